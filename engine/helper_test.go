@@ -158,7 +158,7 @@ func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string) *runs.Failure {
 	t.Helper()
 	e, ok := r.Find(runs.EventFailed, address)
-	if !ok || e.Failure == nil || e.Failure.Cause != cause || e.Text != e.Failure.Text || !strings.Contains(e.Text, text) {
+	if !ok || e.Failure.Cause != cause || e.Failure.Text != e.Text || !strings.Contains(e.Text, text) {
 		t.Fatalf("got %s, want a failure of %s with %q and cause %q", r, address, text, cause)
 	}
 	return e.Failure

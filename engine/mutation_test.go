@@ -121,7 +121,8 @@ func (g *generated) fresh() int { g.count++; return g.count }
 // addStage appends a stage that reads up to three earlier ones.
 func (g *generated) addStage() *genStage {
 	n := g.fresh()
-	s := &genStage{kind: "follow", name: fmt.Sprint("s", n), set: map[string]string{"text": fmt.Sprintf("%q", fmt.Sprint("text ", n))}}
+	s := &genStage{kind: "follow", name: fmt.Sprint("s", n),
+		set: map[string]string{"text": fmt.Sprintf(`"text %d"`, n)}}
 	if !g.follow && g.rng.IntN(2) == 0 {
 		s.kind = "steady"
 	}
