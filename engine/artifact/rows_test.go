@@ -95,7 +95,8 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 	}{
 		"within the limits": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
 		"more rows":         {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
-		"more bytes":        {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500}, "more bytes than the limit"},
+		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
+			"more bytes than the limit"},
 		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
 			"a row has more than 500 bytes"},
 		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},

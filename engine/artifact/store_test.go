@@ -132,7 +132,7 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 	}
 }
 
-func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
+func TestLookupReturnsACommittedResult(t *testing.T) {
 	s := openStore(t)
 	if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("lookup in an empty store: got %v, want ErrNotFound", err)
@@ -519,7 +519,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 	}
 }
 
-func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
+func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 	defer disk.Fail(nil)
 	for cause, want := range map[error]string{
 		syscall.EROFS: "cannot be written, since its file system is read-only: mount it for writing, " +

@@ -138,9 +138,8 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 // raced is true under the race detector, which empties pools and thereby allocates more.
 var raced bool
 
-// The digest of a folder hashes names and contents. A folder may contain very many files, so the memory for
-// each is limited.
-func TestFolderOfManyFiles(t *testing.T) {
+// A folder may contain very many files, so the memory for each is limited.
+func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	const folders, each = 20, 200
 	dir := t.TempDir()
 	want := sha256.New()

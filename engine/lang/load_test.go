@@ -194,42 +194,27 @@ stage "curate" "c" {
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "bfcl"
-}
-stage "model" "m" {
-  path = file("raw.csv")
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1)+`
+stage "curate" "data" {
+  tasks = stage.tasks.fixed.train
 }
 stage "sft" "warm" {
-  policy = stage.model.m
+  policy = stage.model.base
   data   = stage.curate.data.expert
 }
-stage "curate" "data" {
-  tasks = stage.tasks.t.train
-}
-stage "grpo" "arm" {
-  policy = 1 > 2 ? stage.model.m : stage.sft.warm
-  tasks  = stage.tasks.t.train
+stage "eval" "e" {
+  policy = 1 > 2 ? stage.model.base : stage.sft.warm
+  tasks  = stage.tasks.fixed.test
 }
 `)
-	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
+	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
 		t.Errorf("got %s, want stage.sft.warm", got)
 	}
 }
 
 func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
-	enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "bfcl"
-  retry {
-    attempts = 2
-    on       = ["nan in the loss", "(timeuot)", "preempted"]
-  }
-}
-`)
+	const retry = "retry {\n attempts = 2\n on = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n}"
+	enginetest.MustLoadPaper(t, strings.Replace(seedsHead, `"bfcl"`, "\"bfcl\"\n"+retry, 1))
 }
 
 func TestInputReturnsTheNodeOfAReference(t *testing.T) {
@@ -369,7 +354,7 @@ func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	}
 }
 
-func TestFindExperiment(t *testing.T) {
+func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 	dir := t.TempDir()
 	one := filepath.Join(dir, "one.hcl")
 	for _, step := range []struct{ name, text, want, err string }{
@@ -387,7 +372,7 @@ func TestFindExperiment(t *testing.T) {
 	}
 }
 
-func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
+func TestFindAcceptsAddressesWithoutQuotes(t *testing.T) {
 	x := loadFile(t, paperFile)
 	for address, want := range map[string]int{
 		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
@@ -404,7 +389,7 @@ func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
 	}
 }
 
-func TestSiteFile(t *testing.T) {
+func TestSiteFileSetsStoreDataAndExecutor(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "site.hcl")
 	enginetest.WriteFile(t, path, `
@@ -480,7 +465,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	}
 }
 
-func TestEval(t *testing.T) {
+func TestEvalWritesValuesAsHCL(t *testing.T) {
 	x := loadFile(t, paperFile)
 	for expression, want := range map[string]string{
 		"var.updates - 1":                        "349",
@@ -541,7 +526,7 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	}
 }
 
-func TestRegistryCheck(t *testing.T) {
+func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
 		t.Errorf("sound kinds: got %v, want no problems", got)
 	}
