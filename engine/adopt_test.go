@@ -27,7 +27,7 @@ func orphaned(t *testing.T, stages string) (l *enginetest.Lab, g *enginetest.Gat
 	l = enginetest.NewLab(t)
 	g = l.Gate()
 	l.Write(stages)
-	return l, g, l.KillEngine(g)
+	return l, g, killEngine(l, g)
 }
 
 func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
@@ -52,7 +52,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 		}
 	}
 
-	done := l.Adopt(t.Context())
+	done := adopt(t.Context(), l)
 	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Adopted {
 		t.Errorf("orphans: got %+v, %v, want an adopted one", all, err)
 	}
@@ -90,7 +90,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	l, g, inside := orphaned(t, outliving)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := l.Adopt(ctx)
+	done := adopt(ctx, l)
 	cancel()
 	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted\n%s", r.Err, r)
@@ -116,7 +116,7 @@ func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 	}
 	t.Run("and starts again if a retry names it", func(t *testing.T) {
 		l, g, inside := orphaned(t, failing("nan"))
-		done := l.Adopt(t.Context())
+		done := adopt(t.Context(), l)
 		inside.Pass()
 		g.Next().Pass()
 		r := <-done
@@ -127,7 +127,7 @@ func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 	})
 	t.Run("and is the run's failure otherwise", func(t *testing.T) {
 		l, _, inside := orphaned(t, failing("oom"))
-		done := l.Adopt(t.Context())
+		done := adopt(t.Context(), l)
 		inside.Pass()
 		r := <-done
 		f := wantFailure(t, r, "toy.a", lang.CauseNaN, "the loss is not a number")
@@ -137,7 +137,7 @@ func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 	})
 	t.Run("also if its process is killed", func(t *testing.T) {
 		l, _, inside := orphaned(t, failing("nan"))
-		done := l.Adopt(t.Context())
+		done := adopt(t.Context(), l)
 		syscall.Kill(inside.PID, syscall.SIGKILL)
 		wantFailure(t, <-done, "toy.a", lang.CauseKilled, "")
 	})
@@ -146,7 +146,7 @@ func TestAdoptedStageFailsWithItsCause(t *testing.T) {
 func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l, _, inside := orphaned(t, outliving)
 	l.Write(strings.Replace(outliving, `text = "b"`, "text = \"b\"\n timeout = \"1ms\"", 1))
-	wantFailure(t, <-l.Adopt(t.Context()), "toy.b", lang.CauseTimeout, "timeout of 1ms")
+	wantFailure(t, <-adopt(t.Context(), l), "toy.b", lang.CauseTimeout, "timeout of 1ms")
 	wantEnded(t, inside.PID)
 }
 

@@ -33,7 +33,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			setSince(l, keys[0], h, h.Since.Add(moved))
-			done := l.Adopt(t.Context())
+			done := adopt(t.Context(), l)
 			inside.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // several polls of the run
 			if _, err := inside.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("at the gate: got %v, want that the stage is not stopped", err)

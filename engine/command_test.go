@@ -156,7 +156,7 @@ stage "light" "a" {
 				}
 				l.MustRun()
 			default:
-				done := l.Adopt(t.Context())
+				done := adopt(t.Context(), l)
 				os.WriteFile(fifo, []byte(tc.later), 0)
 				if r := <-done; (r.Err != nil) != (tc.later == "3\n") {
 					t.Error(r.Err, r)
@@ -188,16 +188,16 @@ func TestLongProgramIsAdoptedAlive(t *testing.T) {
 	fifo := pipe(l)
 	l.Write("stage \"light\" \"a\" {\n text = \"one\"\n shell = \"read -r x <$dir/fifo; exit $x\"\n}\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	adopt := func() (done <-chan enginetest.Record, pid int) {
+	orphan := func() (done <-chan enginetest.Record, pid int) {
 		kill := startEngine(l)
 		_, h := programOf(l)
 		kill()
-		return l.Adopt(ctx), h.PID
+		return adopt(ctx, l), h.PID
 	}
-	done, _ := adopt()
+	done, _ := orphan()
 	os.WriteFile(fifo, []byte("3\n"), 0)
 	wantFailure(t, <-done, "light.a", "", "exit code 3")
-	done, pid := adopt()
+	done, pid := orphan()
 	cancel()
 	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted", r.Err)

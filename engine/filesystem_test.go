@@ -75,7 +75,7 @@ stage "light" "silent" {
 
 			l, _, inside := orphaned(t, outliving)
 			lacking(t, syscall.EPERM, l.Dir, ops...)
-			done := l.Adopt(t.Context())
+			done := adopt(t.Context(), l)
 			inside.Pass()
 			if r = <-done; r.Err != nil {
 				t.Errorf("adoption: %v\n%s", r.Err, r)
