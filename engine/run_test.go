@@ -299,13 +299,10 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	g := l.Gate()
 	first := l.Start(t.Context())
 	inside := g.Next()
-	waits := make(chan string, 8)
-	second := l.Start(t.Context(), func(e runs.Event) {
-		if e.Kind == runs.EventNote && strings.HasPrefix(e.Text, "waiting") {
-			waits <- e.Text
-		}
-	})
-	<-waits
+	notes, second := startNoted(l)
+	if text := <-notes; !strings.HasPrefix(text, "waiting") {
+		t.Errorf("got %q, want that the second run waits", text)
+	}
 	inside.Pass()
 	for _, r := range []enginetest.Record{<-first, <-second} {
 		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
