@@ -48,7 +48,7 @@ func isolated(m *testing.M) int {
 
 // engineMain plans and runs an experiment and prints the kind, address and text of each event.
 func engineMain(path, store string) int {
-	p, err := PlanToys(path, store)
+	p, err := planToys(path, store)
 	if err == nil {
 		err = engine.Run(context.Background(), p, engine.Options{}, func(e runs.Event) {
 			fmt.Println(e.Kind, e.Address, e.Text)
@@ -61,8 +61,8 @@ func engineMain(path, store string) int {
 	return 0
 }
 
-// PlanToys loads an experiment of toys with the site file beside it and plans it.
-func PlanToys(path, store string) (*plan.Plan, error) {
+// planToys loads an experiment of toys with the site file beside it and plans it.
+func planToys(path, store string) (*plan.Plan, error) {
 	dir := filepath.Dir(path)
 	src := lang.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
 	x, diags := lang.Load(src, kinds())
@@ -150,7 +150,7 @@ func (l *Lab) Store() *artifact.Store {
 
 func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
-	p, err := PlanToys(l.File, l.StoreDir)
+	p, err := planToys(l.File, l.StoreDir)
 	if err != nil {
 		l.Fatal(err)
 	}
