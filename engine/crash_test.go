@@ -33,8 +33,7 @@ func TestKilledRunsConverge(t *testing.T) {
 	kills := number(t, "RCGRPO_CRASH", 50)
 	seed := number(t, "RCGRPO_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("seed %d", seed)
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(crashing)
+	undisturbed := newLab(t, crashing)
 	began := time.Now()
 	if err := crashEngine(undisturbed).Run(); err != nil {
 		t.Fatal(err)
@@ -172,22 +171,9 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, run := range runs {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := runs.Status(run)
-			late := time.Now().After(deadline)
-			if err != nil || s.Live && late {
-				c.Errorf("status of %s: got %+v, %v, want a run that is not live", runs.Name(run), s, err)
-			}
-			if err != nil || !s.Live || late {
-				break
-			}
-		}
-	}
+	until(c.T, "no run is live", func() bool {
+		return !slices.ContainsFunc(l.Runs(), func(s *runs.RunStatus) bool { return s.Live })
+	})
 }
 
 // wantNoRepeats checks that the stages of made have not started again, returns the number of starts of
@@ -238,8 +224,7 @@ stage "light" "s%d" {
 		from = fmt.Sprintf("from = [stage.light.s%d.out]", i)
 	}
 	for range rounds {
-		l := enginetest.NewLab(t)
-		l.Write(text.String())
+		l := newLab(t, text.String())
 		cmd, kill := crashEngine(l), 1+rand.IntN(stages-1)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)

@@ -316,7 +316,7 @@ var mutations = []struct {
 			return nil
 		}
 		s.from = s.from[:len(s.from)-1]
-		return input(s, fmt.Sprintf("input from[%d] was removed", len(s.from)), s.id())
+		return input(s, fmt.Sprintf("from[%d] was removed", len(s.from)), s.id())
 	}},
 	{"the seed of a pinned stage", func(_ *testing.T, g *generated, s *genStage) *injected {
 		if s.seed == 0 || !s.draw || len(s.from) > 0 {
@@ -519,4 +519,20 @@ func memoryDir(t *testing.T) string {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
+}
+
+// wantWithin checks that every node with verb run was executed, and no node that the plan calls up to date.
+func wantWithin(t *testing.T, name string, p *plan.Plan, executed []string) {
+	t.Helper()
+	run, may := enginetest.Work(p)
+	for _, a := range run {
+		if !slices.Contains(executed, a) {
+			t.Errorf("%s: %s is planned to run and did not", name, a)
+		}
+	}
+	for _, a := range executed {
+		if !slices.Contains(may, a) {
+			t.Errorf("%s: %s ran and is not planned to run", name, a)
+		}
+	}
 }

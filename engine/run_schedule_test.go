@@ -147,14 +147,10 @@ func TestGPUsAreExclusive(t *testing.T) {
 }
 
 func TestErrorOfTheExecutorIsTheFailure(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"toy\" \"a\" {\n}\n")
+	l := newLab(t, "stage \"toy\" \"a\" {\n}\n")
 	s, done := newScripted(), make(chan enginetest.Record)
 	go func() { done <- l.Run(engine.Options{Executor: s}) }()
 	s.next(1)
 	s.end("toy.a", errors.New("no such queue"))
-	r := <-done
-	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
-		t.Errorf("got %s, want the executor's error", r)
-	}
+	wantFailure(t, <-done, "toy.a", "", "no such queue")
 }

@@ -29,7 +29,7 @@ func read(t *testing.T, path string) ([]row, error) {
 	return rows, nil
 }
 
-func TestRowsComeBackAsWrittenAndGiveTheSameBytes(t *testing.T) {
+func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 	want := []row{{Update: 1, Text: "a <b> & c\n"}, {Update: 2, Values: map[string]float64{"z": 1, "a": 0.1}}, {}}
 	for _, name := range []string{"rows.jsonl", "rows.jsonl.gz"} {
 		var first []byte
@@ -45,7 +45,7 @@ func TestRowsComeBackAsWrittenAndGiveTheSameBytes(t *testing.T) {
 			}
 			b, _ := os.ReadFile(path)
 			if first != nil && !bytes.Equal(first, b) {
-				t.Errorf("%s: the same rows gave other bytes", name)
+				t.Errorf("%s: equal rows gave different bytes", name)
 			}
 			first = b
 		}
@@ -72,7 +72,7 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 	}
 }
 
-func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
+func TestRowsEndWithTheFirstError(t *testing.T) {
 	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
 		t.Errorf("NaN: got %v, want an error that names row 1", err)
 	}
 	if w.Write(row{}) == nil || w.Close() == nil {
-		t.Error("the first error does not stick")
+		t.Error("after the first error: got nil, want that error from Write and Close")
 	}
 }
 
@@ -93,27 +93,17 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 		budget Budget
 		want   string // part of the error; "" for none
 	}{
-		"all that is there": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
-		"more rows": {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100},
-			"more rows than the limit"},
-		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
-			"more bytes than the limit"},
+		"within the limits": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
+		"more rows":         {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
+		"more bytes":        {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500}, "more bytes than the limit"},
 		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
 			"a row has more than 500 bytes"},
 		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},
 			"a row has more than"},
-		"the same of another store": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
+		"within larger limits": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, key := openStore(t), strings.Repeat("a", 64)
-			staging, err := s.Begin(key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir, err := staging.Dir("rows")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openStore(t)
 			var packed bytes.Buffer
 			z := gzip.NewWriter(&packed)
 			if _, err := z.Write(tc.text); err != nil {
@@ -122,15 +112,9 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			if err := z.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(filepath.Join(dir, "rows.jsonl.gz"), packed.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			c, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
 			s.Limit(&tc.budget)
-			a, err := s.Open(c.Manifest, "rows")
+			a, err := s.Open(m, "out")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func lengthen(t *testing.T, s *Store, series, name string, length int) {
 	}
 }
 
-// longest is the length of Longest; 0 for none.
+// longest returns the length of the longest result; 0 if there is none.
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
 	got, err := s.Longest(key(series), below, nil)
@@ -50,7 +50,7 @@ func longest(t *testing.T, s *Store, series string, below int) int {
 	return got.Length
 }
 
-func TestLongestOfASeriesIsBelowTheLengthAskedFor(t *testing.T) {
+func TestLongestOfASeriesIsBelowTheGivenLength(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
@@ -89,23 +89,21 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 	}
 }
 
-func TestStatesGoBeforeResults(t *testing.T) {
+func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	plan, err := s.Garbage(1 << 20)
 	if err != nil || len(plan) != 0 {
 		t.Fatalf("with room for all: %v, %v", plan, err)
 	}
-	plan, err = s.Collect(11) // what the result takes, "a20 weights"
+	plan, err = s.Collect(11) // the size of the result, "a20 weights"
 	if err != nil || len(plan) != 1 || plan[0].What != "state of a series" || plan[0].Bytes < 11 {
 		t.Fatalf("with room for the result: %v, %v", plan, err)
 	}
 	if got := longest(t, s, "a", 40); got != 0 {
 		t.Errorf("the state of %d is still there", got)
 	}
-	if _, err := s.Lookup(key("a20")); err != nil {
-		t.Errorf("the result is gone: %v", err)
-	}
+	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
 	if err := os.Remove(s.path("nodes", key("a30")+".json")); err != nil {
 		t.Fatal(err)

@@ -338,6 +338,33 @@ func (l *Lab) Text(address string) string {
 	return string(b)
 }
 
+// Log returns the newest log of a stage, and whether the stage may still write to it.
+func (l *Lab) Log(address string) (path string, live bool, err error) {
+	w, err := runs.WatchStage(l.Store(), "x", address, "")
+	if err != nil {
+		return "", false, err
+	}
+	standing, err := w.Look()
+	return w.Log, standing == runs.GoesOn, err
+}
+
+// Runs returns the statuses of the experiment's runs, newest first.
+func (l *Lab) Runs() (all []*runs.RunStatus) {
+	l.Helper()
+	folders, err := runs.Runs(l.Store(), "x")
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, folder := range folders {
+		s, err := runs.Status(folder)
+		if err != nil {
+			l.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
 // Starts returns the addresses of all starts of toys whose count is "$dir/count", sorted.
 func (l *Lab) Starts() []string {
 	var all []string

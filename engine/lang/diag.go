@@ -75,6 +75,24 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
+// reporter collects diagnostics.
+type reporter struct{ diags hcl.Diagnostics }
+
+// errorf adds an error. A zero range means no position. The caller may add to the returned diagnostic.
+func (r *reporter) errorf(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	d := mistake(at, summary, format, args...)
+	r.diags = append(r.diags, d)
+	return d
+}
+
+func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...)}
+	if at != (hcl.Range{}) {
+		d.Subject = &at
+	}
+	return d
+}
+
 // Related is a second range of a diagnostic, in its Extra.
 type Related struct {
 	Text  string

@@ -47,18 +47,18 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc,
 		"jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
-		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)),
-		"tomap": conversion(cty.Map(cty.DynamicPseudoType)), "tonumber": conversion(cty.Number),
-		"toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+		"tobool": stdlib.MakeToFunc(cty.Bool), "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
+		"tomap": stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)), "tonumber": stdlib.MakeToFunc(cty.Number),
+		"toset": stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)), "tostring": stdlib.MakeToFunc(cty.String),
 
 		// The standard library lacks these, but HCL users expect them.
-		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction,
+		"alltrue": truths(true), "anytrue": truths(false), "sum": sumFunction,
 		"one": oneFunction, "startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix),
 		"strcontains": textTest(strings.Contains),
 
 		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 	}
-	for name := range estimates() {
+	for name := range estimates {
 		all[name] = estimated(name, all[name])
 	}
 	return all
@@ -72,8 +72,7 @@ func withoutData(f function.Function) function.Function {
 			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
 				if t := v.Type(); t == refType || t == fileType {
 					return false, function.NewArgErrorf(i,
-						"%s cannot be converted to a string; assign it to a setting without a function",
-						describe(v))
+						"%s cannot be converted to a string; assign it to a setting without a function", describe(v))
 				}
 				return true, nil
 			})
@@ -110,33 +109,12 @@ func guarded(f function.Function, check func(args []cty.Value) error) function.F
 	})
 }
 
-func conversion(to cty.Type) function.Function {
-	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
-			AllowDynamicType: true}},
-		Type: func(args []cty.Value) (cty.Type, error) {
-			v, err := convert.Convert(args[0], to)
-			if err != nil {
-				return cty.NilType, function.NewArgError(0, err)
-			}
-			return v.Type(), nil
-		},
-		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			v, err := convert.Convert(args[0], to)
-			if err != nil {
-				return cty.NilVal, function.NewArgError(0, err)
-			}
-			return v, nil
-		},
-	})
-}
-
 // collection is a parameter for a list, set or tuple.
 var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
 
 // elementsOf returns the elements of a list, set or tuple, converted to t.
 func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
-	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
+	if !isList(list.Type()) {
 		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
 	}
 	var all []cty.Value
@@ -152,9 +130,8 @@ func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
 }
 
 // truths is alltrue (stops at the first false) or anytrue (stops at the first true).
-func truths(name string, all bool) function.Function {
-	return function.New(&function.Spec{Description: name, Params: collection,
-		Type: function.StaticReturnType(cty.Bool),
+func truths(all bool) function.Function {
+	return function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Bool),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			elements, err := elementsOf(args[0], cty.Bool)
 			for _, e := range elements {
@@ -208,10 +185,7 @@ func textTest(test func(text, part string) bool) function.Function {
 
 // functions returns the pure functions and file() and dir(), whose paths are relative to base.
 func (l *loader) functions(base string) map[string]function.Function {
-	all := make(map[string]function.Function, len(pureFunctions())+2)
-	for name, f := range pureFunctions() {
-		all[name] = f
-	}
+	all := maps.Clone(pureFunctions())
 	all["file"] = l.dataFunction(base, false)
 	all["dir"] = l.dataFunction(base, true)
 	return all
@@ -223,10 +197,10 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 		Type:   function.StaticReturnType(fileType),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			path, err := l.resolve(base, args[0].AsString())
-			if err != nil {
-				return cty.NilVal, function.NewArgError(0, err)
+			digest := ""
+			if err == nil {
+				digest, err = l.digests.Of(path, args[0].AsString(), dir)
 			}
-			digest, err := l.digests.Of(path, args[0].AsString(), dir)
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}

@@ -154,7 +154,7 @@ var misspellings = []struct{ from, to, want string }{
 }
 
 func TestMisspellingsAreReportedWithTheIntendedNameAtTheirLine(t *testing.T) {
-	text := paperText(t)
+	text := enginetest.PaperText(t, paperFile)
 	for _, m := range misspellings {
 		t.Run(m.to, func(t *testing.T) {
 			at := strings.Index(text, m.from)

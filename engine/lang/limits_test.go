@@ -1,8 +1,7 @@
-package lang
+package lang_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -10,6 +9,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
 // doubled is a locals block in which each of n values contains the previous value twice.
@@ -180,12 +182,9 @@ func TestHostileVariablesAreRejected(t *testing.T) {
 	file, values := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "values")
 	const text = "experiment {\n}\nvariable \"n\" {\n  type = number\n}\nstage \"toy\" \"a\" {\n  text = " +
 		"\"a${var.n}\"\n}\n"
-	for path, content := range map[string]string{file: text, values: "n = 1e100000000\n"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, src := range map[string]Source{
+	enginetest.WriteFile(t, file, text)
+	enginetest.WriteFile(t, values, "n = 1e100000000\n")
+	for name, src := range map[string]lang.Source{
 		"-var":             {Vars: map[string]string{"n": "1e100000000"}},
 		"-var, computed":   {Vars: map[string]string{"n": `length([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]])`}},
 		"-var-file":        {VarFiles: []string{values}},
@@ -194,33 +193,21 @@ func TestHostileVariablesAreRejected(t *testing.T) {
 		"-var, unreadable": {Vars: map[string]string{"n": `1e-100000000`}},
 	} {
 		src.Path, src.Env = file, append(src.Env, "HOME="+dir)
-		if _, diags := Load(src, engine.toys()); !hasSummary(diags, tooLarge) {
-			t.Errorf("%s: got %v, want %q", name, diags, tooLarge)
+		_, diags := lang.Load(src, enginetest.ToyKinds())
+		if !strings.Contains(enginetest.Mistakes(diags), "Value too large: ") {
+			t.Errorf("%s: got %v, want that the value is too large", name, diags)
 		}
 	}
 }
 
-func hasSummary(diags hcl.Diagnostics, summary string) bool {
-	for _, d := range diags {
-		if d.Summary == summary {
-			return true
-		}
-	}
-	return false
-}
-
-func loadToys(t *testing.T, text string) (*Experiment, hcl.Diagnostics) {
+func loadToys(t *testing.T, text string) (*lang.Experiment, hcl.Diagnostics) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.hcl")
-	engine.writeFile(t, path, text)
-	return Load(engine.sourceOf(path), engine.toys())
+	enginetest.WriteFile(t, path, text)
+	return lang.Load(lang.Source{Path: path}, enginetest.ToyKinds())
 }
 
-func emptyExperiment(t *testing.T) *Experiment {
+func emptyExperiment(t *testing.T) *lang.Experiment {
 	t.Helper()
-	x, diags := loadToys(t, "experiment {\n}\n")
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	return x
+	return enginetest.MustLoadPaper(t, "experiment {\n}\n")
 }

@@ -15,6 +15,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
+const paperFile = "testdata/valid/paper.hcl"
+
 func loadFile(t *testing.T, path string, change ...func(*lang.Source)) *lang.Experiment {
 	t.Helper()
 	src := lang.Source{Path: path, Vars: map[string]string{}}
@@ -54,7 +56,7 @@ func inputsOf(n *lang.Node) []string {
 }
 
 func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	var multiplied, single int
 	for _, n := range x.Nodes {
 		if strings.Contains(n.Address, "@") {
@@ -192,8 +194,26 @@ stage "curate" "c" {
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
-	const choice = "policy = 1 > 2 ? stage.model.m : stage.sft.warm"
-	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", choice, 1))
+	x := enginetest.MustLoadPaper(t, `
+experiment {}
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "model" "m" {
+  path = file("raw.csv")
+}
+stage "sft" "warm" {
+  policy = stage.model.m
+  data   = stage.curate.data.expert
+}
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+stage "grpo" "arm" {
+  policy = 1 > 2 ? stage.model.m : stage.sft.warm
+  tasks  = stage.tasks.t.train
+}
+`)
 	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
 		t.Errorf("got %s, want stage.sft.warm", got)
 	}
@@ -213,7 +233,7 @@ stage "tasks" "t" {
 }
 
 func TestInputReturnsTheNodeOfAReference(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	n := x.Node(`stage.grpo.arm["sft"]@3`)
 	in, ok := n.Input(n.Stage.(*enginetest.PaperGRPO).Policy)
 	if !ok || in.From.Address != "stage.sft.warm@3" {
@@ -368,7 +388,7 @@ func TestFindExperiment(t *testing.T) {
 }
 
 func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	for address, want := range map[string]int{
 		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
 		"tasks.bfcl": 1,
@@ -461,7 +481,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 }
 
 func TestEval(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	for expression, want := range map[string]string{
 		"var.updates - 1":                        "349",
 		"stage.sft.warm":                         "stage.sft.warm",

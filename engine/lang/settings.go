@@ -24,6 +24,9 @@ const (
 	roleDefRange                   // range of the block itself
 )
 
+var roles = map[string]fieldRole{"": roleSetting, "optional": roleSetting, "block": roleBlock, "label": roleLabel,
+	"attr_range": roleAttrRange, "def_range": roleDefRange}
+
 // field is one tagged field of a settings struct. The package comment lists the tags.
 type field struct {
 	name     string
@@ -90,29 +93,19 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
 			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
-			preset: f.Tag.Get("preset") != "",
-			ports:  splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
+			preset: f.Tag.Get("preset") != "", optional: role == "optional",
+			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}
-		switch role {
-		case "":
-		case "optional":
-			out.optional = true
-		case "block":
-			out.role = roleBlock
-		case "label":
-			out.role = roleLabel
-		case "attr_range":
-			out.role = roleAttrRange
-		case "def_range":
-			out.role = roleDefRange
-		default:
+		var known bool
+		if out.role, known = roles[role]; !known {
 			mistakes = append(mistakes, fmt.Sprintf("%s.%s: hcl tag ends in %q", t, f.Name, role))
 			continue
 		}
-		if wrong := checkFieldType(out); wrong != "" || !f.IsExported() {
-			if wrong == "" {
-				wrong = "is not exported"
-			}
+		wrong := checkFieldType(out)
+		if !f.IsExported() {
+			wrong = "is not exported"
+		}
+		if wrong != "" {
 			mistakes = append(mistakes, fmt.Sprintf("%s.%s %s", t, f.Name, wrong))
 			continue
 		}
@@ -201,7 +194,7 @@ func (r Registry) Check() []string {
 			mistakes = append(mistakes, "kind "+k.Name+": "+fmt.Sprintf(format, args...))
 		}
 		if seen[k.Name] {
-			say("stands twice in the list")
+			say("is twice in the list")
 		}
 		seen[k.Name] = true
 		if k.Summary == "" {
@@ -216,9 +209,8 @@ func (r Registry) Check() []string {
 			say("New returns a %T, not a pointer to a struct", stage)
 			continue
 		}
-		_, wrong := readFieldsDeep(v.Elem().Type())
-		for _, w := range wrong {
-			say("%s", w)
+		for _, wrong := range wrongFields(v.Elem().Type()) {
+			say("%s", wrong)
 		}
 		for _, f := range fieldsOf(v.Elem().Type()) {
 			if _, ok := stage.(Preset); f.preset && !ok {
@@ -232,13 +224,13 @@ func (r Registry) Check() []string {
 	return mistakes
 }
 
-func readFieldsDeep(t reflect.Type) ([]field, []string) {
+// wrongFields returns the mistakes of a settings struct and its blocks.
+func wrongFields(t reflect.Type) []string {
 	fields, wrong := readFields(t)
 	for _, f := range fields {
 		if f.role == roleBlock {
-			_, deeper := readFieldsDeep(blockStruct(f.typ))
-			wrong = append(wrong, deeper...)
+			wrong = append(wrong, wrongFields(blockStruct(f.typ))...)
 		}
 	}
-	return fields, wrong
+	return wrong
 }

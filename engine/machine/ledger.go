@@ -64,7 +64,9 @@ type Lease struct {
 }
 
 // Share returns the resources.
-func (l Lease) Share() sched.Share { return sched.Share{l.CPUs, l.Devices, l.Memory} }
+func (l Lease) Share() sched.Share {
+	return sched.Share{CPUs: l.CPUs, GPUs: l.Devices, Memory: l.Memory}
+}
 
 // LeaseFile is a file of the ledger that this run has locked.
 type LeaseFile struct {

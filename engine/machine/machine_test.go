@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -72,6 +73,20 @@ func TestStageMemoryIsStatedOrThatOfItsDevice(t *testing.T) {
 	} {
 		if got := m.MemoryOf(tc.r); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestSeveralGPUsAreRefusedForAKindThatUsesOne(t *testing.T) {
+	m := Machine{CPUs: 8, GPUs: []string{"3", "5"}}
+	for _, tc := range []struct {
+		multi bool
+		gpus  int
+		want  string
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
+		n := &lang.Node{Kind: &lang.Kind{Name: "sft", MultiGPU: tc.multi}, Resources: lang.Resources{GPUs: tc.gpus}}
+		if got := m.Unfit(n); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+			t.Errorf("%+v: got %q", tc, got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package engine
+package proc
 
 import (
 	"bufio"
@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"rcgrpo/engine/proc"
 )
 
 func init() {
@@ -51,16 +49,25 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
 	}
 	pid := cmd.Process.Pid
-	s, ok := proc.ProcessStat(pid)
-	if !ok || s.ended || !proc.SameProcess(pid, s.Start) {
+	s, ok := ProcessStat(pid)
+	if !ok || s.ended || !SameProcess(pid, s.Start) {
 		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
 	}
-	proc.KillSession(pid)
+	KillSession(pid)
 	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		s, ok = proc.ProcessStat(pid)
+		s, ok = ProcessStat(pid)
 	}
-	if !ok || !s.ended || proc.SameProcess(pid, s.Start) {
+	if !ok || !s.ended || SameProcess(pid, s.Start) {
 		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
+	}
+}
+
+func TestKillsForLackOfMemoryAreCounted(t *testing.T) {
+	if oomFile() == "" {
+		t.Skip("this kernel counts no kills")
+	}
+	if n := OomKills(); n < 0 {
+		t.Errorf("%s: got %d, want a count", oomFile(), n)
 	}
 }
