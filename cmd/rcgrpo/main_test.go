@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite the golden text of the scripts"
 // TestMain turns the test binary into the command when it is called rcgrpo: by scripts, and by itself for stages.
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector delays each exit by a second
-	testscript.Main(m, map[string]func(){"rcgrpo": main, "holds-temporary": holdTemporaryFolder})
+	testscript.Main(m, map[string]func(){"rcgrpo": main})
 }
 
 // commandBinary links or copies the test binary into a folder as rcgrpo, and returns its path.
