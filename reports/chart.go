@@ -6,6 +6,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/go-echarts/go-echarts/v2/charts"
+	"github.com/go-echarts/go-echarts/v2/opts"
 )
 
 // Colours of the arms on light and on dark background: hues of Okabe and Ito's set, which readers with common colour
@@ -27,159 +30,211 @@ var (
 		"#d8e8fb"}
 )
 
-// object is an object of the options of ECharts.
-type object = map[string]any
-
-// chart returns the options of ECharts for the figure, as JSON for a script element (json.Marshal escapes <, > and &).
-// The page's script replaces colours and adds options on the dark background, and contains the renderers.
+// chart draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
+// <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
 func (f *Figure) chart() ([]byte, error) {
-	var series []object
-	if f.Diagonal != "" {
-		low, high := f.ends()
-		series = append(series, line(f.Diagonal, "", pairs([]float64{low, high}, []float64{low, high}), diagonalColour,
-			"dashed", 1.5, 1))
-	}
-	for i := range f.Series {
-		s := &f.Series[i]
-		switch {
-		case f.Categories != nil || f.Diagonal != "":
-			series = append(series, s.rendered("interval", s.intervals(f, i), object{"x": 0, "y": []int{1, 2, 3}}))
-		case f.Lanes != nil:
-			var spans []object
-			for _, span := range s.Spans {
-				spans = append(spans, object{"name": span.Label, "value": []any{short(span.From), short(span.To), span.Lane}})
-			}
-			series = append(series, s.rendered("span", spans, object{"x": []int{0, 1}, "y": 2}))
-		case f.Stacked:
-			points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
-			for _, p := range points {
-				p[0] = fmt.Sprint(p[0]) // a category, because with two numeric axes both would be stacked
-			}
-			area := line(s.Name, fmt.Sprintf("=%d", i), points, s.colour(), "solid", 1, 1)
-			area["stack"], area["areaStyle"] = "all", object{"color": s.colour(), "opacity": 1}
-			series = append(series, area)
-		default:
-			if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
-				series = append(series, line(s.Name, "", pairs(s.X, s.mean()), s.colour(), "solid", 1, 0.28))
-			}
-			points := pairs(s.X, s.mean())
-			if f.Smooth > 1 {
-				points = thinned(s.X, movingAverage(s.mean(), f.Smooth))
-			}
-			id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
-			series = append(series, line(s.Name, id, points, s.colour(), s.dash(), 2, 1))
-			if low, high := s.band(f.Smooth); low != nil {
-				series = append(series, s.rendered("band", thinned(s.X, low, high), nil))
-			}
-		}
-	}
-	return json.Marshal(f.options(series))
-}
-
-// intervals returns the points for the renderer: x, value, low, high, index and number of the series above one x,
-// shape, then each seed's value.
-func (s *Series) intervals(f *Figure, index int) []object {
-	var data []object
-	for c, p := range s.Points {
-		value := []any{c, short(p.Value), short(p.Low), short(p.High), index, len(f.Series), s.shape()}
-		if f.Diagonal != "" {
-			value[0], value[4], value[5] = short(p.X), 0, 1
-		} else if !s.has(c) {
-			continue
-		}
-		for _, v := range p.Each {
-			value = append(value, short(v))
-		}
-		data = append(data, object{"name": p.Label, "value": value})
-	}
-	return data
-}
-
-// rendered returns a series that a function of the page's script draws.
-func (s *Series) rendered(by string, data any, encode object) object {
-	o := object{"name": s.Name, "type": "custom", "renderItem": by, "data": data, "itemStyle": object{"color": s.colour()}}
-	if encode != nil {
-		o["encode"] = encode
-	}
-	return o
-}
-
-// line returns a series drawn as a line. Thick lines have an id, which the page's script uses in the tooltip.
-func line(name, id string, data [][]any, colour, dash string, width, opacity float64) object {
-	o := object{"name": name, "type": "line", "data": data,
-		"showSymbol": id != "" && len(data) <= 12, // few points are drawn as dots
-		"itemStyle":  object{"color": colour},
-		"lineStyle":  object{"color": colour, "width": width, "opacity": opacity, "type": dash}}
-	if id != "" {
-		o["id"] = id
-	}
-	return o
-}
-
-// options returns the options with the axes of the figure.
-func (f *Figure) options(series []object) object {
-	x := object{"name": f.X, "type": "value", "nameLocation": "middle", "nameGap": 26}
-	y := object{"name": f.Y, "type": "value", "nameLocation": "end"}
-	if f.Share {
-		y["min"] = 0
-	} else {
-		y["scale"] = true
-	}
 	switch {
 	case f.Categories != nil:
-		x["name"], x["type"], x["data"] = "", "category", f.Categories
-		if f.Share {
-			y["max"] = f.top()
-		}
-	case f.Diagonal != "":
-		low, high := f.ends()
-		x["min"], x["max"], y["min"], y["max"] = low, high, low, high
+		return f.pointChart()
 	case f.Lanes != nil:
-		x["min"], x["max"] = 0, "dataMax"
-		y = object{"type": "category", "data": f.Lanes, "inverse": true}
+		return f.laneChart()
+	case f.Diagonal != "":
+		return f.diagonalChart()
 	case f.Stacked:
-		x["type"], y["max"] = "category", 1
-	default:
-		x["min"], x["max"], x["minInterval"] = "dataMin", "dataMax", 1
+		return f.stackedChart()
 	}
-	trigger := "item"
-	if f.curves() {
-		trigger = "axis"
+	line, bands := charts.NewLine(), charts.NewCustom()
+	line.SetGlobalOptions(f.global("value", nil)...)
+	for i, s := range f.Series {
+		id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
+		colour, dash := s.colour(), s.dash()
+		mean := s.mean()
+		if low, high := s.band(f.Smooth); low != nil {
+			bands.AddSeries(s.Name, nil, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+				o.Data, o.RenderItem = thinned(s.X, low, high), "band"
+				o.ItemStyle = &opts.ItemStyle{Color: colour}
+			}))
+		}
+		if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
+			line.AddSeries(s.Name, nil, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
+		}
+		points := pairs(s.X, mean)
+		if f.Smooth > 1 {
+			points = thinned(s.X, movingAverage(mean, f.Smooth))
+		}
+		line.AddSeries(s.Name, nil, drawn(id, points, colour, 2, 1, dash))
 	}
-	return object{
-		"animation": false, "series": series, "xAxis": []object{x}, "yAxis": []object{y},
-		"legend":  object{"show": false, "left": "0"}, // the page's script writes a legend that wraps
-		"tooltip": object{"show": true, "trigger": trigger},
-		"grid":    []object{{"left": "8", "right": "16", "top": "30", "bottom": "28", "containLabel": true}},
-	}
+	line.Overlap(bands)
+	line.Validate()
+	return f.finish(line.JSON())
 }
 
-// top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
-func (f *Figure) top() float64 {
-	_, high := f.limits(5)
-	return math.Min(1, math.Max(0.2, high))
+// pointChart draws the arms side by side above each category, as a dot on its interval. The page's script contains the
+// renderer "interval".
+func (f *Figure) pointChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetXAxis(f.Categories)
+	chart.SetGlobalOptions(f.global("category", f.Categories)...)
+	for i, s := range f.Series {
+		var data []opts.CustomData
+		for c, p := range s.Points {
+			if math.IsNaN(p.Value) {
+				continue
+			}
+			// category, value, low, high, index of the series, number of series, shape, then each seed's value
+			value := []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series), s.shape()}
+			for _, v := range p.Each {
+				value = append(value, short(v))
+			}
+			data = append(data, opts.CustomData{Name: p.Label, Value: value})
+		}
+		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "interval"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
+		}))
+	}
+	chart.Validate()
+	return f.finish(chart.JSON())
+}
+
+// diagonalChart draws each point at its X, on its interval, beside the line on which both axes are equal.
+func (f *Figure) diagonalChart() ([]byte, error) {
+	line, points := charts.NewLine(), charts.NewCustom()
+	line.SetGlobalOptions(f.global("value", nil)...)
+	low, high := f.ends()
+	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5,
+		1, "dashed"))
+	for _, s := range f.Series {
+		var data []opts.CustomData
+		for _, p := range s.Points {
+			data = append(data, opts.CustomData{Name: p.Label, // as in pointChart, with one series per position
+				Value: []any{short(p.X), short(p.Value), short(p.Low), short(p.High), 0, 1, s.shape()}})
+		}
+		points.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "interval"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
+		}))
+	}
+	line.Overlap(points)
+	line.Validate()
+	return f.finish(line.JSON())
 }
 
 // ends returns the limits of both axes of a figure with a diagonal: multiples of a tenth around all points.
-func (f *Figure) ends() (low, high float64) { return f.limits(10) }
-
-// limits returns the multiples of 1/steps around all points.
-func (f *Figure) limits(steps float64) (low, high float64) {
+func (f *Figure) ends() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, s := range f.Series {
 		for _, p := range s.Points {
-			all := append([]float64{p.Value, p.Low, p.High}, p.Each...)
-			if f.Diagonal != "" {
-				all = append(all, p.X)
-			}
-			for _, v := range all {
+			for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
 				if !math.IsNaN(v) {
-					low, high = math.Min(low, math.Floor(steps*v)/steps), math.Max(high, math.Ceil(steps*v)/steps)
+					low, high = math.Min(low, math.Floor(10*v)/10), math.Max(high, math.Ceil(10*v)/10)
 				}
 			}
 		}
 	}
 	return low, high
+}
+
+// laneChart draws the spans as bars in lanes. The page's script contains the renderer "span".
+func (f *Figure) laneChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetGlobalOptions(f.global("value", nil)...)
+	for _, s := range f.Series {
+		data := make([]opts.CustomData, len(s.Spans))
+		for i, span := range s.Spans {
+			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
+		}
+		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.RenderItem = "span"
+			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
+			o.Encode = &opts.Encode{X: []int{0, 1}, Y: 2}
+		}))
+	}
+	chart.Validate()
+	return f.finish(chart.JSON())
+}
+
+// stackedChart draws the means of the curves as stacked areas.
+func (f *Figure) stackedChart() ([]byte, error) {
+	line := charts.NewLine()
+	line.SetGlobalOptions(f.global("category", nil)...) // with two numeric axes, both would be stacked
+	for i, s := range f.Series {
+		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
+		for _, p := range points {
+			p[0] = fmt.Sprint(p[0])
+		}
+		stacked := charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.Stack = "all"
+			o.AreaStyle = &opts.AreaStyle{Color: s.colour(), Opacity: opts.Float(1)}
+			o.LineStyle.Width = 1
+		})
+		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), stacked)
+	}
+	line.Validate()
+	return f.finish(line.JSON())
+}
+
+// global returns the common options. The page's script adds options that depend on the background.
+func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
+	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
+	if f.Share {
+		y.Min, y.Scale = 0, nil
+		if f.Categories != nil {
+			y.Max = f.top()
+		}
+		if f.Stacked {
+			y.Max = 1
+		}
+	}
+	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
+	switch {
+	case categories != nil:
+		x.Name = ""
+	case f.Diagonal != "":
+		low, high := f.ends()
+		x.Min, x.Max, y.Min, y.Max = low, high, low, high
+	case f.Lanes != nil:
+		x.Min, x.Max = 0, "dataMax"
+		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
+	case !f.Stacked:
+		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
+	}
+	trigger := "axis"
+	if !f.curves() {
+		trigger = "item"
+	}
+	return []charts.GlobalOpts{
+		charts.WithAnimation(false),
+		charts.WithXAxisOpts(x), charts.WithYAxisOpts(y),
+		charts.WithLegendOpts(opts.Legend{Show: opts.Bool(false), Left: "0"}), // the page's script writes a legend that wraps
+		charts.WithTooltipOpts(opts.Tooltip{Show: opts.Bool(true), Trigger: trigger}),
+		charts.WithGridOpts(opts.Grid{Left: "8", Right: "16", Top: "30", Bottom: "28", ContainLabel: opts.Bool(true)}),
+	}
+}
+
+// top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
+func (f *Figure) top() float64 {
+	top := 0.2
+	for _, s := range f.Series {
+		for _, p := range s.Points {
+			for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
+				if !math.IsNaN(v) {
+					top = math.Max(top, math.Ceil(5*v)/5)
+				}
+			}
+		}
+	}
+	return math.Min(1, top)
+}
+
+// finish removes unused defaults of go-echarts and encodes the options.
+func (f *Figure) finish(options map[string]any) ([]byte, error) {
+	delete(options, "title")
+	delete(options, "color")
+	delete(options, "toolbox")
+	return json.Marshal(options)
 }
 
 func (s *Series) colour() string {
@@ -196,6 +251,16 @@ func (s *Series) colour() string {
 func (s *Series) shape() int { return max(0, s.Arm) / len(lightColours) }
 
 func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[(s.Dash+s.shape())%3] }
+
+// drawn returns the options of a line. Thick lines have an id, which the page's script uses in the tooltip.
+func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {
+	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+		o.Id, o.Data = id, data
+		o.ShowSymbol = opts.Bool(id != "" && len(data) <= 12) // few points are drawn as dots
+		o.ItemStyle = &opts.ItemStyle{Color: colour}
+		o.LineStyle = &opts.LineStyle{Color: colour, Width: width, Opacity: opts.Float(opacity), Type: dash}
+	})
+}
 
 // pairs returns the points of a curve for the chart library: [x, y, …].
 func pairs(x []float64, ys ...[]float64) [][]any {
