@@ -44,7 +44,9 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool { return !slices.Contains(names, s.Experiment) })
+		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool {
+			return !slices.Contains(names, s.Run.Experiment())
+		})
 		if *asJSON {
 			return writeStatusJSON(c.stdout(), found, survivors, *all)
 		}

@@ -15,7 +15,7 @@
 //	users/…              locked by each open Session, with the keys that gc must leave alone
 //	work/KEY/            scratch folder of a node without a result, so that it can resume
 //	series/…             states from which a longer result resumes
-//	runs/EXPERIMENT/…    run folders; they belong to package engine
+//	runs/EXPERIMENT/…    run folders; they belong to package runs
 //	edited/…             damaged objects, moved here when their node ran again
 //	removed/…            files that gc is deleting
 //

@@ -61,11 +61,6 @@ type Lease struct {
 	Stopped bool // the engine is stopped (SIGSTOP or ^Z)
 }
 
-// Share returns the resources.
-func (l Lease) Share() sched.Share {
-	return sched.Share{CPUs: l.CPUs, GPUs: l.Devices, Memory: l.Memory}
-}
-
 // LeaseFile is a file of the ledger that this run has locked.
 type LeaseFile struct {
 	file     *os.File

@@ -77,8 +77,8 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	a, err := OpenLedger("runs/x/1", "store")
 	must(t, err)
 	f := reserve(t, a, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	want := sched.Share{CPUs: 2, GPUs: 1, Memory: 5}
-	if got := others(t, b); len(got) != 1 || got[0].Share() != want || got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
+	if got := others(t, b); len(got) != 1 || got[0].CPUs != 2 || got[0].Devices != 1 || got[0].Memory != 5 ||
+		got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
 		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -32,15 +33,13 @@ func (l *LogLimit) Watch() (end func() error) {
 	go func() {
 		every := time.NewTicker(logPollEvery)
 		defer every.Stop()
-		var first error
+		var err error
 		for {
 			select {
 			case <-every.C:
-				if err := l.Poll(); first == nil {
-					first = err
-				}
+				err = cmp.Or(err, l.Poll())
 			case <-stop:
-				stopped <- errors.Join(first, l.Poll())
+				stopped <- cmp.Or(err, l.Poll())
 				return
 			}
 		}

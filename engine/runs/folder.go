@@ -156,19 +156,12 @@ func Create(
 	if err != nil {
 		return f, nil, err
 	}
-	err = disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB)
+	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
+		WriteJSON(temporary.Path("source.json"), source), WriteJSON(temporary.Path("plan.json"), record)}
 	for name, text := range files {
-		if err == nil {
-			err = disk.WriteFile(temporary.Path("files", name), text, 0o600)
-		}
+		errs = append(errs, disk.WriteFile(temporary.Path("files", name), text, 0o600))
 	}
-	if err == nil {
-		err = WriteJSON(temporary.Path("source.json"), source)
-	}
-	if err == nil {
-		err = WriteJSON(temporary.Path("plan.json"), record)
-	}
-	if err == nil {
+	if err = cmp.Or(errs...); err == nil {
 		err = disk.Rename(string(temporary), string(f))
 	}
 	if err != nil {
@@ -273,7 +266,16 @@ func Find(store *artifact.Store, experiment, name string) (Folder, error) {
 		return "", fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
 	}
 	if prefix, back, ok := parseLatest(name); ok {
-		return nthRun(runs, cmp.Or(prefix, experiment), back)
+		experiment = cmp.Or(prefix, experiment)
+		runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.Experiment() != experiment })
+		if back < len(runs) {
+			return runs[back], nil
+		}
+		have := "there are"
+		if experiment != "" {
+			have = experiment + " has"
+		}
+		return "", fmt.Errorf("there is no latest~%d: %s %s", back, have, lang.Plural(len(runs), "run"))
 	}
 	var found []string
 	for _, f := range runs {
@@ -330,19 +332,6 @@ func parseLatest(name string) (experiment string, back int, ok bool) {
 		}
 	}
 	return experiment, back, name == "latest"
-}
-
-// nthRun counts back from the newest run of an experiment; "": of all.
-func nthRun(runs []Folder, experiment string, back int) (Folder, error) {
-	runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.Experiment() != experiment })
-	if back < len(runs) {
-		return runs[back], nil
-	}
-	have := "there are"
-	if experiment != "" {
-		have = experiment + " has"
-	}
-	return "", fmt.Errorf("there is no latest~%d: %s %s", back, have, lang.Plural(len(runs), "run"))
 }
 
 // WriteJSON replaces a file, so that a reader sees the old or the new content.

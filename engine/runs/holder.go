@@ -123,15 +123,10 @@ func (f Folder) LinkLog(h Holder, address string) error {
 
 // Orphan is a running stage whose run has ended.
 type Orphan struct {
-	Key        string
-	Address    string
-	Experiment string
-	Run        Folder
-	PID        int
-	Since      time.Time
-	Progress   *Event // the newest; nil without any
-	Adopted    bool   // another run has adopted it
-	Group      bool   // it is a program: stop requests go to its process group
+	Holder
+	Key      string
+	Progress *Event // the newest; nil without any
+	Adopted  bool   // another run has adopted it
 }
 
 // Text describes the progress of the stage and how to stop it.
@@ -169,8 +164,7 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.Run.Live() || !proc.Same(h.PID, h.Start) {
 			continue
 		}
-		o := Orphan{Key: key, Address: h.Address, Experiment: h.Run.Experiment(), Run: h.Run, PID: h.PID,
-			Since: h.Since, Group: h.Group, Progress: lastProgress(h.Run.Events(h.Address))}
+		o := Orphan{Holder: h, Key: key, Progress: lastProgress(h.Run.Events(h.Address))}
 		if adopted := h.Adopt(); adopted != nil {
 			adopted.Close()
 		} else {
