@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,7 @@ func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 
 func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	long := strings.Repeat("x", 30_000_000)
+	long := strings.Repeat("x", 1_000_000)
 	for text, want := range map[string]string{
 		long + "the end":         "the end",
 		long + "the end\n":       "the end",
@@ -98,7 +99,7 @@ func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 
 func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 	var reported []runs.Event
-	j := &Job{jobBackend: jobBackend{observe: func(e runs.Event) { reported = append(reported, e) }}}
+	j := &Job{observe: func(e runs.Event) { reported = append(reported, e) }}
 	for i := range 1000 {
 		j.Progress(i+1, 1000, "updates", runs.Value{Name: "loss", Value: math.NaN()}, runs.Value{Name: "reward", Value: 1})
 	}
@@ -132,9 +133,18 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
 		}
 		for _, folder := range []string{temp, filepath.Dir(to)} {
-			if left, _ := filepath.Glob(filepath.Join(folder, ".publishing-*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(folder, ".new-*")); len(left) > 0 {
 				t.Errorf("%s: %v is left", name, left)
 			}
 		}
+	}
+}
+
+// By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
+func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
+	got := childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"})
+	want := []string{"OMP_NUM_THREADS=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1", childVariable + "=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -93,8 +93,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		switch f.role {
 		case roleSetting:
 			if !f.optional && !given[f.name] {
-				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name,
-					meaning(f))
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
 			}
 		case roleAttrRange:
 			v.FieldByIndex(f.index).Set(reflect.ValueOf(cmp.Or(d.ranges[prefix+f.name], b.def)))
@@ -117,7 +116,6 @@ func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attr
 	return slices.Concat(attrs[i:i+1], attrs[:i], attrs[i+1:])
 }
 
-// blocks decodes the nested blocks of b.
 func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
 	seen := map[string]int{}
 	for _, bl := range b.blocks {
@@ -157,7 +155,6 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 	}
 }
 
-// labels stores the labels of a block in the fields tagged label.
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	var names []string
 	for _, f := range fieldsOf(v.Type()) {
@@ -241,23 +238,10 @@ func meaning(f *field) string {
 	return ""
 }
 
-// assign stores a known value that is not null in dst. Errors have the range of the element of expr where
-// possible.
+// assign stores a known value that is not null in dst. Errors have the range of the element of expr where possible.
 func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
-	case refGoType:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
-			dst.Set(reflect.ValueOf(refs[0]))
-		}
-		return
-	case fileGoType:
-		if val.Type() == fileType {
-			dst.Set(reflect.ValueOf(*val.EncapsulatedValue().(*artifact.File)))
-		} else {
-			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
-		}
-		return
-	case dataGoType:
+	case refGoType, fileGoType, dataGoType:
 		d.data(dst, val, f, expr, path)
 		return
 	case durationGoType, bytesGoType:
@@ -289,17 +273,27 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	}
 }
 
-// data stores file(), dir() or a reference in an artifact.Data.
+// data stores file(), dir() or a reference in an artifact.Ref, File or Data.
 func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	t := dst.Type()
 	switch {
-	case val.Type() == fileType:
-		dst.Set(reflect.ValueOf(artifact.Data{File: *val.EncapsulatedValue().(*artifact.File)}))
-	case val.Type() == refType || instanceOf(val) != nil:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+	case t != refGoType && val.Type() == fileType:
+		file := *val.EncapsulatedValue().(*artifact.File)
+		if t == fileGoType {
+			dst.Set(reflect.ValueOf(file))
+		} else {
+			dst.Set(reflect.ValueOf(artifact.Data{File: file}))
+		}
+	case t == fileGoType:
+		d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
+	case t == dataGoType && val.Type() != refType && instanceOf(val) == nil:
+		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
+	default:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 && t == refGoType {
+			dst.Set(reflect.ValueOf(refs[0]))
+		} else if len(refs) == 1 {
 			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
 		}
-	default:
-		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
 	}
 }
 
@@ -462,7 +456,6 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	return nil
 }
 
-// element is one element of a list or map.
 type element struct {
 	key   string // of a map
 	value cty.Value
@@ -507,7 +500,6 @@ func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsS
 
 func isMap(t cty.Type) bool { return t.IsObjectType() || t.IsMapType() }
 
-// describe returns a short description of a value.
 func describe(val cty.Value) string {
 	t := val.Type()
 	switch {

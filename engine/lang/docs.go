@@ -89,14 +89,13 @@ func describeSettings(v reflect.Value, prefix string, keyed bool) []SettingDoc {
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
-		case roleLabel:
-			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: "label", Required: true,
-				Keyed: keyed && f.inKey, Doc: f.doc})
-		case roleSetting:
-			docs = append(docs, SettingDoc{
-				Name: prefix + f.name, Type: typeName(f.typ, f.ports), Unit: f.unit, Required: !f.optional,
-				Default: defaultText(value, f.optional), Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc,
-			})
+		case roleSetting, roleLabel:
+			typ := typeName(f.typ, f.ports)
+			if f.role == roleLabel {
+				typ = "label"
+			}
+			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: typ, Unit: f.unit, Required: !f.optional,
+				Default: defaultText(value, f.optional), Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc})
 		case roleBlock:
 			docs = append(docs, describeBlock(value, f, prefix, keyed)...)
 		}
@@ -119,7 +118,6 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	return append([]SettingDoc{head}, describeSettings(value, prefix+f.name+".", head.Keyed)...)
 }
 
-// typeName returns the type of a setting in the language's words.
 func typeName(t reflect.Type, ports []string) string {
 	switch t {
 	case refGoType:

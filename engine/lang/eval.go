@@ -17,21 +17,18 @@ import (
 // eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
 // one. After an error the value is unknown.
 func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
-	var diags hcl.Diagnostics
+	var unknown hcl.Diagnostics
 	for _, t := range expr.Variables() {
 		if d := l.checkName(t, each); d != nil {
-			diags = append(diags, d)
+			unknown = append(unknown, d)
 		}
 	}
-	if diags.HasErrors() {
-		return cty.DynamicVal, diags
+	if unknown != nil {
+		return cty.DynamicVal, unknown
 	}
 	val, diags := l.value(expr, ctx)
-	if diags.HasErrors() {
-		suggestFunctions(diags)
-		suggestKeys(diags)
-		return cty.DynamicVal, diags
-	}
+	suggestFunctions(diags)
+	suggestKeys(diags)
 	return val, diags
 }
 
@@ -45,10 +42,10 @@ func (l *loader) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, e
 // value evaluates expr within the allowance.
 func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(ctx)
-	if spent := l.allowance.diagnostics(); spent != nil { // other errors follow from this one, or try() hides it
-		return cty.DynamicVal, spent
-	}
-	if diags.HasErrors() {
+	switch {
+	case l.allowance.spent != nil: // other errors follow from this one, or try() hides it
+		return cty.DynamicVal, l.allowance.spent
+	case diags.HasErrors():
 		return cty.DynamicVal, diags
 	}
 	if excess := l.allowance.check(val, expr.Range(), true); excess != nil {
@@ -108,7 +105,6 @@ func suggestKeys(diags hcl.Diagnostics) {
 	}
 }
 
-// keysOfValue returns the sorted keys of an object or a map.
 func keysOfValue(val cty.Value) []string {
 	if val.Type().IsObjectType() {
 		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
@@ -116,21 +112,18 @@ func keysOfValue(val cty.Value) []string {
 	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
-// decoder returns a decoder with the values of ctx.
 func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
 	return &decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
 		return l.eval(e, ctx, each)
 	}}
 }
 
-// decode fills the struct that settings points to from b.
 func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d := l.decoder(ctx, false)
 	d.structure(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
 
-// shellName matches the usual names of environment variables.
 var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
 
 // checkName reports unknown names in a traversal. It returns nil if they exist.
@@ -141,7 +134,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 		return l.checkVariable(t.SourceRange(), name, hasName)
 	case "local":
 		if _, ok := l.localNamed[name]; hasName && !ok {
-			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block gives")
+			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block defines")
 		}
 	case "each":
 		switch {
@@ -150,7 +143,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 				"each.key and each.value exist only in a stage that has for_each.")
 		case name != "key" && name != "value":
 			return unknownName(t.SourceRange(), "each", name, []string{"key", "value"},
-				"for_each gives each.key and each.value, not")
+				"for_each defines each.key and each.value, not")
 		}
 	case "stage":
 		return l.checkStage(t)
@@ -251,7 +244,6 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 	return s.instances[0].checkPort(t, 3)
 }
 
-// unknownKey reports a reference to a key that for_each does not have.
 func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 	var keys []string
 	for _, i := range s.instances {
@@ -271,7 +263,6 @@ func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 	return d
 }
 
-// checkPort checks that the port at a step of a traversal exists.
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	port, ok := stepName(t, step)
 	if _, known := in.outputs[port]; !ok || known {
@@ -283,7 +274,6 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	return d
 }
 
-// address returns the address of the block, without key and seed.
 func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
 
 func (s *stageBlock) instance(key string) *instance {
@@ -315,15 +305,9 @@ func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) { return 
 func (l *loader) evaluate(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
-	if d := checkNesting([]byte(expression), name); d != nil {
-		return "", hcl.Diagnostics{d}
-	}
-	expr, diags := hclsyntax.ParseExpression([]byte(expression), name, hcl.InitialPos)
-	if diags.HasErrors() {
-		return "", diags
-	}
 	l.allowance = allowance{}
-	if diags := l.allowance.bind(expr); diags.HasErrors() {
+	expr, diags := l.allowance.parseExpression(expression, name)
+	if diags.HasErrors() {
 		return "", diags
 	}
 	val, diags := l.eval(expr, l.contextFor(l.items(), l.dependenciesOf(expr.Variables())), false)

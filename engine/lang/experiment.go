@@ -135,14 +135,15 @@ type Retry struct {
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
 // Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them. The error for an unknown address contains the nearest
-// one.
+// without a key or a seed the address means all of them. The error for an unknown address contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	want := ShortAddress(address)
 	stem, seed, seeded := strings.Cut(want, "@")
 	var found []*Node
+	var names []string
 	for _, n := range x.Nodes {
 		have := ShortAddress(n.Address)
+		names = append(names, have)
 		haveStem, haveSeed, _ := strings.Cut(have, "@")
 		instance, _, _ := strings.Cut(haveStem, "[")
 		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
@@ -151,10 +152,6 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	}
 	if len(found) > 0 {
 		return found, nil
-	}
-	var names []string
-	for _, n := range x.Nodes {
-		names = append(names, ShortAddress(n.Address))
 	}
 	for _, a := range x.Disabled {
 		if strings.HasPrefix(ShortAddress(a), stem) {

@@ -7,6 +7,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
+// nestedTooDeeply is the summary of the diagnostics of checkNesting.
+const nestedTooDeeply = "Nested too deeply"
+
 // HCL's parser and evaluator are recursive, and a stack overflow ends the process.
 const (
 	deepest = 500  // nesting of brackets, braces and templates
@@ -16,18 +19,35 @@ const (
 // Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
 // diagnostics refer to the given text.
 func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
-	if d := checkNesting(text, path); d != nil {
-		return nil, hcl.Diagnostics{d}
-	}
-	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
-		return nil, dropFollowUps(diags)
+	if _, diags := parseText(text, path); diags.HasErrors() {
+		return nil, diags
 	}
 	return hclwrite.Format(text), nil
 }
 
+func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
+	if d := checkNesting(text, path); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	return file, dropFollowUps(diags)
+}
+
+// parseExpression parses an expression outside a file and binds it to the allowance.
+func (a *allowance) parseExpression(text, name string) (hclsyntax.Expression, hcl.Diagnostics) {
+	if d := checkNesting([]byte(text), name); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(text), name, hcl.InitialPos)
+	if !diags.HasErrors() {
+		diags = a.bind(expr)
+	}
+	return expr, diags
+}
+
 // checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest.
 func checkNesting(text []byte, path string) *hcl.Diagnostic {
-	const tooDeep = "Nested too deeply"
+
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
 	for _, t := range tokens {
@@ -54,11 +74,11 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 			chain++
 		}
 		if depth > deepest {
-			return mistake(t.Range, tooDeep, "Brackets, braces and templates may be nested %d deep; this one is nested "+
+			return mistake(t.Range, nestedTooDeeply, "Brackets, braces and templates may be nested %d deep; this one is nested "+
 				"deeper.", deepest)
 		}
 		if chain > longest {
-			return mistake(t.Range, tooDeep, "An expression may have %d operators; this one has more. Move parts of it "+
+			return mistake(t.Range, nestedTooDeeply, "An expression may have %d operators; this one has more. Move parts of it "+
 				"into a locals block.", longest)
 		}
 	}

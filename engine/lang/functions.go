@@ -95,7 +95,6 @@ func ofLists(f function.Function, forTexts string) function.Function {
 	})
 }
 
-// guarded calls check before f.
 func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
@@ -109,71 +108,53 @@ func guarded(f function.Function, check func(args []cty.Value) error) function.F
 	})
 }
 
-// collection is a parameter for a list, set or tuple.
-var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
-
-// elementsOf returns the elements of a list, set or tuple, converted to t.
-func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
-	if !isList(list.Type()) {
-		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
-	}
-	var all []cty.Value
-	for it := list.ElementIterator(); it.Next(); {
-		_, e := it.Element()
-		e, err := convert.Convert(e, t)
-		if err != nil || e.IsNull() {
-			return nil, function.NewArgErrorf(0, "want every element to be a %s", t.FriendlyName())
-		}
-		all = append(all, e)
-	}
-	return all, nil
-}
-
-// truths is alltrue (stops at the first false) or anytrue (stops at the first true).
-func truths(all bool) function.Function {
-	return function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Bool),
+// ofElements returns a function of the elements of a list, set or tuple, converted to type from.
+func ofElements(from, to cty.Type, f func(elements []cty.Value) (cty.Value, error)) function.Function {
+	return function.New(&function.Spec{Type: function.StaticReturnType(to),
+		Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}},
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			elements, err := elementsOf(args[0], cty.Bool)
-			for _, e := range elements {
-				if e.True() != all {
-					return cty.BoolVal(!all), err
-				}
+			if !isList(args[0].Type()) {
+				return cty.NilVal, function.NewArgErrorf(0, "want a list or a set, got %s", describe(args[0]))
 			}
-			return cty.BoolVal(all), err
+			var all []cty.Value
+			for it := args[0].ElementIterator(); it.Next(); {
+				_, e := it.Element()
+				e, err := convert.Convert(e, from)
+				if err != nil || e.IsNull() {
+					return cty.NilVal, function.NewArgErrorf(0, "want every element to be a %s", from.FriendlyName())
+				}
+				all = append(all, e)
+			}
+			return f(all)
 		}})
 }
 
-var sumFunction = function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Number),
-	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-		elements, err := elementsOf(args[0], cty.Number)
-		total := cty.Zero
-		for _, e := range elements {
-			total = total.Add(e)
-		}
-		return total, err
-	}})
+// truths is alltrue or anytrue.
+func truths(all bool) function.Function {
+	return ofElements(cty.Bool, cty.Bool, func(elements []cty.Value) (cty.Value, error) {
+		exception := slices.ContainsFunc(elements, func(e cty.Value) bool { return e.True() != all })
+		return cty.BoolVal(exception != all), nil
+	})
+}
+
+var sumFunction = ofElements(cty.Number, cty.Number, func(elements []cty.Value) (cty.Value, error) {
+	total := cty.Zero
+	for _, e := range elements {
+		total = total.Add(e)
+	}
+	return total, nil
+})
 
 // oneFunction returns the only element of a list, or null for an empty list.
-var oneFunction = function.New(&function.Spec{Params: collection,
-	Type: func(args []cty.Value) (cty.Type, error) {
-		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
-		switch {
-		case err != nil:
-			return cty.NilType, err
-		case len(elements) > 1:
-			return cty.NilType, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
-		case len(elements) == 1:
-			return elements[0].Type(), nil
-		}
-		return cty.DynamicPseudoType, nil
-	},
-	Impl: func(args []cty.Value, t cty.Type) (cty.Value, error) {
-		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
-		if err != nil || len(elements) == 0 {
-			return cty.NullVal(t), err
-		}
+var oneFunction = ofElements(cty.DynamicPseudoType, cty.DynamicPseudoType, func(elements []cty.Value) (cty.Value, error) {
+	switch len(elements) {
+	case 0:
+		return cty.NullVal(cty.DynamicPseudoType), nil
+	case 1:
 		return elements[0], nil
-	}})
+	}
+	return cty.NilVal, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
+})
 
 func textTest(test func(text, part string) bool) function.Function {
 	return function.New(&function.Spec{Type: function.StaticReturnType(cty.Bool),
@@ -243,7 +224,6 @@ func lookupEnv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// fileText formats a file() or dir() value.
 func fileText(v cty.Value) string {
 	f := v.EncapsulatedValue().(*artifact.File)
 	if f.Dir {

@@ -32,23 +32,14 @@ const tooLarge = "Value too large"
 // allowance counts the size of computed values. After the first excess nothing more is evaluated.
 type allowance struct {
 	used  int64
-	spent *hcl.Diagnostic // of the first excess
+	spent hcl.Diagnostics // of the first excess
 }
 
-// excess records the first excess and returns its diagnostic.
 func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
 	if a.spent == nil {
-		a.spent = mistake(at, tooLarge, "%s", detail)
+		a.spent = hcl.Diagnostics{mistake(at, tooLarge, "%s", detail)}
 	}
-	return a.diagnostics()
-}
-
-// diagnostics returns the diagnostic of the first excess, if any.
-func (a *allowance) diagnostics() hcl.Diagnostics {
-	if a.spent == nil {
-		return nil
-	}
-	return hcl.Diagnostics{a.spent}
+	return a.spent
 }
 
 // check reports a value that is too large. If charged, the value counts towards the limit of all values.
@@ -57,10 +48,10 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 	if !size.add(v, 0) {
 		return a.excess(at, size.why)
 	}
-	if charged {
-		a.used += size.n
+	if !charged {
+		return nil
 	}
-	if charged && a.used > maxValues {
+	if a.used += size.n; a.used > maxValues {
 		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this value exceeds the "+
 			"limit. Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
 			maxValues>>20, perPart, perPass))
@@ -124,14 +115,13 @@ const (
 	pass          // of a for, which is evaluated many times
 )
 
-// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of
-// variables.
+// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of variables.
 func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
 
 // Value evaluates the expression. The result is unknown if it, or an earlier value, is too large.
 func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	if spent := b.allowance.diagnostics(); spent != nil {
-		return cty.DynamicVal, spent
+	if b.allowance.spent != nil {
+		return cty.DynamicVal, b.allowance.spent
 	}
 	if b.role == pass {
 		b.allowance.used += perPass
@@ -262,7 +252,6 @@ func product(a, b int64) int64 {
 	return a * b
 }
 
-// text returns a known string, or "".
 func text(v cty.Value) string {
 	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
 		return ""

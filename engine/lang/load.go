@@ -43,7 +43,6 @@ type loader struct {
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-// stageBlock is one `stage KIND NAME` block.
 type stageBlock struct {
 	kindName, name string
 	kind           *Kind // nil if the kind is unknown
@@ -55,7 +54,6 @@ type stageBlock struct {
 	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
-// localValue is one attribute of a locals block.
 type localValue struct {
 	attr  *hclsyntax.Attribute
 	index int // of its item
@@ -65,10 +63,9 @@ type localValue struct {
 // ReadSource reads a file of HCL. It rejects files that are not regular or exceed the size limit.
 func ReadSource(path string) ([]byte, error) { return stat.ReadSource(path) }
 
-// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports
-// every error that it finds, in the order of the files; a file with syntax errors is not checked further. The
-// experiment is never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot
-// be planned.
+// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
+// error that it finds, in the order of the files; a file with syntax errors is not checked further. The experiment is
+// never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot be planned.
 //
 // Load starts no process. It writes only the cache of digests of large files in the store.
 func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
@@ -107,18 +104,18 @@ func (l *loader) load() {
 	l.checkBlocks()
 	l.evaluateVariables()
 	l.evaluateAll()
-	l.warnUnused()
-	if !l.diags.HasErrors() {
-		l.checkPublished()
+	for _, step := range []func(){l.warnUnused, l.checkPublished, l.expandSeeds, l.checkInputs} {
+		if l.diags.HasErrors() {
+			return
+		}
+		step()
 	}
-	if !l.diags.HasErrors() {
-		l.expandSeeds()
-	}
-	if !l.diags.HasErrors() {
-		for _, n := range l.x.Nodes {
-			if linked, ok := n.Stage.(Linked); ok {
-				l.diags = append(l.diags, linked.CheckInputs(n)...)
-			}
+}
+
+func (l *loader) checkInputs() {
+	for _, n := range l.x.Nodes {
+		if linked, ok := n.Stage.(Linked); ok {
+			l.diags = append(l.diags, linked.CheckInputs(n)...)
 		}
 	}
 }
@@ -150,21 +147,13 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return nil
 	}
 	l.parsed = append(l.parsed, w)
-	if d := checkNesting(text, path); d != nil {
-		l.x.Files[path] = &hcl.File{Bytes: text}
-		l.diags = append(l.diags, d)
+	file, diags := parseText(text, path)
+	l.x.Files[path] = cmp.Or(file, &hcl.File{Bytes: text})
+	l.diags = append(l.diags, diags...)
+	if diags.HasErrors() {
 		return nil
 	}
-	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-	l.diags = append(l.diags, dropFollowUps(diags)...)
-	if file == nil {
-		return nil
-	}
-	l.x.Files[path] = file
-	body, ok := file.Body.(*hclsyntax.Body)
-	if !ok || diags.HasErrors() {
-		return nil
-	}
+	body := file.Body.(*hclsyntax.Body)
 	l.diags = append(l.diags, l.allowance.bind(body)...)
 	if l.diags.HasErrors() {
 		return nil
@@ -270,26 +259,24 @@ var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "loca
 func (l *loader) collectBlocks(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 		if _, block := topLevel[a.Name]; block {
-			l.errorf(a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.",
-				upperFirst("the "+a.Name), blockForm(a.Name))
+			l.errorf(a.NameRange, "Block expected", "The %s is a block: write %s without an equals sign.", a.Name,
+				blockForm(a.Name))
 			l.badExperiment = l.badExperiment || a.Name == "experiment"
 			continue
 		}
-		detail := fmt.Sprintf("Settings must be inside a block; put your own value into a locals block: "+
-			"locals { %s = … }.", a.Name)
+		d := l.errorf(a.NameRange, "Setting outside a block", "Settings must be inside a block; put your own value into a "+
+			"locals block: locals { %s = … }.", a.Name)
 		if len(b.Blocks) == 0 && len(l.x.Paths) > 1 {
-			detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename "+
-				"the file so that it does not end in .hcl.", a.NameRange.Filename)
+			d.Detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename the file so "+
+				"that it does not end in .hcl.", a.NameRange.Filename)
 		}
-		l.errorf(a.NameRange, "Setting outside a block", "%s", detail)
 	}
 	for _, bl := range b.Blocks {
 		labels, known := topLevel[bl.Type]
 		if !known {
 			hint := didYouMean(bl.Type, slices.Sorted(maps.Keys(topLevel)))
 			if l.reg.Lookup(bl.Type) != nil {
-				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type,
-					strings.Join(append(bl.Labels, "NAME")[:1], ""))
+				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, strings.Join(append(bl.Labels, "NAME")[:1], ""))
 			} else if slices.Contains([]string{"store", "data", "executor"}, bl.Type) {
 				hint = "; it belongs in the site file."
 			}
@@ -380,9 +367,8 @@ func (l *loader) checkBlocks() {
 			l.x.Paths[0])
 	case len(l.experiments) > 1:
 		for _, bl := range l.experiments[1:] {
-			l.errorf(bl.DefRange(), "Duplicate experiment",
-				"There is already an experiment block at %s; all files of a folder belong to one experiment.",
-				Place(l.experiments[0].DefRange()))
+			l.errorf(bl.DefRange(), "Duplicate experiment", "There is already an experiment block at %s; all files of a "+
+				"folder belong to one experiment.", Place(l.experiments[0].DefRange()))
 		}
 	}
 }
@@ -522,7 +508,6 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 	return ctx
 }
 
-// decodeExperiment decodes the experiment block.
 func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
 		Question   string    `hcl:"question,optional" doc:"research question"`
@@ -547,11 +532,7 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	}
 }
 
-// warnUnused reports variables that no expression uses.
 func (l *loader) warnUnused() {
-	if l.diags.HasErrors() {
-		return
-	}
 	for _, v := range l.variables {
 		if !v.used {
 

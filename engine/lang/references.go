@@ -44,7 +44,6 @@ type instance struct {
 	nodes      map[int64]*Node // by seed, or noSeed
 }
 
-// boundRef is a reference found in a decoded value.
 type boundRef struct {
 	setting string
 	ref     artifact.Ref
@@ -161,9 +160,8 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 		d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
 			f.artifact(), in.address(), listPorts(in.outputs)).Extra = declaredHere(in)
 	default:
-		d.errorf(expr.Range(), "Ambiguous port",
-			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
-			strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+		d.errorf(expr.Range(), "Ambiguous port", "%s is ambiguous: the ports %s of %s have a matching type; write "+
+			"for example %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
 	}
 	return nil
 }
@@ -191,7 +189,6 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 		hint).Extra = declaredHere(in)
 }
 
-// severalInstances reports a collection where one artifact is required.
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()

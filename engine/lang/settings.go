@@ -47,7 +47,6 @@ var (
 	fileGoType     = reflect.TypeFor[artifact.File]()
 	dataGoType     = reflect.TypeFor[artifact.Data]()
 	rangeGoType    = reflect.TypeFor[hcl.Range]()
-	stringGoType   = reflect.TypeFor[string]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
 	anyGoType      = reflect.TypeFor[any]()
@@ -114,12 +113,7 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	return fields, mistakes
 }
 
-func splitTag(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, "|")
-}
+func splitTag(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == '|' }) }
 
 // checkFieldType returns why the decoder cannot fill a field of type t, or "".
 func checkFieldType(f field) string {
@@ -190,41 +184,40 @@ func (r Registry) Check() []string {
 	var mistakes []string
 	seen := map[string]bool{}
 	for _, k := range r {
-		say := func(format string, args ...any) {
+		report := func(format string, args ...any) {
 			mistakes = append(mistakes, "kind "+k.Name+": "+fmt.Sprintf(format, args...))
 		}
 		if seen[k.Name] {
-			say("is twice in the list")
+			report("is twice in the list")
 		}
 		seen[k.Name] = true
 		if k.Summary == "" {
-			say("has no summary")
+			report("has no summary")
 		}
 		if k.Version < 1 {
-			say("has version %d; versions begin at 1", k.Version)
+			report("has version %d; versions begin at 1", k.Version)
 		}
 		stage := k.New()
 		v := reflect.ValueOf(stage)
 		if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-			say("New returns a %T, not a pointer to a struct", stage)
+			report("New returns a %T, not a pointer to a struct", stage)
 			continue
 		}
 		for _, wrong := range wrongFields(v.Elem().Type()) {
-			say("%s", wrong)
+			report("%s", wrong)
 		}
 		for _, f := range fieldsOf(v.Elem().Type()) {
 			if _, ok := stage.(Preset); f.preset && !ok {
-				say("setting %s names a preset, and %T has no method UsePreset", f.name, stage)
+				report("setting %s names a preset, and %T has no method UsePreset", f.name, stage)
 			}
 			if (f.role == roleSetting || f.role == roleBlock) && slices.Contains(reserved, f.name) {
-				say("setting %s means something else in every stage", f.name)
+				report("setting %s means something else in every stage", f.name)
 			}
 		}
 	}
 	return mistakes
 }
 
-// wrongFields returns the mistakes of a settings struct and its blocks.
 func wrongFields(t reflect.Type) []string {
 	fields, wrong := readFields(t)
 	for _, f := range fields {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/hashicorp/hcl/v2"
 )
 
@@ -27,13 +28,11 @@ type Site struct {
 	Notify    []string // command to start at the end of a run; nil: none
 }
 
-// executors are the valid names of executors.
 var executors = []string{"local"}
 
 // defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
 
-// siteSettings is the structure of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
 	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
@@ -189,48 +188,39 @@ func (l *loader) siteExecutors(settings siteSettings) {
 
 func (l *loader) siteGPUs(e executorBlock) {
 	site := l.x.Site
-	switch v := e.GPUs.(type) {
-	case nil:
-	case []any:
-		site.AutoGPUs, site.GPUs = false, []string{}
-		for _, id := range v {
-			text, ok := id.(string)
-			if n, number := id.(int64); number && n >= 0 {
-				text, ok = strconv.FormatInt(n, 10), true
-			}
-			switch {
-			case !ok || text == "" || strings.ContainsAny(text, ", "):
-				l.errorf(e.GPUsAt, "Wrong type",
-					"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
-			case slices.Contains(site.GPUs, text):
-				l.errorf(e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
-			default:
-				site.GPUs = append(site.GPUs, text)
-			}
+	ids, isList := e.GPUs.([]any)
+	switch {
+	case e.GPUs == nil || e.GPUs == "auto":
+		return
+	case !isList:
+		l.errorf(e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		return
+	}
+	site.AutoGPUs, site.GPUs = false, []string{}
+	for _, id := range ids {
+		text, ok := id.(string)
+		if n, number := id.(int64); number && n >= 0 {
+			text, ok = strconv.FormatInt(n, 10), true
 		}
-	default:
-		if v != "auto" {
-			l.errorf(e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		switch {
+		case !ok || text == "" || strings.ContainsAny(text, ", "):
+			l.errorf(e.GPUsAt, "Wrong type",
+				"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
+		case slices.Contains(site.GPUs, text):
+			l.errorf(e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
+		default:
+			site.GPUs = append(site.GPUs, text)
 		}
 	}
 }
 
 // ParseBytes parses a size such as "200GB" or "1.5 GiB": kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
 func ParseBytes(text string) (int64, error) {
-	for _, u := range []struct {
-		name string
-		size float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-		{"kB", 1e3}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}} {
-		if number, ok := strings.CutSuffix(text, u.name); ok {
-			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-			if err == nil && x >= 0 && x*u.size < 1<<62 {
-				return int64(x * u.size), nil
-			}
-			break
-		}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || !strings.HasSuffix(text, "B") || n > 1<<62 {
+		return 0, fmt.Errorf("%q is not a size; write a number and a unit, such as 200GB", text)
 	}
-	return 0, fmt.Errorf("%q is not a size; write a number and a unit, such as 200GB", text)
+	return int64(n), nil
 }
 
 // BytesText formats a size with three digits and a decimal unit: "1.5 MB".

@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -48,7 +49,6 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	instances, ok := []element{{}}, true
 	if s.keyed {
@@ -110,9 +110,8 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 			return unknown, false
 		}
 		if wrong := badKey(key.AsString()); wrong != "" {
-			l.errorf(expr.Range(), "Bad key",
-				"The key %q of for_each is part of addresses such as %s, so it %s.", key.AsString(),
-				address(s.kindName, s.name, "KEY", true, nil), wrong)
+			l.errorf(expr.Range(), "Bad key", "The key %q of for_each is part of addresses such as %s, so it %s.",
+				key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
 		found = append(found, element{key: key.AsString(), value: value})
@@ -121,7 +120,6 @@ func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) 
 	return found, true
 }
 
-// badKey returns why a string is not a valid for_each key, or "".
 func badKey(key string) string {
 	if key == "" {
 		return "must not be empty"
@@ -137,7 +135,6 @@ func badKey(key string) string {
 // decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
 func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
-
 	isMeta := func(name string) bool { return slices.Contains(reserved, name) }
 	owner := fmt.Sprintf("stage %q", s.kindName)
 
@@ -212,7 +209,6 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
-// checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" {
 		l.checkExecutor(in.meta.ExecutorRange, e, "")
@@ -351,9 +347,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	}
 	n := &Node{
 		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic,
-		Files:   in.files,
-		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
-		Doc: in.meta.Description, Range: in.block.def,
+		Files: in.files, Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor,
+		Timeout: in.meta.Timeout, Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{
 			GPUs: int(in.meta.Resources.GPUs), CPUs: int(in.meta.Resources.CPUs),
 			Memory: int64(in.meta.Resources.Memory), GPUMemory: int64(in.meta.Resources.GPUMemory),
@@ -373,15 +368,12 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	in.nodes[seed] = n
 	for _, r := range in.inputs {
 		input := Input{Setting: r.setting, Ref: r.ref, Range: r.rng}
-		switch {
-		case !r.from.multiplies:
-			input.From = l.node(r.from, noSeed)
-		case r.ref.Seed != nil: // the kind reads all seeds
-			input.From = l.node(r.from, *r.ref.Seed)
-		default:
-			input.From = l.node(r.from, *n.Seed)
-			input.Ref.Seed = n.Seed
+		from := int64(noSeed)
+		if r.from.multiplies {
+			input.Ref.Seed = cmp.Or(r.ref.Seed, n.Seed) // a kind that reads all seeds names each
+			from = *input.Ref.Seed
 		}
+		input.From = l.node(r.from, from)
 		n.Inputs = append(n.Inputs, input)
 	}
 	for _, from := range in.dependsOn {
@@ -394,16 +386,17 @@ func (l *loader) node(in *instance, seed int64) *Node {
 
 // afterNodes returns the nodes of a depends_on: those of the same seed, or of all seeds if the reader has none.
 func (l *loader) afterNodes(from *instance, seed *int64) []*Node {
+	seeds := l.x.Seeds
 	switch {
 	case from.disabled:
 		return nil
 	case !from.multiplies:
-		return []*Node{l.node(from, noSeed)}
+		seeds = []int64{noSeed}
 	case seed != nil:
-		return []*Node{l.node(from, *seed)}
+		seeds = []int64{*seed}
 	}
 	var nodes []*Node
-	for _, s := range l.x.Seeds {
+	for _, s := range seeds {
 		nodes = append(nodes, l.node(from, s))
 	}
 	return nodes

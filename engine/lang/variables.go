@@ -12,7 +12,6 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// variable is one variable block.
 type variable struct {
 	block      *hclsyntax.Block
 	name       string
@@ -77,7 +76,6 @@ func (l *loader) variableNames() []string {
 	return names
 }
 
-// typeWords are the first words of a type.
 var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
 // declare decodes type, default and validation of a variable block.
@@ -202,20 +200,13 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	if d := checkNesting([]byte(text), from); d != nil {
-		l.errorf(hcl.Range{}, d.Summary, "%s: %s", from, d.Detail)
-		return cty.DynamicVal
-	}
-	expr, diags := hclsyntax.ParseExpression([]byte(text), from, hcl.InitialPos)
+	expr, diags := l.allowance.parseExpression(text, from)
 	var val cty.Value
-	if !diags.HasErrors() {
-		diags = l.allowance.bind(expr)
-	}
 	if !diags.HasErrors() {
 		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})
 	}
 	for _, d := range diags {
-		if d.Summary == tooLarge {
+		if d.Summary == tooLarge || d.Summary == nestedTooDeeply {
 			l.errorf(hcl.Range{}, d.Summary, "%s: %s", from, d.Detail)
 			return cty.DynamicVal
 		}
@@ -238,7 +229,6 @@ func (l *loader) converted(v *variable, val cty.Value, at hcl.Range, subject str
 	return val
 }
 
-// validate applies the validation blocks of a variable.
 func (l *loader) validate(v *variable) {
 	if !v.value.IsWhollyKnown() {
 		return
@@ -252,9 +242,8 @@ func (l *loader) validate(v *variable) {
 		before := len(l.diags)
 		for _, t := range mentions(bl.Body) {
 			if t.RootName() != "var" {
-				l.errorf(t.SourceRange(), "Only variables here", "A validation is evaluated before "+
-					"anything but variables has a value, so it can use var.%s but not %s.", v.name,
-					traversalText(t))
+				l.errorf(t.SourceRange(), "Only variables here", "A validation is evaluated before anything but "+
+					"variables has a value, so it can use var.%s but not %s.", v.name, traversalText(t))
 			}
 		}
 		if len(l.diags) > before {

@@ -35,7 +35,7 @@ stage "toy" "below" {
 	}
 	done := l.Start(t.Context())
 	inside := g.Next()
-	status := func() (*runs.RunStatus, map[string]runs.EventKind) {
+	status := func() (*runs.Status, map[string]runs.EventKind) {
 		s, states := l.Runs()[0], map[string]runs.EventKind{}
 		for _, n := range s.Nodes {
 			states[lang.ShortAddress(n.Address)] = n.State
@@ -70,10 +70,10 @@ stage "toy" "below" {
 	if err != nil || len(names) != 1 || names[0] != "x" {
 		t.Errorf("experiments: got %v, %v, want x", names, err)
 	}
-	if got, err := runs.FindLogged(l.Store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
+	if got, err := runs.FindStage(l.Store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
 		t.Errorf("the address of toy.bad: got %q, %v", got, err)
 	}
-	_, err = runs.FindLogged(l.Store(), "x", "toy.bda")
+	_, err = runs.FindStage(l.Store(), "x", "toy.bda")
 	if err == nil || !strings.Contains(err.Error(), "did you mean toy.bad") {
 		t.Errorf("a misspelt address: got %v, want a hint", err)
 	}
@@ -82,11 +82,11 @@ stage "toy" "below" {
 func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	seen := map[string]string{}
 	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`,
-		`stage.eval.arm["a/b"]`,
-		`stage.eval.arm["../../x"]`, "stage.sft.warm", `stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
+		`stage.eval.arm["a/b"]`, `stage.eval.arm["../../x"]`, "stage.sft.warm",
+		`stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
 		name := runs.FileName(address)
 		if strings.ContainsAny(name, "/ \"") || len(name) > 200 || seen[name] != "" {
-			t.Errorf("%s: got %q, want a plain name of its own (%q)", address, name, seen[name])
+			t.Errorf("%s: got %q, want a plain and unique name (other address: %q)", address, name, seen[name])
 		}
 		seen[name] = address
 	}
@@ -113,8 +113,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 			Unit: "updates"}); err != nil {
 			t.Fatal(err)
 		}
-		log.Flush()
-		s, err := runs.Status(string(folder))
+		s, err := runs.ReadStatus(folder)
 		if err != nil || s.Nodes[0].Progress.Done != done {
 			t.Fatalf("status: got %+v, %v, want %d updates", s, err, done)
 		}
