@@ -11,8 +11,8 @@ import (
 
 const maxColumns = 120
 
-// longLines are the files and folders that still contain lines above the limit. In docs/language.md it is the generated
-// line of functions. Nothing is added to this list.
+// longLines are the files and folders that still contain lines above the limit. In docs/language.md it is the summary of
+// the kind model. Nothing is added to this list.
 var longLines = strings.Fields(`
 docs/language.md engine/ experiments/ reports/ stages/
 `)
