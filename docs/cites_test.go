@@ -3,26 +3,22 @@ package docs_test
 import (
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
-// cited matches a page and the number of a section, as in bfcl/SPEC.md 13.4.
-var cited = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
-})
-
-// unnamed matches a citation without the path of the page.
-var unnamed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\(spec \d|training page`) })
-
-// linked matches the target of a Markdown link inside the repository.
-var linked = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\]\(([^)#:]+)\)`) })
+var (
+	// cited matches a page and the number of a section, as in bfcl/SPEC.md 13.4.
+	cited = regexp.MustCompile(`([\w./$-]*\w\.md)\b(?:,? (?:section )?(\d+(?:\.\d+)*))?`)
+	// unnamed matches a citation without the path of the page.
+	unnamed = regexp.MustCompile(`\(spec \d|training page`)
+	// linked matches the target of a Markdown link inside the repository.
+	linked = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+)
 
 // Comments cite only pages and sections of this repository. A path is relative to the root or to the citing file.
 func TestEveryCitedPageAndSectionExists(t *testing.T) {
@@ -36,10 +32,10 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 		return "", false
 	}
 	check := func(file, text string) {
-		if m := unnamed().FindString(text); m != "" {
+		if m := unnamed.FindString(text); m != "" {
 			t.Errorf("%s: the comment %q needs the path of the page", file, m)
 		}
-		for _, m := range cited().FindAllStringSubmatch(text, -1) {
+		for _, m := range cited.FindAllStringSubmatch(text, -1) {
 			seen++
 			path, ok := exists(file, m[1])
 			if !ok {
@@ -55,15 +51,9 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 			}
 		}
 	}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." ||
-			slices.Contains([]string{"testdata", "out", "bin"}, d.Name())) {
-			if err == nil {
-				err = fs.SkipDir
-			}
-			return err
-		}
+	eachFile(t, func(path string) error {
 		switch ext := filepath.Ext(path); {
+		case strings.Contains(path, "testdata/"):
 		case ext == ".go":
 			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 			if err != nil {
@@ -72,7 +62,7 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 			for _, c := range file.Comments {
 				check(path, c.Text())
 			}
-		case slices.Contains([]string{".c", ".h", ".sh", ".py", ".hcl"}, ext) || d.Name() == "Makefile":
+		case slices.Contains([]string{".c", ".h", ".sh", ".py", ".hcl"}, ext) || path == "Makefile":
 			text, err := os.ReadFile(path)
 			if err != nil {
 				return err
@@ -83,7 +73,7 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			for _, m := range linked().FindAllStringSubmatch(string(text), -1) {
+			for _, m := range linked.FindAllStringSubmatch(string(text), -1) {
 				if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
 					t.Errorf("%s links %s: %v", path, m[1], err)
 				}
@@ -91,9 +81,6 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if seen < 40 {
 		t.Errorf("found %d cited pages, want at least 40", seen)
 	}

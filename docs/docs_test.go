@@ -2,9 +2,7 @@ package docs_test
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -172,21 +170,15 @@ func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 	if folders < 20 {
 		t.Errorf("got %d folders in the tree, want at least 20", folders)
 	}
-	var code bytes.Buffer
-	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && path != "." && strings.HasPrefix(d.Name(), ".") {
-			return cmp.Or(err, fs.SkipDir)
+	var code strings.Builder
+	eachFile(t, func(path string) error {
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
 		}
-		if filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
-			text, err := os.ReadFile(path)
-			code.Write(text)
-			return err
-		}
-		return nil
+		text, err := os.ReadFile(path)
+		code.Write(text)
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, part := range []string{"c10d", "NCCL", "endpoint"} {
 		if strings.Contains(string(page), part) && !strings.Contains(code.String(), part) {
 			t.Errorf("docs/architecture.md names %s, which no code does", part)

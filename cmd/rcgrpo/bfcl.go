@@ -21,7 +21,6 @@ func bfclCommand() *cobra.Command {
 		bfclCheckCommand(), bfclReplayCommand(), bfclShowCommand(), bfclChatCommand())
 }
 
-// bfclFlags is a command on the data of the benchmark.
 type bfclFlags struct {
 	*cobra.Command
 	dataDir string
@@ -163,7 +162,6 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 	return nil
 }
 
-// oneTask is the argument of show and chat.
 var oneTask = wantArgs(1, 1, "want a task")
 
 // start loads the data and starts a task. The prefix multi_turn_ may be omitted.
@@ -289,7 +287,6 @@ var callPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:\\.?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|[^;'"\\])+`)
 })
 
-// splitCalls splits a line at semicolons outside quotes.
 func splitCalls(line string) (calls []string) {
 	for _, text := range callPattern().FindAllString(line, -1) {
 		if text = strings.TrimSpace(text); text != "" {

@@ -52,7 +52,6 @@ func (c *experimentFlags) check(paths []string, asJSON bool) error {
 	return nil
 }
 
-// sizeText returns the size of an experiment: "60 nodes, seeds 1, 2, 3".
 func sizeText(x *lang.Experiment) string {
 	text := english.Plural(len(x.Nodes), "node", "")
 	if len(x.Seeds) > 1 {

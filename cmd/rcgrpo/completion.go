@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"maps"
 	"slices"
 	"strings"
 
@@ -48,7 +47,6 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// completeFlag registers the candidates for the value of a flag.
 func (c *experimentFlags) completeFlag(name string, candidates func() []string) {
 	err := c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		if name == "var" {
@@ -84,38 +82,32 @@ func (c *experimentFlags) onlyExperiment() (x *lang.Experiment, ok bool) {
 }
 
 // variables returns the variables of the only experiment, valid or not, as "NAME=".
-func (c *experimentFlags) variables() []string {
-	x, _ := c.onlyExperiment()
-	if x == nil {
-		return nil
-	}
-	var names []string
-	for _, name := range x.VariableNames {
-		names = append(names, name+"=")
+func (c *experimentFlags) variables() (names []string) {
+	if x, _ := c.onlyExperiment(); x != nil {
+		for _, name := range x.VariableNames {
+			names = append(names, name+"=")
+		}
 	}
 	return names
 }
 
-// addresses returns the addresses of the only experiment, if it is valid.
-func (c *experimentFlags) addresses() []string { return c.completions(false) }
+func (c *experimentFlags) addresses() (names []string) {
+	if x, ok := c.onlyExperiment(); ok {
+		for _, n := range x.Nodes {
+			names = append(names, lang.ShortAddress(n.Address))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
 
 // ports returns the addresses of the only experiment with each of their ports, if it is valid.
-func (c *experimentFlags) ports() []string { return c.completions(true) }
-
-func (c *experimentFlags) completions(withPorts bool) []string {
-	x, ok := c.onlyExperiment()
-	if !ok {
-		return nil
-	}
-	var names []string
-	for _, n := range x.Nodes {
-		name := lang.ShortAddress(n.Address)
-		if !withPorts {
-			names = append(names, name)
-			continue
-		}
-		for port := range maps.Keys(n.Outputs) {
-			names = append(names, name+"."+port)
+func (c *experimentFlags) ports() (names []string) {
+	if x, ok := c.onlyExperiment(); ok {
+		for _, n := range x.Nodes {
+			for port := range n.Outputs {
+				names = append(names, lang.ShortAddress(n.Address)+"."+port)
+			}
 		}
 	}
 	slices.Sort(names)

@@ -82,7 +82,6 @@ func (c *experimentFlags) open(path string) (*lang.Experiment, *artifact.Store, 
 	return x, store, err
 }
 
-// store opens the store of the experiment's site.
 func (c *experimentFlags) store(x *lang.Experiment) (*artifact.Store, error) {
 	if x.Site.StorePath == "" {
 		return nil, errors.New(`no store: HOME is not set; name a folder in the site file: store { path = "…" }`)
@@ -101,7 +100,6 @@ func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
 	return store, site, err
 }
 
-// plan loads and plans the experiment that args name, if any.
 func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid = o.Paranoid
 	x, store, err := c.open(strings.Join(args, ""))

@@ -18,7 +18,6 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// formatter is the command fmt.
 type formatter struct {
 	*experimentFlags
 	check, diff, recursive bool

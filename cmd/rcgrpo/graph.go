@@ -37,7 +37,6 @@ func graphCommand() *cobra.Command {
 // edge is an arrow. Without a label it is a depends_on.
 type edge struct{ from, to, label string }
 
-// graphOf returns the boxes and arrows in the order of the experiment.
 func graphOf(x *lang.Experiment, seeds bool) (nodes []string, edges []edge) {
 	name := func(n *lang.Node) string {
 		text := strings.TrimPrefix(n.Address, "stage.")

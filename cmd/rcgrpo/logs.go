@@ -78,10 +78,8 @@ func printableLog(w io.Writer) io.WriteCloser {
 	}))
 }
 
-// followEvery is the interval at which a followed log is read.
 const followEvery = 200 * time.Millisecond
 
-// logPrinter copies the logs of a stage.
 type logPrinter struct {
 	*runs.Watch
 	out, note io.Writer

@@ -21,7 +21,6 @@ import (
 	"rcgrpo/stages"
 )
 
-// Exit codes of every command.
 const (
 	exitDone        = 0
 	exitFailed      = 1
@@ -30,7 +29,6 @@ const (
 	exitInterrupted = 130
 )
 
-// kinds returns the stage kinds of this binary.
 func kinds() lang.Registry {
 	return append(lang.Registry(stages.Kinds()), reports.Kind())
 }
@@ -46,7 +44,6 @@ func main() {
 	os.Exit(stdout.code(run(os.Args[1:], os.Stdin, stdout, os.Stderr)))
 }
 
-// newRoot returns the tree of commands.
 func newRoot() *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := newGroup("rcgrpo [EXP]", "Plan, run and report experiments on tool-calling language models.")
@@ -109,7 +106,6 @@ func misuse(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// run executes a command line and returns its exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
 	line, renamed := arrange(root, args)
@@ -185,7 +181,6 @@ func findCommand(c *cobra.Command, words []string) (*cobra.Command, int) {
 	return nil, 0
 }
 
-// newGroup returns a command that only has subcommands.
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
 	group.AddCommand(commands...)
@@ -204,7 +199,6 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// flagError explains a wrong flag and suggests a similar one.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if errors.As(err, &unknown) {

@@ -37,7 +37,6 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Fd returns the descriptor.
 func (o *output) Fd() uintptr { return o.file.Fd() }
 
 // code returns the exit code of the process for the exit code of a command. A reader that closed the pipe is no error.
@@ -48,7 +47,6 @@ func (o *output) code(code int) int {
 	return code
 }
 
-// printJSON prints a value for programs.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
@@ -64,7 +62,6 @@ func colored(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }
 
-// isTerminal reports whether a reader or writer is a terminal.
 func isTerminal(stream any) bool {
 	f, ok := stream.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
@@ -86,7 +83,6 @@ func terminalSize(w io.Writer) (width, height int, ok bool) {
 // printable replaces the characters of a foreign text that could control the terminal.
 func printable(text string) string { return strings.Map(display.Printable, text) }
 
-// table is a table for the terminal.
 type table struct{ reports.Table }
 
 // newTable returns a table. A column whose name starts with < is aligned to the left.
@@ -118,7 +114,6 @@ func (t *table) row(cells ...any) {
 	t.Rows = append(t.Rows, row)
 }
 
-// write prints the table below a heading.
 func (t *table) write(w io.Writer, heading string, width int) error {
 	var b bytes.Buffer
 	page := reports.Page{Sections: []reports.Section{{Title: heading, Parts: []reports.Part{{Table: &t.Table}}}}}

@@ -106,7 +106,6 @@ func planLines(p *plan.Plan, f plan.Forecast) []*planLine {
 	return order
 }
 
-// address returns the address of the line with all its seeds.
 func (l *planLine) address() string {
 	if len(l.seeds) == 0 {
 		return l.stem
@@ -210,7 +209,6 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 	}
 }
 
-// planCounts returns the number of nodes of each verb.
 func planCounts(experiment string, counts map[plan.Verb]int) string {
 	var parts []string
 	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun} {
@@ -253,7 +251,6 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 	return text
 }
 
-// wrapped breaks a text into lines of at most width; 0: unlimited.
 func wrapped(text string, width int) string {
 	if width <= 0 {
 		return text
@@ -298,7 +295,6 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	return lines
 }
 
-// unfitMemory returns an error if the device of a stage that would run has too little memory.
 func unfitMemory(p *plan.Plan) error {
 	hasModel := func(n *plan.Planned) bool {
 		_, ok := stages.Memory(n.Node, 0)
@@ -316,7 +312,6 @@ func unfitMemory(p *plan.Plan) error {
 	return nil
 }
 
-// memoryOf returns the memory plan of a node that would run.
 func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
 	at, ok := f.Placements[n]
 	if !ok || at.Unfit != "" {
@@ -325,7 +320,6 @@ func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
 	return stages.Memory(n.Node, at.Memory)
 }
 
-// planNodeJSON is one node of `plan --json`.
 type planNodeJSON struct {
 	Address   string            `json:"address"`
 	Kind      string            `json:"kind"`
@@ -359,7 +353,6 @@ type memoryJSON struct {
 	Unfit string `json:"unfit,omitempty"`
 }
 
-// placementJSON is the place and time of a node, or the reason why it cannot run.
 type placementJSON struct {
 	Executor string   `json:"executor,omitempty"`
 	CPUs     int      `json:"cpus,omitempty"`

@@ -113,7 +113,6 @@ func (r *replaying) readSettings(x *lang.Experiment) {
 	}
 }
 
-// column holds the statistics under one choice of settings.
 type column struct {
 	Name   string             `json:"name"`
 	Values map[string]float64 `json:"values"`

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,9 +33,8 @@ func rolloutsIn(t *testing.T) (dir string) {
 
 // replayed returns the output of replay and its exit code.
 func replayed(args ...string) (text string, code int) {
-	var out, errs bytes.Buffer
-	code = run(append([]string{"replay"}, args...), strings.NewReader(""), &out, &errs)
-	return strings.Join(strings.Fields(out.String()+errs.String()), " "), code
+	code, stdout, stderr := callLine("", append([]string{"replay"}, args...)...)
+	return strings.Join(strings.Fields(stdout+stderr), " "), code
 }
 
 func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {

@@ -22,7 +22,6 @@ import (
 	"rcgrpo/reports"
 )
 
-// reproduction is the command reproduce.
 type reproduction struct {
 	*experimentFlags
 	run, replace, trust bool

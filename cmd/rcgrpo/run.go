@@ -100,7 +100,6 @@ func (c *experimentFlags) ranWith(err error) error {
 	return exitCode(exitFailed)
 }
 
-// newDisplay returns a display of a run on stdout.
 func newDisplay(stdout io.Writer) *display.Display {
 	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && colored(stdout)
@@ -151,7 +150,6 @@ type notification struct {
 	Log        string         `json:"log,omitempty"`   // of that stage
 }
 
-// observe records an event of the run.
 func (r *notification) observe(e runs.Event) {
 	switch e.Kind {
 	case runs.EventPlanned:
@@ -165,7 +163,6 @@ func (r *notification) observe(e runs.Event) {
 	}
 }
 
-// notifyLimit is the timeout of the command.
 const notifyLimit = 10 * time.Second
 
 // send runs the site's command, if there is one. Its output goes to notify.log in the folder of the run. A run with
@@ -189,7 +186,6 @@ func (r *notification) send(site *lang.Site, runErr error) error {
 	return r.start(ctx, site)
 }
 
-// start runs the command until ctx ends.
 func (r *notification) start(ctx context.Context, site *lang.Site) error {
 	input, err := json.Marshal(r)
 	if err != nil {

@@ -25,7 +25,6 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// view prints an artifact.
 type view struct {
 	*artifact.Artifact
 	out    io.Writer
@@ -337,7 +336,6 @@ type csvTable struct {
 	rows   [][]string
 }
 
-// put sets a cell of the last row.
 func (t *csvTable) put(name, value string) {
 	i, ok := t.column[name]
 	if !ok {

@@ -37,7 +37,6 @@ func rows[T any](v *view, file string, task func(T) string) ([]T, error) {
 	return all, nil
 }
 
-// picked returns the row of --row, or the first.
 func picked[T any](v *view, all []T) (T, error) {
 	var none T
 	if max(v.pick, 0) >= len(all) {
@@ -118,7 +117,6 @@ func (m groups[V]) sorted() [][3]string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
 }
 
-// tally counts episodes, those with reward 1 and those that the official checker passed.
 type tally struct {
 	Episodes int `json:"episodes"`
 	Reward1  int `json:"reward_1"`
@@ -159,7 +157,6 @@ func (v *view) scores() error {
 	return v.passes()
 }
 
-// passes prints pass@k if the evaluation computed it.
 func (v *view) passes() error {
 	if _, err := os.Stat(v.Path(rl.PassesFile)); err != nil || v.task != "" {
 		return nil
@@ -174,7 +171,6 @@ func (v *view) passes() error {
 	return t.write(v.out, "pass@k", v.width)
 }
 
-// tasks prints the number of tasks by category, and one task with its requests and ground truth.
 func (v *view) tasks() error {
 	all, err := rows(v, bfcl.TasksFile, func(t *bfcl.Task) string { return t.ID })
 	if err != nil {
@@ -406,7 +402,6 @@ func (v *view) page() error {
 	return v.files()
 }
 
-// port returns the port of the artifact.
 func (v *view) port() string {
 	for port, o := range v.Manifest.Outputs {
 		if o.Digest == v.Digest && o.Type == v.Type {
@@ -416,7 +411,6 @@ func (v *view) port() string {
 	return ""
 }
 
-// files lists the files of the artifact.
 func (v *view) files() error {
 	fmt.Fprintln(v.out, "\nfiles")
 	o := v.Manifest.Outputs[v.port()]

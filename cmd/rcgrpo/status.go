@@ -122,7 +122,7 @@ func writeStatus(w io.Writer, s *runs.Status, all bool) {
 	fmt.Fprintf(w, "  %s\n  %s\n", countsText(stateCounts(s)), s.Folder)
 }
 
-// nowOf returns the time of the state of a node: a node that outlives its run is still running.
+// A node that outlives its run is still running.
 func nowOf(s *runs.Status, n runs.NodeStatus) time.Time {
 	if n.Survives {
 		return time.Now()
@@ -130,7 +130,6 @@ func nowOf(s *runs.Status, n runs.NodeStatus) time.Time {
 	return s.Now()
 }
 
-// stateText returns the name of a state.
 func stateText(state runs.EventKind, live bool) string {
 	switch state {
 	case "":
@@ -149,7 +148,6 @@ func stateText(state runs.EventKind, live bool) string {
 	return string(state)
 }
 
-// stateCounts counts the nodes of a run by state.
 func stateCounts(s *runs.Status) map[string]int {
 	counts := map[string]int{}
 	for _, n := range s.Nodes {
@@ -230,7 +228,6 @@ func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan,
 	return printJSON(w, out)
 }
 
-// countsText formats counts: "12 up to date, 3 waiting".
 func countsText(counts map[string]int) string {
 	var parts []string
 	for _, state := range slices.Sorted(maps.Keys(counts)) {

@@ -26,7 +26,6 @@ func storeCommand() *cobra.Command {
 		storeListCommand(), storeCheckCommand(), storeGarbageCommand())
 }
 
-// storeFilter selects results.
 type storeFilter struct {
 	experiment, kind, address string
 	older, newer              time.Duration
@@ -85,7 +84,6 @@ var storeOrders = map[string]func(a, b storedResult) int{
 	},
 }
 
-// storedResult is the summary of a manifest.
 type storedResult struct {
 	Key        string            `json:"key"`
 	Experiment string            `json:"experiment"`
@@ -227,7 +225,8 @@ func storeGarbageCommand() *cobra.Command {
 	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them",
 		wantArgs(0, 0, ""))
 	var limit int64
-	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)", parsed(&limit, lang.ParseBytes))
+	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
+		parsed(&limit, lang.ParseBytes))
 	yes := c.Flags().Bool("yes", false, "remove the listed results")
 	c.RunE = func(*cobra.Command, []string) error {
 		if limit == 0 && c.Flags().Changed("limit") {

@@ -53,7 +53,6 @@ func (c *experimentFlags) verify(in openedPage) (*reports.Verification, error) {
 	return reports.Verify(in.page, store)
 }
 
-// openedPage is a page and its bundle.
 type openedPage struct {
 	page   []byte
 	bundle *reports.Bundle // nil without one
@@ -90,18 +89,16 @@ func (c *experimentFlags) openPage(path, bundle string, limit int64) (in openedP
 	return in, nil
 }
 
-// limitFlag adds the flag for the size of an unpacked bundle.
 func (c *experimentFlags) limitFlag(limit *int64) {
 	*limit = reports.BundleBytes
 	usage := fmt.Sprintf("unpack at most `MEGABYTES` of a bundle (default %d)", *limit>>20)
-	c.Flags().Func("limit", usage, func(text string) error {
+	c.Flags().Func("limit", usage, parsed(limit, func(text string) (int64, error) {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 1 {
-			return errors.New("want a whole number of megabytes")
+			return *limit, errors.New("want a whole number of megabytes")
 		}
-		*limit = n << 20
-		return nil
-	})
+		return n << 20, nil
+	}))
 }
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {

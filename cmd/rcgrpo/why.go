@@ -109,8 +109,8 @@ func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, p
 			made = "last made"
 		}
 		started := last.Started.Local().Format("2006-01-02 15:04:05")
-		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, runs.DurationText(last.Seconds), last.Run,
-			last.Key, last.Revision)
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, runs.DurationText(last.Seconds),
+			last.Run, last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
 		if up := planned[in.From]; up != nil && up.Verb != plan.UpToDate {

@@ -46,13 +46,11 @@ type Display struct {
 	ended   sync.WaitGroup
 }
 
-// skippedStages are the stages that were skipped for one reason.
 type skippedStages struct {
 	why   string
 	names []string
 }
 
-// stage is a running stage.
 type stage struct {
 	runs.Pace
 	address   string
@@ -182,7 +180,6 @@ func (d *Display) skip(name, why string) {
 	d.skipped[i].names = append(d.skipped[i].names, name)
 }
 
-// remove removes the live line of a stage.
 func (d *Display) remove(address string) {
 	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == address })
 }

@@ -124,7 +124,6 @@ func (d *Display) status(now time.Time) string {
 	return strings.Join(append(parts, runs.DurationText(now.Sub(d.started).Seconds())), " · ")
 }
 
-// cut shortens a text that is too long and ends it with an ellipsis.
 func cut(text string, width int) string {
 	if utf8.RuneCountInString(text) <= width {
 		return text
