@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
+
 	"slices"
 	"strings"
 
@@ -124,8 +124,6 @@ func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	l.diags = append(l.diags, d.diags...)
 }
 
-var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
-
 // checkName reports unknown names in a traversal. It returns nil if they exist.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	name, hasName := stepName(t, 1)
@@ -155,7 +153,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 			detail = fmt.Sprintf("There is no name %s; the booleans are true and false.", root)
 		case slices.Contains([]string{"None", "nil", "NULL"}, root):
 			detail = fmt.Sprintf("There is no name %s; a setting without a value is null.", root)
-		case shellName.MatchString(root):
+		case len(root) > 1 && root == strings.ToUpper(root):
 			detail += fmt.Sprintf(" For a shell variable write $%s or $${%s}.", root, root)
 		}
 		if l.localNamed[root] != nil {

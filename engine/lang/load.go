@@ -224,13 +224,14 @@ func FindExperiment(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no experiment named, and %w", err)
 	}
+	experiment := regexp.MustCompile(`(?m)^\s*experiment\b`) // also a malformed block
 	var with []string
 	for _, path := range paths {
 		text, err := stat.ReadSource(path)
 		if err != nil {
 			return "", err
 		}
-		if experimentLine.Match(text) {
+		if experiment.Match(text) {
 			with = append(with, path)
 		}
 	}
@@ -244,9 +245,6 @@ func FindExperiment(dir string) (string, error) {
 	}
 	return dir, nil
 }
-
-// experimentLine matches the first line of an experiment block, also of a malformed one.
-var experimentLine = regexp.MustCompile(`(?m)^\s*experiment\b`)
 
 func hasExperiment(b *hclsyntax.Body) bool {
 	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })

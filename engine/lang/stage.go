@@ -225,9 +225,6 @@ func (l *loader) checkMeta(in *instance) {
 	}
 }
 
-// causeLike matches patterns that may be a misspelt cause.
-var causeLike = regexp.MustCompile(`^[a-zA-Z]+$`)
-
 // checkRetry reports a retry without effect and unknown causes.
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
@@ -239,7 +236,8 @@ func (l *loader) checkRetry(retry *retryBlock) {
 			"retried; set the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
-		if near := nearest(on, FailureCauses); near != "" && near != on && causeLike.MatchString(on) {
+		isWord := !strings.ContainsFunc(on, func(r rune) bool { return !unicode.IsLetter(r) })
+		if near := nearest(on, FailureCauses); near != "" && near != on && isWord {
 			l.errorf(retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
 				"%s? To match %s in the text of the error, write a pattern, \"(%s)\".", on, near, on, on)
 			continue
