@@ -80,7 +80,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 		}
 	}
 	path, live, err := l.Log("stage.toy.b")
-	if err != nil || !live || !strings.HasPrefix(path, both[0].Folder) {
+	if err != nil || !live || !strings.HasPrefix(path, string(both[0].Folder)) {
 		t.Errorf("log of the adopted stage: got %q, live %v, %v, want a live one in the new run", path, live, err)
 	}
 	if _, err := os.ReadFile(path); err != nil {
@@ -94,7 +94,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	l.Want(r, runs.EventDone, "toy.b", "toy.c")
 	l.Want(r, runs.EventStarted, "toy.c")
 	e, _ := r.Find(runs.EventAdopted, "toy.b")
-	if !strings.Contains(e.Text, runs.Name(both[1].Folder)) || !strings.Contains(e.Text, "1/2 halves") {
+	if !strings.Contains(e.Text, both[1].Folder.Name()) || !strings.Contains(e.Text, "1/2 halves") {
 		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
 	}
 	wantDigests(l, "after the adoption", want)

@@ -49,7 +49,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			}
 		})
 	}
-	self, ok := proc.ProcessStat(os.Getpid())
+	self, ok := proc.ReadStat(os.Getpid())
 	if !ok {
 		t.Fatal("no /proc/self/stat")
 	}
@@ -62,7 +62,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 	l := newLab(t, "stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
 	l.MustRun()
-	old := l.Runs()[0].Folder
+	old := string(l.Runs()[0].Folder)
 	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format("20060102-150405.000")+"-ffff")
 	if err := os.Rename(old, ahead); err != nil {
 		t.Fatal(err)
@@ -71,13 +71,13 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 		l.Write("stage \"toy\" \"a\" {\n text = \"" + text + "\"\n}\n")
 		l.MustRun()
 		s := l.Runs()[0]
-		if s.Folder == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != runs.EventDone {
+		if string(s.Folder) == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != runs.EventDone {
 			t.Errorf("newest: got %+v, want the run with text %s", s, text)
 		}
 		if age := time.Since(s.Started); age > time.Hour || age < 0 {
 			t.Errorf("start of the newest run: got %v, want now", s.Started)
 		}
-		ahead = s.Folder
+		ahead = string(s.Folder)
 	}
 }
 

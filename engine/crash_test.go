@@ -172,7 +172,7 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
 	until(c.T, "no run is live", func() bool {
-		return !slices.ContainsFunc(l.Runs(), func(s *runs.RunStatus) bool { return s.Live })
+		return !slices.ContainsFunc(l.Runs(), func(s *runs.Status) bool { return s.Live })
 	})
 }
 

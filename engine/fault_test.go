@@ -152,7 +152,7 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
 	p := l.Plan()
-	if _, err := runs.Runs(l.Store(), "x"); err != nil {
+	if _, err := runs.Folders(l.Store(), "x"); err != nil {
 		t.Error(err)
 	}
 	if n := writes.Load(); n != 0 {
@@ -189,7 +189,7 @@ func TestTornFilesAreHealed(t *testing.T) {
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := runs.Runs(l.Store(), "x"); err != nil {
+			if _, err := runs.Folders(l.Store(), "x"); err != nil {
 				t.Errorf("%s cut at %d: list of runs: %v", path, cut, err)
 			}
 			if r := l.Run(engine.Options{}); r.Err != nil {

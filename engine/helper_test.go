@@ -96,8 +96,8 @@ func readPIDs(t *testing.T, path string, n int) (pids []int) {
 
 // running reports whether a process has not ended; one that is not reaped has.
 func running(pid int) bool {
-	s, ok := proc.ProcessStat(pid)
-	return ok && proc.SameProcess(pid, s.Start)
+	s, ok := proc.ReadStat(pid)
+	return ok && proc.Same(pid, s.Start)
 }
 
 // wantEnded waits until processes have ended and thereby released their locks.

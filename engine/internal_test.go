@@ -98,7 +98,7 @@ func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 
 func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 	var reported []runs.Event
-	j := &Job{jobBackend: jobBackend{observe: func(e runs.Event) { reported = append(reported, e) }}}
+	j := &Job{observe: func(e runs.Event) { reported = append(reported, e) }}
 	for i := range 1000 {
 		j.Progress(i+1, 1000, "updates", runs.Value{Name: "loss", Value: math.NaN()}, runs.Value{Name: "reward", Value: 1})
 	}
@@ -132,7 +132,7 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
 		}
 		for _, folder := range []string{temp, filepath.Dir(to)} {
-			if left, _ := filepath.Glob(filepath.Join(folder, ".publishing-*")); len(left) > 0 {
+			if left, _ := filepath.Glob(filepath.Join(folder, ".new-*")); len(left) > 0 {
 				t.Errorf("%s: %v is left", name, left)
 			}
 		}

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,6 @@ import (
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
-	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/engine/sched"
@@ -480,44 +478,4 @@ func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 	v.Pass()
 	continueEngine(t, engine, out)
 	wantSuccess(t, "the second run", <-done)
-}
-
-// A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again.
-func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
-	for name, collect := range map[string]bool{"": false, "after gc": true} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, faultyRun)
-			if collect {
-				l.MustRun()
-				l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
-			}
-			p := l.Plan()
-			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
-			if collect {
-				if _, err := l.Store().Collect(0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			wantSuccess(t, "the run", l.RunPlan(t.Context(), p, engine.Options{}))
-			if after := snapshot(t, p); after != before {
-				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
-			}
-			if !slices.Equal(p.Nodes, nodes) {
-				t.Error("the run has put other nodes into the plan")
-			}
-		})
-	}
-}
-
-func snapshot(t *testing.T, p *plan.Plan) string {
-	t.Helper()
-	var b strings.Builder
-	for _, n := range p.Nodes {
-		result, err := json.Marshal(n.Manifest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
-	}
-	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
-	"rcgrpo/engine/proc"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
 )
 
@@ -56,7 +56,7 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	l.Want(l.MustRun(), runs.EventFile)
 	change("two")
 	wantFile(l, "page.txt", "two\n")
-	if proc.Exists(path + ".edited.2") {
+	if disk.Exists(path + ".edited.2") {
 		t.Error("a copy nobody edited was kept aside")
 	}
 }
@@ -86,7 +86,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		tc.before()
 		change(tc.text)
 		wantFile(l, "page.txt", tc.text+"\n")
-		if proc.Exists(path + ".edited") {
+		if disk.Exists(path + ".edited") {
 			t.Fatalf("%s: a copy nobody edited was kept aside", tc.name)
 		}
 	}
@@ -99,7 +99,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 	}
 	change("end")
 	wantFile(l, "page.txt", "end\n")
-	if proc.Exists(path + ".edited") {
+	if disk.Exists(path + ".edited") {
 		t.Error("a copy of a run with missing inputs was kept aside")
 	}
 }

@@ -192,7 +192,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken := enginetest.ToyKinds()
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := engine.NodeMain(l.Runs()[0].Folder, "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(string(l.Runs()[0].Folder), "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -360,7 +360,7 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := newLab(t, diamond)
 	r := l.MustRun()
-	b, err := os.ReadFile(filepath.Join(l.Runs()[0].Folder, "events.jsonl"))
+	b, err := os.ReadFile(l.Runs()[0].Folder.Path("events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,4 +376,44 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	if got, want := text(written), text(r.Events); got != want {
 		t.Errorf("events.jsonl: got %s, want %s", got, want)
 	}
+}
+
+// A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again.
+func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
+	for name, collect := range map[string]bool{"": false, "after gc": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, faultyRun)
+			if collect {
+				l.MustRun()
+				l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
+			}
+			p := l.Plan()
+			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
+			if collect {
+				if _, err := l.Store().Collect(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantSuccess(t, "the run", l.RunPlan(t.Context(), p, engine.Options{}))
+			if after := snapshot(t, p); after != before {
+				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
+			}
+			if !slices.Equal(p.Nodes, nodes) {
+				t.Error("the run has put other nodes into the plan")
+			}
+		})
+	}
+}
+
+func snapshot(t *testing.T, p *plan.Plan) string {
+	t.Helper()
+	var b strings.Builder
+	for _, n := range p.Nodes {
+		result, err := json.Marshal(n.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
+	}
+	return b.String()
 }

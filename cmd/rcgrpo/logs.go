@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,17 +54,17 @@ func (c *experimentFlags) watch(address string, experiment []string, run string)
 	if err != nil && run == "" {
 		return nil, err
 	}
-	folder := ""
+	var folder runs.Folder
 	if run != "" {
-		if folder, err = runs.FindRun(store, name, run); err != nil {
+		if folder, err = runs.Find(store, name, run); err != nil {
 			return nil, err
 		}
-		name = filepath.Base(filepath.Dir(folder))
+		name = folder.Experiment()
 	}
-	if address, err = runs.FindLogged(store, name, address); err != nil {
+	if address, err = runs.FindStage(store, name, address); err != nil {
 		return nil, err
 	}
-	return runs.WatchStage(store, name, address, folder)
+	return runs.NewWatch(store, name, address, folder)
 }
 
 // printableLog returns a writer that replaces control characters, except those of progress bars. Close writes a
@@ -99,7 +98,7 @@ func (p *logPrinter) close() {
 
 func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		standing, err := p.Look() // before the copy: otherwise the last lines could be lost
+		standing, err := p.Poll() // before the copy: otherwise the last lines could be lost
 		if err != nil {
 			return err
 		}
@@ -121,17 +120,17 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				return nil
 			}
 			if !p.pinned {
-				if moved, err = p.Made(); err != nil {
+				if moved, err = p.Newest(); err != nil {
 					return err
 				}
 			}
 			if !moved {
-				return fmt.Errorf("run %s has not started %s, so there is no log", runs.Name(p.Folder), p.Address)
+				return fmt.Errorf("run %s has not started %s, so there is no log", p.Folder.Name(), p.Address)
 			}
 			continue
 		case standing == runs.RunKilled && !p.waits:
 			p.waits = true
-			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", runs.Name(p.Folder))
+			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", p.Folder.Name())
 		}
 		select {
 		case <-time.After(followEvery):
@@ -166,7 +165,7 @@ func (p *logPrinter) copy(last int) error {
 		}
 		p.file.Close()
 		p.file = f
-		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", runs.Name(p.Folder))
+		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", p.Folder.Name())
 	}
 	if err := p.skipCut(); err != nil {
 		return err

@@ -83,7 +83,7 @@ func logStore(t *testing.T) *artifact.Store {
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
 	t.Helper()
-	w, err := runs.WatchStage(store, "x", "stage.toy.a", folder)
+	w, err := runs.NewWatch(store, "x", "stage.toy.a", runs.Folder(folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting.json("plan.json", plan)
-	if p, _ := printerOf(t, store, ""); p.Folder != waiting.dir {
+	if p, _ := printerOf(t, store, ""); string(p.Folder) != waiting.dir {
 		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
 	}
 	lock, err := store.TryLock(key)
@@ -206,10 +206,10 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Describe(holder); err != nil {
+	if err := artifact.Describe(lock.File(), holder); err != nil {
 		t.Fatal(err)
 	}
-	if p, _ := printerOf(t, store, ""); p.Folder != maker.dir {
+	if p, _ := printerOf(t, store, ""); string(p.Folder) != maker.dir {
 		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
 	}
 	if err := lock.Unlock(); err != nil {
@@ -228,7 +228,7 @@ func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.json("plan.json", plan)
-	_, err := runs.FindLogged(store, "x", "nothing")
+	_, err := runs.FindStage(store, "x", "nothing")
 	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
 		t.Errorf("got %v, want ten of the stages and how many more there are", err)
 	}

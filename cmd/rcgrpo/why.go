@@ -62,7 +62,7 @@ func (c *experimentFlags) why(address string, experiment []string, o plan.Option
 
 // writeFailures prints the failure of each stage in the newest run that contains the stage.
 func writeFailures(w io.Writer, store *artifact.Store, experiment string, addresses map[string]bool) error {
-	folders, err := runs.Runs(store, experiment)
+	folders, err := runs.Folders(store, experiment)
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		if len(addresses) == 0 {
 			return nil
 		}
-		s, err := runs.Status(folder)
+		s, err := runs.ReadStatus(folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
 		}
@@ -79,7 +79,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, runs.Name(folder), n.Failure.Text,
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, folder.Name(), n.Failure.Text,
 					n.Failure.Log)
 			}
 			delete(addresses, n.Address)

@@ -35,9 +35,7 @@ func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 		var first []byte
 		for range 2 {
 			dir := t.TempDir()
-			if err := WriteRows(dir, name, want); err != nil {
-				t.Fatal(err)
-			}
+			must(t, WriteRows(dir, name, want))
 			path := filepath.Join(dir, name)
 			got, err := read(t, path)
 			if err != nil || !reflect.DeepEqual(got, want) {
@@ -74,9 +72,7 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 
 func TestRowsEndWithTheFirstError(t *testing.T) {
 	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = w.Write(row{Values: map[string]float64{"loss": math.NaN()}})
 	if err == nil || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("NaN: got %v, want an error that names row 1", err)
@@ -95,7 +91,8 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 	}{
 		"within the limits": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
 		"more rows":         {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
-		"more bytes":        {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500}, "more bytes than the limit"},
+		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
+			"more bytes than the limit"},
 		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
 			"a row has more than 500 bytes"},
 		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},
@@ -109,15 +106,11 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			if _, err := z.Write(tc.text); err != nil {
 				t.Fatal(err)
 			}
-			if err := z.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, z.Close())
 			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
 			s.Limit(&tc.budget)
 			a, err := s.Open(m, "out")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var got error
 			for _, err := range Rows[row](a, "rows.jsonl.gz") {
 				got = err

@@ -17,27 +17,17 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	commit(t, s, "same", files{"x": "mine"}) // the same object
 	commit(t, s, "other", files{"x": "other"})
 	session, err := s.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := session.Pin(key("mine"), "", key("unmade")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, session.Pin(key("mine"), "", key("unmade")))
 	leaveUnfinished(t, s, "unmade")
 	leaveUnfinished(t, s, "killed")
 	planned, err := s.Garbage(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	running := lock(t, s, "unmade") // otherwise its output is stale
 	other, err := Open(s.Dir())     // as another process has it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	done, err := other.Collect(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := func(plan []Garbage) string {
 		var all []string
 		for _, g := range plan {
@@ -58,9 +48,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
 		t.Errorf("left in removed: %v", left)
 	}
-	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
 	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
 		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
 	}
@@ -69,9 +57,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 func TestKilledSessionsPinNothing(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "a", files{"x": "12"})
-	if err := (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()))
 	if done, err := s.Collect(1); err != nil || len(done) != 1 {
 		t.Errorf("collect: got %v, %v, want the result", done, err)
 	}
@@ -84,9 +70,7 @@ func TestKilledSessionsPinNothing(t *testing.T) {
 func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)
 	other, err := Open(s.Dir()) // as another process has it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
 	exclusiveWithin = 20 * time.Millisecond
 	defer disk.Fail(nil)
@@ -118,13 +102,9 @@ func TestCollectionOnAFullDisk(t *testing.T) {
 			s := openStore(t)
 			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
 			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
-			if err := garbage.write(s.path("objects")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, garbage.write(s.path("objects")))
 			before, err := os.ReadDir(s.path("objects"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			disk.Fail(func(op, path string) error {
 				if _, err := os.Lstat(path); err == nil && op == "open" {
 					return nil

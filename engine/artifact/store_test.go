@@ -16,13 +16,19 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // openStore opens a store in a new folder and checks at the end of the test that it is sound.
 func openStore(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		problems, err := s.Check()
 		if err != nil || len(problems) > 0 {
@@ -43,12 +49,8 @@ type files map[string]string // path below the port -> content
 func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	t.Helper()
 	c, err := tryCommit(s, name, content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Flush(c))
 	return c.Manifest
 }
 
@@ -90,18 +92,14 @@ func (c files) write(dir string) (err error) {
 // leaveUnfinished creates the output of a killed stage.
 func leaveUnfinished(t *testing.T, s *Store, name string) {
 	t.Helper()
-	if err := (files{key(name) + "/half": "ha"}).write(s.path("staging")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (files{key(name) + "/half": "ha"}).write(s.path("staging")))
 }
 
 // fileOf returns the path of a file of a result; contentOf its content.
 func fileOf(t *testing.T, s *Store, m *Manifest, name string) string {
 	t.Helper()
 	a, err := s.Open(m, "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a.Path(name)
 }
 
@@ -118,9 +116,7 @@ func contentOf(t *testing.T, s *Store, m *Manifest, name string) string {
 func sealed(t *testing.T, path string) bool {
 	t.Helper()
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.ModTime().Equal(Sealed)
 }
 
@@ -132,7 +128,7 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 	}
 }
 
-func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
+func TestLookupReturnsACommittedResult(t *testing.T) {
 	s := openStore(t)
 	if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("lookup in an empty store: got %v, want ErrNotFound", err)
@@ -142,9 +138,7 @@ func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
 	}
 	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
 	got, err := s.Lookup(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !reflect.DeepEqual(got, made) {
 		t.Errorf("lookup: got %+v, want %+v", got, made)
 	}
@@ -195,9 +189,7 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 	s := openStore(t)
 	for name, torn := range map[string]bool{"whole": false, "torn": true} {
 		c, err := tryCommit(s, name, files{"x.txt": name})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		path := fileOf(t, s, c.Manifest, "x.txt")
 		if sealed(t, path) {
 			t.Errorf("%s: sealed before the flush", name)
@@ -224,9 +216,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 		var made []*Manifest
 		for i := range 3 {
 			c, err := tryCommit(s, fmt.Sprint(fault, i), files{"x": fmt.Sprint(fault, i)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
 			made = append(made, c.Manifest)
 		}
@@ -240,10 +230,10 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			t.Errorf("close: got %v, want %v and the store", err, fault)
 		}
 		for _, m := range made {
-			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
+			if sealed, err := s.verify("", m.Outputs["out"], Sealed, nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
 			}
-			if exists(s.path("locks", m.Key)) {
+			if disk.Exists(s.path("locks", m.Key)) {
 				t.Errorf("with %v: a lock is held", fault)
 			}
 		}
@@ -254,17 +244,11 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	s := openStore(t)
 	g, err := stage(s, "a", files{"x": "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
 	c, err := g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sealed, err := s.verify("", c.Manifest.Outputs["out"], nil); err != nil || sealed {
+	must(t, err)
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, nil); err != nil || sealed {
 		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
 }
@@ -272,9 +256,7 @@ func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	os.Chmod(path, 0o644)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
@@ -312,9 +294,7 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	s := openStore(t)
 	dir := t.TempDir()
-	if err := (files{"secret": "secret"}).write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must(t, (files{"secret": "secret"}).write(dir))
 	outside := strings.Repeat("../", 20) + strings.TrimPrefix(dir, "/")
 	for name, change := range map[string]func(*Output){
 		"by a file's name": func(o *Output) { o.Files[0].Name = outside + "/secret"; o.Digest = treeDigest(o.Files) },
@@ -354,9 +334,7 @@ func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 func TestTouchedFileIsIntactAndSealedAgain(t *testing.T) {
 	s := openStore(t)
 	path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
-	if err := os.Chtimes(path, time.Now(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(path, time.Now(), time.Now()))
 	wantIntact(t, s, "a", "after a touch")
 	if !sealed(t, path) {
 		t.Error("not sealed after the lookup")
@@ -382,12 +360,8 @@ func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			g, err := s.Begin(key("a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := tc.fill(g); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, tc.fill(g))
 			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
@@ -443,9 +417,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
 	orphan := lock(t, s, "killed")
-	if err := orphan.Describe([]byte(`{"of": "a run that was killed"}`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Describe(orphan.File(), []byte(`{"of": "a run that was killed"}`)))
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
 		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}
@@ -474,9 +446,7 @@ func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
 		dir := t.TempDir()
 		err := content.write(dir)
 		d, digestErr := Digest(dir)
-		if err := errors.Join(err, digestErr); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(err, digestErr))
 		return d
 	}
 	base := digest(files{"a": "1", "b/c": "2"})
@@ -507,9 +477,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 		s := openStore(t)
 		m := commit(t, s, "k", made)
 		recorded, err := s.Open(m, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, a := range []*Artifact{recorded, {Dir: recorded.Dir}} {
 			path, ok := a.Only()
 			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
@@ -519,7 +487,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 	}
 }
 
-func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
+func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 	defer disk.Fail(nil)
 	for cause, want := range map[error]string{
 		syscall.EROFS: "cannot be written, since its file system is read-only: mount it for writing, " +
@@ -552,17 +520,11 @@ func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	s := openStore(t)
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(victim, []byte("precious"), 0o640))
 	before, err := os.Stat(victim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	g, err := stage(s, "a", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := []string{"again", "linked", "times.txt"}
 	for _, name := range names {
 		if err := os.Link(victim, filepath.Join(g.ports["out"], name)); err != nil {
@@ -570,13 +532,9 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 		}
 	}
 	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	after, err := os.Stat(victim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the user's file: got %v of %v, want %v of %v",
 			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())

@@ -124,9 +124,7 @@ func NewLabIn(t *testing.T, dir, store string) *Lab {
 // Put writes a file of the lab.
 func (l *Lab) Put(name, text string) {
 	l.Helper()
-	if err := os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644); err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644))
 }
 
 // Write replaces the experiment's stages; $dir in the text is the lab's folder.
@@ -148,18 +146,14 @@ func (l *Lab) Read(name string) string {
 func (l *Lab) Store() *artifact.Store {
 	l.Helper()
 	s, err := artifact.Open(l.StoreDir)
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	return s
 }
 
 func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
 	p, err := PlanToys(l.File, l.StoreDir)
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	return p
 }
 
@@ -262,9 +256,7 @@ func (l *Lab) Start(ctx context.Context, watch ...func(runs.Event)) <-chan Recor
 func (l *Lab) Engine() *exec.Cmd {
 	l.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	cmd := exec.Command(self, "engine", l.File, l.StoreDir)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -275,13 +267,9 @@ func (l *Lab) Engine() *exec.Cmd {
 func (l *Lab) KillEngine(g *Gate) Visitor {
 	l.Helper()
 	engine := l.Engine()
-	if err := engine.Start(); err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, engine.Start())
 	inside := g.Next()
-	if err := engine.Process.Kill(); err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, engine.Process.Kill())
 	engine.Wait()
 	return inside
 }
@@ -328,38 +316,30 @@ func (l *Lab) Text(address string) string {
 		l.Fatalf("%s has no result", address)
 	}
 	a, err := l.Store().Open(m, "out")
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	b, err := os.ReadFile(a.Path("out.txt"))
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	return string(b)
 }
 
 // Log returns the newest log of a stage, and whether the stage may still write to it.
 func (l *Lab) Log(address string) (path string, live bool, err error) {
-	w, err := runs.WatchStage(l.Store(), "x", address, "")
+	w, err := runs.NewWatch(l.Store(), "x", address, "")
 	if err != nil {
 		return "", false, err
 	}
-	standing, err := w.Look()
-	return w.Log, standing == runs.GoesOn, err
+	standing, err := w.Poll()
+	return w.Log, standing == runs.StageOpen, err
 }
 
 // Runs returns the statuses of the experiment's runs, newest first.
-func (l *Lab) Runs() (all []*runs.RunStatus) {
+func (l *Lab) Runs() (all []*runs.Status) {
 	l.Helper()
-	folders, err := runs.Runs(l.Store(), "x")
-	if err != nil {
-		l.Fatal(err)
-	}
+	folders, err := runs.Folders(l.Store(), "x")
+	noError(l.T, err)
 	for _, folder := range folders {
-		s, err := runs.Status(folder)
-		if err != nil {
-			l.Fatal(err)
-		}
+		s, err := runs.ReadStatus(folder)
+		noError(l.T, err)
 		all = append(all, s)
 	}
 	return all
@@ -436,9 +416,7 @@ type Visitor struct {
 func (l *Lab) Gate() *Gate {
 	l.Helper()
 	listener, err := net.Listen("unix", filepath.Join(l.Dir, "gate"))
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	l.Cleanup(func() { listener.Close() })
 	return &Gate{l.T, listener.(*net.UnixListener)}
 }

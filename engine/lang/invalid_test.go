@@ -27,9 +27,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
 			file, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var want, got []string
 			details := map[string]string{}
 			for i, line := range strings.Split(string(file), "\n") {

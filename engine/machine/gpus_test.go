@@ -15,9 +15,7 @@ func fakeDriver(t *testing.T, script, gpus, apps string) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "nvidia-smi")
 	for name, text := range map[string]string{path: "#!/bin/sh\n" + script, path + ".gpus": gpus, path + ".apps": apps} {
-		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(name, []byte(text), 0o755))
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
@@ -77,7 +75,7 @@ func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
 	driverTimeout = 50 * time.Millisecond
 	if g := QueryGPUs(t.Context()); g.Err == nil || !strings.Contains(g.Err.Error(), "no answer in 50ms") {
-		t.Errorf("nvidia-smi hangs: got %v, want an error that says so", g.Err)
+		t.Errorf("nvidia-smi hangs: got %v, want a timeout", g.Err)
 	}
 }
 

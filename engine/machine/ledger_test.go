@@ -20,8 +20,16 @@ import (
 	"rcgrpo/engine/sched"
 )
 
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // ownFolder sets a private ledger folder. At the end of the test all runs must have removed their files.
-func ownFolder(t testing.TB) string {
+func ownFolder(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "leases")
 	t.Setenv(leasesVariable, dir)
 	t.Cleanup(func() {
@@ -33,12 +41,10 @@ func ownFolder(t testing.TB) string {
 }
 
 // open opens the ledger for a run until the end of the test.
-func open(t testing.TB, run string) *Ledger {
+func open(t *testing.T, run string) *Ledger {
 	t.Helper()
 	l, err := OpenLedger(run, "store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -47,29 +53,21 @@ func open(t testing.TB, run string) *Ledger {
 	return l
 }
 
-func others(t testing.TB, l *Ledger) []Lease {
+func others(t *testing.T, l *Ledger) []Lease {
 	t.Helper()
-	if err := l.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Lock(t.Context()))
 	defer l.Unlock()
 	all, err := l.Others()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all
 }
 
-func reserve(t testing.TB, l *Ledger, lease Lease) *LeaseFile {
+func reserve(t *testing.T, l *Ledger, lease Lease) *LeaseFile {
 	t.Helper()
-	if err := l.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, l.Lock(t.Context()))
 	defer l.Unlock()
 	f, err := l.Reserve(lease)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
@@ -77,9 +75,7 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	ownFolder(t)
 	b := open(t, "runs/y/2")
 	a, err := OpenLedger("runs/x/1", "store")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	f := reserve(t, a, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
 	want := sched.Share{CPUs: 2, GPUs: 1, Memory: 5}
 	if got := others(t, b); len(got) != 1 || got[0].Share() != want || got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
@@ -87,9 +83,7 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	}
 	child := exec.Command("sleep", "600")
 	child.ExtraFiles = []*os.File{f.Inherited()}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Start())
 	f.file.Close() // as after a kill of the engine
 	a.mutex.Close()
 	if got := others(t, b); len(got) != 1 {
@@ -111,9 +105,7 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 		if got := others(t, b); len(got) != 1 || got[0].Address != address {
 			t.Errorf("reserved: got %+v", got)
 		}
-		if err := f.Free(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Free())
 		if got := others(t, b); len(got) != 0 {
 			t.Errorf("freed: got %+v", got)
 		}
@@ -125,9 +117,7 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 
 func TestReadableLedgerFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(dir, 0o755))
 	t.Setenv(leasesVariable, dir)
 	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
 		t.Errorf("got %v, want an error that names the variable", err)
@@ -137,18 +127,14 @@ func TestReadableLedgerFolderIsRefused(t *testing.T) {
 func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	ownFolder(t)
 	stopped, other := open(t, "runs/x/1"), open(t, "runs/y/2")
-	if err := stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must(t, stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour))
 	if got := others(t, other); len(got) != 1 {
 		t.Errorf("a new request: got %+v, want one", got)
 	}
 	written := stopped.request.lease
 	written.Written = proc.SinceBoot() - 2*requestTimeout
 	b, err := json.Marshal(written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -166,12 +152,8 @@ func holdMutex(t *testing.T, dir string) *os.Process {
 	}
 	cmd := exec.Command(flock, "--no-fork", filepath.Join(dir, "mutex"), "sh", "-c", "echo locked; exec sleep 600")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -200,9 +182,7 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a process holds it: got %v, want %q in it", err, want)
 	}
-	if err := holder.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must(t, holder.Signal(syscall.SIGSTOP))
 	for deadline := time.Now().Add(30 * time.Second); !proc.Stopped(holder.Pid) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
@@ -222,12 +202,8 @@ func TestRemovedMutexIsCreatedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := ownFolder(t)
 			a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
-			if err := remove(dir); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.Lock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must(t, remove(dir))
+			must(t, a.Lock(t.Context()))
 			defer a.Unlock()
 			if locked, err := b.tryLock(); locked || err != nil {
 				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
@@ -246,9 +222,7 @@ func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 	foreign := "/proc/sys" // belongs to root
 	if os.Getuid() == 0 {
 		foreign = t.TempDir()
-		if err := os.Chown(foreign, 12345, 12345); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Chown(foreign, 12345, 12345))
 	}
 	temporary, name := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()), "leases-"+proc.HostName()
 	for what, tc := range map[string]struct {
@@ -290,8 +264,8 @@ func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
 		return nil
 	})
 	t.Cleanup(func() { disk.Lack(nil) })
-	if _, ok := readLease(held); ok || !proc.Exists(held) {
-		t.Errorf("lease whose lock cannot be tested: got read %v, exists %v, want false, true", ok, proc.Exists(held))
+	if _, ok := readLease(held); ok || !disk.Exists(held) {
+		t.Errorf("lease whose lock cannot be tested: got read %v, exists %v, want false, true", ok, disk.Exists(held))
 	}
 	if l, want := open(t, "runs/x/1"), fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); l.Dir != want {
 		t.Errorf("home without locks: got a ledger in %s, want %s", l.Dir, want)
@@ -302,24 +276,5 @@ func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
 	text := fmt.Sprint(err)
 	if !errors.Is(err, syscall.ENOLCK) || !strings.Contains(text, leasesVariable) || !strings.Contains(text, named) {
 		t.Errorf("named folder without locks: got %v, want an error with the way out", err)
-	}
-}
-
-// BenchmarkLease reserves and frees a share of the machine, as each start of a stage does.
-func BenchmarkLease(b *testing.B) {
-	for _, runs := range []int{0, 1, 8} {
-		b.Run(fmt.Sprintf("beside %d runs", runs), func(b *testing.B) {
-			ownFolder(b)
-			for i := range runs {
-				reserve(b, open(b, fmt.Sprintf("runs/y/%d", i)), Lease{Address: "stage.toy.a", CPUs: 1})
-			}
-			own, lease := open(b, "runs/x/1"), Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64), CPUs: 1}
-			for b.Loop() {
-				others(b, own)
-				if err := reserve(b, own, lease).Free(); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
 	}
 }

@@ -62,7 +62,8 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a", "b", "c"`, 1)
 	p, f := forecastOf(t, text, text, "grpo.arm")
 	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and comes first.
-	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
+	want := []string{"eval.e: [] from 2s",
+		"grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
 	if got := placed(p, f); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -80,7 +81,7 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	}
 }
 
-func TestForecastOfGangs(t *testing.T) {
+func TestForecastReservesAllGPUsOfAStage(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a", "b"`, 2)
 	p, f := forecastOf(t, text, text, "grpo.arm")
 	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
@@ -108,6 +109,6 @@ func TestForecastNamesStagesThatCanNeverRun(t *testing.T) {
 		t.Errorf("got %+v", at)
 	}
 	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
-		t.Errorf("what reads it: got %+v", got)
+		t.Errorf("its reader: got %+v", got)
 	}
 }

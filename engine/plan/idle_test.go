@@ -25,8 +25,8 @@ import (
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
 
-// bench is an experiment with a stored verdict: its store is the store of its site file.
-type bench struct {
+// idleLab is a lab whose runs store a verdict: its store is that of the site file.
+type idleLab struct {
 	*enginetest.Lab
 	src lang.Source
 }
@@ -59,9 +59,9 @@ stage "page" "report" {
 }
 `
 
-func newBench(t *testing.T) *bench {
+func newIdleLab(t *testing.T) *idleLab {
 	t.Helper()
-	b := &bench{Lab: enginetest.NewLab(t)}
+	b := &idleLab{Lab: enginetest.NewLab(t)}
 	b.put("site.hcl", "store {\n  path = \"store\"\n}\n"+enginetest.Site)
 	b.put("x.hcl", everything)
 	for _, name := range []string{"data/one.txt", "data/target.txt", "data/many/1.txt", "data/many/below/2.txt"} {
@@ -74,9 +74,9 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-func (b *bench) path(name string) string { return filepath.Join(b.Dir, name) }
+func (b *idleLab) path(name string) string { return filepath.Join(b.Dir, name) }
 
-func (b *bench) must(err error) {
+func (b *idleLab) must(err error) {
 	b.Helper()
 	if err != nil {
 		b.Fatal(err)
@@ -84,22 +84,22 @@ func (b *bench) must(err error) {
 }
 
 // put writes a file and creates its folder.
-func (b *bench) put(name, text string) {
+func (b *idleLab) put(name, text string) {
 	b.Helper()
 	b.must(os.MkdirAll(filepath.Dir(b.path(name)), 0o755))
 	b.Put(name, text)
 }
 
-func (b *bench) remove(name string) { b.Helper(); b.must(os.RemoveAll(b.path(name))) }
+func (b *idleLab) remove(name string) { b.Helper(); b.must(os.RemoveAll(b.path(name))) }
 
 // link replaces a file by a symbolic link.
-func (b *bench) link(target, name string) {
+func (b *idleLab) link(target, name string) {
 	b.Helper()
 	b.remove(name)
 	b.must(os.Symlink(target, b.path(name)))
 }
 
-func (b *bench) edit(name, old, new string) {
+func (b *idleLab) edit(name, old, new string) {
 	b.Helper()
 	text := b.Read(name)
 	if !strings.Contains(text, old) {
@@ -108,14 +108,14 @@ func (b *bench) edit(name, old, new string) {
 	b.put(name, strings.Replace(text, old, new, 1))
 }
 
-func (b *bench) touch(name string) {
+func (b *idleLab) touch(name string) {
 	b.Helper()
 	now := time.Now()
 	b.must(os.Chtimes(b.path(name), now, now))
 }
 
 // rewrite changes the content of a file, but not its length and modification time.
-func (b *bench) rewrite(name string) {
+func (b *idleLab) rewrite(name string) {
 	b.Helper()
 	info, err := os.Stat(b.path(name))
 	b.must(err)
@@ -126,7 +126,7 @@ func (b *bench) rewrite(name string) {
 }
 
 // glob returns the first file that matches a pattern, relative to the lab's folder.
-func (b *bench) glob(pattern string) string {
+func (b *idleLab) glob(pattern string) string {
 	b.Helper()
 	found, err := filepath.Glob(b.path(pattern))
 	if err != nil || len(found) == 0 {
@@ -140,21 +140,21 @@ func (b *bench) glob(pattern string) string {
 const record = "store/compiled/*"
 
 // manifest returns the manifest of a stage and its path; object the path of its only file.
-func (b *bench) manifest(stage string) (*artifact.Manifest, string) {
+func (b *idleLab) manifest(stage string) (*artifact.Manifest, string) {
 	b.Helper()
 	m, err := b.Store().Last("x", "stage.light."+stage)
 	b.must(err)
 	return m, "store/nodes/" + m.Key + ".json"
 }
 
-func (b *bench) object(stage string) string {
+func (b *idleLab) object(stage string) string {
 	b.Helper()
 	m, _ := b.manifest(stage)
 	return "store/objects/" + m.Outputs["out"].Digest + "/out.txt"
 }
 
 // planned loads and plans without the stored verdict.
-func (b *bench) planned(o plan.Options) *plan.Plan {
+func (b *idleLab) planned(o plan.Options) *plan.Plan {
 	b.Helper()
 	x, diags := lang.Load(b.src, enginetest.ToyKinds())
 	if diags.HasErrors() {
@@ -165,13 +165,13 @@ func (b *bench) planned(o plan.Options) *plan.Plan {
 	return p
 }
 
-func (b *bench) run(o engine.Options) enginetest.Record {
+func (b *idleLab) run(o engine.Options) enginetest.Record {
 	b.Helper()
 	return b.RunPlan(b.Context(), b.planned(plan.Options{}), o)
 }
 
 // settle runs everything and waits for the next clock tick, so that a file written next has a different stamp.
-func (b *bench) settle() {
+func (b *idleLab) settle() {
 	b.Helper()
 	stat.AwaitTick()
 	if r := b.run(engine.Options{}); r.Err != nil {
@@ -181,7 +181,7 @@ func (b *bench) settle() {
 }
 
 // want checks whether Unchanged answers, and compares the answer with a plan.
-func (b *bench) want(answer bool, when string) {
+func (b *idleLab) want(answer bool, when string) {
 	b.Helper()
 	idle := plan.Unchanged(b.src)
 	if (idle != nil) != answer {
@@ -202,67 +202,67 @@ func (b *bench) want(answer bool, when string) {
 
 // Unchanged answers as loading and planning would; otherwise it returns nil.
 func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
-	unaffected := map[string]func(b *bench){
-		"nothing":                             func(b *bench) {},
-		"experiment touched":                  func(b *bench) { b.touch("x.hcl") },
-		"input touched":                       func(b *bench) { b.touch("data/one.txt") },
-		"input rewritten, content kept":       func(b *bench) { b.put("data/one.txt", "content of one.txt") },
-		"file touched in a folder":            func(b *bench) { b.touch("data/many/1.txt") },
-		"another variable of the environment": func(b *bench) { b.src.Env = append(b.src.Env, "LANG=C") },
-		"a result came and went": func(b *bench) {
+	unaffected := map[string]func(b *idleLab){
+		"nothing":                             func(b *idleLab) {},
+		"experiment touched":                  func(b *idleLab) { b.touch("x.hcl") },
+		"input touched":                       func(b *idleLab) { b.touch("data/one.txt") },
+		"input rewritten, content kept":       func(b *idleLab) { b.put("data/one.txt", "content of one.txt") },
+		"file touched in a folder":            func(b *idleLab) { b.touch("data/many/1.txt") },
+		"another variable of the environment": func(b *idleLab) { b.src.Env = append(b.src.Env, "LANG=C") },
+		"a result came and went": func(b *idleLab) {
 			name := "store/nodes/" + strings.Repeat("a", 64) + ".json"
 			b.put(name, "{}")
 			b.remove(name)
 		},
 	}
-	noticed := map[string]func(b *bench){
-		"comment added":              func(b *bench) { b.edit("x.hcl", "experiment", "# no\nexperiment") },
-		"setting changed":            func(b *bench) { b.edit("x.hcl", `"second"`, `"sec"`) },
-		"setting changed, time kept": func(b *bench) { b.rewrite("x.hcl") },
-		"input changed, time kept":   func(b *bench) { b.rewrite("data/one.txt") },
-		"input longer":               func(b *bench) { b.put("data/one.txt", "content of one.txt and more") },
-		"input removed":              func(b *bench) { b.remove("data/one.txt") },
-		"input is a folder now": func(b *bench) {
+	noticed := map[string]func(b *idleLab){
+		"comment added":              func(b *idleLab) { b.edit("x.hcl", "experiment", "# no\nexperiment") },
+		"setting changed":            func(b *idleLab) { b.edit("x.hcl", `"second"`, `"sec"`) },
+		"setting changed, time kept": func(b *idleLab) { b.rewrite("x.hcl") },
+		"input changed, time kept":   func(b *idleLab) { b.rewrite("data/one.txt") },
+		"input longer":               func(b *idleLab) { b.put("data/one.txt", "content of one.txt and more") },
+		"input removed":              func(b *idleLab) { b.remove("data/one.txt") },
+		"input is a folder now": func(b *idleLab) {
 			b.remove("data/one.txt")
 			b.must(os.Mkdir(b.path("data/one.txt"), 0o755))
 		},
-		"target of a link changed":          func(b *bench) { b.rewrite("data/target.txt") },
-		"link to another file":              func(b *bench) { b.link("one.txt", "data/link.txt") },
-		"file in an input folder":           func(b *bench) { b.rewrite("data/many/below/2.txt") },
-		"file new in an input folder":       func(b *bench) { b.put("data/many/below/3.txt", "3") },
-		"published file removed":            func(b *bench) { b.remove("page.txt") },
-		"published file edited":             func(b *bench) { b.put("page.txt", "mine") },
-		"published file changed, time kept": func(b *bench) { b.rewrite("page.txt") },
-		"published file touched":            func(b *bench) { b.touch("page.txt") },
-		"published file replaced by a link": func(b *bench) {
+		"target of a link changed":          func(b *idleLab) { b.rewrite("data/target.txt") },
+		"link to another file":              func(b *idleLab) { b.link("one.txt", "data/link.txt") },
+		"file in an input folder":           func(b *idleLab) { b.rewrite("data/many/below/2.txt") },
+		"file new in an input folder":       func(b *idleLab) { b.put("data/many/below/3.txt", "3") },
+		"published file removed":            func(b *idleLab) { b.remove("page.txt") },
+		"published file edited":             func(b *idleLab) { b.put("page.txt", "mine") },
+		"published file changed, time kept": func(b *idleLab) { b.rewrite("page.txt") },
+		"published file touched":            func(b *idleLab) { b.touch("page.txt") },
+		"published file replaced by a link": func(b *idleLab) {
 			b.must(os.Rename(b.path("page.txt"), b.path("page2.txt")))
 			b.link("page2.txt", "page.txt")
 		},
-		"variable on the command line": func(b *bench) { b.src.Vars["word"] = "b" },
-		"variable in the environment":  func(b *bench) { b.src.Env = append(b.src.Env, "RCGRPO_VAR_word=b") },
-		"variable in its file":         func(b *bench) { b.edit("vars.hcl.txt", "p", "q") },
-		"without the variables' file":  func(b *bench) { b.src.VarFiles = nil },
-		"another home folder":          func(b *bench) { b.src.Env = []string{"HOME=/"} },
-		"another site file": func(b *bench) {
+		"variable on the command line": func(b *idleLab) { b.src.Vars["word"] = "b" },
+		"variable in the environment":  func(b *idleLab) { b.src.Env = append(b.src.Env, "RCGRPO_VAR_word=b") },
+		"variable in its file":         func(b *idleLab) { b.edit("vars.hcl.txt", "p", "q") },
+		"without the variables' file":  func(b *idleLab) { b.src.VarFiles = nil },
+		"another home folder":          func(b *idleLab) { b.src.Env = []string{"HOME=/"} },
+		"another site file": func(b *idleLab) {
 			b.put("site2.hcl", "store {\n  path = \"store\"\n}\n")
 			b.src.Site = b.path("site2.hcl")
 		},
-		"site file edited": func(b *bench) { b.edit("site.hcl", "cpus = 4", "cpus = 3") },
-		"site file broken": func(b *bench) { b.edit("site.hcl", "cpus", "cpu") },
-		"another store":    func(b *bench) { b.edit("site.hcl", `"store"`, `"store2"`) },
-		"turned off":       func(b *bench) { b.src.Env = append(b.src.Env, "RCGRPO_COMPILED=off") },
-		"experiment renamed": func(b *bench) {
+		"site file edited": func(b *idleLab) { b.edit("site.hcl", "cpus = 4", "cpus = 3") },
+		"site file broken": func(b *idleLab) { b.edit("site.hcl", "cpus", "cpu") },
+		"another store":    func(b *idleLab) { b.edit("site.hcl", `"store"`, `"store2"`) },
+		"turned off":       func(b *idleLab) { b.src.Env = append(b.src.Env, "RCGRPO_COMPILED=off") },
+		"experiment renamed": func(b *idleLab) {
 			b.must(os.Rename(b.File, b.path("y.hcl")))
 			b.src.Path = b.path("y.hcl")
 		},
-		"experiment is a folder": func(b *bench) { b.src.Path = b.Dir },
-		"another build":          func(b *bench) { b.Cleanup(plan.SetBuildID("another")) },
-		"collected":              func(b *bench) { _, err := b.Store().Collect(1); b.must(err) },
-		"garbage collected":      func(b *bench) { _, err := b.Store().Collect(0); b.must(err) },
-		"manifest removed":       func(b *bench) { b.remove(b.glob("store/nodes/*.json")) },
-		"object removed":         func(b *bench) { b.remove(b.glob("store/objects/*")) },
-		"store removed":          func(b *bench) { b.remove("store") },
-		"damage found by check": func(b *bench) {
+		"experiment is a folder": func(b *idleLab) { b.src.Path = b.Dir },
+		"another build":          func(b *idleLab) { b.Cleanup(plan.SetBuildID("another")) },
+		"collected":              func(b *idleLab) { _, err := b.Store().Collect(1); b.must(err) },
+		"garbage collected":      func(b *idleLab) { _, err := b.Store().Collect(0); b.must(err) },
+		"manifest removed":       func(b *idleLab) { b.remove(b.glob("store/nodes/*.json")) },
+		"object removed":         func(b *idleLab) { b.remove(b.glob("store/objects/*")) },
+		"store removed":          func(b *idleLab) { b.remove("store") },
+		"damage found by check": func(b *idleLab) {
 			object := b.object("first")
 			b.must(os.Chmod(b.path(object), 0o644))
 			b.put(object, "by hand")
@@ -270,11 +270,11 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 				b.Errorf("check: got %v, %v, want the damage", problems, err)
 			}
 		},
-		"record removed":  func(b *bench) { b.remove("store/compiled") },
-		"record emptied":  func(b *bench) { b.must(os.Truncate(b.path(b.glob(record)), 0)) },
-		"record torn":     func(b *bench) { b.must(os.Truncate(b.path(b.glob(record)), 400)) },
-		"record a folder": func(b *bench) { r := b.glob(record); b.remove(r); b.must(os.Mkdir(b.path(r), 0o700)) },
-		"record of another experiment": func(b *bench) {
+		"record removed":  func(b *idleLab) { b.remove("store/compiled") },
+		"record emptied":  func(b *idleLab) { b.must(os.Truncate(b.path(b.glob(record)), 0)) },
+		"record torn":     func(b *idleLab) { b.must(os.Truncate(b.path(b.glob(record)), 400)) },
+		"record a folder": func(b *idleLab) { r := b.glob(record); b.remove(r); b.must(os.Mkdir(b.path(r), 0o700)) },
+		"record of another experiment": func(b *idleLab) {
 			mine := b.glob(record)
 			b.src.Vars["word"] = "b"
 			b.settle()
@@ -283,10 +283,10 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 			delete(b.src.Vars, "word")
 		},
 	}
-	for answer, changes := range map[bool]map[string]func(*bench){true: unaffected, false: noticed} {
+	for answer, changes := range map[bool]map[string]func(*idleLab){true: unaffected, false: noticed} {
 		for name, change := range changes {
 			t.Run(name, func(t *testing.T) {
-				b := newBench(t)
+				b := newIdleLab(t)
 				b.settle()
 				b.want(true, "before")
 				change(b)
@@ -304,23 +304,23 @@ func TestUnchangedAnswersAsAPlanDoes(t *testing.T) {
 func TestDamagedResultsRunAgain(t *testing.T) {
 	first, second := []string{"light.first"}, []string{"light.second"}
 	for name, tc := range map[string]struct {
-		damage func(*bench)
+		damage func(*idleLab)
 		again  []string
 	}{
-		"file removed":   {func(b *bench) { b.remove(b.object("first")) }, first},
-		"folder removed": {func(b *bench) { b.remove(filepath.Dir(b.object("first"))) }, first},
-		"file truncated": {func(b *bench) {
+		"file removed":   {func(b *idleLab) { b.remove(b.object("first")) }, first},
+		"folder removed": {func(b *idleLab) { b.remove(filepath.Dir(b.object("first"))) }, first},
+		"file truncated": {func(b *idleLab) {
 			object := b.path(b.object("first"))
 			b.must(errors.Join(os.Chmod(object, 0o644), os.Truncate(object, 1)))
 		}, first},
-		"file appended to": {func(b *bench) {
+		"file appended to": {func(b *idleLab) {
 			object := b.object("first")
 			b.must(os.Chmod(b.path(object), 0o644))
 			b.put(object, b.Read(object)+"more")
 		}, first},
-		"manifest truncated": {func(b *bench) { _, m := b.manifest("second"); b.must(os.Truncate(b.path(m), 40)) }, second},
-		"manifest emptied":   {func(b *bench) { _, m := b.manifest("second"); b.must(os.Truncate(b.path(m), 0)) }, second},
-		"random bytes over manifests": {func(b *bench) {
+		"manifest truncated": {func(b *idleLab) { _, m := b.manifest("second"); b.must(os.Truncate(b.path(m), 40)) }, second},
+		"manifest emptied":   {func(b *idleLab) { _, m := b.manifest("second"); b.must(os.Truncate(b.path(m), 0)) }, second},
+		"random bytes over manifests": {func(b *idleLab) {
 			manifests, err := filepath.Glob(b.path("store/nodes/*.json"))
 			b.must(err)
 			for _, path := range manifests {
@@ -333,7 +333,7 @@ func TestDamagedResultsRunAgain(t *testing.T) {
 		}, []string{"light.first", "light.second", "page.report"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newIdleLab(t)
 			b.settle()
 			b.want(true, "before")
 			tc.damage(b)
@@ -348,7 +348,7 @@ func TestDamagedResultsRunAgain(t *testing.T) {
 }
 
 func TestFilesOfTheFutureAreComparedByContent(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	future := time.Now().Add(time.Hour)
 	for _, name := range []string{"x.hcl", "data/one.txt", "data/many/1.txt"} {
 		b.must(os.Chtimes(b.path(name), future, future))
@@ -371,7 +371,7 @@ func TestFilesOfTheFutureAreComparedByContent(t *testing.T) {
 
 // Unchanged notices new and deleted files of a folder.
 func TestNewFileInAFolderIsNoticed(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	b.put("exp/x.hcl", "experiment {\n}\n")
 	b.put("exp/y.hcl", "stage \"light\" \"a\" {\n}\n")
 	b.src = lang.Source{Path: b.path("exp"), Site: b.path("site.hcl"), Env: b.src.Env}
@@ -388,7 +388,7 @@ func TestNewFileInAFolderIsNoticed(t *testing.T) {
 // Variable files and site files are never part of the experiment in their folder, under any name; a change of
 // their content is noticed all the same.
 func TestNamedFilesAreNotPartOfAFolder(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	b.put("exp/x.hcl", "experiment {\n}\nvariable \"word\" {\n}\n")
 	b.put("exp/y.hcl", "stage \"toy\" \"a\" {\n  text = var.word\n}\n")
 	b.put("exp/values.hcl", "word = \"one\"\n")
@@ -416,7 +416,7 @@ func TestNamedFilesAreNotPartOfAFolder(t *testing.T) {
 
 // No verdict is stored for a part of a plan, a plan with warnings or a failed run.
 func TestOnlyACompletePlanWithoutWarningsIsSaved(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	b.settle()
 	b.remove("store/compiled")
 	b.planned(plan.Options{Targets: []string{"light.first"}}).SaveVerdict()
@@ -433,7 +433,7 @@ func TestOnlyACompletePlanWithoutWarningsIsSaved(t *testing.T) {
 
 // A power cut may tear results until the last flush of the run, and their stamps would not show it.
 func TestNoVerdictIsSavedBeforeResultsAreFlushed(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	p := b.planned(plan.Options{})
 	t.Cleanup(func() { disk.Fail(nil) })
 	disk.Fail(func(op, _ string) error {
@@ -452,7 +452,7 @@ func TestNoVerdictIsSavedBeforeResultsAreFlushed(t *testing.T) {
 
 // A store that cannot be written plans as before.
 func TestUnwritableVerdictDoesNoHarm(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	b.put("store/compiled", "in the way")
 	b.settle()
 	b.want(false, "without a record")
@@ -465,7 +465,7 @@ func TestUnwritableVerdictDoesNoHarm(t *testing.T) {
 // Many touched files, for example after a checkout, are read once and then trusted again; a few do not justify a
 // write.
 func TestRecordIsRenewedAfterManyTouches(t *testing.T) {
-	b := newBench(t)
+	b := newIdleLab(t)
 	var files []string
 	for i := range plan.RefreshFrom {
 		name := "data/f" + strconv.Itoa(i)

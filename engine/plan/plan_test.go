@@ -113,7 +113,7 @@ func TestOlderResultIsReusedWhenARebuiltInputIsUnchanged(t *testing.T) {
 	}
 }
 
-func TestTargetAndReplace(t *testing.T) {
+func TestTargetSelectsStagesAndReplaceForcesThem(t *testing.T) {
 	store := enginetest.NewStore(t)
 	p := planOf(t, chain, store, plan.Options{Targets: []string{"curate.data"}})
 	if len(p.Nodes) != 2 {

@@ -49,16 +49,16 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
 	}
 	pid := cmd.Process.Pid
-	s, ok := ProcessStat(pid)
-	if !ok || s.ended || !SameProcess(pid, s.Start) {
+	s, ok := ReadStat(pid)
+	if !ok || s.ended || !Same(pid, s.Start) {
 		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
 	}
 	KillSession(pid)
 	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
 		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		s, ok = ProcessStat(pid)
+		s, ok = ReadStat(pid)
 	}
-	if !ok || !s.ended || SameProcess(pid, s.Start) {
+	if !ok || !s.ended || Same(pid, s.Start) {
 		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
 	}
 }
@@ -67,7 +67,7 @@ func TestKillsForLackOfMemoryAreCounted(t *testing.T) {
 	if oomFile() == "" {
 		t.Skip("this kernel counts no kills")
 	}
-	if n := OomKills(); n < 0 {
+	if n := OOMKills(); n < 0 {
 		t.Errorf("%s: got %d, want a count", oomFile(), n)
 	}
 }

@@ -35,7 +35,7 @@ stage "toy" "below" {
 	}
 	done := l.Start(t.Context())
 	inside := g.Next()
-	status := func() (*runs.RunStatus, map[string]runs.EventKind) {
+	status := func() (*runs.Status, map[string]runs.EventKind) {
 		s, states := l.Runs()[0], map[string]runs.EventKind{}
 		for _, n := range s.Nodes {
 			states[lang.ShortAddress(n.Address)] = n.State
@@ -70,10 +70,10 @@ stage "toy" "below" {
 	if err != nil || len(names) != 1 || names[0] != "x" {
 		t.Errorf("experiments: got %v, %v, want x", names, err)
 	}
-	if got, err := runs.FindLogged(l.Store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
+	if got, err := runs.FindStage(l.Store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
 		t.Errorf("the address of toy.bad: got %q, %v", got, err)
 	}
-	_, err = runs.FindLogged(l.Store(), "x", "toy.bda")
+	_, err = runs.FindStage(l.Store(), "x", "toy.bda")
 	if err == nil || !strings.Contains(err.Error(), "did you mean toy.bad") {
 		t.Errorf("a misspelt address: got %v, want a hint", err)
 	}
@@ -113,8 +113,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 			Unit: "updates"}); err != nil {
 			t.Fatal(err)
 		}
-		log.Flush()
-		s, err := runs.Status(string(folder))
+		s, err := runs.ReadStatus(folder)
 		if err != nil || s.Nodes[0].Progress.Done != done {
 			t.Fatalf("status: got %+v, %v, want %d updates", s, err, done)
 		}

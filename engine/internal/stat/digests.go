@@ -156,7 +156,7 @@ func ReadSourceState(path string) ([]byte, File, error) {
 		return nil, File{}, err
 	}
 	sum := sha256.Sum256(text)
-	f := File{Path: Absolute(path), Stamp: stampOfStat(file.Stat()), Digest: hex.EncodeToString(sum[:])}
+	f := File{Path: Absolute(path), Stamp: StampOf(file.Info), Digest: hex.EncodeToString(sum[:])}
 	f.TooRecent = f.Stamp.TooRecent(now)
 	return text, f, nil
 }
