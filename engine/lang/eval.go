@@ -120,7 +120,7 @@ func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
 
 func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d := l.decoder(ctx, false)
-	d.structure(b, reflect.ValueOf(settings).Elem(), "")
+	d.decode(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
 

@@ -139,7 +139,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	owner := fmt.Sprintf("stage %q", s.kindName)
 
 	m := l.decoder(ctx, s.keyed)
-	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
+	m.decode(newBody(s.block.Body, owner, s.def, func(name string) bool {
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
 	l.diags = append(l.diags, m.diags...)
@@ -167,7 +167,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		}
 	}
 	settings := reflect.ValueOf(in.stage).Elem()
-	d.structure(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
+	d.decode(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
 	failed := d.diags.HasErrors()
 	if !failed && !d.doubt {
 		d.diags = append(d.diags, in.stage.Check()...)
