@@ -238,7 +238,7 @@ func meaning(f *field) string {
 	return ""
 }
 
-// decodeValue stores a known value that is not null in dst. Errors have the range of the element of expr where possible.
+// decodeValue stores a known value that is not null in dst. Errors have the range of the element of expr if possible.
 func (d *decoder) decodeValue(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
 	case refGoType, fileGoType, dataGoType:

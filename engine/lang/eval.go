@@ -275,7 +275,8 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
 
 func (s *stageBlock) instance(key string) *instance {
-	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance, key string) int { return cmp.Compare(in.key, key) })
+	byKey := func(in *instance, key string) int { return cmp.Compare(in.key, key) }
+	i, ok := slices.BinarySearchFunc(s.instances, key, byKey)
 	if !ok {
 		return nil
 	}

@@ -43,7 +43,8 @@ type resourcesBlock struct {
 
 type retryBlock struct {
 	Attempts uint          `hcl:"attempts,optional" doc:"number of starts"`
-	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern for the error and the end of the log"`
+	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern"`
+	_        struct{}      `doc:"for the error and the end of the log"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
 	OnRange  hcl.Range     `hcl:"on,attr_range"`
 	Range    hcl.Range     `hcl:"retry,def_range"`
