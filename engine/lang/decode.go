@@ -59,8 +59,8 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 	return out
 }
 
-// structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
-func (d *decoder) structure(b body, v reflect.Value, prefix string) {
+// decode decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
+func (d *decoder) decode(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
 	given := map[string]bool{}
 	for _, a := range presetFirst(b.attrs, fields) {
@@ -82,7 +82,7 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 			given[f.name] = f.optional
 			continue
 		}
-		d.assign(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
+		d.decodeValue(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
 		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
 			v.Addr().Interface().(Preset).UsePreset(name.String())
 		}
@@ -151,7 +151,7 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		}
 		d.ranges[path] = bl.DefRange()
 		d.labels(bl, target, path)
-		d.structure(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
+		d.decode(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
 	}
 }
 
@@ -238,8 +238,8 @@ func meaning(f *field) string {
 	return ""
 }
 
-// assign stores a known value that is not null in dst. Errors have the range of the element of expr where possible.
-func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+// decodeValue stores a known value that is not null in dst. Errors have the range of the element of expr if possible.
+func (d *decoder) decodeValue(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
 	case refGoType, fileGoType, dataGoType:
 		d.data(dst, val, f, expr, path)
@@ -254,7 +254,7 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	switch dst.Kind() {
 	case reflect.Pointer:
 		target := reflect.New(dst.Type().Elem())
-		d.assign(target.Elem(), val, f, expr, path)
+		d.decodeValue(target.Elem(), val, f, expr, path)
 		dst.Set(target)
 	case reflect.Bool:
 		if val.Type() != cty.Bool {
@@ -409,7 +409,7 @@ func (d *decoder) element(e element, f *field, t reflect.Type) reflect.Value {
 	case e.value.IsNull():
 		d.errorf(e.expr.Range(), "Missing value", "%s is null.", e.path)
 	default:
-		d.assign(dst, e.value, f, e.expr, e.path)
+		d.decodeValue(dst, e.value, f, e.expr, e.path)
 	}
 	return dst
 }

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"regexp"
+
 	"slices"
 	"strings"
 
@@ -120,11 +120,9 @@ func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
 
 func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d := l.decoder(ctx, false)
-	d.structure(b, reflect.ValueOf(settings).Elem(), "")
+	d.decode(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
-
-var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
 
 // checkName reports unknown names in a traversal. It returns nil if they exist.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
@@ -155,7 +153,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 			detail = fmt.Sprintf("There is no name %s; the booleans are true and false.", root)
 		case slices.Contains([]string{"None", "nil", "NULL"}, root):
 			detail = fmt.Sprintf("There is no name %s; a setting without a value is null.", root)
-		case shellName.MatchString(root):
+		case len(root) > 1 && root == strings.ToUpper(root):
 			detail += fmt.Sprintf(" For a shell variable write $%s or $${%s}.", root, root)
 		}
 		if l.localNamed[root] != nil {
@@ -277,7 +275,8 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
 
 func (s *stageBlock) instance(key string) *instance {
-	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance, key string) int { return cmp.Compare(in.key, key) })
+	byKey := func(in *instance, key string) int { return cmp.Compare(in.key, key) }
+	i, ok := slices.BinarySearchFunc(s.instances, key, byKey)
 	if !ok {
 		return nil
 	}

@@ -146,14 +146,14 @@ var sumFunction = ofElements(cty.Number, cty.Number, func(elements []cty.Value) 
 })
 
 // oneFunction returns the only element of a list, or null for an empty list.
-var oneFunction = ofElements(cty.DynamicPseudoType, cty.DynamicPseudoType, func(elements []cty.Value) (cty.Value, error) {
-	switch len(elements) {
+var oneFunction = ofElements(cty.DynamicPseudoType, cty.DynamicPseudoType, func(all []cty.Value) (cty.Value, error) {
+	switch len(all) {
 	case 0:
 		return cty.NullVal(cty.DynamicPseudoType), nil
 	case 1:
-		return elements[0], nil
+		return all[0], nil
 	}
-	return cty.NilVal, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
+	return cty.NilVal, function.NewArgErrorf(0, "want one element or none, got %d", len(all))
 })
 
 func textTest(test func(text, part string) bool) function.Function {

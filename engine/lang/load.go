@@ -224,13 +224,14 @@ func FindExperiment(dir string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("no experiment named, and %w", err)
 	}
+	experiment := regexp.MustCompile(`(?m)^\s*experiment\b`) // also a malformed block
 	var with []string
 	for _, path := range paths {
 		text, err := stat.ReadSource(path)
 		if err != nil {
 			return "", err
 		}
-		if experimentLine.Match(text) {
+		if experiment.Match(text) {
 			with = append(with, path)
 		}
 	}
@@ -244,9 +245,6 @@ func FindExperiment(dir string) (string, error) {
 	}
 	return dir, nil
 }
-
-// experimentLine matches the first line of an experiment block, also of a malformed one.
-var experimentLine = regexp.MustCompile(`(?m)^\s*experiment\b`)
 
 func hasExperiment(b *hclsyntax.Body) bool {
 	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })
@@ -272,32 +270,27 @@ func (l *loader) collectBlocks(b *hclsyntax.Body) {
 		}
 	}
 	for _, bl := range b.Blocks {
-		labels, known := topLevel[bl.Type]
-		if !known {
+		switch labels, known := topLevel[bl.Type]; {
+		case !known:
 			hint := didYouMean(bl.Type, slices.Sorted(maps.Keys(topLevel)))
 			if l.reg.Lookup(bl.Type) != nil {
-				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, strings.Join(append(bl.Labels, "NAME")[:1], ""))
+				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, append(bl.Labels, "NAME")[0])
 			} else if slices.Contains([]string{"store", "data", "executor"}, bl.Type) {
 				hint = "; it belongs in the site file."
 			}
 			l.errorf(bl.TypeRange, "Unknown block",
 				"A file has the blocks experiment, variable, locals and stage, but no %s%s", bl.Type, hint)
-			continue
-		}
-		if len(bl.Labels) != len(labels) {
+		case len(bl.Labels) != len(labels):
 			l.errorf(bl.DefRange(), "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type,
 				Plural(len(labels), "label"), len(bl.Labels))
 			l.badExperiment = l.badExperiment || bl.Type == "experiment"
-			continue
-		}
-		switch bl.Type {
-		case "experiment":
+		case bl.Type == "experiment":
 			l.experiments = append(l.experiments, bl)
-		case "variable":
+		case bl.Type == "variable":
 			l.variables = append(l.variables, &variable{block: bl, name: bl.Labels[0]})
-		case "locals":
+		case bl.Type == "locals":
 			l.addLocals(bl)
-		case "stage":
+		case bl.Type == "stage":
 			l.addStage(bl)
 		}
 	}
@@ -547,21 +540,17 @@ func sortDiagnostics(diags hcl.Diagnostics) hcl.Diagnostics {
 		summary, detail string
 		at              hcl.Range
 	}
+	at := func(d *hcl.Diagnostic) hcl.Range { return *cmp.Or(d.Subject, &hcl.Range{}) }
 	seen := map[identity]bool{}
 	var out hcl.Diagnostics
 	for _, d := range diags {
-		id := identity{summary: d.Summary, detail: d.Detail}
-		if d.Subject != nil {
-			id.at = *d.Subject
-		}
-		if !seen[id] {
+		if id := (identity{d.Summary, d.Detail, at(d)}); !seen[id] {
 			seen[id] = true
 			out = append(out, d)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b *hcl.Diagnostic) int {
-		ra, rb := cmp.Or(a.Subject, &hcl.Range{}), cmp.Or(b.Subject, &hcl.Range{})
-		return cmp.Or(cmp.Compare(ra.Filename, rb.Filename), cmp.Compare(ra.Start.Byte, rb.Start.Byte))
+		return cmp.Or(cmp.Compare(at(a).Filename, at(b).Filename), cmp.Compare(at(a).Start.Byte, at(b).Start.Byte))
 	})
 	return out
 }

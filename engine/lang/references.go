@@ -93,7 +93,8 @@ func instanceOf(val cty.Value) *instance {
 
 // references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
 // (objects by key). For a kind across seeds, refs of disabled instances are dropped.
-func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string, many bool) []artifact.Ref {
+func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string,
+	many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
 		d.doubt = d.doubt || !val.IsKnown()
 		return nil

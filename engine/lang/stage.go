@@ -43,7 +43,8 @@ type resourcesBlock struct {
 
 type retryBlock struct {
 	Attempts uint          `hcl:"attempts,optional" doc:"number of starts"`
-	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern for the error and the end of the log"`
+	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern"`
+	_        struct{}      `doc:"for the error and the end of the log"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
 	OnRange  hcl.Range     `hcl:"on,attr_range"`
 	Range    hcl.Range     `hcl:"retry,def_range"`
@@ -139,7 +140,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	owner := fmt.Sprintf("stage %q", s.kindName)
 
 	m := l.decoder(ctx, s.keyed)
-	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
+	m.decode(newBody(s.block.Body, owner, s.def, func(name string) bool {
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
 	l.diags = append(l.diags, m.diags...)
@@ -167,7 +168,7 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		}
 	}
 	settings := reflect.ValueOf(in.stage).Elem()
-	d.structure(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
+	d.decode(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
 	failed := d.diags.HasErrors()
 	if !failed && !d.doubt {
 		d.diags = append(d.diags, in.stage.Check()...)
@@ -225,9 +226,6 @@ func (l *loader) checkMeta(in *instance) {
 	}
 }
 
-// causeLike matches patterns that may be a misspelt cause.
-var causeLike = regexp.MustCompile(`^[a-zA-Z]+$`)
-
 // checkRetry reports a retry without effect and unknown causes.
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
@@ -239,7 +237,8 @@ func (l *loader) checkRetry(retry *retryBlock) {
 			"retried; set the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
-		if near := nearest(on, FailureCauses); near != "" && near != on && causeLike.MatchString(on) {
+		isWord := !strings.ContainsFunc(on, func(r rune) bool { return !unicode.IsLetter(r) })
+		if near := nearest(on, FailureCauses); near != "" && near != on && isWord {
 			l.errorf(retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
 				"%s? To match %s in the text of the error, write a pattern, \"(%s)\".", on, near, on, on)
 			continue

@@ -156,7 +156,8 @@ func (c *verdictFile) stillHolds(src lang.Source) (reread int, holds bool) {
 // sameFiles reports whether the experiment consists of the recorded files.
 func (c *verdictFile) sameFiles(src lang.Source) bool {
 	paths, _, _, err := lang.ExperimentFiles(src.Path, src.Besides())
-	return err == nil && slices.EqualFunc(paths, c.Paths, func(path, had string) bool { return stat.Absolute(path) == had })
+	same := func(path, had string) bool { return stat.Absolute(path) == had }
+	return err == nil && slices.EqualFunc(paths, c.Paths, same)
 }
 
 // unchanged compares a file with its recorded state. It reads the content only if the stamps differ or are too recent;

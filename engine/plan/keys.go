@@ -15,7 +15,8 @@ import (
 // defaults, the seed if the node is stochastic, and the content digest of each input, as returned by digest. ok is
 // false while a digest is unknown; parts then lack that input. Names, comments, order, formatting and paths are in no
 // key, with one exception: a kind that reads all seeds shows the addresses of its inputs, so they are in its key.
-func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (key string, parts artifact.Parts, ok bool) {
+func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (
+	key string, parts artifact.Parts, ok bool) {
 	parts = artifact.Parts{"kind": lang.JsonText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}
 	for _, s := range n.Settings {
 		if s.InKey {
@@ -44,7 +45,7 @@ func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool))
 }
 
 // keyFrom is Key with the results that manifest returns for the inputs; nil: unknown.
-func keyFrom(n *lang.Node, manifest func(from *lang.Node) *artifact.Manifest) (key string, parts artifact.Parts, ok bool) {
+func keyFrom(n *lang.Node, manifest func(*lang.Node) *artifact.Manifest) (key string, parts artifact.Parts, ok bool) {
 	return Key(n, func(from *lang.Node, port string) (string, bool) {
 		m := manifest(from)
 		if m == nil {

@@ -188,7 +188,8 @@ func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool)
 		case errors.As(err, &damage):
 			d.Verb = MustRun
 			d.remember(m)
-			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
+			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)
+			d.Cause = Cause{Reason: ReasonMissing, Text: text}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
