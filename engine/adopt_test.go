@@ -17,23 +17,9 @@ import (
 )
 
 // outliving waits at the gate in its second of three stages.
-const outliving = `
-stage "toy" "a" {
-  text  = "a"
-  draw  = true
-  count = "$dir/count"
-}
-stage "toy" "b" {
-  from  = [stage.toy.a.out]
-  text  = "b"
-  gate  = "$dir/gate"
-  count = "$dir/count"
-}
-stage "toy" "c" {
-  from  = [stage.toy.b.out]
-  count = "$dir/count"
-}
-`
+var outliving = toyStage("a", "text = \"a\"\n draw = true") +
+	toyStage("b", "from = [stage.toy.a.out]\n text = \"b\"\n gate = \"$dir/gate\"") +
+	toyStage("c", "from = [stage.toy.b.out]")
 
 // orphaned runs stages in an engine that is killed while a stage is at the gate.
 func orphaned(t *testing.T, stages string) (l *enginetest.Lab, g *enginetest.Gate, inside enginetest.Visitor) {
@@ -41,11 +27,11 @@ func orphaned(t *testing.T, stages string) (l *enginetest.Lab, g *enginetest.Gat
 	l = enginetest.NewLab(t)
 	g = l.Gate()
 	l.Write(stages)
-	return l, g, l.KillEngine(g)
+	return l, g, killEngine(l, g)
 }
 
 func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
-	want := digestsOf(t, strings.ReplaceAll(outliving, `gate  = "$dir/gate"`, ""))
+	want := digestsOf(t, strings.ReplaceAll(outliving, `gate = "$dir/gate"`, ""))
 
 	l, _, inside := orphaned(t, outliving)
 	if path, live, err := l.Log("stage.toy.b"); err != nil || !live {
@@ -66,7 +52,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 		}
 	}
 
-	done := l.Adopt(t.Context())
+	done := adopt(t.Context(), l)
 	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Adopted {
 		t.Errorf("orphans: got %+v, %v, want an adopted one", all, err)
 	}
@@ -104,7 +90,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	l, g, inside := orphaned(t, outliving)
 	ctx, cancel := context.WithCancel(t.Context())
-	done := l.Adopt(ctx)
+	done := adopt(ctx, l)
 	cancel()
 	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted\n%s", r.Err, r)
@@ -118,22 +104,19 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 }
 
 func TestAdoptedStageFailsWithItsCause(t *testing.T) {
-	const stage = `
-stage "toy" "a" {
-  gate  = "$dir/gate"
-  count = "$dir/count"
+	failing := func(on string) string {
+		return toyStage("a", `gate = "$dir/gate"
   fail  = "the loss is not a number"
   cause = "nan"
   until = 2
   retry {
     attempts = 2
-    on       = ["CAUSE"]
-  }
-}
-`
+    on       = ["`+on+`"]
+  }`)
+	}
 	t.Run("and starts again if a retry names it", func(t *testing.T) {
-		l, g, inside := orphaned(t, strings.Replace(stage, "CAUSE", "nan", 1))
-		done := l.Adopt(t.Context())
+		l, g, inside := orphaned(t, failing("nan"))
+		done := adopt(t.Context(), l)
 		inside.Pass()
 		g.Next().Pass()
 		r := <-done
@@ -143,8 +126,8 @@ stage "toy" "a" {
 		}
 	})
 	t.Run("and is the run's failure otherwise", func(t *testing.T) {
-		l, _, inside := orphaned(t, strings.Replace(stage, "CAUSE", "oom", 1))
-		done := l.Adopt(t.Context())
+		l, _, inside := orphaned(t, failing("oom"))
+		done := adopt(t.Context(), l)
 		inside.Pass()
 		r := <-done
 		f := wantFailure(t, r, "toy.a", lang.CauseNaN, "the loss is not a number")
@@ -153,8 +136,8 @@ stage "toy" "a" {
 		}
 	})
 	t.Run("also if its process is killed", func(t *testing.T) {
-		l, _, inside := orphaned(t, strings.Replace(stage, "CAUSE", "nan", 1))
-		done := l.Adopt(t.Context())
+		l, _, inside := orphaned(t, failing("nan"))
+		done := adopt(t.Context(), l)
 		syscall.Kill(inside.PID, syscall.SIGKILL)
 		wantFailure(t, <-done, "toy.a", lang.CauseKilled, "")
 	})
@@ -162,14 +145,14 @@ stage "toy" "a" {
 
 func TestTimeoutOfAnAdoptedStageCountsFromItsStart(t *testing.T) {
 	l, _, inside := orphaned(t, outliving)
-	l.Write(strings.Replace(outliving, `text  = "b"`, "text  = \"b\"\n  timeout = \"1ms\"", 1))
-	wantFailure(t, <-l.Adopt(t.Context()), "toy.b", lang.CauseTimeout, "timeout of 1ms")
+	l.Write(strings.Replace(outliving, `text = "b"`, "text = \"b\"\n timeout = \"1ms\"", 1))
+	wantFailure(t, <-adopt(t.Context(), l), "toy.b", lang.CauseTimeout, "timeout of 1ms")
 	wantEnded(t, inside.PID)
 }
 
 func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	l, _, inside := orphaned(t, outliving)
-	l.Write("stage \"toy\" \"a\" {\n text = \"something else\"\n}\n")
+	l.Write(toyStage("a", `text = "something else"`))
 	r := l.MustRun()
 	if e, ok := r.Find(runs.EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") ||
 		!strings.Contains(e.Text, "kill ") {

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,7 +23,7 @@ const day = 24 * time.Hour
 func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	for name, moved := range map[string]time.Duration{"set forward": -day, "set back": day} {
 		t.Run(name, func(t *testing.T) {
-			l, _, inside := orphaned(t, strings.Replace(outliving, `text  = "b"`, "text = \"b\"\n  timeout = \"1h\"", 1))
+			l, _, inside := orphaned(t, strings.Replace(outliving, `text = "b"`, "text = \"b\"\n timeout = \"1h\"", 1))
 			keys, err := l.Store().Locked()
 			if err != nil || len(keys) != 1 {
 				t.Fatal(keys, err)
@@ -32,7 +33,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 				t.Fatal(err)
 			}
 			setSince(l, keys[0], h, h.Since.Add(moved))
-			done := l.Adopt(t.Context())
+			done := adopt(t.Context(), l)
 			inside.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // several polls of the run
 			if _, err := inside.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("at the gate: got %v, want that the stage is not stopped", err)
@@ -60,7 +61,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 }
 
 func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
-	l := newLab(t, "stage \"toy\" \"a\" {\n text = \"1\"\n}\n")
+	l := newLab(t, toyStage("a", `text = "1"`))
 	l.MustRun()
 	old := string(l.Runs()[0].Folder)
 	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format("20060102-150405.000")+"-ffff")
@@ -68,7 +69,7 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, text := range []string{"2", "3"} {
-		l.Write("stage \"toy\" \"a\" {\n text = \"" + text + "\"\n}\n")
+		l.Write(toyStage("a", fmt.Sprintf("text = %q", text)))
 		l.MustRun()
 		s := l.Runs()[0]
 		if string(s.Folder) == ahead || len(s.Nodes) != 1 || s.Nodes[0].State != runs.EventDone {
@@ -93,7 +94,7 @@ func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 		}
 	}
 	put("one\n")
-	l.Write("stage \"toy\" \"a\" {\n data = [file(\"data.txt\")]\n}\n")
+	l.Write(toyStage("a", `data = [file("data.txt")]`))
 	l.MustRun()
 	if l.Plan().Changes() {
 		t.Error("the same content: got work to do")

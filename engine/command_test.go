@@ -108,23 +108,21 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 	}
 }
 
-// A process that left its program's session is killed by the run that adopts the program, running or ended, or that
-// starts it again after a kill of the supervising shell.
-func TestDaemonsOfAKilledEngineEndWithTheNextRun(t *testing.T) {
+// The next run adopts a program whose engine was killed and receives its exit code, or starts it again. It kills the
+// process that left the program's session.
+func TestProgramOfAKilledEngineAndItsDaemonEndWithTheNextRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ends  string // sent to the program before the next run
-		kills bool   // the supervising shell is killed instead
 		later string // sent once the next run has adopted the program
 	}{
-		"adopted after its end": {ends: "0\n"},
-		"adopted alive":         {later: "0\n"},
-		"adopted, then failing": {later: "3\n"},
-		"started again":         {kills: true},
+		"it ends before the next run, which commits its output": {ends: "0\n"},
+		"it fails before the next run, which starts it again":   {ends: "3\n"},
+		"it ends after its adoption":                            {later: "0\n"},
+		"it fails after its adoption":                           {later: "3\n"},
+		"its supervising shell is killed, so it starts again":   {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := enginetest.NewLab(t)
-			fifo := pipe(l)
-			l.Write(`
+			l := newLab(t, `
 stage "light" "a" {
   text  = "one"
   shell = <<-EOT
@@ -137,72 +135,51 @@ stage "light" "a" {
   EOT
 }
 `)
+			fifo := pipe(l)
 			kill := startEngine(l)
 			program := readPIDs(t, filepath.Join(l.Dir, "pids"), 2)
 			daemon := readPIDs(t, filepath.Join(l.Dir, "daemon"), 1)
 			programOf(l)
 			kill()
-			switch {
-			case tc.kills:
-				l.Put("again", "")
-				syscall.Kill(program[1], syscall.SIGKILL)
-				wantEnded(t, program[1])
-				l.MustRun()
-			case tc.ends != "":
-				os.WriteFile(fifo, []byte(tc.ends), 0)
-				wantEnded(t, program...)
+			l.Put("again", "")
+			if tc.later != "" {
+				done := adopt(t.Context(), l)
+				os.WriteFile(fifo, []byte(tc.later), 0)
+				if r := <-done; tc.later == "3\n" {
+					wantFailure(t, r, "light.a", "", "exit code 3")
+				} else {
+					l.Want(r, runs.EventDone, "light.a")
+				}
+			} else {
+				if tc.ends == "" {
+					syscall.Kill(program[1], syscall.SIGKILL)
+					wantEnded(t, program[1])
+				} else {
+					os.WriteFile(fifo, []byte(tc.ends), 0)
+					wantEnded(t, program...)
+				}
 				if !running(daemon[0]) {
 					t.Fatal("the daemon ended with the program, so this test shows nothing")
 				}
-				l.MustRun()
-			default:
-				done := l.Adopt(t.Context())
-				os.WriteFile(fifo, []byte(tc.later), 0)
-				if r := <-done; (r.Err != nil) != (tc.later == "3\n") {
-					t.Error(r.Err, r)
-				}
+				l.Want(l.MustRun(), runs.EventDone, "light.a")
 			}
 			wantEnded(t, append(program, daemon...)...)
 		})
 	}
 }
 
-func TestProgramThatFailedWithoutAnEngineRunsAgain(t *testing.T) {
-	l := newLab(t, `
-stage "light" "a" {
-  text  = "one"
-  shell = "test -e $dir/pids || { echo $$ >$dir/pids; while test ! -e $dir/on; do sleep 0.01; done; exit 3; }"
-}
-`)
+func TestInterruptOfTheAdoptingRunStopsTheProgram(t *testing.T) {
+	l := newLab(t, "stage \"light\" \"a\" {\n shell = \"sleep 600\"\n}\n")
 	kill := startEngine(l)
-	pids := readPIDs(t, filepath.Join(l.Dir, "pids"), 1)
+	_, h := programOf(l)
 	kill()
-	l.Put("on", "")
-	wantEnded(t, pids...)
-	l.Want(l.MustRun(), runs.EventDone, "light.a")
-}
-
-// A program that runs for a while is stored in its key's lock: the next run supervises it and reports its failure.
-func TestLongProgramIsAdoptedAlive(t *testing.T) {
-	l := enginetest.NewLab(t)
-	fifo := pipe(l)
-	l.Write("stage \"light\" \"a\" {\n text = \"one\"\n shell = \"read -r x <$dir/fifo; exit $x\"\n}\n")
 	ctx, cancel := context.WithCancel(t.Context())
-	adopt := func() (done <-chan enginetest.Record, pid int) {
-		kill := startEngine(l)
-		_, h := programOf(l)
-		kill()
-		return l.Adopt(ctx), h.PID
-	}
-	done, _ := adopt()
-	os.WriteFile(fifo, []byte("3\n"), 0)
-	wantFailure(t, <-done, "light.a", "", "exit code 3")
-	done, pid := adopt()
+	done := adopt(ctx, l)
 	cancel()
 	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted", r.Err)
 	}
-	wantEnded(t, pid)
+	wantEnded(t, h.PID)
 }
 
 // The exit code is that of plain `sh -c`, however the text ends.

@@ -248,12 +248,13 @@ func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
 // is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := enginetest.NewLab(t)
-	end := l.Collect(1, false)
+	end := collect(l, 1, false)
 	var others sync.WaitGroup
 	for range 3 { // with equal nodes, so that each run also finds results of the others
 		others.Go(func() {
 			for i := range 10 {
-				own := enginetest.NewLabIn(t, t.TempDir(), l.StoreDir)
+				own := enginetest.NewLab(t)
+				own.StoreDir = l.StoreDir
 				own.Write(fmt.Sprintf(readsLight+`
 stage "light" "c" {
   from  = [stage.light.b.out]
@@ -303,7 +304,7 @@ stage "%s" "b" {
 			var inside enginetest.Visitor
 			var done <-chan enginetest.Record
 			if tc.killed {
-				inside = l.KillEngine(g)
+				inside = killEngine(l, g)
 			} else {
 				done = l.Start(t.Context())
 				inside = g.Next()
@@ -319,7 +320,7 @@ stage "%s" "b" {
 			}
 			wantList(t, "collected", gone, "result stage.light.a", "result stage.light.b") // of the earlier run
 			if tc.killed {
-				done = l.Adopt(t.Context())
+				done = adopt(t.Context(), l)
 			}
 			inside.Pass()
 			if r := <-done; r.Err != nil {

@@ -36,9 +36,7 @@ func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
 			if op == "all of these" {
 				ops = optional
 			}
-			l := enginetest.NewLab(t)
-			lacking(t, syscall.EPERM, l.Dir, ops...)
-			l.Write(faultyRun + `
+			l := newLab(t, faultyRun+`
 stage "light" "long" {
   text  = "long"
   shell = "echo said; sleep 0.2"
@@ -48,6 +46,7 @@ stage "light" "silent" {
   shell = "sleep 0.2"
 }
 `)
+			lacking(t, syscall.EPERM, l.Dir, ops...)
 			r := l.MustRun()
 			digests := l.Digests()
 			for port, digest := range want {
@@ -74,12 +73,9 @@ stage "light" "silent" {
 				t.Error("published file: got none, want it restored")
 			}
 
-			l = enginetest.NewLab(t)
+			l, _, inside := orphaned(t, outliving)
 			lacking(t, syscall.EPERM, l.Dir, ops...)
-			g := l.Gate()
-			l.Write(outliving)
-			inside := l.KillEngine(g)
-			done := l.Adopt(t.Context())
+			done := adopt(t.Context(), l)
 			inside.Pass()
 			if r = <-done; r.Err != nil {
 				t.Errorf("adoption: %v\n%s", r.Err, r)

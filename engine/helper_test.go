@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -40,6 +42,34 @@ func startEngine(l *enginetest.Lab) (kill func()) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}
+}
+
+// killEngine runs the experiment in another process and kills that process, but not the stage, when a stage
+// reaches the gate.
+func killEngine(l *enginetest.Lab, g *enginetest.Gate) enginetest.Visitor {
+	l.Helper()
+	kill := startEngine(l)
+	defer kill()
+	return g.Next()
+}
+
+// adopt starts a run and returns once the run has adopted a stage.
+func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Record {
+	l.Helper()
+	adopted := make(chan struct{})
+	done := l.Start(ctx, func(e runs.Event) {
+		if e.Kind == runs.EventAdopted {
+			close(adopted)
+		}
+	})
+	select {
+	case <-adopted:
+	case r := <-done:
+		l.Fatalf("no stage was adopted: %v\n%s", r.Err, r)
+	case <-time.After(30 * time.Second):
+		l.Fatal("no stage was adopted within 30 s")
+	}
+	return done
 }
 
 // programOf waits until the lock of the first node's key contains its program.
@@ -158,8 +188,36 @@ func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string) *runs.Failure {
 	t.Helper()
 	e, ok := r.Find(runs.EventFailed, address)
-	if !ok || e.Failure == nil || e.Failure.Cause != cause || e.Text != e.Failure.Text || !strings.Contains(e.Text, text) {
+	if !ok || e.Failure.Cause != cause || e.Failure.Text != e.Text || !strings.Contains(e.Text, text) {
 		t.Fatalf("got %s, want a failure of %s with %q and cause %q", r, address, text, cause)
 	}
 	return e.Failure
+}
+
+// collect runs gc with a limit again and again until end is called. end returns the number of collections
+// that removed something. With mayBeBusy, gc may be refused.
+func collect(l *enginetest.Lab, limit int64, mayBeBusy bool) (end func() int) {
+	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-over:
+				collected <- n
+				return
+			case <-time.After(time.Millisecond):
+			}
+			gone, err := store.Collect(limit)
+			if err != nil && !(mayBeBusy && errors.Is(err, artifact.ErrBusy)) {
+				l.Errorf("gc: %v", err)
+			}
+			if len(gone) > 0 {
+				n++
+			}
+		}
+	}()
+	return func() int {
+		close(over)
+		return <-collected
+	}
 }

@@ -50,7 +50,8 @@ stage "light" "short" {
 		log := logOf(t, r, name)
 		if len(log) > limit || notes[name] != 1 || !strings.HasPrefix(log, "first\ny\n") ||
 			!strings.HasSuffix(log, "\ny\n"+last+"\n") || !strings.Contains(log, "bytes were removed here") {
-			t.Errorf("%s: got %d bytes, %d notes, %.20q … %.20q", name, len(log), notes[name], log, log[max(0, len(log)-20):])
+			end := log[max(0, len(log)-20):]
+			t.Errorf("%s: got %d bytes, %d notes, %.20q … %q", name, len(log), notes[name], log, end)
 		}
 	}
 	if log := logOf(t, r, "light.short"); len(log) != limit || notes["light.short"] != 0 {

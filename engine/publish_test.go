@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,21 +14,16 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-const onePage = `
-stage "page" "report" {
-  text = "one"
-}
-`
-
-// publishLab has run onePage. change replaces its text and runs again.
-func publishLab(t *testing.T) (l *enginetest.Lab, path string, change func(text string) enginetest.Record) {
-	l = newLab(t, onePage)
-	l.MustRun()
-	return l, filepath.Join(l.Dir, "page.txt"), func(text string) enginetest.Record {
+// publishLab has published page.txt with the text "one". change replaces the text and runs again.
+func publishLab(t *testing.T) (l *enginetest.Lab, path string, change func(text string)) {
+	l = enginetest.NewLab(t)
+	change = func(text string) {
 		t.Helper()
-		l.Write(strings.Replace(onePage, "one", text, 1))
-		return l.MustRun()
+		l.Write(fmt.Sprintf("stage \"page\" \"report\" {\n text = %q\n}\n", text))
+		l.MustRun()
 	}
+	change("one")
+	return l, filepath.Join(l.Dir, "page.txt"), change
 }
 
 func wantFile(l *enginetest.Lab, name, want string) {
@@ -57,7 +53,7 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	change("two")
 	wantFile(l, "page.txt", "two\n")
 	if disk.Exists(path + ".edited.2") {
-		t.Error("a copy nobody edited was kept aside")
+		t.Error("an unedited copy was kept aside")
 	}
 }
 
@@ -87,15 +83,14 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		change(tc.text)
 		wantFile(l, "page.txt", tc.text+"\n")
 		if disk.Exists(path + ".edited") {
-			t.Fatalf("%s: a copy nobody edited was kept aside", tc.name)
+			t.Fatalf("%s: an unedited copy was kept aside", tc.name)
 		}
 	}
-	const broken = "stage \"light\" \"a\" {\n fail = \"broken\"\n}\n" +
-		"stage \"page\" \"report\" {\n from = [stage.light.a.out]\n text = \"%\"\n}\n"
 	for _, text := range []string{"1", "2"} {
-		l.Write(strings.Replace(broken, "%", text, 1))
+		l.Write(toyStage("a", `fail = "broken"`) +
+			"stage \"page\" \"report\" {\n from = [stage.toy.a.out]\n text = \"" + text + "\"\n}\n")
 		l.Run(engine.Options{})
-		wantFile(l, "page.txt", text+"\nstage.light.a is missing: it failed: broken\n")
+		wantFile(l, "page.txt", text+"\nstage.toy.a is missing: it failed: broken\n")
 	}
 	change("end")
 	wantFile(l, "page.txt", "end\n")

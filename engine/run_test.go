@@ -102,24 +102,12 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 }
 
 func TestStagesReceiveTheirShareOfTheMachine(t *testing.T) {
-	l := newLab(t, `
-stage "toy" "a" {
-  count = "$dir/count"
-  resources {
-    cpus = 3
-    gpus = 2
-  }
-}
-stage "toy" "b" {
-  from = [stage.toy.a.out]
-  count = "$dir/count"
-}
-`)
+	l := newLab(t, toyStage("a", "resources {\n cpus = 3\n gpus = 2\n}")+toyStage("b", "from = [stage.toy.a.out]"))
 	l.MustRun()
 	if got, want := l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n"; got != want {
 		t.Errorf("shares: got %q, want %q", got, want)
 	}
-	l.Write("stage \"toy\" \"a\" {\n  text = \"more\"\n  resources {\n    gpus = 4\n  }\n}\n")
+	l.Write(toyStage("a", "text = \"more\"\n resources {\n gpus = 4\n}"))
 	r := l.Run(engine.Options{})
 	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
 		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
@@ -187,7 +175,7 @@ func TestPanicOfAStageInsideTheEngineIsItsFailure(t *testing.T) {
 
 // The rule also holds before the stage's Run begins and after it ends.
 func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
-	l := newLab(t, "stage \"toy\" \"a\" {\n}\n")
+	l := newLab(t, toyStage("a", ""))
 	l.MustRun()
 	broken := enginetest.ToyKinds()
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
@@ -218,16 +206,8 @@ func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 		"a pattern matches no cause text": {"fail = \"x\"\n until = 2", 2, `"link (down|lost)"`, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLab(t, fmt.Sprintf(`
-stage "toy" "a" {
-  count = "$dir/count"
-  %s
-  retry {
-    attempts = %d
-    on       = [%s]
-  }
-}
-`, tc.settings, tc.attempts, tc.on))
+			retry := fmt.Sprintf("\n retry {\n attempts = %d\n on = [%s]\n }", tc.attempts, tc.on)
+			l := newLab(t, toyStage("a", tc.settings+retry))
 			r := l.Run(engine.Options{})
 			if got := len(l.Starts()); (r.Err == nil) != tc.ok || got != tc.starts {
 				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.Err, got, tc.ok, tc.starts, r)
@@ -237,19 +217,10 @@ stage "toy" "a" {
 }
 
 // gated waits at the gate; below reads it.
-const gated = `
-stage "toy" "a" {
-  gate  = "$dir/gate"
-  count = "$dir/count"
-}
-stage "toy" "below" {
-  from  = [stage.toy.a.out]
-  count = "$dir/count"
-}
-`
+var gated = toyStage("a", `gate = "$dir/gate"`) + toyStage("below", "from = [stage.toy.a.out]")
 
 func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
-	l := newLab(t, "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n timeout = \"100ms\"\n}\n")
+	l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n timeout = \"100ms\""))
 	l.Gate() // never lets the stage pass
 	wantFailure(t, l.Run(engine.Options{}), "toy.a", lang.CauseTimeout, "timeout of 100ms")
 }
@@ -328,13 +299,10 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	g := l.Gate()
 	first := l.Start(t.Context())
 	inside := g.Next()
-	waits := make(chan string, 8)
-	second := l.Start(t.Context(), func(e runs.Event) {
-		if e.Kind == runs.EventNote && strings.HasPrefix(e.Text, "waiting") {
-			waits <- e.Text
-		}
-	})
-	<-waits
+	notes, second := startNoted(l)
+	if text := <-notes; !strings.HasPrefix(text, "waiting") {
+		t.Errorf("got %q, want that the second run waits", text)
+	}
 	inside.Pass()
 	for _, r := range []enginetest.Record{<-first, <-second} {
 		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
@@ -345,8 +313,7 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 }
 
 func TestNodesWithEqualKeysRunOnce(t *testing.T) {
-	const stage = "stage \"toy\" %q {\n  count = \"$dir/count\"\n}\n"
-	l := newLab(t, fmt.Sprintf(stage+stage, "a", "b"))
+	l := newLab(t, toyStage("a", "")+toyStage("b", ""))
 	got := enginetest.Causes(l.Plan())
 	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: same key as stage.toy.a, which runs" {
 		t.Errorf("plan: got %v, want that b waits for a", got)

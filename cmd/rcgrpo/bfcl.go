@@ -166,8 +166,8 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 // oneTask is the argument of show and chat.
 var oneTask = wantArgs(1, 1, "want a task")
 
-// task loads the data and finds a task. The prefix multi_turn_ may be omitted.
-func (c *bfclFlags) task(id string) (*bfcl.Data, *bfcl.Task, error) {
+// start loads the data and starts a task. The prefix multi_turn_ may be omitted.
+func (c *bfclFlags) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 	data, err := c.data()
 	if err != nil {
 		return nil, nil, err
@@ -176,7 +176,8 @@ func (c *bfclFlags) task(id string) (*bfcl.Data, *bfcl.Task, error) {
 	if t == nil {
 		return nil, nil, fmt.Errorf("there is no task %q; the IDs are multi_turn_base_0 to multi_turn_miss_param_199", id)
 	}
-	return data, t, nil
+	e, err := t.Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
+	return data, e, err
 }
 
 func bfclShowCommand() *cobra.Command {
@@ -187,15 +188,11 @@ func bfclShowCommand() *cobra.Command {
 }
 
 func (c *bfclFlags) show(id string, full bool) error {
-	data, t, err := c.task(id)
+	_, e, err := c.start(id)
 	if err != nil {
 		return err
 	}
-	e, err := t.Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
-	if err != nil {
-		return err
-	}
-	w := c.OutOrStdout()
+	t, w := e.Task(), c.OutOrStdout()
 	fmt.Fprintf(w, "%s  %s\nclasses: %s\ntools: %s\n", t.ID, t.Family, strings.Join(t.Classes, ", "),
 		strings.Join(e.Tools(), " "))
 	state, err := e.State()
@@ -246,16 +243,12 @@ func bfclChatCommand() *cobra.Command {
 }
 
 func (c *bfclFlags) chat(id string) error {
-	data, t, err := c.task(id)
+	data, e, err := c.start(id)
 	if err != nil {
 		return err
 	}
-	e, err := t.Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
-	if err != nil {
-		return err
-	}
-	w := c.OutOrStdout()
-	next, restore := lineReader(c.InOrStdin(), w, func(line string, pos int, key rune) (string, int, bool) {
+	t, w := e.Task(), c.OutOrStdout()
+	next := lineReader(c.InOrStdin(), w, func(line string, pos int, key rune) (string, int, bool) {
 		if key != '\t' {
 			return "", 0, false
 		}
@@ -268,14 +261,11 @@ func (c *bfclFlags) chat(id string) error {
 			fmt.Fprintf(w, "\nturn %d of %d  user: %s\n", turn+1, len(t.Turns), e.User())
 		}
 		line, err := next()
-		if err := restore(); err != nil {
-			return err
-		}
 		line = strings.TrimRight(line, "\r\n")
-		if err == io.EOF && line == "" || line == ":quit" {
+		if errors.Is(err, io.EOF) && line == "" || line == ":quit" {
 			break
 		}
-		if err != nil && err != io.EOF {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		if name, asked := strings.CutPrefix(line, "?"); asked {

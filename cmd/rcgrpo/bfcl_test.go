@@ -11,17 +11,13 @@ import (
 	"rcgrpo/bench/fixtures"
 )
 
-// runBFCL runs the command on the official data and gives exit code and output.
-func runBFCL(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
-	t.Helper()
-	var out, errs bytes.Buffer
-	code = run(append([]string{"bfcl"}, args...), strings.NewReader(stdin), &out, &errs)
-	return code, out.String(), errs.String()
+func runBFCL(stdin string, args ...string) (code int, stdout, stderr string) {
+	return callLine(stdin, append([]string{"bfcl"}, args...)...)
 }
 
 func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
 	dir := fixtures.Benchmark(t)
-	code, out, errs := runBFCL(t, "", "check", dir)
+	code, out, errs := runBFCL("", "check", dir)
 	if code != 0 || !strings.Contains(out, "faults in the data: 0") {
 		t.Errorf("got code %d, %s%s", code, out, errs)
 	}
@@ -33,7 +29,7 @@ func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
 			}
 		}
 	}
-	code, out, errs = runBFCL(t, "", "check", "--time", "--repeats", "1", dir)
+	code, out, errs = runBFCL("", "check", "--time", "--repeats", "1", dir)
 	var timing map[string]any
 	if err := json.Unmarshal([]byte(out), &timing); code != 0 || err != nil {
 		t.Fatalf("got code %d, %v, %s%s", code, err, out, errs)
@@ -52,7 +48,7 @@ func TestBFCLCheckFindsTheOfficialDataFaultless(t *testing.T) {
 func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	dir := fixtures.Benchmark(t)
 	out := filepath.Join(t.TempDir(), "out.jsonl")
-	code, text, errs := runBFCL(t, "", "replay", "--data", dir, "--in", fixtures.Path(t, "bfcl/golden_directed.jsonl"),
+	code, text, errs := runBFCL("", "replay", "--data", dir, "--in", fixtures.Path(t, "bfcl/golden_directed.jsonl"),
 		"--verify", "--out", out)
 	if code != 0 || !strings.Contains(text, "differing: 0, unsupported: 2\n") {
 		t.Errorf("got code %d, %s%s", code, text, errs)
@@ -68,12 +64,12 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	if err := os.WriteFile(wrong, []byte(record), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, text, _ = runBFCL(t, "", "replay", "--data", dir, "--in", wrong, "--verify")
+	code, text, _ = runBFCL("", "replay", "--data", dir, "--in", wrong, "--verify")
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") ||
 		!strings.Contains(text, "1 trajectories, 1 calls, differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}
-	if code, _, errs = runBFCL(t, "", "replay", "--data", dir); code != exitMisuse ||
+	if code, _, errs = runBFCL("", "replay", "--data", dir); code != exitMisuse ||
 		!strings.Contains(errs, "--in FILE") {
 		t.Errorf("without --in: got code %d, %s", code, errs)
 	}
@@ -81,39 +77,22 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 
 func TestBFCLShowAndChat(t *testing.T) {
 	dir := fixtures.Benchmark(t)
-	code, out, errs := runBFCL(t, "", "show", "--data", dir, "multi_turn_base_0")
+	code, out, errs := runBFCL("", "show", "--data", dir, "multi_turn_base_0")
 	if code != 0 || !strings.Contains(out, "cd(folder='document')") ||
 		!strings.Contains(out, `{"current_working_directory": "document"}`) {
 		t.Errorf("show: got code %d, %s%s", code, out, errs)
 	}
-	if code, _, errs = runBFCL(t, "", "show", "--data", dir, "base_900"); code != 1 ||
+	if code, _, errs = runBFCL("", "show", "--data", dir, "base_900"); code != 1 ||
 		!strings.Contains(errs, `no task "base_900"`) {
 		t.Errorf("show of an unknown task: got code %d, %s", code, errs)
 	}
-	code, out, _ = runBFCL(t, "?\n?cd\ncd(folder='document'); mkdir(dir_name='a;b')\n\n:quit\n", "chat", "--data", dir,
+	code, out, _ = runBFCL("?\n?cd\ncd(folder='document'); mkdir(dir_name='a;b')\n\n:quit\n", "chat", "--data", dir,
 		"base_0")
 	for _, want := range []string{"authenticate_twitter", `"name": "cd"`, `{"current_working_directory": "document"}`,
 		"  None", "turn 2 of 4", "verdict: multi_turn:force_terminated"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("chat: got code %d and no %q in %s", code, want, out)
 		}
-	}
-}
-
-func TestBFCLUsage(t *testing.T) {
-	for line, want := range map[string]string{"": "Usage:", "nope": "no command nope", "show": "want a task",
-		"check a b": "one folder"} {
-		if code, _, errs := runBFCL(t, "", strings.Fields(line)...); code != exitMisuse || !strings.Contains(errs, want) {
-			t.Errorf("%q: got code %d, %s, want misuse and %q", line, code, errs, want)
-		}
-	}
-	if code, _, errs := runBFCL(t, "", "check", "--wrokers", "1"); code != exitMisuse ||
-		!strings.Contains(errs, "did you mean --workers?") {
-		t.Errorf("a wrong flag: got code %d, %s, want misuse and the right one", code, errs)
-	}
-	if code, _, errs := runBFCL(t, "", "check", filepath.Join(t.TempDir(), "none")); code != 1 ||
-		!strings.Contains(errs, "make build") {
-		t.Errorf("missing data: got code %d, %s", code, errs)
 	}
 }
 

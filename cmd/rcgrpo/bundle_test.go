@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -88,45 +87,42 @@ func forgeEvidence(ts *testscript.TestScript, page []byte, pattern *regexp.Regex
 	return place.ReplaceAll(page, []byte("${1}"+base64.RawURLEncoding.EncodeToString(b.Bytes())))
 }
 
+// The process ends by the same signal, so that its parent sees it.
 func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
-	dir := t.TempDir()
-	fifo := filepath.Join(dir, "slow.tar.gz") // never written to, so that the command stays where it reads it
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	temporary := filepath.Join(dir, "tmp")
-	if err := os.Mkdir(temporary, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(commandBinary(t, dir), "verify", fifo)
-	c.Env = append(os.Environ(), "TMPDIR="+temporary)
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	unpacked := func() []string {
-		found, err := filepath.Glob(filepath.Join(temporary, "rcgrpo-bundle-*"))
+	binary := commandBinary(t, t.TempDir())
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
+		dir := t.TempDir()
+		fifo := filepath.Join(dir, "slow.tar.gz") // has no content, so the command waits for it
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(binary, "verify", fifo)
+		c.Env = append(os.Environ(), "TMPDIR="+dir)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the command reads; it handles signals by then
 		if err != nil {
 			t.Fatal(err)
 		}
-		return found
-	}
-	writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the command reads; it handles signals by then
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writer.Close()
-	if len(unpacked()) != 1 {
-		t.Errorf("got folders %q while the command reads, want one", unpacked())
-	}
-	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	c.Wait()
-	if got := c.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != syscall.SIGTERM {
-		t.Errorf("got the end %v, want SIGTERM", c.ProcessState)
-	}
-	if left := unpacked(); len(left) > 0 {
-		t.Errorf("got %s after the signal, want nothing", strings.Join(left, ", "))
+		unpacked, err := filepath.Glob(filepath.Join(dir, "rcgrpo-bundle-*"))
+		if err != nil || len(unpacked) != 1 {
+			t.Fatalf("got folders %q, %v while the command reads, want one", unpacked, err)
+		}
+		if err := os.WriteFile(filepath.Join(unpacked[0], "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		c.Wait()
+		writer.Close()
+		if got := c.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != signal {
+			t.Errorf("got the end %v, want %v", c.ProcessState, signal)
+		}
+		if _, err := os.Stat(unpacked[0]); !os.IsNotExist(err) {
+			t.Errorf("%v: got the folder %s, %v, want none", signal, unpacked[0], err)
+		}
 	}
 }
 

@@ -54,25 +54,16 @@ func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error 
 }
 
 func (c *experimentFlags) evaluateLines(x *lang.Experiment) error {
-	next, restore := lineReader(c.InOrStdin(), c.stdout(), nil)
+	next := lineReader(c.InOrStdin(), c.stdout(), nil)
 	var failed error
 	for {
 		line, err := next()
 		switch line = strings.TrimSpace(line); {
 		case errors.Is(err, io.EOF) && line == "" || line == "exit" || line == "quit":
-			if err != nil && isTerminal(c.stdout()) {
-				fmt.Fprint(c.stdout(), "\r\n") // ^D leaves the cursor behind the prompt
-			}
-			if err := restore(); err != nil {
-				return err
-			}
 			return failed
 		case err != nil && !errors.Is(err, io.EOF):
-			return errors.Join(err, restore())
+			return err
 		case line != "":
-			if err := restore(); err != nil { // raw mode would break the lines of the answer
-				return err
-			}
 			if err := c.evaluate(x, line); err != nil {
 				failed = err
 			}
@@ -83,34 +74,28 @@ func (c *experimentFlags) evaluateLines(x *lang.Experiment) error {
 // completer is the callback of term.Terminal for each key.
 type completer func(line string, pos int, key rune) (newLine string, newPos int, ok bool)
 
-// lineReader returns the lines of stdin; on a terminal with a prompt, editing, a history and completion. restore ends
-// the raw mode of the terminal until the next line.
-func lineReader(stdin io.Reader, stdout io.Writer, keys completer) (next func() (string, error), restore func() error) {
+// lineReader returns a function that reads the next line of stdin; on a terminal with a prompt, editing, a history and
+// completion. The terminal is in raw mode only while a line is read.
+func lineReader(stdin io.Reader, stdout io.Writer, keys completer) (next func() (string, error)) {
 	in, ok := stdin.(*os.File)
 	if !ok || !isTerminal(stdout) || !isTerminal(in) {
 		lines := bufio.NewReader(stdin)
-		return func() (string, error) { return lines.ReadString('\n') }, func() error { return nil }
+		return func() (string, error) { return lines.ReadString('\n') }
 	}
 	editor := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
 	}{in, stdout}, "> ")
 	editor.AutoCompleteCallback = keys
-	var before *term.State
-	next = func() (string, error) {
-		var err error
-		if before, err = term.MakeRaw(int(in.Fd())); err != nil {
+	return func() (string, error) {
+		state, err := term.MakeRaw(int(in.Fd()))
+		if err != nil {
 			return "", err
 		}
-		return editor.ReadLine()
-	}
-	restore = func() error {
-		if before == nil {
-			return nil
+		line, err := editor.ReadLine()
+		if errors.Is(err, io.EOF) { // ^D leaves the cursor behind the prompt
+			fmt.Fprint(stdout, "\r\n")
 		}
-		state := before
-		before = nil
-		return term.Restore(int(in.Fd()), state)
+		return line, errors.Join(err, term.Restore(int(in.Fd()), state))
 	}
-	return next, restore
 }

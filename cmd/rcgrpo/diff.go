@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -118,9 +117,7 @@ func (s scoreChange) String() string {
 
 // scoreChanges compares the scores among the different outputs. Collected ones are omitted.
 func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error) {
-	type group struct{ port, set, token string }
-	var order []group
-	tallies := map[group]*[2]tally{}
+	tallies := groups[[2]tally]{}
 	for _, port := range n.Outputs {
 		if n.From.Outputs[port].Type != "scores" || n.To.Outputs[port].Type != "scores" {
 			continue
@@ -137,20 +134,14 @@ func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error)
 				if err != nil {
 					return nil, err
 				}
-				g := group{port, s.Set, s.Token}
-				if tallies[g] == nil {
-					tallies[g] = new([2]tally)
-					order = append(order, g)
-				}
-				tallies[g][side].add(s)
+				tallies.of(port, s.Set, s.Token)[side].add(s)
 			}
 		}
 	}
-	slices.SortFunc(order, func(a, b group) int { return strings.Compare(a.port+a.set+a.token, b.port+b.set+b.token) })
 	var all []scoreChange
-	for _, g := range order {
+	for _, g := range tallies.sorted() {
 		if t := tallies[g]; t[0] != t[1] {
-			all = append(all, scoreChange{g.port, g.set, g.token, t[0], t[1]})
+			all = append(all, scoreChange{g[0], g[1], g[2], t[0], t[1]})
 		}
 	}
 	return all, nil

@@ -25,7 +25,7 @@ type loggedRun struct {
 	lock *os.File
 }
 
-func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *loggedRun {
+func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool, nodes ...runs.NodeRecord) *loggedRun {
 	t.Helper()
 	r := &loggedRun{T: t, dir: filepath.Join(store.Runs("x"), id)}
 	if err := os.MkdirAll(filepath.Join(r.dir, "logs"), 0o700); err != nil {
@@ -42,8 +42,10 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool) *lo
 			t.Fatal(err)
 		}
 	}
-	r.json("plan.json", runs.Record{ID: id, Experiment: "x",
-		Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: string(plan.MustRun)}}})
+	if nodes == nil {
+		nodes = []runs.NodeRecord{{Address: "stage.toy.a", Verb: string(plan.MustRun)}}
+	}
+	r.json("plan.json", runs.Record{ID: id, Experiment: "x", Nodes: nodes})
 	return r
 }
 
@@ -94,15 +96,18 @@ func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter,
 }
 
 func TestLogIsPrintedFromItsLastLines(t *testing.T) {
-	store := logStore(t)
-	r := newLoggedRun(t, store, "1", false)
-	r.event(runs.EventStarted)
-	r.append("logs/toy.a.log", "one\ntwo\nthree")
-	r.event(runs.EventFailed)
-	for n, want := range map[int]string{0: "one\ntwo\nthree", 1: "three", 2: "two\nthree", 9: "one\ntwo\nthree"} {
-		p, out := printerOf(t, store, "")
-		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
-			t.Errorf("last %d lines: got %q, %v, want %q", n, out, err, want)
+	long := strings.Repeat("x", 300_000) + "\n" // longer than a buffer
+	for _, end := range []string{"", "\n"} {
+		store := logStore(t)
+		r := newLoggedRun(t, store, "1", false)
+		r.event(runs.EventStarted)
+		r.append("logs/toy.a.log", "one\n"+long+"three"+end)
+		r.event(runs.EventFailed)
+		for n, want := range []string{"one\n" + long + "three", "three", long + "three", "one\n" + long + "three"} {
+			p, out := printerOf(t, store, "")
+			if err := p.print(t.Context(), n, true); err != nil || out.String() != want+end {
+				t.Errorf("last %d lines: got %d bytes, %v, want %d", n, out.Len(), err, len(want+end))
+			}
 		}
 	}
 }
@@ -188,13 +193,8 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	const key = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	maker := newLoggedRun(t, store, "1", true)
 	maker.append("logs/toy.a.log", "made here\n")
-	waiting := newLoggedRun(t, store, "2", true)
-	plan := runs.Record{ID: "2", Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a",
-		Verb: string(plan.MustRun), Key: key}}}
-	if err := os.Remove(filepath.Join(waiting.dir, "plan.json")); err != nil {
-		t.Fatal(err)
-	}
-	waiting.json("plan.json", plan)
+	node := runs.NodeRecord{Address: "stage.toy.a", Verb: string(plan.MustRun), Key: key}
+	waiting := newLoggedRun(t, store, "2", true, node)
 	if p, _ := printerOf(t, store, ""); string(p.Folder) != waiting.dir {
 		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
 	}
@@ -219,15 +219,11 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 
 func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 	store := logStore(t)
-	r := newLoggedRun(t, store, "1", false)
-	plan := runs.Record{ID: "1", Experiment: "x"}
+	var nodes []runs.NodeRecord
 	for i := range 12 {
-		plan.Nodes = append(plan.Nodes, runs.NodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
+		nodes = append(nodes, runs.NodeRecord{Address: fmt.Sprintf("stage.toy.a%d", i)})
 	}
-	if err := os.Remove(filepath.Join(r.dir, "plan.json")); err != nil {
-		t.Fatal(err)
-	}
-	r.json("plan.json", plan)
+	newLoggedRun(t, store, "1", false, nodes...)
 	_, err := runs.FindStage(store, "x", "nothing")
 	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
 		t.Errorf("got %v, want ten of the stages and how many more there are", err)
@@ -271,20 +267,5 @@ func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	}
 	if got := printable("\x1b[2K\recho harmless\nü"); got != "�[2K�echo harmless\nü" {
 		t.Errorf("got %q, want replaced escape and carriage return", got)
-	}
-}
-
-func TestLinesLongerThanABufferCountOnce(t *testing.T) {
-	store := logStore(t)
-	r := newLoggedRun(t, store, "1", false)
-	r.event(runs.EventStarted)
-	long := strings.Repeat("x", 300_000)
-	r.append("logs/toy.a.log", "one\n"+long+"\nthree\n")
-	r.event(runs.EventFailed)
-	for n, want := range map[int]string{1: "three\n", 2: long + "\nthree\n"} {
-		p, out := printerOf(t, store, "")
-		if err := p.print(t.Context(), n, true); err != nil || out.String() != want {
-			t.Errorf("last %d lines: got %d bytes, %v, want %d", n, out.Len(), err, len(want))
-		}
 	}
 }

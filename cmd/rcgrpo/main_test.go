@@ -14,10 +14,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden text of the scripts")
 
+// withTensors reports whether the binary can execute stages with tensors.
+var withTensors bool
+
 // TestMain turns the test binary into the command when it is called rcgrpo: by scripts, and by itself for stages.
 func TestMain(m *testing.M) {
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector delays each exit by a second
-	testscript.Main(m, map[string]func(){"rcgrpo": main, "holds-temporary": holdTemporaryFolder})
+	testscript.Main(m, map[string]func(){"rcgrpo": main})
 }
 
 // commandBinary links or copies the test binary into a folder as rcgrpo, and returns its path.
@@ -44,7 +47,8 @@ func commandBinary(t *testing.T, dir string) string {
 // TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: *update, RequireUniqueNames: true,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb},
+		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb},
+		Condition: func(name string) (bool, error) { return name == "libtorch" && withTensors, nil },
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // separate from other scripts

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/mitchellh/go-wordwrap"
@@ -161,7 +162,7 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	for _, l := range planLines(p, f) {
 		if o.all || l.runs() {
 			shown = append(shown, l)
-			n := len([]rune(l.address()))
+			n := utf8.RuneCountInString(l.address())
 			if o.width == 0 || verbWidth+n+10 <= o.width { // a long address does not widen the column
 				width = max(width, n)
 			}
@@ -190,19 +191,13 @@ func (o planLayout) writeLine(w io.Writer, l *planLine, width int) {
 	if o.color {
 		verb = "\x1b[" + verbColor[l.verb] + "m" + verb + "\x1b[0m"
 	}
-	address, note := l.address(), l.note()
-	fits := func(address int) bool {
-		return o.width == 0 || verbWidth+address+2+len([]rune(note)) <= o.width
+	line := strings.TrimRight(fmt.Sprintf("%-*s  %s", width, l.address(), l.note()), " ")
+	if o.width == 0 || verbWidth+utf8.RuneCountInString(line) <= o.width {
+		fmt.Fprintln(w, verb+line)
+		return
 	}
-	switch {
-	case fits(width):
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("%s%-*s  %s", verb, width, address, note), " "))
-	case fits(len([]rune(address))):
-		fmt.Fprintln(w, verb+address+"  "+note)
-	default:
-		fmt.Fprintln(w, verb+address)
-		fmt.Fprintln(w, "    "+strings.ReplaceAll(wrapped(note, o.width-4), "\n", "\n    "))
-	}
+	fmt.Fprintln(w, verb+l.address())
+	fmt.Fprintln(w, "    "+strings.ReplaceAll(wrapped(l.note(), o.width-4), "\n", "\n    "))
 }
 
 // writeDisabled lists the instances that `enabled` excludes. A blank line ends a list of nodes.

@@ -31,7 +31,7 @@ func replayCommand() *cobra.Command {
 	var profiles, set []string
 	c.Flags().StringArrayVar(&profiles, "profile", nil, "profile `NAME` of another trainer, or all; repeatable")
 	c.Flags().StringArrayVar(&set, "set", nil, "`SETTING=VALUE` of the objective, such as advantage.ddof=1; repeatable")
-	group := c.Flags().Int("group", 0, "take groups of `N` members from the stored ones")
+	group := c.Flags().Int("group", 0, "take groups of `N` members from the stored ones (default: their size)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.completeFlag("profile", func() []string {
 		names := []string{"all"}
@@ -45,7 +45,7 @@ func replayCommand() *cobra.Command {
 		if err := r.read(c, args); err != nil {
 			return err
 		}
-		columns, err := r.columns(profiles, set, c.Flags().Changed("group"), *group)
+		columns, err := r.columns(profiles, set, *group)
 		if err != nil {
 			return err
 		}
@@ -121,7 +121,7 @@ type column struct {
 
 // columns returns the column of the run's settings (the paper's, if unknown), one per profile, and one for --set and
 // --group.
-func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]column, error) {
+func (r *replaying) columns(profiles, set []string, group int) ([]column, error) {
 	rollouts := r.rollouts
 	var out []column
 	add := func(name string, rollouts *objective.Rollouts, o objective.Objective) error {
@@ -136,7 +136,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 	if err := add(name, rollouts, r.trained); err != nil {
 		return nil, err
 	}
-	if regroup {
+	if group != 0 {
 		var err error
 		if rollouts, err = rollouts.Regroup(group); err != nil {
 			return nil, err
@@ -153,7 +153,7 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 		}
 	}
 	changes := slices.Clone(set)
-	if regroup {
+	if group != 0 {
 		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
 	for _, name := range profiles {

@@ -121,14 +121,14 @@ func newDisplay(stdout io.Writer) *display.Display {
 	return view
 }
 
-// runNode runs "rcgrpo node -run FOLDER -node ADDRESS", the process of one stage. The engine starts it, so it has no
+// runNode runs "rcgrpo node --run FOLDER --node ADDRESS", the process of one stage. The engine starts it, so it has no
 // help and builds no tree of commands.
 func runNode(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("rcgrpo node", flag.ContinueOnError)
 	dir := flags.String("run", "", "run `FOLDER`")
 	address := flags.String("node", "", "`ADDRESS` of the stage")
 	if flags.Parse(args) != nil || *dir == "" || *address == "" || flags.NArg() > 0 {
-		fmt.Fprintln(stderr, "rcgrpo node: want -run FOLDER -node ADDRESS")
+		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
 	view := display.New(stderr, display.Options{})

@@ -102,6 +102,22 @@ func sparkline(y []float64, width int) string {
 	return b.String()
 }
 
+// groups are counts of rows by three words.
+type groups[V any] map[[3]string]*V
+
+// of returns the counts of a group. The zero counts of a new group are added.
+func (m groups[V]) of(a, b, c string) *V {
+	key := [3]string{a, b, c}
+	if m[key] == nil {
+		m[key] = new(V)
+	}
+	return m[key]
+}
+
+func (m groups[V]) sorted() [][3]string {
+	return slices.SortedFunc(maps.Keys(m), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
+}
+
 // tally counts episodes, those with reward 1 and those that the official checker passed.
 type tally struct {
 	Episodes int `json:"episodes"`
@@ -126,26 +142,16 @@ func (v *view) scores() error {
 	if err != nil {
 		return err
 	}
-	type group struct{ set, token, category string }
-	groups := map[group]*tally{}
+	counts := groups[tally]{}
 	for _, s := range all {
-		for _, category := range []string{"", s.Category} { // "": all categories
-			g := group{s.Set, s.Token, category}
-			if groups[g] == nil {
-				groups[g] = new(tally)
-			}
-			groups[g].add(s)
-		}
+		counts.of(s.Set, s.Token, "").add(s) // all categories
+		counts.of(s.Set, s.Token, s.Category).add(s)
 	}
-	order := slices.SortedFunc(maps.Keys(groups), func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.token, b.token), cmp.Compare(a.category, b.category))
-	})
 	t := newTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category",
 		"reward 1", "official")
-	for _, g := range order {
-		n := groups[g]
-		t.row(g.set, g.token, cmp.Or(g.category, "all"), reports.Share(n.Reward1, n.Episodes),
-			reports.Share(n.Official, n.Episodes))
+	for _, g := range counts.sorted() {
+		n := counts[g]
+		t.row(g[0], g[1], cmp.Or(g[2], "all"), reports.Share(n.Reward1, n.Episodes), reports.Share(n.Official, n.Episodes))
 	}
 	if err := t.write(v.out, "scores", v.width); err != nil {
 		return err
@@ -230,29 +236,21 @@ func (v *view) trajectories() error {
 }
 
 func trajectoryTable(all []rl.Trajectory) *table {
-	type group struct{ origin, token, stop string }
-	type counts struct{ n, reward, calls, errors int }
-	groups := map[group]*counts{}
+	counts := groups[struct{ n, reward, calls, errors int }]{}
 	for _, t := range all {
-		g := group{t.Origin, t.Token, t.Stop}
-		if groups[g] == nil {
-			groups[g] = new(counts)
-		}
-		groups[g].n++
+		n := counts.of(t.Origin, t.Token, t.Stop)
+		n.n++
 		if t.Reward >= 1 {
-			groups[g].reward++
+			n.reward++
 		}
-		groups[g].calls += t.Calls
-		groups[g].errors += t.Errors
+		n.calls += t.Calls
+		n.errors += t.Errors
 	}
-	order := slices.SortedFunc(maps.Keys(groups), func(a, b group) int {
-		return cmp.Or(cmp.Compare(a.origin, b.origin), cmp.Compare(a.token, b.token), cmp.Compare(a.stop, b.stop))
-	})
 	t := newTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls",
 		"call errors")
-	for _, g := range order {
-		n := groups[g]
-		t.row(g.origin, g.token, g.stop, reports.Share(n.reward, n.n), n.calls, n.errors)
+	for _, g := range counts.sorted() {
+		n := counts[g]
+		t.row(g[0], g[1], g[2], reports.Share(n.reward, n.n), n.calls, n.errors)
 	}
 	return t
 }

@@ -58,15 +58,10 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 
 	ctx, over := context.WithCancel(t.Context())
 	var looking, running sync.WaitGroup
-	var took []time.Duration
 	for i, args := range [][]string{{"status"}, {"plan"}, {"store", "gc"}, {"logs", "exec.s0"}} {
 		looking.Go(func() {
 			for ctx.Err() == nil {
-				began := time.Now()
 				out, err := command(t.Context(), checkouts[i%2], args...)
-				if args[0] == "status" {
-					took = append(took, time.Since(began))
-				}
 				if early := bytes.Contains(out, []byte("has no runs")) || bytes.Contains(out, []byte("has no log")) ||
 					bytes.Contains(out, []byte("has not started")); err != nil && !early {
 					t.Errorf("%s during the runs: %v\n%s", strings.Join(args, " "), err, out)
@@ -76,7 +71,6 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 			}
 		})
 	}
-	began := time.Now()
 	for i := range runs {
 		running.Go(func() {
 			if out, err := command(t.Context(), checkouts[i%2], "run"); err != nil {
@@ -85,7 +79,6 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 		})
 	}
 	running.Wait()
-	elapsed := time.Since(began)
 	over()
 	looking.Wait()
 
@@ -106,7 +99,4 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(base, "leases")); len(left) != 1 {
 		t.Errorf("leases: %v are left, want the mutex alone", left)
 	}
-	slices.Sort(took)
-	t.Logf("%d runs of %d stages in %v; %d times status, median %v, p99 %v", runs, stages, elapsed.Round(time.Millisecond),
-		len(took), took[len(took)/2].Round(time.Millisecond), took[len(took)*99/100].Round(time.Millisecond))
 }

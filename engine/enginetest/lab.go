@@ -48,7 +48,7 @@ func isolated(m *testing.M) int {
 
 // engineMain plans and runs an experiment and prints the kind, address and text of each event.
 func engineMain(path, store string) int {
-	p, err := PlanToys(path, store)
+	p, err := planToys(path, store)
 	if err == nil {
 		err = engine.Run(context.Background(), p, engine.Options{}, func(e runs.Event) {
 			fmt.Println(e.Kind, e.Address, e.Text)
@@ -61,8 +61,8 @@ func engineMain(path, store string) int {
 	return 0
 }
 
-// PlanToys loads an experiment of toys with the site file beside it and plans it.
-func PlanToys(path, store string) (*plan.Plan, error) {
+// planToys loads an experiment of toys with the site file beside it and plans it.
+func planToys(path, store string) (*plan.Plan, error) {
 	dir := filepath.Dir(path)
 	src := lang.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
 	x, diags := lang.Load(src, kinds())
@@ -96,7 +96,8 @@ executor "local" {
 func NewLab(t *testing.T) *Lab {
 	t.Helper()
 	dir := t.TempDir()
-	l := NewLabIn(t, dir, filepath.Join(dir, "store"))
+	l := &Lab{T: t, Dir: dir, File: filepath.Join(dir, "x.hcl"), StoreDir: filepath.Join(dir, "store")}
+	l.Put("site.hcl", Site)
 	t.Cleanup(func() {
 		problems, err := l.Store().Check()
 		if err != nil || len(problems) > 0 {
@@ -111,13 +112,6 @@ func NewLab(t *testing.T) *Lab {
 			}
 		}
 	})
-	return l
-}
-
-// NewLabIn is NewLab with given folders and without the checks at the end.
-func NewLabIn(t *testing.T, dir, store string) *Lab {
-	l := &Lab{T: t, Dir: dir, File: filepath.Join(dir, "x.hcl"), StoreDir: store}
-	l.Put("site.hcl", Site)
 	return l
 }
 
@@ -152,7 +146,7 @@ func (l *Lab) Store() *artifact.Store {
 
 func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
-	p, err := PlanToys(l.File, l.StoreDir)
+	p, err := planToys(l.File, l.StoreDir)
 	noError(l.T, err)
 	return p
 }
@@ -181,34 +175,6 @@ func (l *Lab) Tidy() {
 		if len(busy) == 0 || time.Now().After(deadline) {
 			return
 		}
-	}
-}
-
-// Collect runs gc with a limit again and again until end is called. end returns the number of collections
-// that removed something. With mayBeBusy, gc may be refused.
-func (l *Lab) Collect(limit int64, mayBeBusy bool) (end func() int) {
-	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-over:
-				collected <- n
-				return
-			case <-time.After(time.Millisecond):
-			}
-			gone, err := store.Collect(limit)
-			if err != nil && !(mayBeBusy && errors.Is(err, artifact.ErrBusy)) {
-				l.Errorf("gc: %v", err)
-			}
-			if len(gone) > 0 {
-				n++
-			}
-		}
-	}()
-	return func() int {
-		close(over)
-		return <-collected
 	}
 }
 
@@ -260,37 +226,6 @@ func (l *Lab) Engine() *exec.Cmd {
 	cmd := exec.Command(self, "engine", l.File, l.StoreDir)
 	cmd.Stderr = os.Stderr
 	return cmd
-}
-
-// KillEngine runs the experiment in another process and kills that process, but not the stage, when a stage
-// reaches the gate.
-func (l *Lab) KillEngine(g *Gate) Visitor {
-	l.Helper()
-	engine := l.Engine()
-	noError(l.T, engine.Start())
-	inside := g.Next()
-	noError(l.T, engine.Process.Kill())
-	engine.Wait()
-	return inside
-}
-
-// Adopt starts a run and returns once the run has adopted a stage.
-func (l *Lab) Adopt(ctx context.Context) <-chan Record {
-	l.Helper()
-	adopted := make(chan struct{})
-	done := l.Start(ctx, func(e runs.Event) {
-		if e.Kind == runs.EventAdopted {
-			close(adopted)
-		}
-	})
-	select {
-	case <-adopted:
-	case r := <-done:
-		l.Fatalf("no stage was adopted: %v\n%s", r.Err, r)
-	case <-time.After(30 * time.Second):
-		l.Fatal("no stage was adopted within 30 s")
-	}
-	return done
 }
 
 // Digests maps "address.port" to the digest of every output; all nodes must have a result.

@@ -74,20 +74,6 @@ func NewStore(t testing.TB) *artifact.Store {
 	return store
 }
 
-// Work returns the short addresses of the nodes that run, and of those that run or may run.
-func Work(p *plan.Plan) (run, may []string) {
-	for _, d := range p.Nodes {
-		switch d.Verb {
-		case plan.MustRun:
-			run = append(run, lang.ShortAddress(d.Address))
-			fallthrough
-		case plan.MayRun:
-			may = append(may, lang.ShortAddress(d.Address))
-		}
-	}
-	return run, may
-}
-
 // Causes maps the short addresses of the nodes that are not up to date to "verb: cause".
 func Causes(p *plan.Plan) map[string]string {
 	out := map[string]string{}

@@ -46,20 +46,20 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 	}
 	defer cmd.Process.Kill()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "headless\n" {
-		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
+		t.Fatalf("got %q, %v, want the end of the first thread", line, err)
 	}
 	pid := cmd.Process.Pid
 	s, ok := ReadStat(pid)
 	if !ok || s.ended || !Same(pid, s.Start) {
-		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
+		t.Errorf("got %+v, %v, want a running process", s, ok)
 	}
 	KillSession(pid)
-	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
-		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); !s.ended && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
 		s, ok = ReadStat(pid)
 	}
 	if !ok || !s.ended || Same(pid, s.Start) {
-		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
+		t.Errorf("killed: got %+v, %v, want one that has ended and is not reaped", s, ok)
 	}
 }
 

@@ -82,11 +82,11 @@ stage "toy" "below" {
 func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	seen := map[string]string{}
 	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`,
-		`stage.eval.arm["a/b"]`,
-		`stage.eval.arm["../../x"]`, "stage.sft.warm", `stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
+		`stage.eval.arm["a/b"]`, `stage.eval.arm["../../x"]`, "stage.sft.warm",
+		`stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
 		name := runs.FileName(address)
 		if strings.ContainsAny(name, "/ \"") || len(name) > 200 || seen[name] != "" {
-			t.Errorf("%s: got %q, want a plain name of its own (%q)", address, name, seen[name])
+			t.Errorf("%s: got %q, want a plain and unique name (other address: %q)", address, name, seen[name])
 		}
 		seen[name] = address
 	}

@@ -1,0 +1,5 @@
+//go:build libtorch
+
+package main
+
+func init() { withTensors = true }

@@ -1,0 +1,298 @@
+//go:build libtorch
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcgrpo/bench/fixtures"
+)
+
+// session runs the commands of a page as a script.
+type session struct {
+	*testing.T
+	page          string
+	script, files strings.Builder
+}
+
+func newSession(t *testing.T, path string) *session {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(fixtures.Root(t), path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &session{T: t, page: string(page)}
+}
+
+func (s *session) line(format string, args ...any) { fmt.Fprintf(&s.script, format+"\n", args...) }
+
+func (s *session) file(name, text string) { fmt.Fprintf(&s.files, "-- %s --\n%s", name, text) }
+
+// block returns the first block of a language. It replaces texts that must occur once with smaller ones.
+func (s *session) block(language string, smaller ...string) string {
+	s.Helper()
+	found := regexp.MustCompile("(?s)```" + language + "\n(.*?)```").FindStringSubmatch(s.page)
+	if found == nil {
+		s.Fatalf("the page has no block of %s", language)
+	}
+	text := found[1]
+	for pair := range slices.Chunk(smaller, 2) {
+		if strings.Count(text, pair[0]) != 1 {
+			s.Errorf("the example must contain %q once; adapt this test", pair[0])
+		}
+		text = strings.Replace(text, pair[0], pair[1], 1)
+	}
+	return text
+}
+
+// run runs the script in a folder that prepare fills.
+func (s *session) run(site string, prepare func(work string) error) {
+	s.file("site.hcl", "store {\n  path = \"store\"\n}\n"+site)
+	dir := s.TempDir()
+	text := s.script.String() + "\n" + s.files.String()
+	if err := os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(text), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	testscript.Run(s.T, testscript.Params{
+		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes},
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
+			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
+			return prepare(e.WorkDir)
+		}})
+}
+
+// changes N BUNDLE calls changeBytes in a script.
+func changes(ts *testscript.TestScript, neg bool, args []string) {
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ts.Check(changeBytes(ts.MkAbs(args[1]), ts.MkAbs("unpacked"), n, ts.Logf))
+}
+
+// shellCommands returns the commands of a page without their comments.
+func shellCommands(page string) []string {
+	var commands []string
+	comment := regexp.MustCompile(`(  #| # ).*`)
+	for _, block := range regexp.MustCompile("(?s)```(?:sh|bash|console)\n(.*?)```").FindAllStringSubmatch(page, -1) {
+		for line := range strings.Lines(block[1]) {
+			if line = strings.TrimSpace(comment.ReplaceAllString(line, "")); line != "" {
+				commands = append(commands, line)
+			}
+		}
+	}
+	return commands
+}
+
+// notInASession are the commands of README.md that the test cannot run.
+var notInASession = map[string]string{
+	"make demo": "fetches libtorch and trains for ten minutes; its steps are run here and in the tutorial",
+	"make test": "runs this test",
+}
+
+// TestReadme runs the commands of README.md on a smaller version of its example. A stand-in replaces the demo.
+func TestReadme(t *testing.T) {
+	benchmark := fixtures.Benchmark(t)
+	s := newSession(t, "README.md")
+	s.file("rates.hcl", s.block("hcl", "[1, 2, 3]", "[1]", "train  = 500", "train  = 60", "test   = 100", "test   = 20",
+		"hidden    = 64", "hidden    = 32", "layers    = 2", "layers    = 1"))
+	s.file("demo", demoStandIn)
+	s.line("mkdir experiments\ncp demo experiments/drills.hcl\nexec rcgrpo run experiments/drills.hcl")
+	commands := 0
+	for _, c := range shellCommands(s.page) {
+		command, ours := strings.CutPrefix(c, "bin/")
+		switch {
+		case ours:
+			s.line("exec %s", command)
+			commands++
+		case notInASession[c] == "":
+			t.Errorf("no test runs %q; add it to the session or to notInASession", c)
+		}
+	}
+	if commands < 4 {
+		t.Errorf("got %d commands, want at least 4", commands)
+	}
+	s.run("", func(work string) error {
+		if err := os.Mkdir(filepath.Join(work, ".deps"), 0o755); err != nil { // as make does
+			return err
+		}
+		return os.Symlink(benchmark, filepath.Join(work, ".deps", "bfcl"))
+	})
+}
+
+// demoStandIn has the stages of experiments/drills.hcl that README.md uses.
+const demoStandIn = `
+experiment {
+  question = "Do the commands of the README work?"
+  seeds    = [1]
+}
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 40
+  test   = 10
+}
+stage "curate" "data" {
+  tasks  = stage.tasks.drills.train
+  ratio  = 1
+  spoilt = 1
+}
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 1
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 64
+    rope_base = 1000
+    context   = 384
+  }
+}
+stage "rctp-ft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.mixed]
+  epochs = 1
+}
+stage "rc-grpo" "arm" {
+  for_each = { rctp = stage.rctp-ft.warm.checkpoint }
+  policy   = each.value
+  tasks    = stage.tasks.drills.train
+  updates  = 2
+  batch    = 2
+  group    = 8
+  limits {
+    steps   = 2
+    reply   = 16
+    context = 384
+  }
+}
+stage "report" "page" {
+  curves = [stage.rc-grpo.arm]
+  data   = [stage.tasks.drills.train, stage.tasks.drills.test]
+}
+`
+
+// TestTutorial runs the commands of docs/tutorial.md. A file is created when the page reaches it.
+func TestTutorial(t *testing.T) {
+	s := newSession(t, "docs/tutorial.md")
+	names := regexp.MustCompile("`(mine/[a-z_]+\\.hcl)`")
+	s.line("mkdir mine")
+	commands := 0
+	for n, at := range regexp.MustCompile("(?s)```(hcl|sh)\n(.*?)```").FindAllStringSubmatchIndex(s.page, -1) {
+		kind, text := s.page[at[2]:at[3]], s.page[at[4]:at[5]]
+		if kind == "hcl" {
+			name := names.FindAllStringSubmatch(s.page[:at[0]], -1)
+			if name == nil {
+				t.Fatalf("block %d has no file", n+1)
+			}
+			s.line("cp file%d %s", n, name[len(name)-1][1])
+			s.file(fmt.Sprint("file", n), text)
+			continue
+		}
+		for line := range strings.Lines(text) {
+			s.line("exec %s", strings.TrimSpace(line))
+			commands++
+		}
+	}
+	if commands < 12 {
+		t.Errorf("got %d commands, want at least 12", commands)
+	}
+	s.line(`changes 200 dr_grpo.tar.gz
+exec rcgrpo plan mine --detailed-exitcode
+grep 'RCTP-FT . Dr. GRPO' mine/dr_grpo.html
+grep 'href="#section-2">Training' mine/dr_grpo.html`)
+	s.run("", func(string) error { return nil })
+}
+
+// TestModelsPage runs the file and the commands of docs/models.md with a small model, and its Python if $PYTHON has
+// transformers.
+func TestModelsPage(t *testing.T) {
+	benchmark, reference := fixtures.Benchmark(t), fixtures.Dir(t, "hf/models/qwen2-tiny")
+	s := newSession(t, "docs/models.md")
+	commands := shellCommands(s.page)
+	for _, c := range commands {
+		c, ours := strings.CutPrefix(c, "bin/")
+		if !ours {
+			t.Errorf("no test runs %q", c)
+		}
+		s.line("exec %s", c)
+		switch {
+		case strings.HasPrefix(c, "rcgrpo logs"):
+			s.line("stdout '^memory on cpu of .*: weights .*, merged weights .*, adapter '")
+		case strings.HasPrefix(c, "rcgrpo show"):
+			s.line("stdout 'hidden_size +64'\nstdout 'adapter/adapter_config.json'")
+		}
+	}
+	if len(commands) != 4 {
+		t.Errorf("got %d commands, want 4", len(commands))
+	}
+	s.line(`exists trained/model.safetensors trained/config.json trained/tokenizer.json
+exists trained/adapter/adapter_model.safetensors
+cmp trained/generation_config.json models/Qwen2.5-0.5B-Instruct/generation_config.json
+cmp trained/tokenizer_config.json models/Qwen2.5-0.5B-Instruct/tokenizer_config.json`)
+	if python := os.Getenv("PYTHON"); python != "" && exec.Command(python, "-c", "import transformers").Run() == nil {
+		s.line("exec %s load.py\nstdout 'torch.Size'", python)
+	}
+	s.file("agent.hcl", s.block("hcl", "group       = 4", "group       = 2",
+		"    \"Base\"       = stage.model.base.checkpoint\n    \"SFT\"        = stage.sft.warm.checkpoint\n", ""))
+	s.file("load.py", s.block("python"))
+	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(work string) error {
+		return longContext(reference, filepath.Join(work, "models", "Qwen2.5-0.5B-Instruct"))
+	})
+}
+
+// longContext copies a model folder and raises its context to the size of the benchmark's tools. Rotary positions have
+// no weights.
+func longContext(from, to string) error {
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		return err
+	}
+	path := filepath.Join(to, "config.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var keys map[string]any
+	if err := json.Unmarshal(text, &keys); err != nil {
+		return err
+	}
+	keys["max_position_embeddings"] = 32768
+	if text, err = json.Marshal(keys); err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// Only pages whose commands are tested have blocks of commands: README.md, docs/tutorial.md and docs/models.md.
+func TestAllCommandsOfThePagesAreTested(t *testing.T) {
+	t.Chdir(fixtures.Root(t))
+	paths, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
+		commands := shellCommands(newSession(t, path).page)
+		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
+			filepath.Join("docs", "models.md")}, path); len(commands) > 0 && !run {
+			t.Errorf("%s has untested commands: %q", path, commands)
+		}
+		for c := range notInASession {
+			if path == "README.md" && !slices.Contains(commands, c) {
+				t.Errorf("README.md does not have the command %q", c)
+			}
+		}
+	}
+}
