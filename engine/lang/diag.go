@@ -93,8 +93,8 @@ func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic 
 	return d
 }
 
-// Related is a second range of a diagnostic, in its Extra.
-type Related struct {
+// related is a second range of a diagnostic, in its Extra.
+type related struct {
 	Text  string
 	Range hcl.Range
 }

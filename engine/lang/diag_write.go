@@ -28,7 +28,7 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 		if d.Subject != nil {
 			writeSnippet(w, *d.Subject, files, p, "")
 		}
-		if r, ok := d.Extra.(Related); ok {
+		if r, ok := d.Extra.(related); ok {
 			writeSnippet(w, r.Range, files, p, r.Text)
 		}
 		for _, v := range usedValues(d) {
@@ -184,7 +184,7 @@ func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 		if d.Subject != nil {
 			j.Place = place(*d.Subject, "")
 		}
-		if r, ok := d.Extra.(Related); ok {
+		if r, ok := d.Extra.(related); ok {
 			j.Related = place(r.Range, r.Text)
 		}
 		out = append(out, j)

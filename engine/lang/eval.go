@@ -257,7 +257,7 @@ func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
 			didYouMean(key, keys), quoteAll(keys))
 	}
-	d.Extra = Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
+	d.Extra = related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
 	return d
 }
 

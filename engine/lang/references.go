@@ -230,7 +230,7 @@ func listPorts(outputs map[string]string) string {
 	return strings.Join(ports, ", ")
 }
 
-func declaredHere(in *instance) Related {
-	return Related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)),
+func declaredHere(in *instance) related {
+	return related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)),
 		Range: in.block.def}
 }

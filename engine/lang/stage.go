@@ -294,7 +294,7 @@ func (l *loader) checkPublished() {
 			for _, name := range names {
 				if other := taken[name]; other != nil {
 					l.errorf(s.def, "Published twice", "%s and %s both publish %s; change one of the paths.",
-						other.address(), in.address(), name).Extra = Related{"the other one", other.block.def}
+						other.address(), in.address(), name).Extra = related{"the other one", other.block.def}
 				}
 				taken[name] = in
 				path := stat.Absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))

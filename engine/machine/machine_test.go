@@ -20,13 +20,14 @@ func TestMemoryAndCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
 			total, processors},
 		"limits of the group": {map[string]string{"proc/self/cgroup": "0::/\n", "memory.max": "4096\n",
 			"cpu.max": "250000 100000\n"}, 4096, 3},
-		"more CPUs than the machine has": {map[string]string{"proc/self/cgroup": "0::/\n", "cpu.max": "9900000 100000\n"},
+		"more CPUs than the machine": {map[string]string{"proc/self/cgroup": "0::/\n", "cpu.max": "9900000 100000\n"},
 			total, processors},
 		"a group above": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "a/b/memory.max": "max\n",
 			"a/memory.max": "1073741824\n", "a/b/cpu.max": "max 100000\n", "a/cpu.max": "20000 100000\n"}, 1 << 30, 1},
 		"version 1": {map[string]string{"proc/self/cgroup": "6:cpuset:/x\n5:cpu,cpuacct:/x\n4:memory:/x\n",
 			"memory/x/memory.limit_in_bytes": "4096\n", "cpu/x/cpu.cfs_quota_us": "400000\n",
-			"cpu/x/cpu.cfs_period_us": "100000\n", "cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4096, 4},
+			"cpu/x/cpu.cfs_period_us": "100000\n", "cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"},
+			4096, 4},
 	} {
 		root := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal:       24000000 kB\nMemFree:  1 kB\n")}}
 		for path, text := range tc.files {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 )
 
@@ -199,6 +198,3 @@ func (n NodeStatus) pace() Pace {
 	}
 	return p
 }
-
-// SameAddress reports whether two spellings name one address: `stage.` and quotes are optional.
-func SameAddress(a, b string) bool { return lang.ShortAddress(a) == lang.ShortAddress(b) }

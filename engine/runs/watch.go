@@ -153,7 +153,7 @@ func FindStage(store *artifact.Store, experiment, wanted string) (string, error)
 		}
 		var names []string
 		for _, n := range record.Nodes {
-			if SameAddress(n.Address, wanted) {
+			if lang.ShortAddress(n.Address) == lang.ShortAddress(wanted) {
 				return n.Address, nil
 			}
 			names = append(names, lang.ShortAddress(n.Address))

@@ -82,8 +82,8 @@ func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
 	return f, err
 }
 
-// CreateTemp is os.CreateTemp.
-func CreateTemp(dir, pattern string) (f *os.File, err error) {
+// createTemp is os.CreateTemp.
+func createTemp(dir, pattern string) (f *os.File, err error) {
 	err = do("create", dir, func() error { f, err = os.CreateTemp(dir, pattern); return err })
 	return f, err
 }
@@ -101,7 +101,7 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 // Replace writes a file under a temporary name in dir and renames it to path. Nothing is flushed: a power cut may tear
 // the file.
 func Replace(dir, path string, write func(*os.File) error) error {
-	f, err := CreateTemp(dir, TempPattern)
+	f, err := createTemp(dir, TempPattern)
 	if err != nil {
 		return err
 	}
