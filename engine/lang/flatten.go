@@ -63,7 +63,7 @@ func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey 
 	case v.Type() == fileGoType:
 		if f := v.Interface().(artifact.File); f.Path != "" {
 			w.files = append(w.files, f)
-			w.settings = append(w.settings, Setting{Name: path, Value: JsonText(f.Digest), Range: at,
+			w.settings = append(w.settings, Setting{Name: path, Value: JSONText(f.Digest), Range: at,
 				InKey: inKey, Path: f.Path})
 		}
 	case v.Type() == dataGoType:
@@ -129,7 +129,7 @@ func canonical(v reflect.Value) string {
 	case reflect.Map:
 		var items []string
 		for k, item := range v.Seq2() {
-			items = append(items, JsonText(k.String())+":"+canonical(item))
+			items = append(items, JSONText(k.String())+":"+canonical(item))
 		}
 		slices.Sort(items)
 		return "{" + strings.Join(items, ",") + "}"
@@ -140,13 +140,13 @@ func canonical(v reflect.Value) string {
 		return canonical(v.Elem())
 	}
 	if v.Type() == durationGoType {
-		return JsonText(v.Interface().(time.Duration).String())
+		return JSONText(v.Interface().(time.Duration).String())
 	}
-	return JsonText(v.Interface())
+	return JSONText(v.Interface())
 }
 
-// JsonText returns the JSON of a value without HTML escapes.
-func JsonText(v any) string {
+// JSONText returns the JSON of a value without HTML escapes.
+func JSONText(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
