@@ -12,6 +12,7 @@ import (
 
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -155,20 +156,14 @@ func TestAdaptersOfStages(t *testing.T) {
 
 func opened(t *testing.T, dir string) *lm.Model {
 	t.Helper()
-	m, err := lm.Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(lm.Load(dir, torch.CPU))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func weights(t *testing.T, m *lm.Model) []float32 {
 	t.Helper()
-	w, err := m.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(m.Weights())(t)
 	return w
 }
 
@@ -216,14 +211,9 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	for i := range q.IDs {
 		q.IDs[i], q.Learn[i] = int32((i*i*7+3*i+1)%m.Config().Vocab), i > 0
 	}
-	stats, err := m.Stats(t.Context(), []lm.Sequence{q}, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stats := must.Get(m.Stats(t.Context(), []lm.Sequence{q}, nil, 1))(t)
 	kept := filepath.Join(out, name+"-base")
-	if err := os.CopyFS(kept, os.DirFS(base)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(kept, os.DirFS(base)))
 	for folder, from := range map[string]string{name: merged, name +
 		"-lora": filepath.Join(merged, checkpoint.AdapterFolder)} {
 		ours := map[string]any{"rows": m.Config().Vocab, "input_ids": q.IDs, "logprobs": stats.Logp}
@@ -237,8 +227,6 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(out, folder, "ours.json"), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -330,11 +331,8 @@ func play(t *testing.T, seed int64) played {
 			ref.Seed = nil // as the settings name it
 			setup.Inputs[ref] = p.ports[in.From.Address+"."+ref.Port]
 		}
-		job, err := engine.NewJob(setup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = n.Stage.(engine.Runner).Run(t.Context(), job)
+		job := must.Get(engine.NewJob(setup))(t)
+		err := n.Stage.(engine.Runner).Run(t.Context(), job)
 		if n.Name == "refused" {
 			if err == nil {
 				t.Errorf("%s ran", n.Address)
@@ -361,10 +359,7 @@ func (p played) digests(t *testing.T) map[string]string {
 		if err := os.Remove(filepath.Join(dir, rl.TimesFile)); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
-		digest, err := artifact.Digest(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		digest := must.Get(artifact.Digest(dir))(t)
 		out[address] = digest
 	}
 	return out
@@ -374,9 +369,7 @@ func rows[T any](t *testing.T, dir, file string) []T {
 	t.Helper()
 	var out []T
 	for row, err := range artifact.ReadRows[T](filepath.Join(dir, file)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out = append(out, row)
 	}
 	return out
@@ -455,10 +448,7 @@ func (p played) checkConditions(t *testing.T) {
 		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
 	} {
-		got, err := checkpoint.ReadMeta(p.ports[address+".checkpoint"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(checkpoint.ReadMeta(p.ports[address+".checkpoint"]))(t)
 		if got != want {
 			t.Errorf("%s: got %+v, want %+v", address, got, want)
 		}
@@ -572,10 +562,7 @@ func (p played) checkStopped(t *testing.T) {
 			len(kept))
 	}
 	weights := func(address string) string {
-		raw, err := os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors")))(t)
 		return string(raw)
 	}
 	if weights("stage.grpo.stopped@1") != weights("stage.sft.warm@1") {
@@ -635,19 +622,14 @@ func (p played) checkResults(t *testing.T) {
 	for _, address := range []string{"stage.rollout.explore@1", `stage.grpo.arm["sft"]@1`,
 		`stage.rc-grpo.arm["rctp"]@1`} {
 		for _, tr := range p.trajectories(t, address) {
-			e, err := tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3}))(t)
 			for i, m := range tr.Messages {
 				switch {
 				case m.Role == rl.RoleUser && m.Text != e.User():
 					t.Errorf("%s, %s: the user says %q, want %q", address, tr.Task, m.Text, e.User())
 				case m.Role == rl.RoleAssistant && i+1 < len(tr.Messages):
 					want, _, err := e.Step(m.Calls)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					if next := tr.Messages[i+1]; next.Role == rl.RoleTool && !slices.Equal(next.Results(), want) {
 						t.Errorf("%s, %s: the calls %q got %q, want %q", address, tr.Task, m.Calls, next.Results(), want)
 					} else if next.Role == rl.RoleTool {
@@ -723,14 +705,9 @@ func (p played) checkScores(t *testing.T) {
 		got[0].Samples != 2 {
 		t.Errorf("pass@k: got %+v, want %+v", got, want)
 	}
-	text, err := os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json")))(t)
 	var sum map[string]int
-	if err := json.Unmarshal(text, &sum); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &sum))
 	if sum["experts"] != 10 || sum["real"] != 5 || sum["spoilt"] != 5 {
 		t.Errorf("mixed data: %v, want 10 experts, 5 real failures and 5 spoilt", sum)
 	}

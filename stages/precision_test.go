@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -70,10 +71,7 @@ func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	again := runInPrecision(t, "recompute = true", "")
 	coarse := runInPrecision(t, "", `precision = "bf16"`)
 	read := func(dir, stage string) []byte {
-		b, err := os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors")))(t)
 		return b
 	}
 	for _, stage := range []string{"stage.rctp-ft.warm@1", "stage.rc-grpo.arm@1"} {

@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/must"
 )
 
 // tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
@@ -55,9 +56,7 @@ stage "curate" "data" {
 func loaded(t *testing.T, dir, text string) *lang.Experiment {
 	t.Helper()
 	path := filepath.Join(dir, "experiment.hcl")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	x, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
@@ -81,10 +80,7 @@ func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
 		ref.Seed = nil
 		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
 	}
-	job, err := engine.NewJob(setup)
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(setup))(t)
 	if err := n.Stage.(engine.Runner).Run(t.Context(), job); err != nil {
 		t.Fatalf("%s: %v", n.Address, err)
 	}

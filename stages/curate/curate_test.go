@@ -14,6 +14,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -25,10 +26,7 @@ type bench struct {
 
 func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 	t.Helper()
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 	return tasks
 }
 
@@ -53,10 +51,7 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 		inputs[ref] = filepath.Join(dir, "in "+ref.Name)
 		write(t, inputs[ref], rl.TrajectoriesFile, list)
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs}))(t)
 	if err := s.Run(t.Context(), job); err != nil {
 		return nil, nil, sum, err
 	}
@@ -65,33 +60,22 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 		return expert, nil, sum, nil
 	}
 	mixed = read(t, filepath.Join(dir, "mixed", rl.DatasetFile))
-	text, err := os.ReadFile(filepath.Join(dir, "mixed", SummaryFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &sum); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "mixed", SummaryFile)))(t)
+	must.OK(t, json.Unmarshal(text, &sum))
 	return expert, mixed, sum, nil
 }
 
 func write[T any](t *testing.T, dir, file string, rows []T) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := artifact.WriteRows(dir, file, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o700))
+	must.OK(t, artifact.WriteRows(dir, file, rows))
 }
 
 func read(t *testing.T, path string) []*rl.Trajectory {
 	t.Helper()
 	var rows []*rl.Trajectory
 	for row, err := range artifact.ReadRows[*rl.Trajectory](path) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		rows = append(rows, row)
 	}
 	return rows
@@ -120,9 +104,7 @@ func count(rows []*rl.Trajectory) (origins, tokens map[string]int) {
 
 func TestFailuresAreHalfRealAndHalfSpoiltAtExactlyOneToOne(t *testing.T) {
 	expert, mixed, sum, err := curate(t, explored(t, 21, 2), 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	origins, tokens := count(mixed)
 	// round(0.5 * 21) = 11 spoilt ones
 	if want := map[string]int{rl.OriginExpert: 21, rl.OriginPolicy: 10,
@@ -172,9 +154,7 @@ func TestRatioIsExact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, mixed, sum, err := curate(t, explored(t, 10, 2), tc.ratio, tc.spoilt, 3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, tokens := count(mixed); tokens[rl.TokenLow] != tc.want || tokens[rl.TokenHigh] != 10 ||
 				sum.Real+sum.Spoilt != tc.want {
 				t.Errorf("got %v, %d real and %d spoilt, want 10 high and %d low", tokens, sum.Real, sum.Spoilt, tc.want)
@@ -206,9 +186,7 @@ func TestTasksWithoutFailurePassTheirQuotaOn(t *testing.T) {
 		}
 	}
 	_, mixed, sum, err := curate(t, b, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Real != 8 || sum.NoFailure != 3 || sum.ShortReal != 0 {
 		t.Errorf("got %+v, want 8 real failures, 3 tasks without", sum)
 	}
@@ -249,9 +227,7 @@ func TestTooFewRealFailures(t *testing.T) {
 		t.Errorf("real ones only: got %v, want a sentence with the counts and a way out", err)
 	}
 	_, _, sum, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Real != 1 || sum.ShortReal != 2 || sum.Spoilt != 5 {
 		t.Errorf("with spoilt ones: got %+v, want 1 real, 2 short, 5 spoilt", sum)
 	}
@@ -266,9 +242,7 @@ func TestDuplicatesAreDroppedAlsoAcrossRollouts(t *testing.T) {
 		rollout(b.tasks[2], "failure 9", 0),
 	})
 	_, mixed, sum, err := curate(t, b, 2.5, 0, 1) // 10 failures: all there are
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Failed != 12 || sum.Duplicates != 2 || sum.Real != 10 || len(mixed) != 14 {
 		t.Errorf("got %+v and %d rows, want 12 failed, 2 duplicates, 10 real and 14 rows", sum, len(mixed))
 	}
@@ -284,9 +258,7 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 		}
 	}
 	_, mixed, sum, err := curate(t, b, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if want := (Summary{Experts: 4, Real: 4, Rollouts: 20, Missing: 12, Failed: 4}); sum != want {
 		t.Errorf("summary: got %+v, want %+v", sum, want)
 	}
@@ -321,9 +293,7 @@ func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
 	_, _, sum, err := curate(t, b, 3, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Unspoiled != 2 || sum.Spoilt != 12 {
 		t.Errorf("got %+v, want 2 that cannot be spoilt and 12 spoilt", sum)
 	}
@@ -337,17 +307,11 @@ func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
 	b := explored(t, 12, 3)
 	_, one, _, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, again, _, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, two, _, err := curate(t, b, 1, 0.5, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !reflect.DeepEqual(one, again) {
 		t.Error("the same seed gave other data")
 	}
@@ -358,9 +322,7 @@ func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
 
 func TestWithoutFailuresThereAreExpertsOnly(t *testing.T) {
 	expert, mixed, _, err := curate(t, bench{tasks: drills(t, drill.Copy, 5)}, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(expert) != 5 || mixed != nil {
 		t.Errorf("got %d experts and %d mixed ones, want 5 and none", len(expert), len(mixed))
 	}

@@ -223,8 +223,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		diags = append(diags, blocks.Mistake(summary, at, detail, args...))
 	}
 	if s.Updates < 1 {
-		bad("Too few updates", s.UpdatesRange,
-			"Training makes at least one update; got %d.", s.Updates)
+		bad("Too few updates", s.UpdatesRange, "Training makes at least one update; got %d.", s.Updates)
 	}
 	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula" {
 		bad("Group too small", s.GroupRange,
@@ -237,16 +236,14 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 				"set zero_variance = \"keep\".", s.ZeroVariance)
 	}
 	if s.Batch < 1 {
-		bad("Batch too small", s.BatchRange,
-			"An update takes at least one task; got %d.", s.Batch)
+		bad("Batch too small", s.BatchRange, "An update takes at least one task; got %d.", s.Batch)
 	}
 	if s.Temperature <= 0 {
 		bad("Temperature out of range", s.TemperatureRange,
 			"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
 	}
 	if s.Keep < 0 {
-		bad("Negative interval", s.KeepRange,
-			"keep is a number of updates, or 0; got %d.", s.Keep)
+		bad("Negative interval", s.KeepRange, "keep is a number of updates, or 0; got %d.", s.Keep)
 	}
 	if s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0) {
 		bad("Weights out of range", s.WeightsRange,

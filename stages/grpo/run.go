@@ -301,8 +301,7 @@ func (t *training) update(ctx context.Context, u int) error {
 // update.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
 	if err := t.run.WithinMemory(b.sequences, func() error {
-		return t.prepare(ctx, t.run.Trainer, t.reference,
-			b)
+		return t.prepare(ctx, t.run.Trainer, t.reference, b)
 	}); err != nil {
 		return err
 	}

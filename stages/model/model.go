@@ -90,9 +90,8 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 // shape returns the shape of the architecture with a vocabulary of a size.
 func (a *architecture) shape(vocab int) lm.Config {
 	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
-		KVHeads: a.KVHeads,
-		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true,
-		MaxPosition: a.Context}
+		KVHeads: a.KVHeads, HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6,
+		TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
 // checkFolder reports why a model folder is unusable, without loading weights.

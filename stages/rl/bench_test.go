@@ -1,11 +1,11 @@
 package rl
 
 import (
-	"context"
 	"testing"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -28,10 +28,8 @@ func BenchmarkCollect(b *testing.B) {
 		})
 		c := &Collector{Policy: p, Codec: runes{}, Limits: limits, Temperature: 1,
 			Start: EpisodeStart(bfcl.Settings{}, limits)}
-		_, stats, err := c.Collect(context.Background(), rollouts, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		_, stats, err := c.Collect(b.Context(), rollouts, nil)
+		must.OK(b, err)
 		sampled += stats.Sampled
 		waiting += stats.InWaiting.Seconds()
 		wall += (stats.Wall - stats.InPolicy).Seconds()

@@ -139,8 +139,7 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	if t.Made > 0 {
 		job.Logf("resuming after update %d", t.Made)
 	}
-	err := t.Loop(ctx, len(plan), func(ctx context.Context,
-		u int) error {
+	err := t.Loop(ctx, len(plan), func(ctx context.Context, u int) error {
 		return s.step(ctx, t, u, len(plan), plan[u-1])
 	})
 	if err != nil {
@@ -210,8 +209,7 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 	}
 	norm, skipped, err := t.Trainer.Update(rate)
 	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens),
-		"learned_tokens": float64(learned),
-		"micro_batch":    float64(t.Trainer.MicroTokens()), "skipped": 0}
+		"learned_tokens": float64(learned), "micro_batch": float64(t.Trainer.MicroTokens()), "skipped": 0}
 	if skipped {
 		values["skipped"] = 1
 	}

@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/must"
 )
 
 // made is what a run wrote.
@@ -39,13 +40,8 @@ func run(t *testing.T, body string, seed int64, site *lang.Site) made {
 		t.Fatal(mistakes)
 	}
 	dir := t.TempDir()
-	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site}))(t)
+	must.OK(t, x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job))
 	m := made{sets: map[string][]*bfcl.Task{}}
 	for port, typ := range x.Nodes[0].Outputs {
 		if typ != "tasks" {
@@ -53,19 +49,12 @@ func run(t *testing.T, body string, seed int64, site *lang.Site) made {
 		}
 		m.sets[port] = []*bfcl.Task{}
 		for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, port, bfcl.TasksFile)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			m.sets[port] = append(m.sets[port], task)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "certificate", "certificate.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &m.cert); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "certificate", "certificate.json")))(t)
+	must.OK(t, json.Unmarshal(text, &m.cert))
 	return m
 }
 
@@ -220,10 +209,7 @@ func TestCertificateOfDrillsSaysThatNoFamilyIsShared(t *testing.T) {
 
 func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	dir := fixtures.Benchmark(t)
-	data, err := bfcl.LoadData(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(dir))(t)
 	site := &lang.Site{BFCL: dir}
 
 	family := run(t, "source = \"bfcl\"\nsplit {\n test = 0.2\n seed = 7\n}", 1, site)
@@ -270,11 +256,8 @@ func TestOfficialTasksWithoutDataSayWhatToDo(t *testing.T) {
 	if mistakes != "" {
 		t.Fatal(mistakes)
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)
+	err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
 	if err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("got %v, want the way out", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -34,19 +35,13 @@ func vocabulary(t testing.TB) *token.Tokenizer {
 	for range 50 {
 		texts = append(texts, DrillText(expert(r)))
 	}
-	tok, err := token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...)))(t)
 	return tok
 }
 
 func codec(t testing.TB, where string) *Drill {
 	t.Helper()
-	d, err := NewDrill(vocabulary(t), where)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(NewDrill(vocabulary(t), where))(t)
 	return d
 }
 
@@ -272,10 +267,7 @@ func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
 }
 
 func TestCodecNeedsItsTokens(t *testing.T) {
-	bare, err := token.Train(nil, 261, DrillTokens)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must.Get(token.Train(nil, 261, DrillTokens))(t)
 	if _, err := NewDrill(bare, ""); err != nil {
 		t.Errorf("without a position: %v", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -41,8 +42,7 @@ func (e *expert) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, er
 		e.seen[r.Slot] = append(e.seen[r.Slot], r.Feed...)
 		seen := e.seen[r.Slot]
 		at := slices.IndexFunc(e.episodes, func(ids []int32) bool {
-			return len(ids) > len(seen) &&
-				slices.Equal(ids[:len(seen)], seen)
+			return len(ids) > len(seen) && slices.Equal(ids[:len(seen)], seen)
 		})
 		if at < 0 {
 			return nil, fmt.Errorf("slot %d is in no episode", r.Slot)
@@ -55,40 +55,22 @@ func (e *expert) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, er
 // BenchmarkEnvironmentsAreHardlyWaitedFor plays 60 drills with the drills' model (574,592 parameters) and the
 // environments of the benchmark, and reports what share of the time the model waited for them.
 func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 600)
-	if err != nil {
-		b.Fatal(err)
-	}
+	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 600))(b)
 	var texts []string
 	var experts []*rl.Trajectory
 	for _, task := range tasks {
-		t, err := rl.Expert(task, bfcl.Settings{Today: bfcl.ReleaseDate})
-		if err != nil {
-			b.Fatal(err)
-		}
+		t := must.Get(rl.Expert(task, bfcl.Settings{Today: bfcl.ReleaseDate}))(b)
 		experts, texts = append(experts, t), append(texts, chat.DrillText(t))
 	}
-	tokens, err := token.Train(texts, 1408, slices.Concat(chat.DrillTokens, chat.RewardTokens))
-	if err != nil {
-		b.Fatal(err)
-	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
+	tokens := must.Get(token.Train(texts, 1408, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(b)
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
 		HeadDim: 32, MLP: 384, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		b.Fatal(err)
-	}
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1))))(b)
 	policy := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
 	defer policy.Close()
-	job, err := engine.NewJob(engine.JobSetup{Dir: b.TempDir()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: b.TempDir()}))(b)
 	played := tasks[:60]
-	sampler, err := policy.Collector(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	sampler := must.Get(policy.Collector(job, played, blocks.Limits{Steps: 4, Reply: 60, Context: 384}, 1, 1))(b)
 	defer sampler.Close()
 	e := &expert{Policy: sampler.Policy, seen: make([][]int32, sampler.Policy.Slots())}
 	var rollouts []rl.Rollout
@@ -101,9 +83,7 @@ func BenchmarkEnvironmentsAreHardlyWaitedFor(b *testing.B) {
 	var took rl.CollectStats
 	for b.Loop() {
 		got, stats, err := sampler.Collect(b.Context(), rollouts, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 		for _, t := range got {
 			if t.Reward != 1 && t.Stop != rl.StopLength {
 				b.Fatalf("%s: reward %v, stop %s", t.Task, t.Reward, t.Stop)

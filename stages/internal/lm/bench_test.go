@@ -3,12 +3,12 @@
 package lm
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -34,9 +34,7 @@ func BenchmarkTrain(b *testing.B) {
 			tr := newTrainer(b, m, OptimizerConfig{MicroTokens: micro})
 			all, tokens := episodes(60, m.cfg.Vocab)
 			for b.Loop() {
-				if _, err := tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(tr.Accumulate(b.Context(), all, nil, 1, descend))(b)
 				if _, _, err := tr.Update(1e-3); err != nil {
 					b.Fatal(err)
 				}
@@ -51,15 +49,9 @@ func BenchmarkTrainAdapter(b *testing.B) {
 	cfg := Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
 		RopeBase: 10000, NormEps: 1e-6, MaxPosition: 4096}
 	m := newModel(b, cfg, 1)
-	a, err := NewAdapter(m, LoRA{Rank: 16, Alpha: 32, Targets: Projections}, rand.New(rand.NewPCG(1, 2)))
-	if err != nil {
-		b.Fatal(err)
-	}
+	a := must.Get(NewAdapter(m, LoRA{Rank: 16, Alpha: 32, Targets: Projections}, rand.New(rand.NewPCG(1, 2))))(b)
 	defer a.Close()
-	low, err := a.Trainer(OptimizerConfig{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	low := must.Get(a.Trainer(OptimizerConfig{}))(b)
 	defer low.Close()
 	all, tokens := episodes(30, cfg.Vocab)
 	for _, what := range []struct {
@@ -68,9 +60,7 @@ func BenchmarkTrainAdapter(b *testing.B) {
 	}{{"all weights", newTrainer(b, m, OptimizerConfig{})}, {"rank 16", low}} {
 		b.Run(what.name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := what.tr.Accumulate(context.Background(), all, nil, 1, descend); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(what.tr.Accumulate(b.Context(), all, nil, 1, descend))(b)
 				if _, _, err := what.tr.Update(1e-5); err != nil {
 					b.Fatal(err)
 				}
@@ -86,11 +76,9 @@ func BenchmarkTrainAgainstReference(b *testing.B) {
 	tr := newTrainer(b, m, OptimizerConfig{})
 	all, tokens := episodes(60, m.cfg.Vocab)
 	for b.Loop() {
-		if _, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+		must.Get(tr.Accumulate(b.Context(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
 			return Weights{Logp: s.Logp, KL: s.KL}, nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 		if _, _, err := tr.Update(1e-3); err != nil {
 			b.Fatal(err)
 		}
@@ -117,11 +105,9 @@ func BenchmarkTrainGroups(b *testing.B) {
 		}
 	}
 	for b.Loop() {
-		if _, err := tr.Accumulate(context.Background(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
+		must.Get(tr.Accumulate(b.Context(), all, ref, 1, func(_, _ int, s TokenStats) (Weights, error) {
 			return Weights{Logp: s.Logp, KL: s.KL}, nil
-		}); err != nil {
-			b.Fatal(err)
-		}
+		}))(b)
 		if _, _, err := tr.Update(1e-3); err != nil {
 			b.Fatal(err)
 		}
@@ -133,9 +119,7 @@ func BenchmarkStats(b *testing.B) {
 	m := newModel(b, drillSize(), 1)
 	all, tokens := episodes(60, m.cfg.Vocab)
 	for b.Loop() {
-		if _, err := m.Stats(context.Background(), all, nil, 1); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(m.Stats(b.Context(), all, nil, 1))(b)
 	}
 	b.ReportMetric(float64(tokens*b.N)/b.Elapsed().Seconds(), "tokens/s")
 }
@@ -155,17 +139,13 @@ func BenchmarkDecodeStep(b *testing.B) {
 				}
 				requests[i] = rl.Request{Slot: i, Feed: feed, Temperature: 1}
 			}
-			if _, err := d.Next(context.Background(), requests); err != nil {
-				b.Fatal(err)
-			}
+			must.Get(d.Next(b.Context(), requests))(b)
 			for b.Loop() {
 				for i := range requests {
 					requests[i].Feed, requests[i].U = requests[i].Feed[:1], r.Float64()
 					d.held[i] = d.held[i][:len(d.held[i])-1]
 				}
-				if _, err := d.Next(context.Background(), requests); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(d.Next(b.Context(), requests))(b)
 			}
 			b.ReportMetric(float64(slots*b.N)/b.Elapsed().Seconds(), "tokens/s")
 		})

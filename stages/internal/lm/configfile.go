@@ -20,8 +20,7 @@ type configFile map[string]json.RawMessage
 
 // silent are keys that do not affect the computation of a decoder.
 var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range",
-	"max_window_layers", "sliding_window",
-	"torch_dtype", "dtype", "transformers_version", "use_cache"}
+	"max_window_layers", "sliding_window", "torch_dtype", "dtype", "transformers_version", "use_cache"}
 
 // ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is neither used
 // nor known to have no effect is refused by name, because the model might be computed wrongly without it.

@@ -196,12 +196,10 @@ func (f configFile) with(c Config) (configFile, error) {
 	}
 	if f == nil {
 		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
-			"hidden_act": "silu", "hidden_size": c.Hidden,
-			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family,
-			"num_attention_heads": c.Heads,
-			"num_hidden_layers":   c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
-			"rope_theta":          c.RopeBase,
-			"tie_word_embeddings": c.TiedEmbeddings} {
+			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
+			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
+			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
+			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings} {
 			if err := set(key, v); err != nil {
 				return nil, err
 			}

@@ -3,7 +3,6 @@
 package torch
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"syscall"
@@ -11,6 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
+
+	"rcgrpo/stages/internal/must"
 )
 
 func BenchmarkMm(b *testing.B) {
@@ -18,7 +19,7 @@ func BenchmarkMm(b *testing.B) {
 	for _, n := range [][3]int64{{1024, 128, 256}, {1024, 128, 768}, {1024, 384, 128}, {300, 128, 1408},
 		{2048, 128, 768}, {512, 128, 768}, {128, 1024, 768}, {60, 128, 768}, {60, 128, 1408}} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			Do(context.Background(), CPU, func(s *Scope) error {
+			Do(b.Context(), CPU, func(s *Scope) error {
 				x := s.Full(Float32, 1.5, n[0], n[1])
 				w := s.Full(Float32, 1.5, n[2], n[1])
 				wt := s.T(w)
@@ -38,7 +39,7 @@ func BenchmarkMm(b *testing.B) {
 // above 1.3 fails.
 func BenchmarkSmallAdd(b *testing.B) {
 	const rounds, calls = 201, 1000
-	err := Do(context.Background(), CPU, func(s *Scope) error {
+	must.OK(b, Do(b.Context(), CPU, func(s *Scope) error {
 		x, y := s.Full(Float32, 1, 2, 2), s.Full(Float32, 2, 2, 2)
 		bare := func() {
 			out := &s.worker.out[0]
@@ -75,10 +76,7 @@ func BenchmarkSmallAdd(b *testing.B) {
 			b.Errorf("an addition through a scope takes %.0f ns, the bare calls %.0f ns: %.2f times", other, one, other/one)
 		}
 		return s.Err()
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 }
 
 // threadTime is the processor time of the calling thread, in nanoseconds.

@@ -344,22 +344,19 @@ func (s *Scope) where(mask, a, b *Tensor) *Tensor {
 
 func (s *Scope) indexAdd_(a, index, x *Tensor) {
 	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexAdd_(out, a.c, 0, index.c,
-			x.c)
+		libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c)
 	})
 }
 
 func (s *Scope) indexCopy_(a, index, x *Tensor) {
 	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexCopy_(out, a.c, 0, index.c,
-			x.c)
+		libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c)
 	})
 }
 
 func (s *Scope) scatterAdd_(a, index, x *Tensor) {
 	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgScatterAdd_(out, a.c, 1, index.c,
-			x.c)
+		libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c)
 	})
 }
 

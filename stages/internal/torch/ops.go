@@ -109,8 +109,7 @@ func (s *Scope) MulInto(out, a, b *Tensor) {
 // Roll moves elements n places along an axis, cyclically.
 func (s *Scope) Roll(a *Tensor, n, axis int64) *Tensor {
 	return s.op("roll", operands{a}, func(out *libtch.Ctensor) {
-		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis},
-			1)
+		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis}, 1)
 	})
 }
 
@@ -273,8 +272,7 @@ func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 
 func (s *Scope) IndexSelect(a *Tensor, axis int64, index *Tensor) *Tensor {
 	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexSelect(out, a.c, axis,
-			index.c)
+		libtch.AtgIndexSelect(out, a.c, axis, index.c)
 	})
 }
 

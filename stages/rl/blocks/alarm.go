@@ -103,8 +103,7 @@ func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
 		seen = append(seen, a.Name)
 		if a.Limit != nil && (*a.Limit <= 0 || a.Name == AlarmNaN) {
 			bad("Limit out of range", a.LimitRange,
-				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.",
-				*a.Limit, a.Name)
+				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.", *a.Limit, a.Name)
 		}
 		if a.Updates != nil && *a.Updates < 1 {
 			bad("Number of updates out of range", a.UpdatesRange, "The window of an alarm is at least one update; got %d.",
