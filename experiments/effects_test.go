@@ -25,7 +25,7 @@ import (
 
 // upstream is what the stages of EFFECTS.md read. The model learns four drills well enough to succeed at most of its
 // attempts and not at all, so that rewards within a group differ.
-const upstream = `
+var upstream = strings.ReplaceAll(`
 experiment {
   seeds = [1]
 }
@@ -98,11 +98,7 @@ stage "rollout" "bad" {
   tasks       = stage.tasks.drills.train
   samples     = 12
   temperature = 1.5
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "rollout" "worse" {
@@ -110,11 +106,7 @@ stage "rollout" "worse" {
   tasks       = stage.tasks.drills.train
   samples     = 12
   temperature = 2
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "grpo" "arm" {
@@ -123,33 +115,21 @@ stage "grpo" "arm" {
   updates = 6
   batch   = 1
   group   = 3
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "eval" "good" {
   policy = stage.grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.train]
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "eval" "bad" {
   policy = stage.model.random.checkpoint
   tasks  = [stage.tasks.drills.train]
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
-`
+`, "LIMITS", "limits {\n    steps   = 2\n    reply   = 60\n    context = 384\n  }")
 
 const episode = "limits.steps = 3; limits.reply = 60; limits.context = 384"
 

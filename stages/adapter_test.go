@@ -18,7 +18,7 @@ import (
 )
 
 // adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
-const adapters = tinyStart + `
+var adapters = expand(tinyStart + `
 stage "sft" "all" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -60,11 +60,7 @@ stage "rc-grpo" "arm" {
     tasks = stage.tasks.drills.test
     every = 1
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "grpo" "after" {
@@ -78,23 +74,15 @@ stage "grpo" "after" {
     rank  = 1
     alpha = 1
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "eval" "last" {
   policy = stage.grpo.after.checkpoint
   tasks  = [stage.tasks.drills.test]
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
-`
+`)
 
 // TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its folder the
 // adapter that turns the weights before into them. bench/transformers.sh has peft load these adapters.

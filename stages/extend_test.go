@@ -19,7 +19,7 @@ import (
 )
 
 // growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.
-const growing = `
+var growing = expand(`
 experiment {
   seeds = [1]
 }
@@ -86,11 +86,7 @@ stage "rc-grpo" "arm" {
     every  = 7
     subset = 3
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 256
-  }
+  LIMITS 2 8 256
 }
 
 stage "rc-grpo" "adapter" {
@@ -105,13 +101,9 @@ stage "rc-grpo" "adapter" {
     alpha   = 4
     targets = ["q_proj", "down_proj"]
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 256
-  }
+  LIMITS 2 8 256
 }
-`
+`)
 
 // grow runs growing through the engine, in the store of root, and returns the plan beforehand and the digests of
 // what came out by address and port.

@@ -22,13 +22,12 @@ import (
 )
 
 // line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
-const line = `
+var line = expand(`
 experiment {
   seeds = [1, 2]
 }
 
 locals {
-  small = { steps = 3, reply = 24, context = 640 }
   inits = { sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }
 }
 
@@ -55,11 +54,7 @@ stage "curate" "merged" {
 stage "rollout" "merged" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = stage.tasks.merged.train
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "rctp-ft" "merged" {
@@ -72,11 +67,7 @@ stage "rctp-ft" "merged" {
 stage "eval" "modes" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = [stage.tasks.drills.test, stage.tasks.merged.test]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "tasks" "corpus" {
@@ -90,21 +81,7 @@ stage "curate" "corpus" {
   tasks = stage.tasks.corpus.train
 }
 
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.corpus.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 2
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
+MODEL
 
 stage "sft" "base" {
   seed   = 0
@@ -119,11 +96,7 @@ stage "sft" "base" {
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
   tasks  = stage.tasks.drills.train
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "curate" "data" {
@@ -170,11 +143,7 @@ stage "grpo" "arm" {
   loss { aggregate = "trajectory_mean" }
   ratio { level = "token" }
   kl { estimator = "exact" }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "rc-grpo" "arm" {
@@ -198,11 +167,7 @@ stage "rc-grpo" "arm" {
     position = "before_each_action"
     init     = "copy:<|assistant|>"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "penalty" {
@@ -218,11 +183,7 @@ stage "grpo" "penalty" {
     place     = "reward"
     estimator = "k1"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "stopped" { # by its first update
@@ -238,22 +199,14 @@ stage "grpo" "stopped" { # by its first update
     updates = 1
     action  = "stop"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "arm" {
   for_each = { grpo = stage.grpo.arm["rctp"].checkpoint, rc = stage.rc-grpo.arm["sft"].checkpoint, sft = stage.sft.warm.checkpoint }
   policy   = each.value
   tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "nucleus" { # of one token: what greedy takes
@@ -261,11 +214,7 @@ stage "eval" "nucleus" { # of one token: what greedy takes
   tasks       = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   temperature = 1
   top_p       = 1e-6
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "sampled" {
@@ -275,11 +224,7 @@ stage "eval" "sampled" {
   temperature = 1
   samples     = 2
   k           = [1, 2]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "refused" {
@@ -301,7 +246,7 @@ stage "rc-grpo" "refused" {
   updates = 1
   tokens { position = "first_user" }
 }
-`
+`)
 
 // played is an experiment that was run: the folder of each port by its address, and the error of each refused
 // stage.
@@ -314,7 +259,8 @@ type played struct {
 func play(t *testing.T, seed int64) played {
 	t.Helper()
 	root := t.TempDir()
-	x := loaded(t, root, line)
+	model := strings.Replace(tinyModel, "curate.data", "curate.corpus", 1)
+	x := loaded(t, root, strings.Replace(line, "MODEL", model, 1))
 	p := played{map[string]string{}, map[string]string{}}
 	for i, n := range x.Nodes {
 		stem, at, seeded := strings.Cut(n.Address, "@")

@@ -15,7 +15,7 @@ import (
 )
 
 // inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
-const inPrecision = tinyStart + `
+var inPrecision = expand(tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.mixed]
@@ -34,24 +34,16 @@ stage "rc-grpo" "arm" {
   lr      = 1e-2
   $split
   $precision
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "eval" "last" {
   policy = stage.rc-grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.test]
   $precision
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
-`
+`)
 
 // runInPrecision runs the line and returns the folder of its ports.
 func runInPrecision(t *testing.T, split, precision string) string {

@@ -5,6 +5,7 @@ package stages
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -13,6 +14,12 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/must"
 )
+
+// expand replaces each "LIMITS steps reply context" by a block limits.
+func expand(text string) string {
+	return regexp.MustCompile(`LIMITS (\d+) (\d+) (\d+)`).ReplaceAllString(text,
+		"limits {\n    steps   = $1\n    reply   = $2\n    context = $3\n  }")
+}
 
 // tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
 const tinyModel = `

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
 	"rcgrpo/bfcl"
@@ -222,10 +221,7 @@ func TestTooFewRealFailures(t *testing.T) {
 	b := explored(t, 6, 0)
 	b.rollouts[0] = append(b.rollouts[0], rollout(b.tasks[0], "failure", 0))
 	_, _, _, err := curate(t, b, 1, 0, 1)
-	if err == nil ||
-		!strings.Contains(err.Error(), "6 real failures are wanted and the rollouts have 1 different ones; sample more") {
-		t.Errorf("real ones only: got %v, want a sentence with the counts and a way out", err)
-	}
+	must.Match(t, err, "6 real failures are wanted and the rollouts have 1 different ones; sample more")
 	_, _, sum, err := curate(t, b, 1, 0.5, 1)
 	must.OK(t, err)
 	if sum.Real != 1 || sum.ShortReal != 2 || sum.Spoilt != 5 {
@@ -267,27 +263,22 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 			t.Errorf("task %s: an episode whose environment failed is in the data", r.Task)
 		}
 	}
-	if _, _, _, err := curate(t, b, 2, 0, 1); err == nil ||
-		!strings.Contains(err.Error(), "8 real failures are wanted and the rollouts have 4") {
-		t.Errorf("more failures than there are: got %v", err)
-	}
+	_, _, _, err = curate(t, b, 2, 0, 1)
+	must.Match(t, err, "8 real failures are wanted and the rollouts have 4")
 }
 
 func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Task = "elsewhere_1"
-	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil ||
-		!strings.Contains(err.Error(), "elsewhere_1, which is not one of the tasks") {
-		t.Errorf("got %v, want an error that names the task", err)
-	}
+	_, _, _, err := curate(t, b, 1, 0.5, 1)
+	must.Match(t, err, "elsewhere_1, which is not one of the tasks")
 }
 
 func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Prompt = bfcl.PromptMerged
-	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "another prompt mode") {
-		t.Errorf("got %v, want an error that says so", err)
-	}
+	_, _, _, err := curate(t, b, 1, 0.5, 1)
+	must.Match(t, err, "another prompt mode")
 }
 
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
@@ -298,10 +289,8 @@ func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 		t.Errorf("got %+v, want 2 that cannot be spoilt and 12 spoilt", sum)
 	}
 	b.tasks = b.tasks[:2]
-	if _, _, _, err := curate(t, b, 1, 1, 1); err == nil ||
-		!strings.Contains(err.Error(), "2 spoilt experts are wanted") {
-		t.Errorf("copy drills alone: got %v, want a sentence", err)
-	}
+	_, _, _, err = curate(t, b, 1, 1, 1)
+	must.Match(t, err, "2 spoilt experts are wanted")
 }
 
 func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {

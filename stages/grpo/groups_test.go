@@ -389,7 +389,5 @@ func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
 	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
-	if err == nil || !strings.Contains(err.Error(), "the model has 1 action tokens, want 2") {
-		t.Errorf("got %v", err)
-	}
+	must.Match(t, err, "the model has 1 action tokens, want 2")
 }

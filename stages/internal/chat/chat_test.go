@@ -272,8 +272,7 @@ func TestCodecNeedsItsTokens(t *testing.T) {
 		t.Errorf("without a position: %v", err)
 	}
 	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "unknown"} {
-		if _, err := NewDrill(bare, where); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
-		}
+		_, err := NewDrill(bare, where)
+		must.Match(t, err, want)
 	}
 }

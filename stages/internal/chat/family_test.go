@@ -200,13 +200,11 @@ func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 	for f := range present(t) {
 		tok := fixtureTokenizer(t, f)
 		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "unknown"} {
-			if _, err := layouts[f].New(tok, nil, where); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("position %q: got error %v, want one with %q", where, err, want)
-			}
+			_, err := layouts[f].New(tok, nil, where)
+			must.Match(t, err, want)
 		}
-		if _, err := layouts[1-f].New(tok, nil, ""); err == nil || !strings.Contains(err.Error(), "another family") {
-			t.Errorf("another family's tokenizer: got error %v", err)
-		}
+		_, err := layouts[1-f].New(tok, nil, "")
+		must.Match(t, err, "another family")
 	}
 }
 

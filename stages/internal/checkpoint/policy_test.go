@@ -130,18 +130,12 @@ func TestRowsAreMadeOnce(t *testing.T) {
 	if !reflect.DeepEqual(table(t, p), before) {
 		t.Error("rows that were there were made again")
 	}
-	if err := p.UseTokens(rl.FirstUser, "mean"); err == nil ||
-		!strings.Contains(err.Error(), "trained at before_each_action; they cannot be used at first_user") {
-		t.Errorf("another position after training: got %v", err)
-	}
+	must.Match(t, p.UseTokens(rl.FirstUser, "mean"), "trained at before_each_action; they cannot be used at first_user")
 }
 
 func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
 	p := fresh(t)
-	if err := p.UseTokens(rl.FirstUser, "copy:<|nobody|>"); err == nil ||
-		!strings.Contains(err.Error(), `no token "<|nobody|>"`) {
-		t.Errorf("got %v", err)
-	}
+	must.Match(t, p.UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 }
 
 func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
@@ -250,9 +244,8 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if text := codec.Text(codec.Begin([]string{"ls"})); !strings.Contains(text, `"name": "ls"`) {
 				t.Errorf("the beginning lacks the tool's document: %q", text)
 			}
-			if _, err := again.Codec(""); err == nil || !strings.Contains(err.Error(), "data { bfcl = ") {
-				t.Errorf("without the benchmark's data: got %v", err)
-			}
+			_, err := again.Codec("")
+			must.Match(t, err, "data { bfcl = ")
 		})
 	}
 }

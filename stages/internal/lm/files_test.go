@@ -98,8 +98,6 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 		if err == nil {
 			m.Close()
 		}
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s: got %v, want %q", name, err, tc.want)
-		}
+		must.Match(t, err, tc.want, name)
 	}
 }

@@ -297,7 +297,7 @@ func TestGreedyContinuationsEqualTheReference(t *testing.T) {
 			if p.widened() {
 				want = g.Widened
 			}
-			if got := continuation(t, m, g.Prompt, len(want)); !equalIDs(got, want) {
+			if got := continuation(t, m, g.Prompt, len(want)); !slices.Equal(got, want) {
 				t.Errorf("after %v: got %v, want %v", g.Prompt, got, want)
 			}
 		}

@@ -1,7 +1,10 @@
-// Package must ends a test whose preparation fails, in one line. Only tests import it.
+// Package must checks errors in tests, in one line. Only tests import it.
 package must
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // OK ends the test if err is not nil.
 func OK(t testing.TB, err error) {
@@ -17,5 +20,13 @@ func Get[T any](v T, err error) func(testing.TB) T {
 		t.Helper()
 		OK(t, err)
 		return v
+	}
+}
+
+// Match reports an error that does not contain want; want "" stands for no error. of names the case.
+func Match(t testing.TB, err error, want string, of ...string) {
+	t.Helper()
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s got the error %v, want %q", of, err, want)
 	}
 }
