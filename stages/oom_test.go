@@ -56,7 +56,21 @@ stage "tasks" "drills" {
 stage "curate" "data" {
   tasks = stage.tasks.drills.train
 }
-` + tinyModel + `stage "sft" "warm" {
+stage "model" "random" {
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 16
+    layers    = 2
+    heads     = 1
+    kv_heads  = 1
+    mlp       = 16
+    rope_base = 1000
+    context   = 1024
+  }
+}
+stage "sft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
   epochs = 1

@@ -184,7 +184,7 @@ stage "exec" %q {
 				want := fmt.Sprintf("exit code %d", state.ExitCode())
 				if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 					want = map[syscall.Signal]string{syscall.SIGKILL: "was killed",
-						syscall.SIGTERM: "told to stop"}[status.Signal()]
+						syscall.SIGTERM: "request to stop"}[status.Signal()]
 				}
 				if e, ok := find(events, runs.EventFailed, address); !ok || want == "" || !strings.Contains(e.Text, want) {
 					t.Errorf("got %q, failed %v, want %q", e.Text, ok, want)

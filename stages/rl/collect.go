@@ -126,7 +126,6 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	return run.out, run.stats, nil
 }
 
-// collection is one call of Collect.
 type collection struct {
 	*Collector
 	out      []*Trajectory
@@ -163,7 +162,6 @@ func (r *collection) loop(ctx context.Context, rollouts []Rollout) error {
 	}
 }
 
-// begin reserves a slot for a rollout.
 func (r *collection) begin(index int, ask Rollout) *live {
 	e := &live{
 		index: index, ask: ask, slot: r.free[0],
@@ -306,7 +304,6 @@ func (r *collection) batch(ctx context.Context) error {
 	return nil
 }
 
-// longest is the maximal number of ids of an episode.
 func (r *collection) longest() int { return min(r.Limits.Context, r.Policy.MaxLen()) }
 
 // advance does the work between two replies of an episode, on its own goroutine: it starts the environment, or

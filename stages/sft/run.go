@@ -148,7 +148,6 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	return t.Publish()
 }
 
-// step makes update u of total and logs it.
 func (s *settings) step(ctx context.Context, t *train.Training, u, total int, batch []lm.Sequence) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -171,7 +170,6 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	return nil
 }
 
-// skippedRows returns the rows of a batch whose gradient is not finite.
 func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.TokenStats) (rows []train.Skipped) {
 	logp := stats.Logp
 	for _, e := range batch {

@@ -95,19 +95,19 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
-		"source = \"bfcl\"\ntrain = 10": "train = 10 changes nothing here: it is about " +
+		"source = \"bfcl\"\ntrain = 10": "train = 10 has no effect: it is about " +
 			"generated drills",
-		"source = \"drills\"\ntake = 10": "take = 10 changes nothing here: it is about the " +
+		"source = \"drills\"\ntake = 10": "take = 10 has no effect: it is about the " +
 			"benchmark's own tasks",
 		"source = \"bfcl\"\ntake = -1": "take keeps so many tasks of each set, or all " +
 			"with 0; got -1",
-		"source = \"bfcl\"\nskip = 10":               "skip = 10 changes nothing here",
-		"source = \"drills\"\nsplit {\n seed = 3\n}": "split.seed = 3 changes nothing here",
-		"source = \"drills\"\nversion = \"x\"":       "version = \"x\" changes nothing here",
-		"source = \"drills\"\nform = \"copy\"\ntest = 5": "test = 5 changes nothing here: it is about the " +
+		"source = \"bfcl\"\nskip = 10":               "skip = 10 has no effect",
+		"source = \"drills\"\nsplit {\n seed = 3\n}": "split.seed = 3 has no effect",
+		"source = \"drills\"\nversion = \"x\"":       "version = \"x\" has no effect",
+		"source = \"drills\"\nform = \"copy\"\ntest = 5": "test = 5 has no effect: it is about the " +
 			"test sets, which drills of form multi alone have",
-		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 changes nothing here",
-		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}": "split.seed = 1 changes nothing here: it is about " +
+		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 has no effect",
+		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}": "split.seed = 1 has no effect: it is about " +
 			"the split by family",
 		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}": "split.order = \"lexicographic\" changes nothing " +
 			"here: it is about the paper's split",

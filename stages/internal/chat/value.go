@@ -17,7 +17,6 @@ import (
 // JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list, object. As
 // json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
-// list is a JSON array.
 type list []any
 
 // object is a JSON object; each value has the index of its key.
@@ -37,7 +36,6 @@ func newObject(keysAndValues ...any) object {
 	return o
 }
 
-// set appends a key, or replaces its value.
 func (o object) set(key string, value any) {
 	if old, ok := o[key]; ok {
 		o[key] = member{old.index, value}
@@ -46,7 +44,6 @@ func (o object) set(key string, value any) {
 	o[key] = member{len(o), value}
 }
 
-// keys returns the keys in order.
 func (o object) keys() []string {
 	keys := make([]string, 0, len(o))
 	for k := range o {

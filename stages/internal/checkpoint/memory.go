@@ -83,7 +83,6 @@ func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 		lm.MemoryText(parts), strings.Join(ways, ", or with "))
 }
 
-// way is a change of settings with which a stage fits.
 type way struct {
 	text string
 	use  lm.Use

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,10 +40,7 @@ func readConfig(dir string) (Config, configFile, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
 	}
-	r := configReader{left: make(configFile, len(f))}
-	for key, value := range f {
-		r.left[key] = value
-	}
+	r := configReader{left: maps.Clone(f)}
 	c := r.config()
 	if r.err == nil {
 		r.err = r.nothingLeft("")
@@ -125,10 +123,9 @@ func (r *configReader) nothingLeft(inside string) error {
 		return nil
 	}
 	var names []string
-	for key := range r.left {
+	for _, key := range slices.Sorted(maps.Keys(r.left)) {
 		names = append(names, fmt.Sprintf("%q", inside+key))
 	}
-	slices.Sort(names)
 	return fmt.Errorf("unknown key %s: ignoring it could change the model, so the model is refused",
 		strings.Join(names, ", "))
 }
@@ -217,7 +214,6 @@ func (r *configReader) architecture(c Config) {
 	}
 }
 
-// class returns the reference's name of the decoder.
 func (c Config) class() string {
 	return families[c.Family].class
 }

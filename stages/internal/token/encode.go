@@ -92,7 +92,6 @@ func (t *Tokenizer) normal(text string) string {
 	return text
 }
 
-// words calls word with the pre-tokens of a text in order.
 func (t *Tokenizer) words(text string, word func(string)) {
 	for len(text) > 0 {
 		n := preToken(text, t.maxDigits)
@@ -181,7 +180,6 @@ func contraction(s string) int {
 	return 0
 }
 
-// word appends the ids of one pre-token.
 func (t *Tokenizer) word(ids []int32, word string) []int32 {
 	own, known := t.ids[word]
 	if known && t.ignoreMerges {
@@ -271,7 +269,6 @@ type candidate struct {
 	pair pair
 }
 
-// candidates is a heap by rank, then by position.
 type candidates []candidate
 
 func (c candidates) Len() int { return len(c) }

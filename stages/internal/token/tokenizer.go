@@ -116,7 +116,6 @@ func (t *Tokenizer) Clone() *Tokenizer {
 	return &c
 }
 
-// index rebuilds the finders of added tokens.
 func (t *Tokenizer) index() {
 	t.raw, t.late = finder{}, finder{}
 	if len(t.whole) < len(t.bytes) {
@@ -146,7 +145,6 @@ func (f *finder) add(a Added) {
 	f.byFirst[c] = append(list[:i:i], append([]Added{a}, list[i:]...)...)
 }
 
-// find returns the start of the first match, or -1.
 func (f *finder) find(text string, special bool) (from int, found Added) {
 	for i := 0; i < len(text); i++ {
 		for _, a := range f.byFirst[text[i]] {

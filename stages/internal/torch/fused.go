@@ -438,7 +438,6 @@ func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slo
 	return k[0], k[3]
 }
 
-// placed reports whether all rows are within caches of so many slots and positions.
 func (s *Scope) placed(name string, slots, positions []int32, room, length int64) bool {
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
