@@ -32,7 +32,7 @@ var ladder = map[string][]string{
 	"stages/rl":                  {"bfcl", "stages/rl/blocks"},
 	"stages/rl/objective":        {"stages/rl", "stages/rl/blocks"},
 	"stages/internal/chat":       {"stages/rl", "stages/internal/token", "bfcl"},
-	"stages/internal/must":       {},
+	"internal/must":              {},
 	"stages/internal/lm":         {"stages/internal/token", "stages/internal/torch", "stages/rl"},
 	"stages/internal/resume":     {},
 	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/rl/blocks", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -151,8 +151,7 @@ func opened(t *testing.T, dir string) *lm.Model {
 
 func weights(t *testing.T, m *lm.Model) []float32 {
 	t.Helper()
-	w := must.Get(m.Weights())(t)
-	return w
+	return must.Get(m.Weights())(t)
 }
 
 // changes are the projections that differ in any layer, and how many rows of a tied embedding, in the order of

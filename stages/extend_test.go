@@ -15,7 +15,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )

@@ -15,8 +15,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -508,8 +508,7 @@ func (p played) checkStopped(t *testing.T) {
 			len(kept))
 	}
 	weights := func(address string) string {
-		raw := must.Get(os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors")))(t)
-		return string(raw)
+		return string(must.Get(os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors")))(t))
 	}
 	if weights("stage.grpo.stopped@1") != weights("stage.sft.warm@1") {
 		t.Error("the weights are not those before the update")

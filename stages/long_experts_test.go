@@ -8,9 +8,9 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 )
 

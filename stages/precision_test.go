@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -63,8 +63,7 @@ func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	again := runInPrecision(t, "recompute = true", "")
 	coarse := runInPrecision(t, "", `precision = "bf16"`)
 	read := func(dir, stage string) []byte {
-		b := must.Get(os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors")))(t)
-		return b
+		return must.Get(os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors")))(t)
 	}
 	for _, stage := range []string{"stage.rctp-ft.warm@1", "stage.rc-grpo.arm@1"} {
 		want := read(plain, stage)

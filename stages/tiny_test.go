@@ -12,7 +12,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // expand replaces each "LIMITS steps reply context" by a block limits.

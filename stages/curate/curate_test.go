@@ -13,7 +13,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -25,8 +25,7 @@ type bench struct {
 
 func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 	t.Helper()
-	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
-	return tasks
+	return must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 }
 
 // rollout is an episode in which the policy said one thing.

@@ -113,10 +113,7 @@ type edge struct {
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
-	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
-			Precision: lm.Precision(s.Precision)}
-	}
+	return checkpoint.SamplerUse(s.Policy, s.Limits, s.Arithmetic)
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.

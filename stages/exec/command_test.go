@@ -15,8 +15,8 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/exec"
-	"rcgrpo/stages/internal/must"
 )
 
 // lab is an experiment of exec stages with a store.

@@ -11,7 +11,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
@@ -132,7 +132,8 @@ func TestPortOfOneFileIsThatFile(t *testing.T) {
 		Outputs: map[string]string{"sorted": "deep/sorted.txt", "made": "made/"},
 		Env:     map[string]string{"LANG": "C"},
 	}
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: in}}))(t)
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"),
+		Inputs: map[artifact.Ref]string{ref: in}}))(t)
 	if err := os.MkdirAll(filepath.Join(job.Dir, "run", "left"), 0o700); err != nil { // of an attempt before
 		t.Fatal(err)
 	}
@@ -150,6 +151,5 @@ func TestPortOfOneFileIsThatFile(t *testing.T) {
 
 func text(t *testing.T, v any) string {
 	t.Helper()
-	b := must.Get(json.Marshal(v))(t)
-	return string(b)
+	return string(must.Get(json.Marshal(v))(t))
 }

@@ -11,9 +11,9 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/train"
@@ -43,8 +43,7 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 // letters is a tokenizer that can read all tokens of a tiny model.
 func letters(t *testing.T) *token.Tokenizer {
 	t.Helper()
-	tokens := must.Get(token.Train([]string{"a"}, 256, nil))(t)
-	return tokens
+	return must.Get(token.Train([]string{"a"}, 256, nil))(t)
 }
 
 // plant changes an update's trajectories, or how they are looked at.

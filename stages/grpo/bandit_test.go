@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"rcgrpo/engine"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"

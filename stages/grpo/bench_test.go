@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"

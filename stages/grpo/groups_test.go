@@ -12,8 +12,8 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )

@@ -7,7 +7,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/objective"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"

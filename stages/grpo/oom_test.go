@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
@@ -16,8 +16,7 @@ func openRecorder(t *testing.T, dir string, after int) *recorder {
 	scratch := must.Get(resume.Open(dir, resume.Settings{}))(t)
 	t.Cleanup(func() { scratch.Close() })
 	must.Get(scratch.Restore(&struct{}{}, nil))(t)
-	r := must.Get(readRecorder(scratch, after))(t)
-	return r
+	return must.Get(readRecorder(scratch, after))(t)
 }
 
 // Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and

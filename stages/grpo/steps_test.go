@@ -9,8 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
@@ -26,8 +26,7 @@ func several(t *testing.T, alarms ...blocks.Alarm) *training {
 
 func weightsOf(t *testing.T, r *training) []float32 {
 	t.Helper()
-	w := must.Get(r.run.Policy.Model.Weights())(t)
-	return w
+	return must.Get(r.run.Policy.Model.Weights())(t)
 }
 
 // The old policy is that before the first step, in the numbers of the training forward, and stays so through all

@@ -10,7 +10,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // load decodes a model as a file would give it and returns each mistake with the line it stands on.

@@ -10,7 +10,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // A folder with an edited chat template is exported with the published template of the layout that the stage

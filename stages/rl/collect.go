@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -256,13 +257,7 @@ func (r *collection) finish(e *live) error {
 // text to read.
 func (r *collection) batch(ctx context.Context) error {
 	slices.SortFunc(r.ready, func(a, b *live) int {
-		if single := len(a.feed) == 1; single != (len(b.feed) == 1) {
-			if single {
-				return -1
-			}
-			return 1
-		}
-		return a.slot - b.slot
+		return cmp.Or(min(len(a.feed), 2)-min(len(b.feed), 2), a.slot-b.slot)
 	})
 	requests := make([]Request, len(r.ready))
 	for i, e := range r.ready {

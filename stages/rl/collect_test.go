@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -388,8 +388,7 @@ func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 // rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals another.
 func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 	t.Helper()
-	text := must.Get(json.Marshal(trajectories))(t)
-	return string(text)
+	return string(must.Get(json.Marshal(trajectories))(t))
 }
 
 func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {

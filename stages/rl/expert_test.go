@@ -8,13 +8,12 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func drills(t testing.TB, form drill.Form, n int) []*bfcl.Task {
 	t.Helper()
-	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
-	return tasks
+	return must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 }
 
 func TestEveryGroundTruthOfDrillsEarnsItsReward(t *testing.T) {

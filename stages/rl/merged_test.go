@@ -8,7 +8,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/blocks"
 )
 

@@ -53,15 +53,13 @@ func (s *settings) EpisodesPerTask() int { return s.Samples }
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
-	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
-			Precision: lm.Precision(s.Precision)}
-	}
+	return checkpoint.SamplerUse(s.Policy, s.Limits, s.Arithmetic)
 }
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Samples < 1, "Number of samples out of range", s.SamplesRange, "A task is tried at least once; got %d.", s.Samples)
+	bad(s.Samples < 1, "Number of samples out of range", s.SamplesRange,
+		"A task is tried at least once; got %d.", s.Samples)
 	bad(s.Temperature <= 0, "Temperature out of range", s.TemperatureRange,
 		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), s.Limits.Check())

@@ -16,10 +16,10 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
@@ -67,8 +67,9 @@ func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, condi
 	dir, ref := t.TempDir(), artifact.Ref{Kind: "curate", Name: "d", Port: "mixed"}
 	must.OK(t, artifact.WriteRows(dir, rl.DatasetFile, data))
 	var log strings.Builder
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir},
-		Log: &log}))(t)
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"),
+		Inputs: map[artifact.Ref]string{ref: dir},
+		Log:    &log}))(t)
 	s := &settings{Data: []artifact.Ref{ref}, Context: context}
 	examples, err := s.examples(job, p, conditioned)
 	return examples, log.String(), err

@@ -17,7 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // made is what a run wrote.
@@ -95,29 +95,23 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
-		"source = \"bfcl\"\ntrain = 10": "train = 10 has no effect: it is about " +
-			"generated drills",
-		"source = \"drills\"\ntake = 10": "take = 10 has no effect: it is about the " +
-			"benchmark's own tasks",
-		"source = \"bfcl\"\ntake = -1": "take keeps so many tasks of each set, or all " +
-			"with 0; got -1",
-		"source = \"bfcl\"\nskip = 10":               "skip = 10 has no effect",
-		"source = \"drills\"\nsplit {\n seed = 3\n}": "split.seed = 3 has no effect",
-		"source = \"drills\"\nversion = \"x\"":       "version = \"x\" has no effect",
-		"source = \"drills\"\nform = \"copy\"\ntest = 5": "test = 5 has no effect: it is about the " +
-			"test sets, which drills of form multi alone have",
+		"source = \"bfcl\"\ntrain = 10":                              "train = 10 has no effect: it is about generated",
+		"source = \"drills\"\ntake = 10":                             "take = 10 has no effect: it is about the benchmark",
+		"source = \"bfcl\"\ntake = -1":                               "or all with 0; got -1",
+		"source = \"bfcl\"\nskip = 10":                               "skip = 10 has no effect",
+		"source = \"drills\"\nsplit {\n seed = 3\n}":                 "split.seed = 3 has no effect",
+		"source = \"drills\"\nversion = \"x\"":                       "version = \"x\" has no effect",
+		"source = \"drills\"\nform = \"copy\"\ntest = 5":             "which drills of form multi alone have",
 		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 has no effect",
-		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}": "split.seed = 1 has no effect: it is about " +
-			"the split by family",
-		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}": "split.order = \"lexicographic\" changes nothing " +
-			"here: it is about the paper's split",
-		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                "got 1.5",
-		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"": "no steps to merge",
-		"source = \"drills\"\nprompt = \"steps\"":                   "prompt must be one of",
-		"source = \"drills\"\ntrain = -1":                           "got -1",
-		"source = \"drills\"\nskip = -1":                            "got -1",
-		"source = \"drills\"\ntest = 2000":                          "pool of 1000",
-		"source = \"drills\"\npool = 10":                            "pool of 10",
+		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}":  "it is about the split by family",
+		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}":  "it is about the paper's split",
+		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                 "got 1.5",
+		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"":  "no steps to merge",
+		"source = \"drills\"\nprompt = \"steps\"":                    "prompt must be one of",
+		"source = \"drills\"\ntrain = -1":                            "got -1",
+		"source = \"drills\"\nskip = -1":                             "got -1",
+		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
+		"source = \"drills\"\npool = 10":                             "pool of 10",
 	} {
 		if _, got := load(t, body); !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -35,14 +35,12 @@ func vocabulary(t testing.TB) *token.Tokenizer {
 	for range 50 {
 		texts = append(texts, DrillText(expert(r)))
 	}
-	tok := must.Get(token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...)))(t)
-	return tok
+	return must.Get(token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...)))(t)
 }
 
 func codec(t testing.TB, where string) *Drill {
 	t.Helper()
-	d := must.Get(NewDrill(vocabulary(t), where))(t)
-	return d
+	return must.Get(NewDrill(vocabulary(t), where))(t)
 }
 
 func TestLayoutOfADrill(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"

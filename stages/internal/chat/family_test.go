@@ -9,7 +9,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -24,8 +24,7 @@ func fixtureChat(t testing.TB, family int, where string) *Chat {
 	t.Helper()
 	tok := fixtureTokenizer(t, family).Clone()
 	must.Get(tok.Add(RewardTokens...))(t)
-	c := must.Get(layouts[family].New(tok, someFunctions, where))(t)
-	return c
+	return must.Get(layouts[family].New(tok, someFunctions, where))(t)
 }
 
 func step(calls ...string) rl.Message { return rl.Message{Role: rl.RoleAssistant, Calls: calls} }

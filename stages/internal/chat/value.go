@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -45,12 +46,7 @@ func (o object) set(key string, value any) {
 }
 
 func (o object) keys() []string {
-	keys := make([]string, 0, len(o))
-	for k := range o {
-		keys = append(keys, k)
-	}
-	sort.Slice(keys, func(i, j int) bool { return o[keys[i]].index < o[keys[j]].index })
-	return keys
+	return slices.SortedFunc(maps.Keys(o), func(a, b string) int { return o[a].index - o[b].index })
 }
 
 // parseJSON reads one JSON value. The last of equal keys wins.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // published is a config.json as model hubs hold it, changed by edits (nil removes a key).

@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -253,15 +254,7 @@ func nucleus(logits []float32, temperature, topP float64) []float32 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case logits[a] > logits[b]:
-			return -1
-		case logits[a] < logits[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(logits[b], logits[a]) })
 	total := 0.0
 	p := make([]float64, len(order))
 	for i, id := range order {

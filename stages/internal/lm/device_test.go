@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )

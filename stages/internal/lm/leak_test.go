@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -31,10 +31,7 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 					against = nil
 				}
 				batch := someSequences(r, 2, 8, m.cfg.Vocab, 0.5)
-				must.Get(tr.Accumulate(t.Context(), batch, against, 1, descend))(t)
-				if _, _, err := tr.Update(1e-4); err != nil {
-					t.Fatal(err)
-				}
+				train(t, tr, batch, against, 1e-4)
 				updates++
 			}
 		}

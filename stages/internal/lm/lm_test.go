@@ -10,7 +10,7 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -82,8 +82,7 @@ func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Se
 
 func allStats(t *testing.T, m *Model, all []Sequence, ref *Model, temperature float64) TokenStats {
 	t.Helper()
-	s := must.Get(m.Stats(t.Context(), all, ref, temperature))(t)
-	return s
+	return must.Get(m.Stats(t.Context(), all, ref, temperature))(t)
 }
 
 func TestParametersOfTheDrillModel(t *testing.T) {
@@ -266,8 +265,7 @@ func TestTokensThatAreNotLearnedGetNoLoss(t *testing.T) {
 		if len(s.Logp) != 2 {
 			t.Fatalf("got %d statistics, want 2", len(s.Logp))
 		}
-		g := must.Get(tr.Gradient())(t)
-		return g
+		return must.Get(tr.Gradient())(t)
 	}
 	other := Sequence{IDs: []int32{1, 2, 3, 4, 7, 8}, Learn: q.Learn}
 	if !slices.Equal(gradient(q), gradient(other)) {
@@ -297,8 +295,7 @@ func TestMicroBatchesAddUp(t *testing.T) {
 	gradient := func(micro int) []float32 {
 		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: micro})
 		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		g := must.Get(tr.Gradient())(t)
-		return g
+		return must.Get(tr.Gradient())(t)
 	}
 	one := gradient(1 << 20)
 	for _, micro := range []int{1, 16, 50} {
@@ -313,6 +310,14 @@ func TestMicroBatchesAddUp(t *testing.T) {
 				relative)
 		}
 	}
+}
+
+// train makes one update of fine-tuning.
+func train(t testing.TB, tr *Trainer, all []Sequence, ref *Model, lr float64) {
+	t.Helper()
+	must.Get(tr.Accumulate(t.Context(), all, ref, 1, descend))(t)
+	_, _, err := tr.Update(lr)
+	must.OK(t, err)
 }
 
 // descend is the loss of fine-tuning: the sum of negative log-probabilities.
@@ -382,10 +387,7 @@ func TestTrainingResumesWithTheSameBytes(t *testing.T) {
 	train := func(tr *Trainer, updates int) {
 		t.Helper()
 		for range updates {
-			must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-			if _, _, err := tr.Update(1e-2); err != nil {
-				t.Fatal(err)
-			}
+			train(t, tr, all, nil, 1e-2)
 		}
 	}
 	straight := newModel(t, tiny(true), 1)

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // passVariable has the test binary make the pass that it names and say its memory.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func TestANewAdapterChangesNothing(t *testing.T) {
@@ -55,10 +55,7 @@ func descendOn(t *testing.T, tr *Trainer, updates int) {
 	t.Helper()
 	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 20, tr.m.cfg.Vocab, 0.5)
 	for range updates {
-		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		if _, _, err := tr.Update(1e-2); err != nil {
-			t.Fatal(err)
-		}
+		train(t, tr, all, nil, 1e-2)
 	}
 }
 
@@ -71,8 +68,7 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
 		gradient := func(tr *Trainer) []float32 {
 			must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-			g := must.Get(tr.Gradient())(t)
-			return g
+			return must.Get(tr.Gradient())(t)
 		}
 		got, whole := gradient(tr), gradient(newTrainer(t, a.Model(), OptimizerConfig{}))
 		flat, r := adapterWeights(t, a), a.c.Rank
@@ -121,8 +117,7 @@ func TestGradientOfAnAdapterInBF16(t *testing.T) {
 		}
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
 		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		g := must.Get(tr.Gradient())(t)
-		return g
+		return must.Get(tr.Gradient())(t)
 	}
 	far, size := 0.0, 0.0
 	want := gradient(Float32)

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -356,7 +356,8 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 		if len(p.Training.Batches) == 0 {
 			t.Skip("no training run")
 		}
-		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip}))(t)
+		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay,
+			Clip: o.Clip}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			want := p.Training.Full.Loss[i]

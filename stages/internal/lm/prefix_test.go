@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -43,8 +43,7 @@ func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 	}
 	next := func(d *Decoder, requests ...rl.Request) []rl.Draw {
 		t.Helper()
-		draws := must.Get(d.Next(t.Context(), requests))(t)
-		return draws
+		return must.Get(d.Next(t.Context(), requests))(t)
 	}
 	var want, after []rl.Draw // after: one token further, which reads the whole cache
 	for _, ids := range all {

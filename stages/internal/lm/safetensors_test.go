@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func TestMalformedSafetensorsAreRefused(t *testing.T) {

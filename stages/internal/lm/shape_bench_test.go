@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -39,10 +39,7 @@ func BenchmarkShape(b *testing.B) {
 		b.Run(size.name+"/train", func(b *testing.B) {
 			tr := newTrainer(b, newModel(b, size.cfg, 1), OptimizerConfig{})
 			measure(b, tokens, func() {
-				must.Get(tr.Accumulate(b.Context(), batch, nil, 1, descend))(b)
-				if _, _, err := tr.Update(1e-4); err != nil {
-					b.Fatal(err)
-				}
+				train(b, tr, batch, nil, 1e-4)
 			})
 		})
 		b.Run(size.name+"/logprobs", func(b *testing.B) {

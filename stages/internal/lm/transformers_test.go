@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // What bench/transformers.sh has transformers load: model folders that we wrote, and the logits that we give.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // trained is a counter of five updates with states after the second and the fourth, and in each a folder "best"
@@ -40,8 +40,7 @@ func trained(t *testing.T) (dir string) {
 
 func best(t *testing.T, c *counter) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(filepath.Join(c.Folder("best"), "inner", "weight")))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(filepath.Join(c.Folder("best"), "inner", "weight")))(t))
 }
 
 // change rewrites a file; flip changes one bit of its byte at a share of its length.

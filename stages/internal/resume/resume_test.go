@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its
@@ -70,8 +70,7 @@ func (c *counter) sums(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	must.OK(t, c.rows.CopyTo(dir, "sums.jsonl"))
-	text := must.Get(os.ReadFile(filepath.Join(dir, "sums.jsonl")))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(filepath.Join(dir, "sums.jsonl")))(t))
 }
 
 func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // What a GPU computes, on the CPU.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // oneByOne is what Decode does, as operations of their own.

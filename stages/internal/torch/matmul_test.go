@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about

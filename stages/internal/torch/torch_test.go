@@ -16,7 +16,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func TestMain(m *testing.M) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 func matrix(rows [][]number) [][]float64 {

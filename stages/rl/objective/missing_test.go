@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 )
 
 // table is a policy that is a softmax over each row of logits.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"rcgrpo/stages/internal/must"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
