@@ -289,29 +289,6 @@ func TestSequencesWithoutLearnedTokensAddNothing(t *testing.T) {
 	}
 }
 
-func TestMicroBatchesAddUp(t *testing.T) {
-	m := newModel(t, tiny(true), 1)
-	all := someSequences(rand.New(rand.NewPCG(2, 2)), 20, 20, m.cfg.Vocab, 0.5)
-	gradient := func(micro int) []float32 {
-		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: micro})
-		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		return must.Get(tr.Gradient())(t)
-	}
-	one := gradient(1 << 20)
-	for _, micro := range []int{1, 16, 50} {
-		many := gradient(micro)
-		far, size := 0.0, 0.0
-		for i, v := range one {
-			far += (float64(many[i]) - float64(v)) * (float64(many[i]) - float64(v))
-			size += float64(v) * float64(v)
-		}
-		if relative := math.Sqrt(far / size); !(relative < 1e-6) || relative == 0 { // 0: it was not split
-			t.Errorf("micro-batches of %d tokens: the gradient differs by %.2g of its norm, want less than 1e-6", micro,
-				relative)
-		}
-	}
-}
-
 // train makes one update of fine-tuning.
 func train(t testing.TB, tr *Trainer, all []Sequence, ref *Model, lr float64) {
 	t.Helper()
@@ -379,33 +356,6 @@ func TestAddedRowsAreCopies(t *testing.T) {
 		if err := m.AddRows(1, 99); err == nil {
 			t.Error("a copy of a row that does not exist: got no error")
 		}
-	}
-}
-
-func TestTrainingResumesWithTheSameBytes(t *testing.T) {
-	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 20, 23, 0.5)
-	train := func(tr *Trainer, updates int) {
-		t.Helper()
-		for range updates {
-			train(t, tr, all, nil, 1e-2)
-		}
-	}
-	straight := newModel(t, tiny(true), 1)
-	train(newTrainer(t, straight, OptimizerConfig{Decay: 0.1}), 6)
-
-	m, dir := newModel(t, tiny(true), 1), t.TempDir()
-	tr := newTrainer(t, m, OptimizerConfig{Decay: 0.1})
-	train(tr, 3)
-	must.OK(t, tr.SaveState(dir))
-	must.OK(t, m.Save(dir))
-	resumed := must.Get(Load(dir, torch.CPU))(t)
-	defer resumed.Close()
-	tr2 := newTrainer(t, resumed, OptimizerConfig{Decay: 0.1})
-	must.OK(t, tr2.LoadState(dir))
-	train(tr2, 3)
-	want, _ := straight.Weights()
-	if got, err := resumed.Weights(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("the resumed run has other weights (%v)", err)
 	}
 }
 
