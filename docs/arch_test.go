@@ -5,90 +5,138 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// ladder lists the packages of this module, and the guarded libraries, that a package may import: the table of
-// docs/architecture.md. "stages/*" is every kind.
-var ladder = map[string][]string{
-	"bfcl/internal/py":           {},
-	"stages/internal/token":      {},
-	"engine/internal/dag":        {},
-	"engine/internal/disk":       {},
-	"engine/artifact":            {"engine/internal/disk"},
-	"stages/internal/torch":      {"gotch"},
-	"bfcl/internal/api":          {"bfcl/internal/py"},
-	"bfcl":                       {"bfcl/internal/api", "bfcl/internal/py"},
-	"bfcl/drill":                 {"bfcl"},
-	"bfcl/golden":                {"bfcl", "bfcl/internal/py"},
-	"bench/fixtures":             {},
-	"build/gotest":               {},
-	"engine":                     {"engine/artifact", "engine/internal/dag", "engine/internal/disk"},
-	"engine/enginetest":          {"engine", "engine/artifact"},
-	"stages/rl/blocks":           {},
-	"stages/rl":                  {"bfcl", "stages/rl/blocks"},
-	"stages/rl/objective":        {"stages/rl", "stages/rl/blocks"},
-	"stages/internal/chat":       {"stages/rl", "stages/internal/token", "bfcl"},
-	"internal/must":              {},
-	"stages/internal/lm":         {"stages/internal/token", "stages/internal/torch", "stages/rl"},
-	"stages/internal/resume":     {},
-	"stages/internal/checkpoint": {"engine", "engine/artifact", "bfcl", "stages/rl", "stages/rl/blocks", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch"},
-	"stages/internal/train":      {"engine", "engine/artifact", "stages/rl", "stages/rl/blocks", "stages/internal/checkpoint", "stages/internal/lm", "stages/internal/resume"},
-	"stages/*":                   {"engine", "engine/artifact", "bfcl", "bfcl/drill", "stages/rl", "stages/rl/blocks", "stages/rl/objective", "stages/internal/chat", "stages/internal/lm", "stages/internal/token", "stages/internal/torch", "stages/internal/checkpoint", "stages/internal/resume", "stages/internal/train"},
-	"reports":                    {"engine", "engine/artifact", "stages/rl", "stages/rl/blocks", "stages/rl/objective", "bfcl", "reports/stats", "go-echarts", "tablewriter"},
-	"reports/stats":              {},
-	"reports/lint":               {},
-	"stages":                     {"engine", "stages/rl", "stages/*", "stages/internal/checkpoint", "stages/internal/chat", "stages/internal/lm"},
-	"cmd/rcgrpo": {"engine", "engine/artifact", "stages", "stages/rl", "stages/rl/objective", "reports", "reports/lint",
-		"bfcl", "bfcl/golden", "cmd/rcgrpo/internal/display", "cobra"},
-	"cmd/rcgrpo/internal/display": {"engine"},
+// ladder lists the packages of this module, and the guarded libraries, that a package imports. "stages/*" is every
+// kind. It contains no row entry without an import: an unused permission is deleted.
+var ladder = map[string]string{
+	"bench/fixtures":    "",
+	"bfcl":              "bfcl/internal/api bfcl/internal/py",
+	"bfcl/drill":        "bfcl",
+	"bfcl/golden":       "bfcl bfcl/internal/py",
+	"bfcl/internal/api": "bfcl/internal/py",
+	"bfcl/internal/py":  "",
+	"build/gotest":      "",
+	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/runs stages stages/rl " +
+		"stages/rl/objective reports reports/lint bfcl bfcl/golden cmd/rcgrpo/internal/display cobra",
+	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
+	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/runs " +
+		"engine/sched",
+	"engine/artifact":      "engine/internal/disk",
+	"engine/enginetest":    "engine engine/artifact engine/lang engine/plan engine/runs",
+	"engine/internal/dag":  "",
+	"engine/internal/disk": "",
+	"engine/internal/stat": "engine/artifact engine/internal/disk",
+	"engine/lang":          "engine/artifact engine/internal/dag engine/internal/stat",
+	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
+	"engine/plan":          "engine/artifact engine/internal/stat engine/lang engine/machine engine/sched",
+	"engine/proc":          "engine/internal/disk",
+	"engine/runs":          "engine/artifact engine/internal/disk engine/lang engine/proc",
+	"engine/sched":         "",
+	"internal/must":        "",
+	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
+		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
+	"reports/lint":  "",
+	"reports/stats": "",
+	"stages":        "engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint stages/internal/lm",
+	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
+		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/lm stages/internal/resume " +
+		"stages/internal/token stages/internal/train",
+	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
+	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
+		"stages/internal/chat stages/internal/lm stages/internal/token stages/internal/torch",
+	"stages/internal/lm":     "stages/internal/token stages/internal/torch stages/rl",
+	"stages/internal/resume": "",
+	"stages/internal/token":  "",
+	"stages/internal/torch":  "gotch",
+	"stages/internal/train": "engine engine/artifact stages/rl stages/rl/blocks stages/internal/checkpoint " +
+		"stages/internal/lm stages/internal/resume",
+	"stages/rl":           "bfcl stages/rl/blocks",
+	"stages/rl/blocks":    "",
+	"stages/rl/objective": "stages/rl stages/rl/blocks",
 }
 
 // guarded are the libraries that only some packages may import.
 var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra"}
 
-func TestImportsKeepToTheLadder(t *testing.T) {
+// packages returns the parsed files of every package without its tests, whatever their build tags.
+func packages(t *testing.T) (files map[string][]*ast.File, positions *token.FileSet) {
+	t.Helper()
+	files, positions = map[string][]*ast.File{}, token.NewFileSet()
+	eachFile(t, func(path string) error {
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.Contains(path, "testdata/") {
+			return nil
+		}
+		file, err := parser.ParseFile(positions, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		pkg := filepath.ToSlash(filepath.Dir(path))
+		files[pkg] = append(files[pkg], file)
+		return err
+	})
+	return files, positions
+}
+
+// eachFile calls f with each file of the repository, except those in hidden folders, out and bin.
+func eachFile(t *testing.T, f func(path string) error) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
-			if err == nil {
-				err = fs.SkipDir
-			}
+		switch {
+		case err != nil:
 			return err
-		}
-		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
-			return nil
-		}
-		pkg := rung(filepath.ToSlash(filepath.Dir(path)))
-		allowed, known := ladder[pkg]
-		if !known {
-			t.Errorf("%s: package %s has no row in the ladder; add one here and in docs/architecture.md", path, pkg)
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
-		if err != nil {
-			return err
-		}
-		for _, spec := range file.Imports {
-			name := strings.Trim(spec.Path.Value, `"`)
-			seen, ours := strings.CutPrefix(name, "rcgrpo/")
-			if ours {
-				seen = rung(seen)
-			} else if i := slices.IndexFunc(guarded, func(g string) bool { return strings.Contains("/"+name, "/"+g) }); i >= 0 {
-				seen = guarded[i]
-			} else {
-				continue
-			}
-			if !slices.Contains(allowed, seen) {
-				t.Errorf("%s imports %s; package %s must not", path, name, pkg)
-			}
+		case !d.IsDir():
+			return f(path)
+		case path != "." && strings.HasPrefix(d.Name(), ".") || d.Name() == "out" || d.Name() == "bin":
+			return fs.SkipDir
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestImportsKeepToTheLadder(t *testing.T) {
+	files, positions := packages(t)
+	unused := map[string]map[string]bool{}
+	for pkg, row := range ladder {
+		unused[pkg] = map[string]bool{}
+		for _, name := range strings.Fields(row) {
+			unused[pkg][name] = true
+		}
+	}
+	for dir := range files {
+		pkg := rung(dir)
+		row, known := ladder[pkg]
+		if !known {
+			t.Errorf("package %s has no row in the ladder; add one here and in docs/architecture.md", dir)
+			continue
+		}
+		for _, file := range files[dir] {
+			for _, spec := range file.Imports {
+				name := strings.Trim(spec.Path.Value, `"`)
+				seen, ours := strings.CutPrefix(name, "rcgrpo/")
+				if ours {
+					seen = rung(seen)
+				} else if i := slices.IndexFunc(guarded, func(g string) bool { return strings.Contains("/"+name, "/"+g) }); i >= 0 {
+					seen = guarded[i]
+				} else {
+					continue
+				}
+				if !slices.Contains(strings.Fields(row), seen) {
+					t.Errorf("%s: package %s must not import %s", positions.Position(spec.Pos()), dir, name)
+				}
+				delete(unused[pkg], seen)
+			}
+		}
+	}
+	for pkg, names := range unused {
+		for name := range names {
+			t.Errorf("the ladder lets %s import %s, and it does not; delete the entry", pkg, name)
+		}
 	}
 }
 
@@ -100,50 +148,55 @@ func rung(pkg string) string {
 	return pkg
 }
 
+func TestPackagesAreSmallAndHaveOneComment(t *testing.T) {
+	const most = 25
+	files, positions := packages(t)
+	for _, pkg := range slices.Sorted(maps.Keys(files)) {
+		if n := len(files[pkg]); n > most {
+			t.Errorf("%s has %d files, want at most %d", pkg, n, most)
+		}
+		var commented []string
+		for _, file := range files[pkg] {
+			if file.Doc != nil {
+				commented = append(commented, filepath.Base(positions.Position(file.Pos()).Filename))
+			}
+		}
+		if len(commented) != 1 {
+			t.Errorf("%s has a package comment in %q, want one file, such as doc.go", pkg, commented)
+		}
+	}
+}
+
 // The settings of the Go runtime belong to the process: a library must not override the choice of its caller.
 func TestLibrariesLeaveTheRuntimeAlone(t *testing.T) {
-	setters := map[string]bool{"debug.SetGCPercent": true, "debug.SetMemoryLimit": true, "debug.SetMaxThreads": true,
-		"debug.SetMaxStack": true}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
-			if err == nil {
-				err = fs.SkipDir
-			}
-			return err
-		}
-		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || path == "cmd/rcgrpo/main.go" {
-			return nil
-		}
-		files := token.NewFileSet()
-		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
+	setters := []string{"debug.SetGCPercent", "debug.SetMemoryLimit", "debug.SetMaxThreads", "debug.SetMaxStack",
+		"runtime.GOMAXPROCS"}
+	files, positions := packages(t)
+	for _, file := range slices.Concat(slices.Collect(maps.Values(files))...) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
 				return true
 			}
-			f, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			of, ok := f.X.(*ast.Ident)
-			if !ok {
-				return true
-			}
-			name := of.Name + "." + f.Sel.Name
-			asks := name == "runtime.GOMAXPROCS" && isZero(call.Args[0])
-			if setters[name] || name == "runtime.GOMAXPROCS" && !asks {
-				t.Errorf("%s: got a call of %s, want none outside cmd/rcgrpo/main.go", files.Position(call.Pos()), name)
+			at := positions.Position(call.Pos())
+			name := selected(call.Fun)
+			query := name == "runtime.GOMAXPROCS" && isZero(call.Args[0])
+			if slices.Contains(setters, name) && !query && at.Filename != "cmd/rcgrpo/main.go" {
+				t.Errorf("%s: got a call of %s, want none outside cmd/rcgrpo/main.go", at, name)
 			}
 			return true
 		})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
+}
+
+// selected returns "pkg.Name" for a function of a package.
+func selected(e ast.Expr) string {
+	if f, ok := e.(*ast.SelectorExpr); ok {
+		if of, ok := f.X.(*ast.Ident); ok {
+			return of.Name + "." + f.Sel.Name
+		}
+	}
+	return ""
 }
 
 func isZero(e ast.Expr) bool {

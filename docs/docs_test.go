@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mitchellh/go-wordwrap"
+
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/lang"
 )
@@ -36,8 +38,8 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 	var printed bytes.Buffer
 	printed.WriteString("\n")
 	kinds().WriteMarkdown(&printed)
-	functions := "Functions: `" + strings.Join(lang.Functions(), "`, `") + "`.\n"
-	head = regexp.MustCompile(`(?m)^Functions: .*\n`).ReplaceAllLiteralString(head, functions)
+	functions := wordwrap.WrapString("Functions: `"+strings.Join(lang.Functions(), "`, `")+"`.", 100) + "\n\n"
+	head = regexp.MustCompile(`(?ms)^Functions: .*?\n\n`).ReplaceAllLiteralString(head, functions)
 	want := head + marker + printed.String()
 	if *update {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {

@@ -39,14 +39,17 @@ var walks = []walk{
 		{"reports/kind.go", `data, certificate,`, `data, fig-sizes, certificate,`},
 	}},
 	{"number", []line{
-		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`, "{\"best_of_group\", \"mean over groups of max R\", \"reward\", \"higher\"},\n\t{\"sigma2\", \"mean over groups"},
-		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`, "v[\"reward_range\"] += (high - low) / n\n\t\tv[\"best_of_group\"] += high / n"},
-		{"reports/curves.go", `{id: "variance",`, "{id: \"best\", title: \"Best of a group\", y: \"reward\", metrics: []string{\"best_of_group\"}},\n\t{id: \"variance\","},
+		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
+			`{"best_of_group", "mean over groups of max R", "reward", "higher"}, {"sigma2", "mean over groups`},
+		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
+			`v["reward_range"] += (high - low) / n; v["best_of_group"] += high / n`},
+		{"reports/curves.go", `{id: "variance",`,
+			`{id: "best", title: "Best of a group", y: "reward", metrics: []string{"best_of_group"}}, {id: "variance",`},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
 	{"executor", []line{
 		{"cmd/rcgrpo/run.go", `"rcgrpo/engine"`, "\"rcgrpo/engine\"\n\t\"rcgrpo/engine/apart\""},
-		{"cmd/rcgrpo/run.go", `var o engine.RunOptions`, `o := engine.RunOptions{Executor: apart.Executor{}}`},
+		{"cmd/rcgrpo/run.go", `var o engine.Options`, `o := engine.Options{Executor: apart.Executor{}}`},
 	}},
 	{"family", []line{
 		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
@@ -134,7 +137,8 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Fatalf("the executor suite: %v\n%s", err, out)
 	}
-	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber", "./bfcl/internal/api", "./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
+	goes("test", "-run", "Calendar|Panic|Clone|Official|Toy|BestOf|Item|Sizes|LoggedNumber", "./bfcl/internal/api",
+		"./bfcl", "./stages/internal/chat", "./stages/rl/objective", "./reports")
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))

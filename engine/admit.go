@@ -143,9 +143,6 @@ func (r *run) refuse(err error) (*task, error) {
 
 // joinOthers removes the tasks that another run executes from the queue; waiting for a result needs no share.
 func (r *run) joinOthers(others []machine.Lease) (duplicates []*task) {
-	if len(others) == 0 {
-		return nil
-	}
 	for _, q := range r.queued.Waiting {
 		t := r.byAddress[q.ID]
 		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o machine.Lease) bool {
@@ -299,7 +296,7 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 		default:
 			continue
 		}
-		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Name(o.Run), has)
+		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Folder(o.Run).Name(), has)
 		if o.Stopped {
 			text += "; " + proc.StoppedText(o.PID)
 		}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
@@ -37,7 +36,7 @@ const adoptionPoll = 100 * time.Millisecond
 // waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
-	defer a.close()
+	defer func() { a.guard.Close() }() // of a nil file too
 	waiting, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	acquired := make(chan foreignEnd, 1)
@@ -78,14 +77,14 @@ func (a *adoption) poll() {
 	if a.Store.Holder(a.task.Key, &h) == nil && a.guard == nil && h != a.holder { // a new attempt
 		a.holder = h
 		a.events, a.last, a.engine = runs.EventReader{}, nil, 0
-		if record, err := h.Folder().Record(); err == nil && record.Host == proc.HostName() {
+		if record, err := h.Run.Record(); err == nil && record.Host == proc.HostName() {
 			a.engine = record.PID
 		}
 	}
 	if a.holder.Run == "" {
 		return
 	}
-	a.events.Read(a.holder.Folder().Events(a.holder.Address), a.observe)
+	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
 	if a.guard == nil {
 		a.reportPause()
 		if a.holder.PID != 0 && a.holder.Alive() {
@@ -108,9 +107,9 @@ func (a *adoption) poll() {
 
 // reportPause reports that the engine of the stage is stopped.
 func (a *adoption) reportPause() {
-	paused := proc.Stopped(a.engine) && a.holder.Folder().Live()
+	paused := proc.Stopped(a.engine) && a.holder.Run.Live()
 	if paused && !a.paused {
-		a.note(fmt.Sprintf("waiting for run %s, but %s", runs.Name(a.holder.Run), proc.StoppedText(a.engine)))
+		a.note(fmt.Sprintf("waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine)))
 	}
 	a.paused = paused
 }
@@ -152,7 +151,7 @@ func (a *adoption) stop(cause error) {
 	if a.killAt.IsZero() {
 		a.killAt = time.Now().Add(gracePeriod(cause))
 	}
-	if proc.SameProcess(a.holder.PID, a.holder.Start) {
+	if proc.Same(a.holder.PID, a.holder.Start) {
 		pid := a.holder.PID
 		if a.holder.Group {
 			pid = -pid
@@ -172,8 +171,9 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 			a.note(text)
 		}
 	}
-	a.events.Read(a.holder.Folder().Events(a.holder.Address), a.observe)
+	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
 	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.Running()
+	code, _, recorded := res.lock.Exit()
 	switch {
 	case errors.Is(a.cause, errTimeout):
 		res.err = timeoutError(a.task.Timeout)
@@ -181,37 +181,22 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 		res.err = a.cause
 	case a.events.Failure != nil:
 		res.err = a.events.Failure
-	case a.holder.Group:
-		res.err = a.exitError(res.lock)
+	case a.holder.Group && recorded:
+		res.err = codeError(a.task.Address, code, a.holder.Kills)
 	default:
 		res.err = a.unknownExit()
 	}
 	return res
 }
 
-// exitError explains the end of an adopted program by the exit record in the lock.
-func (a *adoption) exitError(lock *artifact.Lock) error {
-	code, _, ok := lock.Exit()
-	if !ok {
-		return a.unknownExit()
-	}
-	return codeError(a.task.Address, code, a.holder.Kills)
-}
-
 // unknownExit is the error of a process without an exit record; only its parent could read its exit status.
 func (a *adoption) unknownExit() error {
-	err := killedError(a.holder.Kills, proc.OomKills())
+	err := killedError(a.holder.Kills, proc.OOMKills())
 	if causeOf(err) == lang.CauseKilled {
 		err = WithCause(lang.CauseKilled,
 			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
 	}
 	return err
-}
-
-func (a *adoption) close() {
-	if a.guard != nil {
-		a.guard.Close()
-	}
 }
 
 // onAdopted handles the end of an adopted stage, whose lock this run has acquired.

@@ -30,12 +30,12 @@ type Program struct {
 // group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
 // group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
 // the end of the program counts.
-var superviseText = sync.OnceValue(func() string {
+func superviseText() string {
 	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2
 (exec "$@") %[2]d>&- %[3]d>&-
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
-})
+}
 
 // scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
 // engine finds those that have left the program's session by it.
@@ -46,7 +46,7 @@ const signAfter = 100 * time.Millisecond
 
 // Adopted reports that an earlier engine started the stage's program and the program has ended successfully. Dir
 // contains its files, and Execute does nothing.
-func (j *Job) Adopted() bool { return j.adopted }
+func (j *Job) Adopted() bool { return j.start != nil && j.start.adopted }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
 // program gets a request to stop and is killed later. Processes that it leaves running are killed.
@@ -55,14 +55,17 @@ func (j *Job) Adopted() bool { return j.adopted }
 // the lock reads the exit code and resumes behind Execute (Adopted). A program with secrets ends with its
 // engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
-	mark := scratchMark(j.Dir)
-	if j.adopted || j.resumes { // processes of the adopted program, or of one whose supervising shell was killed
+	s, mark := j.start, scratchMark(j.Dir)
+	if s == nil {
+		s = new(start)
+	}
+	if s.adopted || s.resumes { // processes of the adopted program, or of one whose supervising shell was killed
 		j.note(proc.Leftovers{Mark: mark}.Kill())
 	}
-	if j.adopted {
-		return j.lock.ClearExit()
+	if s.adopted {
+		return s.lock.ClearExit()
 	}
-	lock := j.lock
+	lock := s.lock
 	if lock == nil { // outside a run
 		var err error
 		if lock, err = artifact.LockFile(filepath.Join(j.Dir, ".lock")); err != nil {
@@ -82,8 +85,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return errors.Join(err, finish())
 	}
 	files := []*os.File{stdin, log, log, lock.File()}
-	if j.lease != nil {
-		files = append(files, j.lease)
+	if s.lease != nil {
+		files = append(files, s.lease)
 	}
 	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
 		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
@@ -91,14 +94,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	signed := make(chan error, 1)
-	sign := time.AfterFunc(signAfter, func() {
-		if j.lock == nil {
-			signed <- nil
-		} else {
-			signed <- j.sign(process.PID)
-		}
-	})
-	exit, err := process.Wait(ctx, gracePeriod, j.kill)
+	sign := time.AfterFunc(signAfter, func() { signed <- s.sign(process.PID) })
+	exit, err := process.Wait(ctx, gracePeriod, s.Kill)
 	if !sign.Stop() {
 		err = errors.Join(err, <-signed)
 	}
@@ -106,13 +103,26 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return fmt.Errorf("supervise the program: %w", err)
 	}
 	j.note(exit.Left)
-	j.peakBytes = max(j.peakBytes, exit.PeakBytes)
-	return j.programError(ctx, p.Args[0], lock, exit)
+	s.peakBytes = max(s.peakBytes, exit.PeakBytes)
+	return programError(ctx, p.Args[0], lock, exit, s.Kills)
+}
+
+// sign records the program as the holder of the key's lock, so that another engine can adopt it.
+func (s *start) sign(pid int) error {
+	if s.lock == nil {
+		return nil
+	}
+	h, err := s.Holder(s.folder).WithProcess(pid)
+	if err != nil { // it has ended
+		return nil
+	}
+	h.Group = true
+	return errors.Join(s.folder.Assign(s.Assignment), h.Write(s.lock.File()))
 }
 
 // programError returns the error of a program that has ended, by its exit record. The supervising shell is
 // killed with its group, so without a record its own exit status counts.
-func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock, exit proc.Exit) error {
+func programError(ctx context.Context, name string, lock *artifact.Lock, exit proc.Exit, kills int64) error {
 	code, _, recorded := lock.Exit()
 	if !recorded {
 		if err := lock.ClearExit(); err != nil {
@@ -126,9 +136,9 @@ func (j *Job) programError(ctx context.Context, name string, lock *artifact.Lock
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case code > 0:
-		return codeError(name, code, j.kills)
+		return codeError(name, code, kills)
 	}
-	return exitError(exit, j.kills)
+	return exitError(exit, kills)
 }
 
 // devNull is the standard input of programs. It stays open.

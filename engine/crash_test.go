@@ -4,7 +4,6 @@ import (
 	"bytes"
 	_ "embed"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -26,43 +25,25 @@ import (
 //go:embed testdata/toys/crashing.hcl
 var crashing string
 
-// TestKilledRunsConverge kills engines, stages or both at random moments and then runs until that succeeds.
+// TestKilledRunsConverge kills engines, stages or both at random moments and then runs until a run succeeds.
 // Each time the results are those of an undisturbed run, no committed stage runs again, and no process and
 // no partial file is left. $RCGRPO_CRASH is the number of kills, $RCGRPO_SEED repeats an earlier test.
 func TestKilledRunsConverge(t *testing.T) {
-	kills := number(t, "RCGRPO_CRASH", 50)
-	seed := number(t, "RCGRPO_SEED", uint64(time.Now().UnixNano()))
+	kills, seed := 50, uint64(time.Now().UnixNano())
+	fmt.Sscan(os.Getenv("RCGRPO_CRASH"), &kills) // keeps the default if the variable is not set
+	fmt.Sscan(os.Getenv("RCGRPO_SEED"), &seed)
 	t.Logf("seed %d", seed)
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(crashing)
+	undisturbed := newLab(t, crashing)
 	began := time.Now()
 	if err := crashEngine(undisturbed).Run(); err != nil {
 		t.Fatal(err)
 	}
 	c := &crash{T: t, rng: rand.New(rand.NewPCG(seed, 0)), length: time.Since(began), kills: map[string]int{}}
 	c.want = undisturbed.Digests()
-	for logged := uint64(0); c.killed < kills && !t.Failed(); {
+	for c.killed < kills && !t.Failed() {
 		c.trial()
-		if c.killed >= logged+100 && c.killed < kills {
-			logged = c.killed
-			c.Log(c)
-		}
 	}
-	c.Log(c)
-}
-
-// number returns a variable of the environment.
-func number(t *testing.T, variable string, unset uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return unset
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", variable, err)
-	}
-	return n
+	t.Logf("%d kills of %v in %d experiments, %d adoptions", c.killed, c.kills, c.trials, c.adopted)
 }
 
 type crash struct {
@@ -71,27 +52,16 @@ type crash struct {
 	want   map[string]string // digests of an undisturbed run
 	length time.Duration     // of an undisturbed run
 
-	kills                                        map[string]int // by target
-	killed                                       uint64
-	trials, converged, repeats, orphans, adopted int
-}
-
-func (c *crash) String() string {
-	var targets []string
-	for _, target := range slices.Sorted(maps.Keys(c.kills)) {
-		targets = append(targets, fmt.Sprintf("%d %s", c.kills[target], target))
-	}
-	return fmt.Sprintf("%d kills (%s): %d convergences in %d experiments, %d repeats, %d orphans, %d adoptions",
-		c.killed, strings.Join(targets, ", "), c.converged, c.trials, c.repeats, c.orphans, c.adopted)
+	kills                   map[string]int // by target
+	killed, trials, adopted int
 }
 
 // trial kills an experiment one to three times and then runs it to its end, beside gc in every second trial.
 func (c *crash) trial() {
 	c.trials++
-	l := enginetest.NewLab(c.T)
-	l.Write(crashing)
+	l := newLab(c.T, crashing)
 	if c.trials%2 == 0 {
-		defer l.Collect(0, true)()
+		defer collect(l, 0, true)()
 	}
 	before := c.kills["stage"] + c.kills["both"]
 	made := map[string]int{} // starts of the stages that were committed at the last kill, by address
@@ -118,24 +88,16 @@ func (c *crash) trial() {
 	}
 	for address, n := range c.wantNoRepeats(l, made) { // a stage in its own process survives its engine
 		if strings.HasPrefix(address, "stage.toy.") && n > 1+killedStages {
-			c.repeats++
 			c.Errorf("%s started %d times, and only %d stages were killed", address, n, killedStages)
 		}
 	}
-	if got := l.Digests(); !maps.Equal(got, c.want) {
-		c.Errorf("digests: got %v, want %v", got, c.want)
-	} else {
-		c.converged++
-	}
+	wantDigests(l, "after the kills", c.want)
 	if left := processes(l); len(left) > 0 {
-		c.orphans += len(left)
 		c.Errorf("processes left: %v", left)
 	}
 	l.Tidy()
-	for _, folder := range []string{"work", "staging"} {
-		if left, _ := os.ReadDir(filepath.Join(l.StoreDir, folder)); len(left) > 0 {
-			c.Errorf("left in %s: %v", folder, left)
-		}
+	if left, _ := os.ReadDir(filepath.Join(l.StoreDir, "work")); len(left) > 0 {
+		c.Errorf("scratch folders left: %v", left)
 	}
 	if all, err := runs.Orphans(l.Store()); err != nil || len(all) > 0 {
 		c.Errorf("stages without an engine: got %v, %v, want none", all, err)
@@ -144,7 +106,7 @@ func (c *crash) trial() {
 
 // kill ends the engine, one of its stages, or both, and waits for the engine.
 func (c *crash) kill(cmd *exec.Cmd) {
-	if _, state, _ := stat(cmd.Process.Pid); state == "Z" { // it has ended
+	if !running(cmd.Process.Pid) {
 		cmd.Wait()
 		return
 	}
@@ -172,22 +134,9 @@ func (c *crash) kill(cmd *exec.Cmd) {
 // wantNoLiveRun checks that no run has status live. A process that was being started holds the files of its
 // engine for an instant.
 func (c *crash) wantNoLiveRun(l *enginetest.Lab) {
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil {
-		c.Fatal(err)
-	}
-	for _, run := range runs {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			s, err := runs.Status(run)
-			late := time.Now().After(deadline)
-			if err != nil || s.Live && late {
-				c.Errorf("status of %s: got %+v, %v, want a run that is not live", runs.Name(run), s, err)
-			}
-			if err != nil || !s.Live || late {
-				break
-			}
-		}
-	}
+	until(c.T, "no run is live", func() bool {
+		return !slices.ContainsFunc(l.Runs(), func(s *runs.Status) bool { return s.Live })
+	})
 }
 
 // wantNoRepeats checks that the stages of made have not started again, returns the number of starts of
@@ -199,7 +148,6 @@ func (c *crash) wantNoRepeats(l *enginetest.Lab, made map[string]int) (starts ma
 	}
 	for address, n := range made {
 		if starts[address] > n {
-			c.repeats += starts[address] - n
 			c.Errorf("%s was committed and started again", address)
 		}
 	}
@@ -238,15 +186,12 @@ stage "light" "s%d" {
 		from = fmt.Sprintf("from = [stage.light.s%d.out]", i)
 	}
 	for range rounds {
-		l := enginetest.NewLab(t)
-		l.Write(text.String())
+		l := newLab(t, text.String())
 		cmd, kill := crashEngine(l), 1+rand.IntN(stages-1)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(20 * time.Second); len(l.Starts()) < kill && time.Now().Before(deadline); {
-			time.Sleep(time.Millisecond)
-		}
+		until(t, "enough stages have started", func() bool { return len(l.Starts()) >= kill })
 		cmd.Process.Kill()
 		cmd.Wait()
 		if r := l.Run(engine.Options{}); r.Err != nil {
@@ -265,16 +210,13 @@ stage "light" "s%d" {
 func processes(l *enginetest.Lab) (left []string) {
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		left = nil
-		entries, _ := os.ReadDir("/proc")
-		for _, e := range entries {
-			env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-			if err != nil {
-				continue
-			}
-			dir, _ := os.Readlink(filepath.Join("/proc", e.Name(), "cwd"))
+		folders, _ := filepath.Glob("/proc/[0-9]*")
+		for _, folder := range folders {
+			env, _ := os.ReadFile(filepath.Join(folder, "environ"))
+			dir, _ := os.Readlink(filepath.Join(folder, "cwd"))
 			if bytes.Contains(env, []byte("LAB="+l.Dir+"\x00")) || strings.HasPrefix(dir, l.Dir+"/") {
-				line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-				left = append(left, e.Name()+" "+strings.ReplaceAll(string(line), "\x00", " "))
+				line, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
+				left = append(left, filepath.Base(folder)+" "+strings.ReplaceAll(string(line), "\x00", " "))
 			}
 		}
 		if len(left) == 0 || time.Now().After(deadline) {
@@ -285,26 +227,14 @@ func processes(l *enginetest.Lab) (left []string) {
 
 // children returns the running processes whose parent is pid.
 func children(pid int) (all []int) {
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		child, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if parent, state, ok := stat(child); ok && parent == pid && state != "Z" {
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, _ := os.ReadFile(path)
+		fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, parent, …
+		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		if len(fields) > 1 && fields[1] == strconv.Itoa(pid) && fields[0] != "Z" {
 			all = append(all, child)
 		}
 	}
 	return all
-}
-
-// stat returns the parent and the state of a process from /proc/PID/stat.
-func stat(pid int) (parent int, state string, ok bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, "", false
-	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	parent, err = strconv.Atoi(fields[1])
-	return parent, fields[0], err == nil
 }

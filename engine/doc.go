@@ -1,32 +1,10 @@
-// Package engine reads experiments, plans them and runs them. It has no knowledge of machine learning: a Kind defines
-// what a stage learns or measures.
+// Package engine runs plans. It has no knowledge of machine learning: a kind (package lang) defines what a stage
+// learns or measures.
 //
-// Start with Load, which turns a file or folder into an Experiment: a graph of Nodes, decoded, checked and linked.
-// NewPlan compares it with a store (package engine/artifact) and decides for every node whether it would run, and why.
-// Plan.Run executes the plan. docs/language.md describes the language.
+// Run executes a plan (package plan). It admits stages by the queue of package sched and the ledger of package machine,
+// starts each through an Executor, commits results to the store (package artifact), and records events in a run folder
+// (package runs). A stage whose engine was killed continues; the next run that needs it adopts it.
 //
-// # Settings structs
-//
-// Kind.New returns a pointer to a struct whose fields are the kind's settings. The tag `hcl` contains the name and,
-// after a comma, one of: nothing (a required setting), optional, block, label, attr_range (the range of the setting
-// with that name) or def_range (the range of the block itself). Further tags:
-//
-//	port     required artifact type of a reference, alternatives separated by |: `port:"checkpoint|dataset"`
-//	doc      one phrase for `rcgrpo kinds` and docs/language.md
-//	unit     unit of the value, for the same
-//	choices  permitted strings, separated by |
-//	preset   "true": the value selects defaults of other settings (interface Preset)
-//	key      "-" excludes the setting from the key: it must not change the bytes of any artifact
-//
-// A field may be a bool, string, integer, float, time.Duration, or a pointer to one of these (nil if absent); a slice
-// or a map with string keys of these; any; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices
-// and maps of the three; or a nested struct for a block. A field of type Canonical determines its own part of the key.
-// A block with defaults is a pointer: if the block is absent, the value from New remains; if it is present, attributes
-// that it does not set keep their defaults. Repeated blocks are slices of structs. Fields of embedded structs are
-// settings of the outer struct.
-//
-// A stage with settings that may have no effect in combination is an EffectChecker. Such a setting in a file is an
-// error.
-//
-// A Ref in a settings struct has no seed, unless the kind reads all seeds; Job.Open resolves it for the running node.
+// A stage is a Runner and receives a Job: inputs, folders, random streams, log, and Execute for programs. NodeMain is
+// the main function of the process of one stage.
 package engine

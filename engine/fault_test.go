@@ -3,7 +3,6 @@ package engine_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -57,8 +55,8 @@ func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int6
 			return nil
 		}
 		if i == n {
-			what := op + " " + path
-			hit.Store(&what)
+			failed := op + " " + path
+			hit.Store(&failed)
 		}
 		return fault
 	})
@@ -66,13 +64,21 @@ func failAt(t *testing.T, n int64, after bool, fault error) (writes *atomic.Int6
 	return writes, hit
 }
 
-// Whichever write of a run fails, the run ends with an error that names the place, no key has a partial
+// failOps makes operations on files fail.
+func failOps(t *testing.T, fault error, ops ...string) {
+	disk.Fail(func(op, _ string) error {
+		if slices.Contains(ops, op) {
+			return fault
+		}
+		return nil
+	})
+	t.Cleanup(func() { disk.Fail(nil) })
+}
+
+// Whichever write of a run fails, the run ends with an error that contains the path, no key has a partial
 // result, and a plain run afterwards gives the same results and repeats no committed stage.
 func TestEveryWriteMayFail(t *testing.T) {
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(faultyRun)
-	undisturbed.MustRun()
-	want := undisturbed.Digests()
+	want := digestsOf(t, faultyRun)
 	for _, tc := range []struct {
 		name  string
 		fault error
@@ -98,19 +104,10 @@ func TestEveryWriteMayFail(t *testing.T) {
 
 // runWithFault runs with one fault and then without. It reports whether the run had n writes.
 func runWithFault(t *testing.T, n int64, after bool, fault error, want map[string]string) bool {
-	l := enginetest.NewLab(t)
-	l.Write(faultyRun)
+	l := newLab(t, faultyRun)
 	p := l.Plan()
 	_, hit := failAt(t, n, after, fault)
-	ended := make(chan enginetest.Record, 1)
-	go func() { ended <- l.RunPlan(t.Context(), p, engine.Options{}) }()
-	var r enginetest.Record
-	select {
-	case r = <-ended:
-	case <-time.After(30 * time.Second):
-		disk.Fail(nil)
-		t.Fatal("the run did not end within 30 s")
-	}
+	r := l.RunPlan(t.Context(), p, engine.Options{})
 	disk.Fail(nil)
 	if hit.Load() == nil {
 		if r.Err != nil {
@@ -118,15 +115,15 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 		}
 		return false
 	}
-	fails := *hit.Load()
+	t.Log("failing write:", *hit.Load())
 	if r.Err == nil && len(r.Of(runs.EventFailed)) > 0 {
-		t.Errorf("%s: stages failed and the run did not: %s", fails, r)
+		t.Errorf("stages failed and the run did not: %s", r)
 	}
 	if r.Err != nil && !strings.Contains(r.Err.Error()+r.String(), l.Dir) {
-		t.Errorf("%s: got %v\n%s, want the place", fails, r.Err, r)
+		t.Errorf("got %v\n%s, want the path", r.Err, r)
 	}
 	if problems, err := l.Store().Check(); err != nil || len(problems) > 0 {
-		t.Errorf("%s: store afterwards: got %v, %v, want no problems", fails, problems, err)
+		t.Errorf("store afterwards: got %v, %v, want no problems", problems, err)
 	}
 	var committed []string
 	for _, d := range l.Plan().Nodes {
@@ -135,30 +132,27 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 		}
 	}
 	if r.Err == nil && len(committed) != 4 {
-		t.Errorf("%s: the run succeeded, and only %v are committed", fails, committed)
+		t.Errorf("the run succeeded, and only %v are committed", committed)
 	}
 	for _, name := range l.MustRun().Of(runs.EventStarted) {
 		if slices.Contains(committed, name) {
-			t.Errorf("%s: %s was committed and ran again", fails, name)
+			t.Errorf("%s was committed and ran again", name)
 		}
 	}
-	if got := l.Digests(); !maps.Equal(got, want) {
-		t.Errorf("%s: digests afterwards: got %v, want %v", fails, got, want)
-	}
+	wantDigests(l, "of the next run", want)
 	if l.Read("page.txt") == "" {
-		t.Errorf("%s: published file afterwards: got none", fails)
+		t.Error("published file afterwards: got none")
 	}
 	return true
 }
 
 func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(faultyRun)
+	l := newLab(t, faultyRun)
 	l.MustRun()
 	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
 	p := l.Plan()
-	if _, err := runs.Runs(l.Store(), "x"); err != nil {
+	if _, err := runs.Folders(l.Store(), "x"); err != nil {
 		t.Error(err)
 	}
 	if n := writes.Load(); n != 0 {
@@ -166,14 +160,13 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 	}
 	r := l.RunPlan(t.Context(), p, engine.Options{})
 	if !errors.Is(r.Err, syscall.EROFS) || !strings.Contains(r.Err.Error(), l.StoreDir) {
-		t.Errorf("run: got %v, want a read-only file system and the place", r.Err)
+		t.Errorf("run: got %v, want a read-only file system and the path", r.Err)
 	}
 }
 
-// A power cut may tear files: every file of the store is cut at every byte, one after the other.
+// A power cut may tear files. Each file of the store is cut at about 40 offsets.
 func TestTornFilesAreHealed(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"light\" \"a\" {\n  text = \"a\"\n}\n")
+	l := newLab(t, "stage \"light\" \"a\" {\n  text = \"a\"\n}\n")
 	l.MustRun()
 	want := l.Digests()
 	var files []string
@@ -196,30 +189,21 @@ func TestTornFilesAreHealed(t *testing.T) {
 			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := runs.Runs(l.Store(), "x"); err != nil {
-				t.Errorf("%s cut at %d: status: %v", path, cut, err)
+			if _, err := runs.Folders(l.Store(), "x"); err != nil {
+				t.Errorf("%s cut at %d: list of runs: %v", path, cut, err)
 			}
 			if r := l.Run(engine.Options{}); r.Err != nil {
 				t.Fatalf("%s cut at %d: run: %v", path, cut, r.Err)
 			}
-			if got := l.Digests(); !maps.Equal(got, want) {
-				t.Fatalf("%s cut at %d: got digests %v, want %v", path, cut, got, want)
-			}
+			wantDigests(l, fmt.Sprintf("after %s was cut at %d", path, cut), want)
 		}
 	}
 }
 
 // After a power cut, an object that was not flushed may have any content. Only its stage runs again.
 func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(fmt.Sprintf(readsLight, 0))
-	t.Cleanup(func() { disk.Fail(nil) })
-	disk.Fail(func(op, _ string) error {
-		if op == "syncfs" || op == "sync" {
-			return syscall.EIO
-		}
-		return nil
-	})
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
+	failOps(t, syscall.EIO, "syncfs", "sync")
 	if r := l.Run(engine.Options{}); !errors.Is(r.Err, syscall.EIO) || len(r.Of(runs.EventDone)) != 2 {
 		t.Fatalf("without a flush: got %v, want the error of the flush and two results\n%s", r.Err, r)
 	}
@@ -232,9 +216,7 @@ func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Want(l.MustRun(), runs.EventDone, "light.b")
-	if got := l.Digests(); !maps.Equal(got, want) {
-		t.Errorf("digests: got %v, want %v", got, want)
-	}
+	wantDigests(l, "of the next run", want)
 }
 
 const readsLight = `
@@ -248,8 +230,7 @@ stage "light" "b" {
 `
 
 func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(fmt.Sprintf(readsLight, 0))
+	l := newLab(t, fmt.Sprintf(readsLight, 0))
 	l.MustRun()
 	l.Write(fmt.Sprintf(readsLight, 1))
 	p := l.Plan()
@@ -267,12 +248,13 @@ func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
 // is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
 	l := enginetest.NewLab(t)
-	end := l.Collect(1, false)
-	var runs sync.WaitGroup
+	end := collect(l, 1, false)
+	var others sync.WaitGroup
 	for range 3 { // with equal nodes, so that each run also finds results of the others
-		runs.Go(func() {
+		others.Go(func() {
 			for i := range 10 {
-				own := enginetest.NewLabIn(t, t.TempDir(), l.StoreDir)
+				own := enginetest.NewLab(t)
+				own.StoreDir = l.StoreDir
 				own.Write(fmt.Sprintf(readsLight+`
 stage "light" "c" {
   from  = [stage.light.b.out]
@@ -290,7 +272,7 @@ stage "toy" "d" {
 			}
 		})
 	}
-	runs.Wait()
+	others.Wait()
 	if end() == 0 {
 		t.Error("no collection removed a result")
 	}
@@ -307,10 +289,8 @@ func TestCollectionBesideARunningStage(t *testing.T) {
 		"in its own process, the engine is killed": {"toy", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := enginetest.NewLab(t)
-			l.Write(fmt.Sprintf(readsLight, 0))
+			l := newLab(t, fmt.Sprintf(readsLight, 0))
 			l.MustRun()
-			g := l.Gate()
 			l.Write(fmt.Sprintf(`
 stage "light" "a" {
   text = "1"
@@ -320,10 +300,11 @@ stage "%s" "b" {
   gate = "$dir/gate"
 }
 `, tc.kind))
+			g := l.Gate()
 			var inside enginetest.Visitor
 			var done <-chan enginetest.Record
 			if tc.killed {
-				inside = l.KillEngine(g)
+				inside = killEngine(l, g)
 			} else {
 				done = l.Start(t.Context())
 				inside = g.Next()
@@ -339,7 +320,7 @@ stage "%s" "b" {
 			}
 			wantList(t, "collected", gone, "result stage.light.a", "result stage.light.b") // of the earlier run
 			if tc.killed {
-				done = l.Adopt(t.Context())
+				done = adopt(t.Context(), l)
 			}
 			inside.Pass()
 			if r := <-done; r.Err != nil {
@@ -354,24 +335,15 @@ stage "%s" "b" {
 
 // The inputs of a program whose engine was killed are not protected, so gc waits for its end.
 func TestCollectionIsRefusedWhileAProgramRunsWhoseEngineWasKilled(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(`
+	l := newLab(t, `
 stage "light" "a" {
-  shell = "mkdir -p made; echo a > made/out.txt; echo yes > $dir/runs; while [ ! -e $dir/go ]; do sleep 0.01; done"
+  shell = "mkdir made; echo a >made/out.txt; echo yes >$dir/runs; until [ -e $dir/go ]; do sleep 0.01; done"
   takes = true
 }
 `)
-	cmd := l.Engine()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for l.Read("runs") == "" {
-		time.Sleep(time.Millisecond)
-	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
+	kill := startEngine(l)
+	until(t, "the program runs", func() bool { return l.Read("runs") != "" })
+	kill()
 	if _, err := l.Store().Collect(1); !errors.Is(err, artifact.ErrBusy) {
 		t.Errorf("collect while it runs: got %v, want ErrBusy", err)
 	}

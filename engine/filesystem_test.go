@@ -25,26 +25,10 @@ func lacking(t *testing.T, fault error, below string, ops ...string) {
 	t.Cleanup(func() { disk.Lack(nil) })
 }
 
-// outliving waits at the gate in its second of three stages.
-const outliving = `
-stage "toy" "a" {
-  text  = "a"
-}
-stage "toy" "b" {
-  from  = [stage.toy.a.out]
-  gate  = "$dir/gate"
-}
-stage "toy" "c" {
-  from  = [stage.toy.b.out]
-}
-`
-
 // Some file systems, such as exFAT, lack operations. Runs, logs, published files, gc and adoption work
 // without them.
 func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(faultyRun)
-	undisturbed.MustRun()
+	want := digestsOf(t, faultyRun)
 	optional := slices.DeleteFunc(slices.Clone(disk.Optional), func(op string) bool { return op == "flock" })
 	for _, op := range append(slices.Clone(optional), "all of these") {
 		t.Run(op, func(t *testing.T) {
@@ -52,9 +36,7 @@ func TestRunsWithoutOptionalOperationsOfTheFileSystem(t *testing.T) {
 			if op == "all of these" {
 				ops = optional
 			}
-			l := enginetest.NewLab(t)
-			lacking(t, syscall.EPERM, l.Dir, ops...)
-			l.Write(faultyRun + `
+			l := newLab(t, faultyRun+`
 stage "light" "long" {
   text  = "long"
   shell = "echo said; sleep 0.2"
@@ -64,17 +46,17 @@ stage "light" "silent" {
   shell = "sleep 0.2"
 }
 `)
+			lacking(t, syscall.EPERM, l.Dir, ops...)
 			r := l.MustRun()
 			digests := l.Digests()
-			for address, want := range undisturbed.Digests() {
-				if got := digests[address]; got != want {
-					t.Errorf("%s: got digest %s, want %s", address, got, want)
+			for port, digest := range want {
+				if got := digests[port]; got != digest {
+					t.Errorf("%s: got digest %s, want %s", port, got, digest)
 				}
 			}
 			for address, want := range map[string]string{"light.long": "said\n", "light.silent": "", "light.a": ""} {
-				e, _ := r.Find(runs.EventStarted, address)
-				if b, err := os.ReadFile(e.Path); err != nil || string(b) != want {
-					t.Errorf("log of %s: got %q, %v, want %q", address, b, err, want)
+				if log := logOf(t, r, address); log != want {
+					t.Errorf("log of %s: got %q, want %q", address, log, want)
 				}
 			}
 			if p := l.Plan(); p.Changes() {
@@ -91,19 +73,15 @@ stage "light" "silent" {
 				t.Error("published file: got none, want it restored")
 			}
 
-			l = enginetest.NewLab(t)
+			l, _, inside := orphaned(t, outliving)
 			lacking(t, syscall.EPERM, l.Dir, ops...)
-			g := l.Gate()
-			l.Write(outliving)
-			inside := l.KillEngine(g)
-			done := l.Adopt(t.Context())
+			done := adopt(t.Context(), l)
 			inside.Pass()
 			if r = <-done; r.Err != nil {
 				t.Errorf("adoption: %v\n%s", r.Err, r)
 			}
-			e, _ := r.Find(runs.EventAdopted, "toy.b")
-			if b, err := os.ReadFile(e.Path); err != nil || len(b) == 0 {
-				t.Errorf("log of the adopted stage: got %q, %v, want the log or its location", b, err)
+			if logOf(t, r, "toy.b") == "" {
+				t.Error("log of the adopted stage: got nothing, want the log or its location")
 			}
 		})
 	}
@@ -112,8 +90,7 @@ stage "light" "silent" {
 // Without locks, two runs could write one result at once.
 func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 	for _, fault := range []error{syscall.ENOLCK, syscall.ENOSYS, syscall.EOPNOTSUPP} {
-		l := enginetest.NewLab(t)
-		l.Write(faultyRun)
+		l := newLab(t, faultyRun)
 		p := l.Plan()
 		lacking(t, fault, l.Dir, "flock")
 		r := l.RunPlan(t.Context(), p, engine.Options{})

@@ -30,8 +30,8 @@ func createRunFolder(p *plan.Plan) (runs.Folder, *os.File, error) {
 	}
 	record := runs.Record{Experiment: x.Name, Path: x.Source.Path, Revision: Revision()}
 	for _, n := range p.Nodes {
-		record.Nodes = append(record.Nodes,
-			runs.NodeRecord{n.Address, string(n.Verb), n.Cause.Text, n.Key, n.Estimate.Seconds()})
+		record.Nodes = append(record.Nodes, runs.NodeRecord{Address: n.Address, Verb: string(n.Verb), Cause: n.Cause.Text,
+			Key: n.Key, Expect: n.Estimate.Seconds()})
 	}
 	return runs.Create(p.Store, source, files, record)
 }

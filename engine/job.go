@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -15,9 +17,17 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
 	"rcgrpo/engine/runs"
 )
+
+// Runner is a stage that this binary can run. Tensor kinds implement it only under the build tag libtorch; a Stage that
+// is not a Runner is started in the torch binary.
+type Runner interface {
+	Run(ctx context.Context, job *Job) error
+}
 
 // Job gives a running stage its inputs, folders, random streams and log. Open, Create, Progress and Logf are safe for
 // concurrent use.
@@ -32,64 +42,128 @@ type Job struct {
 	Attempt    int // 1 for the first start within this run
 	Site       *lang.Site
 
-	jobBackend
-	jobProgram
+	start   *start                  // nil outside a run
+	inputs  map[artifact.Ref]string // outside a run: folder of each input
+	observe func(runs.Event)        // nil: no observer
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below
+	out       ports
+	log       io.Writer
 	published []artifact.Published
 	reported  time.Time // last Progress that was passed on
 }
 
-// jobBackend connects a job to the store or, for NewJob, to plain folders.
-type jobBackend struct {
-	open    func(ref artifact.Ref) (*artifact.Artifact, error)
-	create  func(port string) (string, error)
-	take    func(port, dir string) error
-	state   func() (string, error)
-	memory  func() int64 // nil: unknown
-	shorter *Shorter
-	missing []*runs.MissingError
-	resumes bool
-	observe func(runs.Event) // nil: no observer
-	log     io.Writer
+// ports receives the files of a stage: an artifact.Staging or a portFolder.
+type ports interface {
+	Dir(port string) (string, error)
+	Take(port, dir string) error
+	State() (string, error)
 }
 
-// jobProgram is the state of Execute.
-type jobProgram struct {
-	lock      *artifact.Lock      // of the key; nil without one
-	lease     *os.File            // nil without one
-	sign      func(pid int) error // stores the program in the lock
-	kills     int64               // oomKills at the start
-	kill      <-chan struct{}     // closed to end the program at once; nil: never
-	adopted   bool                // the program ended successfully before this job, at ended
-	ended     time.Time
-	peakBytes int64
+// portFolder holds the ports of a stage whose output is not committed, each in the folder of its name.
+type portFolder string
+
+func (f portFolder) Dir(port string) (string, error) {
+	dir := filepath.Join(string(f), port)
+	return dir, disk.MkdirAll(dir, 0o700)
 }
+
+func (f portFolder) Take(port, dir string) error {
+	return os.Rename(dir, filepath.Join(string(f), port))
+}
+
+func (f portFolder) State() (string, error) { return f.Dir(".state") }
 
 // Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a
 // *MissingError; it omits that input and reports it.
-func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.open(ref) }
+func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) {
+	if j.start != nil {
+		return j.start.open(ref)
+	}
+	dir, ok := j.inputs[ref]
+	if !ok {
+		return nil, fmt.Errorf("no input for stage.%s.%s.%s", ref.Kind, ref.Name, ref.Port)
+	}
+	return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
+}
 
 // Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures
 // and a stage before this one failed; then the output of this stage is shown, not committed.
-func (j *Job) Missing() []*runs.MissingError { return slices.Clone(j.missing) }
+func (j *Job) Missing() (missing []*runs.MissingError) {
+	if j.start == nil {
+		return nil
+	}
+	for _, in := range j.start.Node.Inputs {
+		if m := j.start.Missing[in.From.Address]; m != nil && !slices.Contains(missing, m) {
+			missing = append(missing, m)
+		}
+	}
+	return missing
+}
 
 // Create returns the folder of a port, empty at the first call. All ports are committed together when Run
 // returns nil. Files named times.* are not part of the digest (see package artifact).
-func (j *Job) Create(port string) (dir string, err error) { return j.create(port) }
+func (j *Job) Create(port string) (dir string, err error) {
+	if err := j.start.checkPort(port); err != nil {
+		return "", err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.out.Dir(port)
+}
 
 // Take makes a folder the content of a port. The folder is Dir or below it.
-func (j *Job) Take(port, dir string) error { return j.take(port, dir) }
+func (j *Job) Take(port, dir string) error {
+	if err := j.start.checkPort(port); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.out.Take(port, dir)
+}
+
+// State returns an empty folder for the state from which a longer run of this stage can resume. No digest includes
+// it, and gc evicts it first.
+func (j *Job) State() (dir string, err error) { return j.out.State() }
+
+// Shorter is a result that differs from the requested one only in a smaller value of the setting named by
+// Kind.Length. A stage that resumes from it produces the same bytes as one that starts from the beginning.
+type Shorter struct {
+	Length int    // the setting's value
+	State  string // the folder that was its Job.State
+	Key    string // key of the result
+
+	store    *artifact.Store
+	manifest *artifact.Manifest
+}
+
+// Open opens one of its ports.
+func (s *Shorter) Open(port string) (*artifact.Artifact, error) {
+	return s.store.Open(s.manifest, port)
+}
+
+// Shorter returns the longest result from which the stage can resume, or nil.
+func (j *Job) Shorter() *Shorter {
+	if j.start == nil {
+		return nil
+	}
+	return j.start.shorter
+}
 
 // Resumes reports whether Dir may contain files of an earlier attempt.
-func (j *Job) Resumes() bool { return j.resumes }
+func (j *Job) Resumes() bool { return j.start == nil || j.start.resumes }
 
 // Memory returns the bytes that the stage may use on its device; 0: unknown. It may query the GPU driver.
 func (j *Job) Memory() int64 {
-	if j.memory == nil {
+	if j.start == nil {
 		return 0
 	}
-	return j.memory()
+	need := j.start.Node.Resources
+	m := machine.Detect(context.Background(), j.Site, len(j.GPUs) > 0 && need.GPUMemory == 0)
+	if len(j.GPUs) > 0 {
+		m.GPUs = j.GPUs
+	}
+	return m.MemoryOf(need)
 }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
@@ -100,10 +174,8 @@ func (j *Job) Publish(port, file, name string) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, p := range j.published {
-		if p.Name == name {
-			return fmt.Errorf("%s publishes %s twice", j.Address, name)
-		}
+	if slices.ContainsFunc(j.published, func(p artifact.Published) bool { return p.Name == name }) {
+		return fmt.Errorf("%s publishes %s twice", j.Address, name)
 	}
 	j.published = append(j.published, artifact.Published{Port: port, File: file, Name: name})
 	return nil
@@ -166,32 +238,8 @@ type JobSetup struct {
 // NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port
 // is in the folder of that name below s.Dir (Job.State in .state); nothing is committed.
 func NewJob(s JobSetup) (*Job, error) {
-	work := filepath.Join(s.Dir, "work")
-	if err := os.MkdirAll(work, 0o700); err != nil {
-		return nil, err
-	}
-	j := &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Site: s.Site}
-	if j.Site == nil {
-		j.Site = &lang.Site{CPUs: 1}
-	}
-	create := func(name string) (string, error) {
-		dir := filepath.Join(s.Dir, name)
-		return dir, os.MkdirAll(dir, 0o700)
-	}
-	j.jobBackend = jobBackend{log: s.Log, resumes: true, create: create,
-		open: func(ref artifact.Ref) (*artifact.Artifact, error) {
-			dir, ok := s.Inputs[ref]
-			if !ok {
-				return nil, fmt.Errorf("no input for stage.%s.%s.%s", ref.Kind, ref.Name, ref.Port)
-			}
-			return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
-		},
-		take:  func(port, dir string) error { return os.Rename(dir, filepath.Join(s.Dir, port)) },
-		state: func() (string, error) { return create(".state") },
-	}
-	if j.log == nil {
-		j.log = io.Discard
-	}
-	return j, nil
+	work, err := portFolder(s.Dir).Dir("work")
+	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
+		Attempt: 1, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), inputs: s.Inputs, out: portFolder(s.Dir),
+		log: cmp.Or(s.Log, io.Discard)}, err
 }

@@ -1,14 +1,42 @@
-package engine
+package engine_test
 
 import (
-	"math"
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
-	"rcgrpo/engine/runs"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 )
 
+func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
+	in, dir := t.TempDir(), t.TempDir()
+	ref := artifact.Ref{Kind: "toy", Name: "a", Port: "out"}
+	enginetest.WriteFile(t, filepath.Join(in, "out.txt"), "hello")
+	var log bytes.Buffer
+	j, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: 3, Inputs: map[artifact.Ref]string{ref: in}, Log: &log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&enginetest.Toy{From: []artifact.Ref{ref}, Text: "mine"}).Run(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "out", "out.txt")); err != nil || string(b) != "mine\nhello\n" {
+		t.Errorf("port: got %q, %v, want %q", b, err, "mine\nhello\n")
+	}
+	if _, err := j.Open(artifact.Ref{Kind: "toy", Name: "b", Port: "out"}); err == nil {
+		t.Error("input that was not given: got no error, want one")
+	}
+	j.Logf("a line\n")
+	if log.String() != "a line\n" {
+		t.Errorf("log: got %q, want %q", log.String(), "a line\n")
+	}
+}
+
 func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
-	first := Rand(1, "sampling").Uint64()
+	first := engine.Rand(1, "sampling").Uint64()
 	for name, tc := range map[string]struct {
 		seed   int64
 		stream string
@@ -19,11 +47,11 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 		"another stream": {1, "tasks", false},
 		"a negative one": {-1, "sampling", false},
 	} {
-		if got := Rand(tc.seed, tc.stream).Uint64() == first; got != tc.equal {
+		if got := engine.Rand(tc.seed, tc.stream).Uint64() == first; got != tc.equal {
 			t.Errorf("%s: got equal %v, want %v", name, got, tc.equal)
 		}
 	}
-	j := &Job{Address: "stage.a.b", Seed: 1}
+	j := &engine.Job{Address: "stage.a.b", Seed: 1}
 	if got := j.Rand("sampling").Uint64(); got != first {
 		t.Errorf("stream of a job: got %d, want %d", got, first)
 	}
@@ -31,26 +59,15 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 
 func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 	for _, name := range []string{"../page.html", "/etc/page.html", ""} {
-		if err := new(Job).Publish("page", "page.html", name); err == nil {
+		if err := new(engine.Job).Publish("page", "page.html", name); err == nil {
 			t.Errorf("%q: got no error, want one", name)
 		}
 	}
-	j := new(Job)
+	j := new(engine.Job)
 	if err := j.Publish("page", "page.html", "out/page.html"); err != nil {
 		t.Error(err)
 	}
 	if err := j.Publish("page", "other.html", "out/page.html"); err == nil {
 		t.Error("the same name twice: got no error, want one")
-	}
-}
-
-func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
-	var told []runs.Event
-	j := &Job{jobBackend: jobBackend{observe: func(e runs.Event) { told = append(told, e) }}}
-	for i := range 1000 {
-		j.Progress(i+1, 1000, "updates", runs.Value{"loss", math.NaN()}, runs.Value{"reward", 1})
-	}
-	if last := told[len(told)-1]; len(told) > 500 || last.Done != 1000 || len(last.Values) != 1 {
-		t.Errorf("got %d events, the last %+v; want few, the end, and no NaN", len(told), last)
 	}
 }

@@ -1,15 +1,23 @@
-package engine
+package engine_test
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/proc"
@@ -18,113 +26,83 @@ import (
 )
 
 // ownLedger sets a private ledger folder for the test.
-func ownLedger(t testing.TB) string {
+func ownLedger(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "leases")
-	t.Setenv(machine.leasesVariable, dir)
+	t.Setenv("RCGRPO_LEASES", dir)
 	return dir
 }
 
-func openTestLedger(t testing.TB, run string) *machine.Ledger {
+// otherRun is another run of the user, simulated by its ledger.
+type otherRun struct {
+	*machine.Ledger
+	t *testing.T
+}
+
+func newOtherRun(t *testing.T, store string) otherRun {
 	t.Helper()
-	l, err := machine.OpenLedger(run, "store")
+	l, err := machine.OpenLedger("runs/y/1", store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l
-}
-
-func (l *machine.Ledger) mustOthers(t testing.TB) []machine.Lease {
-	t.Helper()
-	if err := l.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Unlock()
-	all, err := l.Others()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
-}
-
-func (l *machine.Ledger) mustTake(t testing.TB, held machine.Lease) *machine.LeaseFile {
-	t.Helper()
-	if err := l.Lock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer l.Unlock()
-	s, err := l.Reserve(held)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
-	dir := ownLedger(t)
-	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	s := a.mustTake(t, machine.Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
-	if got := b.mustOthers(t); len(got) != 1 || got[0].Share() != (sched.Share{2, 1, 5}) || got[0].Run != "runs/x/1" ||
-		len(a.mustOthers(t)) != 0 {
-		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
-	}
-	child := exec.Command("sleep", "600")
-	child.ExtraFiles = []*os.File{s.Inherited()}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
-	s.file.Close() // as after a kill of the engine
-	a.mutex.Close()
-	if got := b.mustOthers(t); len(got) != 1 {
-		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
-	}
-	child.Process.Kill()
-	child.Wait()
-	if got := b.mustOthers(t); len(got) != 0 {
-		t.Errorf("after its end: got %+v, want nothing", got)
-	}
-	if err := b.Close(); err != nil {
-		t.Error(err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 {
-		t.Errorf("left: %v, %v, want the mutex alone", entries, err)
-	}
-}
-
-func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
-	dir := ownLedger(t)
-	a, b := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	for i := range 5 {
-		s := a.mustTake(t, machine.Lease{Address: strings.Repeat("long", 5-i), CPUs: 1})
-		if got := b.mustOthers(t); len(got) != 1 || got[0].Address != strings.Repeat("long", 5-i) {
-			t.Errorf("reserved: got %+v", got)
-		}
-		if err := s.Free(); err != nil {
-			t.Fatal(err)
-		}
-		if got := b.mustOthers(t); len(got) != 0 {
-			t.Errorf("freed: got %+v", got)
-		}
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
-		t.Errorf("files: got %v, want the mutex and one lease", entries)
-	}
-	for _, l := range []*machine.Ledger{a, b} {
+	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+	return otherRun{l, t}
+}
+
+func (o otherRun) locked(f func() error) {
+	o.t.Helper()
+	if err := o.Lock(o.t.Context()); err != nil {
+		o.t.Fatal(err)
+	}
+	defer o.Unlock()
+	if err := f(); err != nil {
+		o.t.Fatal(err)
 	}
 }
 
-func TestReadableLedgerFolderIsRefused(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
+// reserve returns the function that frees the lease.
+func (o otherRun) reserve(lease machine.Lease) (free func()) {
+	o.t.Helper()
+	var f *machine.LeaseFile
+	o.locked(func() (err error) { f, err = o.Reserve(lease); return err })
+	return func() {
+		if err := f.Free(); err != nil {
+			o.t.Error(err)
+		}
 	}
-	t.Setenv(machine.leasesVariable, dir)
-	if _, err := machine.OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), machine.leasesVariable) {
-		t.Errorf("a folder that others can read: got %v, want an error that names the variable", err)
+}
+
+// others returns the leases and requests of the runs under test.
+func (o otherRun) others() (all []machine.Lease) {
+	o.t.Helper()
+	o.locked(func() (err error) { all, err = o.Others(); return err })
+	return all
+}
+
+// startNoted starts the experiment. The channels receive the texts of its notes and its record.
+func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.Record) {
+	l.Helper()
+	texts := make(chan string, 64)
+	return texts, l.Start(l.Context(), func(e runs.Event) {
+		if e.Kind == runs.EventNote {
+			texts <- e.Text
+		}
+	})
+}
+
+func wantSuccess(t *testing.T, run string, r enginetest.Record) {
+	t.Helper()
+	if r.Err != nil {
+		t.Errorf("%s: got %v, want success\n%s", run, r.Err, r)
 	}
+}
+
+// toyStage is a toy with extra settings.
+func toyStage(name, settings string) string {
+	return fmt.Sprintf("stage \"toy\" %q {\n  count = \"$dir/count\"\n  %s\n}\n", name, settings)
 }
 
 // A run on a fully reserved machine starts nothing, reports the holder, and starts once the resources are free.
@@ -140,41 +118,24 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ownLedger(t)
-			other := openTestLedger(t, "runs/y/1")
+			other := newOtherRun(t, "store")
 			tc.held.Address = "stage.other.one"
-			s := other.mustTake(t, tc.held)
-			l := newLab(t)
-			l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n resources {\n " + tc.resources + "\n }\n}\n")
-			said := make(chan string, 8)
-			done := make(chan error)
-			go func() {
-				done <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
-					if e.Kind == runs.EventNote {
-						said <- e.Text
-					}
-				})
-			}()
-			if text := <-said; !strings.Contains(text, tc.want) {
+			free := other.reserve(tc.held)
+			l := newLab(t, toyStage("a", "resources {\n "+tc.resources+"\n }"))
+			notes, done := startNoted(l)
+			if text := <-notes; !strings.Contains(text, tc.want) {
 				t.Errorf("got %q, want %q in it", text, tc.want)
 			}
-			if got := l.counted(); len(got) != 0 {
+			if got := l.Starts(); len(got) != 0 {
 				t.Errorf("started on a reserved machine: %v", got)
 			}
-			requests := other.mustOthers(t)
-			if len(requests) != 1 || !requests[0].Waits || requests[0].Address != "stage.toy.a" {
-				t.Errorf("requests: got %+v, want that of toy.a", requests)
+			if got := other.others(); len(got) != 1 || !got[0].Waits || got[0].Address != "stage.toy.a" {
+				t.Errorf("requests: got %+v, want that of toy.a", got)
 			}
-			if err := s.Free(); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-done; err != nil {
-				t.Error(err)
-			}
-			if got := l.counted(); len(got) != 1 {
+			free()
+			wantSuccess(t, "the run", <-done)
+			if got := l.Starts(); len(got) != 1 {
 				t.Errorf("starts: got %v, want one", got)
-			}
-			if err := other.Close(); err != nil {
-				t.Error(err)
 			}
 		})
 	}
@@ -183,157 +144,338 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 // Resources that another run has requested for longer stay free for it; stages that need other resources start.
 func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 	ownLedger(t)
-	other := openTestLedger(t, "runs/y/1")
-	held := other.mustTake(t, machine.Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
+	other := newOtherRun(t, "store")
+	other.reserve(machine.Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
 	request := func(since time.Duration) {
-		if err := other.Lock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		defer other.Unlock()
-		if err := other.Request(sched.Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since); err != nil {
-			t.Fatal(err)
-		}
+		other.locked(func() error {
+			return other.Request(sched.Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since)
+		})
 	}
 	request(proc.SinceBoot() - time.Hour)
-	l := newLab(t)
-	l.write(`
-stage "toy" "device" {
-  resources {
-    gpus = 1
-  }
-}
-stage "toy" "plain" {
-  text = "plain"
-}
-`)
-	started, done := make(chan string, 8), make(chan error)
-	go func() {
-		done <- Run(l.plan(), t.Context(), Options{}, func(e runs.Event) {
-			if e.Kind == runs.EventDone {
-				started <- lang.ShortAddress(e.Address)
-			}
-		})
-	}()
-	if got := <-started; got != "toy.plain" {
+	l := newLab(t, toyStage("device", "resources {\n gpus = 1\n }")+toyStage("plain", "text = \"plain\""))
+	ended := make(chan string, 8)
+	done := l.Start(t.Context(), func(e runs.Event) {
+		if e.Kind == runs.EventDone {
+			ended <- lang.ShortAddress(e.Address)
+		}
+	})
+	if got := <-ended; got != "toy.plain" {
 		t.Errorf("first: got %s, want toy.plain", got)
 	}
 	select {
-	case got := <-started:
+	case got := <-ended:
 		t.Errorf("%s started on resources of an older request", got)
-	case <-time.After(3 * admitEvery):
+	case <-time.After(300 * time.Millisecond): // a blocked run polls every 100 ms
 	}
 	request(proc.SinceBoot()) // younger than that of the run
-	if got := <-started; got != "toy.device" {
+	if got := <-ended; got != "toy.device" {
 		t.Errorf("then: got %s, want toy.device", got)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := held.Free(); err != nil {
-		t.Error(err)
-	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	wantSuccess(t, "the run", <-done)
 }
 
 // Once another run executes the stage that a run waits for, its request would block that other run, and so itself,
 // for ever.
 func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	ownLedger(t)
-	l := newLab(t)
-	l.write("stage \"toy\" \"a\" {\n count = \"$dir/count\"\n}\n")
-	plan := l.plan()
-	key, store := plan.Nodes[0].Key, l.store()
-	other := openTestLedger(t, "runs/y/1")
-	other.Store = store.Dir()
-	all := other.mustTake(t, machine.Lease{Address: "stage.other.one", CPUs: 64})
-	done := make(chan error)
-	go func() { done <- Run(plan, t.Context(), Options{}, func(runs.Event) {}) }()
-	await := func(requests int) {
-		t.Helper()
-		deadline := time.Now().Add(machine.requestTimeout / 2)
-		for ; len(other.mustOthers(t)) != requests; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("requests: got %+v, want %d", other.mustOthers(t), requests)
-			}
-		}
-	}
-	await(1)
+	l := newLab(t, toyStage("a", ""))
+	key, store := l.Planned("toy.a").Key, l.Store()
+	other := newOtherRun(t, store.Dir())
+	freeAll := other.reserve(machine.Lease{Address: "stage.other.one", CPUs: 64})
+	done := l.Start(t.Context())
+	begun := time.Now()
+	until(t, "the run has a request", func() bool { return len(other.others()) == 1 })
 	lock, err := store.TryLock(key)
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
-	same := other.mustTake(t, machine.Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
-	await(0)
-	for _, s := range []*machine.LeaseFile{all, same} {
-		if err := s.Free(); err != nil {
-			t.Error(err)
-		}
+	freeSame := other.reserve(machine.Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
+	until(t, "the request is withdrawn", func() bool { return len(other.others()) == 0 })
+	if took := time.Since(begun); took > 8*time.Second { // after 10 s requests expire
+		t.Errorf("withdrawn after %v, so that it may have expired", took)
 	}
+	freeAll()
+	freeSame()
 	if err := lock.Unlock(); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := other.Close(); err != nil {
-		t.Error(err)
-	}
+	wantSuccess(t, "the run", <-done)
 }
 
-func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
-	dir := ownLedger(t)
-	stopped, other := openTestLedger(t, "runs/x/1"), openTestLedger(t, "runs/y/2")
-	if err := stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if got := other.mustOthers(t); len(got) != 1 {
-		t.Errorf("a new request: got %+v, want one", got)
-	}
-	written := stopped.request.lease
-	written.Written = proc.SinceBoot() - 2*machine.requestTimeout
-	b, err := json.Marshal(written)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
-		t.Fatal(err)
-	}
-	if got := other.mustOthers(t); len(got) != 0 {
-		t.Errorf("an old request: got %+v, want none", got)
-	}
-	for _, l := range []*machine.Ledger{stopped, other} {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if left, _ := os.ReadDir(dir); len(left) != 1 {
-		t.Errorf("left: %v, want the mutex alone", left)
-	}
-}
-
-// BenchmarkLease reserves and frees a share of the machine, as each start of a stage does.
-func BenchmarkLease(b *testing.B) {
-	for _, runs := range []int{0, 1, 8} {
-		b.Run(fmt.Sprintf("beside %d runs", runs), func(b *testing.B) {
-			ownLedger(b)
-			for i := range runs {
-				other := openTestLedger(b, fmt.Sprintf("runs/y/%d", i))
-				other.mustTake(b, machine.Lease{Address: "stage.toy.a", CPUs: 1})
-				b.Cleanup(func() { other.Close() })
-			}
-			own := openTestLedger(b, "runs/x/1")
-			for b.Loop() {
-				own.mustOthers(b)
-				if err := own.mustTake(b, machine.Lease{Address: "stage.toy.b", Key: strings.Repeat("0", 64),
-					CPUs: 1}).Free(); err != nil {
-					b.Fatal(err)
+// The reader of a run's events may block for ever, as a terminal does after ^S; other runs must be able to lock the
+// ledger during that time.
+func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		held  machine.Lease
+		stage string
+		same  bool // another run makes the stage
+		want  string
+	}{
+		"waiting for CPUs":           {machine.Lease{CPUs: 3}, "resources {\n cpus = 2\n }", false, "waiting for its share"},
+		"waiting for a result":       {machine.Lease{CPUs: 1}, "", true, "another run is making it"},
+		"the driver gives no answer": {machine.Lease{CPUs: 1}, "resources {\n gpus = 1\n }", false, "cannot check"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := ownLedger(t)
+			fakeDriver(t, "no table\n", "")
+			l := newLab(t, toyStage("a", tc.stage))
+			store := l.Store()
+			other := newOtherRun(t, store.Dir())
+			tc.held.Address = "stage.other.one"
+			unlock := func() error { return nil }
+			if tc.same {
+				tc.held.Key = l.Planned("toy.a").Key
+				lock, err := store.TryLock(tc.held.Key)
+				if err != nil || lock == nil {
+					t.Fatal(lock, err)
 				}
+				unlock = lock.Unlock
 			}
-			if err := own.Close(); err != nil {
-				b.Fatal(err)
+			free := other.reserve(tc.held)
+			seen := false
+			wantSuccess(t, "the run", l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
+				if e.Kind != runs.EventNote || seen { // only the loop emits notes, and no other process uses the mutex
+					return
+				}
+				seen = true
+				if !strings.Contains(e.Text, tc.want) {
+					t.Errorf("got the note %q, want %q in it", e.Text, tc.want)
+				}
+				mutex, err := os.OpenFile(filepath.Join(dir, "mutex"), os.O_RDWR, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Flock(int(mutex.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+					t.Errorf("the ledger is locked while the run reports %q: %v", e.Text, err)
+				}
+				free()
+				if err := errors.Join(mutex.Close(), unlock()); err != nil {
+					t.Error(err)
+				}
+			}))
+			if !seen {
+				t.Error("got no note, want one")
 			}
 		})
 	}
+}
+
+func TestLedgerThatCannotBeLockedFailsTheStage(t *testing.T) {
+	ownLedger(t)
+	l := newLab(t, "stage \"light\" \"a\" {\n}\n"+toyStage("b", "from = [stage.light.a.out]"))
+	t.Cleanup(func() { disk.Lack(nil) })
+	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
+		if e.Kind == runs.EventStarted && e.Address == "stage.light.a" {
+			disk.Lack(func(op, path string) error {
+				if op == "flock" && filepath.Base(path) == "mutex" {
+					return syscall.EIO
+				}
+				return nil
+			})
+		}
+	})
+	disk.Lack(nil)
+	if e, _ := r.Find(runs.EventFailed, "toy.b"); !strings.Contains(e.Text, "share the machine with other runs") {
+		t.Errorf("got %s, want a failure with the reason", r)
+	}
+}
+
+// removals remove files of the ledger as cleaning tools do.
+var removals = map[string]func(dir string) error{
+	"emptied": func(dir string) error {
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+		}
+		return err
+	},
+	"removed": os.RemoveAll,
+}
+
+func renewFast(t *testing.T) {
+	before := machine.RenewEvery
+	machine.RenewEvery = 100 * time.Millisecond
+	t.Cleanup(func() { machine.RenewEvery = before })
+}
+
+// The folder of the ledger is emptied while two runs share the machine. The second run continues to wait, and both
+// succeed.
+func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
+	for name, remove := range removals {
+		t.Run(name, func(t *testing.T) {
+			dir := ownLedger(t)
+			renewFast(t)
+			l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n resources {\n cpus = 3\n }"))
+			g, done := l.Gate(), l.Start(t.Context())
+			v := g.Next()
+			second := newLab(t, toyStage("b", "resources {\n cpus = 2\n }"))
+			notes, secondDone := startNoted(second)
+			<-notes
+			if err := remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			// After both have registered again and the second has polled, it would have started.
+			until(t, "lease and request exist again", func() bool {
+				leases, _ := filepath.Glob(filepath.Join(dir, "lease-*"))
+				requests, _ := filepath.Glob(filepath.Join(dir, "wish-*"))
+				return len(leases) > 0 && len(requests) > 0
+			})
+			watcher := newOtherRun(t, "store")
+			for range 3 {
+				begun := proc.SinceBoot()
+				until(t, "the second run polls again", func() bool {
+					return slices.ContainsFunc(watcher.others(), func(o machine.Lease) bool { return o.Waits && o.Written > begun })
+				})
+			}
+			if got := second.Starts(); len(got) > 0 {
+				t.Errorf("the second run started %v while the first holds 3 of 4 CPUs", got)
+			}
+			v.Pass()
+			r := <-done
+			wantSuccess(t, "the first run", r)
+			if _, ok := r.Find(runs.EventNote, ""); !ok {
+				t.Errorf("the first run does not report it: %s", r)
+			}
+			wantSuccess(t, "the second run", <-secondDone)
+			if got := second.Starts(); len(got) != 1 {
+				t.Errorf("starts: got %v, want one", got)
+			}
+		})
+	}
+}
+
+func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
+	for name, remove := range removals {
+		t.Run(name, func(t *testing.T) {
+			dir := ownLedger(t)
+			l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
+			g, done := l.Gate(), l.Start(t.Context())
+			v := g.Next()
+			if err := remove(dir); err != nil {
+				t.Fatal(err)
+			}
+			v.Pass()
+			wantSuccess(t, "the run", <-done)
+		})
+	}
+}
+
+func TestNothingStartsInAnEmptiedLedgerBeforeRunsRegisterAgain(t *testing.T) {
+	dir := ownLedger(t)
+	renewFast(t)
+	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: it was emptied
+		t.Fatal(err)
+	}
+	l := newLab(t, toyStage("a", ""))
+	begun, started := proc.SinceBoot(), time.Duration(0)
+	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
+		if e.Kind == runs.EventStarted {
+			started = proc.SinceBoot()
+		}
+	})
+	wantSuccess(t, "the run", r)
+	if waited, want := started-begun, 2*machine.RenewEvery; waited < want {
+		t.Errorf("started after %v, want at least %v", waited, want)
+	}
+}
+
+// stoppableEngine starts an engine as a process and returns it and its output.
+func stoppableEngine(t *testing.T, l *enginetest.Lab) (cmd *exec.Cmd, out *strings.Builder) {
+	t.Helper()
+	cmd, out = l.Engine(), &strings.Builder{}
+	cmd.Stdout = out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGCONT)
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return cmd, out
+}
+
+// stopEngine sends SIGSTOP and waits until the engine is stopped.
+func stopEngine(t *testing.T, engine *exec.Cmd) {
+	t.Helper()
+	if err := engine.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the engine is stopped", func() bool { return proc.Stopped(engine.Process.Pid) })
+}
+
+// continueEngine sends SIGCONT and waits until the engine has ended.
+func continueEngine(t *testing.T, engine *exec.Cmd, out *strings.Builder) {
+	t.Helper()
+	engine.Process.Signal(syscall.SIGCONT)
+	if err := engine.Wait(); err != nil {
+		t.Errorf("the first run, continued: %v\n%s", err, out)
+	}
+}
+
+// The running stages of a stopped engine keep their reservations, which waiting runs report. Ended stages reserve
+// nothing.
+func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
+	for name, program := range map[string]bool{"a process": false, "a program": true} {
+		t.Run(name, func(t *testing.T) {
+			ownLedger(t)
+			const resources = " resources {\n cpus = 3\n }\n}\n"
+			var l *enginetest.Lab
+			var arrive func() (pass func())
+			if program {
+				l = newLab(t, "stage \"light\" \"a\" {\n shell = \"read x < $dir/fifo\"\n"+resources)
+				fifo := pipe(l)
+				arrive = func() func() {
+					f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the program reads
+					if err != nil {
+						t.Fatal(err)
+					}
+					return func() {
+						io.WriteString(f, "go\n")
+						f.Close()
+					}
+				}
+			} else {
+				l = newLab(t, "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n"+resources)
+				g := l.Gate()
+				arrive = func() func() { return g.Next().Pass }
+			}
+			engine, out := stoppableEngine(t, l)
+			pass := arrive()
+			stopEngine(t, engine)
+			notes, done := startNoted(newLab(t, toyStage("b", "resources {\n cpus = 2\n }")))
+			want := fmt.Sprintf("has 3 CPUs; its engine is stopped (process %d", engine.Process.Pid)
+			if text := <-notes; !strings.Contains(text, want) {
+				t.Errorf("got %q, want %q in it", text, want)
+			}
+			if got := l.Runs()[0].Text(); !strings.Contains(got, "stopped") {
+				t.Errorf("status: got %q, want that it is stopped", got)
+			}
+			pass()
+			wantSuccess(t, "the second run", <-done) // while the first is stopped
+			if !proc.Stopped(engine.Process.Pid) {
+				t.Error("the first run is not stopped, so the test proves nothing")
+			}
+			continueEngine(t, engine, out)
+		})
+	}
+}
+
+// A run that waits for the lock of a stopped run reports that it is stopped.
+func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
+	ownLedger(t)
+	l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
+	g := l.Gate()
+	engine, out := stoppableEngine(t, l)
+	v := g.Next()
+	stopEngine(t, engine)
+	notes, done := startNoted(l)
+	for _, want := range []string{"being made by", fmt.Sprintf("stopped (process %d", engine.Process.Pid)} {
+		if text := <-notes; !strings.Contains(text, want) {
+			t.Errorf("got the note %q, want %q in it", text, want)
+		}
+	}
+	v.Pass()
+	continueEngine(t, engine, out)
+	wantSuccess(t, "the second run", <-done)
 }

@@ -89,8 +89,9 @@ func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 // torchBinary is the name of the binary with tensors, in the folder of this one.
 const torchBinary = "rcgrpo-torch"
 
-// stageBinary returns this binary if it can run the node, otherwise the one with tensors.
-func stageBinary(n *lang.Node) (string, error) {
+// Binary returns the program that can execute the node: this one, or the one with tensors.
+func (w Work) Binary() (string, error) {
+	n := w.Node
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -121,11 +122,9 @@ func childEnv(env []string, cpus int, gpus []string) []string {
 		"CUDA_VISIBLE_DEVICES=" + strings.Join(gpus, ","),
 		childVariable + "=1",
 	}
-	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool {
-		return slices.ContainsFunc(own, func(o string) bool {
-			name, _, _ := strings.Cut(o, "=")
-			return strings.HasPrefix(v, name+"=")
-		})
+	others := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(o, name+"=") })
 	})
-	return append(env, own...)
+	return append(others, own...)
 }

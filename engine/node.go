@@ -30,10 +30,6 @@ func Revision() string {
 	if SourceDigest != "" {
 		return SourceDigest
 	}
-	return vcsRevision()
-}
-
-var vcsRevision = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -48,7 +44,7 @@ var vcsRevision = sync.OnceValue(func() string {
 		}
 	}
 	return revision + modified
-})
+}
 
 // Protocol between an engine and the process of a node.
 const (
@@ -63,17 +59,18 @@ const (
 func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, observe func(runs.Event)) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	if os.Getenv(childVariable) != "" {
+	folder := runs.Folder(runDir)
+	a, err := folder.Assignment(address)
+	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
-		var err error
-		if observe, err = childObserver(runs.Folder(runDir), address); err != nil {
-			fmt.Fprintln(stderr, err)
-			return 1
-		}
+		observe, err = childObserver(folder, a)
 	}
-	err := runNodeSafely(ctx, runDir, address, reg, observe)
-	if err == nil {
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	if err = runNode(ctx, folder, a, reg, observe); err == nil {
 		return 0
 	}
 	fmt.Fprintln(stderr, err)
@@ -82,26 +79,18 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, obser
 	return 1
 }
 
-// runNodeSafely turns a panic outside the stage's Run, where runStage recovers, into an error.
-func runNodeSafely(ctx context.Context, runDir, address string, reg lang.Registry, observe func(runs.Event)) (err error) {
+// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result.
+// It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
+// one. A panic becomes an error.
+func runNode(
+	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event),
+) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("%s ended with a bug in the program: %v", address, v)
+			err = fmt.Errorf("%s ended with a bug in the program: %v", a.Address, v)
 		}
 	}()
-	return RunNode(ctx, runDir, address, reg, observe)
-}
-
-// RunNode executes one node of a run folder in this process, as its engine assigned it, and commits the result.
-// It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
-// one.
-func RunNode(ctx context.Context, runDir, address string, reg lang.Registry, observe func(runs.Event)) (err error) {
-	folder := runs.Folder(runDir)
 	source, err := folder.Source()
-	if err != nil {
-		return err
-	}
-	a, err := folder.Assignment(address)
 	if err != nil {
 		return err
 	}
@@ -155,20 +144,16 @@ func peakBytes() int64 {
 
 // childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
 // without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
-func childObserver(folder runs.Folder, address string) (func(runs.Event), error) {
-	a, err := folder.Assignment(address)
-	if err != nil {
-		return nil, err
-	}
+func childObserver(folder runs.Folder, a runs.Assignment) (func(runs.Event), error) {
 	if a.Key == "" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
 			proc.KillSession(os.Getpid())
 		}()
 	} else if err := a.Holder(folder).Sign(lockFile); err != nil {
-		return nil, fmt.Errorf("write into the lock of %s: %w", address, err)
+		return nil, fmt.Errorf("write into the lock of %s: %w", a.Address, err)
 	}
-	file, err := os.OpenFile(folder.Events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}

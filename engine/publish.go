@@ -14,7 +14,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
 
@@ -81,7 +80,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 		}
 	}
 	temp := string(r.folder)
-	if work := r.Store.Work(m.Key); m.Key != "" && proc.Exists(work) {
+	if work := r.Store.Work(m.Key); m.Key != "" && disk.Exists(work) {
 		temp = work
 	}
 	return how, copyFile(from, to, temp, m.Ended())
@@ -177,7 +176,7 @@ func linkedFolder(dir, name string) string {
 // keepEdited renames path to the first free name of path.edited, path.edited.2, …
 func keepEdited(path string) (string, error) {
 	to := path + ".edited"
-	for n := 2; proc.Exists(to); n++ {
+	for n := 2; disk.Exists(to); n++ {
 		to = fmt.Sprintf("%s.edited.%d", path, n)
 	}
 	return to, disk.Rename(path, to)
@@ -202,19 +201,10 @@ func copyThrough(dir, from, to string, at time.Time) error {
 		return err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(dir, ".publishing-*")
-	if err != nil {
-		return err
-	}
-	_, err = disk.Copy(out, in) // copy_file_range
-	if err = errors.Join(err, out.Chmod(0o644), out.Close()); err == nil {
-		err = disk.Chtimes(out.Name(), at)
-	}
-	if err == nil {
-		err = disk.Rename(out.Name(), to)
-	}
-	if err != nil {
-		os.Remove(out.Name())
-	}
-	return err
+	return disk.Replace(dir, to, func(out *os.File) error {
+		if _, err := disk.Copy(out, in); err != nil { // copy_file_range
+			return err
+		}
+		return errors.Join(out.Chmod(0o644), disk.Chtimes(out.Name(), at))
+	})
 }

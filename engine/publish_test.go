@@ -1,62 +1,59 @@
-package engine
+package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"rcgrpo/engine/proc"
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
 )
 
-const onePage = `
-stage "page" "report" {
-  text = "one"
-}
-`
-
-// publishLab has run onePage. change replaces its text and runs again.
-func publishLab(t *testing.T) (l *lab, path string, change func(text string) record) {
-	l = newLab(t)
-	l.write(onePage)
-	l.mustRun()
-	return l, filepath.Join(l.dir, "page.txt"), func(text string) record {
+// publishLab has published page.txt with the text "one". change replaces the text and runs again.
+func publishLab(t *testing.T) (l *enginetest.Lab, path string, change func(text string)) {
+	l = enginetest.NewLab(t)
+	change = func(text string) {
 		t.Helper()
-		l.write(strings.Replace(onePage, "one", text, 1))
-		return l.mustRun()
+		l.Write(fmt.Sprintf("stage \"page\" \"report\" {\n text = %q\n}\n", text))
+		l.MustRun()
 	}
+	change("one")
+	return l, filepath.Join(l.Dir, "page.txt"), change
 }
 
-func (l *lab) wantFile(path, want string) {
+func wantFile(l *enginetest.Lab, name, want string) {
 	l.Helper()
-	if b, err := os.ReadFile(path); err != nil || string(b) != want {
-		l.Errorf("%s: got %q, %v, want %q", filepath.Base(path), b, err, want)
+	if got := l.Read(name); got != want {
+		l.Errorf("%s: got %q, want %q", name, got, want)
 	}
 }
 
 func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	l, path, change := publishLab(t)
-	l.wantFile(path, "one\n")
+	wantFile(l, "page.txt", "one\n")
 	os.Remove(path)
-	r := l.mustRun()
-	if e, ok := r.find(runs.EventFile, ""); !ok || e.Text != "restored" {
-		t.Errorf("removed: got %s, want it restored", r.text())
+	r := l.MustRun()
+	if e, ok := r.Find(runs.EventFile, ""); !ok || e.Text != "restored" {
+		t.Errorf("removed: got %s, want it restored", r)
 	}
-	l.wantFile(path, "one\n")
+	wantFile(l, "page.txt", "one\n")
 	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.mustRun()
-	if e, ok := r.find(runs.EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") {
-		t.Errorf("edited: got %s, want it kept aside and restored", r.text())
+	r = l.MustRun()
+	if e, ok := r.Find(runs.EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") {
+		t.Errorf("edited: got %s, want it kept aside and restored", r)
 	}
-	l.wantFile(path, "one\n")
-	l.wantFile(path+".edited", "mine")
-	l.want(l.mustRun(), runs.EventFile)
+	wantFile(l, "page.txt", "one\n")
+	wantFile(l, "page.txt.edited", "mine")
+	l.Want(l.MustRun(), runs.EventFile)
 	change("two")
-	l.wantFile(path, "two\n")
-	if proc.Exists(path + ".edited.2") {
-		t.Error("a copy nobody edited was kept aside")
+	wantFile(l, "page.txt", "two\n")
+	if disk.Exists(path + ".edited.2") {
+		t.Error("an unedited copy was kept aside")
 	}
 }
 
@@ -70,7 +67,7 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		}
 	}
 	touch()
-	if p := l.plan(); !p.Idle() || len(p.Unlike()) > 0 {
+	if p := l.Plan(); !p.Idle() || len(p.Unlike()) > 0 {
 		t.Errorf("a copy with another time: got %v, want it intact", p.Unlike())
 	}
 	for _, tc := range []struct {
@@ -84,53 +81,20 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 	} {
 		tc.before()
 		change(tc.text)
-		l.wantFile(path, tc.text+"\n")
-		if proc.Exists(path + ".edited") {
-			t.Fatalf("%s: a copy nobody edited was kept aside", tc.name)
+		wantFile(l, "page.txt", tc.text+"\n")
+		if disk.Exists(path + ".edited") {
+			t.Fatalf("%s: an unedited copy was kept aside", tc.name)
 		}
 	}
-	const broken = "stage \"light\" \"a\" {\n fail = \"broken\"\n}\n" +
-		"stage \"page\" \"report\" {\n from = [stage.light.a.out]\n text = \"%\"\n}\n"
 	for _, text := range []string{"1", "2"} {
-		l.write(strings.Replace(broken, "%", text, 1))
-		l.run(Options{})
-		l.wantFile(path, text+"\nstage.light.a is missing: it failed: broken\n")
+		l.Write(toyStage("a", `fail = "broken"`) +
+			"stage \"page\" \"report\" {\n from = [stage.toy.a.out]\n text = \"" + text + "\"\n}\n")
+		l.Run(engine.Options{})
+		wantFile(l, "page.txt", text+"\nstage.toy.a is missing: it failed: broken\n")
 	}
 	change("end")
-	l.wantFile(path, "end\n")
-	if proc.Exists(path + ".edited") {
+	wantFile(l, "page.txt", "end\n")
+	if disk.Exists(path + ".edited") {
 		t.Error("a copy of a run with missing inputs was kept aside")
-	}
-}
-
-// A copy is complete when it appears, also if the temporary folder is on another file system or does not exist.
-func TestCopiesCrossFileSystems(t *testing.T) {
-	dir := t.TempDir()
-	from := filepath.Join(dir, "from")
-	if err := os.WriteFile(from, []byte("made"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	there, err := os.MkdirTemp("/dev/shm", "rcgrpo-copies-")
-	if err != nil {
-		t.Skipf("no other file system at hand: %v", err)
-	}
-	t.Cleanup(func() { os.RemoveAll(there) })
-	at := time.Unix(1, 2)
-	folders := map[string]string{"same": t.TempDir(), "other": there, "removed": filepath.Join(dir, "removed")}
-	for name, temp := range folders {
-		to := filepath.Join(dir, name, "deep", "to")
-		if err := copyFile(from, to, temp, at); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		b, err := os.ReadFile(to)
-		info, _ := os.Stat(to)
-		if err != nil || string(b) != "made" || info.Mode() != 0o644 || !info.ModTime().Equal(at) {
-			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
-		}
-		for _, folder := range []string{temp, filepath.Dir(to)} {
-			if left, _ := filepath.Glob(filepath.Join(folder, ".publishing-*")); len(left) > 0 {
-				t.Errorf("%s: %v is left", name, left)
-			}
-		}
 	}
 }

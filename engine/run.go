@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,15 +11,15 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/engine/sched"
 )
 
-// RunOptions are the choices of a caller of Plan.Run.
+// Options are the choices of a caller of Run.
 type Options struct {
 	KeepGoing bool            // after a failure, continue with everything that does not depend on it
 	Executor  Executor        // nil: this machine
@@ -53,6 +54,15 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		errs = append(errs, close())
 	}
 	return errors.Join(errs...)
+}
+
+// EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
+func EndedUnchanged(v *plan.Verdict) runs.Event {
+	counts := map[string]int{}
+	for verb, n := range v.Counts {
+		counts[string(verb)] = n
+	}
+	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
@@ -346,7 +356,7 @@ func (r *run) resolve(t *task) {
 	r.queue(t)
 }
 
-// digest is the argument of Node.Key during a run.
+// digest is the digest of a port, for plan.Key.
 func (r *run) digest(from *lang.Node, port string) (string, bool) {
 	up := r.byAddress[from.Address]
 	if up == nil || up.manifest == nil {
@@ -560,7 +570,7 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	log := r.folder.Log(t.Address)
 	lines := lastLines(log, failureLines)
 	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
-	if work := r.Store.Work(t.Key); t.Key != "" && proc.Exists(work) {
+	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work
 	}
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
@@ -621,11 +631,7 @@ func (r *run) abandon(t *task) {
 func (r *run) outcome() map[string]int {
 	counts := map[string]int{}
 	for _, t := range r.tasks {
-		if t.how != "" {
-			counts[string(t.how)]++
-		} else {
-			counts[string(t.Verb)]++
-		}
+		counts[cmp.Or(string(t.how), string(t.Verb))]++
 	}
 	return counts
 }

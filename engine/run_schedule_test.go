@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -79,22 +78,9 @@ func (s *scripted) inUse(t *testing.T) (gpus []string, cpus int) {
 }
 
 func TestLongestExpectedPathStartsFirstWithinTheCPUs(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, toyStage("short", `text = "1"`)+toyStage("medium", `text = "2"`)+
+		toyStage("head", `text = "3"`)+toyStage("tail", "from = [stage.toy.head.out]"))
 	l.Put("site.hcl", "executor \"local\" {\n cpus = 2\n gpus = []\n}\n")
-	l.Write(`
-stage "toy" "short" {
-  text = "1"
-}
-stage "toy" "medium" {
-  text = "2"
-}
-stage "toy" "head" {
-  text = "3"
-}
-stage "toy" "tail" {
-  from = [stage.toy.head.out]
-}
-`)
 	p := l.Plan()
 	for _, n := range p.Nodes {
 		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
@@ -102,13 +88,9 @@ stage "toy" "tail" {
 	}
 	s, done := newScripted(), make(chan enginetest.Record)
 	go func() { done <- l.RunPlan(t.Context(), p, engine.Options{Executor: s}) }()
-	if got, want := s.next(2), []string{"toy.head", "toy.medium"}; !slices.Equal(got, want) {
-		t.Errorf("first: got %v, want %v", got, want)
-	}
+	wantList(t, "first", s.next(2), "toy.head", "toy.medium")
 	s.end("toy.head", nil)
-	if got, want := s.next(1), []string{"toy.tail"}; !slices.Equal(got, want) {
-		t.Errorf("then: got %v, want %v", got, want)
-	}
+	wantList(t, "then", s.next(1), "toy.tail")
 	if _, cpus := s.inUse(t); cpus != 2 {
 		t.Errorf("CPUs in use: got %d, want 2", cpus)
 	}
@@ -122,13 +104,12 @@ stage "toy" "tail" {
 }
 
 func TestGPUsAreExclusive(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
-	var stages strings.Builder
+	stages := ""
 	for i := range 12 {
-		fmt.Fprintf(&stages, "stage \"toy\" \"s%[1]d\" {\n text = \"%[1]d\"\n resources {\n gpus = %d\n }\n}\n", i, 1+i%3)
+		stages += toyStage(fmt.Sprint("s", i), fmt.Sprintf("text = \"%d\"\n resources {\n gpus = %d\n }", i, 1+i%3))
 	}
-	l.Write(stages.String())
+	l := newLab(t, stages)
+	l.Put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
 	s, done := newScripted(), make(chan enginetest.Record)
 	go func() { done <- l.Run(engine.Options{Executor: s}) }()
 	for range 12 {
@@ -147,14 +128,10 @@ func TestGPUsAreExclusive(t *testing.T) {
 }
 
 func TestErrorOfTheExecutorIsTheFailure(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"toy\" \"a\" {\n}\n")
+	l := newLab(t, toyStage("a", ""))
 	s, done := newScripted(), make(chan enginetest.Record)
 	go func() { done <- l.Run(engine.Options{Executor: s}) }()
 	s.next(1)
 	s.end("toy.a", errors.New("no such queue"))
-	r := <-done
-	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || failed.Text != "no such queue" {
-		t.Errorf("got %s, want the executor's error", r)
-	}
+	wantFailure(t, <-done, "toy.a", "", "no such queue")
 }

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -13,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,12 +32,10 @@ var diamond string
 func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
 	all := map[string]time.Time{}
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	err := filepath.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+		if err == nil {
+			all[path] = info.ModTime()
 		}
-		info, err := d.Info()
-		all[path] = info.ModTime()
 		return err
 	})
 	if err != nil {
@@ -48,8 +46,7 @@ func modTimes(t *testing.T, dir string) map[string]time.Time {
 
 // Between clone and exec, the child of a killed run holds all of its locks for an instant.
 func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
-	l := enginetest.NewLab(t) // checks for locks that are left
-	l.Write(diamond)
+	l := newLab(t, diamond) // checks for locks that are left
 	lock, err := l.Store().TryLock(strings.Repeat("ab", 32))
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +63,7 @@ func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
 }
 
 func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(diamond)
+	l := newLab(t, diamond)
 	l.Want(l.MustRun(), runs.EventDone, "light.c", "light.d", "toy.a", "toy.b")
 	if got, want := l.Text("light.d"), "d\nb\na\nc\na\n"; got != want {
 		t.Errorf("output of d: got %q, want %q", got, want)
@@ -106,25 +102,12 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 }
 
 func TestStagesReceiveTheirShareOfTheMachine(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(`
-stage "toy" "a" {
-  count = "$dir/count"
-  resources {
-    cpus = 3
-    gpus = 2
-  }
-}
-stage "toy" "b" {
-  from = [stage.toy.a.out]
-  count = "$dir/count"
-}
-`)
+	l := newLab(t, toyStage("a", "resources {\n cpus = 3\n gpus = 2\n}")+toyStage("b", "from = [stage.toy.a.out]"))
 	l.MustRun()
 	if got, want := l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n"; got != want {
 		t.Errorf("shares: got %q, want %q", got, want)
 	}
-	l.Write("stage \"toy\" \"a\" {\n  text = \"more\"\n  resources {\n    gpus = 4\n  }\n}\n")
+	l.Write(toyStage("a", "text = \"more\"\n resources {\n gpus = 4\n}"))
 	r := l.Run(engine.Options{})
 	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
 		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
@@ -137,8 +120,7 @@ stage "toy" "b" {
 var failing string
 
 func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(failing)
+	l := newLab(t, failing)
 	r := l.Run(engine.Options{KeepGoing: true})
 	var e *engine.RunError
 	if !errors.As(r.Err, &e) {
@@ -146,12 +128,11 @@ func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T
 	}
 	wantList(t, "failed", e.Failed, "stage.toy.bad")
 	wantList(t, "skipped", e.Skipped, "stage.toy.below")
-	l.Want(r, runs.EventFailed, "toy.bad")
 	l.Want(r, runs.EventDone, "light.beside", "toy.a", "toy.late")
-	failed, _ := r.Find(runs.EventFailed, "toy.bad")
-	f := failed.Failure
-	if f == nil || f.Text != "the loss is not a number" || !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
-		t.Fatalf("failure: got %+v, want the error, the log's lines and the scratch folder", f)
+	l.Want(r, runs.EventFailed, "toy.bad")
+	f := wantFailure(t, r, "toy.bad", "", "the loss is not a number")
+	if !slices.Contains(f.Lines, "about to fail") || f.Work == "" {
+		t.Errorf("failure: got %+v, want the error, the log's lines and the scratch folder", f)
 	}
 	if b, err := os.ReadFile(f.Log); err != nil || !strings.Contains(string(b), "about to fail") {
 		t.Errorf("log: got %q, %v, want the stage's output", b, err)
@@ -171,8 +152,7 @@ func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T
 }
 
 func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(failing)
+	l := newLab(t, failing)
 	p := l.Plan()
 	for _, n := range p.Nodes { // on the longest path, so the failing stage starts first
 		if lang.ShortAddress(n.Address) == "toy.bad" {
@@ -186,28 +166,21 @@ func TestAfterAFailureNoStageStartsWithoutKeepGoing(t *testing.T) {
 }
 
 func TestPanicOfAStageInsideTheEngineIsItsFailure(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"light\" \"a\" {\n  panic = true\n}\n")
-	r := l.Run(engine.Options{})
-	failed, ok := r.Find(runs.EventFailed, "light.a")
-	if !ok || failed.Text != "panic: a mistake in a kind" || len(failed.Failure.Lines) == 0 {
-		t.Errorf("got %s, want a failure with the stack in the log", r)
+	l := newLab(t, "stage \"light\" \"a\" {\n  panic = true\n}\n")
+	f := wantFailure(t, l.Run(engine.Options{}), "light.a", "", "panic: a mistake in a kind")
+	if len(f.Lines) == 0 {
+		t.Error("got no lines of the log, want the stack")
 	}
 }
 
 // The rule also holds before the stage's Run begins and after it ends.
 func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write("stage \"toy\" \"a\" {\n}\n")
+	l := newLab(t, toyStage("a", ""))
 	l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil || len(runs) != 1 {
-		t.Fatalf("got %v, %v, want one run", runs, err)
-	}
 	broken := enginetest.ToyKinds()
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
-	if code := engine.NodeMain(runs[0], "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(string(l.Runs()[0].Folder), "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -233,17 +206,8 @@ func TestRetriesFollowTheCauseOfTheFailure(t *testing.T) {
 		"a pattern matches no cause text": {"fail = \"x\"\n until = 2", 2, `"link (down|lost)"`, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := enginetest.NewLab(t)
-			l.Write(fmt.Sprintf(`
-stage "toy" "a" {
-  count = "$dir/count"
-  %s
-  retry {
-    attempts = %d
-    on       = [%s]
-  }
-}
-`, tc.settings, tc.attempts, tc.on))
+			retry := fmt.Sprintf("\n retry {\n attempts = %d\n on = [%s]\n }", tc.attempts, tc.on)
+			l := newLab(t, toyStage("a", tc.settings+retry))
 			r := l.Run(engine.Options{})
 			if got := len(l.Starts()); (r.Err == nil) != tc.ok || got != tc.starts {
 				t.Errorf("got %v after %d starts, want success %v after %d\n%s", r.Err, got, tc.ok, tc.starts, r)
@@ -253,45 +217,25 @@ stage "toy" "a" {
 }
 
 // gated waits at the gate; below reads it.
-const gated = `
-stage "toy" "a" {
-  gate  = "$dir/gate"
-  count = "$dir/count"
-}
-stage "toy" "below" {
-  from  = [stage.toy.a.out]
-  count = "$dir/count"
-}
-`
+var gated = toyStage("a", `gate = "$dir/gate"`) + toyStage("below", "from = [stage.toy.a.out]")
 
 func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n timeout = \"100ms\""))
 	l.Gate() // never lets the stage pass
-	l.Write("stage \"toy\" \"a\" {\n  gate = \"$dir/gate\"\n  timeout = \"100ms\"\n}\n")
-	r := l.Run(engine.Options{})
-	failed, ok := r.Find(runs.EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != lang.CauseTimeout || !strings.Contains(failed.Text, "timeout of 100ms") {
-		t.Errorf("got %s, want a failure with cause timeout", r)
-	}
+	wantFailure(t, l.Run(engine.Options{}), "toy.a", lang.CauseTimeout, "timeout of 100ms")
 }
 
 func TestKilledStageFailsWithItsSignal(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	done := l.Start(t.Context())
 	syscall.Kill(g.Next().PID, syscall.SIGKILL)
-	r := <-done
-	failed, ok := r.Find(runs.EventFailed, "toy.a")
-	if !ok || failed.Failure.Cause != lang.CauseKilled || !strings.Contains(failed.Text, "SIGKILL") {
-		t.Errorf("got %s, want a failure that names the signal", r)
-	}
+	wantFailure(t, <-done, "toy.a", lang.CauseKilled, "SIGKILL")
 }
 
 func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := l.Start(ctx)
 	g.Next()
@@ -305,9 +249,8 @@ func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
 	g.Next().Pass()
 	r = <-done
 	l.Want(r, runs.EventDone, "toy.a", "toy.below")
-	started, _ := r.Find(runs.EventStarted, "toy.a")
-	if b, _ := os.ReadFile(started.Path); !strings.Contains(string(b), "resumed from 1") {
-		t.Errorf("log of the second run: got %q, want that the stage resumed", b)
+	if log := logOf(t, r, "toy.a"); !strings.Contains(log, "resumed from 1") {
+		t.Errorf("log of the second run: got %q, want that the stage resumed", log)
 	}
 	if left, _ := os.ReadDir(filepath.Join(l.StoreDir, "work")); len(left) > 0 {
 		t.Errorf("scratch folders left: %v", left)
@@ -317,13 +260,9 @@ func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
 // The engine is killed after its first event, after its second, and so on. A plain run afterwards gives the
 // same results and repeats no committed stage.
 func TestKillAfterAnyEventConverges(t *testing.T) {
-	undisturbed := enginetest.NewLab(t)
-	undisturbed.Write(diamond)
-	undisturbed.MustRun()
-	want := undisturbed.Digests()
+	want := digestsOf(t, diamond)
 	for k := 1; ; k++ {
-		l := enginetest.NewLab(t)
-		l.Write(diamond)
+		l := newLab(t, diamond)
 		cmd := l.Engine()
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -343,9 +282,7 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 		cmd.Process.Kill()
 		cmd.Wait()
 		r := l.MustRun()
-		if got := l.Digests(); !maps.Equal(got, want) {
-			t.Errorf("killed after event %d (%s): got digests %v, want %v", k, last, got, want)
-		}
+		wantDigests(l, fmt.Sprintf("after a kill at event %d (%s)", k, last), want)
 		for _, address := range done {
 			if slices.Contains(r.Of(runs.EventStarted), address) {
 				t.Errorf("killed after event %d (%s): %s was committed and ran again", k, last, address)
@@ -358,34 +295,25 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 }
 
 func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
-	l := enginetest.NewLab(t)
+	l := newLab(t, gated)
 	g := l.Gate()
-	l.Write(gated)
 	first := l.Start(t.Context())
 	inside := g.Next()
-	waits := make(chan struct{})
-	closeWaits := sync.OnceFunc(func() { close(waits) })
-	second := l.Start(t.Context(), func(e runs.Event) {
-		if e.Kind == runs.EventNote && strings.HasPrefix(e.Text, "waiting") {
-			closeWaits()
-		}
-	})
-	<-waits
+	notes, second := startNoted(l)
+	if text := <-notes; !strings.HasPrefix(text, "waiting") {
+		t.Errorf("got %q, want that the second run waits", text)
+	}
 	inside.Pass()
 	for _, r := range []enginetest.Record{<-first, <-second} {
 		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
 			t.Errorf("got %v, done %v and kept %v, want two stages in total\n%s", r.Err, done, kept, r)
 		}
 	}
-	if got := l.Starts(); !slices.Equal(got, []string{"stage.toy.a", "stage.toy.below"}) {
-		t.Errorf("starts: got %v, want each stage once", got)
-	}
+	wantList(t, "starts", l.Starts(), "stage.toy.a", "stage.toy.below")
 }
 
 func TestNodesWithEqualKeysRunOnce(t *testing.T) {
-	l := enginetest.NewLab(t)
-	const stage = "stage \"toy\" %q {\n  count = \"$dir/count\"\n}\n"
-	l.Write(fmt.Sprintf(stage+stage, "a", "b"))
+	l := newLab(t, toyStage("a", "")+toyStage("b", ""))
 	got := enginetest.Causes(l.Plan())
 	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: same key as stage.toy.a, which runs" {
 		t.Errorf("plan: got %v, want that b waits for a", got)
@@ -393,26 +321,18 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	r := l.MustRun()
 	l.Want(r, runs.EventDone, "toy.a")
 	l.Want(r, runs.EventKept, "toy.b")
-	if got := l.Starts(); len(got) != 1 {
-		t.Errorf("starts: got %v, want one", got)
-	}
+	wantList(t, "starts", l.Starts(), "stage.toy.a")
 }
 
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
-	l := enginetest.NewLab(t)
-	l.Write(diamond)
+	l := newLab(t, diamond)
 	r := l.MustRun()
-	runs, err := runs.Runs(l.Store(), "x")
-	if err != nil || len(runs) != 1 {
-		t.Fatalf("got %v, %v, want one run", runs, err)
-	}
-	f, err := os.Open(filepath.Join(runs[0], "events.jsonl"))
+	b, err := os.ReadFile(l.Runs()[0].Folder.Path("events.jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
 	var written []runs.Event
-	if _, err := runs.ReadEvents(f, func(e runs.Event) { written = append(written, e) }); err != nil {
+	if _, err := runs.ReadEvents(bytes.NewReader(b), func(e runs.Event) { written = append(written, e) }); err != nil {
 		t.Fatal(err)
 	}
 	text := func(events []runs.Event) string { // progress may be written less often than reported
@@ -423,4 +343,44 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	if got, want := text(written), text(r.Events); got != want {
 		t.Errorf("events.jsonl: got %s, want %s", got, want)
 	}
+}
+
+// A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again.
+func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
+	for name, collect := range map[string]bool{"": false, "after gc": true} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, faultyRun)
+			if collect {
+				l.MustRun()
+				l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
+			}
+			p := l.Plan()
+			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
+			if collect {
+				if _, err := l.Store().Collect(0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wantSuccess(t, "the run", l.RunPlan(t.Context(), p, engine.Options{}))
+			if after := snapshot(t, p); after != before {
+				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
+			}
+			if !slices.Equal(p.Nodes, nodes) {
+				t.Error("the run has put other nodes into the plan")
+			}
+		})
+	}
+}
+
+func snapshot(t *testing.T, p *plan.Plan) string {
+	t.Helper()
+	var b strings.Builder
+	for _, n := range p.Nodes {
+		result, err := json.Marshal(n.Manifest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
+	}
+	return b.String()
 }

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -11,7 +11,8 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine/artifact"
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -27,7 +28,7 @@ type counting struct {
 
 func (c *counting) Check() hcl.Diagnostics { return nil }
 
-func (c *counting) Run(_ context.Context, job *Job) error {
+func (c *counting) Run(_ context.Context, job *engine.Job) error {
 	dir, err := job.Create("out")
 	if err != nil {
 		return err
@@ -43,17 +44,12 @@ func (c *counting) Run(_ context.Context, job *Job) error {
 			return err
 		}
 		begun, err := os.ReadFile(a.Path("out.txt"))
-		if err != nil {
-			return err
-		}
-		last, err := os.ReadFile(filepath.Join(s.State, "last"))
-		if err != nil {
+		last, lastErr := os.ReadFile(filepath.Join(s.State, "last"))
+		_, scanErr := fmt.Sscan(string(last), &at)
+		if err := errors.Join(err, lastErr, scanErr); err != nil {
 			return err
 		}
 		text = string(begun)
-		if _, err := fmt.Sscan(string(last), &at); err != nil {
-			return err
-		}
 	}
 	counted := 0
 	for ; at < c.Upto; at++ {
@@ -67,79 +63,64 @@ func (c *counting) Run(_ context.Context, job *Job) error {
 
 // A longer run resumes only from the longest shorter result of the same settings.
 func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
-	root := t.TempDir()
 	kinds := lang.Registry{{Name: "counting", Summary: "Counts.", Version: 1, InProcess: true,
-		New:     func() lang.Stage { return &counting{} },
-		Outputs: func(lang.Stage) map[string]string { return map[string]string{"out": "files"} },
+		New: func() lang.Stage { return &counting{} }, Outputs: enginetest.FilesOut,
 		Length: func(s lang.Stage) (setting, why string) {
 			if s.(*counting).Fixed {
 				return "upto", "its course depends on upto"
 			}
 			return "upto", ""
 		}}}
-	store, err := artifact.Open(filepath.Join(root, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(root, "x.hcl")
-	for _, tc := range []struct {
-		settings, begins string
-		counted          string
-	}{
+	store := enginetest.NewStore(t)
+	for _, tc := range []struct{ settings, from, counted string }{
 		{"upto = 5", "", "5"},
-		{"upto = 3", "", "3"}, // a shorter one is made by itself
+		{"upto = 3", "", "3"}, // shorter than the only result
 		{"upto = 8", "continues from upto = 5", "3"},
 		{"upto = 8\nfrom = 1", "", "7"}, // other settings are another series
 		{"upto = 9", "continues from upto = 8", "1"},
 		{"upto = 4\nfixed = true", "", "4"},
 		{"upto = 6\nfixed = true", "from the start, not from upto = 4: its course depends on upto", "6"},
 	} {
-		if err := os.WriteFile(path, []byte("experiment {}\nstage \"counting\" \"c\" {\n"+tc.settings+"\n}\n"),
-			0o600); err != nil {
-			t.Fatal(err)
-		}
-		x, diags := lang.Load(lang.Source{Path: path}, kinds)
+		x, diags := enginetest.Load(t, kinds, "stage \"counting\" \"c\" {\n"+tc.settings+"\n}\n")
 		if len(diags) > 0 {
 			t.Fatal(diags)
 		}
-		p, err := plan.New(x, store, plan.Options{})
-		if err != nil {
+		planned := func() *plan.Plan {
+			p, err := plan.New(x, store, plan.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		p := planned()
+		if got := p.Nodes[0].ContinuesFrom; got != tc.from {
+			t.Errorf("%q: plan: got %q, want %q", tc.settings, got, tc.from)
+		}
+		if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.Nodes[0].ContinuesFrom; got != tc.begins {
-			t.Errorf("%q: the plan says %q, want %q", tc.settings, got, tc.begins)
-		}
-		if err := Run(p, t.Context(), Options{}, func(runs.Event) {}); err != nil {
-			t.Fatal(err)
-		}
-		if p, err = plan.New(x, store, plan.Options{}); err != nil {
-			t.Fatal(err)
-		}
-		m := p.Nodes[0].Manifest
-		if (m.Begun != "") != strings.HasPrefix(tc.begins, "continues") {
-			t.Errorf("%q: the record says that it went on from %q", tc.settings, m.Begun)
+		m := planned().Nodes[0].Manifest
+		if want := strings.HasPrefix(tc.from, "continues"); (m.Begun != "") != want {
+			t.Errorf("%q: key of the shorter result: got %q, want one: %v", tc.settings, m.Begun, want)
 		}
 		a, err := store.Open(m, "out")
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(a.Path("out.txt"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		settings := x.Nodes[0].Stage.(*counting)
-		var want strings.Builder
+		settings, want := x.Nodes[0].Stage.(*counting), ""
 		for n := settings.From; n < settings.Upto; n++ {
-			fmt.Fprintln(&want, n+1)
+			want += fmt.Sprintln(n + 1)
 		}
-		if string(text) != want.String() {
-			t.Errorf("%q: wrote %q, want %q", tc.settings, text, want.String())
+		text, err := os.ReadFile(a.Path("out.txt"))
+		if err != nil || string(text) != want {
+			t.Errorf("%q: got %q, %v, want %q", tc.settings, text, err, want)
 		}
-		if counted, err := os.ReadFile(a.Path("times.counted")); err != nil || string(counted) != tc.counted {
-			t.Errorf("%q: counted %s itself, %v, want %s", tc.settings, counted, err, tc.counted)
+		counted, err := os.ReadFile(a.Path("times.counted"))
+		if err != nil || string(counted) != tc.counted {
+			t.Errorf("%q: counted itself: got %s, %v, want %s", tc.settings, counted, err, tc.counted)
 		}
 	}
 	if problems, err := store.Check(); err != nil || len(problems) > 0 {
-		t.Errorf("the store afterwards: %v, %v", problems, err)
+		t.Errorf("store at the end: got %v, %v, want no problems", problems, err)
 	}
 }

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/machine"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -43,9 +40,6 @@ type Work struct {
 func (w Work) Args() []string {
 	return []string{"node", "--run", string(w.start.folder), "--node", w.Node.Address}
 }
-
-// Binary returns the program that can execute the node: this one, or the one with tensors.
-func (w Work) Binary() (string, error) { return stageBinary(w.Node) }
 
 // Env returns base with the variables of the node's share of the machine.
 func (w Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs) }
@@ -79,12 +73,16 @@ type start struct {
 	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
 	lease      *os.File       // nil without one, or in a process of its own
-	adopted    bool           // the program has ended, after its engine: only its output is committed
-	ownProcess bool           // the peak memory of this process is that of the stage
+	adopted    bool           // the program ended successfully after its engine, at ended: its output is committed
+	ended      time.Time
+	ownProcess bool // the peak memory of this process is that of the stage
 
 	parts     artifact.Parts                // of the key; nil: computed from inputs
 	inputs    map[string]*artifact.Manifest // by address; nil: read from the store
-	committed func(*artifact.Committed)     // receives the result to flush; nil: it is flushed here
+	shorter   *Shorter                      // result to resume from, or nil
+	resumes   bool                          // the scratch folder existed before
+	peakBytes int64                         // of the stage's programs
+	committed *artifact.Committed           // result to flush; nil before the end, or if a process of its own flushed it
 }
 
 // start acquires the lock of a task's key and executes it in a goroutine. If another process holds the lock, the task
@@ -114,7 +112,6 @@ func (r *run) start(ctx context.Context, t *task) {
 		}
 	}
 	t.state = running
-	e := stageEnd{task: t}
 	s := &start{Work: Work{Assignment: r.assignment(t), Node: t.Node, Kill: r.Kill},
 		experiment: r.Experiment, store: r.Store, session: r.session, folder: r.folder,
 		lock: t.lock, lease: t.lease.Inherited(), parts: t.parts, inputs: map[string]*artifact.Manifest{}}
@@ -124,15 +121,13 @@ func (r *run) start(ctx context.Context, t *task) {
 			s.inputs[up.Address] = up.manifest
 		}
 	}
-	var made *artifact.Committed
-	s.committed = func(c *artifact.Committed) { made = c }
 	r.pending++
 	go func() {
-		started := time.Now()
+		e, started := stageEnd{task: t}, time.Now()
 		e.err = r.attempts(ctx, s)
 		e.took = time.Since(started)
 		if e.err == nil && t.Key != "" {
-			e.manifest, e.err = r.commit(t, made, e.took)
+			e.manifest, e.err = r.commit(t, s.committed, e.took)
 		}
 		r.ended <- e
 	}()
@@ -163,7 +158,7 @@ func (r *run) assignment(t *task) runs.Assignment {
 
 // attempt starts the node once, under its timeout.
 func (r *run) attempt(ctx context.Context, s *start) error {
-	s.Since, s.Kills = time.Now(), proc.RecentOOMKills()
+	s.Since, s.Kills = time.Now(), proc.OOMKills()
 	address, inPlace := s.Node.Address, r.inPlace(s.Node)
 	if !inPlace {
 		if err := r.folder.Assign(s.Assignment); err != nil {
@@ -184,9 +179,6 @@ func (r *run) attempt(ctx context.Context, s *start) error {
 	defer s.Log.Close()
 	r.emit(runs.Event{Address: address, Kind: runs.EventStarted, Attempt: s.Attempt, Key: s.Key,
 		Expect: r.byAddress[address].Estimate.Seconds(), Path: s.Log.Name()})
-	if !inPlace {
-		r.events.Flush() // before a process that may outlive this one
-	}
 	if s.Node.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Node.Timeout, errTimeout)
@@ -214,7 +206,7 @@ func (r *run) logLimit(address string) *proc.LogLimit {
 // adoptFinished makes the attempt commit the output of a program that has ended after its engine.
 func (r *run) adoptFinished(s *start) {
 	var h runs.Holder
-	if s.store.Holder(s.Key, &h) != nil || !proc.Exists(s.store.Work(s.Key)) {
+	if s.store.Holder(s.Key, &h) != nil || !disk.Exists(s.store.Work(s.Key)) {
 		return
 	}
 	s.adopted, s.Since = true, h.Since
@@ -234,7 +226,7 @@ func (s *start) openLog() (err error) {
 
 // execute binds the inputs, runs the stage and commits the result. After an error the key has no result; the scratch
 // folder is removed only after the commit.
-func (s *start) execute(ctx context.Context, observe func(runs.Event)) error {
+func (s *start) execute(ctx context.Context, observe func(runs.Event)) (err error) {
 	runner, ok := s.Node.Stage.(Runner)
 	if !ok {
 		return fmt.Errorf("%s: this binary cannot run stages of kind %s", s.Node.Address, s.Node.Kind.Name)
@@ -242,29 +234,37 @@ func (s *start) execute(ctx context.Context, observe func(runs.Event)) error {
 	if err := s.bindInputs(); err != nil {
 		return err
 	}
-	job, err := s.newJob(ctx, observe)
+	job, err := s.newJob(observe)
 	if err != nil {
 		return err
 	}
-	out, err := s.output()
+	if s.Key == "" {
+		shown := s.folder.Shown(s.Node.Address)
+		started := time.Now()
+		job.out = portFolder(shown)
+		if err := runStage(ctx, runner, job); err != nil {
+			return err
+		}
+		return errors.Join(runs.WriteJSON(filepath.Join(shown, "manifest.json"), s.manifest(job, started)), os.RemoveAll(job.Dir))
+	}
+	staging, err := s.store.Begin(s.Key)
 	if err != nil {
 		return err
 	}
-	job.create, job.take, job.state = out.create, out.take, out.state
-	if job.shorter, err = s.shorter(); err != nil {
-		return errors.Join(err, out.abort())
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, staging.Abort())
+		}
+	}()
+	job.out = staging
+	if err := s.findShorter(); err != nil {
+		return err
 	}
 	started := time.Now()
 	if err := runStage(ctx, runner, job); err != nil {
-		return errors.Join(err, out.abort())
+		return err
 	}
-	if err := out.commit(s.manifest(job, started)); err != nil {
-		return errors.Join(err, out.abort())
-	}
-	if s.committed != nil && s.Key != "" { // the run removes the folder
-		return nil
-	}
-	return os.RemoveAll(job.Dir)
+	return s.commit(staging, s.manifest(job, started))
 }
 
 // bindInputs reads the inputs from the store and checks the key, unless the run has done so.
@@ -305,15 +305,14 @@ func (s *start) bindInputs() error {
 func (s *start) manifest(job *Job, started time.Time) artifact.Manifest {
 	n := s.Node
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: s.experiment.Name, Address: n.Address,
-		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.Id(),
-		Started: started.UTC(), Seconds: time.Since(started).Seconds(), Published: job.published}
+		Seed: n.Seed, Parts: s.parts, Revision: Revision(), Device: job.Device, Run: s.folder.ID(),
+		Started: started.UTC(), Seconds: time.Since(started).Seconds(), PeakBytes: s.peakBytes, Published: job.published}
 	if s.adopted {
-		m.Started, m.Seconds = s.Since.UTC(), max(0, job.ended.Sub(s.Since).Seconds()) // the clock may have been set back
+		m.Started, m.Seconds = s.Since.UTC(), max(0, s.ended.Sub(s.Since).Seconds()) // the clock may have been set back
 	}
-	if job.shorter != nil {
-		m.Begun = job.shorter.Key
+	if s.shorter != nil {
+		m.Begun = s.shorter.Key
 	}
-	m.PeakBytes = job.peakBytes
 	if s.ownProcess {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())
 	}
@@ -332,22 +331,12 @@ func runStage(ctx context.Context, r Runner, job *Job) (err error) {
 }
 
 // newJob creates the job and its scratch folder.
-func (s *start) newJob(ctx context.Context, observe func(runs.Event)) (*Job, error) {
+func (s *start) newJob(observe func(runs.Event)) (*Job, error) {
 	n := s.Node
 	j := &Job{Address: n.Address, Experiment: s.experiment, Dir: s.store.Work(s.Key), Device: "cpu", Threads: s.CPUs,
-		GPUs: s.GPUs, Attempt: s.Attempt, Site: s.experiment.Site}
-	j.log, j.observe = io.Writer(s.Log), observe
-	if s.Log == nil {
-		j.log = os.Stderr
-	}
-	j.lock, j.lease, j.kills, j.kill = s.lock, s.lease, s.Kills, s.Kill
-	j.sign = func(pid int) error {
-		h, err := s.Holder(s.folder).WithProcess(pid)
-		if err != nil { // it has ended
-			return nil
-		}
-		h.Group = true
-		return errors.Join(s.folder.Assign(s.Assignment), h.Write(s.lock.File()))
+		GPUs: s.GPUs, Attempt: s.Attempt, Site: s.experiment.Site, start: s, observe: observe, log: os.Stderr}
+	if s.Log != nil {
+		j.log = s.Log
 	}
 	if n.Seed != nil {
 		j.Seed = *n.Seed
@@ -355,31 +344,17 @@ func (s *start) newJob(ctx context.Context, observe func(runs.Event)) (*Job, err
 	if len(s.GPUs) > 0 {
 		j.Device = "cuda"
 	}
-	j.memory = func() int64 {
-		m := machine.Detect(ctx, s.experiment.Site, len(s.GPUs) > 0 && n.Resources.GPUMemory == 0)
-		if len(s.GPUs) > 0 {
-			m.GPUs = s.GPUs
-		}
-		return m.MemoryOf(n.Resources)
-	}
-	for _, in := range n.Inputs {
-		if missing := s.Missing[in.From.Address]; missing != nil && !slices.Contains(j.missing, missing) {
-			j.missing = append(j.missing, missing)
-		}
-	}
-	j.open = s.open
-	if s.adopted {
-		_, j.ended, j.adopted = s.lock.Exit()
-	}
+	s.shorter, s.peakBytes = nil, 0 // of an earlier attempt
+	var err error
 	if s.Key == "" {
-		j.Dir = filepath.Join(s.folder.Shown(n.Address), "work")
-		if err := disk.MkdirAll(j.Dir, 0o700); err != nil {
-			return nil, err
-		}
-		return j, nil
+		j.Dir, err = portFolder(s.folder.Shown(n.Address)).Dir("work")
+		return j, err
+	}
+	if s.adopted {
+		_, s.ended, s.adopted = s.lock.Exit()
 	}
 	fresh, err := s.store.MakeWork(s.Key)
-	j.resumes = !fresh
+	s.resumes = !fresh
 	return j, err
 }
 
@@ -404,87 +379,30 @@ func (s *start) open(ref artifact.Ref) (*artifact.Artifact, error) {
 	return opened, err
 }
 
-// shorter finds a shorter result that the stage can resume from.
-func (s *start) shorter() (*Shorter, error) {
+// findShorter sets the result that the stage can resume from.
+func (s *start) findShorter() error {
 	key, _, length, why := plan.Series(s.Node, s.parts)
 	if key == "" || why != "" {
-		return nil, nil
-	}
-	found, err := s.store.Longest(key, length, s.session)
-	if err != nil || found == nil {
-		return nil, err
-	}
-	return &Shorter{found.Length, found.Dir, found.Manifest.Key, func(port string) (*artifact.Artifact, error) {
-		return s.store.Open(found.Manifest, port)
-	}}, nil
-}
-
-// output is the destination of a stage's ports.
-type output struct {
-	create func(port string) (string, error)
-	take   func(port, dir string) error
-	state  func() (string, error)
-	commit func(artifact.Manifest) error
-	abort  func() error
-}
-
-// output stages the ports in the store or, if inputs are missing, in the run folder.
-func (s *start) output() (output, error) {
-	var out output
-	if s.Key == "" {
-		out = s.shownOutput()
-	} else {
-		staging, err := s.store.Begin(s.Key)
-		if err != nil {
-			return out, err
-		}
-		out = output{create: staging.Dir, take: staging.Take, state: staging.State, abort: staging.Abort,
-			commit: func(m artifact.Manifest) error { return s.commit(staging, m) }}
-	}
-	check := func(port string) error {
-		if _, ok := s.Node.Outputs[port]; !ok {
-			return fmt.Errorf("%s creates port %q; its kind %s declares %v", s.Node.Address, port, s.Node.Kind.Name,
-				slices.Sorted(maps.Keys(s.Node.Outputs)))
-		}
 		return nil
 	}
-	var mu sync.Mutex
-	create, take := out.create, out.take
-	out.create = func(port string) (string, error) {
-		if err := check(port); err != nil {
-			return "", err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		return create(port)
+	found, err := s.store.Longest(key, length, s.session)
+	if found != nil {
+		s.shorter = &Shorter{found.Length, found.Dir, found.Manifest.Key, s.store, found.Manifest}
 	}
-	out.take = func(port, dir string) error {
-		if err := check(port); err != nil {
-			return err
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		return take(port, dir)
-	}
-	return out, nil
+	return err
 }
 
-// shownOutput collects the ports in the run folder; nothing is committed.
-func (s *start) shownOutput() output {
-	dir := s.folder.Shown(s.Node.Address)
-	create := func(name string) (string, error) {
-		return filepath.Join(dir, name), disk.MkdirAll(filepath.Join(dir, name), 0o700)
+// checkPort returns an error if the kind does not declare a port. A nil start, outside a run, accepts every port.
+func (s *start) checkPort(port string) error {
+	if s == nil || s.Node.Outputs[port] != "" {
+		return nil
 	}
-	return output{
-		create: create,
-		take:   func(port, from string) error { return os.Rename(from, filepath.Join(dir, port)) },
-		state:  func() (string, error) { return create(".state") },
-		commit: func(m artifact.Manifest) error { return runs.WriteJSON(filepath.Join(dir, "manifest.json"), m) },
-		abort:  func() error { return nil },
-	}
+	return fmt.Errorf("%s creates port %q; its kind %s declares %v", s.Node.Address, port, s.Node.Kind.Name,
+		slices.Sorted(maps.Keys(s.Node.Outputs)))
 }
 
-// commit commits the staged result.
+// commit commits the staged result. A process of its own also flushes it and removes the scratch folder; otherwise the
+// run does so.
 func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
 	if series, _, length, _ := plan.Series(s.Node, m.Parts); series != "" {
 		if err := staging.KeepState(series, length); err != nil {
@@ -495,9 +413,12 @@ func (s *start) commit(staging *artifact.Staging, m artifact.Manifest) error {
 	if err != nil {
 		return err
 	}
-	if s.committed == nil {
-		return s.store.Flush(c)
+	if !s.ownProcess {
+		s.committed = c
+		return nil
 	}
-	s.committed(c)
-	return nil
+	if err := s.store.Flush(c); err != nil {
+		return err
+	}
+	return s.store.RemoveWork(s.Key)
 }

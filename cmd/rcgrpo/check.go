@@ -19,11 +19,11 @@ func checkCommand() *cobra.Command {
 
 func (c *experimentFlags) check(paths []string, asJSON bool) error {
 	if len(paths) == 0 {
-		found, err := lang.FindExperiment(".")
+		path, err := orOnlyExperiment("")
 		if err != nil {
-			return usageError{err}
+			return err
 		}
-		paths = []string{found}
+		paths = []string{path}
 	}
 	invalid := false
 	all := []lang.DiagnosticJSON{}

@@ -29,17 +29,17 @@ func diffCommand() *cobra.Command {
 		if err != nil {
 			here = "" // latest refers to all experiments
 		}
-		var pair [2]*runs.RunStatus
+		var pair [2]*runs.Status
 		for i, name := range args {
-			folder, err := runs.FindRun(store, here, name)
+			folder, err := runs.Find(store, here, name)
 			if err != nil {
 				return err
 			}
-			if pair[i], err = runs.Status(folder); err != nil {
+			if pair[i], err = runs.ReadStatus(folder); err != nil {
 				return err
 			}
 		}
-		d, err := runs.Diff(store, pair[0], pair[1])
+		d, err := runs.Compare(store, pair[0], pair[1])
 		if err != nil {
 			return err
 		}
@@ -51,15 +51,15 @@ func diffCommand() *cobra.Command {
 	return c.Command
 }
 
-func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.RunDiff) error {
-	for i, s := range []*runs.RunStatus{d.From, d.To} {
+func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.Diff) error {
+	for i, s := range []*runs.Status{d.From, d.To} {
 		word := []string{"first ", "second"}[i]
-		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, runs.Name(s.Folder), s.Text(), s.Revision)
+		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, s.Folder.Name(), s.Text(), s.Revision)
 	}
 	for _, n := range d.Nodes {
 		took := ""
 		if n.From != nil && n.To != nil {
-			took = fmt.Sprintf("  (%s → %s)", secondsText(n.From.Seconds), secondsText(n.To.Seconds))
+			took = fmt.Sprintf("  (%s → %s)", runs.DurationText(n.From.Seconds), runs.DurationText(n.To.Seconds))
 		}
 		fmt.Fprintf(w, "%s: %s%s\n", n.Address, n.What, took)
 		for _, cause := range n.Causes {
@@ -156,7 +156,7 @@ func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error)
 	return all, nil
 }
 
-func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.RunDiff) error {
+func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.Diff) error {
 	type result struct {
 		Key      string            `json:"key"`
 		Seconds  float64           `json:"seconds"`
@@ -173,9 +173,9 @@ func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.RunDiff) error
 		To      *result       `json:"to,omitempty"`
 	}
 	type run struct {
-		Folder   string `json:"folder"`
-		State    string `json:"state"`
-		Revision string `json:"revision"`
+		Folder   runs.Folder `json:"folder"`
+		State    string      `json:"state"`
+		Revision string      `json:"revision"`
 	}
 	out := struct {
 		From  run    `json:"from"`

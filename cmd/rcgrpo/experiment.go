@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -58,12 +55,9 @@ var oneExperiment = wantArgs(0, 1, "want one experiment at a time")
 // load loads the experiment at path, or the only one of this folder if path is "". It prints all diagnostics; after
 // errors it returns an exitCode.
 func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
-	if path == "" {
-		found, err := lang.FindExperiment(".")
-		if err != nil {
-			return nil, usageError{err}
-		}
-		path = found
+	path, err := orOnlyExperiment(path)
+	if err != nil {
+		return nil, err
 	}
 	c.source.Path = path
 	x, diags := lang.Load(c.source, kinds())
@@ -76,6 +70,16 @@ func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
 
 func (c *experimentFlags) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
 	lang.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
+}
+
+// open loads the experiment at path, or the only one of this folder, and opens its store.
+func (c *experimentFlags) open(path string) (*lang.Experiment, *artifact.Store, error) {
+	x, err := c.load(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	store, err := c.store(x)
+	return x, store, err
 }
 
 // store opens the store of the experiment's site.
@@ -100,11 +104,7 @@ func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
 // plan loads and plans the experiment that args name, if any.
 func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid = o.Paranoid
-	x, err := c.load(strings.Join(args, ""))
-	if err != nil {
-		return nil, err
-	}
-	store, err := c.store(x)
+	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {
 		return nil, err
 	}
@@ -123,54 +123,22 @@ func (c *experimentFlags) unchanged(args []string, o plan.Options) *plan.Verdict
 
 // experimentName returns the name of the experiment that args name, or of the only one here, without reading it.
 func experimentName(args []string) (string, error) {
-	path := strings.Join(args, "")
-	if path == "" {
-		found, err := lang.FindExperiment(".")
-		if err != nil {
-			return "", err
-		}
-		path = found
+	path, err := orOnlyExperiment(strings.Join(args, ""))
+	if err != nil {
+		return "", err
 	}
 	abs, err := filepath.Abs(path)
 	return strings.TrimSuffix(filepath.Base(abs), ".hcl"), err
 }
 
-// printJSON prints a value for programs.
-func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// secondsText formats seconds in tenths: "1m2.3s".
-func secondsText(s float64) string {
-	return (time.Duration(s*1000) * time.Millisecond).Round(100 * time.Millisecond).String()
-}
-
-// descriptor is a writer that may be a terminal.
-type descriptor interface{ Fd() uintptr }
-
-// colored reports whether a writer is a terminal that shows colours.
-func colored(w io.Writer) bool {
-	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
-}
-
-// isTerminal reports whether a reader or writer is a terminal.
-func isTerminal(stream any) bool {
-	f, ok := stream.(descriptor)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// terminalSize returns the size of the terminal that w is; 80 by 24 if the terminal does not report one, ok false if w
-// is no terminal.
-func terminalSize(w io.Writer) (width, height int, ok bool) {
-	if !isTerminal(w) {
-		return 0, 0, false
+// orOnlyExperiment returns path, or if it is "" the path of the only experiment of this folder.
+func orOnlyExperiment(path string) (string, error) {
+	if path != "" {
+		return path, nil
 	}
-	width, height, err := term.GetSize(int(w.(descriptor).Fd()))
-	if err != nil || width < 20 || height < 5 {
-		return 80, 24, true
+	path, err := lang.FindExperiment(".")
+	if err != nil {
+		return "", usageError{err}
 	}
-	return width, height, true
+	return path, nil
 }

@@ -35,93 +35,71 @@ func fmtCommand() *cobra.Command {
 		if len(args) == 0 {
 			args = []string{"."}
 		}
-		if len(args) == 1 && args[0] == "-" {
-			return f.formatInput()
-		}
 		return f.formatFiles(args)
 	}
 	return f.Command
 }
 
-func (f *formatter) formatInput() error {
-	text, err := io.ReadAll(f.InOrStdin())
-	if err != nil {
-		return err
-	}
-	formatted, ok := f.format("<stdin>", text)
-	f.failed = !ok || f.check && !bytes.Equal(text, formatted)
-	switch {
-	case ok && f.diff:
-		f.printDiff("<stdin>", text, formatted)
-	case ok && !f.check:
-		if _, err := f.stdout().Write(formatted); err != nil {
-			return err
-		}
-	}
-	return f.result()
-}
-
+// formatFiles formats files, or standard input for -. An error of one file does not affect the others.
 func (f *formatter) formatFiles(args []string) error {
 	paths, err := hclFiles(args, f.recursive)
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
-		if err := f.formatFile(path); err != nil { // the other files can still be formatted
+		if err := f.formatFile(path); err != nil {
 			reportError(f.Command, err)
 			f.failed = true
 		}
 	}
-	return f.result()
-}
-
-func (f *formatter) formatFile(path string) error {
-	text, err := lang.ReadSource(path)
-	if err != nil {
-		return err
-	}
-	formatted, ok := f.format(path, text)
-	switch {
-	case !ok:
-		f.failed = true
-		return nil
-	case bytes.Equal(text, formatted):
-		return nil
-	case f.diff:
-		f.printDiff(path, text, formatted)
-	default:
-		fmt.Fprintln(f.stdout(), path)
-	}
-	if f.check || f.diff {
-		f.failed = f.failed || f.check
-		return nil
-	}
-	return renameio.WriteFile(path, formatted, 0o644, renameio.WithExistingPermissions())
-}
-
-func (f *formatter) result() error {
 	if f.failed {
 		return exitCode(exitFailed)
 	}
 	return nil
 }
 
-// format returns the formatted text. It prints syntax errors and then returns ok false.
-func (f *formatter) format(path string, text []byte) (formatted []byte, ok bool) {
+func (f *formatter) formatFile(path string) error {
+	var text []byte
+	var err error
+	input := path == "-"
+	if input {
+		path = "<stdin>"
+		text, err = io.ReadAll(f.InOrStdin())
+	} else {
+		text, err = lang.ReadSource(path)
+	}
+	if err != nil {
+		return err
+	}
 	formatted, diags := lang.Format(text, path)
 	f.printDiagnostics(diags, map[string]*hcl.File{path: {Bytes: text}})
-	return formatted, !diags.HasErrors()
-}
-
-func (f *formatter) printDiff(path string, before, after []byte) {
-	_, text, _ := bytes.Cut(diff.Diff(path, before, path+" (formatted)", after), []byte("\n")) // without the line "diff …"
-	f.stdout().Write(text)
+	changed := !bytes.Equal(text, formatted)
+	f.failed = f.failed || diags.HasErrors() || f.check && changed
+	switch {
+	case diags.HasErrors():
+	case f.diff && changed:
+		_, hunks, _ := bytes.Cut(diff.Diff(path, text, path+" (formatted)", formatted), []byte("\n")) // without "diff …"
+		_, err = f.stdout().Write(hunks)
+	case f.diff || input && f.check:
+	case input:
+		_, err = f.stdout().Write(formatted)
+	case changed:
+		fmt.Fprintln(f.stdout(), path)
+		if !f.check {
+			err = renameio.WriteFile(path, formatted, 0o644, renameio.WithExistingPermissions())
+		}
+	}
+	return err
 }
 
 // hclFiles returns the files that args name, and the .hcl files in the folders that args name.
 func hclFiles(args []string, recursive bool) ([]string, error) {
 	var paths []string
 	for _, arg := range args {
+		if arg == "-" {
+			paths = append(paths, arg)
+			continue
+		}
 		info, err := os.Stat(arg)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("there is no file or folder %s", arg)

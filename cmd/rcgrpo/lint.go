@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -54,25 +53,20 @@ func lintCommand() *cobra.Command {
 		if *asJSON {
 			err = printJSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
 		} else {
-			err = printFindings(c.stdout(), findings, len(table.Rows))
+			for _, f := range findings {
+				fmt.Fprintln(c.stdout(), f)
+			}
 		}
-		if err == nil && len(findings) > 0 {
-			err = exitCode(exitFailed)
-		}
-		return err
-	}
-	return c.Command
-}
-
-func printFindings(w io.Writer, findings []lint.Finding, rows int) error {
-	for _, f := range findings {
-		if _, err := fmt.Fprintln(w, f); err != nil {
+		if err != nil {
 			return err
 		}
-	}
-	if len(findings) > 0 {
+		if len(findings) > 0 {
+			return exitCode(exitFailed)
+		}
+		if !*asJSON {
+			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
+		}
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "nothing impossible in %d rows\n", rows)
-	return err
+	return c.Command
 }

@@ -1,20 +1,19 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/text/runes"
+	"golang.org/x/text/transform"
 
+	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/engine/runs"
 )
 
@@ -24,7 +23,7 @@ func logsCommand() *cobra.Command {
 	c.Long = c.Short + ". With -f, follow it through restarts, adoption and new runs until the stage ends."
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
 	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
-	raw := c.Flags().Bool("raw", false, "do not escape control characters")
+	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
 	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
 	c.RunE = func(_ *cobra.Command, args []string) error {
@@ -34,13 +33,13 @@ func logsCommand() *cobra.Command {
 		}
 		ctx, _, stop := interruptible(c.stderr())
 		defer stop()
-		text := &escaped{to: c.stdout()}
+		text := printableLog(c.stdout())
 		p := &logPrinter{Watch: watch, out: text, note: c.stderr(), pinned: *run != ""}
 		if *raw {
 			p.out = c.stdout()
 		}
 		defer p.close()
-		return cmp.Or(p.print(ctx, *last, *follow), text.flush())
+		return cmp.Or(p.print(ctx, *last, *follow), text.Close())
 	}
 	return c.Command
 }
@@ -53,59 +52,30 @@ func (c *experimentFlags) watch(address string, experiment []string, run string)
 	}
 	name, err := experimentName(experiment)
 	if err != nil && run == "" {
-		return nil, usageError{err}
-	}
-	folder := ""
-	if run != "" {
-		if folder, err = runs.FindRun(store, name, run); err != nil {
-			return nil, err
-		}
-		name = filepath.Base(filepath.Dir(folder))
-	}
-	if address, err = runs.FindLogged(store, name, address); err != nil {
 		return nil, err
 	}
-	return runs.WatchStage(store, name, address, folder)
-}
-
-// escaped writes text and escapes its control characters, except tabs and line breaks.
-type escaped struct {
-	to   io.Writer
-	held []byte // the first bytes of an incomplete character
-}
-
-func (e *escaped) Write(text []byte) (int, error) {
-	rest := append(e.held, text...)
-	var b []byte
-	for len(rest) > 0 && utf8.FullRune(rest) {
-		r, n := utf8.DecodeRune(rest)
-		switch {
-		case r == '\n' || r == '\t' || r == '\r':
-			b = append(b, byte(r))
-		case r == utf8.RuneError && n == 1 || r < ' ' || r == 0x7f:
-			b = fmt.Appendf(b, `\x%02x`, rest[0])
-		case unicode.IsControl(r):
-			b = fmt.Appendf(b, `\u%04x`, r)
-		default:
-			b = append(b, rest[:n]...)
+	var folder runs.Folder
+	if run != "" {
+		if folder, err = runs.Find(store, name, run); err != nil {
+			return nil, err
 		}
-		rest = rest[n:]
+		name = folder.Experiment()
 	}
-	e.held = append([]byte(nil), rest...)
-	if _, err := e.to.Write(b); err != nil {
-		return 0, err
+	if address, err = runs.FindStage(store, name, address); err != nil {
+		return nil, err
 	}
-	return len(text), nil
+	return runs.NewWatch(store, name, address, folder)
 }
 
-// flush writes the bytes of an incomplete character.
-func (e *escaped) flush() error {
-	var b []byte
-	for _, c := range e.held {
-		b = fmt.Appendf(b, `\x%02x`, c)
-	}
-	_, err := e.to.Write(b)
-	return err
+// printableLog returns a writer that replaces control characters, except those of progress bars. Close writes a
+// character whose last bytes are missing.
+func printableLog(w io.Writer) io.WriteCloser {
+	return transform.NewWriter(w, runes.Map(func(r rune) rune {
+		if r == '\r' {
+			return r
+		}
+		return display.Printable(r)
+	}))
 }
 
 // followEvery is the interval at which a followed log is read.
@@ -128,7 +98,7 @@ func (p *logPrinter) close() {
 
 func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		standing, err := p.Look() // before the copy: otherwise the last lines could be lost
+		standing, err := p.Poll() // before the copy: otherwise the last lines could be lost
 		if err != nil {
 			return err
 		}
@@ -150,17 +120,17 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				return nil
 			}
 			if !p.pinned {
-				if moved, err = p.Made(); err != nil {
+				if moved, err = p.Newest(); err != nil {
 					return err
 				}
 			}
 			if !moved {
-				return fmt.Errorf("run %s has not started %s, so there is no log", runs.Name(p.Folder), p.Address)
+				return fmt.Errorf("run %s has not started %s, so there is no log", p.Folder.Name(), p.Address)
 			}
 			continue
 		case standing == runs.RunKilled && !p.waits:
 			p.waits = true
-			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", runs.Name(p.Folder))
+			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", p.Folder.Name())
 		}
 		select {
 		case <-time.After(followEvery):
@@ -195,7 +165,7 @@ func (p *logPrinter) copy(last int) error {
 		}
 		p.file.Close()
 		p.file = f
-		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", runs.Name(p.Folder))
+		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", p.Folder.Name())
 	}
 	if err := p.skipCut(); err != nil {
 		return err
@@ -225,33 +195,29 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && otherErr == nil && os.SameFile(x, y)
 }
 
-// skipToLast moves f to the start of its last n lines.
+// skipToLast moves f to the start of its last n lines. It reads backwards.
 func skipToLast(f *os.File, n int) error {
-	starts := make([]int64, 0, n)
-	lines := bufio.NewReader(f)
-	var at int64
-	begins := true // the next slice starts a line
-	for {
-		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 && begins {
-			if len(starts) == n {
-				starts = append(starts[:0], starts[1:]...)
-			}
-			starts = append(starts, at)
-		}
-		at += int64(len(line))
-		begins = err == nil
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	block := make([]byte, 64<<10)
+	for from := info.Size(); from > 0; {
+		part := block[:min(from, int64(len(block)))]
+		from -= int64(len(part))
+		if _, err := f.ReadAt(part, from); err != nil && !errors.Is(err, io.EOF) { // the engine may cut the log
 			return err
 		}
+		for i := len(part) - 1; i >= 0; i-- {
+			next := from + int64(i) + 1
+			if part[i] != '\n' || next == info.Size() {
+				continue
+			}
+			if n--; n == 0 {
+				_, err := f.Seek(next, io.SeekStart)
+				return err
+			}
+		}
 	}
-	var from int64
-	if len(starts) > 0 {
-		from = starts[0]
-	}
-	_, err := f.Seek(from, io.SeekStart)
-	return err
+	return nil
 }

@@ -83,7 +83,7 @@ func logStore(t *testing.T) *artifact.Store {
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
 	t.Helper()
-	w, err := runs.WatchStage(store, "x", "stage.toy.a", folder)
+	w, err := runs.NewWatch(store, "x", "stage.toy.a", runs.Folder(folder))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	waiting.json("plan.json", plan)
-	if p, _ := printerOf(t, store, ""); p.Folder != waiting.dir {
+	if p, _ := printerOf(t, store, ""); string(p.Folder) != waiting.dir {
 		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
 	}
 	lock, err := store.TryLock(key)
@@ -206,10 +206,10 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Describe(holder); err != nil {
+	if err := artifact.Describe(lock.File(), holder); err != nil {
 		t.Fatal(err)
 	}
-	if p, _ := printerOf(t, store, ""); p.Folder != maker.dir {
+	if p, _ := printerOf(t, store, ""); string(p.Folder) != maker.dir {
 		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
 	}
 	if err := lock.Unlock(); err != nil {
@@ -228,7 +228,7 @@ func TestErrorOfAnUnknownStageNamesExistingOnes(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.json("plan.json", plan)
-	_, err := runs.FindLogged(store, "x", "nothing")
+	_, err := runs.FindStage(store, "x", "nothing")
 	if err == nil || !strings.HasSuffix(err.Error(), "toy.a8, toy.a9 and 2 others") {
 		t.Errorf("got %v, want ten of the stages and how many more there are", err)
 	}
@@ -247,32 +247,30 @@ func TestLogsOfAGivenRunIgnoreLaterRuns(t *testing.T) {
 	}
 }
 
-func TestEscapedTextCannotControlTheTerminal(t *testing.T) {
+func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\r\nü €\n":           "a\tb\r\nü €\n",
-		"\x1b[2J\x07":             `\x1b[2J\x07`,
-		"\x00\x7f":                `\x00\x7f`,
-		"\u009b31m":               `\u009b31m`,
-		"the end is cut \xe2\x82": `the end is cut \xe2\x82`,
-		"\x9b31m":                 `\x9b31m`,
-		"\xff\xfe end":            `\xff\xfe end`,
-		"\u202e and \U0001F600":   "\u202e and \U0001F600",
+		"\x1b[2J\x07\x00\x7f":     "�[2J���",
+		"\u009b31m":               "�31m",
+		"the end is cut \xe2\x82": "the end is cut ��",
+		"\xff\xfe end":            "�� end",
+		"\u202e and \U0001F600":   "� and \U0001F600",
 	} {
-		for cut := range len(text) { // however the writes fall
+		for cut := range len(text) { // the boundaries of writes do not matter
 			var got bytes.Buffer
-			e := &escaped{to: &got}
+			w := printableLog(&got)
 			for _, part := range []string{text[:cut], text[cut:]} {
-				if _, err := io.WriteString(e, part); err != nil {
+				if _, err := io.WriteString(w, part); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := e.flush(); err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != want {
-				t.Errorf("%q, cut at %d: got %q, want %q", text, cut, got.String(), want)
+			if err := w.Close(); err != nil || got.String() != want {
+				t.Errorf("%q, cut at %d: got %q, %v, want %q", text, cut, got.String(), err, want)
 			}
 		}
+	}
+	if got := printable("\x1b[2K\recho harmless\nü"); got != "�[2K�echo harmless\nü" {
+		t.Errorf("got %q, want replaced escape and carriage return", got)
 	}
 }
 

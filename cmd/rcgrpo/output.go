@@ -1,11 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"syscall"
+
+	"golang.org/x/term"
+
+	"rcgrpo/cmd/rcgrpo/internal/display"
+	"rcgrpo/reports"
 )
 
 // output is the standard output of a command. It stores the first error: a command whose output is lost must not exit
@@ -38,4 +46,85 @@ func (o *output) code(code int) int {
 		return exitFailed
 	}
 	return code
+}
+
+// printJSON prints a value for programs.
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// descriptor is a writer that may be a terminal.
+type descriptor interface{ Fd() uintptr }
+
+// colored reports whether a writer is a terminal that shows colours.
+func colored(w io.Writer) bool {
+	return os.Getenv("NO_COLOR") == "" && isTerminal(w)
+}
+
+// isTerminal reports whether a reader or writer is a terminal.
+func isTerminal(stream any) bool {
+	f, ok := stream.(descriptor)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// terminalSize returns the size of the terminal that w is; 80 by 24 if the terminal does not report one, ok false if w
+// is no terminal.
+func terminalSize(w io.Writer) (width, height int, ok bool) {
+	if !isTerminal(w) {
+		return 0, 0, false
+	}
+	width, height, err := term.GetSize(int(w.(descriptor).Fd()))
+	if err != nil || width < 20 || height < 5 {
+		return 80, 24, true
+	}
+	return width, height, true
+}
+
+// printable replaces the characters of a foreign text that could control the terminal.
+func printable(text string) string { return strings.Map(display.Printable, text) }
+
+// table is a table for the terminal.
+type table struct{ reports.Table }
+
+// newTable returns a table. A column whose name starts with < is aligned to the left.
+func newTable(title string, columns ...string) *table {
+	t := &table{reports.Table{ID: "table", Title: title}}
+	for _, name := range columns {
+		name, left := strings.CutPrefix(name, "<")
+		t.Columns = append(t.Columns, reports.Column{Name: name, Left: left})
+	}
+	return t
+}
+
+// row adds a row. A cell is a reports.Cell or any value that fmt prints; an empty string is shown as "-".
+func (t *table) row(cells ...any) {
+	row := reports.Row{Arm: reports.NoArm}
+	for _, cell := range cells {
+		switch cell := cell.(type) {
+		case reports.Cell:
+			row.Cells = append(row.Cells, cell)
+		case string:
+			if cell == "" {
+				cell = "-"
+			}
+			row.Cells = append(row.Cells, reports.Text("%s", cell))
+		default:
+			row.Cells = append(row.Cells, reports.Text("%v", cell))
+		}
+	}
+	t.Rows = append(t.Rows, row)
+}
+
+// write prints the table below a heading.
+func (t *table) write(w io.Writer, heading string, width int) error {
+	var b bytes.Buffer
+	page := reports.Page{Sections: []reports.Section{{Title: heading, Parts: []reports.Part{{Table: &t.Table}}}}}
+	if err := page.Text(&b, width); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "\n"+strings.Trim(b.String(), "\n"))
+	return err
 }

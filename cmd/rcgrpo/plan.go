@@ -15,6 +15,8 @@ import (
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
+	"rcgrpo/stages"
 )
 
 func planCommand() *cobra.Command {
@@ -121,12 +123,12 @@ func (l *planLine) cost() string {
 	if !l.known || l.expect < minDuration || !l.runs() {
 		return ""
 	}
-	text := "~" + roundTime(l.expect)
+	text := "~" + runs.DurationText(l.expect.Seconds())
 	if len(l.gpus) > 0 {
 		text += " on GPU " + strings.Join(l.gpus, ",")
 	}
 	if l.start >= minDuration && l.start < math.MaxInt64 {
-		text += " from " + roundTime(l.start)
+		text += " from " + runs.DurationText(l.start.Seconds())
 	}
 	return text
 }
@@ -171,15 +173,13 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
 	lines := []string{planSummary(p, f)}
 	if names := p.Unlike(); len(names) > 0 {
-		more := ""
-		if len(names) > 3 {
-			more = " and " + english.Plural(len(names)-3, "other", "")
+		if more := len(names) - 3; more > 0 {
+			names = append(names[:3:3], english.Plural(more, "other", ""))
 		}
-		first := strings.Join(names[:min(3, len(names))], ", ")
-		lines = append(lines, fmt.Sprintf(
-			"Missing, edited or outdated: %s%s. A run publishes these files again and renames edited ones.", first, more))
+		lines = append(lines, "Missing, edited or outdated: "+english.WordSeries(names, "and")+
+			". A run publishes these files again and renames edited ones.")
 	}
-	for _, line := range slices.Concat(lines, memoryLines(p, f), unfitLines(p, f)) {
+	for _, line := range append(lines, limitLines(p, f)...) {
 		fmt.Fprintln(w, wrapped(line, o.width))
 	}
 }
@@ -229,36 +229,6 @@ func planCounts(experiment string, counts map[plan.Verb]int) string {
 	return experiment + ": " + strings.Join(parts, ", ") + "."
 }
 
-// unfitLines returns a line for each reason why stages cannot run on this machine.
-func unfitLines(p *plan.Plan, f plan.Forecast) []string {
-	var reasons []string
-	unfit := map[string][]string{} // addresses without seeds, by reason
-	for _, n := range p.Nodes {
-		why := f.Placements[n].Unfit
-		if why == "" {
-			continue
-		}
-		if unfit[why] == nil {
-			reasons = append(reasons, why)
-		}
-		if stem, _, _ := strings.Cut(n.Address, "@"); !slices.Contains(unfit[why], stem) {
-			unfit[why] = append(unfit[why], stem)
-		}
-	}
-	var lines []string
-	for _, why := range reasons {
-		line := "Cannot run here: " + unfit[why][0] + " " + why
-		switch n := len(unfit[why]) - 1; {
-		case n == 1:
-			line += "; so does 1 other"
-		case n > 1:
-			line += "; so do " + english.Plural(n, "other", "")
-		}
-		lines = append(lines, line+".")
-	}
-	return lines
-}
-
 // planSummary returns the last line: nodes per verb, and the estimated cost.
 func planSummary(p *plan.Plan, f plan.Forecast) string {
 	counts := map[plan.Verb]int{}
@@ -267,9 +237,9 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 	}
 	text := planCounts(p.Experiment.Name, counts)
 	if f.Work >= minDuration {
-		text += " About " + roundTime(f.Work) + " of stage time"
+		text += " About " + runs.DurationText(f.Work.Seconds()) + " of stage time"
 		if f.Wall < f.Work-f.Work/20 {
-			text += ", finished after " + roundTime(f.Wall)
+			text += ", finished after " + runs.DurationText(f.Wall.Seconds())
 		}
 		if f.GPUHours >= 0.005 {
 			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
@@ -296,10 +266,179 @@ func wrapped(text string, width int) string {
 	return wordwrap.WrapString(text, uint(width))
 }
 
-func roundTime(d time.Duration) string {
-	unit := time.Second
-	if d < 10*time.Second {
-		unit = 100 * time.Millisecond
+// memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
+const memoryWarningThreshold = 1 << 30
+
+// limitLines returns a line for the stage that needs most memory, and one for each reason why stages cannot run here.
+func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
+	var most stages.MemoryPlan
+	var of string
+	var reasons []string
+	unfit := map[string][]string{} // addresses without seeds, by reason
+	for _, n := range p.Nodes {
+		stem, _, _ := strings.Cut(n.Address, "@")
+		why := f.Placements[n].Unfit
+		if m, ok := memoryOf(n, f); ok && m.Unfit != nil {
+			stem, why = stem+":", m.Unfit.Error()
+		} else if ok && m.Bytes > most.Bytes {
+			most, of = m, stem
+		}
+		if why != "" && unfit[why] == nil {
+			reasons = append(reasons, why)
+		}
+		if why != "" && !slices.Contains(unfit[why], stem) {
+			unfit[why] = append(unfit[why], stem)
+		}
 	}
-	return d.Round(unit).String()
+	if most.Bytes >= memoryWarningThreshold {
+		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s.", of, most.Text))
+	}
+	for _, why := range reasons {
+		line := "Cannot run here: " + unfit[why][0] + " " + why
+		if n := len(unfit[why]) - 1; n > 0 {
+			line += "; " + english.Plural(n, "other stage", "") + " too"
+		}
+		lines = append(lines, line+".")
+	}
+	return lines
+}
+
+// unfitMemory returns an error if the device of a stage that would run has too little memory.
+func unfitMemory(p *plan.Plan) error {
+	hasModel := func(n *plan.Planned) bool {
+		_, ok := stages.Memory(n.Node, 0)
+		return ok
+	}
+	if !slices.ContainsFunc(p.Nodes, hasModel) { // the forecast is not needed
+		return nil
+	}
+	f := p.Forecast(context.Background())
+	for _, n := range p.Nodes {
+		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {
+			return fmt.Errorf("%s: %w", n.Address, plan.Unfit)
+		}
+	}
+	return nil
+}
+
+// memoryOf returns the memory plan of a node that would run.
+func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
+	at, ok := f.Placements[n]
+	if !ok || at.Unfit != "" {
+		return stages.MemoryPlan{}, false
+	}
+	return stages.Memory(n.Node, at.Memory)
+}
+
+// planNodeJSON is one node of `plan --json`.
+type planNodeJSON struct {
+	Address   string            `json:"address"`
+	Kind      string            `json:"kind"`
+	Seed      *int64            `json:"seed,omitempty"`
+	Verb      plan.Verb         `json:"verb"`
+	Cause     *plan.Cause       `json:"cause,omitempty"`
+	Key       string            `json:"key,omitempty"`
+	Inputs    []planInputJSON   `json:"inputs,omitempty"`
+	After     []string          `json:"after,omitempty"`
+	Outputs   map[string]string `json:"outputs,omitempty"` // port -> artifact type
+	Digests   map[string]string `json:"digests,omitempty"` // port -> SHA-256, if recorded
+	Expect    float64           `json:"expect_seconds,omitempty"`
+	Bytes     int64             `json:"expect_bytes,omitempty"`
+	Placement *placementJSON    `json:"placement,omitempty"` // of nodes that run or may run
+	Begins    string            `json:"begins,omitempty"`
+	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of nodes that run a model of known shape
+	Executor  string            `json:"executor,omitempty"`
+	GPUs      int               `json:"gpus,omitempty"`
+	CPUs      int               `json:"cpus,omitempty"`
+	Memory    int64             `json:"memory_bytes,omitempty"`
+	GPUMemory int64             `json:"gpu_memory_bytes,omitempty"`
+	File      string            `json:"file"`
+	Line      int               `json:"line"`
+}
+
+// memoryJSON is the memory that a node needs on its device.
+type memoryJSON struct {
+	Bytes int64  `json:"bytes"`
+	Has   int64  `json:"has_bytes,omitempty"` // absent if unknown
+	Text  string `json:"text"`
+	Unfit string `json:"unfit,omitempty"`
+}
+
+// placementJSON is the place and time of a node, or the reason why it cannot run.
+type placementJSON struct {
+	Executor string   `json:"executor,omitempty"`
+	CPUs     int      `json:"cpus,omitempty"`
+	GPUs     []string `json:"gpus,omitempty"`
+	Start    float64  `json:"start_seconds"`
+	Unfit    string   `json:"unfit,omitempty"`
+}
+
+type forecastJSON struct {
+	Wall     float64 `json:"wall_seconds"`
+	Work     float64 `json:"stage_seconds"`
+	GPUHours float64 `json:"gpu_hours"`
+	Bytes    int64   `json:"disk_bytes"`
+	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
+}
+
+type planInputJSON struct {
+	Setting string `json:"setting"`
+	Address string `json:"address"`
+	Port    string `json:"port"`
+}
+
+// writePlanJSON prints a plan for programs. Fields may be added; their meaning does not change while format is 1.
+func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
+	out := struct {
+		Format     int            `json:"format"`
+		Experiment string         `json:"experiment"`
+		Store      string         `json:"store"`
+		Seeds      []int64        `json:"seeds"`
+		Changes    bool           `json:"changes"`
+		Counts     map[string]int `json:"counts"`
+		Nodes      []planNodeJSON `json:"nodes"`
+		Disabled   []string       `json:"disabled,omitempty"`
+		Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing, edited or outdated
+		Forecast   forecastJSON   `json:"forecast"`
+	}{
+		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{},
+		p.Experiment.Disabled, p.Unlike(),
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
+	}
+	for _, n := range p.Nodes {
+		out.Counts[string(n.Verb)]++
+		j := planNodeJSON{
+			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
+			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,
+			GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
+			File: n.Range.Filename, Line: n.Range.Start.Line,
+		}
+		if n.Cause.Reason != plan.ReasonNone {
+			j.Cause = &n.Cause
+		}
+		if at, ok := f.Placements[n]; ok {
+			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}
+		}
+		if plan, ok := memoryOf(n, f); ok {
+			j.Needs = &memoryJSON{Bytes: plan.Bytes, Has: f.Placements[n].Memory, Text: plan.Text}
+			if plan.Unfit != nil {
+				j.Needs.Unfit = plan.Unfit.Error()
+			}
+		}
+		for _, in := range n.Inputs {
+			j.Inputs = append(j.Inputs, planInputJSON{in.Setting, in.From.Address, in.Ref.Port})
+		}
+		for _, a := range n.DependsOn {
+			j.After = append(j.After, a.Address)
+		}
+		if n.Manifest != nil {
+			j.Digests = map[string]string{}
+			for port, o := range n.Manifest.Outputs {
+				j.Digests[port] = o.Digest
+			}
+		}
+		slices.Sort(j.After)
+		out.Nodes = append(out.Nodes, j)
+	}
+	return printJSON(w, out)
 }

@@ -72,11 +72,7 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 		!strings.ContainsRune(path, '['):
 		return fmt.Errorf("there is no file or folder %s", path)
 	case errors.Is(err, os.ErrNotExist):
-		x, err := c.load(strings.Join(args[1:], ""))
-		if err != nil {
-			return err
-		}
-		store, err := c.store(x)
+		x, store, err := c.open(strings.Join(args[1:], ""))
 		if err != nil {
 			return err
 		}
@@ -160,17 +156,17 @@ func (r *replaying) columns(profiles, set []string, regroup bool, group int) ([]
 	if regroup {
 		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
+	for _, name := range profiles {
+		if _, err := objective.ProfileNamed(name); err != nil && name != "all" {
+			return nil, err
+		}
+	}
 	for _, p := range objective.Profiles() {
 		chosen := slices.Contains(profiles, p.Name) || slices.Contains(profiles, "all")
 		if !chosen || p.Name == "paper" && !r.known && len(changes) == 0 { // the first column is the paper's already
 			continue
 		}
 		if err := add(p.Name, rollouts, p.Objective); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range profiles {
-		if _, err := objective.ProfileNamed(p); err != nil && p != "all" {
 			return nil, err
 		}
 	}

@@ -65,51 +65,40 @@ func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle st
 	if err != nil {
 		return err
 	}
-	if err := wantInputs(p); err != nil {
-		return err
+	missing := 0
+	for _, n := range p.Nodes {
+		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && n.Kind.Name != reports.Kind().Name {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
+			"see rcgrpo plan, then rcgrpo run", missing)
 	}
 	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
 	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(runs.Event) {}); err != nil {
 		return err
 	}
-	for _, address := range targets {
-		nodes, err := x.Find(address)
-		if err != nil {
-			return err
+	for _, n := range p.Nodes {
+		if n.Kind.Name != reports.Kind().Name {
+			continue
 		}
-		for _, n := range nodes {
-			m, err := store.Last(x.Name, n.Address)
-			if err != nil {
-				return fmt.Errorf("%s: %w", n.Address, err)
-			}
-			for _, p := range m.Published {
-				fmt.Fprintln(c.stdout(), filepath.Join(x.Dir, filepath.FromSlash(p.Name)))
-			}
-			if bundle == "" {
-				continue
-			}
-			if err := writeBundle(c.stdout(), bundle, x, m, store); err != nil {
-				return fmt.Errorf("write %s: %w", bundle, err)
-			}
+		m, err := store.Last(x.Name, n.Address)
+		if err != nil {
+			return fmt.Errorf("%s: %w", n.Address, err)
+		}
+		for _, p := range m.Published {
+			fmt.Fprintln(c.stdout(), filepath.Join(x.Dir, filepath.FromSlash(p.Name)))
+		}
+		if bundle == "" {
+			continue
+		}
+		if err := writeBundle(c.stdout(), bundle, x, m, store); err != nil {
+			return fmt.Errorf("write %s: %w", bundle, err)
 		}
 	}
 	return nil
-}
-
-// wantInputs returns an error if a stage other than a report would run.
-func wantInputs(p *plan.Plan) error {
-	waiting := 0
-	for _, n := range p.Nodes {
-		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && n.Kind.Name != reports.Kind().Name {
-			waiting++
-		}
-	}
-	if waiting == 0 {
-		return nil
-	}
-	return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
-		"see rcgrpo plan, then rcgrpo run", waiting)
 }
 
 // writeBundle packs the page of a result and everything that it depends on into a file.

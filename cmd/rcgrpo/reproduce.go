@@ -10,10 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
@@ -45,10 +43,11 @@ func reproduceCommand() *cobra.Command {
 	r.Flags().BoolVar(&r.trust, "trust", false, "run the commands of the page's experiment without asking")
 	r.limitFlag(&r.limit)
 	r.RunE = func(_ *cobra.Command, args []string) error {
-		var ok bool
-		if r.path, r.cell, ok = cutCell(args[0]); !ok {
+		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
+		if i < 1 || i == len(args[0])-1 {
 			return misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", args[0])
 		}
+		r.path, r.cell = args[0][:i], args[0][i+1:]
 		if r.replace && r.into != "" {
 			return misuse("--replace and --into exclude each other: each selects a store")
 		}
@@ -95,7 +94,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	w := r.stdout()
-	fmt.Fprintf(w, "%s is %s\n\n", r.cell, visible(source.String()))
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, printable(source.String()))
 	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())
@@ -134,7 +133,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := visible(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
+	if faults := printable(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
 		if in.bundle != nil && !r.named {
 			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
 		}
@@ -155,8 +154,7 @@ func (r *reproduction) askForTrust() error {
 	return nil
 }
 
-func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store,
-	pl *plan.Plan) error {
+func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store, pl *plan.Plan) error {
 	ctx, kill, stop := interruptible(r.stderr())
 	defer stop()
 	view := newDisplay(r.stdout())
@@ -182,15 +180,6 @@ func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *art
 	return nil
 }
 
-// cutCell splits PAGE#CELL. The path may contain # too.
-func cutCell(arg string) (page, cell string, ok bool) {
-	i := strings.LastIndexByte(arg, '#')
-	if i < 1 || i == len(arg)-1 {
-		return "", "", false
-	}
-	return arg[:i], arg[i+1:], true
-}
-
 // printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns the
 // number of both.
 func printForeign(w io.Writer, pl *plan.Plan) int {
@@ -209,34 +198,24 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		stem, _, _ := strings.Cut(node.Address, "@")
 		fmt.Fprintf(w, "%s starts:\n", stem)
 		args, env := starter.Starts()
+		var lines []string
 		for _, word := range args {
-			fmt.Fprintf(w, "  | %s\n", strings.ReplaceAll(visible(word), "\n", "\n  | "))
+			lines = append(lines, "| "+word)
 		}
 		for _, v := range env {
-			if _, _, set := strings.Cut(v, "="); !set {
+			if !strings.Contains(v, "=") {
 				v += " of your environment"
 			}
-			fmt.Fprintf(w, "  with %s\n", strings.ReplaceAll(visible(v), "\n", "\n  | "))
+			lines = append(lines, "with "+v)
+		}
+		for _, line := range lines {
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(line), "\n", "\n  | "))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(w, "reads %s\n", visible(path))
+		fmt.Fprintf(w, "reads %s\n", printable(path))
 	}
 	return n + len(files)
-}
-
-// visible makes foreign text safe for a terminal: it escapes all characters that are not printable, such as those that
-// move the cursor or change the direction of writing. Line breaks stay.
-func visible(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if r == '\n' || unicode.IsPrint(r) {
-			b.WriteRune(r)
-		} else {
-			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
-		}
-	}
-	return b.String()
 }
 
 // findBeside returns the file of an experiment in a folder, or the only experiment there.

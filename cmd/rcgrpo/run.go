@@ -1,19 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
@@ -93,32 +100,6 @@ func (c *experimentFlags) ranWith(err error) error {
 	return exitCode(exitFailed)
 }
 
-// interruptible returns a context that the first ^C cancels. The second ^C closes kill, the third ends the process.
-func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	atOnce := make(chan struct{})
-	signals := make(chan os.Signal, 3)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	stopping.Add(1)
-	go func() {
-		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
-			fmt.Fprintln(stderr, "stopped; the next run resumes from the committed results")
-			os.Exit(exitInterrupted)
-		}} {
-			if _, ok := <-signals; !ok {
-				return
-			}
-			act()
-		}
-	}()
-	return ctx, atOnce, func() {
-		signal.Stop(signals)
-		stopping.Add(-1)
-		close(signals)
-		cancel()
-	}
-}
-
 // newDisplay returns a display of a run on stdout.
 func newDisplay(stdout io.Writer) *display.Display {
 	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
@@ -153,4 +134,96 @@ func runNode(args []string, stderr io.Writer) int {
 	view := display.New(stderr, display.Options{})
 	defer view.Close()
 	return engine.NodeMain(*dir, *address, kinds(), stderr, view.Observe)
+}
+
+// notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
+// environment.
+type notification struct {
+	Experiment string         `json:"experiment"`
+	Run        string         `json:"run"`
+	Outcome    string         `json:"outcome"` // done, failed, interrupted
+	Folder     string         `json:"folder"`
+	Started    time.Time      `json:"started"`
+	Seconds    float64        `json:"seconds"`
+	Counts     map[string]int `json:"counts"` // stages by state
+	Error      string         `json:"error,omitempty"`
+	Stage      string         `json:"stage,omitempty"` // the first that failed
+	Log        string         `json:"log,omitempty"`   // of that stage
+}
+
+// observe records an event of the run.
+func (r *notification) observe(e runs.Event) {
+	switch e.Kind {
+	case runs.EventPlanned:
+		r.Folder, r.Run, r.Started = e.Path, filepath.Base(e.Path), e.Time
+	case runs.EventFailed:
+		if r.Error == "" {
+			r.Error, r.Stage, r.Log = e.Text, e.Address, e.Path
+		}
+	case runs.EventEnded:
+		r.Counts, r.Seconds = e.Counts, e.Time.Sub(r.Started).Seconds()
+	}
+}
+
+// notifyLimit is the timeout of the command.
+const notifyLimit = 10 * time.Second
+
+// send runs the site's command, if there is one. Its output goes to notify.log in the folder of the run. A run with
+// nothing to do has no folder and sends nothing.
+func (r *notification) send(site *lang.Site, runErr error) error {
+	if site == nil || site.Notify == nil || r.Folder == "" {
+		return nil
+	}
+	var failed *engine.RunError
+	switch r.Outcome = "done"; {
+	case errors.Is(runErr, engine.ErrInterrupted):
+		r.Outcome = "interrupted"
+	case runErr != nil:
+		r.Outcome = "failed"
+		if !errors.As(runErr, &failed) && r.Error == "" { // an error of the run, not of a stage
+			r.Error = runErr.Error()
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), notifyLimit)
+	defer cancel()
+	return r.start(ctx, site)
+}
+
+// start runs the command until ctx ends.
+func (r *notification) start(ctx context.Context, site *lang.Site) error {
+	input, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	output, err := os.OpenFile(filepath.Join(r.Folder, "notify.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("notify: %w", err)
+	}
+	defer output.Close()
+	program := site.Notify[0]
+	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
+		program = "." + string(filepath.Separator) + program
+	}
+	cmd := exec.CommandContext(ctx, program, site.Notify[1:]...)
+	cmd.Dir = filepath.Dir(site.Path)
+	cmd.Env = append(os.Environ(), r.environment()...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its children too; ^C does not reach it
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err = cmd.Run()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("notify: %s took more than %v and was killed", site.Notify[0], notifyLimit)
+	case err != nil:
+		return fmt.Errorf("notify: %s: %w (its output: %s)", site.Notify[0], err, output.Name())
+	}
+	return nil
+}
+
+func (r *notification) environment() []string {
+	return []string{
+		"RCGRPO_EXPERIMENT=" + r.Experiment, "RCGRPO_RUN=" + r.Run, "RCGRPO_OUTCOME=" + r.Outcome,
+		"RCGRPO_FOLDER=" + r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
+		"RCGRPO_COUNTS=" + countsText(r.Counts), "RCGRPO_ERROR=" + r.Error, "RCGRPO_STAGE=" + r.Stage,
+	}
 }

@@ -44,10 +44,7 @@ func statusCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool {
-			return !slices.Contains(names,
-				s.Experiment)
-		})
+		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool { return !slices.Contains(names, s.Experiment) })
 		if *asJSON {
 			return writeStatusJSON(c.stdout(), found, survivors, *all)
 		}
@@ -61,7 +58,7 @@ func statusCommand() *cobra.Command {
 		}
 		for _, s := range found {
 			if *newest > 0 {
-				fmt.Fprintf(c.stdout(), "%s  %s  %s\n", runs.Name(s.Folder), s.Text(), countsText(stateCounts(s)))
+				fmt.Fprintf(c.stdout(), "%s  %s  %s\n", s.Folder.Name(), s.Text(), countsText(stateCounts(s)))
 			} else {
 				writeStatus(c.stdout(), s, *all)
 			}
@@ -76,18 +73,18 @@ func statusCommand() *cobra.Command {
 
 // newestRuns returns the status of the newest runs of each experiment: n of them, or with n = 0 the newest run and all
 // that are still running.
-func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.RunStatus, error) {
-	var found []*runs.RunStatus
+func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Status, error) {
+	var found []*runs.Status
 	for _, name := range experiments {
-		folders, err := runs.Runs(store, name)
+		folders, err := runs.Folders(store, name)
 		if err != nil {
 			return nil, err
 		}
 		for i, folder := range folders {
-			if n > 0 && i >= n || n == 0 && i > 0 && !runs.Live(folder) {
+			if n > 0 && i >= n || n == 0 && i > 0 && !folder.Live() {
 				continue
 			}
-			s, err := runs.Status(folder)
+			s, err := runs.ReadStatus(folder)
 			if errors.Is(err, os.ErrNotExist) { // no plan yet, or removed
 				continue
 			}
@@ -100,18 +97,20 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Run
 	return found, nil
 }
 
-// listed reports whether status lists a node without --all: it runs, failed, or has a note.
-func listed(n runs.NodeStatus) bool {
-	return n.State == runs.EventStarted || n.State == runs.EventFailed || n.State == runs.EventPlanned &&
-		n.Note != ""
+// listed returns the nodes that status lists: all, or those that run, failed, or have a note.
+func listed(s *runs.Status, all bool) (nodes []runs.NodeStatus) {
+	for _, n := range s.Nodes {
+		noted := n.State == runs.EventPlanned && n.Note != ""
+		if all || noted || n.State == runs.EventStarted || n.State == runs.EventFailed {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
-func writeStatus(w io.Writer, s *runs.RunStatus, all bool) {
-	fmt.Fprintf(w, "%s  %s\n", runs.Name(s.Folder), s.Text())
-	for _, n := range s.Nodes {
-		if !all && !listed(n) {
-			continue
-		}
+func writeStatus(w io.Writer, s *runs.Status, all bool) {
+	fmt.Fprintf(w, "%s  %s\n", s.Folder.Name(), s.Text())
+	for _, n := range listed(s, all) {
 		state := stateText(n.State, s.Live || n.Survives)
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-10s %s  %s", state, n.Address, n.Text(nowOf(s, n))), " "))
 		if n.Failure != nil {
@@ -122,7 +121,7 @@ func writeStatus(w io.Writer, s *runs.RunStatus, all bool) {
 }
 
 // nowOf returns the time of the state of a node: a node that outlives its run is still running.
-func nowOf(s *runs.RunStatus, n runs.NodeStatus) time.Time {
+func nowOf(s *runs.Status, n runs.NodeStatus) time.Time {
 	if n.Survives {
 		return time.Now()
 	}
@@ -149,7 +148,7 @@ func stateText(state runs.EventKind, live bool) string {
 }
 
 // stateCounts counts the nodes of a run by state.
-func stateCounts(s *runs.RunStatus) map[string]int {
+func stateCounts(s *runs.Status) map[string]int {
 	counts := map[string]int{}
 	for _, n := range s.Nodes {
 		counts[stateText(n.State, s.Live || n.Survives)]++
@@ -161,7 +160,7 @@ func stateCounts(s *runs.RunStatus) map[string]int {
 type statusRunJSON struct {
 	Experiment string           `json:"experiment"`
 	Run        string           `json:"run"`
-	Folder     string           `json:"folder"`
+	Folder     runs.Folder      `json:"folder"`
 	State      string           `json:"state"` // running, ended, killed
 	Started    time.Time        `json:"started"`
 	Seconds    float64          `json:"seconds"` // until now, or until its last event
@@ -189,13 +188,13 @@ type statusNodeJSON struct {
 	Log     string       `json:"log,omitempty"`
 }
 
-func writeStatusJSON(w io.Writer, found []*runs.RunStatus, survivors []runs.Orphan, all bool) error {
+func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
 	type survivor struct {
-		Address string    `json:"address"`
-		Run     string    `json:"run"` // folder of the run that started it
-		PID     int       `json:"pid"`
-		Since   time.Time `json:"since"`
-		Adopted bool      `json:"adopted"`
+		Address string      `json:"address"`
+		Run     runs.Folder `json:"run"` // folder of the run that started it
+		PID     int         `json:"pid"`
+		Since   time.Time   `json:"since"`
+		Adopted bool        `json:"adopted"`
 	}
 	out := struct {
 		Runs      []statusRunJSON `json:"runs"`
@@ -208,10 +207,7 @@ func writeStatusJSON(w io.Writer, found []*runs.RunStatus, survivors []runs.Orph
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,
 			Seconds: s.Now().Sub(s.Started).Seconds(), Revision: s.Revision, Host: s.Host, PID: s.PID,
 			Counts: stateCounts(s), Nodes: []statusNodeJSON{}}
-		for _, n := range s.Nodes {
-			if !all && !listed(n) {
-				continue
-			}
+		for _, n := range listed(s, all) {
 			j := statusNodeJSON{Address: n.Address, State: stateText(n.State, s.Live || n.Survives), Key: n.Key,
 				Started: n.Started, Seconds: n.Seconds, Note: n.Note}
 			if n.State == runs.EventStarted {

@@ -18,6 +18,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
 func storeCommand() *cobra.Command {
@@ -28,71 +29,48 @@ func storeCommand() *cobra.Command {
 // storeFilter selects results.
 type storeFilter struct {
 	experiment, kind, address string
-	older, newer              age
-	larger                    size
+	older, newer              time.Duration
+	larger                    int64
 }
 
-// age is the value of a flag, such as 36h, 7d or 2w.
-type age time.Duration
-
-func (a *age) String() string {
-	if *a == 0 {
-		return ""
+// parsed returns the function of a flag whose value parse reads.
+func parsed[T any](value *T, parse func(string) (T, error)) func(string) error {
+	return func(text string) (err error) {
+		*value, err = parse(text)
+		return err
 	}
-	return time.Duration(*a).String()
 }
 
-func (a *age) Type() string { return "TIME" }
-
-func (a *age) Set(text string) error {
+// parseAge parses a duration such as 36h, 7d or 2w.
+func parseAge(text string) (time.Duration, error) {
 	for suffix, unit := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil &&
-			strings.HasSuffix(text, suffix) && n >= 0 {
-			*a = age(n * float64(unit))
-			return nil
+		if n, err := strconv.ParseFloat(strings.TrimSuffix(text, suffix), 64); err == nil && n >= 0 &&
+			strings.HasSuffix(text, suffix) {
+			return time.Duration(n * float64(unit)), nil
 		}
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return errors.New("want a time such as 90m, 36h, 7d or 2w")
+		return 0, errors.New("want a time such as 90m, 36h, 7d or 2w")
 	}
-	*a = age(d)
-	return nil
-}
-
-// size is the value of a flag, such as 1.5GB.
-type size int64
-
-func (s *size) String() string {
-	if *s == 0 {
-		return ""
-	}
-	return lang.BytesText(int64(*s))
-}
-
-func (s *size) Type() string { return "SIZE" }
-
-func (s *size) Set(text string) error {
-	n, err := lang.ParseBytes(text)
-	*s = size(n)
-	return err
+	return d, nil
 }
 
 func (f *storeFilter) addFlags(c *experimentFlags) {
 	c.Flags().StringVar(&f.experiment, "experiment", "", "only results of the experiment `NAME`")
 	c.Flags().StringVar(&f.kind, "kind", "", "only results of stages of this `KIND`")
 	c.Flags().StringVar(&f.address, "address", "", "only results whose address matches `PATTERN`, such as 'eval.*@1'")
-	c.Flags().Var(&f.older, "older", "only results older than `TIME`, such as 36h or 7d")
-	c.Flags().Var(&f.newer, "newer", "only results newer than `TIME`")
-	c.Flags().Var(&f.larger, "larger", "only results of at least `SIZE`, such as 100MB")
+	c.Flags().Func("older", "only results older than `TIME`, such as 36h or 7d", parsed(&f.older, parseAge))
+	c.Flags().Func("newer", "only results newer than `TIME`", parsed(&f.newer, parseAge))
+	c.Flags().Func("larger", "only results of at least `SIZE`, such as 100MB", parsed(&f.larger, lang.ParseBytes))
 	c.completeFlag("kind", kindNames)
 }
 
 func (f *storeFilter) picks(r storedResult, now time.Time) bool {
-	since := age(now.Sub(r.Started))
+	since := now.Sub(r.Started)
 	return (f.experiment == "" || f.experiment == r.Experiment) && (f.kind == "" || f.kind == r.Kind) &&
 		(f.address == "" || lang.MatchAddress(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
-		(f.newer == 0 || since <= f.newer) && r.Bytes >= int64(f.larger)
+		(f.newer == 0 || since <= f.newer) && r.Bytes >= f.larger
 }
 
 // storeOrders are the orders of `store ls --sort`. A result is worth the seconds that it took per byte; gc removes the
@@ -190,14 +168,14 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 			total += r.Bytes
 			seconds += r.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), secondsText(r.Seconds),
+		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), runs.DurationText(r.Seconds),
 			r.Started.Local().Format("2006-01-02 15:04"), experiment, cmp.Or(r.Experiment, "-"), r.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
 	}
 	fmt.Fprintf(out, "%s, %s in %s; running them again takes %s\n",
-		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, secondsText(seconds))
+		english.Plural(len(results), "result", ""), lang.BytesText(total), dir, runs.DurationText(seconds))
 	return out.Flush()
 }
 
@@ -248,26 +226,25 @@ func storeCheckCommand() *cobra.Command {
 func storeGarbageCommand() *cobra.Command {
 	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them",
 		wantArgs(0, 0, ""))
-	limit := c.Flags().String("limit", "", "`SIZE` of the store, such as 200GB (default: the site file's)")
+	var limit int64
+	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)", parsed(&limit, lang.ParseBytes))
 	yes := c.Flags().Bool("yes", false, "remove the listed results")
-	c.RunE = func(*cobra.Command, []string) error { return c.collectGarbage(*limit, *yes) }
+	c.RunE = func(*cobra.Command, []string) error {
+		if limit == 0 && c.Flags().Changed("limit") {
+			return misuse("--limit 0 would mean no limit; 1B removes every result")
+		}
+		return c.collectGarbage(limit, *yes)
+	}
 	return c.Command
 }
 
-func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
+// collectGarbage lists or removes the results that exceed the limit; 0 stands for the limit of the site file.
+func (c *experimentFlags) collectGarbage(limit int64, yes bool) error {
 	store, site, err := c.siteStore()
 	if err != nil {
 		return err
 	}
-	limit := site.Limit
-	if limitText != "" {
-		if limit, err = lang.ParseBytes(limitText); err != nil {
-			return err
-		}
-		if limit == 0 {
-			return misuse("--limit %s would mean no limit; 1B removes every result", limitText)
-		}
-	}
+	limit = cmp.Or(limit, site.Limit)
 	gc, verb := store.Garbage, "would free"
 	if yes {
 		gc, verb = store.Collect, "freed"
@@ -287,12 +264,12 @@ func (c *experimentFlags) collectGarbage(limitText string, yes bool) error {
 		seconds += g.Seconds
 		cost := ""
 		if g.Manifest != nil {
-			cost = "  " + secondsText(g.Seconds) + " to run again"
+			cost = "  " + runs.DurationText(g.Seconds) + " to run again"
 		}
 		fmt.Fprintf(w, "%-20s %10s  %s%s\n", g.What, lang.BytesText(g.Bytes), g.Name, cost)
 	}
 	fmt.Fprintf(w, "%s %s of %s; running it all again takes %s\n",
-		verb, lang.BytesText(freed), english.Plural(len(plan), "thing", ""), secondsText(seconds))
+		verb, lang.BytesText(freed), english.Plural(len(plan), "thing", ""), runs.DurationText(seconds))
 	if !yes && len(plan) > 0 {
 		fmt.Fprintln(w, "nothing was removed; --yes removes it")
 	}

@@ -136,6 +136,6 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	}
 	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
 	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
-	_, err := io.WriteString(w, visible(b.String()))
+	_, err := io.WriteString(w, printable(b.String()))
 	return err
 }

@@ -27,15 +27,11 @@ func whyCommand() *cobra.Command {
 
 func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
 	c.source.Paranoid = o.Paranoid
-	x, err := c.load(strings.Join(experiment, ""))
+	x, store, err := c.open(strings.Join(experiment, ""))
 	if err != nil {
 		return err
 	}
 	nodes, err := x.Find(address)
-	if err != nil {
-		return err
-	}
-	store, err := c.store(x)
 	if err != nil {
 		return err
 	}
@@ -66,7 +62,7 @@ func (c *experimentFlags) why(address string, experiment []string, o plan.Option
 
 // writeFailures prints the failure of each stage in the newest run that contains the stage.
 func writeFailures(w io.Writer, store *artifact.Store, experiment string, addresses map[string]bool) error {
-	folders, err := runs.Runs(store, experiment)
+	folders, err := runs.Folders(store, experiment)
 	if err != nil {
 		return err
 	}
@@ -74,7 +70,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		if len(addresses) == 0 {
 			return nil
 		}
-		s, err := runs.Status(folder)
+		s, err := runs.ReadStatus(folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
 		}
@@ -83,7 +79,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		}
 		for _, n := range s.Nodes {
 			if addresses[n.Address] && n.Failure != nil {
-				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, runs.Name(folder), n.Failure.Text,
+				fmt.Fprintf(w, "%s failed in run %s: %s\n  log: %s\n", n.Address, folder.Name(), n.Failure.Text,
 					n.Failure.Log)
 			}
 			delete(addresses, n.Address)
@@ -113,7 +109,7 @@ func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, p
 			made = "last made"
 		}
 		started := last.Started.Local().Format("2006-01-02 15:04:05")
-		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, secondsText(last.Seconds), last.Run,
+		fmt.Fprintf(w, "  %s %s in %s by run %s (key %.12s, code %s)\n", made, started, runs.DurationText(last.Seconds), last.Run,
 			last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {

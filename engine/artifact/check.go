@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Problem is one finding of Check.
@@ -87,33 +86,6 @@ func (s *Store) Check() ([]Problem, error) {
 	return problems, nil
 }
 
-// Verify compares the content of every file of a result with the record, whatever its time. Damage is a
-// *DamageError, and the file loses its seal, so that every later Lookup finds the damage.
-func (s *Store) Verify(m *Manifest) error {
-	for _, o := range m.objects() {
-		for _, f := range o.Files {
-			path := s.filePath(o, f)
-			sum, _, err := hashFile(path)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				return &DamageError{m.Address, path, "missing"}
-			case err != nil:
-				return err
-			case sum != f.SHA256:
-				s.unseal(path)
-				return &DamageError{m.Address, path, "edited"}
-			}
-		}
-	}
-	return nil
-}
-
-// unseal changes the time of a damaged file. It ignores errors, such as those of a read-only store.
-func (s *Store) unseal(path string) {
-	now := time.Now()
-	os.Chtimes(path, now, now)
-}
-
 // CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
 // record is a problem, not an error.
 func (s *Store) CheckPort(m *Manifest, port string) []Problem {
@@ -159,7 +131,7 @@ func (s *Store) checkObject(o Output) []Problem {
 		case err != nil:
 			problems = append(problems, Problem{Path: path, What: err.Error()})
 		case sum != f.SHA256:
-			s.unseal(path)
+			unseal(path)
 			problems = append(problems, Problem{Path: path, What: fmt.Sprintf("edited: sha256 %s, want %s", sum, f.SHA256)})
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 	"unicode/utf8"
@@ -127,18 +125,10 @@ func ownInode(path string, d fs.DirEntry) error {
 		return err
 	}
 	defer in.Close()
-	out, err := disk.CreateTemp(filepath.Dir(path), tempPattern)
-	if err != nil {
+	return disk.Replace(filepath.Dir(path), path, func(out *os.File) error {
+		_, err := disk.Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
 		return err
-	}
-	_, err = disk.Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
-	if err = errors.Join(err, out.Close()); err == nil {
-		err = disk.Rename(out.Name(), path)
-	}
-	if err != nil {
-		os.Remove(out.Name())
-	}
-	return err
+	})
 }
 
 // Form names a file mode that is neither a plain file nor a folder: "a symbolic link".
@@ -161,15 +151,7 @@ func hashFile(path string) (sum string, size int64, err error) {
 		return "", 0, err
 	}
 	defer f.Close()
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
 	h := sha256.New()
-	size, err = io.CopyBuffer(h, f, *buffer)
-	if err != nil {
-		return "", 0, err
-	}
-	return hex.EncodeToString(h.Sum(nil)), size, nil
+	size, err = io.CopyBuffer(h, f, make([]byte, min(64<<10, f.Info.Size()+1)))
+	return hex.EncodeToString(h.Sum(nil)), size, err
 }
-
-// buffers are reused, since most files are small.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 64<<10); return &b }}

@@ -14,9 +14,6 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// tempPattern matches files that are written under a temporary name and then renamed.
-const tempPattern = ".new-*"
-
 // writeJSON replaces path atomically by the JSON of v. The temporary file is in scratch if that folder exists, else
 // beside path. Nothing is flushed: a power cut may tear the file.
 func (s *Store) writeJSON(scratch, path string, v any) error {
@@ -24,23 +21,18 @@ func (s *Store) writeJSON(scratch, path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	next, err := disk.CreateTemp(scratch, tempPattern)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = s.MakeDir(filepath.Dir(path)); err == nil {
-			next, err = disk.CreateTemp(filepath.Dir(path), tempPattern)
-		}
-	}
-	if err != nil {
+	write := func(f *os.File) error {
+		_, err := disk.Write(f, append(b, '\n'))
 		return err
 	}
-	_, err = disk.Write(next, append(b, '\n'))
-	if err = errors.Join(err, next.Close()); err == nil {
-		err = s.rename(next.Name(), path)
+	err = disk.Replace(scratch, path, write)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	if err != nil {
-		os.Remove(next.Name())
+	if err := s.MakeDir(filepath.Dir(path)); err != nil {
+		return err
 	}
-	return err
+	return disk.Replace(filepath.Dir(path), path, write)
 }
 
 // rename creates the parent folder of the new name if it is missing.

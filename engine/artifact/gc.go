@@ -138,7 +138,7 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 // Collect removes the items of Garbage(limit) and returns them. Runs continue beside it; they wait before a
 // commit or a pin until the items are planned and moved away. After a kill the next gc removes the rest.
 func (s *Store) Collect(limit int64) ([]Garbage, error) {
-	if !exists(s.dir) {
+	if !disk.Exists(s.dir) {
 		return nil, nil
 	}
 	lock, err := s.waitExclusive()
@@ -169,7 +169,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 		return nil, err
 	}
 	for _, folder := range []string{"nodes", "last"} { // temporary files of killed processes
-		left, err := filepath.Glob(s.path(folder, tempPattern))
+		left, err := filepath.Glob(s.path(folder, disk.TempPattern))
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +197,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 // moveAway moves garbage to a folder below removed/, with the stored verdicts, since they depend on results.
 func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
-	if len(plan) == 0 && !exists(compiled) {
+	if len(plan) == 0 && !disk.Exists(compiled) {
 		return nil
 	}
 	// LastCollection changes twice: before, in case of a kill, and after, for plans made in between.

@@ -108,10 +108,7 @@ func (l *Lock) File() *os.File {
 	return l.file
 }
 
-// Describe records the holder for Holder. v is one JSON value.
-func (l *Lock) Describe(v []byte) error { return Describe(l.file, v) }
-
-// Describe is Lock.Describe for a process that inherited the file.
+// Describe records the holder of a lock for Holder. v is one JSON value.
 func Describe(lock *os.File, v []byte) error {
 	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // Holder ignores anything behind the first value
 	return err
@@ -257,7 +254,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
-			committed := exists(s.path("nodes", key+".json"))
+			committed := disk.Exists(s.path("nodes", key+".json"))
 			if folder == "work" && !committed { // to resume from
 				return nil
 			}
@@ -283,9 +280,4 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 		}
 	}
 	return busy, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

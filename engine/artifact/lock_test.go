@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 func lock(t *testing.T, s *Store, name string) *Lock {
@@ -67,9 +69,7 @@ func TestUnlockReleasesTheLockOfAnInheritedFile(t *testing.T) {
 	l := lock(t, s, "a")
 	child := exec.Command("sleep", "600")
 	child.ExtraFiles = []*os.File{l.File()}
-	if err := child.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, child.Start())
 	unlock(t, l)
 	unlock(t, lock(t, s, "a"))
 	child.Process.Kill()
@@ -81,9 +81,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	s := openStore(t)
 	record := func(l *Lock, code string) { // as the shell of a program does
 		t.Helper()
-		if err := l.PrepareExit(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.PrepareExit())
 		if _, err := fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)); err != nil {
 			t.Fatal(err)
 		}
@@ -92,13 +90,9 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	record(killed, "0")
 	killed.File().Close()
 	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
-	if err := os.Chtimes(killed.path, ended, ended); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(killed.path, ended, ended))
 	next := lock(t, s, "a")
-	if err := next.Describe([]byte(`"the next one"`)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Describe(next.File(), []byte(`"the next one"`)))
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
 		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
 	}
@@ -109,9 +103,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	if code, at, ok := next.Exit(); code != 3 || !ok || time.Since(at) > time.Minute {
 		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
 	}
-	if err := next.ClearExit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, next.ClearExit())
 	if code, _, ok := next.Exit(); ok {
 		t.Errorf("cleared exit record: got %d, want none", code)
 	}
@@ -133,9 +125,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		}
 	}
 	running, orphan := lock(t, s, "running"), lock(t, s, "orphan")
-	if err := orphan.PrepareExit(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, orphan.PrepareExit())
 	fmt.Fprintln(orphan.File(), strings.ReplaceAll(ExitText(), "$?", "0"))
 	orphan.File().Close()
 	lock(t, s, "killed").File().Close()
@@ -149,7 +139,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		s.path("staging", key("running")): true,
 		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
 	} {
-		if exists(path) != want {
+		if disk.Exists(path) != want {
 			t.Errorf("%s exists: got %v, want %v", path, !want, want)
 		}
 	}

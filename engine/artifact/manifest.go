@@ -1,6 +1,8 @@
 package artifact
 
 import (
+	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -78,12 +80,7 @@ func (m *Manifest) Bytes() int64 {
 
 // Ports returns the names of the outputs, sorted.
 func (m *Manifest) Ports() []string {
-	ports := make([]string, 0, len(m.Outputs))
-	for port := range m.Outputs {
-		ports = append(ports, port)
-	}
-	slices.Sort(ports)
-	return ports
+	return slices.Sorted(maps.Keys(m.Outputs))
 }
 
 // File returns the record of a published file; ok is false if the output does not have it.
@@ -116,5 +113,5 @@ func (m *Manifest) objects() []Output {
 
 // isTimes reports whether a file is not part of the digest: its base name begins with "times.".
 func isTimes(name string) bool {
-	return strings.HasPrefix(name[strings.LastIndexByte(name, '/')+1:], "times.")
+	return strings.HasPrefix(path.Base(name), "times.")
 }

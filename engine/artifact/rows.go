@@ -34,7 +34,7 @@ type Budget struct {
 // Limit applies a budget to every later Rows of the store's artifacts. A read beyond it is an error.
 func (s *Store) Limit(b *Budget) { s.budget = b }
 
-// budgeted is a reader with a budget.
+// budgeted is a reader with a budget; a nil Budget is no limit.
 type budgeted struct {
 	r io.Reader
 	*Budget
@@ -43,6 +43,8 @@ type budgeted struct {
 
 func (b *budgeted) Read(p []byte) (int, error) {
 	switch {
+	case b.Budget == nil:
+		return b.r.Read(p)
 	case b.Bytes <= 0:
 		return 0, errors.New("the rows of this store have more bytes than the limit allows")
 	case b.line <= 0:
@@ -56,6 +58,9 @@ func (b *budgeted) Read(p []byte) (int, error) {
 
 // begin starts a row.
 func (b *budgeted) begin() error {
+	if b.Budget == nil {
+		return nil
+	}
 	if b.Rows--; b.Rows < 0 {
 		return errors.New("the store has more rows than the limit allows")
 	}
@@ -73,44 +78,30 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 			return
 		}
 		defer f.Close()
-		var in io.Reader = bufio.NewReaderSize(f, 1<<16)
+		in := &budgeted{r: bufio.NewReaderSize(f, 1<<16), Budget: budget}
 		if strings.HasSuffix(path, ".gz") {
-			z, err := gzip.NewReader(in)
-			if err != nil {
+			if in.r, err = gzip.NewReader(in.r); err != nil {
 				yield(zero, fmt.Errorf("%s: %w", path, err))
 				return
 			}
-			in = z
-		}
-		var limit *budgeted
-		if budget != nil {
-			limit = &budgeted{r: in, Budget: budget, line: budget.Line}
-			in = limit
 		}
 		lines := bufio.NewReaderSize(in, 1<<16)
-		for n := 1; ; n++ {
-			if limit != nil {
-				if err := limit.begin(); err != nil {
-					yield(zero, fmt.Errorf("%s:%d: %w", path, n, err))
+		for n := 1; err != io.EOF; n++ {
+			var line []byte
+			if err = in.begin(); err == nil {
+				line, err = lines.ReadBytes('\n')
+			}
+			var row T
+			text := bytes.TrimSpace(line)
+			if (err == nil || err == io.EOF) && len(text) > 0 {
+				if jsonErr := json.Unmarshal(text, &row); jsonErr != nil {
+					err = jsonErr
+				} else if !yield(row, nil) {
 					return
 				}
 			}
-			line, readErr := lines.ReadBytes('\n')
-			if readErr != nil && readErr != io.EOF {
-				yield(zero, fmt.Errorf("%s:%d: %w", path, n, readErr))
-				return
-			}
-			if len(bytes.TrimSpace(line)) > 0 {
-				var row T
-				if err := json.Unmarshal(line, &row); err != nil {
-					yield(zero, fmt.Errorf("%s:%d: %w", path, n, err))
-					return
-				}
-				if !yield(row, nil) {
-					return
-				}
-			}
-			if readErr == io.EOF {
+			if err != nil && err != io.EOF {
+				yield(zero, fmt.Errorf("%s:%d: %w", path, n, err))
 				return
 			}
 		}

@@ -29,15 +29,13 @@ func read(t *testing.T, path string) ([]row, error) {
 	return rows, nil
 }
 
-func TestRowsComeBackAsWrittenAndGiveTheSameBytes(t *testing.T) {
+func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 	want := []row{{Update: 1, Text: "a <b> & c\n"}, {Update: 2, Values: map[string]float64{"z": 1, "a": 0.1}}, {}}
 	for _, name := range []string{"rows.jsonl", "rows.jsonl.gz"} {
 		var first []byte
 		for range 2 {
 			dir := t.TempDir()
-			if err := WriteRows(dir, name, want); err != nil {
-				t.Fatal(err)
-			}
+			must(t, WriteRows(dir, name, want))
 			path := filepath.Join(dir, name)
 			got, err := read(t, path)
 			if err != nil || !reflect.DeepEqual(got, want) {
@@ -45,7 +43,7 @@ func TestRowsComeBackAsWrittenAndGiveTheSameBytes(t *testing.T) {
 			}
 			b, _ := os.ReadFile(path)
 			if first != nil && !bytes.Equal(first, b) {
-				t.Errorf("%s: the same rows gave other bytes", name)
+				t.Errorf("%s: equal rows gave different bytes", name)
 			}
 			first = b
 		}
@@ -72,17 +70,15 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 	}
 }
 
-func TestRowThatIsNoJSONIsAnErrorThatSticks(t *testing.T) {
+func TestRowsEndWithTheFirstError(t *testing.T) {
 	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	err = w.Write(row{Values: map[string]float64{"loss": math.NaN()}})
 	if err == nil || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("NaN: got %v, want an error that names row 1", err)
 	}
 	if w.Write(row{}) == nil || w.Close() == nil {
-		t.Error("the first error does not stick")
+		t.Error("after the first error: got nil, want that error from Write and Close")
 	}
 }
 
@@ -93,47 +89,28 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 		budget Budget
 		want   string // part of the error; "" for none
 	}{
-		"all that is there": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
-		"more rows": {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100},
-			"more rows than the limit"},
+		"within the limits": {lines(`{"update":1}`, 10), Budget{Bytes: 1000, Rows: 100, Line: 100}, ""},
+		"more rows":         {lines(`{}`, 101), Budget{Bytes: 1000, Rows: 100, Line: 100}, "more rows than the limit"},
 		"more bytes": {lines(`{"update":1}`, 90), Budget{Bytes: 1000, Rows: 100, Line: 500},
 			"more bytes than the limit"},
 		"a row that does not end": {bytes.Repeat([]byte(" "), 900), Budget{Bytes: 1000, Rows: 100, Line: 500},
 			"a row has more than 500 bytes"},
 		"gigabytes in a few bytes": {bytes.Repeat([]byte(" "), 1<<20), Budget{Bytes: 1 << 30, Rows: 100, Line: 1 << 18},
 			"a row has more than"},
-		"the same of another store": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
+		"within larger limits": {lines(`{}`, 101), Budget{Bytes: 1 << 20, Rows: 1 << 20, Line: 1 << 20}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, key := openStore(t), strings.Repeat("a", 64)
-			staging, err := s.Begin(key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir, err := staging.Dir("rows")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openStore(t)
 			var packed bytes.Buffer
 			z := gzip.NewWriter(&packed)
 			if _, err := z.Write(tc.text); err != nil {
 				t.Fatal(err)
 			}
-			if err := z.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(dir, "rows.jsonl.gz"), packed.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			c, err := staging.Commit(Manifest{Key: key}, map[string]string{"rows": "rows"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, z.Close())
+			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
 			s.Limit(&tc.budget)
-			a, err := s.Open(c.Manifest, "rows")
-			if err != nil {
-				t.Fatal(err)
-			}
+			a, err := s.Open(m, "out")
+			must(t, err)
 			var got error
 			for _, err := range Rows[row](a, "rows.jsonl.gz") {
 				got = err

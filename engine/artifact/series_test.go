@@ -10,36 +10,26 @@ import (
 func lengthen(t *testing.T, s *Store, series, name string, length int) {
 	t.Helper()
 	g, err := s.Begin(key(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for file, folder := range map[string]func() (string, error){
 		"weights": func() (string, error) { return g.Dir("out") },
 		"moments": g.State,
 	} {
 		dir, err := folder()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600))
 	}
-	if err := g.KeepState(key(series), length); err != nil {
-		t.Fatal(err)
-	}
+	must(t, g.KeepState(key(series), length))
 	if _, err := g.Commit(Manifest{Address: name, Seconds: 1}, map[string]string{"out": "checkpoint"}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// longest is the length of Longest; 0 for none.
+// longest returns the length of the longest result; 0 if there is none.
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
 	got, err := s.Longest(key(series), below, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got == nil {
 		return 0
 	}
@@ -50,7 +40,7 @@ func longest(t *testing.T, s *Store, series string, below int) int {
 	return got.Length
 }
 
-func TestLongestOfASeriesIsBelowTheLengthAskedFor(t *testing.T) {
+func TestLongestOfASeriesIsBelowTheGivenLength(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
@@ -79,9 +69,7 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 			s := openStore(t)
 			lengthen(t, s, "a", "a9", 9)
 			lengthen(t, s, "a", "a20", 20)
-			if err := harm(s, s.path("series", key("a"), "20."+key("a20"))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, harm(s, s.path("series", key("a"), "20."+key("a20"))))
 			if got := longest(t, s, "a", 40); got != 9 {
 				t.Errorf("got %d, want 9", got)
 			}
@@ -89,27 +77,23 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 	}
 }
 
-func TestStatesGoBeforeResults(t *testing.T) {
+func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	plan, err := s.Garbage(1 << 20)
 	if err != nil || len(plan) != 0 {
 		t.Fatalf("with room for all: %v, %v", plan, err)
 	}
-	plan, err = s.Collect(11) // what the result takes, "a20 weights"
+	plan, err = s.Collect(11) // the size of the result, "a20 weights"
 	if err != nil || len(plan) != 1 || plan[0].What != "state of a series" || plan[0].Bytes < 11 {
 		t.Fatalf("with room for the result: %v, %v", plan, err)
 	}
 	if got := longest(t, s, "a", 40); got != 0 {
 		t.Errorf("the state of %d is still there", got)
 	}
-	if _, err := s.Lookup(key("a20")); err != nil {
-		t.Errorf("the result is gone: %v", err)
-	}
+	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
-	if err := os.Remove(s.path("nodes", key("a30")+".json")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Remove(s.path("nodes", key("a30")+".json")))
 	if plan, err = s.Collect(0); err != nil || len(plan) != 2 { // the object without a manifest and its state
 		t.Errorf("a state without a result: %v, %v", plan, err)
 	}
@@ -120,9 +104,7 @@ func TestLongestPinsItsResult(t *testing.T) {
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
 	session, err := s.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got, err := s.Longest(key("a"), 50, session)
 	if err != nil || got.Length != 20 {
 		t.Fatalf("longest: got %+v, %v, want a20", got, err)
@@ -130,12 +112,10 @@ func TestLongestPinsItsResult(t *testing.T) {
 	if _, err := s.Collect(1); err != nil {
 		t.Fatal(err)
 	}
-	if !intactState(got.Dir) || s.intactAll(got.Manifest, nil) != nil {
+	if !intactState(got.Dir) || s.Verify(got.Manifest) != nil {
 		t.Error("gc has removed the result that a stage resumes from")
 	}
-	if err := session.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, session.Close())
 	if got := longest(t, s, "a", 101); got != 20 {
 		t.Errorf("longest: got %d, want 20, since the other was not pinned", got)
 	}

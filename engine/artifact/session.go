@@ -57,10 +57,11 @@ func (u *Session) Pin(keys ...string) error {
 	if lines.Len() == 0 {
 		return nil
 	}
-	if err := u.store.blockGC(); err != nil {
+	allowGC, err := u.store.blockGC()
+	if err != nil {
 		return err
 	}
-	defer u.store.allowGC()
+	defer allowGC()
 	if _, err := disk.Write(u.lock.file, []byte(lines.String())); err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (u *Session) Close() error { return u.lock.Unlock() }
 func (s *Store) InUse() (results int, err error) {
 	pinned, err := s.pinned()
 	for key := range pinned {
-		if exists(s.path("nodes", key+".json")) {
+		if disk.Exists(s.path("nodes", key+".json")) {
 			results++
 		}
 	}
@@ -119,41 +120,14 @@ func (s *Store) eachSession(f func(*os.File) error) error {
 	})
 }
 
-// gcBarrier is a shared lock that prevents gc from removing anything: from the creation of an object to the
-// manifest that names it, and during Pin. All its holders in this process share one file.
-type gcBarrier struct {
-	mu   sync.Mutex
-	n    int
-	file *os.File
-}
-
-// blockGC prevents gc from removing anything until allowGC. It waits for a gc that runs.
-func (s *Store) blockGC() error {
-	b := &s.barrier
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.n == 0 {
-		if b.file == nil {
-			lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
-			if err != nil {
-				return err
-			}
-			b.file = lock.file
-		} else if err := disk.Flock(b.file, unix.LOCK_SH); err != nil {
-			return err
-		}
+// blockGC prevents gc from removing anything until allow is called: from the creation of an object to the manifest that
+// names it, and during Pin. It waits for a gc that runs.
+func (s *Store) blockGC() (allow func(), err error) {
+	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
 	}
-	b.n++
-	return nil
-}
-
-func (s *Store) allowGC() {
-	b := &s.barrier
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.n--; b.n == 0 {
-		disk.Flock(b.file, unix.LOCK_UN)
-	}
+	return func() { lock.file.Close() }, nil
 }
 
 // exclusiveWithin bounds waitExclusive: a run of many small stages may commit results all the time.

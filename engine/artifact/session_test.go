@@ -17,32 +17,17 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	commit(t, s, "same", files{"x": "mine"}) // the same object
 	commit(t, s, "other", files{"x": "other"})
 	session, err := s.NewSession()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := session.Pin(key("mine"), "", key("unmade")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"unmade", "killed"} {
-		os.MkdirAll(s.path("staging", key(name)), 0o700)
-		os.WriteFile(s.path("staging", key(name), "half"), []byte("ha"), 0o600)
-	}
+	must(t, err)
+	must(t, session.Pin(key("mine"), "", key("unmade")))
+	leaveUnfinished(t, s, "unmade")
+	leaveUnfinished(t, s, "killed")
 	planned, err := s.Garbage(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lock, err := s.TryLock(key("unmade")) // or it would be stale
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := Open(s.Dir()) // as another process has it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	running := lock(t, s, "unmade") // otherwise its output is stale
+	other, err := Open(s.Dir())     // as another process has it
+	must(t, err)
 	done, err := other.Collect(1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	names := func(plan []Garbage) string {
 		var all []string
 		for _, g := range plan {
@@ -56,18 +41,14 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // stale output goes before
 		t.Errorf("collected: got %s, want %s", got, want)
 	}
-	if _, err := s.Lookup(key("mine")); err != nil {
-		t.Errorf("lookup of the pinned result: %v", err)
-	}
+	wantIntact(t, s, "mine", "while it is pinned")
 	if _, err := os.Stat(s.path("staging", key("unmade"), "half")); err != nil {
 		t.Errorf("the output being written: %v", err)
 	}
 	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
 		t.Errorf("left in removed: %v", left)
 	}
-	if err := errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), lock.Unlock(), session.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
 	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
 		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
 	}
@@ -76,8 +57,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 func TestKilledSessionsPinNothing(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "a", files{"x": "12"})
-	os.MkdirAll(s.path("users"), 0o700)
-	os.WriteFile(s.path("users", "KILLED"), []byte(key("a")+"\n"), 0o600)
+	must(t, (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()))
 	if done, err := s.Collect(1); err != nil || len(done) != 1 {
 		t.Errorf("collect: got %v, %v, want the result", done, err)
 	}
@@ -90,16 +70,14 @@ func TestKilledSessionsPinNothing(t *testing.T) {
 func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)
 	other, err := Open(s.Dir()) // as another process has it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
 	exclusiveWithin = 20 * time.Millisecond
 	defer disk.Fail(nil)
-	manifest, asked := s.path("nodes", key("a")+".json"), false
+	manifest, tried := s.path("nodes", key("a")+".json"), false
 	disk.Fail(func(op, path string) error {
-		if op == "rename" && path == manifest && !asked {
-			asked = true
+		if op == "rename" && path == manifest && !tried {
+			tried = true
 			if _, err := other.Collect(0); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), "without a pause") {
 				t.Errorf("collect before the manifest exists: got %v, want ErrBusy", err)
 			}
@@ -108,32 +86,25 @@ func TestCollectionWaitsForACommit(t *testing.T) {
 	})
 	commit(t, s, "a", files{"x": "1"})
 	disk.Fail(nil)
-	if _, err := other.Collect(0); err != nil || !asked {
-		t.Errorf("collect after the commit: %v (asked before: %v)", err, asked)
+	if _, err := other.Collect(0); err != nil || !tried {
+		t.Errorf("collect after the commit: %v (tried before: %v)", err, tried)
 	}
-	if _, err := s.Lookup(key("a")); err != nil {
-		t.Errorf("lookup: %v", err)
-	}
+	wantIntact(t, s, "a", "afterwards")
 }
 
 // On a full disk gc frees space before it can write a mark.
 func TestCollectionOnAFullDisk(t *testing.T) {
-	for name, more := range map[string]func(s *Store){
-		"with garbage": func(s *Store) {
-			os.MkdirAll(s.path("objects", "garbage"), 0o700)
-			os.WriteFile(s.path("objects", "garbage", "x"), []byte("12345"), 0o600)
-		},
-		"with results only": func(*Store) {},
+	for name, garbage := range map[string]files{
+		"with garbage":      {"garbage/x": "12345"},
+		"with results only": {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
 			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
-			more(s)
+			must(t, garbage.write(s.path("objects")))
 			before, err := os.ReadDir(s.path("objects"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			disk.Fail(func(op, path string) error {
 				if _, err := os.Lstat(path); err == nil && op == "open" {
 					return nil

@@ -77,10 +77,11 @@ type Committed struct {
 // counts as damaged and its stage runs again.
 func (g *Staging) Commit(m Manifest, types map[string]string) (*Committed, error) {
 	s := g.store
-	if err := s.blockGC(); err != nil {
+	allowGC, err := s.blockGC()
+	if err != nil {
 		return nil, err
 	}
-	defer s.allowGC()
+	defer allowGC()
 	c := &Committed{Manifest: &m}
 	m.Key = g.key
 	m.Outputs = make(map[string]Output, len(types))
@@ -165,7 +166,7 @@ func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Ou
 			c.unsealed = append(c.unsealed, o)
 			return o, err
 		}
-		sealed, err := s.verify("", o, nil)
+		sealed, err := s.verify("", o, Sealed, nil)
 		if err == nil {
 			if !sealed {
 				c.unsealed = append(c.unsealed, o)

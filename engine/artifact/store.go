@@ -41,9 +41,8 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 
 // Store is a folder of results. Any number of goroutines and processes may use it at once; reading takes no lock.
 type Store struct {
-	dir     string
-	barrier gcBarrier
-	budget  *Budget // of Rows; nil without limit
+	dir    string
+	budget *Budget // of Rows; nil without limit
 }
 
 // Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -90,48 +89,36 @@ func (s *Store) objectDir(digest string) string { return s.path("objects", diges
 // Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
 // if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a *DamageError. The last
 // two come with the manifest.
-func (s *Store) Lookup(key string) (*Manifest, error) { return s.lookup(key, nil) }
-
-// visitor is called with each file that an answer depends on, as it was before it was read. nil is allowed.
-type visitor func(path string, info fs.FileInfo)
-
-func (s *Store) lookup(key string, visit visitor) (*Manifest, error) {
-	m, err := s.Manifest(key)
-	if errors.Is(err, errDamaged) { // the node runs again; Check reports the file
-		return nil, ErrNotFound
-	}
-	if err != nil {
-		return nil, err
-	}
-	if !m.Collected.IsZero() {
-		return m, ErrCollected
-	}
-	return m, s.intactAll(m, visit)
+func (s *Store) Lookup(key string) (*Manifest, error) {
+	return s.Witness(key, func(string, fs.FileInfo) {})
 }
 
-// Witness is Lookup that calls visit with each file its answer depends on: the manifest and the files of the
-// objects.
+// Witness is Lookup that calls visit with each file its answer depends on, as it was before it was read: the manifest
+// and the files of the objects.
 func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (*Manifest, error) {
 	path := s.path("nodes", key+".json")
-	info, err := os.Lstat(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if info, err := os.Lstat(path); err == nil {
+		visit(path, info)
+	}
+	m, err := s.Manifest(key)
+	switch {
+	case errors.Is(err, errDamaged): // the node runs again; Check reports the file
 		return nil, ErrNotFound
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	case !m.Collected.IsZero():
+		return m, ErrCollected
 	}
-	visit(path, info)
-	return s.lookup(key, visit)
-}
-
-// intactAll compares the files of a result with its record. The error of the first difference is a *DamageError.
-func (s *Store) intactAll(m *Manifest, visit visitor) error {
 	for _, o := range m.objects() {
-		if err := s.intact(m.Address, o, visit); err != nil {
-			return err
+		sealed, err := s.verify(m.Address, o, Sealed, visit)
+		if err != nil {
+			return m, err
+		}
+		if !sealed && s.syncObject(o) == nil { // never sealed before it is durable
+			s.seal(o) // fails in a read-only store
 		}
 	}
-	return nil
+	return m, nil
 }
 
 // Manifest returns the manifest of a key without a look at its files, or ErrNotFound.
@@ -152,17 +139,11 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	return m, nil
 }
 
-// intact compares an object with its record and seals it if it is intact and was not sealed, so it is hashed once.
-func (s *Store) intact(address string, o Output, visit visitor) error {
-	sealed, err := s.verify(address, o, visit)
-	if err == nil && !sealed && s.syncObject(o) == nil { // never sealed before it is durable
-		s.seal(o) // fails in a read-only store
-	}
-	return err
-}
-
-// verify is intact without a change. It reports whether all files are sealed.
-func (s *Store) verify(address string, o Output, visit visitor) (sealed bool, err error) {
+// verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
+// are none. A difference is a *DamageError, and the file loses its seal, so that every later Lookup finds it.
+func (s *Store) verify(
+	address string, o Output, trusted time.Time, visit func(path string, info fs.FileInfo),
+) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
 		path := s.filePath(o, f)
@@ -179,7 +160,7 @@ func (s *Store) verify(address string, o Output, visit visitor) (sealed bool, er
 		switch {
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():
 			return false, &DamageError{address, path, "edited"}
-		case info.ModTime().Equal(Sealed):
+		case info.ModTime().Equal(trusted):
 			continue
 		}
 		sealed = false
@@ -188,10 +169,27 @@ func (s *Store) verify(address string, o Output, visit visitor) (sealed bool, er
 			return false, err
 		}
 		if sum != f.SHA256 {
+			unseal(path)
 			return false, &DamageError{address, path, "edited"}
 		}
 	}
 	return sealed, nil
+}
+
+// Verify is Lookup's comparison of a result with its record, whatever the times of the files.
+func (s *Store) Verify(m *Manifest) error {
+	for _, o := range m.objects() {
+		if _, err := s.verify(m.Address, o, time.Time{}, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unseal changes the time of a damaged file. It ignores errors, such as those of a read-only store.
+func unseal(path string) {
+	now := time.Now()
+	os.Chtimes(path, now, now)
 }
 
 // seal makes the files of a durable object read-only and gives them the time Sealed.
@@ -242,10 +240,11 @@ func (s *Store) Remember(experiment, address, key string) error {
 	if err := readJSON(s.pointerPath(experiment, address), &have); err == nil && have.Key == key {
 		return nil
 	}
-	if err := s.blockGC(); err != nil { // gc removes temporary files
+	allowGC, err := s.blockGC() // gc removes temporary files
+	if err != nil {
 		return err
 	}
-	defer s.allowGC()
+	defer allowGC()
 	return s.point(pointer{experiment, address, key})
 }
 
@@ -331,13 +330,8 @@ func (a *Artifact) Only() (path string, ok bool) {
 
 // validKey rejects everything but a hash, since keys become parts of paths.
 func validKey(key string) error {
-	if len(key) < 8 || len(key) > 128 {
+	if len(key) < 8 || len(key) > 128 || strings.Trim(key, "0123456789abcdef") != "" {
 		return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
-	}
-	for _, c := range key {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return fmt.Errorf("%q is not a key: want hexadecimal digits", key)
-		}
 	}
 	return nil
 }

@@ -16,13 +16,19 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // openStore opens a store in a new folder and checks at the end of the test that it is sound.
 func openStore(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		problems, err := s.Check()
 		if err != nil || len(problems) > 0 {
@@ -43,12 +49,8 @@ type files map[string]string // path below the port -> content
 func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	t.Helper()
 	c, err := tryCommit(s, name, content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Flush(c); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, s.Flush(c))
 	return c.Manifest
 }
 
@@ -76,16 +78,57 @@ func stage(s *Store, name string, content files) (*Staging, error) {
 	if err != nil {
 		return nil, err
 	}
-	for file, text := range content {
-		path := filepath.Join(dir, file)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-			return nil, err
-		}
-	}
-	return g, nil
+	return g, content.write(dir)
 }
 
-func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
+func (c files) write(dir string) (err error) {
+	for name, text := range c {
+		path := filepath.Join(dir, name)
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644))
+	}
+	return err
+}
+
+// leaveUnfinished creates the output of a killed stage.
+func leaveUnfinished(t *testing.T, s *Store, name string) {
+	t.Helper()
+	must(t, (files{key(name) + "/half": "ha"}).write(s.path("staging")))
+}
+
+// fileOf returns the path of a file of a result; contentOf its content.
+func fileOf(t *testing.T, s *Store, m *Manifest, name string) string {
+	t.Helper()
+	a, err := s.Open(m, "out")
+	must(t, err)
+	return a.Path(name)
+}
+
+func contentOf(t *testing.T, s *Store, m *Manifest, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(fileOf(t, s, m, name))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+// sealed reports whether a file has the time that seals it.
+func sealed(t *testing.T, path string) bool {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	return info.ModTime().Equal(Sealed)
+}
+
+// wantIntact checks that the store has the result.
+func wantIntact(t *testing.T, s *Store, name, when string) {
+	t.Helper()
+	if _, err := s.Lookup(key(name)); err != nil {
+		t.Errorf("lookup of %s %s: got %v, want it intact", name, when, err)
+	}
+}
+
+func TestLookupReturnsACommittedResult(t *testing.T) {
 	s := openStore(t)
 	if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
 		t.Fatalf("lookup in an empty store: got %v, want ErrNotFound", err)
@@ -95,21 +138,15 @@ func TestCommittedResultIsFoundWithEverythingRecorded(t *testing.T) {
 	}
 	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
 	got, err := s.Lookup(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if !reflect.DeepEqual(got, made) {
 		t.Errorf("lookup: got %+v, want %+v", got, made)
 	}
 	if last, err := s.Last("x", "stage.toy.a"); err != nil || last.Key != key("a") {
 		t.Errorf("last: got %v, %v, want the same key", last, err)
 	}
-	a, err := s.Open(got, "out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := os.ReadFile(a.Path("sub/y.txt")); err != nil || string(b) != "22" {
-		t.Errorf("file of the artifact: got %q, %v, want 22", b, err)
+	if text := contentOf(t, s, got, "sub/y.txt"); text != "22" {
+		t.Errorf("file of the artifact: got %q, want 22", text)
 	}
 	if info, err := os.Stat(s.Dir()); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("store folder: got %v, %v, want mode 0700", info.Mode(), err)
@@ -134,23 +171,16 @@ func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 		t.Error("digests differ, want equal ones: only the times differ")
 	}
 	for m, want := range map[*Manifest]string{a: "0.5\n", b: "0.7\n"} {
-		art, err := s.Open(m, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := os.ReadFile(art.Path("times.jsonl")); err != nil || string(got) != want {
-			t.Errorf("times of %s: got %q, %v, want %q", m.Address, got, err, want)
+		if got := contentOf(t, s, m, "times.jsonl"); got != want {
+			t.Errorf("times of %s: got %q, want %q", m.Address, got, want)
 		}
 	}
-	art, _ := s.Open(b, "out")
-	overwrite(t, art.Path("times.jsonl"), "0.9\n")
+	overwrite(t, fileOf(t, s, b, "times.jsonl"), "0.9\n")
 	var damage *DamageError
 	if _, err := s.Lookup(key("b")); !errors.As(err, &damage) {
 		t.Errorf("lookup after an edit of times.jsonl: got %v, want damage", err)
 	}
-	if _, err := s.Lookup(key("a")); err != nil {
-		t.Errorf("lookup of the other result: got %v, want it intact", err)
-	}
+	wantIntact(t, s, "a", "after an edit of b")
 	commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.9\n"})
 }
 
@@ -159,16 +189,10 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 	s := openStore(t)
 	for name, torn := range map[string]bool{"whole": false, "torn": true} {
 		c, err := tryCommit(s, name, files{"x.txt": name})
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := s.Open(c.Manifest, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
-		path := a.Path("x.txt")
-		if info, err := os.Stat(path); err != nil || info.ModTime().Equal(Sealed) {
-			t.Errorf("%s: sealed before the flush: %v, %v", name, info, err)
+		must(t, err)
+		path := fileOf(t, s, c.Manifest, "x.txt")
+		if sealed(t, path) {
+			t.Errorf("%s: sealed before the flush", name)
 		}
 		if torn {
 			overwrite(t, path, strings.Repeat("\x00", len(name)))
@@ -177,8 +201,8 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 		if _, err := s.Lookup(key(name)); errors.As(err, &damage) != torn {
 			t.Errorf("%s: lookup: got %v, want damage %v", name, err, torn)
 		}
-		if info, err := os.Stat(path); err != nil || info.ModTime().Equal(Sealed) == torn {
-			t.Errorf("%s: after the lookup: got %v, %v, want it sealed if it is intact", name, info.ModTime(), err)
+		if got := sealed(t, path); got == torn {
+			t.Errorf("%s: after the lookup: got sealed %v, want %v", name, got, !torn)
 		}
 		commit(t, s, name, files{"x.txt": name})
 	}
@@ -192,9 +216,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 		var made []*Manifest
 		for i := range 3 {
 			c, err := tryCommit(s, fmt.Sprint(fault, i), files{"x": fmt.Sprint(fault, i)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
 			made = append(made, c.Manifest)
 		}
@@ -208,10 +230,10 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			t.Errorf("close: got %v, want %v and the store", err, fault)
 		}
 		for _, m := range made {
-			if sealed, err := s.verify("", m.Outputs["out"], nil); err != nil || sealed != (fault == nil) {
+			if sealed, err := s.verify("", m.Outputs["out"], Sealed, nil); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
 			}
-			if exists(s.path("locks", m.Key)) {
+			if disk.Exists(s.path("locks", m.Key)) {
 				t.Errorf("with %v: a lock is held", fault)
 			}
 		}
@@ -222,17 +244,11 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	s := openStore(t)
 	g, err := stage(s, "a", files{"x": "1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
 	c, err := g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if sealed, err := s.verify("", c.Manifest.Outputs["out"], nil); err != nil || sealed {
+	must(t, err)
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, nil); err != nil || sealed {
 		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
 }
@@ -240,9 +256,7 @@ func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	os.Chmod(path, 0o644)
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
@@ -250,20 +264,14 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 		damage func(t *testing.T, path string)
 		what   string
 	}{
-		"a byte flipped":   {func(t *testing.T, path string) { overwrite(t, path, "helLo") }, "edited"},
-		"a file shortened": {func(t *testing.T, path string) { overwrite(t, path, "hel") }, "edited"},
-		"a file removed":   {func(t *testing.T, path string) { os.Remove(path) }, "missing"},
-		"the folder removed": {func(t *testing.T, path string) {
-			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
-				t.Fatal(err)
-			}
-		}, "missing"},
+		"a byte flipped":     {func(t *testing.T, path string) { overwrite(t, path, "helLo") }, "edited"},
+		"a file shortened":   {func(t *testing.T, path string) { overwrite(t, path, "hel") }, "edited"},
+		"a file removed":     {func(t *testing.T, path string) { os.Remove(path) }, "missing"},
+		"the folder removed": {func(t *testing.T, path string) { os.RemoveAll(filepath.Dir(path)) }, "missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
-			m := commit(t, s, "a", files{"x.txt": "hello"})
-			art, _ := s.Open(m, "out")
-			path := art.Path("x.txt")
+			path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
 			tc.damage(t, path)
 			var damage *DamageError
 			if _, err := s.Lookup(key("a")); !errors.As(err, &damage) || damage.What != tc.what || damage.File != path {
@@ -274,9 +282,7 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 				t.Errorf("check: got %v, %v, want one problem with %s", problems, err, path)
 			}
 			commit(t, s, "a", files{"x.txt": "hello"})
-			if _, err := s.Lookup(key("a")); err != nil {
-				t.Errorf("lookup after making it again: got %v, want it intact", err)
-			}
+			wantIntact(t, s, "a", "after it was made again")
 			if kept, _ := os.ReadDir(s.path("edited")); tc.what == "edited" && len(kept) != 1 {
 				t.Errorf("edited objects kept aside: got %d, want 1", len(kept))
 			}
@@ -287,19 +293,12 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 // The records of a foreign bundle may name any path.
 func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	s := openStore(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := t.TempDir()
+	must(t, (files{"secret": "secret"}).write(dir))
+	outside := strings.Repeat("../", 20) + strings.TrimPrefix(dir, "/")
 	for name, change := range map[string]func(*Output){
-		"by a file's name": func(o *Output) {
-			o.Files[0].Name = strings.Repeat("../", 20) + strings.TrimPrefix(secret, "/")
-			o.Digest = treeDigest(o.Files)
-		},
-		"by a digest": func(o *Output) {
-			o.Digest = strings.Repeat("../", 20) + strings.TrimPrefix(filepath.Dir(secret), "/")
-			o.Files[0].Name = "secret"
-		},
+		"by a file's name": func(o *Output) { o.Files[0].Name = outside + "/secret"; o.Digest = treeDigest(o.Files) },
+		"by a digest":      func(o *Output) { o.Files[0].Name = "secret"; o.Digest = outside },
 	} {
 		m := *commit(t, s, "a", files{"f": "text"})
 		o := m.Outputs["out"]
@@ -319,37 +318,30 @@ func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 }
 
 // An edit that restores size and time is not found by the one stat per file of Lookup.
-func TestCheckFindsWhatTheTimeStampHides(t *testing.T) {
+func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 	s := openStore(t)
 	m := commit(t, s, "a", files{"x.txt": "hello"})
-	art, _ := s.Open(m, "out")
-	overwrite(t, art.Path("x.txt"), "jello")
+	path := fileOf(t, s, m, "x.txt")
+	overwrite(t, path, "jello")
 	s.seal(m.Outputs["out"])
-	if _, err := s.Lookup(key("a")); err != nil {
-		t.Fatalf("lookup: got %v, want the edit to escape it", err)
-	}
+	wantIntact(t, s, "a", "after the edit")
 	if problems, _ := s.Check(); len(problems) != 1 {
 		t.Errorf("check: got %v, want one problem", problems)
 	}
-	overwrite(t, art.Path("x.txt"), "hello")
+	overwrite(t, path, "hello")
 }
 
 func TestTouchedFileIsIntactAndSealedAgain(t *testing.T) {
 	s := openStore(t)
-	m := commit(t, s, "a", files{"x.txt": "hello"})
-	art, _ := s.Open(m, "out")
-	if err := os.Chtimes(art.Path("x.txt"), time.Now(), time.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Lookup(key("a")); err != nil {
-		t.Errorf("lookup of a touched file: got %v, want it intact", err)
-	}
-	if info, _ := os.Stat(art.Path("x.txt")); !info.ModTime().Equal(Sealed) {
-		t.Errorf("time stamp: got %v, want Sealed", info.ModTime())
+	path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
+	must(t, os.Chtimes(path, time.Now(), time.Now()))
+	wantIntact(t, s, "a", "after a touch")
+	if !sealed(t, path) {
+		t.Error("not sealed after the lookup")
 	}
 }
 
-func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
+func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fill  func(g *Staging) error
 		types map[string]string
@@ -368,12 +360,8 @@ func TestCommitRefusesWhatIsNotAsDeclared(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			g, err := s.Begin(key("a"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := tc.fill(g); err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
+			must(t, tc.fill(g))
 			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
@@ -415,9 +403,7 @@ func TestManyCommitsOfEqualBytesAtOnceAllSucceed(t *testing.T) {
 	}
 	all.Wait()
 	for i := range 16 {
-		if _, err := s.Lookup(key(fmt.Sprint("n", i))); err != nil {
-			t.Error(err)
-		}
+		wantIntact(t, s, fmt.Sprint("n", i), "")
 	}
 }
 
@@ -425,25 +411,17 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	s := openStore(t)
 	big := commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
 	commit(t, s, "dear", files{"x": strings.Repeat("b", 10)})
-	os.MkdirAll(s.path("staging", key("killed")), 0o700)
-	os.WriteFile(s.path("staging", key("killed"), "half"), []byte("ha"), 0o600)
+	leaveUnfinished(t, s, "killed")
 	plan, err := s.Garbage(0)
 	if err != nil || len(plan) != 1 || plan[0].What != "unfinished output" || plan[0].Bytes != 2 {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
-	lock, err := s.TryLock(key("killed"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lock.Describe([]byte(`{"of": "a run that was killed"}`)); err != nil {
-		t.Fatal(err)
-	}
+	orphan := lock(t, s, "killed")
+	must(t, Describe(orphan.File(), []byte(`{"of": "a run that was killed"}`)))
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
 		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}
-	if err := lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
+	unlock(t, orphan)
 	plan, err = s.Collect(100)
 	if err != nil || len(plan) != 1 || plan[0].Name != "stage.toy.cheap" || plan[0].Bytes != 1000 {
 		t.Fatalf("collect: got %+v, %v, want stage.toy.cheap", plan, err)
@@ -455,32 +433,20 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	if problems := s.CheckPort(m, "out"); len(problems) != 1 || !strings.HasPrefix(problems[0].What, "collected") {
 		t.Errorf("check of its port: got %v, want that gc has removed its bytes", problems)
 	}
-	if _, err := s.Lookup(key("dear")); err != nil {
-		t.Errorf("lookup of the other: got %v, want it intact", err)
-	}
+	wantIntact(t, s, "dear", "after the collection")
 	if again, _ := s.Collect(100); len(again) != 0 {
 		t.Errorf("collect again: got %+v, want nothing", again)
 	}
 	commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
-	if _, err := s.Lookup(key("cheap")); err != nil {
-		t.Errorf("lookup after making it again: got %v", err)
-	}
+	wantIntact(t, s, "cheap", "after it was made again")
 }
 
 func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
 	digest := func(content files) string {
 		dir := t.TempDir()
-		for name, text := range content {
-			path := filepath.Join(dir, name)
-			os.MkdirAll(filepath.Dir(path), 0o755)
-			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		d, err := Digest(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		err := content.write(dir)
+		d, digestErr := Digest(dir)
+		must(t, errors.Join(err, digestErr))
 		return d
 	}
 	base := digest(files{"a": "1", "b/c": "2"})
@@ -511,9 +477,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 		s := openStore(t)
 		m := commit(t, s, "k", made)
 		recorded, err := s.Open(m, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, a := range []*Artifact{recorded, {Dir: recorded.Dir}} {
 			path, ok := a.Only()
 			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
@@ -523,7 +487,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 	}
 }
 
-func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
+func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 	defer disk.Fail(nil)
 	for cause, want := range map[error]string{
 		syscall.EROFS: "cannot be written, since its file system is read-only: mount it for writing, " +
@@ -556,52 +520,32 @@ func TestStoreThatCannotBeWrittenSaysSoInASentence(t *testing.T) {
 func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	s := openStore(t)
 	victim := filepath.Join(t.TempDir(), "victim")
-	if err := os.WriteFile(victim, []byte("precious"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(victim, []byte("precious"), 0o640))
 	before, err := os.Stat(victim)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := s.Begin(key("a"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := g.Dir("out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"linked", "again", "times.txt"} {
-		if err := os.Link(victim, filepath.Join(dir, name)); err != nil {
+	must(t, err)
+	g, err := stage(s, "a", nil)
+	must(t, err)
+	names := []string{"again", "linked", "times.txt"}
+	for _, name := range names {
+		if err := os.Link(victim, filepath.Join(g.ports["out"], name)); err != nil {
 			t.Skip("this file system has no hard links: ", err)
 		}
 	}
 	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := c.Manifest
+	must(t, err)
 	after, err := os.Stat(victim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the user's file: got %v of %v, want %v of %v",
 			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())
 	}
-	if err := os.WriteFile(victim, []byte("changed!"), 0); err != nil {
-		t.Fatal(err)
-	}
-	a, err := s.Open(m, "out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"linked", "again", "times.txt"} {
-		if got, err := os.ReadFile(a.Path(name)); err != nil || string(got) != "precious" {
-			t.Errorf("%s: got %q, %v, want the linked content", name, got, err)
+	overwrite(t, victim, "changed!")
+	for _, name := range names {
+		if got := contentOf(t, s, c.Manifest, name); got != "precious" {
+			t.Errorf("%s: got %q, want the linked content", name, got)
 		}
 	}
-	if got := m.Outputs["out"].Files; len(got) != 2 || got[0].Name != "again" || got[1].Name != "linked" {
+	if got := c.Manifest.Outputs["out"].Files; len(got) != 2 || got[0].Name != "again" || got[1].Name != "linked" {
 		t.Errorf("files of the port: got %+v, want again and linked", got)
 	}
 }

@@ -48,7 +48,7 @@ func isolated(m *testing.M) int {
 
 // engineMain plans and runs an experiment and prints the kind, address and text of each event.
 func engineMain(path, store string) int {
-	p, err := PlanToys(path, store)
+	p, err := planToys(path, store)
 	if err == nil {
 		err = engine.Run(context.Background(), p, engine.Options{}, func(e runs.Event) {
 			fmt.Println(e.Kind, e.Address, e.Text)
@@ -61,8 +61,8 @@ func engineMain(path, store string) int {
 	return 0
 }
 
-// PlanToys loads an experiment of toys with the site file beside it and plans it.
-func PlanToys(path, store string) (*plan.Plan, error) {
+// planToys loads an experiment of toys with the site file beside it and plans it.
+func planToys(path, store string) (*plan.Plan, error) {
 	dir := filepath.Dir(path)
 	src := lang.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
 	x, diags := lang.Load(src, kinds())
@@ -96,7 +96,8 @@ executor "local" {
 func NewLab(t *testing.T) *Lab {
 	t.Helper()
 	dir := t.TempDir()
-	l := NewLabIn(t, dir, filepath.Join(dir, "store"))
+	l := &Lab{T: t, Dir: dir, File: filepath.Join(dir, "x.hcl"), StoreDir: filepath.Join(dir, "store")}
+	l.Put("site.hcl", Site)
 	t.Cleanup(func() {
 		problems, err := l.Store().Check()
 		if err != nil || len(problems) > 0 {
@@ -114,19 +115,10 @@ func NewLab(t *testing.T) *Lab {
 	return l
 }
 
-// NewLabIn is NewLab with given folders and without the checks at the end.
-func NewLabIn(t *testing.T, dir, store string) *Lab {
-	l := &Lab{T: t, Dir: dir, File: filepath.Join(dir, "x.hcl"), StoreDir: store}
-	l.Put("site.hcl", Site)
-	return l
-}
-
 // Put writes a file of the lab.
 func (l *Lab) Put(name, text string) {
 	l.Helper()
-	if err := os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644); err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644))
 }
 
 // Write replaces the experiment's stages; $dir in the text is the lab's folder.
@@ -148,18 +140,14 @@ func (l *Lab) Read(name string) string {
 func (l *Lab) Store() *artifact.Store {
 	l.Helper()
 	s, err := artifact.Open(l.StoreDir)
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	return s
 }
 
 func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
-	p, err := PlanToys(l.File, l.StoreDir)
-	if err != nil {
-		l.Fatal(err)
-	}
+	p, err := planToys(l.File, l.StoreDir)
+	noError(l.T, err)
 	return p
 }
 
@@ -187,34 +175,6 @@ func (l *Lab) Tidy() {
 		if len(busy) == 0 || time.Now().After(deadline) {
 			return
 		}
-	}
-}
-
-// Collect runs gc with a limit again and again until end is called. end returns the number of collections
-// that removed something. With mayBeBusy, gc may be refused.
-func (l *Lab) Collect(limit int64, mayBeBusy bool) (end func() int) {
-	store, over, collected := l.Store(), make(chan struct{}), make(chan int)
-	go func() {
-		n := 0
-		for {
-			select {
-			case <-over:
-				collected <- n
-				return
-			case <-time.After(time.Millisecond):
-			}
-			gone, err := store.Collect(limit)
-			if err != nil && !(mayBeBusy && errors.Is(err, artifact.ErrBusy)) {
-				l.Errorf("gc: %v", err)
-			}
-			if len(gone) > 0 {
-				n++
-			}
-		}
-	}()
-	return func() int {
-		close(over)
-		return <-collected
 	}
 }
 
@@ -262,47 +222,10 @@ func (l *Lab) Start(ctx context.Context, watch ...func(runs.Event)) <-chan Recor
 func (l *Lab) Engine() *exec.Cmd {
 	l.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	cmd := exec.Command(self, "engine", l.File, l.StoreDir)
 	cmd.Stderr = os.Stderr
 	return cmd
-}
-
-// KillEngine runs the experiment in another process and kills that process, but not the stage, when a stage
-// reaches the gate.
-func (l *Lab) KillEngine(g *Gate) Visitor {
-	l.Helper()
-	engine := l.Engine()
-	if err := engine.Start(); err != nil {
-		l.Fatal(err)
-	}
-	inside := g.Next()
-	if err := engine.Process.Kill(); err != nil {
-		l.Fatal(err)
-	}
-	engine.Wait()
-	return inside
-}
-
-// Adopt starts a run and returns once the run has adopted a stage.
-func (l *Lab) Adopt(ctx context.Context) <-chan Record {
-	l.Helper()
-	adopted := make(chan struct{})
-	done := l.Start(ctx, func(e runs.Event) {
-		if e.Kind == runs.EventAdopted {
-			close(adopted)
-		}
-	})
-	select {
-	case <-adopted:
-	case r := <-done:
-		l.Fatalf("no stage was adopted: %v\n%s", r.Err, r)
-	case <-time.After(30 * time.Second):
-		l.Fatal("no stage was adopted within 30 s")
-	}
-	return done
 }
 
 // Digests maps "address.port" to the digest of every output; all nodes must have a result.
@@ -328,14 +251,33 @@ func (l *Lab) Text(address string) string {
 		l.Fatalf("%s has no result", address)
 	}
 	a, err := l.Store().Open(m, "out")
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	b, err := os.ReadFile(a.Path("out.txt"))
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	return string(b)
+}
+
+// Log returns the newest log of a stage, and whether the stage may still write to it.
+func (l *Lab) Log(address string) (path string, live bool, err error) {
+	w, err := runs.NewWatch(l.Store(), "x", address, "")
+	if err != nil {
+		return "", false, err
+	}
+	standing, err := w.Poll()
+	return w.Log, standing == runs.StageOpen, err
+}
+
+// Runs returns the statuses of the experiment's runs, newest first.
+func (l *Lab) Runs() (all []*runs.Status) {
+	l.Helper()
+	folders, err := runs.Folders(l.Store(), "x")
+	noError(l.T, err)
+	for _, folder := range folders {
+		s, err := runs.ReadStatus(folder)
+		noError(l.T, err)
+		all = append(all, s)
+	}
+	return all
 }
 
 // Starts returns the addresses of all starts of toys whose count is "$dir/count", sorted.
@@ -409,9 +351,7 @@ type Visitor struct {
 func (l *Lab) Gate() *Gate {
 	l.Helper()
 	listener, err := net.Listen("unix", filepath.Join(l.Dir, "gate"))
-	if err != nil {
-		l.Fatal(err)
-	}
+	noError(l.T, err)
 	l.Cleanup(func() { listener.Close() })
 	return &Gate{l.T, listener.(*net.UnixListener)}
 }

@@ -41,9 +41,7 @@ func Make(t testing.TB, p *plan.Plan, content Content) (executed []string) {
 			m = commit(t, p, d.Node, key, parts, content)
 			executed = append(executed, d.Address)
 		}
-		if err := p.Store.Remember(p.Experiment.Name, d.Address, key); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, p.Store.Remember(p.Experiment.Name, d.Address, key))
 		made[d.Node] = m
 	}
 	return executed
@@ -53,14 +51,10 @@ func commit(t testing.TB, p *plan.Plan, n *lang.Node, key string, parts artifact
 	content Content) *artifact.Manifest {
 	t.Helper()
 	staging, err := p.Store.Begin(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	for port := range n.Outputs {
 		dir, err := staging.Dir(port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		WriteFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
 	}
 	c, err := staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
@@ -68,9 +62,7 @@ func commit(t testing.TB, p *plan.Plan, n *lang.Node, key string, parts artifact
 	if err == nil {
 		err = p.Store.Flush(c)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return c.Manifest
 }
 
@@ -78,24 +70,8 @@ func commit(t testing.TB, p *plan.Plan, n *lang.Node, key string, parts artifact
 func NewStore(t testing.TB) *artifact.Store {
 	t.Helper()
 	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	return store
-}
-
-// Work returns the short addresses of the nodes that run, and of those that run or may run.
-func Work(p *plan.Plan) (run, may []string) {
-	for _, d := range p.Nodes {
-		switch d.Verb {
-		case plan.MustRun:
-			run = append(run, lang.ShortAddress(d.Address))
-			fallthrough
-		case plan.MayRun:
-			may = append(may, lang.ShortAddress(d.Address))
-		}
-	}
-	return run, may
 }
 
 // Causes maps the short addresses of the nodes that are not up to date to "verb: cause".

@@ -59,11 +59,13 @@ type PaperTrain struct {
 	Names   []string           `hcl:"names,optional"`
 	Weights map[string]float64 `hcl:"weights,optional"`
 	Echo    string             `hcl:"echo,optional" key:"-"`
-	Tokens  *struct {
-		High     float64   `hcl:"high,optional"`
-		Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
-		At       hcl.Range `hcl:"tokens,def_range"`
-	} `hcl:"tokens,block"`
+	Tokens  *paperTokens       `hcl:"tokens,block"`
+}
+
+type paperTokens struct {
+	High     float64   `hcl:"high,optional"`
+	Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
+	At       hcl.Range `hcl:"tokens,def_range"`
 }
 
 // PaperGRPO holds the settings of the kinds "grpo" and "rc-grpo".
@@ -73,10 +75,12 @@ type PaperGRPO struct {
 	Updates int          `hcl:"updates,optional"`
 	Group   int          `hcl:"group,optional"`
 	GroupAt hcl.Range    `hcl:"group,attr_range"`
-	Clip    *struct {
-		Low  float64 `hcl:"low,optional"`
-		High float64 `hcl:"high,optional"`
-	} `hcl:"clip,block"`
+	Clip    *paperClip   `hcl:"clip,block"`
+}
+
+type paperClip struct {
+	Low  float64 `hcl:"low,optional"`
+	High float64 `hcl:"high,optional"`
 }
 
 type paperEval struct {
@@ -138,22 +142,9 @@ func ports(names ...string) func(lang.Stage) map[string]string {
 func PaperKinds() lang.Registry {
 	always := func(lang.Stage) bool { return true }
 	train := func() lang.Stage {
-		s := &PaperTrain{Epochs: 1, LR: 1e-5}
-		s.Tokens = &struct {
-			High     float64   `hcl:"high,optional"`
-			Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
-			At       hcl.Range `hcl:"tokens,def_range"`
-		}{High: 1, Position: "first_user"}
-		return s
+		return &PaperTrain{Epochs: 1, LR: 1e-5, Tokens: &paperTokens{High: 1, Position: "first_user"}}
 	}
-	grpo := func() lang.Stage {
-		s := &PaperGRPO{Updates: 200, Group: 8}
-		s.Clip = &struct {
-			Low  float64 `hcl:"low,optional"`
-			High float64 `hcl:"high,optional"`
-		}{0.2, 0.2}
-		return s
-	}
+	grpo := func() lang.Stage { return &PaperGRPO{Updates: 200, Group: 8, Clip: &paperClip{0.2, 0.2}} }
 	trained := ports("checkpoint", "metrics")
 	optimised := ports("checkpoint", "metrics", "trajectories")
 	return lang.Registry{
@@ -215,9 +206,7 @@ func MustLoadPaper(t testing.TB, text string, change ...func(*lang.Source)) *lan
 func PaperText(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	const raw = `file("raw.csv")`
 	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
 }

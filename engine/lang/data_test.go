@@ -57,14 +57,10 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"pipes", "links", "sound"} {
-		if err := os.Mkdir(at(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(at(name), 0o755))
 	}
 	sparse, err := os.Create(at("sparse"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
@@ -72,9 +68,7 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 		os.Symlink("/dev/zero", at("zero")), os.Symlink("/dev/zero", at("links/zero")),
 		os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
 		os.WriteFile(at("sound/file"), nil, 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for expr, want := range map[string]string{
 		`file("pipe")`:        "pipe is a named pipe",
 		`file("linked pipe")`: "linked pipe is a named pipe",
@@ -105,9 +99,7 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 	good := at("good.hcl")
 	enginetest.WriteFile(t, good, "experiment {\n}\n")
 	enginetest.WriteFile(t, at("large.hcl"), "")
-	if err := errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)))
 	for name, tc := range map[string]struct {
 		src  lang.Source
 		want string
@@ -138,16 +130,13 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 // raced is true under the race detector, which empties pools and thereby allocates more.
 var raced bool
 
-// The digest of a folder hashes names and contents. A folder may contain very many files, so the memory for
-// each is limited.
-func TestFolderOfManyFiles(t *testing.T) {
+// A folder may contain very many files, so the memory for each is limited.
+func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	const folders, each = 20, 200
 	dir := t.TempDir()
 	want := sha256.New()
 	for d := range folders {
-		if err := os.MkdirAll(filepath.Join(dir, "many", fmt.Sprintf("d%02d", d)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Join(dir, "many", fmt.Sprintf("d%02d", d)), 0o755))
 		for f := range each {
 			name, text := fmt.Sprintf("d%02d/f%03d", d, f), fmt.Sprintf("%d %d", d, f)
 			enginetest.WriteFile(t, filepath.Join(dir, "many", name), text)

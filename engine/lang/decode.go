@@ -3,6 +3,7 @@ package lang
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"math/big"
 	"reflect"
@@ -22,13 +23,13 @@ import (
 // decoder fills settings structs from blocks. It collects all errors. After an error a field keeps its default. A
 // value that depends on an earlier error is unknown and reported only once.
 type decoder struct {
+	reporter
 	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
 	ranges map[string]hcl.Range // range of each setting in the file, by path ("clip.low")
 	seeds  []int64              // seeds of each reference, for kinds across seeds; nil: references have no seed
 	also   []string             // names decoded elsewhere, for suggestions
 	refs   []*refValue          // references found
-	diags  hcl.Diagnostics
-	doubt  bool // some value depends on an earlier error
+	doubt  bool                 // some value depends on an earlier error
 }
 
 // body is the content of a block without the names that are decoded elsewhere.
@@ -58,11 +59,6 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 	return out
 }
 
-func (d *decoder) errorf(rng hcl.Range, summary, format string, args ...any) {
-	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-		Detail: fmt.Sprintf(format, args...), Subject: &rng})
-}
-
 // structure decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
 func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
@@ -78,11 +74,11 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		d.ranges[prefix+f.name] = a.SrcRange
 		val, diags := d.eval(a.Expr)
 		d.diags = append(d.diags, diags...)
-		if diags.HasErrors() || !val.IsKnown() {
+		switch {
+		case diags.HasErrors() || !val.IsKnown():
 			d.doubt = true
 			continue
-		}
-		if val.IsNull() { // null means absent, so that a conditional can keep a default
+		case val.IsNull(): // null means absent, so that a conditional can keep a default
 			given[f.name] = f.optional
 			continue
 		}
@@ -97,15 +93,10 @@ func (d *decoder) structure(b body, v reflect.Value, prefix string) {
 		switch f.role {
 		case roleSetting:
 			if !f.optional && !given[f.name] {
-				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name,
-					meaning(f))
+				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
 			}
 		case roleAttrRange:
-			rng, ok := d.ranges[prefix+f.name]
-			if !ok {
-				rng = b.def
-			}
-			v.FieldByIndex(f.index).Set(reflect.ValueOf(rng))
+			v.FieldByIndex(f.index).Set(reflect.ValueOf(cmp.Or(d.ranges[prefix+f.name], b.def)))
 		case roleDefRange:
 			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
 		}
@@ -118,20 +109,13 @@ func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attr
 		f := findField(fields, a.Name, roleSetting)
 		return f != nil && f.preset
 	}
-	sorted := slices.Clone(attrs)
-	slices.SortStableFunc(sorted, func(x, y *hclsyntax.Attribute) int {
-		switch {
-		case isPreset(x) == isPreset(y):
-			return 0
-		case isPreset(x):
-			return -1
-		}
-		return 1
-	})
-	return sorted
+	i := slices.IndexFunc(attrs, isPreset)
+	if i < 0 {
+		return attrs
+	}
+	return slices.Concat(attrs[i:i+1], attrs[:i], attrs[i+1:])
 }
 
-// blocks decodes the nested blocks of b.
 func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
 	seen := map[string]int{}
 	for _, bl := range b.blocks {
@@ -145,7 +129,7 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		n := seen[f.name]
 		seen[f.name]++
 		path := prefix + f.name
-		var target reflect.Value
+		target := dst
 		switch {
 		case !repeated && n > 0:
 			d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one block %s; remove this one.",
@@ -158,8 +142,6 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 			path += "[" + strconv.Itoa(n) + "]"
 			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
 			target = dst.Index(n)
-		default:
-			target = dst
 		}
 		if target.Kind() == reflect.Pointer {
 			if target.IsNil() {
@@ -173,7 +155,6 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 	}
 }
 
-// labels stores the labels of a block in the fields tagged label.
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 	var names []string
 	for _, f := range fieldsOf(v.Type()) {
@@ -202,25 +183,25 @@ func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field)
 			b.owner, a.Name, a.Name)
 		return
 	}
-	d.errorf(a.NameRange, "Unknown setting", "%s has no setting %s%s%s", upperFirst(b.owner), a.Name,
-		didYouMean(a.Name, append(fieldNames(fields), d.also...)), known(fields))
+	d.unknown(a.NameRange, "setting", a.Name, b, fields)
 }
 
 func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
 	if findField(fields, bl.Type, roleSetting) != nil {
-		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type,
-			bl.Type)
+		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
 		return
 	}
-	d.errorf(bl.TypeRange, "Unknown block", "%s has no block %s%s%s", upperFirst(b.owner), bl.Type,
-		didYouMean(bl.Type, append(fieldNames(fields), d.also...)), known(fields))
+	d.unknown(bl.TypeRange, "block", bl.Type, b, fields)
+}
+
+func (d *decoder) unknown(at hcl.Range, noun, name string, b body, fields []field) {
+	d.errorf(at, "Unknown "+noun, "%s has no %s %s%s%s", upperFirst(b.owner), noun, name,
+		didYouMean(name, append(fieldNames(fields), d.also...)), known(fields))
 }
 
 func findField(fields []field, name string, role fieldRole) *field {
-	for i := range fields {
-		if fields[i].name == name && fields[i].role == role {
-			return &fields[i]
-		}
+	if i := slices.IndexFunc(fields, func(f field) bool { return f.name == name && f.role == role }); i >= 0 {
+		return &fields[i]
 	}
 	return nil
 }
@@ -238,10 +219,10 @@ func fieldNames(fields []field) []string {
 // known returns a sentence with the valid names, or "" if there are too many to help.
 func known(fields []field) string {
 	names := fieldNames(fields)
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		return " It takes none."
-	}
-	if len(names) > 12 {
+	case len(names) > 12:
 		return ""
 	}
 	return " It takes " + strings.Join(names, ", ") + "."
@@ -252,35 +233,19 @@ func meaning(f *field) string {
 	case f.doc != "":
 		return " (" + f.doc + ")"
 	case len(f.ports) > 0:
-		return " (a reference to " + article(strings.Join(f.ports, " or ")) + ")"
+		return " (a reference to " + f.artifact() + ")"
 	}
 	return ""
 }
 
-// assign stores a known value that is not null in dst. Errors have the range of the element of expr where
-// possible.
+// assign stores a known value that is not null in dst. Errors have the range of the element of expr where possible.
 func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	switch dst.Type() {
-	case refGoType:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
-			dst.Set(reflect.ValueOf(refs[0]))
-		}
-		return
-	case fileGoType:
-		if val.Type() == fileType {
-			dst.Set(reflect.ValueOf(*val.EncapsulatedValue().(*artifact.File)))
-		} else {
-			d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
-		}
-		return
-	case dataGoType:
+	case refGoType, fileGoType, dataGoType:
 		d.data(dst, val, f, expr, path)
 		return
-	case durationGoType:
-		d.duration(dst, val, expr, path)
-		return
-	case bytesGoType:
-		d.byteSize(dst, val, expr, path)
+	case durationGoType, bytesGoType:
+		d.quantity(dst, val, expr, path)
 		return
 	case anyGoType:
 		dst.Set(reflect.ValueOf(d.dynamic(val, expr, path)))
@@ -308,17 +273,27 @@ func (d *decoder) assign(dst reflect.Value, val cty.Value, f *field, expr hclsyn
 	}
 }
 
-// data stores file(), dir() or a reference in an artifact.Data.
+// data stores file(), dir() or a reference in an artifact.Ref, File or Data.
 func (d *decoder) data(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+	t := dst.Type()
 	switch {
-	case val.Type() == fileType:
-		dst.Set(reflect.ValueOf(artifact.Data{File: *val.EncapsulatedValue().(*artifact.File)}))
-	case val.Type() == refType || instanceOf(val) != nil:
-		if refs := d.references(val, f, expr, path, false); len(refs) == 1 {
+	case t != refGoType && val.Type() == fileType:
+		file := *val.EncapsulatedValue().(*artifact.File)
+		if t == fileGoType {
+			dst.Set(reflect.ValueOf(file))
+		} else {
+			dst.Set(reflect.ValueOf(artifact.Data{File: file}))
+		}
+	case t == fileGoType:
+		d.wrongType(val, expr, path, `a file or folder: write file("name") or dir("name")`)
+	case t == dataGoType && val.Type() != refType && instanceOf(val) == nil:
+		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
+	default:
+		if refs := d.references(val, f, expr, path, false); len(refs) == 1 && t == refGoType {
+			dst.Set(reflect.ValueOf(refs[0]))
+		} else if len(refs) == 1 {
 			dst.Set(reflect.ValueOf(artifact.Data{Ref: refs[0]}))
 		}
-	default:
-		d.wrongType(val, expr, path, `file("name"), dir("name") or a reference such as stage.KIND.NAME.PORT`)
 	}
 }
 
@@ -366,57 +341,37 @@ func (d *decoder) number(dst reflect.Value, val cty.Value, expr hclsyntax.Expres
 		}
 		dst.SetFloat(x)
 	case reflect.Uint, reflect.Uint32, reflect.Uint64:
-		x, exact := n.Uint64()
-		if exact != big.Exact || dst.OverflowUint(x) {
-			d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path,
-				n.Text('g', 17))
+		if x, exact := n.Uint64(); exact == big.Exact && !dst.OverflowUint(x) {
+			dst.SetUint(x)
 			return
 		}
-		dst.SetUint(x)
+		d.errorf(expr.Range(), "Bad number", "%s must be a whole number that is not negative; got %s.", path, n.Text('g', 17))
 	default:
-		x, exact := n.Int64()
-		if exact != big.Exact || dst.OverflowInt(x) {
-			d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
+		if x, exact := n.Int64(); exact == big.Exact && !dst.OverflowInt(x) {
+			dst.SetInt(x)
 			return
 		}
-		dst.SetInt(x)
+		d.errorf(expr.Range(), "Bad number", "%s must be a whole number; got %s.", path, n.Text('g', 17))
 	}
 }
 
-func (d *decoder) duration(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
-	if val.Type() == cty.String {
-		if x, err := time.ParseDuration(val.AsString()); err == nil && x >= 0 {
-			dst.SetInt(int64(x))
-			return
-		}
+// quantity decodes a time or a size from a string.
+func (d *decoder) quantity(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	want := `a time such as "90m" or "1h30m"`
+	parse := func(text string) (int64, error) {
+		x, err := time.ParseDuration(text)
+		return int64(x), err
 	}
-	d.wrongType(val, expr, path, `a time such as "90m" or "1h30m"`)
-}
-
-func (d *decoder) byteSize(dst reflect.Value, val cty.Value, expr hclsyntax.Expression, path string) {
+	if dst.Type() == bytesGoType {
+		want, parse = `a size such as "16GB" or "512MiB"`, ParseBytes
+	}
 	if val.Type() == cty.String {
-		if x, ok := parseBytes(val.AsString()); ok {
+		if x, err := parse(val.AsString()); err == nil && x >= 0 {
 			dst.SetInt(x)
 			return
 		}
 	}
-	d.wrongType(val, expr, path, `a size such as "16GB" or "512MiB"`)
-}
-
-// parseBytes parses a size with a unit; kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
-func parseBytes(s string) (int64, bool) {
-	units := []struct {
-		name string
-		size float64
-	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"kB", 1e3}, {"KB", 1e3}, {"MB",
-		1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}}
-	for _, u := range units {
-		if number, ok := strings.CutSuffix(s, u.name); ok {
-			x, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-			return int64(x * u.size), err == nil && x >= 0 && x*u.size < 1<<62
-		}
-	}
-	return 0, false
+	d.wrongType(val, expr, path, want)
 }
 
 func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
@@ -424,43 +379,39 @@ func (d *decoder) slice(dst reflect.Value, val cty.Value, f *field, expr hclsynt
 		dst.Set(reflect.ValueOf(d.references(val, f, expr, path, true)))
 		return
 	}
-	if t := val.Type(); !t.IsTupleType() && !t.IsListType() && !t.IsSetType() {
+	if !isList(val.Type()) {
 		d.wrongType(val, expr, path, "a list")
 		return
 	}
-	out := reflect.MakeSlice(dst.Type(), val.LengthInt(), val.LengthInt())
-	i := 0
-	for it := val.ElementIterator(); it.Next(); i++ {
-		_, element := it.Element()
-		d.element(out.Index(i), element, f, elementExpr(expr, i), fmt.Sprintf("%s[%d]", path, i))
+	dst.Set(reflect.MakeSlice(dst.Type(), 0, val.LengthInt()))
+	for e := range elements(val, expr, path) {
+		dst.Set(reflect.Append(dst, d.element(e, f, dst.Type().Elem())))
 	}
-	dst.Set(out)
 }
 
 func (d *decoder) mapping(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
-	if t := val.Type(); !t.IsObjectType() && !t.IsMapType() {
+	if !isMap(val.Type()) {
 		d.wrongType(val, expr, path, "a map")
 		return
 	}
-	out := reflect.MakeMap(dst.Type())
-	for it := val.ElementIterator(); it.Next(); {
-		key, element := it.Element()
-		item := reflect.New(dst.Type().Elem()).Elem()
-		d.element(item, element, f, itemExpr(expr, key.AsString()), path+"."+key.AsString())
-		out.SetMapIndex(reflect.ValueOf(key.AsString()).Convert(dst.Type().Key()), item)
+	dst.Set(reflect.MakeMap(dst.Type()))
+	for e := range elements(val, expr, path) {
+		dst.SetMapIndex(reflect.ValueOf(e.key).Convert(dst.Type().Key()), d.element(e, f, dst.Type().Elem()))
 	}
-	dst.Set(out)
 }
 
-func (d *decoder) element(dst reflect.Value, val cty.Value, f *field, expr hclsyntax.Expression, path string) {
+// element returns an element as a Go value of type t; zero after an error.
+func (d *decoder) element(e element, f *field, t reflect.Type) reflect.Value {
+	dst := reflect.New(t).Elem()
 	switch {
-	case !val.IsKnown():
+	case !e.value.IsKnown():
 		d.doubt = true
-	case val.IsNull():
-		d.errorf(expr.Range(), "Missing value", "%s is null.", path)
+	case e.value.IsNull():
+		d.errorf(e.expr.Range(), "Missing value", "%s is null.", e.path)
 	default:
-		d.assign(dst, val, f, expr, path)
+		d.assign(dst, e.value, f, e.expr, e.path)
 	}
+	return dst
 }
 
 // dynamic converts a value of any type to Go: bool, string, float64 or int64, []any, map[string]any, artifact.Ref
@@ -488,19 +439,16 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 			return refs[0]
 		}
 		return nil
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
-		out := make([]any, 0, val.LengthInt())
-		for it := val.ElementIterator(); it.Next(); {
-			_, element := it.Element()
-			out = append(out, d.dynamic(element, elementExpr(expr, len(out)),
-				fmt.Sprintf("%s[%d]", path, len(out))))
+	case isList(t):
+		out := []any{}
+		for e := range elements(val, expr, path) {
+			out = append(out, d.dynamic(e.value, e.expr, e.path))
 		}
 		return out
-	case t.IsObjectType() || t.IsMapType():
-		out := make(map[string]any, val.LengthInt())
-		for it := val.ElementIterator(); it.Next(); {
-			key, element := it.Element()
-			out[key.AsString()] = d.dynamic(element, itemExpr(expr, key.AsString()), path+"."+key.AsString())
+	case isMap(t):
+		out := map[string]any{}
+		for e := range elements(val, expr, path) {
+			out[e.key] = d.dynamic(e.value, e.expr, e.path)
 		}
 		return out
 	}
@@ -508,12 +456,32 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 	return nil
 }
 
-// elementExpr returns the expression of element i if expr is a literal list, else expr.
-func elementExpr(expr hclsyntax.Expression, i int) hclsyntax.Expression {
-	if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
-		return list.Exprs[i]
+type element struct {
+	key   string // of a map
+	value cty.Value
+	expr  hclsyntax.Expression // of the element if the list or map is a literal, else of the whole
+	path  string               // of the setting: "outputs.model", "seeds[2]"
+}
+
+// elements returns the elements of a list or map, maps in the order of their keys.
+func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[element] {
+	return func(yield func(element) bool) {
+		i := 0
+		for it := val.ElementIterator(); it.Next(); i++ {
+			key, v := it.Element()
+			e := element{value: v, expr: expr, path: fmt.Sprintf("%s[%d]", path, i)}
+			if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+				e.expr = list.Exprs[i]
+			}
+			if isMap(val.Type()) {
+				e.key = key.AsString()
+				e.expr, e.path = itemExpr(expr, e.key), path+"."+e.key
+			}
+			if !yield(e) {
+				return
+			}
+		}
 	}
-	return expr
 }
 
 // itemExpr returns the expression of key if expr is a literal map, else expr.
@@ -528,7 +496,10 @@ func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
 	return expr
 }
 
-// describe returns a short description of a value.
+func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsSetType() }
+
+func isMap(t cty.Type) bool { return t.IsObjectType() || t.IsMapType() }
+
 func describe(val cty.Value) string {
 	t := val.Type()
 	switch {
@@ -548,9 +519,9 @@ func describe(val cty.Value) string {
 		return "a file"
 	case instanceOf(val) != nil:
 		return instanceOf(val).address()
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+	case isList(t):
 		return "a list of " + strconv.Itoa(val.LengthInt())
-	case t.IsObjectType() || t.IsMapType():
+	case isMap(t):
 		var keys []string
 		for it := val.ElementIterator(); it.Next() && len(keys) < 6; {
 			k, _ := it.Element()

@@ -31,9 +31,10 @@ func nearest(name string, candidates []string) string {
 	return best
 }
 
+// CommonPrefix returns the length of the common prefix in bytes.
 func CommonPrefix(a, b string) int {
 	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
 	return n
@@ -75,6 +76,23 @@ func editDistance(a, b string) int {
 	return last[len(b)]
 }
 
+type reporter struct{ diags hcl.Diagnostics }
+
+// errorf adds an error. A zero range means no position. The caller may add to the returned diagnostic.
+func (r *reporter) errorf(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	d := mistake(at, summary, format, args...)
+	r.diags = append(r.diags, d)
+	return d
+}
+
+func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	d := &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...)}
+	if at != (hcl.Range{}) {
+		d.Subject = &at
+	}
+	return d
+}
+
 // Related is a second range of a diagnostic, in its Extra.
 type Related struct {
 	Text  string
@@ -92,8 +110,7 @@ func Plural(n int, noun string) string {
 // LongestShown is the length of a printed value, in characters.
 const LongestShown = 48
 
-// FormatValue formats the canonical value of a key part for people: 1e-5 rather than 0.00001, long texts
-// truncated.
+// FormatValue formats the canonical value of a key part for people: 1e-5 rather than 0.00001, long texts truncated.
 func FormatValue(value string, known bool) string {
 	if !known {
 		return "(none)"

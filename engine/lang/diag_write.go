@@ -60,10 +60,7 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 	}
 	fmt.Fprintf(w, "  %s\n", where)
 	file := files[at.Filename]
-	if file == nil {
-		return
-	}
-	if at.Start.Line < 1 || at.Start.Byte > len(file.Bytes) {
+	if file == nil || at.Start.Line < 1 || at.Start.Byte > len(file.Bytes) {
 		return
 	}
 	begin := 1 + bytes.LastIndexByte(file.Bytes[:at.Start.Byte], '\n')
@@ -76,16 +73,13 @@ func writeSnippet(w io.Writer, at hcl.Range, files map[string]*hcl.File, p paint
 	}
 	line, from, to = window(line, from, to)
 	fmt.Fprintf(w, "%s │ %s\n", p.paint("2", number), line)
-	runes := []rune(line)
-	var pad strings.Builder
-	for i := range from - 1 {
-		if i < len(runes) && runes[i] == '\t' {
-			pad.WriteByte('\t')
-		} else {
-			pad.WriteByte(' ')
+	pad := []rune(line + strings.Repeat(" ", from))[:from-1]
+	for i, r := range pad {
+		if r != '\t' {
+			pad[i] = ' '
 		}
 	}
-	fmt.Fprintf(w, "      │ %s%s\n", pad.String(), p.paint("31;1", strings.Repeat("^", max(1, to-from))))
+	fmt.Fprintf(w, "      │ %s%s\n", string(pad), p.paint("31;1", strings.Repeat("^", max(1, to-from))))
 }
 
 // window truncates a long line around the columns from to to, and adjusts them.
@@ -161,21 +155,19 @@ type DiagnosticJSON struct {
 	Severity string     `json:"severity"` // "error" or "warning"
 	Summary  string     `json:"summary"`
 	Detail   string     `json:"detail,omitempty"`
-	Place    *PlaceJSON `json:"place,omitempty"`
-	Related  *PlaceJSON `json:"related,omitempty"`
+	Place    *placeJSON `json:"place,omitempty"`
+	Related  *placeJSON `json:"related,omitempty"`
 	Values   []string   `json:"values,omitempty"`
 }
 
-// PlaceJSON is a range of a file.
-type PlaceJSON struct {
+type placeJSON struct {
 	File  string  `json:"file"`
-	Start PosJSON `json:"start"`
-	End   PosJSON `json:"end"`
+	Start posJSON `json:"start"`
+	End   posJSON `json:"end"`
 	Text  string  `json:"text,omitempty"`
 }
 
-// PosJSON is a position in a file.
-type PosJSON struct {
+type posJSON struct {
 	Line   int `json:"line"`
 	Column int `json:"column"`
 	Byte   int `json:"byte"`
@@ -185,23 +177,21 @@ type PosJSON struct {
 func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 	out := make([]DiagnosticJSON, 0, len(diags))
 	for _, d := range diags {
-		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: shortened(d.Detail),
-			Values: usedValues(d)}
+		j := DiagnosticJSON{Severity: "error", Summary: d.Summary, Detail: shortened(d.Detail), Values: usedValues(d)}
 		if d.Severity == hcl.DiagWarning {
 			j.Severity = "warning"
 		}
 		if d.Subject != nil {
-			j.Place = placeJSON(*d.Subject, "")
+			j.Place = place(*d.Subject, "")
 		}
 		if r, ok := d.Extra.(Related); ok {
-			j.Related = placeJSON(r.Range, r.Text)
+			j.Related = place(r.Range, r.Text)
 		}
 		out = append(out, j)
 	}
 	return out
 }
 
-func placeJSON(r hcl.Range, text string) *PlaceJSON {
-	return &PlaceJSON{File: r.Filename, Start: PosJSON{r.Start.Line, r.Start.Column, r.Start.Byte},
-		End: PosJSON{r.End.Line, r.End.Column, r.End.Byte}, Text: text}
+func place(r hcl.Range, text string) *placeJSON {
+	return &placeJSON{File: r.Filename, Start: posJSON(r.Start), End: posJSON(r.End), Text: text}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 )
 
 // SettingDoc describes one setting of a kind, for `rcgrpo kinds` and docs/language.md.
@@ -73,8 +74,7 @@ func (k *Kind) describe(stage Stage) KindDoc {
 // StageSettings describes the settings of every stage.
 func StageSettings() []SettingDoc {
 	head := []SettingDoc{
-		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and " +
-			"each.value"},
+		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and each.value"},
 		{Name: "depends_on", Type: "list of references", Doc: "stages to wait for without reading them"},
 	}
 	all := append(head, describeSettings(reflect.ValueOf(meta{Enabled: true}), "", false)...)
@@ -89,15 +89,13 @@ func describeSettings(v reflect.Value, prefix string, keyed bool) []SettingDoc {
 	for _, f := range fieldsOf(v.Type()) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
-		case roleLabel:
-			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: "label", Required: true,
-				Keyed: keyed && f.inKey, Doc: f.doc})
-		case roleSetting:
-			docs = append(docs, SettingDoc{
-				Name: prefix + f.name, Type: typeName(f.typ, f.ports), Unit: f.unit, Default: defaultText(value,
-					f.optional),
-				Required: !f.optional, Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc,
-			})
+		case roleSetting, roleLabel:
+			typ := typeName(f.typ, f.ports)
+			if f.role == roleLabel {
+				typ = "label"
+			}
+			docs = append(docs, SettingDoc{Name: prefix + f.name, Type: typ, Unit: f.unit, Required: !f.optional,
+				Default: defaultText(value, f.optional), Choices: f.choices, Keyed: keyed && f.inKey, Doc: f.doc})
 		case roleBlock:
 			docs = append(docs, describeBlock(value, f, prefix, keyed)...)
 		}
@@ -120,7 +118,6 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	return append([]SettingDoc{head}, describeSettings(value, prefix+f.name+".", head.Keyed)...)
 }
 
-// typeName returns the type of a setting in the language's words.
 func typeName(t reflect.Type, ports []string) string {
 	switch t {
 	case refGoType:
@@ -160,13 +157,13 @@ func typeName(t reflect.Type, ports []string) string {
 }
 
 func pluralType(name string) string {
-	if rest, ok := strings.CutPrefix(name, "list of "); ok {
+	rest, isList := strings.CutPrefix(name, "list of ")
+	switch {
+	case isList:
 		return "lists of " + rest
-	}
-	if name == "file, folder or reference" {
+	case name == "file, folder or reference":
 		return "files, folders or references"
-	}
-	if name == "any" || strings.Contains(name, " or ") {
+	case name == "any" || strings.Contains(name, " or "):
 		return name
 	}
 	return name + "s"
@@ -206,22 +203,16 @@ func (d KindDoc) WriteText(w io.Writer) {
 
 // WriteSettings prints settings as an aligned table.
 func WriteSettings(w io.Writer, settings []SettingDoc) {
-	rows := make([][3]string, len(settings))
-	var width [3]int
-	for i, s := range settings {
-		indent := strings.Repeat("  ", strings.Count(s.Name, "."))
-		rows[i] = [3]string{indent + s.Name[strings.LastIndexByte(s.Name, '.')+1:], s.typeText(), s.valueText()}
-		for c, cell := range rows[i] {
-			width[c] = max(width[c], len([]rune(cell)))
-		}
+	var table strings.Builder
+	columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
+	for _, s := range settings {
+		indent := strings.Repeat("  ", 1+strings.Count(s.Name, "."))
+		name := s.Name[strings.LastIndexByte(s.Name, '.')+1:]
+		fmt.Fprintf(columns, "%s%s\t%s\t%s\t%s\n", indent, name, s.typeText(), s.valueText(), s.note())
 	}
-	for i, s := range settings {
-		var line strings.Builder
-		for c, cell := range rows[i] {
-			fmt.Fprintf(&line, "  %s%s", cell, strings.Repeat(" ", width[c]-len([]rune(cell))))
-		}
-		line.WriteString("  " + s.note())
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	columns.Flush()
+	for line := range strings.Lines(table.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -18,34 +17,35 @@ import (
 // eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
 // one. After an error the value is unknown.
 func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
-	var diags hcl.Diagnostics
+	var unknown hcl.Diagnostics
 	for _, t := range expr.Variables() {
 		if d := l.checkName(t, each); d != nil {
-			d.Severity = hcl.DiagError
-			rng := t.SourceRange()
-			d.Subject = &rng
-			diags = append(diags, d)
+			unknown = append(unknown, d)
 		}
 	}
-	if diags.HasErrors() {
-		return cty.DynamicVal, diags
+	if unknown != nil {
+		return cty.DynamicVal, unknown
 	}
 	val, diags := l.value(expr, ctx)
-	if diags.HasErrors() {
-		suggestFunctions(diags)
-		suggestKeys(diags)
-		return cty.DynamicVal, diags
-	}
+	suggestFunctions(diags)
+	suggestKeys(diags)
 	return val, diags
+}
+
+// evalOrReport is eval that reports the errors.
+func (l *loader) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) cty.Value {
+	val, diags := l.eval(expr, ctx, each)
+	l.diags = append(l.diags, diags...)
+	return val
 }
 
 // value evaluates expr within the allowance.
 func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
 	val, diags := expr.Value(ctx)
-	if spent := l.allowance.diagnostics(); spent != nil { // other errors follow from this one, or try() hides it
-		return cty.DynamicVal, spent
-	}
-	if diags.HasErrors() {
+	switch {
+	case l.allowance.spent != nil: // other errors follow from this one, or try() hides it
+		return cty.DynamicVal, l.allowance.spent
+	case diags.HasErrors():
 		return cty.DynamicVal, diags
 	}
 	if excess := l.allowance.check(val, expr.Range(), true); excess != nil {
@@ -105,7 +105,6 @@ func suggestKeys(diags hcl.Diagnostics) {
 	}
 }
 
-// keysOfValue returns the sorted keys of an object or a map.
 func keysOfValue(val cty.Value) []string {
 	if val.Type().IsObjectType() {
 		return slices.Sorted(maps.Keys(val.Type().AttributeTypes()))
@@ -113,119 +112,109 @@ func keysOfValue(val cty.Value) []string {
 	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
-// decode fills the struct that settings points to from b.
-func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
-	d := decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value,
-		hcl.Diagnostics) {
-		return l.eval(e, ctx, false)
+func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
+	return &decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
+		return l.eval(e, ctx, each)
 	}}
+}
+
+func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
+	d := l.decoder(ctx, false)
 	d.structure(b, reflect.ValueOf(settings).Elem(), "")
 	l.diags = append(l.diags, d.diags...)
 }
 
-// shellName matches the usual names of environment variables.
-var shellName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`) })
+var shellName = regexp.MustCompile(`^[A-Z][A-Z0-9_]+$`)
 
 // checkName reports unknown names in a traversal. It returns nil if they exist.
 func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	name, hasName := stepName(t, 1)
 	switch root := t.RootName(); root {
 	case "var":
-		return l.checkVariable(name, hasName)
+		return l.checkVariable(t.SourceRange(), name, hasName)
 	case "local":
 		if _, ok := l.localNamed[name]; hasName && !ok {
-			return unknownName("local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block gives")
+			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block defines")
 		}
 	case "each":
 		switch {
 		case !each:
-			return &hcl.Diagnostic{Summary: "No for_each here", Detail: "each.key and each.value exist only " +
-				"in a stage that has for_each."}
+			return mistake(t.SourceRange(), "No for_each here",
+				"each.key and each.value exist only in a stage that has for_each.")
 		case name != "key" && name != "value":
-			return unknownName("each", name, []string{"key", "value"},
-				"for_each gives each.key and each.value, not")
+			return unknownName(t.SourceRange(), "each", name, []string{"key", "value"},
+				"for_each defines each.key and each.value, not")
 		}
 	case "stage":
 		return l.checkStage(t)
 	default:
-		roots := []string{"var", "local", "stage", "each"}
 		detail := fmt.Sprintf("There is no name %s%s An expression begins with var, local, stage or each; a "+
-			"string needs quotes.", root, didYouMean(root, roots))
+			"string needs quotes.", root, didYouMean(root, []string{"var", "local", "stage", "each"}))
 		switch {
 		case slices.Contains([]string{"yes", "no", "on", "off", "True", "False", "TRUE", "FALSE"}, root):
 			detail = fmt.Sprintf("There is no name %s; the booleans are true and false.", root)
 		case slices.Contains([]string{"None", "nil", "NULL"}, root):
 			detail = fmt.Sprintf("There is no name %s; a setting without a value is null.", root)
-		case shellName().MatchString(root):
+		case shellName.MatchString(root):
 			detail += fmt.Sprintf(" For a shell variable write $%s or $${%s}.", root, root)
 		}
-		if _, ok := l.localNamed[root]; ok {
+		if l.localNamed[root] != nil {
 			detail = fmt.Sprintf("Write local.%s.", root)
-		} else if slices.ContainsFunc(l.variables, func(v *variable) bool { return v.name == root }) {
+		} else if slices.Contains(l.variableNames(), root) {
 			detail = fmt.Sprintf("Write var.%s.", root)
 		} else if l.named[root] != nil {
-			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.",
-				traversalText(t))
+			detail = fmt.Sprintf("A reference to another stage begins with stage: write stage.%s.", traversalText(t))
 		}
-		return &hcl.Diagnostic{Summary: "Unknown name", Detail: detail}
+		return mistake(t.SourceRange(), "Unknown name", "%s", detail)
 	}
 	return nil
 }
 
-func (l *loader) checkVariable(name string, hasName bool) *hcl.Diagnostic {
-	var names []string
-	known := false
+// checkVariable also marks the variable as used: all of them if the name is computed.
+func (l *loader) checkVariable(at hcl.Range, name string, hasName bool) *hcl.Diagnostic {
+	known := !hasName
 	for _, v := range l.variables {
 		if v.name == name || !hasName {
-			v.used = true
-			known = true
+			v.used, known = true, true
 		}
-		names = append(names, v.name)
 	}
-	if !hasName || known {
+	if known {
 		return nil
 	}
-	return unknownName("var", name, names, "No variable block declares")
+	return unknownName(at, "var", name, l.variableNames(), "No variable block declares")
 }
 
 // unknownName reports a wrong name under a root. A name like updates-1 gets a hint about the minus sign.
-func unknownName(root, name string, names []string, sentence string) *hcl.Diagnostic {
-	d := &hcl.Diagnostic{Summary: "Unknown " + map[string]string{"var": "variable", "local": "local",
-		"each": "name"}[root]}
-	for at := range len(name) {
-		if name[at] == '-' && slices.Contains(names, name[:at]) {
-			d.Detail = fmt.Sprintf("In HCL a name may contain hyphens, so %s.%s is one name, and it is not "+
-				"defined. To subtract, put spaces around the minus: %s.%s - %s.", root, name, root, name[:at],
-				name[at+1:])
-			return d
+func unknownName(at hcl.Range, root, name string, names []string, sentence string) *hcl.Diagnostic {
+	summary := "Unknown " + map[string]string{"var": "variable", "local": "local", "each": "name"}[root]
+	for i := range len(name) {
+		if name[i] == '-' && slices.Contains(names, name[:i]) {
+			return mistake(at, summary, "In HCL a name may contain hyphens, so %s.%s is one name, and it is not "+
+				"defined. To subtract, put spaces around the minus: %s.%s - %s.", root, name, root, name[:i], name[i+1:])
 		}
 	}
 	end := "."
-	if len(names) > 0 && len(names) <= 8 {
-		end = ". There is " + root + "." + strings.Join(names, ", "+root+".") + "."
-	}
 	if near := nearest(name, names); near != "" {
 		end = "; did you mean " + root + "." + near + "?"
+	} else if len(names) > 0 && len(names) <= 8 {
+		end = ". There is " + root + "." + strings.Join(names, ", "+root+".") + "."
 	}
-	d.Detail = fmt.Sprintf("%s %s.%s%s", sentence, root, name, end)
-	return d
+	return mistake(at, summary, "%s %s.%s%s", sentence, root, name, end)
 }
 
 // checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. Keys and ports are known only
 // after that stage is decoded; a stage with errors of its own is not checked.
 func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
+	at := t.SourceRange()
 	kind, hasKind := stepName(t, 1)
 	name, hasName := stepName(t, 2)
-	if !hasKind {
-		return nil
-	}
 	byName := l.named[kind]
-	if byName == nil {
-		return noReference("Reference to nothing", nil, "There is no stage of kind %s%s", kind,
-			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
-	}
-	if !hasName {
+	switch {
+	case !hasKind || byName != nil && !hasName:
 		return nil
+	case byName == nil:
+		return mistake(at, "Reference to nothing", "There is no stage of kind %s%s", kind,
+			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
 	}
 	s := byName[name]
 	if s == nil {
@@ -234,75 +223,61 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 		if near := nearest(name, names); near != "" {
 			hint = fmt.Sprintf("; did you mean stage.%s.%s?", kind, near)
 		}
-		return noReference("Reference to nothing", nil, "There is no stage %q %q%s", kind, name, hint)
+		return mistake(at, "Reference to nothing", "There is no stage %q %q%s", kind, name, hint)
 	}
-	if s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed {
+	key, hasKey := stepName(t, 3)
+	switch {
+	case s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed || s.keyed && !hasKey:
 		return nil
-	}
-	if s.keyed {
-		key, ok := stepName(t, 3)
-		if !ok {
-			return nil
-		}
+	case s.keyed:
 		if in := s.instance(key); in != nil {
 			return in.checkPort(t, 4)
 		}
-		return s.unknownKey(key)
+		return s.unknownKey(at, key)
 	}
 	if len(t) > 3 {
 		if _, isAttr := t[3].(hcl.TraverseAttr); !isAttr {
-			return noReference("No for_each there", nil, "%s has no for_each, so it has no keys; write %s.PORT.",
+			return mistake(at, "No for_each there", "%s has no for_each, so it has no keys; write %s.PORT.",
 				s.address(), s.address())
 		}
 	}
 	return s.instances[0].checkPort(t, 3)
 }
 
-func noReference(summary string, extra any, format string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Summary: summary, Detail: fmt.Sprintf(format, args...), Extra: extra}
-}
-
-// unknownKey reports a reference to a key that for_each does not have.
-func (s *stageBlock) unknownKey(key string) *hcl.Diagnostic {
+func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 	var keys []string
 	for _, i := range s.instances {
 		keys = append(keys, i.key)
 	}
-	forEach := Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
+	var d *hcl.Diagnostic
 	if len(keys) == 0 {
-		return noReference("Unknown key", forEach, "The for_each of %s is empty, so there is no instance %q.",
-			s.address(), key)
+		d = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", s.address(), key)
+	} else if _, port := s.instances[0].outputs[key]; port {
+		d = mistake(at, "Several instances", "%s has for_each; write the key before the port, for example %s.%s.",
+			s.address(), s.instances[0].address(), key)
+	} else {
+		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
+			didYouMean(key, keys), quoteAll(keys))
 	}
-	if _, port := s.instances[0].outputs[key]; port {
-		return noReference("Several instances", forEach,
-			"%s has for_each; write the key before the port, for example %s.%s.", s.address(),
-			s.instances[0].address(), key)
-	}
-	return noReference("Unknown key", forEach, "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
-		didYouMean(key, keys), quoteAll(keys))
+	d.Extra = Related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
+	return d
 }
 
-// checkPort checks that the port at a step of a traversal exists.
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	port, ok := stepName(t, step)
-	if !ok {
+	if _, known := in.outputs[port]; !ok || known {
 		return nil
 	}
-	if _, ok := in.outputs[port]; ok {
-		return nil
-	}
-	return noReference("Unknown port", declaredHere(in), "%s has no port %s%s Its ports are %s.", in.address(), port,
+	d := mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(), port,
 		didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs))
+	d.Extra = declaredHere(in)
+	return d
 }
 
-// address returns the address of the block, without key and seed.
 func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
 
 func (s *stageBlock) instance(key string) *instance {
-	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance,
-		key string) int {
-		return strings.Compare(in.key, key)
-	})
+	i, ok := slices.BinarySearchFunc(s.instances, key, func(in *instance, key string) int { return cmp.Compare(in.key, key) })
 	if !ok {
 		return nil
 	}
@@ -320,4 +295,24 @@ func traversalText(t hcl.Traversal) string {
 		text += "." + name
 	}
 	return text
+}
+
+// Eval evaluates an expression with the variables, locals and stages of the experiment. It returns the value as an
+// expression on one line, with references and files by their names. Diagnostics name the file <console>, which Files
+// contains afterwards.
+func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) { return x.evaluate(expression) }
+
+func (l *loader) evaluate(expression string) (string, hcl.Diagnostics) {
+	const name = "<console>"
+	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
+	l.allowance = allowance{}
+	expr, diags := l.allowance.parseExpression(expression, name)
+	if diags.HasErrors() {
+		return "", diags
+	}
+	val, diags := l.eval(expr, l.contextFor(l.items(), l.dependenciesOf(expr.Variables())), false)
+	if diags.HasErrors() {
+		return "", diags
+	}
+	return valueText(val), diags
 }

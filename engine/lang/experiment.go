@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -134,14 +135,15 @@ type Retry struct {
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
 // Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them. The error for an unknown address contains the nearest
-// one.
+// without a key or a seed the address means all of them. The error for an unknown address contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	want := ShortAddress(address)
 	stem, seed, seeded := strings.Cut(want, "@")
 	var found []*Node
+	var names []string
 	for _, n := range x.Nodes {
 		have := ShortAddress(n.Address)
+		names = append(names, have)
 		haveStem, haveSeed, _ := strings.Cut(have, "@")
 		instance, _, _ := strings.Cut(haveStem, "[")
 		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
@@ -150,10 +152,6 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	}
 	if len(found) > 0 {
 		return found, nil
-	}
-	var names []string
-	for _, n := range x.Nodes {
-		names = append(names, ShortAddress(n.Address))
 	}
 	for _, a := range x.Disabled {
 		if strings.HasPrefix(ShortAddress(a), stem) {
@@ -177,15 +175,14 @@ func (n *Node) Input(ref artifact.Ref) (Input, bool) {
 
 // address returns the address of an instance, with @seed if seed is not nil.
 func address(kind, name, key string, keyed bool, seed *int64) string {
-	var b strings.Builder
-	b.WriteString("stage." + kind + "." + name)
+	a := "stage." + kind + "." + name
 	if keyed {
-		fmt.Fprintf(&b, "[%q]", key)
+		a += fmt.Sprintf("[%q]", key)
 	}
 	if seed != nil {
-		fmt.Fprintf(&b, "@%d", *seed)
+		a += fmt.Sprintf("@%d", *seed)
 	}
-	return b.String()
+	return a
 }
 
 // ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
@@ -196,22 +193,7 @@ func ShortAddress(a string) string {
 // MatchAddress reports whether an address matches a pattern with the wildcards `*` and `?`. `stage.` and quotes
 // are optional in both.
 func MatchAddress(address, pattern string) bool {
-	var fits func(a, p []rune) bool
-	fits = func(a, p []rune) bool {
-		for i, r := range p {
-			if r == '*' {
-				for from := i; from <= len(a); from++ {
-					if fits(a[from:], p[i+1:]) {
-						return true
-					}
-				}
-				return false
-			}
-			if i >= len(a) || r != '?' && r != a[i] {
-				return false
-			}
-		}
-		return len(a) == len(p)
-	}
-	return fits([]rune(ShortAddress(address)), []rune(ShortAddress(pattern)))
+	wildcards := strings.NewReplacer(`\*`, ".*", `\?`, ".")
+	expr := "(?s)^" + wildcards.Replace(regexp.QuoteMeta(ShortAddress(pattern))) + "$"
+	return regexp.MustCompile(expr).MatchString(ShortAddress(address))
 }

@@ -1,13 +1,14 @@
 package lang
 
 import (
-	"fmt"
-
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 )
+
+// nestedTooDeeply is the summary of the diagnostics of checkNesting.
+const nestedTooDeeply = "Nested too deeply"
 
 // HCL's parser and evaluator are recursive, and a stack overflow ends the process.
 const (
@@ -18,25 +19,35 @@ const (
 // Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
 // diagnostics refer to the given text.
 func Format(text []byte, path string) ([]byte, hcl.Diagnostics) {
-	if d := checkNesting(text, path); d != nil {
-		return nil, hcl.Diagnostics{d}
-	}
-	if _, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos); diags.HasErrors() {
-		return nil, dropFollowUps(diags)
+	if _, diags := parseText(text, path); diags.HasErrors() {
+		return nil, diags
 	}
 	return hclwrite.Format(text), nil
 }
 
-// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest. It lexes
-// the text only if the plain bytes are suspicious, so that an ordinary file is read once.
+func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
+	if d := checkNesting(text, path); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
+	return file, dropFollowUps(diags)
+}
+
+// parseExpression parses an expression outside a file and binds it to the allowance.
+func (a *allowance) parseExpression(text, name string) (hclsyntax.Expression, hcl.Diagnostics) {
+	if d := checkNesting([]byte(text), name); d != nil {
+		return nil, hcl.Diagnostics{d}
+	}
+	expr, diags := hclsyntax.ParseExpression([]byte(text), name, hcl.InitialPos)
+	if !diags.HasErrors() {
+		diags = a.bind(expr)
+	}
+	return expr, diags
+}
+
+// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest.
 func checkNesting(text []byte, path string) *hcl.Diagnostic {
-	if !looksDeep(text) {
-		return nil
-	}
-	tooFar := func(at hcl.Range, format string, args ...any) *hcl.Diagnostic {
-		return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Nested too deeply",
-			Detail: fmt.Sprintf(format, args...), Subject: &at}
-	}
+
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
 	for _, t := range tokens {
@@ -63,44 +74,15 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 			chain++
 		}
 		if depth > deepest {
-			return tooFar(t.Range, "Brackets, braces and templates may be nested %d deep; this one is nested "+
+			return mistake(t.Range, nestedTooDeeply, "Brackets, braces and templates may be nested %d deep; this one is nested "+
 				"deeper.", deepest)
 		}
 		if chain > longest {
-			return tooFar(t.Range, "An expression may have %d operators; this one has more. Move parts of it "+
+			return mistake(t.Range, nestedTooDeeply, "An expression may have %d operators; this one has more. Move parts of it "+
 				"into a locals block.", longest)
 		}
 	}
 	return nil
-}
-
-// looksDeep is a fast approximation of checkNesting that ignores strings and comments.
-func looksDeep(text []byte) bool {
-	depth, round, chain := 0, 0, 0
-	for _, c := range text {
-		switch c {
-		case '{':
-			depth++
-		case '(', '[':
-			depth, round, chain = depth+1, round+1, chain+1
-		case '}':
-			depth = max(0, depth-1)
-		case ')', ']':
-			depth, round = max(0, depth-1), max(0, round-1)
-		case ',', '=':
-			chain = 0
-		case '\n':
-			if round == 0 {
-				chain = 0
-			}
-		case '+', '-', '*', '/', '%', '!', '?', ':', '&', '|', '<', '>', '.':
-			chain++
-		}
-		if depth > deepest || chain > longest {
-			return true
-		}
-	}
-	return false
 }
 
 // dropFollowUps removes syntax errors caused by an earlier one: further errors on the same line, and the same
@@ -146,11 +128,8 @@ func repeatedKeys(n hclsyntax.Node) hcl.Diagnostics {
 			first[key.AsString()] = item.KeyExpr.Range()
 			continue
 		}
-		diags = append(diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Duplicate key", Subject: item.KeyExpr.Range().Ptr(),
-			Detail: fmt.Sprintf("The map already has the key %q at %s; the second value would replace the first.",
-				key.AsString(), Place(at)),
-		})
+		diags = append(diags, mistake(item.KeyExpr.Range(), "Duplicate key",
+			"The map already has the key %q at %s; the second value would replace the first.", key.AsString(), Place(at)))
 	}
 	return diags
 }

@@ -47,18 +47,18 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"csvdecode": stdlib.CSVDecodeFunc, "jsondecode": stdlib.JSONDecodeFunc,
 		"jsonencode": withoutData(stdlib.JSONEncodeFunc),
 
-		"tobool": conversion(cty.Bool), "tolist": conversion(cty.List(cty.DynamicPseudoType)),
-		"tomap": conversion(cty.Map(cty.DynamicPseudoType)), "tonumber": conversion(cty.Number),
-		"toset": conversion(cty.Set(cty.DynamicPseudoType)), "tostring": conversion(cty.String),
+		"tobool": stdlib.MakeToFunc(cty.Bool), "tolist": stdlib.MakeToFunc(cty.List(cty.DynamicPseudoType)),
+		"tomap": stdlib.MakeToFunc(cty.Map(cty.DynamicPseudoType)), "tonumber": stdlib.MakeToFunc(cty.Number),
+		"toset": stdlib.MakeToFunc(cty.Set(cty.DynamicPseudoType)), "tostring": stdlib.MakeToFunc(cty.String),
 
 		// The standard library lacks these, but HCL users expect them.
-		"alltrue": truths("alltrue", true), "anytrue": truths("anytrue", false), "sum": sumFunction,
+		"alltrue": truths(true), "anytrue": truths(false), "sum": sumFunction,
 		"one": oneFunction, "startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix),
 		"strcontains": textTest(strings.Contains),
 
 		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
 	}
-	for name := range estimates() {
+	for name := range estimates {
 		all[name] = estimated(name, all[name])
 	}
 	return all
@@ -72,8 +72,7 @@ func withoutData(f function.Function) function.Function {
 			err := cty.Walk(arg, func(_ cty.Path, v cty.Value) (bool, error) {
 				if t := v.Type(); t == refType || t == fileType {
 					return false, function.NewArgErrorf(i,
-						"%s cannot be converted to a string; assign it to a setting without a function",
-						describe(v))
+						"%s cannot be converted to a string; assign it to a setting without a function", describe(v))
 				}
 				return true, nil
 			})
@@ -96,7 +95,6 @@ func ofLists(f function.Function, forTexts string) function.Function {
 	})
 }
 
-// guarded calls check before f.
 func guarded(f function.Function, check func(args []cty.Value) error) function.Function {
 	return function.New(&function.Spec{
 		Params: f.Params(), VarParam: f.VarParam(),
@@ -110,93 +108,53 @@ func guarded(f function.Function, check func(args []cty.Value) error) function.F
 	})
 }
 
-func conversion(to cty.Type) function.Function {
-	return function.New(&function.Spec{
-		Params: []function.Parameter{{Name: "value", Type: cty.DynamicPseudoType, AllowNull: true,
-			AllowDynamicType: true}},
-		Type: func(args []cty.Value) (cty.Type, error) {
-			v, err := convert.Convert(args[0], to)
-			if err != nil {
-				return cty.NilType, function.NewArgError(0, err)
-			}
-			return v.Type(), nil
-		},
+// ofElements returns a function of the elements of a list, set or tuple, converted to type from.
+func ofElements(from, to cty.Type, f func(elements []cty.Value) (cty.Value, error)) function.Function {
+	return function.New(&function.Spec{Type: function.StaticReturnType(to),
+		Params: []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}},
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			v, err := convert.Convert(args[0], to)
-			if err != nil {
-				return cty.NilVal, function.NewArgError(0, err)
+			if !isList(args[0].Type()) {
+				return cty.NilVal, function.NewArgErrorf(0, "want a list or a set, got %s", describe(args[0]))
 			}
-			return v, nil
-		},
-	})
-}
-
-// collection is a parameter for a list, set or tuple.
-var collection = []function.Parameter{{Name: "list", Type: cty.DynamicPseudoType}}
-
-// elementsOf returns the elements of a list, set or tuple, converted to t.
-func elementsOf(list cty.Value, t cty.Type) ([]cty.Value, error) {
-	if lt := list.Type(); !lt.IsListType() && !lt.IsSetType() && !lt.IsTupleType() {
-		return nil, function.NewArgErrorf(0, "want a list or a set, got %s", describe(list))
-	}
-	var all []cty.Value
-	for it := list.ElementIterator(); it.Next(); {
-		_, e := it.Element()
-		e, err := convert.Convert(e, t)
-		if err != nil || e.IsNull() {
-			return nil, function.NewArgErrorf(0, "want every element to be a %s", t.FriendlyName())
-		}
-		all = append(all, e)
-	}
-	return all, nil
-}
-
-// truths is alltrue (stops at the first false) or anytrue (stops at the first true).
-func truths(name string, all bool) function.Function {
-	return function.New(&function.Spec{Description: name, Params: collection,
-		Type: function.StaticReturnType(cty.Bool),
-		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			elements, err := elementsOf(args[0], cty.Bool)
-			for _, e := range elements {
-				if e.True() != all {
-					return cty.BoolVal(!all), err
+			var all []cty.Value
+			for it := args[0].ElementIterator(); it.Next(); {
+				_, e := it.Element()
+				e, err := convert.Convert(e, from)
+				if err != nil || e.IsNull() {
+					return cty.NilVal, function.NewArgErrorf(0, "want every element to be a %s", from.FriendlyName())
 				}
+				all = append(all, e)
 			}
-			return cty.BoolVal(all), err
+			return f(all)
 		}})
 }
 
-var sumFunction = function.New(&function.Spec{Params: collection, Type: function.StaticReturnType(cty.Number),
-	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-		elements, err := elementsOf(args[0], cty.Number)
-		total := cty.Zero
-		for _, e := range elements {
-			total = total.Add(e)
-		}
-		return total, err
-	}})
+// truths is alltrue or anytrue.
+func truths(all bool) function.Function {
+	return ofElements(cty.Bool, cty.Bool, func(elements []cty.Value) (cty.Value, error) {
+		exception := slices.ContainsFunc(elements, func(e cty.Value) bool { return e.True() != all })
+		return cty.BoolVal(exception != all), nil
+	})
+}
+
+var sumFunction = ofElements(cty.Number, cty.Number, func(elements []cty.Value) (cty.Value, error) {
+	total := cty.Zero
+	for _, e := range elements {
+		total = total.Add(e)
+	}
+	return total, nil
+})
 
 // oneFunction returns the only element of a list, or null for an empty list.
-var oneFunction = function.New(&function.Spec{Params: collection,
-	Type: func(args []cty.Value) (cty.Type, error) {
-		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
-		switch {
-		case err != nil:
-			return cty.NilType, err
-		case len(elements) > 1:
-			return cty.NilType, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
-		case len(elements) == 1:
-			return elements[0].Type(), nil
-		}
-		return cty.DynamicPseudoType, nil
-	},
-	Impl: func(args []cty.Value, t cty.Type) (cty.Value, error) {
-		elements, err := elementsOf(args[0], cty.DynamicPseudoType)
-		if err != nil || len(elements) == 0 {
-			return cty.NullVal(t), err
-		}
+var oneFunction = ofElements(cty.DynamicPseudoType, cty.DynamicPseudoType, func(elements []cty.Value) (cty.Value, error) {
+	switch len(elements) {
+	case 0:
+		return cty.NullVal(cty.DynamicPseudoType), nil
+	case 1:
 		return elements[0], nil
-	}})
+	}
+	return cty.NilVal, function.NewArgErrorf(0, "want one element or none, got %d", len(elements))
+})
 
 func textTest(test func(text, part string) bool) function.Function {
 	return function.New(&function.Spec{Type: function.StaticReturnType(cty.Bool),
@@ -208,10 +166,7 @@ func textTest(test func(text, part string) bool) function.Function {
 
 // functions returns the pure functions and file() and dir(), whose paths are relative to base.
 func (l *loader) functions(base string) map[string]function.Function {
-	all := make(map[string]function.Function, len(pureFunctions())+2)
-	for name, f := range pureFunctions() {
-		all[name] = f
-	}
+	all := maps.Clone(pureFunctions())
 	all["file"] = l.dataFunction(base, false)
 	all["dir"] = l.dataFunction(base, true)
 	return all
@@ -223,10 +178,10 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 		Type:   function.StaticReturnType(fileType),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
 			path, err := l.resolve(base, args[0].AsString())
-			if err != nil {
-				return cty.NilVal, function.NewArgError(0, err)
+			digest := ""
+			if err == nil {
+				digest, err = l.digests.Of(path, args[0].AsString(), dir)
 			}
-			digest, err := l.digests.Of(path, args[0].AsString(), dir)
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
@@ -269,7 +224,6 @@ func lookupEnv(env []string, name string) (string, bool) {
 	return "", false
 }
 
-// fileText formats a file() or dir() value.
 func fileText(v cty.Value) string {
 	f := v.EncapsulatedValue().(*artifact.File)
 	if f.Dir {

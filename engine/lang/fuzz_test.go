@@ -48,7 +48,7 @@ func loadAny(t *testing.T, text string) {
 
 // Lines are deleted, doubled or swapped, and words exchanged.
 func TestTornFilesNeverPanic(t *testing.T) {
-	text := paperText(t)
+	text := enginetest.PaperText(t, paperFile)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
 		lines := strings.Split(text, "\n")

@@ -27,9 +27,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
 			file, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var want, got []string
 			details := map[string]string{}
 			for i, line := range strings.Split(string(file), "\n") {
@@ -154,7 +152,7 @@ var misspellings = []struct{ from, to, want string }{
 }
 
 func TestMisspellingsAreReportedWithTheIntendedNameAtTheirLine(t *testing.T) {
-	text := paperText(t)
+	text := enginetest.PaperText(t, paperFile)
 	for _, m := range misspellings {
 		t.Run(m.to, func(t *testing.T) {
 			at := strings.Index(text, m.from)

@@ -9,8 +9,7 @@ type Kind struct {
 	Summary string // one sentence for `rcgrpo kinds`
 	Version int    // part of every key; raise it when equal settings would produce different bytes
 
-	// New returns a pointer to a struct with hcl tags that contains the defaults. The package comment lists the
-	// tags.
+	// New returns a pointer to a struct with hcl tags that contains the defaults. The package comment lists the tags.
 	New func() Stage
 	// Outputs maps each port to its artifact type ("tasks", "checkpoint", ...), given the decoded settings.
 	Outputs func(Stage) map[string]string

@@ -1,11 +1,11 @@
 package lang
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
-	"math/big"
+
 	"strings"
-	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -32,23 +32,14 @@ const tooLarge = "Value too large"
 // allowance counts the size of computed values. After the first excess nothing more is evaluated.
 type allowance struct {
 	used  int64
-	spent *hcl.Diagnostic // of the first excess
+	spent hcl.Diagnostics // of the first excess
 }
 
-// excess records the first excess and returns its diagnostic.
 func (a *allowance) excess(at hcl.Range, detail string) hcl.Diagnostics {
 	if a.spent == nil {
-		a.spent = mistake(&at, tooLarge, "%s", detail)
+		a.spent = hcl.Diagnostics{mistake(at, tooLarge, "%s", detail)}
 	}
-	return a.diagnostics()
-}
-
-// diagnostics returns the diagnostic of the first excess, if any.
-func (a *allowance) diagnostics() hcl.Diagnostics {
-	if a.spent == nil {
-		return nil
-	}
-	return hcl.Diagnostics{a.spent}
+	return a.spent
 }
 
 // check reports a value that is too large. If charged, the value counts towards the limit of all values.
@@ -57,13 +48,12 @@ func (a *allowance) check(v cty.Value, at hcl.Range, charged bool) hcl.Diagnosti
 	if !size.add(v, 0) {
 		return a.excess(at, size.why)
 	}
-	if charged {
-		a.used += size.n
+	if !charged {
+		return nil
 	}
-	if charged && a.used > maxValues {
-		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this value "+
-			"exceeds the limit. "+
-			"Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
+	if a.used += size.n; a.used > maxValues {
+		return a.excess(at, fmt.Sprintf("All values of an experiment together may take %d MiB; this value exceeds the "+
+			"limit. Every part of a list or map counts %d bytes, every text its length, every pass of a for %d bytes.",
 			maxValues>>20, perPart, perPass))
 	}
 	return nil
@@ -82,9 +72,9 @@ func (m *measure) add(v cty.Value, depth int) bool {
 	switch {
 	case !v.IsKnown() || v.IsNull():
 	case t == cty.String:
-		m.n += int64(len(v.AsString()))
+		m.n += length(v)
 	case t == cty.Number:
-		if f := v.AsBigFloat(); !f.IsInf() && f.Sign() != 0 && !smallExponent(f) {
+		if e := v.AsBigFloat().MantExp(nil); e < -maxExponent || e > maxExponent { // 0 for zero and infinity
 			m.why = "A number may have up to 308 digits before or after the decimal point, as in 1e308 and " +
 				"1e-308; this number has more."
 			return false
@@ -95,26 +85,18 @@ func (m *measure) add(v cty.Value, depth int) bool {
 	case v.CanIterateElements():
 		for it := v.ElementIterator(); it.Next(); {
 			k, e := it.Element()
-			if k.Type() == cty.String && k.IsKnown() && !k.IsNull() {
-				m.n += int64(len(k.AsString()))
-			}
+			m.n += length(k)
 			if !m.add(e, depth+1) {
 				return false
 			}
 		}
 	}
 	if m.n > maxValue {
-		m.why = fmt.Sprintf("A value may take %d MiB; this value takes more. Every part of a list or map "+
-			"counts %d bytes, "+
-			"every text its length. Put large data into files: file(), dir().", maxValue>>20, perPart)
+		m.why = fmt.Sprintf("A value may take %d MiB; this value takes more. Every part of a list or map counts %d "+
+			"bytes, every text its length. Put large data into files: file(), dir().", maxValue>>20, perPart)
 		return false
 	}
 	return true
-}
-
-func smallExponent(f *big.Float) bool {
-	e := f.MantExp(nil)
-	return -maxExponent <= e && e <= maxExponent
 }
 
 // bounded is an expression whose value is checked before the surrounding expression uses it.
@@ -133,14 +115,13 @@ const (
 	pass          // of a for, which is evaluated many times
 )
 
-// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of
-// variables.
+// UnwrapExpression is for code in HCL that inspects an expression without evaluating it, such as types of variables.
 func (b *bounded) UnwrapExpression() hcl.Expression { return b.Expression }
 
 // Value evaluates the expression. The result is unknown if it, or an earlier value, is too large.
 func (b *bounded) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	if spent := b.allowance.diagnostics(); spent != nil {
-		return cty.DynamicVal, spent
+	if b.allowance.spent != nil {
+		return cty.DynamicVal, b.allowance.spent
 	}
 	if b.role == pass {
 		b.allowance.used += perPass
@@ -212,46 +193,38 @@ func (a *allowance) bound(e *hclsyntax.Expression, r role) {
 
 // estimates are upper bounds of the size or work of functions whose result can be much larger than their
 // arguments, or whose time is not linear.
-var estimates = sync.OnceValue(func() map[string]func(args []cty.Value) int64 {
-	return map[string]func(args []cty.Value) int64{
-		"csvdecode": func(args []cty.Value) int64 {
-			return product(perPart,
-				count(args[0], ",")+count(args[0], "\n"))
-		},
-		"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 },
-		"format":     func(args []cty.Value) int64 { return formatted(args, false) },
-		"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
-		"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
-		"join": func(args []cty.Value) int64 {
-			n := int64(0)
-			for _, list := range args[1:] {
-				n += parts(list)
-			}
-			return product(n, length(args[0]))
-		},
-		"jsondecode": func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")) },
-		"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
-		"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
-		"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
-		"replace": func(args []cty.Value) int64 {
-			return product(count(args[0], text(args[1])),
-				length(args[2]))
-		},
-		"setproduct": func(args []cty.Value) int64 {
-			n := perPart * int64(len(args))
-			for _, list := range args {
-				n = product(n, parts(list))
-			}
-			return n
-		},
-		"split":    func(args []cty.Value) int64 { return product(perPart, count(args[1], text(args[0]))) },
-		"tonumber": func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
-	}
-})
+var estimates = map[string]func(args []cty.Value) int64{
+	"csvdecode":  func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")+count(args[0], "\n")) },
+	"distinct":   func(args []cty.Value) int64 { return product(parts(args[0]), parts(args[0])) / 4 },
+	"format":     func(args []cty.Value) int64 { return formatted(args, false) },
+	"formatlist": func(args []cty.Value) int64 { return formatted(args, true) },
+	"indent":     func(args []cty.Value) int64 { return product(integer(args[0]), 1+count(args[1], "\n")) },
+	"join": func(args []cty.Value) int64 {
+		n := int64(0)
+		for _, list := range args[1:] {
+			n += parts(list)
+		}
+		return product(n, length(args[0]))
+	},
+	"jsondecode": func(args []cty.Value) int64 { return product(perPart, count(args[0], ",")) },
+	"parseint":   func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+	"regex":      func(args []cty.Value) int64 { return product(length(args[0]), length(args[1])) / 64 },
+	"regexall":   func(args []cty.Value) int64 { return product(length(args[0])+perPart, length(args[1])) },
+	"replace":    func(args []cty.Value) int64 { return product(count(args[0], text(args[1])), length(args[2])) },
+	"setproduct": func(args []cty.Value) int64 {
+		n := perPart * int64(len(args))
+		for _, list := range args {
+			n = product(n, parts(list))
+		}
+		return n
+	},
+	"split":    func(args []cty.Value) int64 { return product(perPart, count(args[1], text(args[0]))) },
+	"tonumber": func(args []cty.Value) int64 { return product(length(args[0]), length(args[0])) / 64 },
+}
 
 // estimated wraps function f, so that it rejects arguments with a result that is too large.
 func estimated(name string, f function.Function) function.Function {
-	estimate := estimates()[name]
+	estimate := estimates[name]
 	return guarded(f, func(args []cty.Value) error {
 		if len(args) < len(f.Params()) {
 			return nil // reported by the function itself
@@ -279,7 +252,6 @@ func product(a, b int64) int64 {
 	return a * b
 }
 
-// text returns a known string, or "".
 func text(v cty.Value) string {
 	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
 		return ""
@@ -345,23 +317,18 @@ func formatted(args []cty.Value, list bool) int64 {
 	return total
 }
 
-// tooNested reports whether JSON is nested deeper than maxNesting.
-func tooNested(json string) bool {
-	depth, quoted := 0, false
-	for i := 0; i < len(json); i++ {
-		switch c := json[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			if depth++; depth > maxNesting {
-				return true
-			}
-		case c == ']' || c == '}':
+// tooNested reports whether JSON is nested deeper than maxNesting. An invalid text is reported by jsondecode.
+func tooNested(text string) bool {
+	d := json.NewDecoder(strings.NewReader(text))
+	for depth := 0; depth <= maxNesting; {
+		switch token, err := d.Token(); {
+		case err != nil:
+			return false
+		case token == json.Delim('[') || token == json.Delim('{'):
+			depth++
+		case token == json.Delim(']') || token == json.Delim('}'):
 			depth--
 		}
 	}
-	return false
+	return true
 }

@@ -1,123 +1,120 @@
-package lang
+package lang_test
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/hashicorp/hcl/v2"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
 )
 
-// doubled is a locals block in which each of n values contains the previous value twice.
-func doubled(n int, first, next string) string {
+// The last local of a doubled file is LAST, which contains the previous local twice.
+const (
+	text   = `"${LAST}${LAST}"`
+	list   = `concat(LAST, LAST)`
+	tooBig = "more than the 8 MiB"
+	cubes  = `[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]`
+)
+
+// use returns a stage with an expression as its only setting.
+func use(expr string) string { return "stage \"toy\" \"a\" {\n  text = " + expr + "\n}\n" }
+
+// doubled returns a stage that uses LAST, the last of n locals after first; next defines each by its predecessor.
+func doubled(n int, first, next, expr string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "locals {\n  d0 = %s\n", first)
 	for i := range n {
-		fmt.Fprintf(&b, "  d%d = %s\n", i+1, strings.ReplaceAll(next, "LAST", fmt.Sprintf("local.d%d", i)))
+		fmt.Fprintf(&b, "  d%d = %s\n", i+1, strings.ReplaceAll(next, "LAST", fmt.Sprint("local.d", i)))
 	}
-	return b.String() + "}\n"
+	return b.String() + "}\n" + use(strings.ReplaceAll(expr, "LAST", fmt.Sprint("local.d", n)))
 }
 
 // hostile are short files whose values do not fit into memory, with the expected diagnostics.
 var hostile = map[string]struct{ file, want string }{
-	"indent":                 {use(`indent(2000000000, "a\nb")`), "more than the 8 MiB"},
-	"indent without lines":   {use(`indent(2000000000, "a")`), "more than the 8 MiB"},
+	"indent":                 {use(`indent(2000000000, "a\nb")`), tooBig},
+	"indent without lines":   {use(`indent(2000000000, "a")`), tooBig},
 	"negative indent":        {use(`indent(-1, "a\nb")`), "cannot be indented by -1 spaces"},
 	"number of many digits":  {use(`"${1e100000000}"`), "308 digits"},
 	"digits in a text":       {use(`"a${1e100000000}"`), "308 digits"},
 	"digits after the point": {use(`"a${1e-100000000}"`), "308 digits"},
-	"product of many digits": {doubled(40, "1e300", "LAST * LAST") + use(`"a${local.d40}"`), "308 digits"},
+	"product of many digits": {doubled(40, "1e300", "LAST * LAST", `"a${LAST}"`), "308 digits"},
 	"digits from a text":     {use(`"a${"1e100000000" * 1}"`), "308 digits"},
 	"digits from JSON":       {use(`"a${jsondecode("1e100000000")}"`), "308 digits"},
-	"strings that double":    {doubled(60, `"abcdefgh"`, `"${LAST}${LAST}"`) + use(`local.d60`), "may take 8 MiB"},
-	"lists that double": {doubled(60, `[1, 2]`, `concat(LAST, LAST)`) + use(`jsonencode(local.d60)`),
-		"may have 10000 elements"},
-	"lists shared": {doubled(60, `[1, 2]`, `[LAST, LAST]`) + use(`jsonencode(local.d60)`),
+	"strings that double":    {doubled(60, `"abcdefgh"`, text, `LAST`), "may take 8 MiB"},
+	"lists that double":      {doubled(60, `[1, 2]`, list, `jsonencode(LAST)`), "may have 10000 elements"},
+	"lists shared":           {doubled(60, `[1, 2]`, `[LAST, LAST]`, `jsonencode(LAST)`), "may take 8 MiB"},
+	"deep lists":             {doubled(300, `[1]`, `[LAST]`, `jsonencode(LAST)`), "200 deep"},
+	"JSON of 10^9 elements":  {use(`jsonencode(` + cubes + `)`), "may take"},
+	"nothing, 10^9 times":    {use(`jsonencode(` + strings.Replace(cubes, ": c]", ": c if false]", 1) + `)`), "may take"},
+	"objects, 10^9 times": {use(`jsonencode({for a in range(1000) : a =>` +
+		` {for b in range(1000) : b => {for c in range(1000) : c => c}}})`), "may take"},
+	"text, 10^9 times": {use(`"` + strings.Repeat(`%{for a in range(1000)}`, 3) + "x" +
+		strings.Repeat(`%{endfor}`, 3) + `"`), "may take"},
+	"loops without functions": {use(strings.Repeat(`[for a in [`+strings.Repeat("1, ", 200)+`] : `, 4) + "a" +
+		strings.Repeat("]", 4)), "may take"},
+	"setproduct":       {use(`jsonencode(setproduct(range(1000), range(1000), range(1000)))`), tooBig},
+	"format":           {use(`format("%1000000000d", 1)`), tooBig},
+	"format of many":   {doubled(19, `"abcdefgh"`, text, `format("%[1]s%[1]s%[1]s%[1]s", LAST)`), tooBig},
+	"formatlist":       {doubled(14, `"abcdefgh"`, text, `join(",", formatlist("%s%d", LAST, range(1000)))`), tooBig},
+	"join":             {doubled(16, `"abcdefgh"`, text, `join(LAST, formatlist("%d", range(1000)))`), tooBig},
+	"replace":          {doubled(12, `"abcdefgh"`, text, `replace(LAST, "a", LAST)`), tooBig},
+	"split":            {doubled(19, `"abcdefgh"`, text, `split("", LAST)`), tooBig},
+	"regexall":         {doubled(19, `"abcdefgh"`, text, `regexall(".", LAST)`), tooBig},
+	"distinct":         {doubled(12, `[1, 2]`, list, `distinct(LAST)`), tooBig},
+	"list of one type": {doubled(13, `[1, 2]`, list, `length(tolist(LAST)) > 0 ? "a" : "b"`), "may have 10000 elements"},
+	"parseint":         {doubled(16, `"12345678"`, text, `parseint(LAST, 10)`), tooBig},
+	"csvdecode":        {doubled(17, `",,,,"`, text, `jsonencode(csvdecode(LAST))`), tooBig},
+	"jsondecode":       {doubled(17, `",,,,"`, text, `jsondecode("[${LAST}]")`), tooBig},
+	"deep JSON":        {doubled(19, `"[[[["`, text, `jsondecode(LAST)`), "200 deep"},
+	"splat": {doubled(12, `[{ a = 1 }]`, list, `[`+strings.Repeat("LAST, ", 1000)+`][*][*].a`),
 		"may take 8 MiB"},
-	"deep lists":              {doubled(300, `[1]`, `[LAST]`) + use(`jsonencode(local.d300)`), "200 deep"},
-	"JSON of 10^9 elements":   {use(`jsonencode([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]])`), "may take"},
-	"nothing, 10^9 times":     {use(`jsonencode([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c if false]]])`), "may take"},
-	"objects, 10^9 times":     {use(`jsonencode({for a in range(1000) : a => {for b in range(1000) : b => {for c in range(1000) : c => c}}})`), "may take"},
-	"text, 10^9 times":        {use(`"%{for a in range(1000)}%{for b in range(1000)}%{for c in range(1000)}x%{endfor}%{endfor}%{endfor}"`), "may take"},
-	"loops without functions": {use(`[for a in ` + tuple(200) + ` : [for b in ` + tuple(200) + ` : [for c in ` + tuple(200) + ` : [for d in ` + tuple(200) + ` : d]]]]`), "may take"},
-	"setproduct": {use(`jsonencode(setproduct(range(1000), range(1000), range(1000)))`),
-		"more than the 8 MiB"},
-	"format": {use(`format("%1000000000d", 1)`), "more than the 8 MiB"},
-	"format of many": {doubled(19, `"abcdefgh"`,
-		`"${LAST}${LAST}"`) + use(`format("%[1]s%[1]s%[1]s%[1]s", local.d19)`), "more than the 8 MiB"},
-	"formatlist": {doubled(14, `"abcdefgh"`,
-		`"${LAST}${LAST}"`) + use(`join(",", formatlist("%s%d", local.d14, range(1000)))`), "more than the 8 MiB"},
-	"join": {doubled(16, `"abcdefgh"`,
-		`"${LAST}${LAST}"`) + use(`join(local.d16, formatlist("%d", range(1000)))`), "more than the 8 MiB"},
-	"replace": {doubled(12, `"abcdefgh"`,
-		`"${LAST}${LAST}"`) + use(`replace(local.d12, "a", local.d12)`), "more than the 8 MiB"},
-	"split": {doubled(19, `"abcdefgh"`, `"${LAST}${LAST}"`) + use(`split("", local.d19)`),
-		"more than the 8 MiB"},
-	"regexall": {doubled(19, `"abcdefgh"`, `"${LAST}${LAST}"`) + use(`regexall(".", local.d19)`),
-		"more than the 8 MiB"},
-	"distinct": {doubled(12, `[1, 2]`, `concat(LAST, LAST)`) + use(`distinct(local.d12)`),
-		"more than the 8 MiB"},
-	"list of one type": {doubled(13, `[1, 2]`,
-		`concat(LAST, LAST)`) + use(`length(tolist(local.d13)) > 0 ? "a" : "b"`), "may have 10000 elements"},
-	"parseint": {doubled(16, `"12345678"`, `"${LAST}${LAST}"`) + use(`parseint(local.d16, 10)`),
-		"more than the 8 MiB"},
-	"csvdecode": {doubled(17, `",,,,"`,
-		`"${LAST}${LAST}"`) + use(`jsonencode(csvdecode(local.d17))`), "more than the 8 MiB"},
-	"jsondecode": {doubled(17, `",,,,"`, `"${LAST}${LAST}"`) + use(`jsondecode("[${local.d17}]")`),
-		"more than the 8 MiB"},
-	"deep JSON": {doubled(19, `"[[[["`, `"${LAST}${LAST}"`) + use(`jsondecode(local.d19)`),
-		"200 deep"},
-	"splat": {doubled(12, `[{ a = 1 }]`,
-		`concat(LAST, LAST)`) + use(`[`+strings.Repeat("local.d12, ", 1000)+`][*][*].a`), "may take 8 MiB"},
-	"hidden by try": {use(`try(jsonencode([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]), "small")`), "Value too large"},
-	"nodes":         {doubled(0, "1", "") + "experiment2", "Too many stages"},
+	"hidden by try": {use(`try(jsonencode(` + cubes + `), "small")`), "Value too large"},
 }
-
-// use is a stage with an expression as its only setting.
-func use(expr string) string { return "stage \"toy\" \"a\" {\n  text = " + expr + "\n}\n" }
-
-func tuple(n int) string { return "[" + strings.Repeat("1, ", n) + "]" }
 
 // Loading any file ends soon, in little memory, with a diagnostic.
 func TestHostileSizesAreRejected(t *testing.T) {
 	for name, tc := range hostile {
 		t.Run(name, func(t *testing.T) {
-			text := "experiment {\n}\n" + tc.file
-			if name == "nodes" {
-				var seeds strings.Builder
-				for i := range 60_000 {
-					fmt.Fprintf(&seeds, "%d, ", i+1)
-				}
-				text = "experiment {\n  seeds = [" + seeds.String() + "]\n}\nstage \"toy\" \"a\" {\n  " +
-					"for_each = toset([\"1\", \"2\", \"3\", \"4\", \"5\", \"6\", \"7\", \"8\", \"9\"])\n  " +
-					"draw = true\n}\n"
-			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			begun := time.Now()
-			_, diags := loadToys(t, text)
-			took := time.Since(begun)
+			_, diags := enginetest.Load(t, enginetest.ToyKinds(), tc.file)
 			runtime.ReadMemStats(&after)
-			if name != "nodes" && len(diags) != 1 {
-				t.Errorf("got %d diagnostics, want one", len(diags))
+			if len(diags) != 1 || !strings.Contains(diags.Error(), tc.want) {
+				t.Errorf("got %v, want one diagnostic with %q", diags, tc.want)
 			}
-			if !strings.Contains(diags.Error(), tc.want) {
-				t.Errorf("got %v, want %q", diags, tc.want)
+			if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 4<<10 {
+				t.Errorf("allocated %d MiB", allocated)
 			}
-			if made := after.TotalAlloc - before.TotalAlloc; made > 4<<30 {
-				t.Errorf("allocated %d MiB", made>>20)
-			}
-			t.Logf("%v, %d MiB, %v", took, (after.TotalAlloc-before.TotalAlloc)>>20, diags)
 		})
+	}
+}
+
+func TestTooManyNodesAreRejected(t *testing.T) {
+	seeds := make([]string, 60_000)
+	for i := range seeds {
+		seeds[i] = strconv.Itoa(i + 1)
+	}
+	_, diags := enginetest.LoadPaper(t, fmt.Sprintf(`
+experiment {
+  seeds = [%s]
+}
+stage "tasks" "t" {
+  for_each = toset(split(",", "1,2,3,4,5,6,7,8,9"))
+  source   = "drills"
+}
+`, strings.Join(seeds, ", ")))
+	if !strings.Contains(diags.Error(), "Too many stages") {
+		t.Errorf("got %v, want too many stages", diags)
 	}
 }
 
 // Within the limits the values are the same as without limits.
 func TestLargeValuesWithinTheLimits(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, "experiment {\n}\n")
 	for expr, want := range map[string]string{
 		`strlen(join("", [for a in range(1000) : "0123456789"]))`:                        "10000",
 		`length([for a in range(500) : [for b in range(500) : b]])`:                      "500",
@@ -133,7 +130,6 @@ func TestLargeValuesWithinTheLimits(t *testing.T) {
 		`length(regexall("[0-9]", join("", [for a in range(1000) : "0123456789"])))`:     "10000",
 		`strlen(jsonencode({ for a in range(1000) : "key${a}" => [a, "value", null] }))`: "27781",
 	} {
-		x := emptyExperiment(t)
 		if got, diags := x.Eval(expr); diags.HasErrors() || got != want {
 			t.Errorf("%s: got %s, %v, want %s", expr, got, diags, want)
 		}
@@ -142,8 +138,8 @@ func TestLargeValuesWithinTheLimits(t *testing.T) {
 
 // After an excess in the console, the next expression has the full allowance.
 func TestConsoleContinuesAfterAnExcess(t *testing.T) {
-	x := emptyExperiment(t)
-	if _, diags := x.Eval(`indent(10, join("", [for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]))`); !diags.HasErrors() {
+	x := enginetest.MustLoadPaper(t, "experiment {\n}\n")
+	if _, diags := x.Eval(`indent(10, join("", ` + cubes + `))`); !diags.HasErrors() {
 		t.Error("no diagnostic")
 	}
 	if got, diags := x.Eval(`1 + 1`); diags.HasErrors() || got != "2" {
@@ -153,9 +149,7 @@ func TestConsoleContinuesAfterAnExcess(t *testing.T) {
 
 // Limits do not apply to types.
 func TestLimitsDoNotApplyToTypes(t *testing.T) {
-	x, diags := loadToys(t, `
-experiment {
-}
+	x, diags := enginetest.Load(t, enginetest.ToyKinds(), `
 variable "nested" {
   type    = map(object({ names = list(string), n = number }))
   default = { a = { names = ["x"], n = 1 } }
@@ -178,49 +172,22 @@ stage "toy" "a" {
 func TestHostileVariablesAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	file, values := filepath.Join(dir, "x.hcl"), filepath.Join(dir, "values")
-	const text = "experiment {\n}\nvariable \"n\" {\n  type = number\n}\nstage \"toy\" \"a\" {\n  text = " +
+	const declared = "experiment {\n}\nvariable \"n\" {\n  type = number\n}\nstage \"toy\" \"a\" {\n  text = " +
 		"\"a${var.n}\"\n}\n"
-	for path, content := range map[string]string{file: text, values: "n = 1e100000000\n"} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, src := range map[string]Source{
+	enginetest.WriteFile(t, file, declared)
+	enginetest.WriteFile(t, values, "n = 1e100000000\n")
+	for name, src := range map[string]lang.Source{
 		"-var":             {Vars: map[string]string{"n": "1e100000000"}},
-		"-var, computed":   {Vars: map[string]string{"n": `length([for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]])`}},
+		"-var, computed":   {Vars: map[string]string{"n": `length(` + cubes + `)`}},
 		"-var-file":        {VarFiles: []string{values}},
 		"the environment":  {Env: []string{"RCGRPO_VAR_n=1e100000000"}},
 		"-var, as a text":  {Vars: map[string]string{"n": `"1e100000000"`}},
 		"-var, unreadable": {Vars: map[string]string{"n": `1e-100000000`}},
 	} {
 		src.Path, src.Env = file, append(src.Env, "HOME="+dir)
-		if _, diags := Load(src, engine.toys()); !hasSummary(diags, tooLarge) {
-			t.Errorf("%s: got %v, want %q", name, diags, tooLarge)
+		_, diags := lang.Load(src, enginetest.ToyKinds())
+		if !strings.Contains(enginetest.Mistakes(diags), "Value too large: ") {
+			t.Errorf("%s: got %v, want that the value is too large", name, diags)
 		}
 	}
-}
-
-func hasSummary(diags hcl.Diagnostics, summary string) bool {
-	for _, d := range diags {
-		if d.Summary == summary {
-			return true
-		}
-	}
-	return false
-}
-
-func loadToys(t *testing.T, text string) (*Experiment, hcl.Diagnostics) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "x.hcl")
-	engine.writeFile(t, path, text)
-	return Load(engine.sourceOf(path), engine.toys())
-}
-
-func emptyExperiment(t *testing.T) *Experiment {
-	t.Helper()
-	x, diags := loadToys(t, "experiment {\n}\n")
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	return x
 }

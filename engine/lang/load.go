@@ -1,7 +1,6 @@
 package lang
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -22,10 +22,10 @@ import (
 
 // loader is the state of one call of Load.
 type loader struct {
+	reporter
 	src     Source
 	reg     Registry
 	x       *Experiment
-	diags   hcl.Diagnostics
 	digests stat.Digests
 	parsed  []stat.File // HCL files
 
@@ -43,30 +43,29 @@ type loader struct {
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-// stageBlock is one `stage KIND NAME` block.
 type stageBlock struct {
 	kindName, name string
 	kind           *Kind // nil if the kind is unknown
 	block          *hclsyntax.Block
 	def            hcl.Range // header of the block
 	keyed          bool      // has for_each
+	index          int       // of its item
 	instances      []*instance
 	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
-// localValue is one attribute of a locals block.
 type localValue struct {
 	attr  *hclsyntax.Attribute
+	index int // of its item
 	value cty.Value
 }
 
 // ReadSource reads a file of HCL. It rejects files that are not regular or exceed the size limit.
 func ReadSource(path string) ([]byte, error) { return stat.ReadSource(path) }
 
-// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports
-// every error that it finds, in the order of the files; a file with syntax errors is not checked further. The
-// experiment is never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot
-// be planned.
+// Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
+// error that it finds, in the order of the files; a file with syntax errors is not checked further. The experiment is
+// never nil, because its Files are needed to print the diagnostics. An experiment with errors cannot be planned.
 //
 // Load starts no process. It writes only the cache of digests of large files in the store.
 func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
@@ -105,36 +104,27 @@ func (l *loader) load() {
 	l.checkBlocks()
 	l.evaluateVariables()
 	l.evaluateAll()
-	l.warnUnused()
-	if !l.diags.HasErrors() {
-		l.checkPublished()
+	for _, step := range []func(){l.warnUnused, l.checkPublished, l.expandSeeds, l.checkInputs} {
+		if l.diags.HasErrors() {
+			return
+		}
+		step()
 	}
-	if !l.diags.HasErrors() {
-		l.expandSeeds()
-	}
-	if !l.diags.HasErrors() {
-		for _, n := range l.x.Nodes {
-			if linked, ok := n.Stage.(Linked); ok {
-				l.diags = append(l.diags, linked.CheckInputs(n)...)
-			}
+}
+
+func (l *loader) checkInputs() {
+	for _, n := range l.x.Nodes {
+		if linked, ok := n.Stage.(Linked); ok {
+			l.diags = append(l.diags, linked.CheckInputs(n)...)
 		}
 	}
-}
-
-func (l *loader) errorf(rng *hcl.Range, summary, format string, args ...any) {
-	l.diags = append(l.diags, mistake(rng, summary, format, args...))
-}
-
-func mistake(rng *hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...),
-		Subject: rng}
 }
 
 // parse reads the files of the experiment and sets its name, folder and paths.
 func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 	paths, name, dir, err := ExperimentFiles(l.src.Path, l.src.Besides())
 	if err != nil {
-		l.errorf(nil, "No experiment", "%s.", upperFirst(err.Error()))
+		l.errorf(hcl.Range{}, "No experiment", "%s.", upperFirst(err.Error()))
 		return nil, false
 	}
 	l.x.Paths, l.x.Name, l.x.Dir = paths, cmp.Or(l.src.Name, name), cmp.Or(l.src.Base, dir)
@@ -143,16 +133,8 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 			bodies = append(bodies, b)
 		}
 	}
-	if len(paths) > 1 { // exactly the files of the experiment are in the folder
-		owners := 0
-		for _, b := range bodies {
-			if hasExperiment(b) {
-				owners++
-			}
-		}
-		if owners == 0 && !l.diags.HasErrors() {
-			l.errorf(nil, "No experiment", "No file in %s has an experiment block.", l.src.Path)
-		}
+	if len(paths) > 1 && !l.diags.HasErrors() && !slices.ContainsFunc(bodies, hasExperiment) {
+		l.errorf(hcl.Range{}, "No experiment", "No file in %s has an experiment block.", l.src.Path)
 	}
 	return bodies, !l.diags.HasErrors()
 }
@@ -161,25 +143,17 @@ func (l *loader) parse() (bodies []*hclsyntax.Body, ok bool) {
 func (l *loader) parseFile(path string) *hclsyntax.Body {
 	text, w, err := stat.ReadSourceState(path)
 	if err != nil {
-		l.errorf(nil, "Unreadable file", "%s.", err)
+		l.errorf(hcl.Range{}, "Unreadable file", "%s.", err)
 		return nil
 	}
 	l.parsed = append(l.parsed, w)
-	if d := checkNesting(text, path); d != nil {
-		l.x.Files[path] = &hcl.File{Bytes: text}
-		l.diags = append(l.diags, d)
+	file, diags := parseText(text, path)
+	l.x.Files[path] = cmp.Or(file, &hcl.File{Bytes: text})
+	l.diags = append(l.diags, diags...)
+	if diags.HasErrors() {
 		return nil
 	}
-	file, diags := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-	l.diags = append(l.diags, dropFollowUps(diags)...)
-	if file == nil {
-		return nil
-	}
-	l.x.Files[path] = file
-	body, ok := file.Body.(*hclsyntax.Body)
-	if !ok || diags.HasErrors() {
-		return nil
-	}
+	body := file.Body.(*hclsyntax.Body)
 	l.diags = append(l.diags, l.allowance.bind(body)...)
 	if l.diags.HasErrors() {
 		return nil
@@ -236,15 +210,9 @@ func without(paths, files []string) []string {
 			infos = append(infos, info)
 		}
 	}
-	if len(infos) == 0 {
-		return paths
-	}
 	return slices.DeleteFunc(paths, func(path string) bool {
 		info, err := os.Stat(path)
-		return err == nil && slices.ContainsFunc(infos, func(file fs.FileInfo) bool {
-			return os.SameFile(file,
-				info)
-		})
+		return err == nil && slices.ContainsFunc(infos, func(file fs.FileInfo) bool { return os.SameFile(file, info) })
 	})
 }
 
@@ -262,28 +230,23 @@ func FindExperiment(dir string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if !bytes.Contains(text, []byte("experiment")) {
-			continue
-		}
-		if len(paths) == 1 { // Load reports the details
-			return path, nil
-		}
-		if checkNesting(text, path) != nil {
-			continue
-		}
-		file, _ := hclsyntax.ParseConfig(text, path, hcl.InitialPos)
-		if b, ok := file.Body.(*hclsyntax.Body); ok && hasExperiment(b) {
+		if experimentLine.Match(text) {
 			with = append(with, path)
 		}
 	}
 	switch {
-	case len(with) == 1:
-		return dir, nil
 	case len(with) == 0:
 		return "", fmt.Errorf("no experiment named, and no file in %s has an experiment block", dir)
+	case len(with) > 1:
+		return "", fmt.Errorf("several experiments here: name one of %s", strings.Join(with, ", "))
+	case len(paths) == 1:
+		return paths[0], nil
 	}
-	return "", fmt.Errorf("several experiments here: name one of %s", strings.Join(with, ", "))
+	return dir, nil
 }
+
+// experimentLine matches the first line of an experiment block, also of a malformed one.
+var experimentLine = regexp.MustCompile(`(?m)^\s*experiment\b`)
 
 func hasExperiment(b *hclsyntax.Body) bool {
 	return slices.ContainsFunc(b.Blocks, func(bl *hclsyntax.Block) bool { return bl.Type == "experiment" })
@@ -296,36 +259,33 @@ var topLevel = map[string][]string{"experiment": {}, "variable": {"NAME"}, "loca
 func (l *loader) collectBlocks(b *hclsyntax.Body) {
 	for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 		if _, block := topLevel[a.Name]; block {
-			l.errorf(&a.NameRange, "Block expected", "%s is a block: write %s without an equals sign.",
-				upperFirst("the "+a.Name), blockForm(a.Name))
+			l.errorf(a.NameRange, "Block expected", "The %s is a block: write %s without an equals sign.", a.Name,
+				blockForm(a.Name))
 			l.badExperiment = l.badExperiment || a.Name == "experiment"
 			continue
 		}
-		detail := fmt.Sprintf("Settings must be inside a block; put your own value into a locals block: "+
-			"locals { %s = … }.", a.Name)
+		d := l.errorf(a.NameRange, "Setting outside a block", "Settings must be inside a block; put your own value into a "+
+			"locals block: locals { %s = … }.", a.Name)
 		if len(b.Blocks) == 0 && len(l.x.Paths) > 1 {
-			detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename "+
-				"the file so that it does not end in .hcl.", a.NameRange.Filename)
+			d.Detail += fmt.Sprintf(" If these are values of variables, pass --var-file %s, or move or rename the file so "+
+				"that it does not end in .hcl.", a.NameRange.Filename)
 		}
-		l.errorf(&a.NameRange, "Setting outside a block", "%s", detail)
 	}
 	for _, bl := range b.Blocks {
 		labels, known := topLevel[bl.Type]
 		if !known {
 			hint := didYouMean(bl.Type, slices.Sorted(maps.Keys(topLevel)))
 			if l.reg.Lookup(bl.Type) != nil {
-				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type,
-					strings.Join(append(bl.Labels, "NAME")[:1], ""))
+				hint = fmt.Sprintf("; did you mean stage %q %q?", bl.Type, strings.Join(append(bl.Labels, "NAME")[:1], ""))
 			} else if slices.Contains([]string{"store", "data", "executor"}, bl.Type) {
 				hint = "; it belongs in the site file."
 			}
-			l.errorf(&bl.TypeRange, "Unknown block",
+			l.errorf(bl.TypeRange, "Unknown block",
 				"A file has the blocks experiment, variable, locals and stage, but no %s%s", bl.Type, hint)
 			continue
 		}
 		if len(bl.Labels) != len(labels) {
-			rng := bl.DefRange()
-			l.errorf(&rng, "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type,
+			l.errorf(bl.DefRange(), "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type,
 				Plural(len(labels), "label"), len(bl.Labels))
 			l.badExperiment = l.badExperiment || bl.Type == "experiment"
 			continue
@@ -353,12 +313,12 @@ func blockForm(name string) string {
 
 func (l *loader) addLocals(bl *hclsyntax.Block) {
 	for _, nested := range bl.Body.Blocks {
-		l.errorf(&nested.TypeRange, "Unknown block", "A locals block contains only values: write %s = { … }.",
+		l.errorf(nested.TypeRange, "Unknown block", "A locals block contains only values: write %s = { … }.",
 			nested.Type)
 	}
 	for _, a := range newBody(bl.Body, "", hcl.Range{}, nil).attrs {
 		if before := l.localNamed[a.Name]; before != nil {
-			l.errorf(&a.NameRange, "Duplicate local", "local.%s is already defined at %s.", a.Name,
+			l.errorf(a.NameRange, "Duplicate local", "local.%s is already defined at %s.", a.Name,
 				Place(before.attr.NameRange))
 			continue
 		}
@@ -378,15 +338,15 @@ func (l *loader) addStage(bl *hclsyntax.Block) {
 		for _, k := range l.reg {
 			kinds = append(kinds, k.Name)
 		}
-		l.errorf(&bl.LabelRanges[0], "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.",
+		l.errorf(bl.LabelRanges[0], "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.",
 			s.kindName, didYouMean(s.kindName, kinds))
 	}
 	if !hclsyntax.ValidIdentifier(s.name) {
-		l.errorf(&bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
+		l.errorf(bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
 			"with a letter and contain only letters, digits, - and _; got %q.", s.name)
 	}
 	if before := l.named[s.kindName][s.name]; before != nil {
-		l.errorf(&s.def, "Duplicate stage", "stage.%s.%s is already defined at %s; rename this stage.",
+		l.errorf(s.def, "Duplicate stage", "stage.%s.%s is already defined at %s; rename this stage.",
 			s.kindName, s.name, Place(before.def))
 		return
 	}
@@ -403,39 +363,35 @@ func (l *loader) checkBlocks() {
 	case l.badExperiment: // already reported
 	case len(l.experiments) == 0 && len(l.x.Paths) == 1:
 		at := hcl.Range{Filename: l.x.Paths[0], Start: hcl.InitialPos, End: hcl.InitialPos}
-		l.errorf(&at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.",
+		l.errorf(at, "No experiment", "%s has no experiment block; begin with experiment { question = \"…\" }.",
 			l.x.Paths[0])
 	case len(l.experiments) > 1:
 		for _, bl := range l.experiments[1:] {
-			rng := bl.DefRange()
-			l.errorf(&rng, "Duplicate experiment",
-				"There is already an experiment block at %s; all files of a folder belong to one experiment.",
-				Place(l.experiments[0].DefRange()))
+			l.errorf(bl.DefRange(), "Duplicate experiment", "There is already an experiment block at %s; all files of a "+
+				"folder belong to one experiment.", Place(l.experiments[0].DefRange()))
 		}
 	}
 }
 
 // item is a unit of evaluation: the experiment block, a local or a stage block.
 type item struct {
-	name      string
-	at        hcl.Range
-	mentions  func() []hcl.Traversal
-	evaluate  func(ctx *hcl.EvalContext)
-	localName string      // "" unless a local
-	stage     *stageBlock // nil unless a stage
+	name     string
+	at       hcl.Range
+	mentions []hcl.Traversal
+	evaluate func(ctx *hcl.EvalContext)
+	local    *localValue // nil unless a local
+	stage    *stageBlock // nil unless a stage
 }
 
 // evaluateAll evaluates locals and stages after their dependencies. It reports each cycle once, with its path.
 func (l *loader) evaluateAll() {
-	items, byLocal, byStage := l.items()
+	items := l.items()
 	needs := make([][]int, len(items))
-	for i := range items {
-		if items[i].stage != nil && len(l.experiments) > 0 {
-			needs[i] = append(needs[i], 0) // the experiment block has the seeds
+	for i, item := range items {
+		if item.stage != nil && len(l.experiments) > 0 {
+			needs[i] = []int{0} // the experiment block has the seeds
 		}
-		for _, t := range items[i].mentions() {
-			needs[i] = append(needs[i], l.dependenciesOf(t, byLocal, byStage)...)
-		}
+		needs[i] = append(needs[i], l.dependenciesOf(item.mentions)...)
 	}
 	order, cycles := dag.Order(len(items), func(i int) []int { return needs[i] })
 	for _, cycle := range cycles {
@@ -443,43 +399,33 @@ func (l *loader) evaluateAll() {
 		for _, i := range append(cycle, cycle[0]) {
 			path = append(path, items[i].name)
 		}
-		at := items[cycle[0]].at
-		l.errorf(&at, "Dependency cycle", "These depend on each other: %s.", strings.Join(path, " → "))
+		l.errorf(items[cycle[0]].at, "Dependency cycle", "These depend on each other: %s.", strings.Join(path, " → "))
 	}
 	for _, i := range order {
 		items[i].evaluate(l.contextFor(items, needs[i]))
 	}
 }
 
-func (l *loader) items() (items []item, byLocal map[string]int, byStage map[*stageBlock]int) {
-	byLocal, byStage = map[string]int{}, map[*stageBlock]int{}
+// items returns the units of evaluation and sets the indexes of locals and stages.
+func (l *loader) items() (items []item) {
 	if len(l.experiments) > 0 {
 		bl := l.experiments[0]
-		items = append(items, item{
-			name: "experiment", at: bl.DefRange(), mentions: func() []hcl.Traversal { return mentions(bl.Body) },
-			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) },
-		})
+		items = append(items, item{name: "experiment", at: bl.DefRange(), mentions: mentions(bl.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) }})
 	}
 	for _, v := range l.locals {
-		byLocal[v.attr.Name] = len(items)
+		v.index = len(items)
 		items = append(items, item{
-			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables, localName: v.attr.Name,
-			evaluate: func(ctx *hcl.EvalContext) {
-				var diags hcl.Diagnostics
-				v.value, diags = l.eval(v.attr.Expr, ctx, false)
-				l.diags = append(l.diags, diags...)
-			},
+			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(), local: v,
+			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) },
 		})
 	}
 	for _, s := range l.stages {
-		byStage[s] = len(items)
-		items = append(items, item{
-			name: "stage." + s.kindName + "." + s.name, at: s.def, stage: s,
-			mentions: func() []hcl.Traversal { return mentions(s.block.Body) },
-			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) },
-		})
+		s.index = len(items)
+		items = append(items, item{name: s.address(), at: s.def, stage: s, mentions: mentions(s.block.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) }})
 	}
-	return items, byLocal, byStage
+	return items
 }
 
 // mentions returns the variables of all expressions in a body, in the order of the file.
@@ -494,36 +440,33 @@ func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	return found
 }
 
-// dependenciesOf returns the items that a traversal refers to. Unknown names are reported during evaluation.
-func (l *loader) dependenciesOf(t hcl.Traversal, byLocal map[string]int, byStage map[*stageBlock]int) []int {
-	switch t.RootName() {
-	case "local":
-		if name, ok := stepName(t, 1); ok {
-			if i, ok := byLocal[name]; ok {
-				return []int{i}
+// dependenciesOf returns the items that traversals refer to. Unknown names are reported during evaluation.
+func (l *loader) dependenciesOf(traversals []hcl.Traversal) (found []int) {
+	for _, t := range traversals {
+		first, hasFirst := stepName(t, 1)
+		second, hasSecond := stepName(t, 2)
+		switch root := t.RootName(); {
+		case root == "local" && hasFirst:
+			if v := l.localNamed[first]; v != nil {
+				found = append(found, v.index)
 			}
-			return nil
-		}
-		return slices.Sorted(maps.Values(byLocal))
-	case "stage":
-		kind, hasKind := stepName(t, 1)
-		name, hasName := stepName(t, 2)
-		var found []int
-		switch {
-		case hasKind && hasName:
-			if s := l.named[kind][name]; s != nil {
-				found = []int{byStage[s]}
+		case root == "local":
+			for _, v := range l.locals {
+				found = append(found, v.index)
 			}
-		default: // a computed name may mean any stage, or any of that kind
+		case root == "stage" && hasFirst && hasSecond:
+			if s := l.named[first][second]; s != nil {
+				found = append(found, s.index)
+			}
+		case root == "stage": // a computed name may mean any stage, or any of that kind
 			for _, s := range l.stages {
-				if !hasKind || s.kindName == kind {
-					found = append(found, byStage[s])
+				if !hasFirst || s.kindName == first {
+					found = append(found, s.index)
 				}
 			}
 		}
-		return found
 	}
-	return nil
+	return found
 }
 
 // stepName returns the name at step i of a traversal, written as .name or ["name"].
@@ -552,8 +495,8 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 				kinds[s.kindName] = map[string]cty.Value{}
 			}
 			kinds[s.kindName][s.name] = s.value
-		} else if items[i].localName != "" {
-			locals[items[i].localName] = l.localNamed[items[i].localName].value
+		} else if v := items[i].local; v != nil {
+			locals[v.attr.Name] = v.value
 		}
 	}
 	stages := map[string]cty.Value{}
@@ -565,7 +508,6 @@ func (l *loader) contextFor(items []item, needs []int) *hcl.EvalContext {
 	return ctx
 }
 
-// decodeExperiment decodes the experiment block.
 func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
 		Question   string    `hcl:"question,optional" doc:"research question"`
@@ -580,23 +522,21 @@ func (l *loader) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	seen := map[int64]bool{}
 	for _, s := range settings.Seeds {
 		if seen[s] {
-			l.errorf(&settings.SeedsRange, "Duplicate seed", "Seed %d occurs twice in the list; remove one.", s)
+			l.errorf(settings.SeedsRange, "Duplicate seed", "Seed %d occurs twice in the list; remove one.", s)
 		}
 		seen[s] = true
 	}
 	if len(settings.Seeds) == 0 {
-		l.errorf(&settings.SeedsRange, "No seeds",
+		l.errorf(settings.SeedsRange, "No seeds",
 			"The list of seeds is empty; list at least one seed, or omit the setting for seed 1.")
 	}
 }
 
-// warnUnused reports variables that no expression uses.
 func (l *loader) warnUnused() {
 	for _, v := range l.variables {
-		if !v.used && !l.diags.HasErrors() {
-			rng := v.block.DefRange()
-			l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Unused variable",
-				Detail: fmt.Sprintf("No expression uses var.%s.", v.name), Subject: &rng})
+		if !v.used {
+
+			l.errorf(v.block.DefRange(), "Unused variable", "No expression uses var.%s.", v.name).Severity = hcl.DiagWarning
 		}
 	}
 }

@@ -2,6 +2,7 @@ package lang_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,6 +15,16 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 )
+
+const paperFile = "testdata/valid/paper.hcl"
+
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 func loadFile(t *testing.T, path string, change ...func(*lang.Source)) *lang.Experiment {
 	t.Helper()
@@ -54,7 +65,7 @@ func inputsOf(n *lang.Node) []string {
 }
 
 func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	var multiplied, single int
 	for _, n := range x.Nodes {
 		if strings.Contains(n.Address, "@") {
@@ -125,40 +136,22 @@ stage "model" "base" {
 `
 
 func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
+	const pinned = "stage \"curate\" \"p\" {\n tasks = stage.tasks.drawn.train\n seed = 2\n}\n"
 	for name, tc := range map[string]struct {
-		stages string
-		want   []string // besides those of seedsHead
+		before, tasks, setting string   // of stage.eval.x
+		want                   []string // besides the nodes of seedsHead
 	}{
-		"no chance enters": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-}`, []string{"stage.eval.x"}},
-		"an input depends on chance": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.drawn.test
-}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"the stage draws": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-  sample = true
-}`, []string{"stage.eval.x@1", "stage.eval.x@2"}},
-		"the stage is pinned to a seed outside the list": {`stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.drawn.test
-  seed   = 7
-}`, []string{"stage.eval.x", "stage.tasks.drawn@7"}},
-		"all inputs are pinned": {`stage "curate" "p" {
-  tasks = stage.tasks.drawn.train
-  seed  = 2
-}
-stage "eval" "x" {
-  policy = stage.model.base
-  tasks  = stage.tasks.fixed.test
-  depends_on = [stage.curate.p]
-}`, []string{"stage.curate.p", "stage.eval.x"}},
+		"no chance enters":           {"", "fixed", "", []string{"stage.eval.x"}},
+		"an input depends on chance": {"", "drawn", "", []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage draws":            {"", "fixed", "sample = true", []string{"stage.eval.x@1", "stage.eval.x@2"}},
+		"the stage is pinned to a seed outside the list": {"", "drawn", "seed = 7",
+			[]string{"stage.eval.x", "stage.tasks.drawn@7"}},
+		"all inputs are pinned": {pinned, "fixed", "depends_on = [stage.curate.p]",
+			[]string{"stage.curate.p", "stage.eval.x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x := enginetest.MustLoadPaper(t, seedsHead+tc.stages)
+			x := enginetest.MustLoadPaper(t, fmt.Sprintf("%s%sstage \"eval\" \"x\" {\n policy = stage.model.base\n"+
+				" tasks = stage.tasks.%s.test\n %s\n}\n", seedsHead, tc.before, tc.tasks, tc.setting))
 			want := append(tc.want, "stage.model.base", "stage.tasks.drawn@1", "stage.tasks.drawn@2", "stage.tasks.fixed")
 			slices.Sort(want)
 			wantList(t, "nodes", addresses(x.Nodes), want...)
@@ -192,28 +185,31 @@ stage "curate" "c" {
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
-	const choice = "policy = 1 > 2 ? stage.model.m : stage.sft.warm"
-	x := enginetest.MustLoadPaper(t, strings.Replace(chain, "policy = stage.sft.warm", choice, 1))
-	if got := x.Node("stage.grpo.arm").Inputs[0].From.Address; got != "stage.sft.warm" {
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1)+`
+stage "curate" "data" {
+  tasks = stage.tasks.fixed.train
+}
+stage "sft" "warm" {
+  policy = stage.model.base
+  data   = stage.curate.data.expert
+}
+stage "eval" "e" {
+  policy = 1 > 2 ? stage.model.base : stage.sft.warm
+  tasks  = stage.tasks.fixed.test
+}
+`)
+	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
 		t.Errorf("got %s, want stage.sft.warm", got)
 	}
 }
 
 func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
-	enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "bfcl"
-  retry {
-    attempts = 2
-    on       = ["nan in the loss", "(timeuot)", "preempted"]
-  }
-}
-`)
+	const retry = "retry {\n attempts = 2\n on = [\"nan in the loss\", \"(timeuot)\", \"preempted\"]\n}"
+	enginetest.MustLoadPaper(t, strings.Replace(seedsHead, `"bfcl"`, "\"bfcl\"\n"+retry, 1))
 }
 
 func TestInputReturnsTheNodeOfAReference(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+	x := loadFile(t, paperFile)
 	n := x.Node(`stage.grpo.arm["sft"]@3`)
 	in, ok := n.Input(n.Stage.(*enginetest.PaperGRPO).Policy)
 	if !ok || in.From.Address != "stage.sft.warm@3" {
@@ -319,24 +315,16 @@ func TestMistakesInVariablesAreReported(t *testing.T) {
 func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	x := loadFile(t, "testdata/valid/folder")
 	dir := filepath.Join(t.TempDir(), "files")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(dir, 0o700))
 	for _, path := range x.Paths {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
 	}
 	b, err := json.Marshal(lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var src lang.Source
-	if err := json.Unmarshal(b, &src); err != nil {
-		t.Fatal(err)
-	}
+	must(t, json.Unmarshal(b, &src))
 	copied, diags := lang.Load(src, enginetest.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -349,7 +337,7 @@ func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	}
 }
 
-func TestFindExperiment(t *testing.T) {
+func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 	dir := t.TempDir()
 	one := filepath.Join(dir, "one.hcl")
 	for _, step := range []struct{ name, text, want, err string }{
@@ -367,8 +355,8 @@ func TestFindExperiment(t *testing.T) {
 	}
 }
 
-func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+func TestFindAcceptsAddressesWithoutQuotes(t *testing.T) {
+	x := loadFile(t, paperFile)
 	for address, want := range map[string]int{
 		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
 		"tasks.bfcl": 1,
@@ -384,7 +372,7 @@ func TestFindAcceptsAddressesAsAShellPassesThem(t *testing.T) {
 	}
 }
 
-func TestSiteFile(t *testing.T) {
+func TestSiteFileSetsStoreDataAndExecutor(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "site.hcl")
 	enginetest.WriteFile(t, path, `
@@ -460,8 +448,8 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	}
 }
 
-func TestEval(t *testing.T) {
-	x := loadFile(t, "testdata/valid/paper.hcl")
+func TestEvalWritesValuesAsHCL(t *testing.T) {
+	x := loadFile(t, paperFile)
 	for expression, want := range map[string]string{
 		"var.updates - 1":                        "349",
 		"stage.sft.warm":                         "stage.sft.warm",
@@ -497,16 +485,12 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 		t.Error("the digest of a file that was just written is stored")
 	}
 	old := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(file, old, old); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chtimes(file, old, old))
 	if got := digest(false); got != first {
 		t.Errorf("after a touch: got %s, want %s", got, first)
 	}
 	b, err := os.ReadFile(cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fake := strings.Repeat("0", len(first))
 	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
 	if got := digest(false); got != fake {
@@ -521,7 +505,7 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	}
 }
 
-func TestRegistryCheck(t *testing.T) {
+func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
 		t.Errorf("sound kinds: got %v, want no problems", got)
 	}

@@ -44,7 +44,6 @@ type instance struct {
 	nodes      map[int64]*Node // by seed, or noSeed
 }
 
-// boundRef is a reference found in a decoded value.
 type boundRef struct {
 	setting string
 	ref     artifact.Ref
@@ -70,25 +69,14 @@ func (in *instance) value() cty.Value {
 
 // instanceOf returns the instance whose ports a value has exactly, or nil.
 func instanceOf(val cty.Value) *instance {
-	t := val.Type()
 	// A conditional between instances with different ports has a map type.
-	if !t.IsObjectType() && !(t.IsMapType() && t.ElementType() == refType) {
+	if !isMap(val.Type()) || !val.IsKnown() || val.IsNull() {
 		return nil
-	}
-	if !val.IsKnown() || val.IsNull() || val.LengthInt() == 0 {
-		return nil
-	}
-	if t.IsObjectType() {
-		for _, at := range t.AttributeTypes() {
-			if at != refType {
-				return nil
-			}
-		}
 	}
 	var from *instance
 	for it := val.ElementIterator(); it.Next(); {
 		name, attr := it.Element()
-		if !attr.IsKnown() || attr.IsNull() {
+		if attr.Type() != refType || !attr.IsKnown() || attr.IsNull() {
 			return nil
 		}
 		r := attr.EncapsulatedValue().(*refValue)
@@ -115,32 +103,22 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 		return d.reference(val.EncapsulatedValue().(*refValue), f, expr, path, many)
 	}
 	if in := instanceOf(val); in != nil {
-		r := d.pickPort(in, f, expr, path)
-		if r == nil {
-			return nil
+		if r := d.pickPort(in, f, expr, path); r != nil {
+			return d.reference(r, f, expr, path, many)
 		}
-		return d.reference(r, f, expr, path, many)
-	}
-	collection := t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()
-	if !collection {
-		d.wrongType(val, expr, path, wantRef(f))
 		return nil
 	}
-	if !many {
+	switch {
+	case !isList(t) && !isMap(t):
+		d.wrongType(val, expr, path, wantRef(f))
+		return nil
+	case !many:
 		d.severalInstances(val, f, expr, path)
 		return nil
 	}
 	refs := []artifact.Ref{}
-	i := 0
-	for it := val.ElementIterator(); it.Next(); i++ {
-		key, element := it.Element()
-		at := expr
-		if t.IsObjectType() || t.IsMapType() {
-			at = itemExpr(expr, key.AsString())
-		} else {
-			at = elementExpr(expr, i)
-		}
-		refs = append(refs, d.references(element, f, at, path, true)...)
+	for e := range elements(val, expr, path) {
+		refs = append(refs, d.references(e.value, f, e.expr, path, true)...)
 	}
 	return refs
 }
@@ -174,6 +152,22 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 
 // pickPort returns the port of an instance for a setting, where the file names none.
 func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, path string) *refValue {
+	fitting := in.portsOf(f)
+	switch len(fitting) {
+	case 1:
+		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
+	case 0:
+		d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
+			f.artifact(), in.address(), listPorts(in.outputs)).Extra = declaredHere(in)
+	default:
+		d.errorf(expr.Range(), "Ambiguous port", "%s is ambiguous: the ports %s of %s have a matching type; write "+
+			"for example %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
+	}
+	return nil
+}
+
+// portsOf returns the sorted ports with a type that a setting accepts.
+func (in *instance) portsOf(f *field) []string {
 	var fitting []string
 	for port, typ := range in.outputs {
 		if len(f.ports) == 0 || slices.Contains(f.ports, typ) {
@@ -181,45 +175,20 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 		}
 	}
 	slices.Sort(fitting)
-	switch len(fitting) {
-	case 1:
-		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
-	case 0:
-		d.diags = append(d.diags, &hcl.Diagnostic{
-			Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-			Detail: fmt.Sprintf("%s must be %s, and %s has none: its ports are %s.", path,
-				article(strings.Join(f.ports, " or ")), in.address(), listPorts(in.outputs)),
-			Extra: declaredHere(in),
-		})
-	default:
-		d.errorf(expr.Range(), "Ambiguous port",
-			"%s is ambiguous: the ports %s of %s have a matching type; write for example %s.%s.", path,
-			strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
-	}
-	return nil
+	return fitting
 }
 
 func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression, path string) {
-	var instead []string
-	for port, typ := range r.from.outputs {
-		if slices.Contains(f.ports, typ) {
-			instead = append(instead, r.from.address()+"."+port)
-		}
+	in := r.from
+	hint := fmt.Sprintf(" The ports of %s are %s.", in.address(), listPorts(in.outputs))
+	if ports := in.portsOf(f); len(ports) > 0 {
+		stem := in.address() + "."
+		hint = " Did you mean " + stem + strings.Join(ports, " or "+stem) + "?"
 	}
-	slices.Sort(instead)
-	hint := fmt.Sprintf(" The ports of %s are %s.", r.from.address(), listPorts(r.from.outputs))
-	if len(instead) > 0 {
-		hint = " Did you mean " + strings.Join(instead, " or ") + "?"
-	}
-	d.diags = append(d.diags, &hcl.Diagnostic{
-		Severity: hcl.DiagError, Summary: "Wrong artifact type", Subject: expr.Range().Ptr(),
-		Detail: fmt.Sprintf("%s must be %s; %s is of type %s.%s", path, article(strings.Join(f.ports, " or ")), r,
-			r.Type, hint),
-		Extra: declaredHere(r.from),
-	})
+	d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path, f.artifact(), r, r.Type,
+		hint).Extra = declaredHere(in)
 }
 
-// severalInstances reports a collection where one artifact is required.
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()
@@ -237,8 +206,11 @@ func wantRef(f *field) string {
 	if len(f.ports) == 0 {
 		return "a reference such as stage.KIND.NAME.PORT"
 	}
-	return article(strings.Join(f.ports, " or ")) + ", written as a reference such as stage.KIND.NAME.PORT"
+	return f.artifact() + ", written as a reference such as stage.KIND.NAME.PORT"
 }
+
+// artifact returns the artifact types of a setting with an article: "a checkpoint or dataset".
+func (f *field) artifact() string { return article(strings.Join(f.ports, " or ")) }
 
 // listPorts returns "checkpoint, metrics"; a type that differs from the port's name follows in brackets: "train
 // (tasks)".

@@ -24,6 +24,9 @@ const (
 	roleDefRange                   // range of the block itself
 )
 
+var roles = map[string]fieldRole{"": roleSetting, "optional": roleSetting, "block": roleBlock, "label": roleLabel,
+	"attr_range": roleAttrRange, "def_range": roleDefRange}
+
 // field is one tagged field of a settings struct. The package comment lists the tags.
 type field struct {
 	name     string
@@ -44,7 +47,6 @@ var (
 	fileGoType     = reflect.TypeFor[artifact.File]()
 	dataGoType     = reflect.TypeFor[artifact.Data]()
 	rangeGoType    = reflect.TypeFor[hcl.Range]()
-	stringGoType   = reflect.TypeFor[string]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
 	anyGoType      = reflect.TypeFor[any]()
@@ -90,29 +92,19 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
 			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
-			preset: f.Tag.Get("preset") != "",
-			ports:  splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
+			preset: f.Tag.Get("preset") != "", optional: role == "optional",
+			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}
-		switch role {
-		case "":
-		case "optional":
-			out.optional = true
-		case "block":
-			out.role = roleBlock
-		case "label":
-			out.role = roleLabel
-		case "attr_range":
-			out.role = roleAttrRange
-		case "def_range":
-			out.role = roleDefRange
-		default:
+		var known bool
+		if out.role, known = roles[role]; !known {
 			mistakes = append(mistakes, fmt.Sprintf("%s.%s: hcl tag ends in %q", t, f.Name, role))
 			continue
 		}
-		if wrong := checkFieldType(out); wrong != "" || !f.IsExported() {
-			if wrong == "" {
-				wrong = "is not exported"
-			}
+		wrong := checkFieldType(out)
+		if !f.IsExported() {
+			wrong = "is not exported"
+		}
+		if wrong != "" {
 			mistakes = append(mistakes, fmt.Sprintf("%s.%s %s", t, f.Name, wrong))
 			continue
 		}
@@ -121,12 +113,7 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	return fields, mistakes
 }
 
-func splitTag(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return strings.Split(s, "|")
-}
+func splitTag(s string) []string { return strings.FieldsFunc(s, func(r rune) bool { return r == '|' }) }
 
 // checkFieldType returns why the decoder cannot fill a field of type t, or "".
 func checkFieldType(f field) string {
@@ -197,48 +184,46 @@ func (r Registry) Check() []string {
 	var mistakes []string
 	seen := map[string]bool{}
 	for _, k := range r {
-		say := func(format string, args ...any) {
+		report := func(format string, args ...any) {
 			mistakes = append(mistakes, "kind "+k.Name+": "+fmt.Sprintf(format, args...))
 		}
 		if seen[k.Name] {
-			say("stands twice in the list")
+			report("is twice in the list")
 		}
 		seen[k.Name] = true
 		if k.Summary == "" {
-			say("has no summary")
+			report("has no summary")
 		}
 		if k.Version < 1 {
-			say("has version %d; versions begin at 1", k.Version)
+			report("has version %d; versions begin at 1", k.Version)
 		}
 		stage := k.New()
 		v := reflect.ValueOf(stage)
 		if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-			say("New returns a %T, not a pointer to a struct", stage)
+			report("New returns a %T, not a pointer to a struct", stage)
 			continue
 		}
-		_, wrong := readFieldsDeep(v.Elem().Type())
-		for _, w := range wrong {
-			say("%s", w)
+		for _, wrong := range wrongFields(v.Elem().Type()) {
+			report("%s", wrong)
 		}
 		for _, f := range fieldsOf(v.Elem().Type()) {
 			if _, ok := stage.(Preset); f.preset && !ok {
-				say("setting %s names a preset, and %T has no method UsePreset", f.name, stage)
+				report("setting %s names a preset, and %T has no method UsePreset", f.name, stage)
 			}
 			if (f.role == roleSetting || f.role == roleBlock) && slices.Contains(reserved, f.name) {
-				say("setting %s means something else in every stage", f.name)
+				report("setting %s means something else in every stage", f.name)
 			}
 		}
 	}
 	return mistakes
 }
 
-func readFieldsDeep(t reflect.Type) ([]field, []string) {
+func wrongFields(t reflect.Type) []string {
 	fields, wrong := readFields(t)
 	for _, f := range fields {
 		if f.role == roleBlock {
-			_, deeper := readFieldsDeep(blockStruct(f.typ))
-			wrong = append(wrong, deeper...)
+			wrong = append(wrong, wrongFields(blockStruct(f.typ))...)
 		}
 	}
-	return fields, wrong
+	return wrong
 }

@@ -2,12 +2,14 @@ package lang
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/hashicorp/hcl/v2"
 )
 
@@ -26,13 +28,11 @@ type Site struct {
 	Notify    []string // command to start at the end of a run; nil: none
 }
 
-// executors are the valid names of executors.
 var executors = []string{"local"}
 
 // defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
 
-// siteSettings is the structure of the site file.
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
 	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
@@ -61,14 +61,6 @@ const defaultLogLimit = 1e9
 
 // leastLogLimit is the smallest limit that leaves room for the line about the removed part.
 const leastLogLimit = 64 << 10
-
-// at is the range of the path; nil for the default.
-func (s *storeBlock) at() *hcl.Range {
-	if s.PathAt.Filename == "" {
-		return nil
-	}
-	return &s.PathAt
-}
 
 type dataBlock struct {
 	BFCL   *string   `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
@@ -122,30 +114,39 @@ func (l *loader) site() {
 	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {
 		path, err := l.resolve(base, *d.BFCL)
 		if err != nil {
-			l.errorf(&d.BFCLAt, "No data", "data.bfcl: %s.", err)
+			l.errorf(d.BFCLAt, "No data", "data.bfcl: %s.", err)
 		}
 		site.BFCL = path
 	}
 	l.siteExecutors(settings)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
-			l.errorf(&n.CommandAt, "No command", "notify.command must contain a program and its arguments, "+
+			l.errorf(n.CommandAt, "No command", "notify.command must contain a program and its arguments, "+
 				"for example [\"notify-send\", \"rcgrpo\"].")
 		}
 		site.Notify = n.Command
 	}
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
 	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
-		l.errorf(&settings.Logs.LimitAt, "Bad size",
+		l.errorf(settings.Logs.LimitAt, "Bad size",
 			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
 	}
 	if path := settings.Store.Path; path != defaultStore || EnvValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
 		if err != nil {
-			l.errorf(settings.Store.at(), "No store", "store.path: %s.", err)
+			l.errorf(settings.Store.PathAt, "No store", "store.path: %s.", err)
 		}
 		site.StorePath = resolved
 	}
+}
+
+// checkExecutor reports an unknown name of an executor; more ends the message.
+func (l *loader) checkExecutor(at hcl.Range, name, more string) bool {
+	known := slices.Contains(executors, name)
+	if !known {
+		l.errorf(at, "Unknown executor", "There is no executor %q%s%s", name, didYouMean(name, executors), more)
+	}
+	return known
 }
 
 func (l *loader) siteExecutors(settings siteSettings) {
@@ -153,76 +154,83 @@ func (l *loader) siteExecutors(settings siteSettings) {
 	named := map[string]bool{}
 	for _, e := range settings.Executors {
 		if named[e.Name] {
-			l.errorf(&e.At, "Duplicate executor", "The site file already has an executor %q.", e.Name)
+			l.errorf(e.At, "Duplicate executor", "The site file already has an executor %q.", e.Name)
 			continue
 		}
 		named[e.Name] = true
-		if e.Name == "" { // the missing label is already reported
-			continue
-		}
-		if !slices.Contains(executors, e.Name) {
-			l.errorf(&e.At, "Unknown executor", "There is no executor %q%s This build has local.", e.Name,
-				didYouMean(e.Name, executors))
+		// A missing label is already reported.
+		if e.Name == "" || !l.checkExecutor(e.At, e.Name, " This build has local.") {
 			continue
 		}
 		l.siteGPUs(e)
-		switch v := e.CPUs.(type) {
-		case nil:
-		case int64:
-			if v < 1 {
-				l.errorf(&e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
-				continue
-			}
+		switch v, isNumber := e.CPUs.(int64); {
+		case isNumber && v < 1:
+			l.errorf(e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
+		case isNumber:
 			site.CPUs = int(v)
-		default:
-			if v != "auto" {
-				l.errorf(&e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
-			}
+		case e.CPUs != nil && e.CPUs != "auto":
+			l.errorf(e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
 		}
-		if text, ok := e.Memory.(string); ok && text != "auto" {
-			size, ok := parseBytes(text)
-			if !ok {
-				l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %q.",
-					text)
+		if e.Memory != nil && e.Memory != "auto" {
+			text, _ := e.Memory.(string)
+			size, err := ParseBytes(text)
+			if err != nil {
+				l.errorf(e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
 			}
 			site.Memory = size
-		} else if !ok && e.Memory != nil {
-			l.errorf(&e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\".")
 		}
 	}
 	if d := settings.Default; d != "" {
-		if !slices.Contains(executors, d) {
-			l.errorf(&settings.DefaultAt, "Unknown executor", "There is no executor %q%s", d,
-				didYouMean(d, executors))
-		}
+		l.checkExecutor(settings.DefaultAt, d, "")
 		site.Executor = d
 	}
 }
 
 func (l *loader) siteGPUs(e executorBlock) {
 	site := l.x.Site
-	switch v := e.GPUs.(type) {
-	case nil:
-	case []any:
-		site.AutoGPUs, site.GPUs = false, []string{}
-		for _, id := range v {
-			text, ok := id.(string)
-			if n, number := id.(int64); number && n >= 0 {
-				text, ok = strconv.FormatInt(n, 10), true
-			}
-			switch {
-			case !ok || text == "" || strings.ContainsAny(text, ", "):
-				l.errorf(&e.GPUsAt, "Wrong type",
-					"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
-			case slices.Contains(site.GPUs, text):
-				l.errorf(&e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
-			default:
-				site.GPUs = append(site.GPUs, text)
-			}
+	ids, isList := e.GPUs.([]any)
+	switch {
+	case e.GPUs == nil || e.GPUs == "auto":
+		return
+	case !isList:
+		l.errorf(e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		return
+	}
+	site.AutoGPUs, site.GPUs = false, []string{}
+	for _, id := range ids {
+		text, ok := id.(string)
+		if n, number := id.(int64); number && n >= 0 {
+			text, ok = strconv.FormatInt(n, 10), true
 		}
-	default:
-		if v != "auto" {
-			l.errorf(&e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		switch {
+		case !ok || text == "" || strings.ContainsAny(text, ", "):
+			l.errorf(e.GPUsAt, "Wrong type",
+				"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
+		case slices.Contains(site.GPUs, text):
+			l.errorf(e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
+		default:
+			site.GPUs = append(site.GPUs, text)
 		}
 	}
+}
+
+// ParseBytes parses a size such as "200GB" or "1.5 GiB": kB, MB, GB, TB are powers of 1000, KiB … TiB of 1024.
+func ParseBytes(text string) (int64, error) {
+	n, err := humanize.ParseBytes(text)
+	if err != nil || !strings.HasSuffix(text, "B") || n > 1<<62 {
+		return 0, fmt.Errorf("%q is not a size; write a number and a unit, such as 200GB", text)
+	}
+	return int64(n), nil
+}
+
+// BytesText formats a size with three digits and a decimal unit: "1.5 MB".
+func BytesText(n int64) string {
+	size, units := float64(n), []string{"B", "kB", "MB", "GB", "TB"}
+	for len(units) > 1 && size >= 1000 {
+		size, units = size/1000, units[1:]
+	}
+	if units[0] == "B" {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.3g %s", size, units[0])
 }

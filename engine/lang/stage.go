@@ -1,6 +1,7 @@
 package lang
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -8,12 +9,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+
 	"time"
 	"unicode"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
+
 	"github.com/zclconf/go-cty/cty"
 
 	"rcgrpo/engine/internal/stat"
@@ -48,20 +49,13 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-// element is one key and value of a for_each. Without for_each there is one element without a key.
-type element struct {
-	key   string
-	value cty.Value
-}
-
-// decodeStage decodes the instances of a stage block.
 func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
-	elements, ok := []element{{}}, true
+	instances, ok := []element{{}}, true
 	if s.keyed {
-		elements, ok = l.forEach(s, ctx)
+		instances, ok = l.forEach(s, ctx)
 	}
 	byKey := map[string]cty.Value{}
-	for _, e := range elements {
+	for _, e := range instances {
 		scope := ctx
 		if s.keyed {
 			scope = ctx.NewChild()
@@ -69,8 +63,8 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 			if !ok {
 				key = cty.UnknownVal(cty.String)
 			}
-			scope.Variables = map[string]cty.Value{"each": cty.ObjectVal(map[string]cty.Value{"key": key,
-				"value": e.value})}
+			scope.Variables = map[string]cty.Value{
+				"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
 		}
 		in := l.decodeInstance(s, e.key, scope)
 		if in == nil {
@@ -94,41 +88,38 @@ func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) {
 	unknown := []element{{value: cty.DynamicVal}}
 	expr := s.block.Body.Attributes["for_each"].Expr
-	val, diags := l.eval(expr, ctx, false)
-	l.diags = append(l.diags, diags...)
-	if diags.HasErrors() || !val.IsKnown() {
+	val := l.evalOrReport(expr, ctx, false)
+	if !val.IsKnown() {
 		return unknown, false
 	}
 	t := val.Type()
 	isSet := t.IsSetType() && (t.ElementType() == cty.String || val.LengthInt() == 0)
-	if val.IsNull() || !isSet && !t.IsObjectType() && !t.IsMapType() || instanceOf(val) != nil {
+	if val.IsNull() || !isSet && !isMap(t) || instanceOf(val) != nil {
 		hint := ""
 		if t.IsTupleType() || t.IsListType() {
 			hint = " Write toset([…]) around a list of strings."
 		}
-		l.errorf(expr.Range().Ptr(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s",
+		l.errorf(expr.Range(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s",
 			describe(val), hint)
 		return unknown, false
 	}
-	var elements []element
+	var found []element
 	for it := val.ElementIterator(); it.Next(); {
 		key, value := it.Element()
 		if !key.IsKnown() || key.IsNull() {
 			return unknown, false
 		}
 		if wrong := badKey(key.AsString()); wrong != "" {
-			l.errorf(expr.Range().Ptr(), "Bad key",
-				"The key %q of for_each is part of addresses such as %s, so it %s.", key.AsString(),
-				address(s.kindName, s.name, "KEY", true, nil), wrong)
+			l.errorf(expr.Range(), "Bad key", "The key %q of for_each is part of addresses such as %s, so it %s.",
+				key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
 			return unknown, false
 		}
-		elements = append(elements, element{key.AsString(), value})
+		found = append(found, element{key: key.AsString(), value: value})
 	}
-	slices.SortFunc(elements, func(a, b element) int { return strings.Compare(a.key, b.key) })
-	return elements, true
+	slices.SortFunc(found, func(a, b element) int { return strings.Compare(a.key, b.key) })
+	return found, true
 }
 
-// badKey returns why a string is not a valid for_each key, or "".
 func badKey(key string) string {
 	if key == "" {
 		return "must not be empty"
@@ -144,11 +135,10 @@ func badKey(key string) string {
 // decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
 func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
-	eval := func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, s.keyed) }
 	isMeta := func(name string) bool { return slices.Contains(reserved, name) }
 	owner := fmt.Sprintf("stage %q", s.kindName)
 
-	m := decoder{ranges: map[string]hcl.Range{}, eval: eval}
+	m := l.decoder(ctx, s.keyed)
 	m.structure(newBody(s.block.Body, owner, s.def, func(name string) bool {
 		return isMeta(name) && name != "for_each" && name != "depends_on"
 	}), reflect.ValueOf(&in.meta).Elem(), "")
@@ -157,19 +147,19 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 		l.checkRetry(&in.meta.Retry)
 	}
 	l.checkMeta(in)
-	in.dependsOn = l.dependsOn(s, eval)
+	in.dependsOn = l.dependsOn(s, ctx)
 	if s.kind == nil {
 		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // report wrong names in them too
 			if !isMeta(a.Name) {
-				_, diags := eval(a.Expr)
-				l.diags = append(l.diags, diags...)
+				l.evalOrReport(a.Expr, ctx, s.keyed)
 			}
 		}
 		return nil
 	}
 
 	in.stage = s.kind.New()
-	d := decoder{ranges: map[string]hcl.Range{}, eval: eval, also: reserved}
+	d := l.decoder(ctx, s.keyed)
+	d.also = reserved
 	if s.kind.AcrossSeeds {
 		d.seeds = l.x.Seeds
 		if in.meta.Seed != nil {
@@ -219,60 +209,54 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
 }
 
-// checkMeta checks the settings of every stage for conflicts.
 func (l *loader) checkMeta(in *instance) {
-	if e := in.meta.Executor; e != "" && !slices.Contains(executors, e) {
-		l.errorf(&in.meta.ExecutorRange, "Unknown executor", "There is no executor %q%s", e,
-			didYouMean(e, executors))
+	if e := in.meta.Executor; e != "" {
+		l.checkExecutor(in.meta.ExecutorRange, e, "")
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
-		l.errorf(&r.Range, "Memory without device",
+		l.errorf(r.Range, "Memory without device",
 			"resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
-		l.diags = append(l.diags, &hcl.Diagnostic{
-			Severity: hcl.DiagWarning, Summary: "More devices than there are", Subject: &r.GPUsRange,
-			Detail: fmt.Sprintf("The stage needs %s; %s has %d. The stage can be planned on this machine but "+
-				"not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)),
-		})
+		l.errorf(r.GPUsRange, "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
+			"on this machine but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)).
+			Severity = hcl.DiagWarning
 	}
 }
 
 // causeLike matches patterns that may be a misspelt cause.
-var causeLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z]+$`) })
+var causeLike = regexp.MustCompile(`^[a-zA-Z]+$`)
 
 // checkRetry reports a retry without effect and unknown causes.
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
-		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts is %d, but retry.on is empty, so no "+
+		l.errorf(retry.Range, "Retry of nothing", "retry.attempts is %d, but retry.on is empty, so no "+
 			"failure is retried; list causes, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
 	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
-		l.errorf(&retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is "+
+		l.errorf(retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is "+
 			"retried; set the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
-		if near := nearest(on, FailureCauses); near != "" && near != on && causeLike().MatchString(on) {
-			l.errorf(&retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
+		if near := nearest(on, FailureCauses); near != "" && near != on && causeLike.MatchString(on) {
+			l.errorf(retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
 				"%s? To match %s in the text of the error, write a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}
 		if _, err := regexp.Compile(on); err != nil {
-			l.errorf(&retry.OnRange, "Bad pattern",
+			l.errorf(retry.OnRange, "Bad pattern",
 				"retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
 		}
 	}
 }
 
 // dependsOn evaluates depends_on: instances or ports, in lists and objects of any depth.
-func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)) []*instance {
+func (l *loader) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 	a := s.block.Body.Attributes["depends_on"]
 	if a == nil {
 		return nil
 	}
-	val, diags := eval(a.Expr)
-	l.diags = append(l.diags, diags...)
 	var found []*instance
 	var gather func(v cty.Value)
 	gather = func(v cty.Value) {
@@ -283,17 +267,17 @@ func (l *loader) dependsOn(s *stageBlock, eval func(hclsyntax.Expression) (cty.V
 			found = append(found, v.EncapsulatedValue().(*refValue).from)
 		case instanceOf(v) != nil:
 			found = append(found, instanceOf(v))
-		case !v.IsNull() && (t.IsObjectType() || t.IsMapType() || t.IsTupleType() || t.IsListType() || t.IsSetType()):
+		case !v.IsNull() && (isList(t) || isMap(t)):
 			for it := v.ElementIterator(); it.Next(); {
 				_, e := it.Element()
 				gather(e)
 			}
 		default:
-			l.errorf(a.Expr.Range().Ptr(), "Wrong type",
+			l.errorf(a.Expr.Range(), "Wrong type",
 				"depends_on must be a list of stages, such as [stage.sft.warm]; it contains %s.", describe(v))
 		}
 	}
-	gather(val)
+	gather(l.evalOrReport(a.Expr, ctx, s.keyed))
 	return found
 }
 
@@ -310,17 +294,14 @@ func (l *loader) checkPublished() {
 			slices.Sort(names)
 			for _, name := range names {
 				if other := taken[name]; other != nil {
-					l.diags = append(l.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Published twice",
-						Subject: &s.def,
-						Detail: fmt.Sprintf("%s and %s both publish %s; change one of the paths.",
-							other.address(), in.address(), name),
-						Extra: Related{Text: "the other one", Range: other.block.def}})
+					l.errorf(s.def, "Published twice", "%s and %s both publish %s; change one of the paths.",
+						other.address(), in.address(), name).Extra = Related{"the other one", other.block.def}
 				}
 				taken[name] = in
 				path := stat.Absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
 				_, read := l.x.Digests[path]
 				if read || slices.ContainsFunc(l.parsed, func(w stat.File) bool { return w.Path == path }) {
-					l.errorf(&s.def, "Published over a source", "%s would publish %s, which is a source of "+
+					l.errorf(s.def, "Published over a source", "%s would publish %s, which is a source of "+
 						"the experiment; change the path of the output.", in.address(), name)
 				}
 			}
@@ -336,34 +317,24 @@ const noSeed = math.MinInt64
 func (l *loader) expandSeeds() {
 	for _, s := range l.stages {
 		for _, in := range s.instances {
-			switch {
-			case in.disabled:
+			seeds := []int64{noSeed}
+			if in.multiplies {
+				seeds = l.x.Seeds
+			}
+			if in.disabled {
 				l.x.Disabled = append(l.x.Disabled, in.address())
-			case in.multiplies:
-				for _, seed := range l.x.Seeds {
-					if l.tooMany(s) {
-						return
-					}
-					l.node(in, seed)
-				}
-			default:
-				if l.tooMany(s) {
+				continue
+			}
+			for _, seed := range seeds {
+				if len(l.x.Nodes) >= maxNodes {
+					l.errorf(s.def, "Too many stages", "An experiment may have at most %d stages, counting every key of "+
+						"a for_each and every seed; this stage exceeds the limit.", maxNodes)
 					return
 				}
-				l.node(in, noSeed)
+				l.node(in, seed)
 			}
 		}
 	}
-}
-
-// tooMany reports whether one more node would exceed the limit, with a diagnostic.
-func (l *loader) tooMany(s *stageBlock) bool {
-	if len(l.x.Nodes) < maxNodes {
-		return false
-	}
-	l.errorf(&s.def, "Too many stages", "An experiment may have at most %d stages, counting every key of a "+
-		"for_each and every seed; this stage exceeds the limit.", maxNodes)
-	return true
 }
 
 // node returns the node of an instance for a seed. It creates the nodes of its inputs first.
@@ -376,9 +347,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	}
 	n := &Node{
 		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic,
-		Files:   in.files,
-		Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor, Timeout: in.meta.Timeout,
-		Doc: in.meta.Description, Range: in.block.def,
+		Files: in.files, Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor,
+		Timeout: in.meta.Timeout, Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{
 			GPUs: int(in.meta.Resources.GPUs), CPUs: int(in.meta.Resources.CPUs),
 			Memory: int64(in.meta.Resources.Memory), GPUMemory: int64(in.meta.Resources.GPUMemory),
@@ -398,15 +368,12 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	in.nodes[seed] = n
 	for _, r := range in.inputs {
 		input := Input{Setting: r.setting, Ref: r.ref, Range: r.rng}
-		switch {
-		case !r.from.multiplies:
-			input.From = l.node(r.from, noSeed)
-		case r.ref.Seed != nil: // the kind reads all seeds
-			input.From = l.node(r.from, *r.ref.Seed)
-		default:
-			input.From = l.node(r.from, *n.Seed)
-			input.Ref.Seed = n.Seed
+		from := int64(noSeed)
+		if r.from.multiplies {
+			input.Ref.Seed = cmp.Or(r.ref.Seed, n.Seed) // a kind that reads all seeds names each
+			from = *input.Ref.Seed
 		}
+		input.From = l.node(r.from, from)
 		n.Inputs = append(n.Inputs, input)
 	}
 	for _, from := range in.dependsOn {
@@ -419,16 +386,17 @@ func (l *loader) node(in *instance, seed int64) *Node {
 
 // afterNodes returns the nodes of a depends_on: those of the same seed, or of all seeds if the reader has none.
 func (l *loader) afterNodes(from *instance, seed *int64) []*Node {
+	seeds := l.x.Seeds
 	switch {
 	case from.disabled:
 		return nil
 	case !from.multiplies:
-		return []*Node{l.node(from, noSeed)}
+		seeds = []int64{noSeed}
 	case seed != nil:
-		return []*Node{l.node(from, *seed)}
+		seeds = []int64{*seed}
 	}
 	var nodes []*Node
-	for _, s := range l.x.Seeds {
+	for _, s := range seeds {
 		nodes = append(nodes, l.node(from, s))
 	}
 	return nodes

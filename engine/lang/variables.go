@@ -12,7 +12,6 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// variable is one variable block.
 type variable struct {
 	block      *hclsyntax.Block
 	name       string
@@ -31,13 +30,12 @@ func (l *loader) evaluateVariables() {
 	kept := l.variables[:0]
 	for _, v := range l.variables {
 		if before := byName[v.name]; before != nil {
-			rng := v.block.DefRange()
-			l.errorf(&rng, "Duplicate variable", "Variable %s is already declared at %s.", v.name,
+			l.errorf(v.block.DefRange(), "Duplicate variable", "Variable %s is already declared at %s.", v.name,
 				Place(before.block.DefRange()))
 			continue
 		}
 		if !hclsyntax.ValidIdentifier(v.name) {
-			l.errorf(&v.block.LabelRanges[0], "Bad name", "The name of a variable must begin with a letter "+
+			l.errorf(v.block.LabelRanges[0], "Bad name", "The name of a variable must begin with a letter "+
 				"and contain only letters, digits, - and _; got %q.", v.name)
 		}
 		byName[v.name] = v
@@ -48,14 +46,14 @@ func (l *loader) evaluateVariables() {
 	fromFiles := l.variableFiles(byName)
 	for name := range l.src.Vars {
 		if byName[name] == nil {
-			l.errorf(nil, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
+			l.errorf(hcl.Range{}, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
 				didYouMean(name, l.variableNames()))
 		}
 	}
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
 		v.value = l.valueOf(v, fromFiles)
-		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // of a converted value
+		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // conversion may enlarge it
 			l.diags = append(l.diags, excess...)
 			v.value = cty.DynamicVal
 		}
@@ -78,7 +76,6 @@ func (l *loader) variableNames() []string {
 	return names
 }
 
-// typeWords are the first words of a type.
 var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
 // declare decodes type, default and validation of a variable block.
@@ -92,45 +89,42 @@ func (l *loader) declare(v *variable) {
 		case "default":
 			v.hasDefault = true
 			if len(a.Expr.Variables()) > 0 {
-				l.errorf(a.Expr.Range().Ptr(), "Variable in a default",
+				l.errorf(a.Expr.Range(), "Variable in a default",
 					"A default must be a constant; compute values from variables in a locals block.")
 				v.fallback, v.typ = cty.DynamicVal, cty.DynamicPseudoType
 				continue
 			}
-			val, diags := l.eval(a.Expr, l.global, false)
-			l.diags = append(l.diags, diags...)
-			v.fallback = val
+			v.fallback = l.evalOrReport(a.Expr, l.global, false)
 		case "description":
 			if val, diags := a.Expr.Value(nil); diags.HasErrors() || val.Type() != cty.String {
-				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "description must be a string in quotes.")
+				l.errorf(a.Expr.Range(), "Wrong type", "description must be a string in quotes.")
 			}
 		default:
-			l.errorf(&a.NameRange, "Unknown setting",
+			l.errorf(a.NameRange, "Unknown setting",
 				"A variable has the settings type, default and description, but no %s%s", a.Name,
 				didYouMean(a.Name, []string{"type", "default", "description", "validation"}))
 		}
 	}
 	for _, bl := range v.block.Body.Blocks {
 		if bl.Type != "validation" {
-			l.errorf(&bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type,
+			l.errorf(bl.TypeRange, "Unknown block", "A variable has validation blocks, but no %s%s", bl.Type,
 				didYouMean(bl.Type, []string{"validation"}))
 			continue
 		}
 		v.rules = append(v.rules, bl)
 	}
-	if v.hasDefault && v.fallback.IsKnown() {
-		if !typed && !v.fallback.IsNull() { // so that 350 is a number
-			v.typ = v.fallback.Type()
+	switch {
+	case !v.hasDefault || !v.fallback.IsKnown():
+	case typed:
+		val, err := convert.Convert(v.fallback, v.typ)
+		if err != nil {
+			l.errorf(v.block.Body.Attributes["default"].Expr.Range(), "Wrong type",
+				"The default of variable %s does not fit its type: %s.", v.name, err)
+			val = cty.DynamicVal
 		}
-		if typed {
-			val, err := convert.Convert(v.fallback, v.typ)
-			if err != nil {
-				l.errorf(v.block.Body.Attributes["default"].Expr.Range().Ptr(), "Wrong type",
-					"The default of variable %s does not fit its type: %s.", v.name, err)
-				val = cty.DynamicVal
-			}
-			v.fallback = val
-		}
+		v.fallback = val
+	case !v.fallback.IsNull(): // so that 350 is a number
+		v.typ = v.fallback.Type()
 	}
 }
 
@@ -159,13 +153,13 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 			continue
 		}
 		for _, bl := range b.Blocks {
-			l.errorf(&bl.TypeRange, "Unknown block",
+			l.errorf(bl.TypeRange, "Unknown block",
 				"A file of variables contains only lines such as updates = 350, without blocks.")
 		}
 		for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
 			v := byName[a.Name]
 			if v == nil {
-				l.errorf(&a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name,
+				l.errorf(a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name,
 					didYouMean(a.Name, l.variableNames()))
 				continue
 			}
@@ -175,13 +169,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 				values[a.Name] = cty.DynamicVal
 				continue
 			}
-			converted, err := convert.Convert(val, v.typ)
-			if err != nil {
-				l.errorf(a.Expr.Range().Ptr(), "Wrong type", "Variable %s is %s: %s.", a.Name,
-					typeexpr.TypeString(v.typ), err)
-				converted = cty.DynamicVal
-			}
-			values[a.Name] = converted
+			values[a.Name] = l.converted(v, val, a.Expr.Range(), "Variable")
 		}
 	}
 	return values
@@ -202,8 +190,7 @@ func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value 
 	if v.hasDefault {
 		return v.fallback
 	}
-	rng := v.block.DefRange()
-	l.errorf(&rng, "Missing variable",
+	l.errorf(v.block.DefRange(), "Missing variable",
 		"Variable %s has no default and no value: pass --var %s=…, set %s, or add a default.", v.name, v.name, env)
 	return cty.DynamicVal
 }
@@ -213,38 +200,35 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	if d := checkNesting([]byte(text), from); d != nil {
-		l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
-		return cty.DynamicVal
-	}
-	expr, diags := hclsyntax.ParseExpression([]byte(text), from, hcl.InitialPos)
+	expr, diags := l.allowance.parseExpression(text, from)
 	var val cty.Value
-	if !diags.HasErrors() {
-		diags = l.allowance.bind(expr)
-	}
 	if !diags.HasErrors() {
 		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})
 	}
 	for _, d := range diags {
-		if d.Summary == tooLarge {
-			l.errorf(nil, d.Summary, "%s: %s", from, d.Detail)
+		if d.Summary == tooLarge || d.Summary == nestedTooDeeply {
+			l.errorf(hcl.Range{}, d.Summary, "%s: %s", from, d.Detail)
 			return cty.DynamicVal
 		}
 	}
 	if diags.HasErrors() {
-		l.errorf(nil, "Bad value", "%s: %q is not a value of type %s; strings inside lists and maps need quotes.",
+		l.errorf(hcl.Range{}, "Bad value", "%s: %q is not a value of type %s; strings inside lists and maps need quotes.",
 			from, text, typeexpr.TypeString(v.typ))
 		return cty.DynamicVal
 	}
-	converted, err := convert.Convert(val, v.typ)
-	if err != nil {
-		l.errorf(nil, "Wrong type", "%s: variable %s is %s: %s.", from, v.name, typeexpr.TypeString(v.typ), err)
-		return cty.DynamicVal
-	}
-	return converted
+	return l.converted(v, val, hcl.Range{}, from+": variable")
 }
 
-// validate applies the validation blocks of a variable.
+// converted returns a value as the type of its variable; unknown after an error, whose text begins with subject.
+func (l *loader) converted(v *variable, val cty.Value, at hcl.Range, subject string) cty.Value {
+	val, err := convert.Convert(val, v.typ)
+	if err != nil {
+		l.errorf(at, "Wrong type", "%s %s is %s: %s.", subject, v.name, typeexpr.TypeString(v.typ), err)
+		return cty.DynamicVal
+	}
+	return val
+}
+
 func (l *loader) validate(v *variable) {
 	if !v.value.IsWhollyKnown() {
 		return
@@ -258,9 +242,8 @@ func (l *loader) validate(v *variable) {
 		before := len(l.diags)
 		for _, t := range mentions(bl.Body) {
 			if t.RootName() != "var" {
-				l.errorf(t.SourceRange().Ptr(), "Only variables here", "A validation is evaluated before "+
-					"anything but variables has a value, so it can use var.%s but not %s.", v.name,
-					traversalText(t))
+				l.errorf(t.SourceRange(), "Only variables here", "A validation is evaluated before anything but "+
+					"variables has a value, so it can use var.%s but not %s.", v.name, traversalText(t))
 			}
 		}
 		if len(l.diags) > before {
@@ -270,7 +253,7 @@ func (l *loader) validate(v *variable) {
 		if len(l.diags) > before || rule.Condition {
 			continue
 		}
-		l.errorf(&rule.At, "Invalid value", "%s Variable %s is %s.", rule.Message, v.name, valueText(v.value))
+		l.errorf(rule.At, "Invalid value", "%s Variable %s is %s.", rule.Message, v.name, valueText(v.value))
 	}
 }
 
@@ -296,14 +279,14 @@ func valueText(v cty.Value) string {
 		return fileText(v)
 	case instanceOf(v) != nil:
 		return instanceOf(v).address()
-	case t.IsTupleType() || t.IsListType() || t.IsSetType():
+	case isList(t):
 		var parts []string
 		for it := v.ElementIterator(); it.Next(); {
 			_, e := it.Element()
 			parts = append(parts, valueText(e))
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
-	case t.IsObjectType() || t.IsMapType():
+	case isMap(t):
 		var parts []string
 		for it := v.ElementIterator(); it.Next(); {
 			k, e := it.Element()

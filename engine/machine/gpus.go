@@ -31,6 +31,7 @@ type gpuProcess struct {
 // driverTimeout limits one call of nvidia-smi. Tests shorten it.
 var driverTimeout = 10 * time.Second
 
+// ErrNoDriver reports that this machine has no GPU driver.
 var ErrNoDriver = errors.New("there is no nvidia-smi")
 
 // nvidiaSMI runs a query and returns the rows of its table.
@@ -110,6 +111,7 @@ type GPUs struct {
 	Err     error
 }
 
+// QueryGPUs queries the driver.
 func QueryGPUs(ctx context.Context) GPUs {
 	devices, err := inspect(ctx)
 	return GPUs{At: time.Now(), devices: devices, Err: err}
@@ -153,7 +155,7 @@ func (g GPUs) ForeignUse(id string) string {
 	}
 	a := d.apps[0]
 	text := fmt.Sprintf("process %d", a.pid)
-	if name := proc.ProcessName(a.pid); name != "?" {
+	if name := proc.Name(a.pid); name != "?" {
 		text += " (" + name + ")"
 	}
 	if a.used > 0 {

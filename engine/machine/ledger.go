@@ -27,7 +27,7 @@ import (
 // A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of
 // this folder, because all other runs of the user wait.
 //
-// If files are removed from the folder while runs use it, each run notices within renewEvery, creates the folder
+// If files are removed from the folder while runs use it, each run notices within RenewEvery, creates the folder
 // and the mutex again and registers its running stages again. No stage starts until all runs had time to do so.
 // A reservation that was registered again ends with its run: it does not cover a stage that outlives the run.
 type Ledger struct {
@@ -36,11 +36,9 @@ type Ledger struct {
 	run     string   // folder of the run
 	Store   string
 	leases  []*LeaseFile
-	request *LeaseFile      // for the share that the run waits for; nil if it never waited
-	partial time.Duration   // since boot: until then reservations of other runs may be missing
-	open    map[string]fact // by file name: a process other than its stopped engine has the file open
-	stopped map[int]fact    // by PID: the engine is stopped
-	start   uint64          // of this process, in ticks since boot
+	request *LeaseFile    // for the share that the run waits for; nil if it never waited
+	partial time.Duration // since boot: until then reservations of other runs may be missing
+	start   uint64        // of this process, in ticks since boot
 }
 
 // Lease is the reservation of one stage, or the request of a run that waits. Its times count from the boot of the
@@ -64,7 +62,9 @@ type Lease struct {
 }
 
 // Share returns the resources.
-func (l Lease) Share() sched.Share { return sched.Share{l.CPUs, l.Devices, l.Memory} }
+func (l Lease) Share() sched.Share {
+	return sched.Share{CPUs: l.CPUs, GPUs: l.Devices, Memory: l.Memory}
+}
 
 // LeaseFile is a file of the ledger that this run has locked.
 type LeaseFile struct {
@@ -114,8 +114,8 @@ func ownFile(info fs.FileInfo) bool {
 func OpenLedger(run, store string) (*Ledger, error) {
 	var errs []error
 	for _, dir := range ledgerFolders() {
-		l := &Ledger{Dir: dir, run: run, Store: store, open: map[string]fact{}, stopped: map[int]fact{}}
-		if self, ok := proc.ProcessStat(os.Getpid()); ok {
+		l := &Ledger{Dir: dir, run: run, Store: store}
+		if self, ok := proc.ReadStat(os.Getpid()); ok {
 			l.start = self.Start
 		}
 		locked, err := l.tryLock()
@@ -209,7 +209,7 @@ func named(f *os.File) bool {
 	return err == nil && os.SameFile(opened, current)
 }
 
-// tryLock tries to acquire the mutex. A mutex whose name was removed excludes nobody and is opened again.
+// tryLock tries to acquire the mutex. A mutex whose name was removed excludes no process and is opened again.
 func (l *Ledger) tryLock() (bool, error) {
 	for range openTries {
 		if l.mutex == nil {
@@ -259,7 +259,7 @@ func (l *Ledger) Unlock() { disk.Flock(l.mutex, unix.LOCK_UN) }
 // busyError names the process that holds the mutex, and its state.
 func (l *Ledger) busyError() error {
 	holder := "a process that this machine does not show"
-	for pid := range proc.ProcessesWithOpen("mutex") {
+	for pid := range proc.WithOpen("mutex") {
 		if pid != os.Getpid() && proc.HoldsFlock(pid, l.mutex) {
 			if holder = fmt.Sprintf("process %d", pid); proc.Stopped(pid) {
 				holder += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
@@ -291,8 +291,8 @@ func (l *Ledger) Others() ([]Lease, error) {
 		if !ok || lease.Run == "" || lease.Waits && now-lease.Written > requestTimeout {
 			continue
 		}
-		lease.Stopped = l.isStopped(lease)
-		if lease.Stopped && !lease.Waits && l.hasEnded(e.Name(), lease) {
+		lease.Stopped = proc.Stopped(lease.PID) && proc.Same(lease.PID, lease.Start)
+		if lease.Stopped && !lease.Waits && hasEnded(e.Name(), lease) {
 			continue
 		}
 		all = append(all, lease)
@@ -300,39 +300,14 @@ func (l *Ledger) Others() ([]Lease, error) {
 	return all, nil
 }
 
-// fact is a cached answer of the kernel; the query takes longer than everything else under the mutex.
-type fact struct {
-	holds bool
-	at    time.Duration
-}
-
-func cachedFact[K comparable](facts map[K]fact, key K, maxAge time.Duration, query func() bool) bool {
-	now := proc.SinceBoot()
-	f, ok := facts[key]
-	if !ok || now-f.at > maxAge {
-		f = fact{query(), now}
-		facts[key] = f
-	}
-	return f.holds
-}
-
-// isStopped reports whether the engine of a lease is stopped.
-func (l *Ledger) isStopped(lease Lease) bool {
-	return cachedFact(l.stopped, lease.PID, 100*time.Millisecond, func() bool {
-		return proc.Stopped(lease.PID) && proc.SameProcess(lease.PID, lease.Start)
-	})
-}
-
 // hasEnded reports whether the stage of a lease has ended although its stopped engine has not freed the lease:
 // no other process has the file open. A stage that runs in the process of the engine is stopped with it and
 // counts as ended until the engine continues.
-func (l *Ledger) hasEnded(name string, lease Lease) bool {
-	return !cachedFact(l.open, name, RenewEvery, func() bool {
-		pids := proc.ProcessesWithOpen(name)
-		delete(pids, lease.PID)
-		delete(pids, os.Getpid())
-		return len(pids) > 0
-	})
+func hasEnded(name string, lease Lease) bool {
+	pids := proc.WithOpen(name)
+	delete(pids, lease.PID)
+	delete(pids, os.Getpid())
+	return len(pids) == 0
 }
 
 func (l *Ledger) owns(name string) bool {

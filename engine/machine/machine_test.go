@@ -1,66 +1,55 @@
 package machine
 
 import (
+	"strings"
 	"testing"
 	"testing/fstest"
 
 	"rcgrpo/engine/lang"
 )
 
-func TestMachineMemoryIsThatOfTheTightestControlGroup(t *testing.T) {
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	info := file("MemTotal:       24000000 kB\nMemFree:  1 kB\n")
+func TestMemoryAndCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
+	const total, processors = 24_000_000 << 10, 64
 	for name, tc := range map[string]struct {
-		files fstest.MapFS
-		want  int64
+		files  map[string]string // below /sys/fs/cgroup, except proc/self/cgroup
+		memory int64
+		cpus   int
 	}{
-		"the machine alone": {fstest.MapFS{"proc/meminfo": info}, 24000000 << 10},
-		"nothing is known":  {fstest.MapFS{}, 0},
-		"no bound": {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("0::/\n"),
-			"sys/fs/cgroup/memory.max": file("max\n")}, 24000000 << 10},
-		"a group above": {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("0::/a/b\n"),
-			"sys/fs/cgroup/a/b/memory.max": file("max\n"),
-			"sys/fs/cgroup/a/memory.max":   file("1073741824\n")}, 1 << 30},
-		"the older form": {fstest.MapFS{"proc/meminfo": info, "proc/self/cgroup": file("5:cpu:/x\n4:memory:/x\n"),
-			"sys/fs/cgroup/memory/x/memory.limit_in_bytes": file("4096\n")}, 4096},
+		"no control groups": {nil, total, processors},
+		"no limits": {map[string]string{"proc/self/cgroup": "0::/\n", "memory.max": "max\n", "cpu.max": "max 100000\n"},
+			total, processors},
+		"limits of the group": {map[string]string{"proc/self/cgroup": "0::/\n", "memory.max": "4096\n",
+			"cpu.max": "250000 100000\n"}, 4096, 3},
+		"more CPUs than the machine has": {map[string]string{"proc/self/cgroup": "0::/\n", "cpu.max": "9900000 100000\n"},
+			total, processors},
+		"a group above": {map[string]string{"proc/self/cgroup": "0::/a/b\n", "a/b/memory.max": "max\n",
+			"a/memory.max": "1073741824\n", "a/b/cpu.max": "max 100000\n", "a/cpu.max": "20000 100000\n"}, 1 << 30, 1},
+		"version 1": {map[string]string{"proc/self/cgroup": "6:cpuset:/x\n5:cpu,cpuacct:/x\n4:memory:/x\n",
+			"memory/x/memory.limit_in_bytes": "4096\n", "cpu/x/cpu.cfs_quota_us": "400000\n",
+			"cpu/x/cpu.cfs_period_us": "100000\n", "cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4096, 4},
 	} {
-		if got := machineMemory(tc.files); got != tc.want {
-			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		root := fstest.MapFS{"proc/meminfo": {Data: []byte("MemTotal:       24000000 kB\nMemFree:  1 kB\n")}}
+		for path, text := range tc.files {
+			if path != "proc/self/cgroup" {
+				path = "sys/fs/cgroup/" + path
+			}
+			root[path] = &fstest.MapFile{Data: []byte(text)}
 		}
+		if got := machineMemory(root); got != tc.memory {
+			t.Errorf("%s: got %d bytes, want %d", name, got, tc.memory)
+		}
+		if got := machineCPUs(root, processors); got != tc.cpus {
+			t.Errorf("%s: got %d CPUs, want %d", name, got, tc.cpus)
+		}
+	}
+	if got := machineMemory(fstest.MapFS{}); got != 0 {
+		t.Errorf("without /proc: got %d bytes, want 0 for unknown", got)
 	}
 }
 
-func TestMachineCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
-	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
-	for name, tc := range map[string]struct {
-		files fstest.MapFS
-		want  int
-	}{
-		"the machine alone": {fstest.MapFS{}, 64},
-		"no bound": {fstest.MapFS{"proc/self/cgroup": file("0::/\n"),
-			"sys/fs/cgroup/cpu.max": file("max 100000\n")}, 64},
-		"two and a half": {fstest.MapFS{"proc/self/cgroup": file("0::/\n"),
-			"sys/fs/cgroup/cpu.max": file("250000 100000\n")}, 3},
-		"more than there are": {fstest.MapFS{"proc/self/cgroup": file("0::/\n"),
-			"sys/fs/cgroup/cpu.max": file("9900000 100000\n")},
-			64},
-		"a group above": {fstest.MapFS{"proc/self/cgroup": file("0::/a/b\n"),
-			"sys/fs/cgroup/a/b/cpu.max": file("max 100000\n"),
-			"sys/fs/cgroup/a/cpu.max":   file("20000 100000\n")}, 1},
-		"the older form": {fstest.MapFS{"proc/self/cgroup": file("5:cpuset:/x\n4:cpu,cpuacct:/x\n"),
-			"sys/fs/cgroup/cpu/x/cpu.cfs_quota_us":  file("400000\n"),
-			"sys/fs/cgroup/cpu/x/cpu.cfs_period_us": file("100000\n"),
-			"sys/fs/cgroup/cpu/cpu.cfs_quota_us":    file("-1\n"), "sys/fs/cgroup/cpu/cpu.cfs_period_us": file("100000\n")}, 4},
-	} {
-		if got := machineCPUs(tc.files, 64); got != tc.want {
-			t.Errorf("%s: got %d, want %d", name, got, tc.want)
-		}
-	}
-}
-
-func TestStageMemoryIsStatedOrThatOfItsDevice(t *testing.T) {
-	m := Machine{Memory: 7, GPUs: []string{"0", "1"}, Driver: GPUs{devices: []device{{index: "0", total: 80},
-		{index: "1", total: 40}}}}
+func TestMemoryOfAStageIsItsSettingOrThatOfItsDevice(t *testing.T) {
+	driver := GPUs{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}
+	m := Machine{Memory: 7, GPUs: []string{"0", "1"}, Driver: driver}
 	for name, tc := range map[string]struct {
 		r    lang.Resources
 		want int64
@@ -72,6 +61,20 @@ func TestStageMemoryIsStatedOrThatOfItsDevice(t *testing.T) {
 	} {
 		if got := m.MemoryOf(tc.r); got != tc.want {
 			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestSeveralGPUsAreRefusedForAKindThatUsesOne(t *testing.T) {
+	m := Machine{CPUs: 8, GPUs: []string{"3", "5"}}
+	for _, tc := range []struct {
+		multi bool
+		gpus  int
+		want  string
+	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
+		n := &lang.Node{Kind: &lang.Kind{Name: "sft", MultiGPU: tc.multi}, Resources: lang.Resources{GPUs: tc.gpus}}
+		if got := m.Unfit(n); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
+			t.Errorf("%+v: got %q", tc, got)
 		}
 	}
 }

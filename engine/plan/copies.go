@@ -51,8 +51,8 @@ func (p *Plan) IsCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended 
 	return digest == f.SHA256, err
 }
 
-// Unlike lists the published files of results that are up to date which are missing, edited, or copies of
-// another result, by their names. A run publishes them again.
+// Unlike returns the names of the published files that are missing, edited, or copies of another result, although their
+// result is up to date. A run publishes them again.
 func (p *Plan) Unlike() []string {
 	var names []string
 	for _, n := range p.Nodes {

@@ -46,47 +46,49 @@ func (p *Plan) estimate() {
 			bytes[like] = append(bytes[like], d.Last.Bytes())
 		}
 	}
-	if len(times) == 0 {
-		return
-	}
+
 	for like := range times {
 		slices.Sort(times[like])
 		slices.Sort(bytes[like])
 	}
 	for _, d := range p.Nodes {
-		if d.Last != nil {
-			continue
-		}
 		like := likeness{d.Kind.Name, d.Name}
 		if times[like] == nil {
 			like.name = ""
 		}
-		if n := len(times[like]); n > 0 {
+		if n := len(times[like]); n > 0 && d.Last == nil {
 			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
 		}
 	}
 }
 
-// graph is the order in which the open nodes of a plan run: those that a run has to execute or may execute.
-type graph struct {
+// simulation schedules the open nodes of a plan, those that a run executes or may execute, in simulated time.
+type simulation struct {
 	nodes   []*Planned
 	readers [][]int         // of each node, the nodes that wait for it
 	waits   []int           // of each node, the number of open nodes that it waits for
 	rank    []time.Duration // of each node, the estimated time of the longest path from its start to the end
+
+	machine  machine.Machine
+	executor string // of nodes that name none
+	queue    sched.Queue
+	requests map[*sched.Request]int // node of each request
+	now      time.Time
+	moment   int // number of stages that have ended
 }
 
-func newGraph(nodes []*Planned) *graph {
-	g := &graph{}
+func newSimulation(nodes []*Planned) *simulation {
+	s := &simulation{requests: map[*sched.Request]int{}}
 	index := map[*lang.Node]int{}
 	for _, d := range nodes {
 		if d.Verb != UpToDate && !d.Collected() {
-			index[d.Node] = len(g.nodes)
-			g.nodes = append(g.nodes, d)
+			index[d.Node] = len(s.nodes)
+			s.nodes = append(s.nodes, d)
 		}
 	}
-	n := len(g.nodes)
-	g.readers, g.waits, g.rank = make([][]int, n), make([]int, n), make([]time.Duration, n)
-	for i, d := range g.nodes {
+	n := len(s.nodes)
+	s.readers, s.waits, s.rank = make([][]int, n), make([]int, n), make([]time.Duration, n)
+	for i, d := range s.nodes {
 		before := slices.Clone(d.DependsOn)
 		if d.DuplicateOf != nil {
 			before = append(before, d.DuplicateOf.Node)
@@ -98,28 +100,28 @@ func newGraph(nodes []*Planned) *graph {
 		for _, from := range before {
 			if up, open := index[from]; open && !seen[up] {
 				seen[up] = true
-				g.readers[up] = append(g.readers[up], i)
-				g.waits[i]++
+				s.readers[up] = append(s.readers[up], i)
+				s.waits[i]++
 			}
 		}
 	}
 	for i := n - 1; i >= 0; i-- {
-		for _, reader := range g.readers[i] {
-			g.rank[i] = max(g.rank[i], g.rank[reader])
+		for _, reader := range s.readers[i] {
+			s.rank[i] = max(s.rank[i], s.rank[reader])
 		}
-		g.rank[i] += max(g.nodes[i].Estimate, time.Second) // without a record every stage counts the same
+		s.rank[i] += max(s.nodes[i].Estimate, time.Second) // without a record every stage counts the same
 	}
-	return g
+	return s
 }
 
 // Forecast runs the scheduler over estimated times instead of stages.
 func (p *Plan) Forecast(ctx context.Context) Forecast {
-	g := newGraph(p.Nodes)
-	needsGPU := slices.ContainsFunc(g.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
-	s := &simulation{graph: g, machine: machine.Detect(ctx, p.Experiment.Site, needsGPU),
-		executor: cmp.Or(p.Experiment.Site.Executor, "local"), requests: map[*sched.Request]int{}}
+	s := newSimulation(p.Nodes)
+	needsGPU := slices.ContainsFunc(s.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
+	s.machine = machine.Detect(ctx, p.Experiment.Site, needsGPU)
+	s.executor = cmp.Or(p.Experiment.Site.Executor, "local")
 	f := Forecast{Placements: map[*Planned]Placement{}}
-	for _, d := range g.nodes {
+	for _, d := range s.nodes {
 		if d.Estimate == 0 {
 			f.Unknown++
 		}
@@ -132,18 +134,6 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	}
 	f.Wall = s.run(f.Placements)
 	return f
-}
-
-// simulation schedules the nodes of a graph on a machine in simulated time.
-type simulation struct {
-	*graph
-	machine  machine.Machine
-	executor string // of nodes that name none
-
-	queue    sched.Queue
-	requests map[*sched.Request]int // node of each request
-	now      time.Time
-	moment   int // number of stages that have ended
 }
 
 // run fills placements and returns the time from the first start to the last end.
@@ -175,14 +165,9 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 		if len(running) == 0 {
 			return s.now.Sub(begin)
 		}
-		first := 0
-		for i := range running {
-			if running[i].end.Before(running[first].end) {
-				first = i
-			}
-		}
-		e := running[first]
-		running = slices.Delete(running, first, first+1)
+		slices.SortStableFunc(running, func(a, b execution) int { return a.end.Compare(b.end) })
+		e := running[0]
+		running = running[1:]
 		s.moment++
 		s.now = e.end
 		s.queue.Release(e.request)
@@ -199,7 +184,8 @@ func (s *simulation) ready(i int) {
 		s.ended(i)
 		return
 	}
-	q := &sched.Request{ID: d.Address, Need: s.machine.Share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i], Estimate: d.Estimate}
+	q := &sched.Request{ID: d.Address, Need: s.machine.Share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i],
+		Estimate: d.Estimate}
 	s.requests[q] = i
 	s.queue.Add(q)
 }

@@ -1,4 +1,4 @@
-package plan
+package plan_test
 
 import (
 	"fmt"
@@ -8,8 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/machine"
+	"rcgrpo/engine/plan"
 )
 
 const forecastText = `
@@ -36,21 +37,17 @@ stage "eval" "e" {
 `
 
 // forecastOf plans a text with all of it recorded (each stage took two seconds) but forced to run again.
-func forecastOf(t *testing.T, before, now string, replace ...string) (*Plan, Forecast) {
+func forecastOf(t *testing.T, before, now string, replace ...string) (*plan.Plan, plan.Forecast) {
 	t.Helper()
-	store := engine.newStore(t)
-	engine.perform(t, engine.planOf(t, before, store, Options{}), engine.changing)
-	x := engine.mustLoad(t, now)
-	x.Site = &lang.Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local"}
-	p, err := New(x, store, Options{Replace: replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := enginetest.NewStore(t)
+	makeAll(t, before, store, enginetest.ByKey)
+	p := planOf(t, now, store, plan.Options{Replace: replace})
+	p.Experiment.Site = &lang.Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local"}
 	return p, p.Forecast(t.Context())
 }
 
 // placed writes where and when each node would run: "eval.e: [] from 4s".
-func placed(p *Plan, f Forecast) []string {
+func placed(p *plan.Plan, f plan.Forecast) []string {
 	var out []string
 	for _, d := range p.Nodes {
 		if at, ok := f.Placements[d]; ok {
@@ -65,7 +62,8 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a", "b", "c"`, 1)
 	p, f := forecastOf(t, text, text, "grpo.arm")
 	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and comes first.
-	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
+	want := []string{"eval.e: [] from 2s",
+		"grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
 	if got := placed(p, f); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -74,7 +72,7 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	}
 	var bytes int64
 	for _, d := range p.Nodes {
-		if d.Verb != UpToDate {
+		if d.Verb != plan.UpToDate {
 			bytes += d.Last.Bytes()
 		}
 	}
@@ -83,7 +81,7 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	}
 }
 
-func TestForecastOfGangs(t *testing.T) {
+func TestForecastReservesAllGPUsOfAStage(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a", "b"`, 2)
 	p, f := forecastOf(t, text, text, "grpo.arm")
 	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
@@ -92,7 +90,7 @@ func TestForecastOfGangs(t *testing.T) {
 	}
 }
 
-func TestNewInstancesAreExpectedToBeLikeTheOthers(t *testing.T) {
+func TestNewInstancesHaveTheEstimateOfTheOthers(t *testing.T) {
 	_, f := forecastOf(t, fmt.Sprintf(forecastText, `"a"`, 1), fmt.Sprintf(forecastText, `"a", "b"`, 1))
 	if f.Work != 2*time.Second || f.Bytes == 0 || f.Unknown != 0 {
 		t.Errorf("got %+v", f)
@@ -103,28 +101,14 @@ func TestNewInstancesAreExpectedToBeLikeTheOthers(t *testing.T) {
 	}
 }
 
-func TestWhatCanNeverFitIsToldByThePlan(t *testing.T) {
+func TestForecastNamesStagesThatCanNeverRun(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a"`, 8)
 	p, f := forecastOf(t, text, text, "model.m")
-	i := slices.IndexFunc(p.Nodes, func(d *Planned) bool { return d.Kind.Name == "grpo" })
+	i := slices.IndexFunc(p.Nodes, func(d *plan.Planned) bool { return d.Kind.Name == "grpo" })
 	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "requests 8 GPUs, but this machine offers 2") {
 		t.Errorf("got %+v", at)
 	}
 	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
-		t.Errorf("what reads it: got %+v", got)
-	}
-}
-
-func TestAStageThatWorksOnOneDeviceIsRefusedSeveral(t *testing.T) {
-	m := machine.Machine{CPUs: 8, GPUs: []string{"3", "5"}}
-	for _, tc := range []struct {
-		many bool
-		gpus int
-		want string
-	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
-		n := &lang.Node{Kind: &lang.Kind{Name: "sft", MultiGPU: tc.many}, Resources: lang.Resources{GPUs: tc.gpus}}
-		if why := m.Unfit(n); !strings.HasPrefix(why, tc.want) || (tc.want == "") != (why == "") {
-			t.Errorf("%+v: got %q", tc, why)
-		}
+		t.Errorf("its reader: got %+v", got)
 	}
 }

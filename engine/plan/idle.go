@@ -20,7 +20,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// Verdict says that a run of an experiment would change nothing.
+// Verdict is the answer that a run of an experiment would change nothing.
 type Verdict struct {
 	Experiment string
 	Counts     map[Verb]int // of all nodes
@@ -28,7 +28,7 @@ type Verdict struct {
 }
 
 // Unchanged returns the verdict that SaveVerdict stored, if every file it was derived from is unchanged. It does not
-// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and NewPlan
+// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and New
 // decide. A Source without a path means the only experiment of the current folder, as in FindExperiment.
 // RCGRPO_COMPILED=off in the environment disables stored verdicts.
 func Unchanged(src lang.Source) *Verdict {
@@ -156,10 +156,7 @@ func (c *verdictFile) stillHolds(src lang.Source) (reread int, holds bool) {
 // sameFiles reports whether the experiment consists of the recorded files.
 func (c *verdictFile) sameFiles(src lang.Source) bool {
 	paths, _, _, err := lang.ExperimentFiles(src.Path, src.Besides())
-	return err == nil && slices.EqualFunc(paths, c.Paths, func(path,
-		had string) bool {
-		return stat.Absolute(path) == had
-	})
+	return err == nil && slices.EqualFunc(paths, c.Paths, func(path, had string) bool { return stat.Absolute(path) == had })
 }
 
 // unchanged compares a file with its recorded state. It reads the content only if the stamps differ or are too recent;
@@ -193,20 +190,13 @@ func unchanged(f *stat.File, dir int, base string, flags int) (same, read bool) 
 // SaveVerdict stores a verdict for Unchanged, if everything is up to date. It stats all results and published files.
 // A store that cannot be written is no error: it only costs the next run time.
 func (p *Plan) SaveVerdict() {
-	if save := p.verdict(); save != nil {
-		save()
-	}
-}
-
-// verdict derives the verdict; the returned function stores it. It is nil where there is no verdict.
-func (p *Plan) verdict() (save func()) {
 	x := p.Experiment
 	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
-		return nil
+		return
 	}
 	path, identity, ok := verdictPath(x.Source, x.Site)
 	if !ok {
-		return nil
+		return
 	}
 	c := &verdictFile{Build: buildID(), Identity: identity, Experiment: x.Name, Base: x.Dir, Disabled: x.Disabled,
 		Counts: map[Verb]int{}, sources: x.Sources}
@@ -215,13 +205,11 @@ func (p *Plan) verdict() (save func()) {
 	}
 	stat.AwaitTick() // otherwise the stamps of the results that were committed last are too recent
 	if !p.addResults(c) {
-		return nil
+		return
 	}
-	record, ok := c.encode()
-	if !ok {
-		return nil
+	if record, ok := c.encode(); ok {
+		_ = writeVerdict(path, record)
 	}
-	return func() { _ = writeVerdict(path, record) }
 }
 
 // addResults adds all results and published files to c. It reports whether they are those that the plan is based on.
@@ -244,11 +232,8 @@ func (p *Plan) addResults(c *verdictFile) bool {
 		if len(n.Inputs) == 0 {
 			return true
 		}
-		key, _, ok := Key(n.Node, func(from *lang.Node, port string) (string, bool) {
-			o, ok := manifests[index[from]].Outputs[port]
-			return o.Digest, ok
-		})
-		return ok && key == n.Key
+		key, _, _ := keyFrom(n.Node, func(from *lang.Node) *artifact.Manifest { return manifests[index[from]] })
+		return key == n.Key
 	})
 	if !intact {
 		return false

@@ -17,9 +17,9 @@ import (
 	"rcgrpo/engine/plan"
 )
 
-const paperFile = "testdata/valid/paper.hcl"
-
-func paperText(t *testing.T) string { return enginetest.PaperText(t, paperFile) }
+func paperText(t *testing.T) string {
+	return enginetest.PaperText(t, "../lang/testdata/valid/paper.hcl")
+}
 
 func keysOf(t *testing.T, text string, change ...func(*lang.Source)) map[string]string {
 	t.Helper()
@@ -249,7 +249,11 @@ func TestContentOfAFileIsInTheKeyAndItsPathIsNot(t *testing.T) {
 		dir := t.TempDir()
 		enginetest.WriteFile(t, dir+"/"+name, content)
 		enginetest.WriteFile(t, dir+"/x.hcl", fmt.Sprintf(text, name))
-		return enginetest.Keys(loadFile(t, dir+"/x.hcl"))["stage.model.m"]
+		x, diags := lang.Load(lang.Source{Path: dir + "/x.hcl"}, enginetest.PaperKinds())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		return enginetest.Keys(x)["stage.model.m"]
 	}
 	one := key("a.bin", "one")
 	if key("b.bin", "one") != one {

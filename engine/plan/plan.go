@@ -26,7 +26,7 @@ type Plan struct {
 
 	Paranoid   bool
 	options    Options
-	collection string // Store.LastCollection at the begin of planning
+	collection string // Store.LastCollection when planning began
 }
 
 // Planned is a node with its verb.
@@ -80,7 +80,7 @@ const (
 	ReasonDuplicate Reason = "twin"      // another node of the plan has the same key and runs first
 )
 
-// PlanOptions narrow or force a plan.
+// Options narrow or force a plan.
 type Options struct {
 	Targets []string // addresses (Experiment.Find); only these and their inputs
 	Replace []string // addresses that run although they are up to date
@@ -93,8 +93,7 @@ type Options struct {
 	Paranoid bool
 }
 
-// NewPlan compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and
-// edges.
+// New compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and edges.
 func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has errors and cannot be planned", x.Name)
@@ -103,15 +102,9 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	forced := map[*lang.Node]bool{}
-	for _, address := range o.Replace {
-		nodes, err := x.Find(address)
-		if err != nil {
-			return nil, err
-		}
-		for _, n := range nodes {
-			forced[n] = true
-		}
+	forced, err := findAll(x, o.Replace)
+	if err != nil {
+		return nil, err
 	}
 	p := &Plan{Experiment: x, Store: store, Paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
 	planned := make(map[*lang.Node]*Planned, len(x.Nodes))
@@ -119,7 +112,7 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 		if wanted != nil && !wanted[n] {
 			continue
 		}
-		d, err := p.decide(n, planned, forced[n])
+		d, err := p.decide(n, planned, slices.Contains(forced, n))
 		if err != nil {
 			return nil, fmt.Errorf("plan %s: %w", n.Address, err)
 		}
@@ -148,63 +141,54 @@ func targets(x *lang.Experiment, addresses []string, dataOnly bool) (map[*lang.N
 		for _, in := range n.Inputs {
 			want(in.From)
 		}
-		if dataOnly {
-			return
-		}
-		for _, from := range n.DependsOn {
-			want(from)
+		if !dataOnly {
+			for _, from := range n.DependsOn {
+				want(from)
+			}
 		}
 	}
+	nodes, err := findAll(x, addresses)
+	for _, n := range nodes {
+		want(n)
+	}
+	return wanted, err
+}
+
+// findAll returns the nodes of all addresses.
+func findAll(x *lang.Experiment, addresses []string) (all []*lang.Node, err error) {
 	for _, address := range addresses {
 		nodes, err := x.Find(address)
 		if err != nil {
 			return nil, err
 		}
-		for _, n := range nodes {
-			want(n)
-		}
+		all = append(all, nodes...)
 	}
-	return wanted, nil
-}
-
-// lookup returns the result of a key from the store.
-func (p *Plan) lookup(key string) (*artifact.Manifest, error) {
-	m, err := p.Store.Lookup(key)
-	if err == nil && p.Paranoid {
-		err = p.Store.Verify(m)
-	}
-	return m, err
+	return all, nil
 }
 
 // decide plans a node after its inputs.
 func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
-	key, parts, ok := Key(n, func(from *lang.Node, port string) (string, bool) {
-		up := planned[from]
-		if up.Verb != UpToDate && up.Verb != Collected {
-			return "", false
-		}
-		output, ok := up.Manifest.Outputs[port]
-		return output.Digest, ok
-	})
+	key, parts, ok := keyFrom(n, func(from *lang.Node) *artifact.Manifest { return planned[from].Manifest })
 	var damage *artifact.DamageError
 	if ok {
 		d.Key = key
-		m, err := p.lookup(key)
+		m, err := p.Store.Lookup(key)
+		if err == nil && p.Paranoid {
+			err = p.Store.Verify(m)
+		}
 		switch {
-		case err == nil && !force:
+		case (err == nil || errors.Is(err, artifact.ErrCollected)) && !force:
 			d.Verb, d.Manifest = UpToDate, m
-			d.remember(m)
-			return d, nil
-		case errors.Is(err, artifact.ErrCollected) && !force:
-			d.Verb, d.Manifest = Collected, m
+			if err != nil {
+				d.Verb = Collected
+			}
 			d.remember(m)
 			return d, nil
 		case errors.As(err, &damage):
 			d.Verb = MustRun
 			d.remember(m)
-			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s",
-				filepath.Base(damage.File), damage.What)}
+			d.Cause = Cause{Reason: ReasonMissing, Text: fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
 			return nil, err
@@ -226,25 +210,15 @@ func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool)
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with --replace"}
 	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
-		d.Verb = MayRun
-		d.Cause = waitCause(n, planned)
+		d.Verb, d.Cause = MayRun, waitCause(n, planned)
 	}
 	return d, nil
 }
 
 // keptIfUnchanged reports whether the store has a result for n in case its inputs are rebuilt without a change.
 func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bool {
-	key, _, ok := Key(n, func(from *lang.Node, port string) (string, bool) {
-		up := planned[from]
-		m := up.Manifest
-		if m == nil {
-			m = up.Last
-		}
-		if m == nil {
-			return "", false
-		}
-		output, ok := m.Outputs[port]
-		return output.Digest, ok
+	key, _, ok := keyFrom(n, func(from *lang.Node) *artifact.Manifest {
+		return cmp.Or(planned[from].Manifest, planned[from].Last)
 	})
 	if !ok {
 		return false
@@ -261,9 +235,6 @@ func (d *Planned) remember(m *artifact.Manifest) {
 }
 
 func seconds(m *artifact.Manifest) time.Duration {
-	if m == nil {
-		return 0
-	}
 	return time.Duration(m.Seconds * float64(time.Second))
 }
 
@@ -280,16 +251,15 @@ func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
 		}
 		for _, in := range d.Inputs {
 			up := planned[in.From]
-			switch {
-			case up.Verb == Collected && d.Verb == MayRun:
-				up.Verb = MayRun
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s may read it",
-					d.Address)}
-			case up.Collected() && d.Verb == MustRun:
-				up.Verb = MustRun
-				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s reads it",
-					d.Address)}
+			if !up.Collected() || up.Verb == d.Verb {
+				continue
 			}
+			reads := "reads"
+			if d.Verb == MayRun {
+				reads = "may read"
+			}
+			up.Verb = d.Verb
+			up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s %s it", d.Address, reads)}
 		}
 	}
 }
@@ -356,8 +326,7 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		switch {
 		case !s.InKey || known && had == s.Value:
 		case s.Path != "" && known:
-			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)),
-				s.Range})
+			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
 		default:
 			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
 		}
@@ -379,9 +348,9 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 	for _, name := range removedParts(n, last) {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
 			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
-			continue
+		} else {
+			add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), n.Range})
 		}
-		add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), n.Range})
 	}
 	if len(found) == 0 && complete {
 		return []Cause{{Reason: ReasonMissing, Text: "its record is missing from the store"}}
@@ -398,13 +367,8 @@ func removedParts(n *lang.Node, last *artifact.Manifest) []string {
 	for _, in := range n.Inputs {
 		current[inputPart(in.Setting)] = true
 	}
-	var removed []string
-	for _, name := range slices.Sorted(maps.Keys(last.Parts)) {
-		if !current[name] {
-			removed = append(removed, name)
-		}
-	}
-	return removed
+	names := slices.Sorted(maps.Keys(last.Parts))
+	return slices.DeleteFunc(names, func(name string) bool { return current[name] })
 }
 
 // formatChange formats an old and a new value. Long values lose their common prefix, so that the difference is
@@ -430,13 +394,12 @@ func (c Cause) String() string {
 
 // MarshalJSON returns reason, text, file and line.
 func (c Cause) MarshalJSON() ([]byte, error) {
-	out := struct {
+	return json.Marshal(struct {
 		Reason Reason `json:"reason,omitempty"`
 		Text   string `json:"text,omitempty"`
 		File   string `json:"file,omitempty"`
 		Line   int    `json:"line,omitempty"`
-	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line}
-	return json.Marshal(out)
+	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line})
 }
 
 // Changes reports whether a run would do anything.

@@ -71,19 +71,15 @@ func (c *verdictFile) encode() (record []byte, ok bool) {
 
 // appendLine appends the line of a file after its use. Paths below base lose it.
 func appendLine(f *stat.File, b []byte, base string) []byte {
+	flags := ""
 	if f.Folder {
-		b = append(b, markFolder...)
+		flags += markFolder
 	}
 	if f.TooRecent {
-		b = append(b, markRecent...)
+		flags += markRecent
 	}
-	for _, n := range [...]int64{f.Stamp.Size, f.Stamp.Mtime, f.Stamp.Ctime} {
-		b = strconv.AppendInt(append(b, ' '), n, 10)
-	}
-	b = strconv.AppendUint(append(b, ' '), f.Stamp.Inode, 10)
-	b = append(append(b, ' '), cmp.Or(f.Digest, noDigest)...)
-	b = append(append(b, ' '), strings.TrimPrefix(f.Path, base)...)
-	return append(b, '\n')
+	return fmt.Appendf(b, "%s %d %d %d %d %s %s\n", flags, f.Stamp.Size, f.Stamp.Mtime, f.Stamp.Ctime, f.Stamp.Inode,
+		cmp.Or(f.Digest, noDigest), strings.TrimPrefix(f.Path, base))
 }
 
 // readVerdict reads the record in path. A torn or garbled record, and one of another build or experiment, is an error.

@@ -17,6 +17,8 @@ import (
 	"unicode"
 
 	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Command describes a program to start.
@@ -134,19 +136,20 @@ func SinceBoot() time.Duration {
 	return time.Duration(now.Nano())
 }
 
-// ProcessTick is the unit of procStat.start.
-const ProcessTick = time.Second / 100
+// Tick is the unit of Stat.start.
+const Tick = time.Second / 100
 
-// procStat contains the fields of /proc/PID/stat that identify a process.
-type procStat struct {
+// Stat contains the fields of /proc/PID/stat that identify a process.
+type Stat struct {
 	ended   bool // but not reaped
 	group   int
 	session int
 	Start   uint64 // in ticks since boot
 }
 
-func ProcessStat(pid int) (s procStat, ok bool) {
-	b, err := os.ReadFile(ProcFile(pid, "stat"))
+// ReadStat reads the fields of a process; ok is false if there is no such process.
+func ReadStat(pid int) (s Stat, ok bool) {
+	b, err := os.ReadFile(File(pid, "stat"))
 	if err != nil {
 		return s, false
 	}
@@ -164,11 +167,12 @@ func ProcessStat(pid int) (s procStat, ok bool) {
 	return s, err == nil
 }
 
-func ProcFile(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
+// File returns the path of a file in /proc/PID.
+func File(pid int, name string) string { return filepath.Join("/proc", strconv.Itoa(pid), name) }
 
-// SameProcess reports whether the process with this PID started at that tick and has not ended.
-func SameProcess(pid int, start uint64) bool {
-	s, ok := ProcessStat(pid)
+// Same reports whether the process with this PID started at that tick and has not ended.
+func Same(pid int, start uint64) bool {
+	s, ok := ReadStat(pid)
 	return ok && s.Start == start && !s.ended
 }
 
@@ -182,7 +186,7 @@ func StoppedText(pid int) string {
 
 // statusField returns a field of /proc/PID/status; "" if there is no such process or thread.
 func statusField(pid int, name string) string {
-	b, err := os.ReadFile(ProcFile(pid, "status"))
+	b, err := os.ReadFile(File(pid, "status"))
 	if err != nil {
 		return ""
 	}
@@ -191,9 +195,9 @@ func statusField(pid int, name string) string {
 	return strings.TrimSpace(line)
 }
 
-// ProcessName returns the name of a program without control characters; "?" if there is no such process.
-func ProcessName(pid int) string {
-	b, err := os.ReadFile(ProcFile(pid, "comm"))
+// Name returns the name of a program without control characters; "?" if there is no such process.
+func Name(pid int) string {
+	b, err := os.ReadFile(File(pid, "comm"))
 	if err != nil {
 		return "?"
 	}
@@ -216,11 +220,11 @@ func processes() (pids []int) {
 	return pids
 }
 
-// ProcessesWithOpen returns the processes of this user that have a file of that base name open.
-func ProcessesWithOpen(name string) map[int]bool {
+// WithOpen returns the processes of this user that have a file of that base name open.
+func WithOpen(name string) map[int]bool {
 	pids := map[int]bool{}
 	for _, pid := range processes() {
-		dir := ProcFile(pid, "fd")
+		dir := File(pid, "fd")
 		files, _ := os.ReadDir(dir)
 		for _, f := range files {
 			if target, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil && filepath.Base(target) == name {
@@ -256,7 +260,7 @@ func KillSession(leader int) {
 	for range 10 { // a process may start another before it is killed
 		killed := false
 		for _, pid := range processes() {
-			if s, ok := ProcessStat(pid); ok && s.session == leader && !s.ended {
+			if s, ok := ReadStat(pid); ok && s.session == leader && !s.ended {
 				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
 			}
 		}
@@ -275,7 +279,7 @@ type Leftovers struct {
 
 func (l Leftovers) list() (pids []int) {
 	for _, pid := range startedAfter(l.before) {
-		s, ok := ProcessStat(pid)
+		s, ok := ReadStat(pid)
 		if !ok || s.ended || s.session == 0 || l.session != 0 && s.group == l.session { // session 0 is the kernel's
 			continue
 		}
@@ -300,7 +304,7 @@ func (l Leftovers) Kill() string {
 		for _, pid := range left {
 			if !seen[pid] {
 				seen[pid] = true
-				names = append(names, fmt.Sprintf("%s (process %d)", ProcessName(pid), pid))
+				names = append(names, fmt.Sprintf("%s (process %d)", Name(pid), pid))
 			}
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -318,22 +322,14 @@ func (l Leftovers) Kill() string {
 
 // lastPID returns the newest PID or thread id; 0: unknown.
 func lastPID() int {
-	f, err := loadAverage()
-	if err != nil {
-		return 0
-	}
-	text := make([]byte, 128)
-	n, _ := f.ReadAt(text, 0)
-	fields := bytes.Fields(text[:n])
+	text, _ := os.ReadFile("/proc/loadavg")
+	fields := strings.Fields(string(text))
 	if len(fields) != 5 {
 		return 0
 	}
-	pid, _ := strconv.Atoi(string(fields[4]))
+	pid, _ := strconv.Atoi(fields[4])
 	return pid
 }
-
-// loadAverage stays open, because every stage reads it.
-var loadAverage = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/loadavg") })
 
 // startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before
 // is 0 or the PIDs have wrapped around, it lists all processes.
@@ -353,7 +349,7 @@ func startedAfter(before int) (pids []int) {
 // empty for a moment, so environment tries again.
 func environment(pid int) []byte {
 	for try := 0; ; try++ {
-		env, err := os.ReadFile(ProcFile(pid, "environ"))
+		env, err := os.ReadFile(File(pid, "environ"))
 		if err != nil || len(env) > 0 || try == 20 {
 			return env
 		}
@@ -392,23 +388,18 @@ var oomFile = sync.OnceValue(func() (file string) {
 		if v2 {
 			name = "memory.events"
 		}
-		if path := filepath.Join("/", folder, name); file == "" && Exists(path) {
+		if path := filepath.Join("/", folder, name); file == "" && disk.Exists(path) {
 			file = path
 		}
 	})
-	if file == "" && Exists("/proc/vmstat") {
+	if file == "" && disk.Exists("/proc/vmstat") {
 		file = "/proc/vmstat"
 	}
 	return file
 })
 
-func Exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// OomKills returns the number of processes killed so far because memory ran out; -1: unknown.
-func OomKills() int64 {
+// OOMKills returns the number of processes killed so far because memory ran out; -1: unknown.
+func OOMKills() int64 {
 	b, _ := os.ReadFile(oomFile())
 	for line := range strings.Lines(string(b)) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
@@ -418,20 +409,4 @@ func OomKills() int64 {
 		}
 	}
 	return -1
-}
-
-// RecentOOMKills returns oomKills of at most a second ago.
-func RecentOOMKills() int64 {
-	oomCount.Lock()
-	defer oomCount.Unlock()
-	if now := time.Now(); now.Sub(oomCount.at) > time.Second {
-		oomCount.kills, oomCount.at = OomKills(), now
-	}
-	return oomCount.kills
-}
-
-var oomCount struct {
-	sync.Mutex
-	at    time.Time
-	kills int64
 }

@@ -10,9 +10,9 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// RunDiff lists the differences between two runs by address.
-type RunDiff struct {
-	From, To *RunStatus
+// Diff lists the differences between two runs by address.
+type Diff struct {
+	From, To *Status
 	Nodes    []NodeDiff // in the order of To; those that only From has are last
 	Same     int        // nodes with the same key in both
 }
@@ -26,10 +26,10 @@ type NodeDiff struct {
 	From, To *artifact.Manifest // of the results; nil: none
 }
 
-// Diff compares the results of two runs: the parts of the keys, and the digests. A node without a result in one
+// Compare compares the results of two runs: the parts of the keys, and the digests. A node without a result in one
 // of them is changed, with the reason as the cause.
-func Diff(store *artifact.Store, from, to *RunStatus) (*RunDiff, error) {
-	d := &RunDiff{From: from, To: to}
+func Compare(store *artifact.Store, from, to *Status) (*Diff, error) {
+	d := &Diff{From: from, To: to}
 	before, after := map[string]NodeStatus{}, map[string]NodeStatus{}
 	for _, n := range from.Nodes {
 		before[n.Address] = n

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -70,21 +71,16 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Text }
 
 // EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one.
-// Events that a person waits for are written at once, the others within eventDelay.
 type EventLog struct {
-	mu        sync.Mutex
-	file      *os.File
-	last      map[string]time.Time // of the newest written progress, by address
-	pending   []byte               // lines to be written
-	scheduled bool                 // flush will run
-	err       error                // the first error of writing
+	mu   sync.Mutex
+	file *os.File
+	last map[string]time.Time // of the newest written progress, by address
+	err  error                // the first error of writing
 }
 
-const (
-	eventDelay    = 50 * time.Millisecond
-	progressEvery = time.Second // between written progress events of one stage
-)
+const progressEvery = time.Second // between written progress events of one stage
 
+// OpenEventLog opens a file of events for appending.
 func OpenEventLog(path string) (*EventLog, error) {
 	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -93,6 +89,8 @@ func OpenEventLog(path string) (*EventLog, error) {
 	return &EventLog{file: f, last: map[string]time.Time{}}, nil
 }
 
+// Write appends an event, except for progress that follows other progress of the stage within a second. After an error
+// every call returns it.
 func (l *EventLog) Write(e Event) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,41 +105,13 @@ func (l *EventLog) Write(e Event) error {
 	if err != nil {
 		return err
 	}
-	l.pending = append(append(l.pending, line...), '\n')
-	switch e.Kind {
-	case EventStarted, EventDone, EventKept, EventFile, EventProgress:
-		if !l.scheduled {
-			l.scheduled = true
-			time.AfterFunc(eventDelay, l.Flush)
-		}
-	default:
-		l.writePending()
-	}
+	_, err = disk.Write(l.file, append(line, '\n'))
+	l.err = cmp.Or(l.err, err)
 	return l.err
 }
 
-func (l *EventLog) Flush() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.scheduled = false
-	l.writePending()
-}
-
-func (l *EventLog) writePending() {
-	if len(l.pending) == 0 {
-		return
-	}
-	_, err := disk.Write(l.file, l.pending)
-	l.pending = l.pending[:0]
-	if l.err == nil {
-		l.err = err
-	}
-}
-
-func (l *EventLog) Close() error {
-	l.Flush()
-	return errors.Join(l.err, l.file.Close())
-}
+// Close returns the first error of writing.
+func (l *EventLog) Close() error { return errors.Join(l.err, l.file.Close()) }
 
 // ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole
 // lines, at which a later call can continue.

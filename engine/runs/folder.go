@@ -28,16 +28,16 @@ import (
 //
 //	files/          a copy of the experiment's files
 //	source.json     Source for Load, with the values of all variables and the digests of all data
-//	plan.json       RunRecord
+//	plan.json       Record
 //	nodes/NAME.json Assignment of a stage, rewritten at each start
 //	nodes/NAME.events.jsonl events of the stage's process, truncated at each start
 //	logs/NAME.log   output of a stage
 //	shown/NAME/     output that is not committed, because inputs were missing
 //	events.jsonl
-//	lock            held while the run goes on
+//	lock            locked while the engine of the run lives
 type Folder string
 
-// RunRecord describes a run and its plan.
+// Record describes a run and its plan.
 type Record struct {
 	ID         string
 	Experiment string
@@ -49,7 +49,7 @@ type Record struct {
 	Nodes      []NodeRecord
 }
 
-// RunNodeRecord is a node of a RunRecord.
+// NodeRecord is a node of a Record.
 type NodeRecord struct {
 	Address string
 	Verb    string
@@ -69,7 +69,7 @@ type Assignment struct {
 	GPUs     []string
 	Attempt  int
 	Since    time.Time // start of this attempt
-	Kills    int64     // oomKills at the start
+	Kills    int64     // proc.OOMKills at the start
 	Revision string
 }
 
@@ -82,21 +82,28 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return fmt.Sprintf("%s is missing: it %s", e.Address, e.Why) }
 
-func (f Folder) Id() string         { return filepath.Base(string(f)) }
-func (f Folder) experiment() string { return filepath.Base(filepath.Dir(string(f))) }
-func (f Folder) Path(p ...string) string {
-	return filepath.Join(append([]string{string(f)}, p...)...)
-}
-func (f Folder) Log(address string) string   { return f.Path("logs", FileName(address)+".log") }
+// ID returns the run's id, unique in its experiment.
+func (f Folder) ID() string { return filepath.Base(string(f)) }
+
+// Experiment returns the name of the run's experiment.
+func (f Folder) Experiment() string { return filepath.Base(filepath.Dir(string(f))) }
+
+// Path returns the path of a file of the folder.
+func (f Folder) Path(p ...string) string { return filepath.Join(append([]string{string(f)}, p...)...) }
+
+// Log returns the path of a stage's log.
+func (f Folder) Log(address string) string { return f.Path("logs", FileName(address)+".log") }
+
+// Shown returns the folder for output that is not committed.
 func (f Folder) Shown(address string) string { return f.Path("shown", FileName(address)) }
+
+// Events returns the path of the events of a stage's process.
 func (f Folder) Events(address string) string {
 	return f.Path("nodes", FileName(address)+".events.jsonl")
 }
 
-// RunName returns the name of a run folder for people: EXPERIMENT/ID.
-func Name(folder string) string {
-	return filepath.Join(Folder(folder).experiment(), Folder(folder).Id())
-}
+// Name returns the name of a run for people: EXPERIMENT/ID.
+func (f Folder) Name() string { return filepath.Join(f.Experiment(), f.ID()) }
 
 // FileName turns an address into a readable file name. Distinct addresses have distinct names.
 func FileName(address string) string {
@@ -114,8 +121,8 @@ func FileName(address string) string {
 	return name
 }
 
-// createFolder creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
-// files are the experiment's files by base name; createFolder sets the path of the source, and the id, time and
+// Create creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
+// files are the experiment's files by base name; Create sets the path of the source, and the id, time and
 // process of the record.
 func Create(
 	store *artifact.Store, source lang.Source, files map[string][]byte, record Record,
@@ -180,7 +187,7 @@ func runTime(started time.Time, folders []Folder) string {
 	if len(folders) == 0 {
 		return now
 	}
-	newest := folders[0].Id()
+	newest := folders[0].ID()
 	newest = newest[:min(len(newest), len(runTimeFormat))]
 	if t, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
 		return t.Add(time.Millisecond).Format(runTimeFormat)
@@ -188,20 +195,24 @@ func runTime(started time.Time, folders []Folder) string {
 	return now
 }
 
-func (f Folder) Source() (lang.Source, error) {
-	var s lang.Source
-	return s, ReadJSON(f.Path("source.json"), &s)
+// Source returns the source for lang.Load.
+func (f Folder) Source() (s lang.Source, err error) {
+	err = ReadJSON(f.Path("source.json"), &s)
+	return s, err
 }
 
-func (f Folder) Record() (Record, error) {
-	var r Record
-	return r, ReadJSON(f.Path("plan.json"), &r)
+// Record returns the description of the run.
+func (f Folder) Record() (r Record, err error) {
+	err = ReadJSON(f.Path("plan.json"), &r)
+	return r, err
 }
 
+// Assign stores an attempt for the process of the stage.
 func (f Folder) Assign(a Assignment) error {
 	return WriteJSON(f.Path("nodes", FileName(a.Address)+".json"), a)
 }
 
+// Assignment returns the newest attempt at a stage.
 func (f Folder) Assignment(address string) (Assignment, error) {
 	var a Assignment
 	err := ReadJSON(f.Path("nodes", FileName(address)+".json"), &a)
@@ -221,12 +232,12 @@ func (f Folder) Live() bool {
 	return errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// runFolders returns the run folders of an experiment, newest first.
+// Folders returns the run folders of an experiment, newest first.
 func Folders(store *artifact.Store, experiment string) ([]Folder, error) {
 	names, err := subfolders(store.Runs(experiment))
 	var all []Folder
 	for _, name := range slices.Backward(names) {
-		if !strings.HasPrefix(name, ".") { // incomplete: createFolder has not renamed it
+		if !strings.HasPrefix(name, ".") { // incomplete: Create has not renamed it
 			all = append(all, Folder(filepath.Join(store.Runs(experiment), name)))
 		}
 	}
@@ -247,12 +258,12 @@ func subfolders(dir string) (names []string, err error) {
 	return names, err
 }
 
-// FindRun returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or
+// Find returns the folder of a run. The name is a folder, EXPERIMENT/ID, ID, a unique prefix of these, or
 // `latest` or `latest~N` (the Nth before it), of the experiment given before it (EXPERIMENT/latest) or by the
 // parameter; "": of all.
-func FindRun(store *artifact.Store, experiment, name string) (string, error) {
-	if proc.Exists(Folder(name).Path("plan.json")) {
-		return name, nil
+func Find(store *artifact.Store, experiment, name string) (Folder, error) {
+	if f := Folder(name); disk.Exists(f.Path("plan.json")) {
+		return f, nil
 	}
 	runs, err := allRuns(store)
 	if err != nil {
@@ -266,21 +277,21 @@ func FindRun(store *artifact.Store, experiment, name string) (string, error) {
 	}
 	var found []string
 	for _, f := range runs {
-		run := Name(string(f))
-		if run == name || f.Id() == name {
-			return string(f), nil
+		run := f.Name()
+		if run == name || f.ID() == name {
+			return f, nil
 		}
-		if strings.HasPrefix(run, name) || strings.HasPrefix(f.Id(), name) {
+		if strings.HasPrefix(run, name) || strings.HasPrefix(f.ID(), name) {
 			found = append(found, run)
 		}
 	}
 	switch len(found) {
 	case 1:
-		return store.Runs(found[0]), nil
+		return Folder(store.Runs(found[0])), nil
 	case 0:
 		var names []string
 		for _, f := range runs[:min(5, len(runs))] {
-			names = append(names, Name(string(f)))
+			names = append(names, f.Name())
 		}
 		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s",
 			name, store.Runs(""), strings.Join(names, ", "))
@@ -302,7 +313,7 @@ func allRuns(store *artifact.Store) ([]Folder, error) {
 		}
 		all = append(all, folders...)
 	}
-	slices.SortFunc(all, func(a, b Folder) int { return strings.Compare(b.Id(), a.Id()) })
+	slices.SortFunc(all, func(a, b Folder) int { return strings.Compare(b.ID(), a.ID()) })
 	return all, nil
 }
 
@@ -322,10 +333,10 @@ func parseLatest(name string) (experiment string, back int, ok bool) {
 }
 
 // nthRun counts back from the newest run of an experiment; "": of all.
-func nthRun(runs []Folder, experiment string, back int) (string, error) {
-	runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.experiment() != experiment })
+func nthRun(runs []Folder, experiment string, back int) (Folder, error) {
+	runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.Experiment() != experiment })
 	if back < len(runs) {
-		return string(runs[back]), nil
+		return runs[back], nil
 	}
 	have := "there are"
 	if experiment != "" {
@@ -347,6 +358,7 @@ func WriteJSON(path string, v any) error {
 	return disk.Rename(next, path)
 }
 
+// ReadJSON reads a file that WriteJSON has written.
 func ReadJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

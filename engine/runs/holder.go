@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -18,7 +17,7 @@ import (
 
 // Holder identifies the process that executes a node. It is stored in the lock of the node's key.
 type Holder struct {
-	Run     string    `json:"run"` // folder of the run that started it
+	Run     Folder    `json:"run"` // that started it
 	Address string    `json:"address"`
 	Since   time.Time `json:"since"`
 	Attempt int       `json:"attempt"`
@@ -26,15 +25,16 @@ type Holder struct {
 	PID     int       `json:"pid,omitempty"`   // of the stage's process; 0: not known yet
 	Start   uint64    `json:"start,omitempty"` // of that process, in ticks since boot
 	Group   bool      `json:"group,omitempty"` // stop requests go to its process group
-	Kills   int64     `json:"kills"`           // oomKills when it started
+	Kills   int64     `json:"kills"`           // proc.OOMKills when it started
 }
 
 // Holder returns the holder of an attempt before its process has started.
 func (a Assignment) Holder(folder Folder) Holder {
-	return Holder{Run: string(folder), Address: a.Address, Since: a.Since, Attempt: a.Attempt,
+	return Holder{Run: folder, Address: a.Address, Since: a.Since, Attempt: a.Attempt,
 		Host: proc.HostName(), Kills: a.Kills}
 }
 
+// Write stores the holder in a lock.
 func (h Holder) Write(lock *os.File) error {
 	b, err := json.Marshal(h)
 	if err != nil {
@@ -45,9 +45,9 @@ func (h Holder) Write(lock *os.File) error {
 
 // WithProcess sets the process of the holder.
 func (h Holder) WithProcess(pid int) (Holder, error) {
-	stat, ok := proc.ProcessStat(pid)
+	stat, ok := proc.ReadStat(pid)
 	if !ok {
-		return h, fmt.Errorf("read %s", proc.ProcFile(pid, "stat"))
+		return h, fmt.Errorf("read %s", proc.File(pid, "stat"))
 	}
 	h.PID, h.Start = pid, stat.Start
 	return h, nil
@@ -71,22 +71,20 @@ func (h Holder) Sign(descriptor int) error {
 // clock may have been set.
 func (h Holder) Running() time.Duration {
 	if h.Start > 0 && !h.remote() {
-		return max(0, proc.SinceBoot()-time.Duration(h.Start)*proc.ProcessTick)
+		return max(0, proc.SinceBoot()-time.Duration(h.Start)*proc.Tick)
 	}
 	return max(0, time.Since(h.Since))
 }
 
 // Alive reports whether the stage's process may be running. A process that is remote or not known yet counts as
 // alive.
-func (h Holder) Alive() bool { return h.PID == 0 || h.remote() || proc.SameProcess(h.PID, h.Start) }
+func (h Holder) Alive() bool { return h.PID == 0 || h.remote() || proc.Same(h.PID, h.Start) }
 
 func (h Holder) remote() bool { return h.Host != proc.HostName() }
 
-func (h Holder) Folder() Folder { return Folder(h.Run) }
-
 // Text names the run and the process.
 func (h Holder) Text() string {
-	text := "run " + Name(h.Run)
+	text := "run " + h.Run.Name()
 	if h.remote() {
 		text += " on " + h.Host
 	}
@@ -98,10 +96,10 @@ func (h Holder) Text() string {
 
 // Adopt makes this process responsible for the stage until the file is closed; nil if another engine is responsible.
 func (h Holder) Adopt() *os.File {
-	if h.remote() || h.Folder().Live() {
+	if h.remote() || h.Run.Live() {
 		return nil
 	}
-	f, err := os.OpenFile(h.Folder().Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(h.Run.Path("nodes", FileName(h.Address)+".adopter"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil
 	}
@@ -114,7 +112,7 @@ func (h Holder) Adopt() *os.File {
 
 // LinkLog makes the log of a stage that another engine started the log of an address of this run.
 func (f Folder) LinkLog(h Holder, address string) error {
-	log := h.Folder().Log(h.Address)
+	log := h.Run.Log(h.Address)
 	err := disk.Symlink(log, f.Log(address))
 	if err == nil || errors.Is(err, os.ErrExist) {
 		return nil
@@ -128,7 +126,7 @@ type Orphan struct {
 	Key        string
 	Address    string
 	Experiment string
-	Run        string // folder
+	Run        Folder
 	PID        int
 	Since      time.Time
 	Progress   *Event // the newest; nil without any
@@ -138,7 +136,7 @@ type Orphan struct {
 
 // Text describes the progress of the stage and how to stop it.
 func (o Orphan) Text(now time.Time) string {
-	text := fmt.Sprintf("%s of run %s is still running as process %d: %s", o.Address, Name(o.Run), o.PID,
+	text := fmt.Sprintf("%s of run %s is still running as process %d: %s", o.Address, o.Run.Name(), o.PID,
 		PaceSince(o.Since, o.Progress).Text(now))
 	if o.Adopted {
 		return text
@@ -168,11 +166,11 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 	var all []Orphan
 	for _, key := range keys {
 		var h Holder
-		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.Folder().Live() || !proc.SameProcess(h.PID, h.Start) {
+		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.Run.Live() || !proc.Same(h.PID, h.Start) {
 			continue
 		}
-		o := Orphan{Key: key, Address: h.Address, Experiment: filepath.Base(filepath.Dir(h.Run)), Run: h.Run, PID: h.PID,
-			Since: h.Since, Group: h.Group, Progress: lastProgress(h.Folder().Events(h.Address))}
+		o := Orphan{Key: key, Address: h.Address, Experiment: h.Run.Experiment(), Run: h.Run, PID: h.PID,
+			Since: h.Since, Group: h.Group, Progress: lastProgress(h.Run.Events(h.Address))}
 		if adopted := h.Adopt(); adopted != nil {
 			adopted.Close()
 		} else {

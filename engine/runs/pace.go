@@ -38,9 +38,9 @@ func (p Pace) Left(now time.Time) float64 {
 func (p Pace) Columns(now time.Time) (columns [4]string, values []string) {
 	e := p.Last
 	if e.Time.IsZero() {
-		columns[0] = durationText(now.Sub(p.Started).Seconds())
+		columns[0] = DurationText(now.Sub(p.Started).Seconds())
 		if p.Estimate > 0 {
-			columns[0] += " of about " + durationText(p.Estimate.Seconds())
+			columns[0] += " of about " + DurationText(p.Estimate.Seconds())
 		}
 		return columns, nil
 	}
@@ -54,7 +54,7 @@ func (p Pace) Columns(now time.Time) (columns [4]string, values []string) {
 			columns[2] = fmt.Sprintf("%.3g s each", 1/rate)
 		}
 		if e.Total > e.Done {
-			columns[3] = "ETA " + durationText(p.Left(now))
+			columns[3] = "ETA " + DurationText(p.Left(now))
 		}
 	}
 	for _, v := range e.Values {
@@ -70,8 +70,8 @@ func (p Pace) Text(now time.Time) string {
 	return strings.Join(all, "  ")
 }
 
-// durationText formats seconds for people: "0.4s", "12s", "3m05s", "2h10m".
-func durationText(seconds float64) string {
+// DurationText formats seconds for people: "0.4s", "12s", "3m05s", "2h10m".
+func DurationText(seconds float64) string {
 	d := max(0, time.Duration(seconds*float64(time.Second))) // negative if the clock was set
 	switch {
 	case d < 10*time.Second:

@@ -10,10 +10,10 @@ import (
 	"rcgrpo/engine/proc"
 )
 
-// RunStatus is the state of a run.
-type RunStatus struct {
+// Status is the state of a run.
+type Status struct {
 	Record
-	Folder string
+	Folder Folder
 	Live   bool // its engine is running
 	Ended  bool // it has ended, successfully or not; neither Live nor Ended: it was killed
 	Counts map[string]int
@@ -38,19 +38,9 @@ type NodeStatus struct {
 // Experiments returns the names of the experiments that have runs in a store.
 func Experiments(store *artifact.Store) ([]string, error) { return subfolders(store.Runs("")) }
 
-// Runs returns the folders of an experiment's runs, newest first.
-func Runs(store *artifact.Store, experiment string) ([]string, error) {
-	folders, err := Folders(store, experiment)
-	var paths []string
-	for _, f := range folders {
-		paths = append(paths, string(f))
-	}
-	return paths, err
-}
-
-// Status reads the state of a run. It does not wait for locks.
-func Status(folder string) (*RunStatus, error) {
-	s, err := initialStatus(Folder(folder))
+// ReadStatus reads the state of a run. It does not wait for locks.
+func ReadStatus(folder Folder) (*Status, error) {
+	s, err := initialStatus(folder)
 	if err != nil {
 		return nil, err
 	}
@@ -58,19 +48,18 @@ func Status(folder string) (*RunStatus, error) {
 	for i := range s.Nodes {
 		index[s.Nodes[i].Address] = &s.Nodes[i]
 	}
-	events := Folder(folder).Path("events.jsonl")
-	_, err = readNewEvents(events, 0, func(e Event) { s.observe(e, index[e.Address]) })
+	_, err = readNewEvents(folder.Path("events.jsonl"), 0, func(e Event) { s.observe(e, index[e.Address]) })
 	s.findOrphans()
 	return s, err
 }
 
 // initialStatus is the status of a run before its first event.
-func initialStatus(f Folder) (*RunStatus, error) {
+func initialStatus(f Folder) (*Status, error) {
 	record, err := f.Record()
 	if err != nil {
 		return nil, err
 	}
-	s := &RunStatus{Record: record, Folder: string(f), Live: f.Live(), Last: record.Started}
+	s := &Status{Record: record, Folder: f, Live: f.Live(), Last: record.Started}
 	for _, n := range record.Nodes {
 		status := NodeStatus{Address: n.Address, State: EventPlanned}
 		if n.Verb == "up to date" || n.Verb == "collected" {
@@ -82,14 +71,13 @@ func initialStatus(f Folder) (*RunStatus, error) {
 }
 
 // findOrphans marks the nodes that are running although their run was killed.
-func (s *RunStatus) findOrphans() {
+func (s *Status) findOrphans() {
 	if s.Live || s.Ended {
 		return
 	}
-	f := Folder(s.Folder)
 	for i := range s.Nodes {
-		if n := &s.Nodes[i]; n.State == EventStarted && f.runs(n.Address) {
-			n.Survives, n.Progress = true, lastProgress(f.Events(n.Address))
+		if n := &s.Nodes[i]; n.State == EventStarted && s.Folder.runs(n.Address) {
+			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
 		}
 	}
 }
@@ -105,14 +93,11 @@ func (f Folder) runs(address string) bool {
 		return false
 	}
 	var h Holder
-	return store.Holder(a.Key, &h) == nil && h.Folder() == f && h.PID != 0 && h.Alive()
+	return store.Holder(a.Key, &h) == nil && h.Run == f && h.PID != 0 && h.Alive()
 }
 
-// Live reports whether the engine of a run is running. It does not wait for locks.
-func Live(folder string) bool { return Folder(folder).Live() }
-
 // observe updates the status by one event; n is the node of the event's address, or nil.
-func (s *RunStatus) observe(e Event, n *NodeStatus) {
+func (s *Status) observe(e Event, n *NodeStatus) {
 	s.Last = e.Time
 	if e.Kind == EventEnded {
 		s.Ended, s.Live, s.Counts = true, false, e.Counts
@@ -152,7 +137,7 @@ func (n *NodeStatus) end(e Event) {
 }
 
 // Now is the time to which the run's duration counts: the current time while it is live, then that of the last event.
-func (s *RunStatus) Now() time.Time {
+func (s *Status) Now() time.Time {
 	if s.Live {
 		return time.Now()
 	}
@@ -160,7 +145,7 @@ func (s *RunStatus) Now() time.Time {
 }
 
 // State returns "running", "ended" or "killed".
-func (s *RunStatus) State() string {
+func (s *Status) State() string {
 	switch {
 	case s.Live:
 		return "running"
@@ -171,8 +156,8 @@ func (s *RunStatus) State() string {
 }
 
 // Text describes the state of the run in a few words.
-func (s *RunStatus) Text() string {
-	took := durationText(s.Now().Sub(s.Started).Seconds())
+func (s *Status) Text() string {
+	took := DurationText(s.Now().Sub(s.Started).Seconds())
 	switch s.State() {
 	case "running":
 		if s.Host == proc.HostName() && proc.Stopped(s.PID) {
@@ -197,7 +182,7 @@ func (n NodeStatus) Text(now time.Time) string {
 	case EventSkipped:
 		return n.Note
 	case EventDone, EventShown:
-		return durationText(n.Seconds)
+		return DurationText(n.Seconds)
 	}
 	return ""
 }

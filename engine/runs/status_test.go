@@ -1,4 +1,4 @@
-package runs
+package runs_test
 
 import (
 	"errors"
@@ -7,15 +7,18 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 )
 
+func TestMain(m *testing.M) { enginetest.Main(m) }
+
 func TestStatusFollowsARun(t *testing.T) {
-	l := engine.newLab(t)
-	g := l.gate()
-	l.write(`
+	l := enginetest.NewLab(t)
+	g := l.Gate()
+	l.Write(`
 stage "toy" "a" {
   gate = "$dir/gate"
 }
@@ -27,60 +30,51 @@ stage "toy" "below" {
   from = [stage.toy.bad.out]
 }
 `)
-	if _, _, err := logOf(l.store(), "x", "stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
+	if _, _, err := l.Log("stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
 		t.Errorf("log before any run: got %v, want ErrNotFound", err)
 	}
-	done := make(chan engine.record)
-	go func() { done <- l.run(engine.Options{}) }()
-	inside := g.next()
-	status := func() (*RunStatus, map[string]EventKind) {
-		folders, err := Runs(l.store(), "x")
-		if err != nil || len(folders) == 0 {
-			t.Fatalf("runs: got %v, %v", folders, err)
-		}
-		s, err := Status(folders[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		states := map[string]EventKind{}
+	done := l.Start(t.Context())
+	inside := g.Next()
+	status := func() (*runs.Status, map[string]runs.EventKind) {
+		s, states := l.Runs()[0], map[string]runs.EventKind{}
 		for _, n := range s.Nodes {
 			states[lang.ShortAddress(n.Address)] = n.State
 		}
 		return s, states
 	}
 	s, states := status()
-	if !s.Live || s.Ended || states["toy.a"] != EventStarted || states["toy.below"] != EventPlanned ||
+	if !s.Live || s.Ended || states["toy.a"] != runs.EventStarted || states["toy.below"] != runs.EventPlanned ||
 		!strings.HasPrefix(s.Text(), "running") {
 		t.Errorf("during the run: got live %v, ended %v, %v, %q", s.Live, s.Ended, states, s.Text())
 	}
-	path, live, err := logOf(l.store(), "x", "stage.toy.a")
+	path, live, err := l.Log("stage.toy.a")
 	if err != nil || !live {
 		t.Errorf("log during the run: got %q, %v, %v, want a live one", path, live, err)
 	}
 	if _, err := os.Stat(path); err != nil {
 		t.Error(err)
 	}
-	inside.pass()
+	inside.Pass()
 	<-done
 	s, states = status()
-	if s.Live || !s.Ended || states["toy.a"] != EventDone || states["toy.bad"] != EventFailed ||
-		states["toy.below"] != EventSkipped {
+	if s.Live || !s.Ended || states["toy.a"] != runs.EventDone || states["toy.bad"] != runs.EventFailed ||
+		states["toy.below"] != runs.EventSkipped {
 		t.Errorf("after the run: got live %v, ended %v, %v", s.Live, s.Ended, states)
 	}
 	for _, n := range s.Nodes {
-		if n.State == EventFailed && n.Text(time.Now()) != "no luck" {
+		if n.State == runs.EventFailed && n.Text(time.Now()) != "no luck" {
 			t.Errorf("failed node: got %q", n.Text(time.Now()))
 		}
 	}
-	names, err := Experiments(l.store())
+	names, err := runs.Experiments(l.Store())
 	if err != nil || len(names) != 1 || names[0] != "x" {
 		t.Errorf("experiments: got %v, %v, want x", names, err)
 	}
-	if got, err := FindLogged(l.store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
+	if got, err := runs.FindStage(l.Store(), "x", "toy.bad"); err != nil || got != "stage.toy.bad" {
 		t.Errorf("the address of toy.bad: got %q, %v", got, err)
 	}
-	if _, err := FindLogged(l.store(), "x", "toy.bda"); err == nil || !strings.Contains(err.Error(),
-		"did you mean toy.bad") {
+	_, err = runs.FindStage(l.Store(), "x", "toy.bda")
+	if err == nil || !strings.Contains(err.Error(), "did you mean toy.bad") {
 		t.Errorf("a misspelt address: got %v, want a hint", err)
 	}
 }
@@ -88,62 +82,50 @@ stage "toy" "below" {
 func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 	seen := map[string]string{}
 	for _, address := range []string{`stage.eval.arm["SFT + GRPO"]@1`, `stage.eval.arm["SFT_+_GRPO"]@1`,
-		`stage.eval.arm["a/b"]`,
-		`stage.eval.arm["../../x"]`, "stage.sft.warm", `stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
-		name := FileName(address)
+		`stage.eval.arm["a/b"]`, `stage.eval.arm["../../x"]`, "stage.sft.warm",
+		`stage.eval.arm["` + strings.Repeat("long", 100) + `"]`} {
+		name := runs.FileName(address)
 		if strings.ContainsAny(name, "/ \"") || len(name) > 200 || seen[name] != "" {
-			t.Errorf("%s: got %q, want a plain name of its own (%q)", address, name, seen[name])
+			t.Errorf("%s: got %q, want a plain and unique name (other address: %q)", address, name, seen[name])
 		}
 		seen[name] = address
 	}
 }
 
-func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
-	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
-		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
-		if got := engine.omitFromFolder(v); got != want {
-			t.Errorf("%s: got left out %v, want %v", v, got, want)
-		}
-	}
-}
-
-func TestCausesOfFailures(t *testing.T) {
-	for text, want := range map[string]string{
-		"CUDA error: out of memory": lang.CauseOOM, "terminate called after throwing std::bad_alloc": lang.CauseOOM,
-		"fork/exec: cannot allocate memory":                                                  lang.CauseOOM,
-		"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes": lang.CauseOOM,
-		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB":            lang.CauseOOM,
-		"shape [2, 3], want [3, 2]":                                                          "", "the room is full": "",
-	} {
-		if got := engine.causeOf(errors.New(text)); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
-	}
-	if got := engine.causeOf(engine.WithCause(lang.CauseNaN, errors.New("loss"))); got != lang.CauseNaN {
-		t.Errorf("marked: got %q, want nan", got)
-	}
-}
-
-// logOf returns the first log of a watch and whether the stage may write more.
-func logOf(store *artifact.Store, experiment, address string) (path string, goesOn bool, err error) {
-	w, err := WatchStage(store, experiment, address, "")
+// Progress reaches events.jsonl and the status after the clock was set.
+func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
+	folder, lock, err := runs.Create(enginetest.NewStore(t), lang.Source{}, nil,
+		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
 	if err != nil {
-		return "", false, err
+		t.Fatal(err)
 	}
-	standing, err := w.Look()
-	return w.Log, standing == GoesOn, err
-}
-
-// Log lines of earlier attempts do not determine the cause of a failure.
-func TestCauseComesFromTheLastAttempt(t *testing.T) {
-	lines := []string{"CUDA out of memory", engine.attemptMark + "2", "no such file"}
-	if got := engine.ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
-		t.Errorf("got %q, want the lines of the second attempt", got)
+	defer lock.Close()
+	log, err := runs.OpenEventLog(folder.Path("events.jsonl"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := engine.ofLastAttempt(lines[:1]); len(got) != 1 {
-		t.Errorf("got %q, want all of a first attempt", got)
+	const day = 24 * time.Hour
+	now := time.Now()
+	for i, at := range []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),
+		now.Add(6 * time.Second)} {
+		done := 10 * (i + 1)
+		if err := log.Write(runs.Event{Time: at, Kind: runs.EventProgress, Address: "stage.toy.a", Done: done, Total: 1000,
+			Unit: "updates"}); err != nil {
+			t.Fatal(err)
+		}
+		s, err := runs.ReadStatus(folder)
+		if err != nil || s.Nodes[0].Progress.Done != done {
+			t.Fatalf("status: got %+v, %v, want %d updates", s, err, done)
+		}
+		if rate, left := s.Nodes[0].Pace(at); i == 3 && (rate < 4.9 || rate > 5.1 || left <= 0) {
+			t.Errorf("after the clock was set back: got %v updates/s and %v s left, want 5/s", rate, left)
+		}
 	}
-	if got := engine.failureCause(errors.New("exit code 1"), engine.ofLastAttempt(lines)); got != "" {
-		t.Errorf("got cause %q, want none", got)
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := runs.NodeStatus{State: runs.EventDone, Seconds: -day.Seconds()}
+	if got := n.Text(now); got != "0.0s" {
+		t.Errorf("a duration of minus a day: got %s, want 0.0s", got)
 	}
 }

@@ -2,30 +2,29 @@ package runs
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/proc"
 )
 
 // Watch follows one stage of an experiment from run to run.
 type Watch struct {
 	Address string // of the stage
 	Log     string // in the current run; it may not exist yet
-	Folder  string // of the current run
+	Folder  Folder // of the current run
 
 	store      *artifact.Store
 	experiment string
-	status     *RunStatus // with this node only
-	read       int64      // bytes of events.jsonl
+	status     *Status // with this node only
+	read       int64   // bytes of events.jsonl
 }
 
-// WatchStage starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
+// NewWatch starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
 // executes the stage or will do so, or else with the newest run that has a log of the stage. Without such a run
 // it returns artifact.ErrNotFound.
-func WatchStage(store *artifact.Store, experiment, address, folder string) (*Watch, error) {
+func NewWatch(store *artifact.Store, experiment, address string, folder Folder) (*Watch, error) {
 	w := &Watch{store: store, experiment: experiment, Address: address}
 	if folder == "" {
 		folders, err := Folders(store, experiment)
@@ -33,12 +32,12 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 			return nil, err
 		}
 		for i, f := range folders {
-			if proc.Exists(f.Log(address)) {
-				folder = string(f)
+			if disk.Exists(f.Log(address)) {
+				folder = f
 				break
 			}
 			if i == 0 && f.Live() {
-				folder = string(f.executor(store, address))
+				folder = f.executor(store, address)
 				break
 			}
 		}
@@ -46,7 +45,7 @@ func WatchStage(store *artifact.Store, experiment, address, folder string) (*Wat
 	if folder == "" {
 		return nil, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
 	}
-	return w, w.start(Folder(folder))
+	return w, w.start(folder)
 }
 
 // executor returns the run of the experiment that executes a stage of this run: another one if it holds the
@@ -59,8 +58,8 @@ func (f Folder) executor(store *artifact.Store, address string) Folder {
 	for _, n := range record.Nodes {
 		var h Holder
 		if n.Address == address && n.Key != "" && store.Holder(n.Key, &h) == nil && h.Address == address &&
-			filepath.Dir(h.Run) == filepath.Dir(string(f)) && proc.Exists(h.Folder().Log(address)) {
-			return h.Folder()
+			h.Run.Experiment() == f.Experiment() && disk.Exists(h.Run.Log(address)) {
+			return h.Run
 		}
 	}
 	return f
@@ -74,25 +73,25 @@ func (w *Watch) start(f Folder) error {
 	for _, n := range s.Nodes {
 		if n.Address == w.Address {
 			s.Nodes = []NodeStatus{n}
-			w.Folder, w.Log, w.status, w.read = string(f), f.Log(w.Address), s, 0
+			w.Folder, w.Log, w.status, w.read = f, f.Log(w.Address), s, 0
 			return nil
 		}
 	}
-	return fmt.Errorf("run %s has no stage %s: %w", Name(string(f)), w.Address, artifact.ErrNotFound)
+	return fmt.Errorf("run %s has no stage %s: %w", f.Name(), w.Address, artifact.ErrNotFound)
 }
 
-// Standing is the state of a watched stage.
-type Standing int
+// StageState is the state of a watched stage.
+type StageState int
 
 const (
-	GoesOn     Standing = iota // waiting or running
-	StageEnded                 // or its run has ended
-	RunKilled                  // before the stage ended
+	StageOpen  StageState = iota // waiting or running
+	StageEnded                   // or its run has ended
+	RunKilled                    // before the stage ended
 )
 
-// Look returns the state of the stage in the current run.
-func (w *Watch) Look() (Standing, error) {
-	w.status.Live = Live(w.Folder) // before the events, which contain the end of the run
+// Poll returns the state of the stage in the current run.
+func (w *Watch) Poll() (StageState, error) {
+	w.status.Live = w.Folder.Live() // before the events, which contain the end of the run
 	if err := w.readEvents(); err != nil {
 		return StageEnded, err
 	}
@@ -102,13 +101,13 @@ func (w *Watch) Look() (Standing, error) {
 	case !open || w.status.Ended:
 		return StageEnded, nil
 	case w.status.Live || n.Survives:
-		return GoesOn, nil
+		return StageOpen, nil
 	}
 	return RunKilled, nil
 }
 
 func (w *Watch) readEvents() (err error) {
-	w.read, err = readNewEvents(Folder(w.Folder).Path("events.jsonl"), w.read, func(e Event) {
+	w.read, err = readNewEvents(w.Folder.Path("events.jsonl"), w.read, func(e Event) {
 		switch e.Address {
 		case w.Address:
 			w.status.observe(e, &w.status.Nodes[0])
@@ -122,26 +121,26 @@ func (w *Watch) readEvents() (err error) {
 // Next moves to the newest run after the current one that has a log of the stage, and reports whether there is one.
 func (w *Watch) Next() (bool, error) { return w.move(w.Folder) }
 
-// Made moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
+// Newest moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
 // result the current run found in the store.
-func (w *Watch) Made() (bool, error) { return w.move("") }
+func (w *Watch) Newest() (bool, error) { return w.move("") }
 
-func (w *Watch) move(after string) (bool, error) {
+func (w *Watch) move(after Folder) (bool, error) {
 	folders, err := Folders(w.store, w.experiment)
 	if err != nil {
 		return false, err
 	}
 	for _, f := range folders {
-		if string(f) > after && proc.Exists(f.Log(w.Address)) {
+		if f > after && disk.Exists(f.Log(w.Address)) {
 			return true, w.start(f)
 		}
 	}
 	return false, nil
 }
 
-// FindLogged returns the address, among those in the plans of an experiment's runs, that a user has given in another
+// FindStage returns the address, among those in the plans of an experiment's runs, that a user has given in another
 // spelling.
-func FindLogged(store *artifact.Store, experiment, wanted string) (string, error) {
+func FindStage(store *artifact.Store, experiment, wanted string) (string, error) {
 	folders, err := Folders(store, experiment)
 	if err != nil {
 		return "", err

@@ -30,7 +30,7 @@ func (s Share) Fits(free Share) bool {
 		enough(s.Memory, free.Memory)
 }
 
-// Request asks for a share of the machine, and holds it from Next to Release.
+// Request is a demand for a share of the machine. Next reserves the share, Release frees it.
 type Request struct {
 	ID       string // chosen by the caller
 	Need     Share

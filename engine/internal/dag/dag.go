@@ -7,47 +7,28 @@ import "slices"
 // linear in vertices and edges. For every edge that closes a cycle, Order also returns the cycle, in which
 // each vertex needs the next and the last needs the first, and ignores that edge.
 func Order(n int, needs func(v int) []int) (order []int, cycles [][]int) {
-	const (
-		unseen = iota
-		open
-		done
-	)
-	type frame struct{ v, next int }
-	state := make([]uint8, n)
+	seen := make([]bool, n)
+	onPath := make([]int, n) // position in path from 1; 0: not on it
 	order = make([]int, 0, n)
-	var path []frame // a stack instead of a deep recursion
-	for root := range n {
-		if state[root] != unseen {
-			continue
+	var path []int
+	var visit func(v int)
+	visit = func(v int) {
+		seen[v] = true
+		path = append(path, v)
+		onPath[v] = len(path)
+		for _, w := range needs(v) {
+			if !seen[w] {
+				visit(w)
+			} else if onPath[w] > 0 {
+				cycles = append(cycles, slices.Clone(path[onPath[w]-1:]))
+			}
 		}
-		state[root] = open
-		path = append(path[:0], frame{v: root})
-		for len(path) > 0 {
-			top := &path[len(path)-1]
-			ws := needs(top.v)
-			if top.next == len(ws) {
-				state[top.v] = done
-				order = append(order, top.v)
-				path = path[:len(path)-1]
-				continue
-			}
-			w := ws[top.next]
-			top.next++
-			switch state[w] {
-			case unseen:
-				state[w] = open
-				path = append(path, frame{v: w})
-			case open:
-				var cycle []int
-				for i := len(path) - 1; i >= 0; i-- {
-					cycle = append(cycle, path[i].v)
-					if path[i].v == w {
-						break
-					}
-				}
-				slices.Reverse(cycle)
-				cycles = append(cycles, cycle)
-			}
+		path, onPath[v] = path[:len(path)-1], 0
+		order = append(order, v)
+	}
+	for v := range n {
+		if !seen[v] {
+			visit(v)
 		}
 	}
 	return order, cycles

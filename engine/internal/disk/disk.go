@@ -60,6 +60,12 @@ func do(op, path string, f func() error) error {
 	return f()
 }
 
+// Exists reports whether a path has a file, which may be a dangling symbolic link.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
 // Mkdir is os.Mkdir.
 func Mkdir(path string, perm fs.FileMode) error {
 	return do("mkdir", path, func() error { return os.Mkdir(path, perm) })
@@ -91,6 +97,25 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 	_, err = Write(f, b)
 	return errors.Join(err, f.Close())
 }
+
+// Replace writes a file under a temporary name in dir and renames it to path. Nothing is flushed: a power cut may tear
+// the file.
+func Replace(dir, path string, write func(*os.File) error) error {
+	f, err := CreateTemp(dir, TempPattern)
+	if err != nil {
+		return err
+	}
+	if err = errors.Join(write(f), f.Close()); err == nil {
+		err = Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// TempPattern matches the temporary names of Replace.
+const TempPattern = ".new-*"
 
 // Write is f.Write.
 func Write(f *os.File, b []byte) (int, error) { return write(f, b, f.Write) }
@@ -150,8 +175,11 @@ func Chtimes(path string, at time.Time) error {
 // Flock acquires or releases the lock of an open file, as flock(2) does. A release never fails.
 func Flock(f *os.File, how int) error {
 	lock := func() error {
-		err := ignoreSignals(func() error { return unix.Flock(int(f.Fd()), how) })
-		if err != nil {
+		err := unix.EINTR
+		for err == unix.EINTR {
+			err, _ = unix.Flock(int(f.Fd()), how).(unix.Errno)
+		}
+		if err != 0 {
 			return &fs.PathError{Op: "flock", Path: f.Name(), Err: err}
 		}
 		return nil

@@ -29,7 +29,6 @@ type Digests struct {
 	dirty  bool
 }
 
-// seenFile is a cached digest.
 type seenFile struct {
 	Stamp
 	Digest string `json:"digest"`
@@ -56,8 +55,10 @@ func (c *Digests) Of(path, written string, dir bool) (string, error) {
 	now := Clock()
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, fs.ErrNotExist) && dir:
+		return "", fmt.Errorf("there is no folder %s", written)
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("there is no %s %s", fileOrFolder(dir), written)
+		return "", fmt.Errorf("there is no file %s", written)
 	case err != nil:
 		return "", err
 	case info.IsDir() && !dir:
@@ -84,13 +85,6 @@ func (c *Digests) Of(path, written string, dir bool) (string, error) {
 	}
 	c.Seen[path] = w
 	return w.Digest, nil
-}
-
-func fileOrFolder(dir bool) string {
-	if dir {
-		return "folder"
-	}
-	return "file"
 }
 
 // content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
@@ -135,10 +129,7 @@ func (c *Digests) Save() {
 		return
 	}
 	b, err := json.Marshal(c.known)
-	if err != nil {
-		return
-	}
-	if os.MkdirAll(filepath.Dir(c.Cache), 0o700) == nil {
+	if err == nil && os.MkdirAll(filepath.Dir(c.Cache), 0o700) == nil {
 		_ = WriteTemporary(c.Cache, b)
 	}
 }
@@ -152,7 +143,7 @@ func ReadSource(path string) ([]byte, error) {
 	return text, err
 }
 
-// readSource is ReadSource that also returns the state of the file before it was read.
+// ReadSourceState is ReadSource that also returns the state of the file before it was read.
 func ReadSourceState(path string) ([]byte, File, error) {
 	now := Clock()
 	file, err := disk.OpenPlain(path, maxSource)
@@ -165,7 +156,7 @@ func ReadSourceState(path string) ([]byte, File, error) {
 		return nil, File{}, err
 	}
 	sum := sha256.Sum256(text)
-	f := File{Path: Absolute(path), Stamp: stampOfStat(file.Stat()), Digest: hex.EncodeToString(sum[:])}
+	f := File{Path: Absolute(path), Stamp: StampOf(file.Info), Digest: hex.EncodeToString(sum[:])}
 	f.TooRecent = f.Stamp.TooRecent(now)
 	return text, f, nil
 }

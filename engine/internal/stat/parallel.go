@@ -6,29 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// How many files it takes to be worth a goroutine.
+// ManyStats and ManyReads are the least numbers of files that justify a goroutine.
 const (
 	ManyStats = 128
 	ManyReads = 16
 )
 
-// Every says whether ok holds for all of 0 … n-1, on several processors where there are least of them for each.
-// Each takes a few at a time, for one may start late or be slow; the caller works too.
+// Every reports whether ok holds for all of 0 … n-1. It uses one goroutine for each least of them, at most one per CPU.
 func Every(n, least int, ok func(i int) bool) bool {
-	few := max(1, least/4)
-	var taken atomic.Int64
+	var next atomic.Int64
 	var failed atomic.Bool
 	work := func() {
-		for !failed.Load() {
-			end := int(taken.Add(int64(few)))
-			for i := end - few; i < min(end, n); i++ {
-				if !ok(i) {
-					failed.Store(true)
-					return
-				}
-			}
-			if end >= n {
-				return
+		for i := next.Add(1) - 1; i < int64(n) && !failed.Load(); i = next.Add(1) - 1 {
+			if !ok(int(i)) {
+				failed.Store(true)
 			}
 		}
 	}

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Stamp identifies the content of a file without reading it: every write changes the ctime, which no program can
-// set.
+// Stamp identifies the content of a file without reading it: every write changes the ctime, which no program can set.
 type Stamp struct {
 	Size  int64  `json:"size"`
 	Mtime int64  `json:"mtime"` // nanoseconds
@@ -19,6 +18,7 @@ type Stamp struct {
 	Inode uint64 `json:"inode"`
 }
 
+// StampOf returns the stamp of a file.
 func StampOf(info fs.FileInfo) Stamp {
 	s := Stamp{Size: info.Size(), Mtime: info.ModTime().UnixNano()}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -95,7 +95,7 @@ func FolderStamp(path string) (sum, newest Stamp, err error) {
 	return sum, newest, err
 }
 
-// fileState is a file or folder as it was found.
+// File is a file or folder as it was found.
 type File struct {
 	Path      string
 	Folder    bool

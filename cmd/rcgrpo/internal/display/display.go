@@ -134,7 +134,7 @@ func (d *Display) Observe(e runs.Event) {
 		d.print("yellow", "note", name, e.Text)
 	case runs.EventDone:
 		d.end(e)
-		d.print("green", "done", name, durationText(e.Seconds))
+		d.print("green", "done", name, runs.DurationText(e.Seconds))
 	case runs.EventKept:
 		d.end(e)
 		d.print("dim", "kept", name, "unchanged")
@@ -216,7 +216,7 @@ func (d *Display) failure(f *runs.Failure) {
 		return
 	}
 	for _, line := range f.Lines {
-		d.line("  | " + plain(line))
+		d.line("  | " + strings.Map(Printable, line))
 	}
 	if f.Log != "" {
 		d.line("  log:     " + f.Log)
@@ -240,7 +240,7 @@ func (d *Display) summary(e runs.Event) {
 		d.line(d.paint("red", "failed: "+joinNames(d.failed)))
 	}
 	for _, s := range d.skipped {
-		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(s.names), plain(s.why)))
+		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(s.names), strings.Map(Printable, s.why)))
 	}
 	var parts []string
 	for _, word := range []string{
@@ -251,7 +251,7 @@ func (d *Display) summary(e runs.Event) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
 	}
-	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), durationText(e.Time.Sub(d.started).Seconds())))
+	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), runs.DurationText(e.Time.Sub(d.started).Seconds())))
 }
 
 // joinNames joins names; of many, only the first ones.
@@ -268,21 +268,20 @@ func (d *Display) print(colour, word, name, text string) {
 	if name != "" && text != "" {
 		name += "  "
 	}
-	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+plain(text), " "))
+	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+strings.Map(Printable, text), " "))
 }
 
 func (d *Display) line(text string) {
 	d.lines.WriteString(text + "\n")
 }
 
-// plain removes control characters except tabs and line breaks: the output of a stage must not control the terminal.
-func plain(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\t' && r != '\n' {
-			return -1
-		}
+// Printable replaces a character that can control a terminal or change the direction of its text. Tabs and line breaks
+// are kept.
+func Printable(r rune) rune {
+	if r == '\t' || r == '\n' || unicode.IsGraphic(r) {
 		return r
-	}, text)
+	}
+	return unicode.ReplacementChar
 }
 
 var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
@@ -292,18 +291,4 @@ func (d *Display) paint(colour, text string) string {
 		return text
 	}
 	return colours[colour] + text + "\x1b[0m"
-}
-
-// durationText formats seconds for people: "0.4s", "12s", "3m05s", "2h10m".
-func durationText(seconds float64) string {
-	d := max(0, time.Duration(seconds*float64(time.Second))) // negative if the clock was set
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.0fs", d.Seconds())
-	case d < time.Hour:
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
-	}
-	return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
 }

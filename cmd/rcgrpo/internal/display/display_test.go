@@ -136,7 +136,7 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 
 func TestDurationsAreRoundedForPeople(t *testing.T) {
 	for seconds, want := range map[float64]string{0.04: "0.0s", 9.94: "9.9s", 59.4: "59s", 61: "1m01s", 7800: "2h10m"} {
-		if got := durationText(seconds); got != want {
+		if got := runs.DurationText(seconds); got != want {
 			t.Errorf("%v s: got %q, want %q", seconds, got, want)
 		}
 	}
@@ -222,7 +222,7 @@ func TestSkippedStagesAreGroupedByReason(t *testing.T) {
 	d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
 	d.Close()
 	want := `FAILED  toy.a  two
-lines[2J
+lines�[2J
 failed: toy.a
 skipped: toy.n0, toy.n1, toy.n2, toy.n3, toy.n4, toy.n5, toy.n6, toy.n7, toy.n8, toy.n9 and 20 more (toy.a failed)
 skipped: toy.z (toy.y failed)

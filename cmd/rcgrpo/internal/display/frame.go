@@ -121,7 +121,7 @@ func (d *Display) status(now time.Time) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	return strings.Join(append(parts, durationText(now.Sub(d.started).Seconds())), " · ")
+	return strings.Join(append(parts, runs.DurationText(now.Sub(d.started).Seconds())), " · ")
 }
 
 // cut shortens a text that is too long and ends it with an ellipsis.

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -44,4 +47,30 @@ func temporaryFolder(prefix string) (dir string, remove func(), err error) {
 		signal.Stop(signals)
 		close(removed)
 	}), nil
+}
+
+// interruptible returns a context that the first ^C cancels. The second ^C closes kill, the third ends the process.
+func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	atOnce := make(chan struct{})
+	signals := make(chan os.Signal, 3)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	stopping.Add(1)
+	go func() {
+		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
+			fmt.Fprintln(stderr, "stopped; the next run resumes from the committed results")
+			os.Exit(exitInterrupted)
+		}} {
+			if _, ok := <-signals; !ok {
+				return
+			}
+			act()
+		}
+	}()
+	return ctx, atOnce, func() {
+		signal.Stop(signals)
+		stopping.Add(-1)
+		close(signals)
+		cancel()
+	}
 }

@@ -1,4 +1,4 @@
-package engine
+package proc
 
 import (
 	"bufio"
@@ -10,8 +10,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"rcgrpo/engine/proc"
 )
 
 func init() {
@@ -48,19 +46,28 @@ func TestProcessEndsWithItsLastThread(t *testing.T) {
 	}
 	defer cmd.Process.Kill()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "headless\n" {
-		t.Fatalf("the process says %q, %v, want that its first thread has ended", line, err)
+		t.Fatalf("got %q, %v, want the end of the first thread", line, err)
 	}
 	pid := cmd.Process.Pid
-	s, ok := proc.ProcessStat(pid)
-	if !ok || s.ended || !proc.SameProcess(pid, s.Start) {
-		t.Errorf("got %+v, %v, want a process that goes on", s, ok)
+	s, ok := ReadStat(pid)
+	if !ok || s.ended || !Same(pid, s.Start) {
+		t.Errorf("got %+v, %v, want a running process", s, ok)
 	}
-	proc.KillSession(pid)
-	for deadline := time.Now().Add(10 * time.Second); !s.ended &&
-		time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		s, ok = proc.ProcessStat(pid)
+	KillSession(pid)
+	for deadline := time.Now().Add(10 * time.Second); !s.ended && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+		s, ok = ReadStat(pid)
 	}
-	if !ok || !s.ended || proc.SameProcess(pid, s.Start) {
-		t.Errorf("killed: got %+v, %v, want one that has ended and waits to be asked", s, ok)
+	if !ok || !s.ended || Same(pid, s.Start) {
+		t.Errorf("killed: got %+v, %v, want one that has ended and is not reaped", s, ok)
+	}
+}
+
+func TestKillsForLackOfMemoryAreCounted(t *testing.T) {
+	if oomFile() == "" {
+		t.Skip("this kernel counts no kills")
+	}
+	if n := OOMKills(); n < 0 {
+		t.Errorf("%s: got %d, want a count", oomFile(), n)
 	}
 }

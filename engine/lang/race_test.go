@@ -1,5 +1,5 @@
 //go:build race
 
-package engine_test
+package lang_test
 
 func init() { raced = true }

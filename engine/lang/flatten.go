@@ -96,22 +96,11 @@ func holdsData(v reflect.Value) bool {
 	case t.Kind() != reflect.Interface && t.Kind() != reflect.Slice && t.Kind() != reflect.Map:
 		return false
 	}
-	holds := func(e reflect.Value) bool {
+	for _, e := range v.Seq2() {
 		if e.Kind() == reflect.Interface && !e.IsNil() {
 			e = e.Elem()
 		}
-		return isData(e.Type()) || holdsData(e)
-	}
-	if v.Kind() == reflect.Slice {
-		for i := range v.Len() {
-			if holds(v.Index(i)) {
-				return true
-			}
-		}
-		return false
-	}
-	for _, k := range v.MapKeys() {
-		if holds(v.MapIndex(k)) {
+		if isData(e.Type()) || holdsData(e) {
 			return true
 		}
 	}
@@ -132,15 +121,15 @@ func canonical(v reflect.Value) string {
 	}
 	switch v.Kind() {
 	case reflect.Slice:
-		items := make([]string, v.Len())
-		for i := range items {
-			items[i] = canonical(v.Index(i))
+		var items []string
+		for _, item := range v.Seq2() {
+			items = append(items, canonical(item))
 		}
 		return "[" + strings.Join(items, ",") + "]"
 	case reflect.Map:
-		items := make([]string, 0, v.Len())
-		for _, k := range v.MapKeys() {
-			items = append(items, JsonText(k.String())+":"+canonical(v.MapIndex(k)))
+		var items []string
+		for k, item := range v.Seq2() {
+			items = append(items, JsonText(k.String())+":"+canonical(item))
 		}
 		slices.Sort(items)
 		return "{" + strings.Join(items, ",") + "}"
@@ -156,12 +145,65 @@ func canonical(v reflect.Value) string {
 	return JsonText(v.Interface())
 }
 
+// JsonText returns the JSON of a value without HTML escapes.
 func JsonText(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil { // no setting has a type that JSON cannot represent
-		panic(fmt.Sprintf("engine: %T as JSON: %v", v, err))
+		panic(fmt.Sprintf("lang: %T as JSON: %v", v, err))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// EffectChecker is a stage that knows which settings have no effect on its result, given the other settings. A
+// file that sets such a setting to another value than the default is wrong, and the decoder reports it. Pages mark
+// the defaults among them (Setting.NoEffect).
+type EffectChecker interface {
+	// WithoutEffect returns these settings by name ("clip.low", "alarm[0].limit") with the reason, a clause such
+	// as "a constant rate does not fall". It is called if Check reports nothing.
+	WithoutEffect() map[string]string
+}
+
+// markEffects sets NoEffect of each setting of an instance and reports those that the file sets without effect.
+// ranges are the ranges of the settings in the file.
+func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
+	checker, ok := in.stage.(EffectChecker)
+	if !ok {
+		return nil
+	}
+	reasons := checker.WithoutEffect()
+	if len(reasons) == 0 {
+		return nil
+	}
+	var w settingsWalker
+	w.structure(reflect.ValueOf(in.block.kind.defaults(in.stage)).Elem(), "", true)
+	defaults := map[string]string{}
+	for _, s := range w.settings {
+		defaults[s.Name] = s.Value
+	}
+	var diags hcl.Diagnostics
+	for i := range in.settings {
+		s := &in.settings[i]
+		s.NoEffect = reasons[s.Name]
+		at, written := ranges[s.Name]
+		if value, known := defaults[s.Name]; s.NoEffect == "" || !written || known && value == s.Value {
+			continue
+		}
+		diags = append(diags, mistake(at, "Setting without effect", "%s = %s has no effect: %s. Remove it.", s.Name,
+			strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect))
+	}
+	return diags
+}
+
+// defaults returns a stage with the default settings and the preset of stage.
+func (k *Kind) defaults(stage Stage) Stage {
+	fresh := k.New()
+	v := reflect.ValueOf(stage).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
+			fresh.(Preset).UsePreset(name.String())
+		}
+	}
+	return fresh
 }

@@ -66,7 +66,7 @@ func codeError(name string, code int, kills int64) error {
 	return fmt.Errorf("%s ended with exit code %d", name, code)
 }
 
-// exitError explains the end of a process that reported no error. kills is oomKills before its start.
+// exitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
 func exitError(exit proc.Exit, kills int64) error {
 	if exit.Signal == 0 {
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
@@ -78,14 +78,14 @@ func exitError(exit proc.Exit, kills int64) error {
 func signalError(signal syscall.Signal, kills int64) error {
 	switch signal {
 	case syscall.SIGKILL:
-		return killedError(kills, proc.OomKills())
+		return killedError(kills, proc.OOMKills())
 	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
 		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
 	}
 	return fmt.Errorf("its process died: %v", signal)
 }
 
-// killedError distinguishes a kill because memory ran out from others, by oomKills before and after.
+// killedError distinguishes a kill because memory ran out from others, by proc.OOMKills before and after.
 func killedError(before, after int64) error {
 	if before >= 0 && after > before {
 		return WithCause(lang.CauseOOM, errors.New("the kernel killed its process because memory ran out (SIGKILL)"))
@@ -95,8 +95,8 @@ func killedError(before, after int64) error {
 
 // oomText matches the messages of allocators and of the kernel when memory runs out.
 var oomText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc` +
-		`|CUDA_ERROR_OUT_OF_MEMORY`)
+	return regexp.MustCompile(
+		`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
 // causeOf returns the cause of a stage's error, or "".
@@ -148,15 +148,9 @@ func lastLines(path string, n int) []string {
 	}
 	defer f.Close()
 	const most = 64 << 10
-	info, err := f.Stat()
-	if err != nil {
-		return nil
-	}
-	from := max(0, info.Size()-most)
-	b, err := io.ReadAll(io.NewSectionReader(f, from, most))
-	if err != nil {
-		return nil
-	}
+	size, _ := f.Seek(0, io.SeekEnd)
+	from := max(0, size-most)
+	b, _ := io.ReadAll(io.NewSectionReader(f, from, most))
 	text := strings.TrimRight(string(b), "\n")
 	if text == "" {
 		return nil

@@ -1,0 +1,69 @@
+package docs_test
+
+import (
+	"go/ast"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The page names the functions through which one exec stage passes. This test keeps the names true and the path short.
+func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
+	const page, mostFunctions, mostFiles = "docs/architecture.md", 45, 19
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := regexp.MustCompile("(?m)^#+ Path of one `?exec`? stage").FindIndex(text)
+	if at == nil {
+		t.Skipf("%s has no section \"Path of one exec stage\"", page)
+	}
+	section, _, _ := strings.Cut(string(text[at[1]:]), "\n#")
+	declared := declaredFunctions(t)
+	group := regexp.MustCompile("((?:`[\\w.]+`[ ,]*)+)\\(`([\\w./-]+\\.go)`\\)")
+	name := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
+	functions, files := 0, map[string]bool{}
+	for line := range strings.Lines(section) {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		if rest := group.ReplaceAllString(line, ""); strings.Contains(rest, "`") {
+			t.Errorf("the row %q has a name without a file: %s", strings.TrimSpace(line), strings.TrimSpace(rest))
+		}
+		for _, m := range group.FindAllStringSubmatch(line, -1) {
+			path := m[2]
+			if _, err := os.Stat(path); err != nil {
+				path = "engine/" + path // the page may omit the folder of the engine
+			}
+			files[path] = true
+			for _, f := range name.FindAllStringSubmatch(m[1], -1) {
+				functions++
+				if !declared[path+" "+f[1]] {
+					t.Errorf("%s names %s, which %s does not declare", page, f[1], path)
+				}
+			}
+		}
+	}
+	if functions == 0 || functions > mostFunctions || len(files) > mostFiles {
+		t.Errorf("the path has %d functions in %d files, want 1 to %d in at most %d", functions, len(files), mostFunctions,
+			mostFiles)
+	}
+}
+
+// declaredFunctions returns "path name" of every function and method.
+func declaredFunctions(t *testing.T) map[string]bool {
+	declared := map[string]bool{}
+	files, positions := packages(t)
+	for _, files := range files {
+		for _, file := range files {
+			path := positions.Position(file.Pos()).Filename
+			for _, d := range file.Decls {
+				if f, ok := d.(*ast.FuncDecl); ok {
+					declared[path+" "+f.Name.Name] = true
+				}
+			}
+		}
+	}
+	return declared
+}

@@ -1,0 +1,150 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
+)
+
+// A kill counts as OOM only if the kernel counted one more kill for lack of memory.
+func TestKillIsAnOOMIfTheCountHasGrown(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after int64
+		want          string
+	}{
+		"the count has grown":        {3, 4, lang.CauseOOM},
+		"it has not":                 {3, 3, lang.CauseKilled},
+		"the kernel does not count":  {-1, -1, lang.CauseKilled},
+		"it was unreadable at first": {-1, 4, lang.CauseKilled},
+	} {
+		if got := causeOf(killedError(tc.before, tc.after)); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestCausesOfFailures(t *testing.T) {
+	for text, want := range map[string]string{
+		"CUDA error: out of memory":                                                          lang.CauseOOM,
+		"terminate called after throwing std::bad_alloc":                                     lang.CauseOOM,
+		"fork/exec: cannot allocate memory":                                                  lang.CauseOOM,
+		"DefaultCPUAllocator: can't allocate memory: you tried to allocate 8589934592 bytes": lang.CauseOOM,
+		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB":            lang.CauseOOM,
+		"shape [2, 3], want [3, 2]":                                                          "",
+		"the room is full":                                                                   "",
+	} {
+		if got := causeOf(errors.New(text)); got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+	if got := causeOf(WithCause(lang.CauseNaN, errors.New("loss"))); got != lang.CauseNaN {
+		t.Errorf("marked: got %q, want nan", got)
+	}
+}
+
+// Log lines of earlier attempts do not determine the cause of a failure.
+func TestCauseComesFromTheLastAttempt(t *testing.T) {
+	lines := []string{"CUDA out of memory", attemptMark + "2", "no such file"}
+	if got := ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
+		t.Errorf("got %q, want the lines of the second attempt", got)
+	}
+	if got := ofLastAttempt(lines[:1]); len(got) != 1 {
+		t.Errorf("got %q, want all of a first attempt", got)
+	}
+	if got := failureCause(errors.New("exit code 1"), ofLastAttempt(lines)); got != "" {
+		t.Errorf("got cause %q, want none", got)
+	}
+}
+
+func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
+	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
+		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
+		if got := omitFromFolder(v); got != want {
+			t.Errorf("%s: got omitted %v, want %v", v, got, want)
+		}
+	}
+}
+
+func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	long := strings.Repeat("x", 1_000_000)
+	for text, want := range map[string]string{
+		long + "the end":         "the end",
+		long + "the end\n":       "the end",
+		"one\n" + long + "end\n": "end",
+		long + "\nlast\n":        "last",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		lines := shortLines(lastLines(path, failureLines))
+		if len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], want) {
+			t.Fatalf("got %d lines, want the last to end with %q", len(lines), want)
+		}
+		for _, line := range lines {
+			if len(line) > 2000 {
+				t.Errorf("got a line of %d bytes, want one that a person can read", len(line))
+			}
+		}
+	}
+}
+
+func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
+	var reported []runs.Event
+	j := &Job{observe: func(e runs.Event) { reported = append(reported, e) }}
+	for i := range 1000 {
+		j.Progress(i+1, 1000, "updates", runs.Value{Name: "loss", Value: math.NaN()}, runs.Value{Name: "reward", Value: 1})
+	}
+	if last := reported[len(reported)-1]; len(reported) > 500 || last.Done != 1000 || len(last.Values) != 1 {
+		t.Errorf("got %d events, the last %+v; want few, the end, and no NaN", len(reported), last)
+	}
+}
+
+// A copy is complete when it appears, also if the temporary folder is on another file system or does not exist.
+func TestCopiesCrossFileSystems(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "from")
+	if err := os.WriteFile(from, []byte("made"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	there, err := os.MkdirTemp("/dev/shm", "rcgrpo-copies-")
+	if err != nil {
+		t.Skipf("no other file system at hand: %v", err)
+	}
+	t.Cleanup(func() { os.RemoveAll(there) })
+	at := time.Unix(1, 2)
+	folders := map[string]string{"same": t.TempDir(), "other": there, "removed": filepath.Join(dir, "removed")}
+	for name, temp := range folders {
+		to := filepath.Join(dir, name, "deep", "to")
+		if err := copyFile(from, to, temp, at); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		b, err := os.ReadFile(to)
+		info, _ := os.Stat(to)
+		if err != nil || string(b) != "made" || info.Mode() != 0o644 || !info.ModTime().Equal(at) {
+			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
+		}
+		for _, folder := range []string{temp, filepath.Dir(to)} {
+			if left, _ := filepath.Glob(filepath.Join(folder, ".new-*")); len(left) > 0 {
+				t.Errorf("%s: %v is left", name, left)
+			}
+		}
+	}
+}
+
+// By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
+func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
+	got := childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"})
+	want := []string{"OMP_NUM_THREADS=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1", childVariable + "=1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,280 @@
+package machine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/proc"
+	"rcgrpo/engine/sched"
+)
+
+// must ends the test if a step of its setup returns an error.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownFolder sets a private ledger folder. At the end of the test all runs must have removed their files.
+func ownFolder(t *testing.T) string {
+	dir := filepath.Join(t.TempDir(), "leases")
+	t.Setenv(leasesVariable, dir)
+	t.Cleanup(func() {
+		if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+			t.Errorf("files at the end: got %v, %v, want the mutex alone", left, err)
+		}
+	})
+	return dir
+}
+
+// open opens the ledger for a run until the end of the test.
+func open(t *testing.T, run string) *Ledger {
+	t.Helper()
+	l, err := OpenLedger(run, "store")
+	must(t, err)
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func others(t *testing.T, l *Ledger) []Lease {
+	t.Helper()
+	must(t, l.Lock(t.Context()))
+	defer l.Unlock()
+	all, err := l.Others()
+	must(t, err)
+	return all
+}
+
+func reserve(t *testing.T, l *Ledger, lease Lease) *LeaseFile {
+	t.Helper()
+	must(t, l.Lock(t.Context()))
+	defer l.Unlock()
+	f, err := l.Reserve(lease)
+	must(t, err)
+	return f
+}
+
+func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
+	ownFolder(t)
+	b := open(t, "runs/y/2")
+	a, err := OpenLedger("runs/x/1", "store")
+	must(t, err)
+	f := reserve(t, a, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
+	want := sched.Share{CPUs: 2, GPUs: 1, Memory: 5}
+	if got := others(t, b); len(got) != 1 || got[0].Share() != want || got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
+		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
+	}
+	child := exec.Command("sleep", "600")
+	child.ExtraFiles = []*os.File{f.Inherited()}
+	must(t, child.Start())
+	f.file.Close() // as after a kill of the engine
+	a.mutex.Close()
+	if got := others(t, b); len(got) != 1 {
+		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
+	}
+	child.Process.Kill()
+	child.Wait()
+	if got := others(t, b); len(got) != 0 {
+		t.Errorf("after its end: got %+v, want nothing", got)
+	}
+}
+
+func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
+	dir := ownFolder(t)
+	a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
+	for i := range 5 {
+		address := strings.Repeat("long", 5-i)
+		f := reserve(t, a, Lease{Address: address, CPUs: 1})
+		if got := others(t, b); len(got) != 1 || got[0].Address != address {
+			t.Errorf("reserved: got %+v", got)
+		}
+		must(t, f.Free())
+		if got := others(t, b); len(got) != 0 {
+			t.Errorf("freed: got %+v", got)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+		t.Errorf("files: got %v, want the mutex and one lease", entries)
+	}
+}
+
+func TestReadableLedgerFolderIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.Chmod(dir, 0o755))
+	t.Setenv(leasesVariable, dir)
+	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
+		t.Errorf("got %v, want an error that names the variable", err)
+	}
+}
+
+func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
+	ownFolder(t)
+	stopped, other := open(t, "runs/x/1"), open(t, "runs/y/2")
+	must(t, stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour))
+	if got := others(t, other); len(got) != 1 {
+		t.Errorf("a new request: got %+v, want one", got)
+	}
+	written := stopped.request.lease
+	written.Written = proc.SinceBoot() - 2*requestTimeout
+	b, err := json.Marshal(written)
+	must(t, err)
+	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := others(t, other); len(got) != 0 {
+		t.Errorf("an old request: got %+v, want none", got)
+	}
+}
+
+// holdMutex starts a process that holds the mutex of a ledger.
+func holdMutex(t *testing.T, dir string) *os.Process {
+	t.Helper()
+	flock, err := exec.LookPath("flock")
+	if err != nil {
+		t.Skip("there is no flock(1)")
+	}
+	cmd := exec.Command(flock, "--no-fork", filepath.Join(dir, "mutex"), "sh", "-c", "echo locked; exec sleep 600")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "locked\n" {
+		t.Fatal(line, err)
+	}
+	return cmd.Process
+}
+
+func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
+	dir := ownFolder(t)
+	l := open(t, "runs/x/1")
+	holder := holdMutex(t, dir)
+	defer func(d time.Duration) { ledgerTimeout = d }(ledgerTimeout)
+
+	ledgerTimeout = time.Hour
+	cause := errors.New("interrupted by the user")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if err := l.Lock(ctx); !errors.Is(err, cause) {
+		t.Errorf("with a context that has ended: got %v, want its cause", err)
+	}
+	ledgerTimeout = 20 * time.Millisecond
+	want := fmt.Sprintf("by process %d:", holder.Pid)
+	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a process holds it: got %v, want %q in it", err, want)
+	}
+	must(t, holder.Signal(syscall.SIGSTOP))
+	for deadline := time.Now().Add(30 * time.Second); !proc.Stopped(holder.Pid) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	err := l.Lock(t.Context())
+	for _, want := range []string{filepath.Join(dir, "mutex"), "stopped", fmt.Sprintf("kill -CONT %d", holder.Pid)} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a stopped process holds it: got %v, want %q in it", err, want)
+		}
+	}
+}
+
+func TestRemovedMutexIsCreatedAgain(t *testing.T) {
+	for name, remove := range map[string]func(dir string) error{
+		"the mutex is removed":  func(dir string) error { return os.Remove(filepath.Join(dir, "mutex")) },
+		"the folder is removed": os.RemoveAll,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := ownFolder(t)
+			a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
+			must(t, remove(dir))
+			must(t, a.Lock(t.Context()))
+			defer a.Unlock()
+			if locked, err := b.tryLock(); locked || err != nil {
+				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
+			}
+			for run, l := range map[string]*Ledger{"a": a, "b": b, "a new run": open(t, "runs/z/3")} {
+				if !l.Partial() {
+					t.Errorf("%s may start stages before other runs have registered again", run)
+				}
+			}
+		})
+	}
+}
+
+func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
+	home, state, leases := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "named")
+	foreign := "/proc/sys" // belongs to root
+	if os.Getuid() == 0 {
+		foreign = t.TempDir()
+		must(t, os.Chown(foreign, 12345, 12345))
+	}
+	temporary, name := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()), "leases-"+proc.HostName()
+	for what, tc := range map[string]struct {
+		home, state, leases string
+		want                []string
+	}{
+		"a home":          {home, "", "", []string{filepath.Join(home, ".local/state/rcgrpo", name), temporary}},
+		"a state folder":  {home, state, "", []string{filepath.Join(state, "rcgrpo", name), temporary}},
+		"no home":         {"", "", "", []string{temporary}},
+		"a missing home":  {"/nonexistent", "", "", []string{temporary}},
+		"home of another": {foreign, "", "", []string{temporary}},
+		"a named folder":  {home, "", leases, []string{leases}},
+	} {
+		t.Setenv("HOME", tc.home)
+		t.Setenv("XDG_STATE_HOME", tc.state)
+		t.Setenv(leasesVariable, tc.leases)
+		if got := ledgerFolders(); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", what, got, tc.want)
+		}
+	}
+}
+
+// A home folder without locks, as on some network file systems, moves the ledger; a folder that the user has
+// named is an error.
+func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv(leasesVariable, "")
+	l := open(t, "runs/x/1")
+	if !strings.HasPrefix(l.Dir, home) {
+		t.Fatalf("got %s, want a ledger below %s", l.Dir, home)
+	}
+	held := reserve(t, l, Lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
+	disk.Lack(func(op, path string) error {
+		if op == "flock" && strings.HasPrefix(path, home) {
+			return syscall.ENOLCK
+		}
+		return nil
+	})
+	t.Cleanup(func() { disk.Lack(nil) })
+	if _, ok := readLease(held); ok || !disk.Exists(held) {
+		t.Errorf("lease whose lock cannot be tested: got read %v, exists %v, want false, true", ok, disk.Exists(held))
+	}
+	if l, want := open(t, "runs/x/1"), fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()); l.Dir != want {
+		t.Errorf("home without locks: got a ledger in %s, want %s", l.Dir, want)
+	}
+	named := filepath.Join(home, "named")
+	t.Setenv(leasesVariable, named)
+	_, err := OpenLedger("runs/x/1", "store")
+	text := fmt.Sprint(err)
+	if !errors.Is(err, syscall.ENOLCK) || !strings.Contains(text, leasesVariable) || !strings.Contains(text, named) {
+		t.Errorf("named folder without locks: got %v, want an error with the way out", err)
+	}
+}
