@@ -38,6 +38,7 @@ var ladder = map[string]string{
 	"engine/proc":          "engine/internal/disk",
 	"engine/runs":          "engine/artifact engine/internal/disk engine/lang engine/proc",
 	"engine/sched":         "",
+	"internal/must":        "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
 		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
 	"reports/lint":  "",

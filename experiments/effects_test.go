@@ -20,12 +20,13 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 )
 
 // upstream is what the stages of EFFECTS.md read. The model learns four drills well enough to succeed at most of its
 // attempts and not at all, so that rewards within a group differ.
-const upstream = `
+var upstream = strings.ReplaceAll(`
 experiment {
   seeds = [1]
 }
@@ -98,11 +99,7 @@ stage "rollout" "bad" {
   tasks       = stage.tasks.drills.train
   samples     = 12
   temperature = 1.5
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "rollout" "worse" {
@@ -110,11 +107,7 @@ stage "rollout" "worse" {
   tasks       = stage.tasks.drills.train
   samples     = 12
   temperature = 2
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "grpo" "arm" {
@@ -123,33 +116,21 @@ stage "grpo" "arm" {
   updates = 6
   batch   = 1
   group   = 3
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "eval" "good" {
   policy = stage.grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.train]
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
 
 stage "eval" "bad" {
   policy = stage.model.random.checkpoint
   tasks  = [stage.tasks.drills.train]
-  limits {
-    steps   = 2
-    reply   = 60
-    context = 384
-  }
+  LIMITS
 }
-`
+`, "LIMITS", "limits {\n    steps   = 2\n    reply   = 60\n    context = 384\n  }")
 
 const episode = "limits.steps = 3; limits.reply = 60; limits.context = 384"
 
@@ -186,10 +167,7 @@ type effect struct {
 // effects reads EFFECTS.md.
 func effects(t *testing.T) []effect {
 	t.Helper()
-	text, err := os.ReadFile("EFFECTS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("EFFECTS.md"))(t)
 	cell := func(s string) string {
 		return strings.ReplaceAll(strings.Trim(strings.TrimSpace(s), "`"), "\x00", "|")
 	}
@@ -216,8 +194,12 @@ func effects(t *testing.T) []effect {
 			continue
 		}
 		both, occasion := strings.CutPrefix(strings.TrimSpace(cells[4]), "occasion: ")
-		e := effect{kind: kind, setting: cell(cells[1]), one: cell(cells[2]), other: cell(cells[3]), both: cell(both), occasion: occasion}
-		all = slices.DeleteFunc(all, func(had effect) bool { return had.inherited && had.kind == kind && had.setting == e.setting })
+		e := effect{kind: kind, setting: cell(cells[1]), one: cell(cells[2]), other: cell(cells[3]),
+			both: cell(both), occasion: occasion}
+		all = slices.DeleteFunc(all, func(had effect) bool {
+			return had.inherited && had.kind == kind &&
+				had.setting == e.setting
+		})
 		if e.other == "" {
 			e.note, e.one = e.one, ""
 			e.shownBy = regexp.MustCompile(`Test\w+`).FindAllString(e.note, -1)
@@ -309,7 +291,8 @@ func TestEverySettingIsListedWithItsEffect(t *testing.T) {
 	for _, e := range effects(t) {
 		listed[e.kind+" "+e.setting]++
 		for _, test := range e.shownBy {
-			if out, err := exec.Command("grep", "-rlq", "--include=*_test.go", "func "+test+"(", fixtures.Root(t)).CombinedOutput(); err != nil {
+			if out, err := exec.Command("grep", "-rlq", "--include=*_test.go", "func "+test+"(",
+				fixtures.Root(t)).CombinedOutput(); err != nil {
 				t.Errorf("%s %s: there is no test %s (%s)", e.kind, e.setting, test, out)
 			}
 		}
@@ -354,9 +337,7 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 	if official {
 		text += fmt.Sprintf("data {\n  bfcl = %q\n}\n", benchmark)
 	}
-	if err := os.WriteFile(site, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(site, []byte(text), 0o600))
 
 	blocks := map[string]string{} // HCL of the stages by name
 	var trials []trial
@@ -374,7 +355,8 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 			continue
 		}
 		if !official && strings.Contains(e.one+e.other+e.both, `"bfcl"`) {
-			t.Logf("%s %s: left out, for there is no benchmark data in %s (run `make deps`, or set BFCL_DATA)", e.kind, e.setting, benchmark)
+			t.Logf("%s %s: left out, for there is no benchmark data in %s (run `make deps`, or set BFCL_DATA)",
+				e.kind, e.setting, benchmark)
 			continue
 		}
 		trials = append(trials, trial{e, add(e, e.one, e.both), add(e, e.other, e.both), false})
@@ -415,7 +397,8 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 }
 
 // load writes the stages into one file and loads it.
-func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Experiment, lines map[int]string, diags []string) {
+func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Experiment, lines map[int]string,
+	diags []string) {
 	t.Helper()
 	var text strings.Builder
 	text.WriteString(upstream)
@@ -429,9 +412,7 @@ func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Exp
 		}
 	}
 	path := filepath.Join(dir, "effects.hcl")
-	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text.String()), 0o600))
 	kinds := registry()
 	for _, k := range kinds {
 		k.InProcess = true // in this process
@@ -465,14 +446,8 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	store, err := artifact.Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.New(x, store, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
+	p := must.Get(plan.New(x, store, plan.Options{}))(t)
 	failed = map[string]string{}
 	runErr := engine.Run(t.Context(), p, engine.Options{KeepGoing: true}, func(e runs.Event) {
 		if e.Kind == runs.EventFailed {
@@ -482,23 +457,15 @@ func perform(t *testing.T, dir, site string, blocks map[string]string) (digests,
 	if runErr != nil && len(failed) == 0 {
 		t.Fatal(runErr)
 	}
-	if p, err = plan.New(x, store, plan.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	p = must.Get(plan.New(x, store, plan.Options{}))(t)
 	digests = map[string]string{}
 	for _, n := range p.Nodes {
 		if n.Manifest == nil {
 			continue
 		}
 		if n.Kind.Name == "report" && !strings.Contains(blocks[n.Name], "section") { // of a training with one optimizer step
-			page, err := store.Open(n.Manifest, "page")
-			if err != nil {
-				t.Fatal(err)
-			}
-			text, err := os.ReadFile(page.Path(reports.MarkdownFile))
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := must.Get(store.Open(n.Manifest, "page"))(t)
+			text := must.Get(os.ReadFile(page.Path(reports.MarkdownFile)))(t)
 			if !strings.Contains(string(text), "no effect here") && strings.Contains(blocks[n.Name], "stage.grpo.arm") {
 				t.Errorf("%s: the table of settings marks no default without effect", n.Address)
 			}

@@ -13,6 +13,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -24,10 +25,7 @@ func registry() lang.Registry {
 // variables gives the variables of an experiment that have no default, or none.
 func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	vars := map[string]string{}
 	for name, family := range map[string]string{"base": "qwen2", "explorer": "qwen2"} {
 		if !strings.Contains(string(text), fmt.Sprintf("variable %q", name)) {
@@ -47,9 +45,7 @@ func folder(t *testing.T, family string) string {
 	dir := t.TempDir()
 	config := fmt.Sprintf(`{"model_type": %q, "vocab_size": 64, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
 		"num_attention_heads": 2, "max_position_embeddings": 32768}`, family)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
 	return dir
 }
 
@@ -69,10 +65,9 @@ var shapes = map[string]string{
 func memory(t *testing.T, base, context string) (text map[string]string, fits map[string]bool) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	x, diags := lang.Load(lang.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir, "context": context}}, registry())
+	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600))
+	x, diags := lang.Load(lang.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir,
+		"context": context}}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
@@ -93,10 +88,7 @@ func total(text string) string {
 
 // The table of docs/models.md, and the heads of the files.
 func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "docs", "models.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("..", "docs", "models.md")))(t)
 	rows := 0
 	for line := range strings.Lines(string(page)) {
 		var cells []string
@@ -117,26 +109,32 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 		case fits["eval"]:
 			said = "rollouts and evaluation"
 		}
-		want := fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", cells[0], cells[1], total(text["eval"]), total(text["sft"]), total(text["grpo"]), said)
+		want := fmt.Sprintf("| %s | %s | %s | %s | %s | %s |", cells[0], cells[1], total(text["eval"]),
+			total(text["sft"]), total(text["grpo"]), said)
 		if got := strings.TrimSpace(line); got != want {
 			t.Errorf("docs/models.md: got %s, want %s", got, want)
 		}
 		for _, same := range [][2]string{{"rollout", "eval"}, {"sft", "rctp-ft"}, {"grpo", "rc-grpo"}} {
 			if text[same[0]] != text[same[1]] {
-				t.Errorf("%s: %s takes %s and %s takes %s, and the table has one number", cells[0], same[0], text[same[0]], same[1], text[same[1]])
+				t.Errorf("%s: %s takes %s and %s takes %s, and the table has one number", cells[0], same[0],
+					text[same[0]], same[1], text[same[1]])
 			}
 		}
 	}
 	if rows != 7 {
 		t.Errorf("docs/models.md: %d rows of known models, want 7", rows)
 	}
-	qwen, llama, small, other := "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct", "Qwen2.5-3B-Instruct", "Llama-3.2-3B-Instruct"
+	qwen, llama, small, other := "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct", "Qwen2.5-3B-Instruct",
+		"Llama-3.2-3B-Instruct"
 	type number struct{ base, context, kind string }
 	for file, numbers := range map[string][]number{
-		"paper_qwen.hcl": {{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen, "16384", "grpo"}, {qwen, "16384", ""},
+		"paper_qwen.hcl": {{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen,
+			"16384", "grpo"}, {qwen, "16384", ""},
 			{small, "16384", "eval"}, {small, "16384", "sft"}, {small, "16384", "grpo"}},
-		"paper_llama.hcl": {{qwen, "16384", "eval"}, {llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama, "16384", "sft"}, {llama, "8192", "sft"},
-			{llama, "16384", "grpo"}, {llama, "16384", ""}, {other, "8192", "eval"}, {other, "8192", "sft"}, {other, "8192", "grpo"}},
+		"paper_llama.hcl": {{qwen, "16384", "eval"}, {llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama,
+			"16384", "sft"}, {llama, "8192", "sft"},
+			{llama, "16384", "grpo"}, {llama, "16384", ""}, {other, "8192", "eval"}, {other, "8192", "sft"},
+			{other, "8192", "grpo"}},
 		"equal_compute.hcl": {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
 		"splits.hcl":        {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
 	} {
@@ -149,10 +147,7 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 				for part := range strings.SplitSeq(text["grpo"], ", ") {
 					for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
 						if _, value, ok := strings.Cut(part, name); ok {
-							gib, err := strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64)
-							if err != nil {
-								t.Fatal(err)
-							}
+							gib := must.Get(strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64))(t)
 							sum += gib
 						}
 					}
@@ -168,10 +163,7 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(file))(t)
 	return string(text)
 }
 
@@ -197,10 +189,7 @@ func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
 
 // A run refuses a stage that asks for more devices than its kind can use, so a default that does is a file that cannot run.
 func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
-	files, err := filepath.Glob("*.hcl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*.hcl"))(t)
 	asked := 0
 	for _, file := range files {
 		if file == "site.hcl" {
@@ -218,7 +207,8 @@ func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 			}
 		}
 		head, _, _ := strings.Cut(read(t, file), "experiment {")
-		if strings.Contains(read(t, file), "variable \"gpus\"") && !strings.Contains(head, "Stages on several GPUs do not work yet") {
+		if strings.Contains(read(t, file), "variable \"gpus\"") && !strings.Contains(head,
+			"Stages on several GPUs do not work yet") {
 			t.Errorf("%s: its head does not say that stages on several GPUs do not work", file)
 		}
 	}
@@ -236,14 +226,8 @@ func planFile(t *testing.T, path string) {
 	if said.Len() > 0 {
 		t.Fatal(said.String())
 	}
-	store, err := artifact.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.New(x, store, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(t.TempDir()))(t)
+	p := must.Get(plan.New(x, store, plan.Options{}))(t)
 	if len(p.Nodes) == 0 || len(p.Nodes) != len(x.Nodes) {
 		t.Errorf("%d of %d nodes are in the plan", len(p.Nodes), len(x.Nodes))
 	}
@@ -261,10 +245,7 @@ func planFile(t *testing.T, path string) {
 }
 
 func TestEveryExperimentPlans(t *testing.T) {
-	files, err := filepath.Glob("*.hcl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := must.Get(filepath.Glob("*.hcl"))(t)
 	found := 0
 	for _, file := range files {
 		if file == "site.hcl" {
@@ -324,7 +305,8 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 	}
 	for file, claims := range map[string][]claim{
 		"drills.hcl": method, "drills_long.hcl": method,
-		"splits.hcl": {{"RCTP-FT + RC-GRPO (family)", "RCTP-FT + RC-GRPO (paper)", "", "higher", "true"}, {"Base (family)", "Base (paper)", "", "", "true"}},
+		"splits.hcl": {{"RCTP-FT + RC-GRPO (family)", "RCTP-FT + RC-GRPO (paper)", "", "higher", "true"},
+			{"Base (family)", "Base (paper)", "", "", "true"}},
 		"tokens.hcl": {{"iid, p = 0.5", "stratified, p = 0.5", "sigma2", "higher", "false"}},
 	} {
 		s := settings(t, file, "stage.report.page")
@@ -332,7 +314,8 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 			found := false
 			for i := 0; s[fmt.Sprintf("compare[%d].pairs", i)] != ""; i++ {
 				of := func(name string) string { return s[fmt.Sprintf("compare[%d].%s", i, name)] }
-				found = found || strings.Contains(of("pairs"), fmt.Sprintf("[%q,%q]", c.without, c.with)) && of("outcome") == fmt.Sprintf("%q", c.outcome) &&
+				found = found || strings.Contains(of("pairs"), fmt.Sprintf("[%q,%q]", c.without, c.with)) &&
+					of("outcome") == fmt.Sprintf("%q", c.outcome) &&
 					of("expect") == fmt.Sprintf("%q", c.expect) && of("unpaired") == c.unpaired
 			}
 			if !found {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
@@ -17,7 +18,7 @@ import (
 )
 
 // adapters is an experiment whose trainings train adapters, each on the merged weights of the one before.
-const adapters = tinyStart + `
+var adapters = expand(tinyStart + `
 stage "sft" "all" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -59,11 +60,7 @@ stage "rc-grpo" "arm" {
     tasks = stage.tasks.drills.test
     every = 1
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "grpo" "after" {
@@ -77,23 +74,15 @@ stage "grpo" "after" {
     rank  = 1
     alpha = 1
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "eval" "last" {
   policy = stage.grpo.after.checkpoint
   tasks  = [stage.tasks.drills.test]
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
-`
+`)
 
 // TestAdaptersOfStages: the checkpoint of a training with lora holds the merged weights, and in its folder the
 // adapter that turns the weights before into them. bench/transformers.sh has peft load these adapters.
@@ -155,21 +144,14 @@ func TestAdaptersOfStages(t *testing.T) {
 
 func opened(t *testing.T, dir string) *lm.Model {
 	t.Helper()
-	m, err := lm.Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(lm.Load(dir, torch.CPU))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func weights(t *testing.T, m *lm.Model) []float32 {
 	t.Helper()
-	w, err := m.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must.Get(m.Weights())(t)
 }
 
 // changes are the projections that differ in any layer, and how many rows of a tied embedding, in the order of
@@ -216,14 +198,9 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	for i := range q.IDs {
 		q.IDs[i], q.Learn[i] = int32((i*i*7+3*i+1)%m.Config().Vocab), i > 0
 	}
-	stats, err := m.Stats(t.Context(), []lm.Sequence{q}, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stats := must.Get(m.Stats(t.Context(), []lm.Sequence{q}, nil, 1))(t)
 	kept := filepath.Join(out, name+"-base")
-	if err := os.CopyFS(kept, os.DirFS(base)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.CopyFS(kept, os.DirFS(base)))
 	for folder, from := range map[string]string{name: merged, name +
 		"-lora": filepath.Join(merged, checkpoint.AdapterFolder)} {
 		ours := map[string]any{"rows": m.Config().Vocab, "input_ids": q.IDs, "logprobs": stats.Logp}
@@ -237,8 +214,6 @@ func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(out, folder, "ours.json"), text, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 	}
 }

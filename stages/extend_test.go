@@ -15,10 +15,11 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.
-const growing = `
+var growing = expand(`
 experiment {
   seeds = [1]
 }
@@ -85,11 +86,7 @@ stage "rc-grpo" "arm" {
     every  = 7
     subset = 3
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 256
-  }
+  LIMITS 2 8 256
 }
 
 stage "rc-grpo" "adapter" {
@@ -104,13 +101,9 @@ stage "rc-grpo" "adapter" {
     alpha   = 4
     targets = ["q_proj", "down_proj"]
   }
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 256
-  }
+  LIMITS 2 8 256
 }
-`
+`)
 
 // grow runs growing through the engine, in the store of root, and returns the plan beforehand and the digests of
 // what came out by address and port.
@@ -118,9 +111,7 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	t.Helper()
 	path := filepath.Join(root, "growing.hcl")
 	text := strings.NewReplacer("EPOCHS", fmt.Sprint(epochs), "UPDATES", fmt.Sprint(updates)).Replace(growing)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	kinds := lang.Registry(Kinds())
 	for _, k := range kinds {
 		k.InProcess = true // in this process
@@ -129,25 +120,17 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	store, err := artifact.Open(filepath.Join(root, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.New(x, store, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(root, "store")))(t)
+	p := must.Get(plan.New(x, store, plan.Options{}))(t)
 	begins, digests = map[string]string{}, map[string]string{}
 	for _, n := range p.Nodes {
 		if n.ContinuesFrom != "" {
 			begins[n.Address] = n.ContinuesFrom
 		}
 	}
-	if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
-		t.Fatal(err)
-	}
-	if p, err = plan.New(x, store, plan.Options{}); err != nil || p.Changes() {
-		t.Fatalf("after the run: %v, or something would run again", err)
+	must.OK(t, engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}))
+	if p = must.Get(plan.New(x, store, plan.Options{}))(t); p.Changes() {
+		t.Fatal("after the run, the plan has work to do")
 	}
 	for _, n := range p.Nodes {
 		for port, o := range n.Manifest.Outputs {
@@ -202,14 +185,11 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 func lastLog(t *testing.T, root, stage string) string {
 	t.Helper()
 	var text []byte
-	err := filepath.WalkDir(filepath.Join(root, "store", "runs"), func(path string, d os.DirEntry, err error) error {
+	must.OK(t, filepath.WalkDir(filepath.Join(root, "store", "runs"), func(path string, d os.DirEntry, err error) error {
 		if err == nil && strings.Contains(filepath.Base(path), stage) && strings.HasSuffix(path, ".log") {
 			text, err = os.ReadFile(path)
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return string(text)
 }

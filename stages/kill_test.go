@@ -23,6 +23,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -152,20 +153,12 @@ func train(dir string) error {
 // victim starts the process of the trainings and waits until it has loaded everything.
 func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	cmd, said = exec.Command(self), new(bytes.Buffer)
 	cmd.Env = append(os.Environ(), victimVariable+"="+dir)
 	cmd.Stderr = said
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.OK(t, cmd.Start())
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "started\n" {
 		cmd.Wait()
 		t.Fatalf("the process said %q, %v: %s", line, err, said)
@@ -183,10 +176,7 @@ func trained(t *testing.T, dir string) map[string]string {
 		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
 		}
-		digest, err := artifact.Digest(folder)
-		if err != nil {
-			t.Fatal(err)
-		}
+		digest := must.Get(artifact.Digest(folder))(t)
 		out[port] = digest
 	}
 	return out
@@ -203,17 +193,11 @@ func where(t *testing.T, dir string) string {
 	if _, err := os.Stat(doneFile(filepath.Join(dir, "rc-grpo.arm"))); err == nil {
 		return "after the end"
 	}
-	logs, err := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	logs := must.Get(filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*")))(t)
 	if len(logs) == 0 {
 		return "rc-grpo, before the first rollout"
 	}
-	text, err := os.ReadFile(slices.Max(logs))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(slices.Max(logs)))(t)
 	if lines := bytes.Count(text, []byte("\n")); lines%4 != 0 || !bytes.HasSuffix(text, []byte("\n")) && len(text) > 0 {
 		return insideGroup
 	}
@@ -283,13 +267,9 @@ func killTrainings(t *testing.T, experiment string, kills int) {
 		kills, perRun = n, 2
 	}
 	prepared := t.TempDir()
-	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
 	begin := time.Now()
-	if err := train(prepared); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, train(prepared))
 	whole := time.Since(begin)
 	want := trained(t, prepared)
 
@@ -302,13 +282,9 @@ func killTrainings(t *testing.T, experiment string, kills int) {
 			}
 		}
 		dir := t.TempDir()
-		if err := os.CopyFS(dir, os.DirFS(prepared)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
 		for _, stage := range []string{"sft.warm", "rc-grpo.arm"} {
-			if err := os.RemoveAll(filepath.Join(dir, stage)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.RemoveAll(filepath.Join(dir, stage)))
 		}
 		var history []string
 		for range perRun {
@@ -344,10 +320,8 @@ var damages = map[string]func(t *testing.T, states []string){
 		rewriteLargest(t, slices.Max(states), func(b []byte) []byte { return b[:len(b)/2] })
 	},
 	"the newest is of another version": func(t *testing.T, states []string) {
-		if err := os.WriteFile(filepath.Join(slices.Max(states), "state.json"), []byte(`{"format": 1}`),
-			0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(slices.Max(states), "state.json"), []byte(`{"format": 1}`),
+			0o600))
 	},
 	"a flipped bit in each": func(t *testing.T, states []string) {
 		for _, dir := range states {
@@ -366,22 +340,14 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 	t.Helper()
 	var text []byte
 	path := ""
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	entries := must.Get(os.ReadDir(dir))(t)
 	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(filepath.Join(dir, e.Name())))(t)
 		if len(b) > len(text) {
 			text, path = b, filepath.Join(dir, e.Name())
 		}
 	}
-	if err := os.WriteFile(path, change(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, change(text), 0o600))
 }
 
 // TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints,
@@ -391,31 +357,20 @@ func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
 	// a checkpoint after every update
 	experiment := strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors)
-	if err := os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := train(prepared); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
+	must.OK(t, train(prepared))
 	want := trained(t, prepared)
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.CopyFS(dir, os.DirFS(prepared)); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.RemoveAll(filepath.Join(dir, "rc-grpo.arm")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
+			must.OK(t, os.RemoveAll(filepath.Join(dir, "rc-grpo.arm")))
 			var states []string
 			for kills := 0; len(states) < 2; kills++ {
 				if killed := kill(t, dir, time.Minute, 20_000); !killed || kills == 30 {
 					t.Fatalf("after %d kills the training has left %d checkpoints, want 2 before its end", kills, len(states))
 				}
-				var err error
-				if states, err = filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "states", "0*")); err != nil {
-					t.Fatal(err)
-				}
+				states = must.Get(filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "states", "0*")))(t)
 			}
 			damage(t, states)
 			cmd, said := victim(t, dir)

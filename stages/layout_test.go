@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/token"
@@ -19,24 +20,14 @@ func TestLayoutMarksWhatIsLearned(t *testing.T) {
 		{Role: rl.RoleTool, Text: "lamp"},
 		{Role: rl.RoleAssistant},
 	}}
-	tokenizer, err := token.Train([]string{chat.DrillText(expert)}, 300,
-		append(slices.Clone(chat.DrillTokens), chat.RewardTokens...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokenizer := must.Get(token.Train([]string{chat.DrillText(expert)}, 300,
+		append(slices.Clone(chat.DrillTokens), chat.RewardTokens...)))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, checkpoint.TokenizerFile), tokenizer.JSON(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, checkpoint.TokenizerFile), tokenizer.JSON(), 0o600))
 	meta := checkpoint.Meta{Family: checkpoint.Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh,
 		Trained: true}
-	if err := meta.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	cut, err := Layout(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, meta.Write(dir))
+	cut := must.Get(Layout(dir, ""))(t)
 	var texts []string
 	for _, p := range cut(expert) {
 		if p.Tokens < 1 {

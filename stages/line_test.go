@@ -15,19 +15,19 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
 
 // line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
-const line = `
+var line = expand(`
 experiment {
   seeds = [1, 2]
 }
 
 locals {
-  small = { steps = 3, reply = 24, context = 640 }
   inits = { sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }
 }
 
@@ -54,11 +54,7 @@ stage "curate" "merged" {
 stage "rollout" "merged" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = stage.tasks.merged.train
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "rctp-ft" "merged" {
@@ -71,11 +67,7 @@ stage "rctp-ft" "merged" {
 stage "eval" "modes" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = [stage.tasks.drills.test, stage.tasks.merged.test]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "tasks" "corpus" {
@@ -89,21 +81,7 @@ stage "curate" "corpus" {
   tasks = stage.tasks.corpus.train
 }
 
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.corpus.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 2
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
+MODEL
 
 stage "sft" "base" {
   seed   = 0
@@ -118,11 +96,7 @@ stage "sft" "base" {
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
   tasks  = stage.tasks.drills.train
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "curate" "data" {
@@ -169,11 +143,7 @@ stage "grpo" "arm" {
   loss { aggregate = "trajectory_mean" }
   ratio { level = "token" }
   kl { estimator = "exact" }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "rc-grpo" "arm" {
@@ -197,11 +167,7 @@ stage "rc-grpo" "arm" {
     position = "before_each_action"
     init     = "copy:<|assistant|>"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "penalty" {
@@ -217,11 +183,7 @@ stage "grpo" "penalty" {
     place     = "reward"
     estimator = "k1"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "stopped" { # by its first update
@@ -237,22 +199,14 @@ stage "grpo" "stopped" { # by its first update
     updates = 1
     action  = "stop"
   }
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "arm" {
   for_each = { grpo = stage.grpo.arm["rctp"].checkpoint, rc = stage.rc-grpo.arm["sft"].checkpoint, sft = stage.sft.warm.checkpoint }
   policy   = each.value
   tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "nucleus" { # of one token: what greedy takes
@@ -260,11 +214,7 @@ stage "eval" "nucleus" { # of one token: what greedy takes
   tasks       = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   temperature = 1
   top_p       = 1e-6
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "eval" "sampled" {
@@ -274,11 +224,7 @@ stage "eval" "sampled" {
   temperature = 1
   samples     = 2
   k           = [1, 2]
-  limits {
-    steps   = local.small.steps
-    reply   = local.small.reply
-    context = local.small.context
-  }
+  LIMITS 3 24 640
 }
 
 stage "grpo" "refused" {
@@ -300,7 +246,7 @@ stage "rc-grpo" "refused" {
   updates = 1
   tokens { position = "first_user" }
 }
-`
+`)
 
 // played is an experiment that was run: the folder of each port by its address, and the error of each refused
 // stage.
@@ -313,7 +259,8 @@ type played struct {
 func play(t *testing.T, seed int64) played {
 	t.Helper()
 	root := t.TempDir()
-	x := loaded(t, root, line)
+	model := strings.Replace(tinyModel, "curate.data", "curate.corpus", 1)
+	x := loaded(t, root, strings.Replace(line, "MODEL", model, 1))
 	p := played{map[string]string{}, map[string]string{}}
 	for i, n := range x.Nodes {
 		stem, at, seeded := strings.Cut(n.Address, "@")
@@ -330,11 +277,8 @@ func play(t *testing.T, seed int64) played {
 			ref.Seed = nil // as the settings name it
 			setup.Inputs[ref] = p.ports[in.From.Address+"."+ref.Port]
 		}
-		job, err := engine.NewJob(setup)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = n.Stage.(engine.Runner).Run(t.Context(), job)
+		job := must.Get(engine.NewJob(setup))(t)
+		err := n.Stage.(engine.Runner).Run(t.Context(), job)
 		if n.Name == "refused" {
 			if err == nil {
 				t.Errorf("%s ran", n.Address)
@@ -361,10 +305,7 @@ func (p played) digests(t *testing.T) map[string]string {
 		if err := os.Remove(filepath.Join(dir, rl.TimesFile)); err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
 		}
-		digest, err := artifact.Digest(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		digest := must.Get(artifact.Digest(dir))(t)
 		out[address] = digest
 	}
 	return out
@@ -374,9 +315,7 @@ func rows[T any](t *testing.T, dir, file string) []T {
 	t.Helper()
 	var out []T
 	for row, err := range artifact.ReadRows[T](filepath.Join(dir, file)) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		out = append(out, row)
 	}
 	return out
@@ -455,10 +394,7 @@ func (p played) checkConditions(t *testing.T) {
 		`stage.rc-grpo.arm["rctp"]@1`: {Family: checkpoint.Drill, Position: each, Condition: rl.TokenHigh, Trained: true,
 			Rows: copied},
 	} {
-		got, err := checkpoint.ReadMeta(p.ports[address+".checkpoint"])
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(checkpoint.ReadMeta(p.ports[address+".checkpoint"]))(t)
 		if got != want {
 			t.Errorf("%s: got %+v, want %+v", address, got, want)
 		}
@@ -572,11 +508,7 @@ func (p played) checkStopped(t *testing.T) {
 			len(kept))
 	}
 	weights := func(address string) string {
-		raw, err := os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(raw)
+		return string(must.Get(os.ReadFile(filepath.Join(p.ports[address+".checkpoint"], "model.safetensors")))(t))
 	}
 	if weights("stage.grpo.stopped@1") != weights("stage.sft.warm@1") {
 		t.Error("the weights are not those before the update")
@@ -635,19 +567,14 @@ func (p played) checkResults(t *testing.T) {
 	for _, address := range []string{"stage.rollout.explore@1", `stage.grpo.arm["sft"]@1`,
 		`stage.rc-grpo.arm["rctp"]@1`} {
 		for _, tr := range p.trajectories(t, address) {
-			e, err := tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(tasks[tr.Task].Start(bfcl.Settings{Today: bfcl.ReleaseDate, MaxSteps: 3}))(t)
 			for i, m := range tr.Messages {
 				switch {
 				case m.Role == rl.RoleUser && m.Text != e.User():
 					t.Errorf("%s, %s: the user says %q, want %q", address, tr.Task, m.Text, e.User())
 				case m.Role == rl.RoleAssistant && i+1 < len(tr.Messages):
 					want, _, err := e.Step(m.Calls)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					if next := tr.Messages[i+1]; next.Role == rl.RoleTool && !slices.Equal(next.Results(), want) {
 						t.Errorf("%s, %s: the calls %q got %q, want %q", address, tr.Task, m.Calls, next.Results(), want)
 					} else if next.Role == rl.RoleTool {
@@ -723,14 +650,9 @@ func (p played) checkScores(t *testing.T) {
 		got[0].Samples != 2 {
 		t.Errorf("pass@k: got %+v, want %+v", got, want)
 	}
-	text, err := os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(p.ports["stage.curate.data@1.mixed"], "summary.json")))(t)
 	var sum map[string]int
-	if err := json.Unmarshal(text, &sum); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &sum))
 	if sum["experts"] != 10 || sum["real"] != 5 || sum["spoilt"] != 5 {
 		t.Errorf("mixed data: %v, want 10 experts, 5 real failures and 5 spoilt", sum)
 	}

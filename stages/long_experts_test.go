@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
@@ -17,10 +18,7 @@ import (
 // them are of the category long_context: the others lack its long observations.
 func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
-	data, err := bfcl.LoadData(benchmark)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(benchmark))(t)
 	for file, family := range map[string]struct{ fixture, template, layout, first string }{
 		"paper_qwen.hcl": {"hf/tokenizers/qwen2_5.tokenizer.json", "hf/chat/qwen2_5.jinja", "qwen2.5", "<|endoftext|>"},
 		"paper_llama.hcl": {"hf/tokenizers/llama3_1.tokenizer.json", "hf/chat/llama3_1.jinja", "llama3.1",
@@ -32,37 +30,24 @@ func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 				if err == nil {
 					err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 			}
 			write(checkpoint.TokenizerFile, fixtures.Read(t, family.fixture), nil)
 			write(chat.TemplateFile, fixtures.Read(t, family.template), nil)
 			write("tokenizer_config.json", []byte(`{"bos_token": "`+family.first+`"}`), nil)
-			if err := (checkpoint.Meta{Family: family.layout}).Write(dir); err != nil {
-				t.Fatal(err)
-			}
-			codec, err := checkpoint.OpenCodec(dir, benchmark)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, (checkpoint.Meta{Family: family.layout}).Write(dir))
+			codec := must.Get(checkpoint.OpenCodec(dir, benchmark))(t)
 			long := 0
 			for _, task := range data.Tasks() {
 				if !strings.Contains(task.ID, "long_context") {
 					continue
 				}
-				e, err := rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
-				if err != nil {
-					t.Fatal(err)
-				}
+				e := must.Get(rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}))(t)
 				if ids, _ := chat.Encode(codec, e, rl.TokenNone); len(ids) > 16384 {
 					long++
 				}
 			}
-			text, err := os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file)))(t)
 			const said = "42 of the benchmark's 800 tasks have expert trajectories of more than 16,384 tokens"
 			if long != 42 || !strings.Contains(string(text), said) {
 				t.Errorf("%d expert trajectories have more than 16,384 tokens, want the 42 that the notes of %s name: %v",

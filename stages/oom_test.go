@@ -15,6 +15,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -82,21 +83,15 @@ stage "sft" "warm" {
 func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	leases := filepath.Join(t.TempDir(), "leases") // which the engine makes for its user alone
 	t.Setenv("RCGRPO_LEASES", leases)
-	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
 	root := t.TempDir()
 	run := func(t *testing.T, memory, more string) (text string, failure *runs.Failure, metrics []rl.Metric) {
 		t.Helper()
 		t.Setenv(memoryVariable, memory)
 		x := loaded(t, root, strings.Replace(short, "MORE", more, 1))
-		p, err := plan.New(x, store, plan.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(plan.New(x, store, plan.Options{}))(t)
 		key, log := "", ""
-		err = engine.Run(t.Context(), p, engine.Options{}, func(e runs.Event) {
+		err := engine.Run(t.Context(), p, engine.Options{}, func(e runs.Event) {
 			text += e.Text + "\n"
 			if e.Address == "stage.sft.warm@1" && e.Kind == runs.EventStarted {
 				log = e.Path
@@ -117,14 +112,8 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 				!strings.Contains(string(told), "two moments") {
 				t.Errorf("the log has no memory plan (%v):\n%s", err, told)
 			}
-			found, err := store.Lookup(key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			a, err := store.Open(found, "metrics")
-			if err != nil {
-				t.Fatal(err)
-			}
+			found := must.Get(store.Lookup(key))(t)
+			a := must.Get(store.Open(found, "metrics"))(t)
 			metrics = rows[rl.Metric](t, a.Dir, rl.MetricsFile)
 		}
 		return text, failure, metrics

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
 // inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
-const inPrecision = tinyStart + `
+var inPrecision = expand(tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.mixed]
@@ -33,24 +34,16 @@ stage "rc-grpo" "arm" {
   lr      = 1e-2
   $split
   $precision
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
 
 stage "eval" "last" {
   policy = stage.rc-grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.test]
   $precision
-  limits {
-    steps   = 2
-    reply   = 8
-    context = 400
-  }
+  LIMITS 2 8 400
 }
-`
+`)
 
 // runInPrecision runs the line and returns the folder of its ports.
 func runInPrecision(t *testing.T, split, precision string) string {
@@ -70,11 +63,7 @@ func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	again := runInPrecision(t, "recompute = true", "")
 	coarse := runInPrecision(t, "", `precision = "bf16"`)
 	read := func(dir, stage string) []byte {
-		b, err := os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
+		return must.Get(os.ReadFile(filepath.Join(dir, stage, "checkpoint", "model.safetensors")))(t)
 	}
 	for _, stage := range []string{"stage.rctp-ft.warm@1", "stage.rc-grpo.arm@1"} {
 		want := read(plain, stage)

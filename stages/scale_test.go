@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
@@ -35,10 +36,7 @@ import (
 // have variance and gradients are not 0.
 func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
-	data, err := bfcl.LoadData(benchmark)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(benchmark))(t)
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	qwen, llama := tinyFolder(t, data, benchmark, "qwen2"), ""
 	if fixtures.Llama(t) {
@@ -81,45 +79,28 @@ type pretended struct {
 func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmark string) pretended {
 	t.Helper()
 	dir := t.TempDir()
-	text, err := os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file)))(t)
 	before, after, found := strings.Cut(string(text), "seeds    = [1, 2, 3]")
 	if !found {
 		t.Fatalf("%s has no seeds [1, 2, 3]", file)
 	}
 	path, site := filepath.Join(dir, file), filepath.Join(dir, "site.hcl")
-	err = errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
+	must.OK(t, errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
 		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  "+
-			"cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+			"cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600)))
 	x, diags := lang.Load(lang.Source{Path: path, Vars: vars, Site: site},
 		append(lang.Registry(Kinds()), reports.Kind()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	store, err := artifact.Open(x.Site.StorePath)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := plan.New(x, store, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := engine.Run(t.Context(), p, engine.Options{Executor: here{}}, func(e runs.Event) {
+	store := must.Get(artifact.Open(x.Site.StorePath))(t)
+	p := must.Get(plan.New(x, store, plan.Options{}))(t)
+	must.OK(t, engine.Run(t.Context(), p, engine.Options{Executor: here{}}, func(e runs.Event) {
 		if e.Failure != nil {
 			t.Log(e.Address, e.Failure.Text)
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if p, err = plan.New(x, store, plan.Options{}); err != nil { // with the results
-		t.Fatal(err)
-	}
-	return pretended{p}
+	}))
+	return pretended{must.Get(plan.New(x, store, plan.Options{}))(t)} // with the results
 }
 
 // here runs every stage in this process.
@@ -136,10 +117,7 @@ func (p pretended) folder(t *testing.T, n *plan.Planned, port string) string {
 	if err != nil || m == nil {
 		t.Fatalf("%s has no result (%v)", n.Address, err)
 	}
-	a, err := p.Store.Open(m, port)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(p.Store.Open(m, port))(t)
 	return a.Dir
 }
 
@@ -211,9 +189,7 @@ func (p pretended) checkPage(t *testing.T, more []string) {
 	if err == nil {
 		err = json.Unmarshal(text, &page)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	var tables []string
 	for _, table := range page.Tables {
 		if len(table.Rows) > 0 {
@@ -240,10 +216,7 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		special = []string{"<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>",
 			"<|eom_id|>", "<|eot_id|>"}
 	}
-	functions, err := chat.FunctionsOf(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	functions := must.Get(chat.FunctionsOf(data))(t)
 	experts := keptExperts(t, data)
 	var texts []string
 	for _, f := range functions {
@@ -255,25 +228,18 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		}
 	}
 	slices.Sort(texts)
-	tokens, err := token.Train(texts, 4000, special)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(token.Train(texts, 4000, special))(t)
 	dir := t.TempDir()
 	for name, text := range map[string][]byte{checkpoint.TokenizerFile: tokens.JSON(),
 		chat.TemplateFile:       fixtures.Read(t, template),
 		"tokenizer_config.json": fmt.Appendf(nil, `{"bos_token": %q}`, special[0])} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	if err := (checkpoint.Meta{Family: layout}).Write(dir); err != nil { // for the codec; a folder from the hub has none
 		t.Fatal(err)
 	}
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
-	if err := errors.Join(err, os.Remove(filepath.Join(dir, checkpoint.MetaFile))); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(err, os.Remove(filepath.Join(dir, checkpoint.MetaFile))))
 	var lessons [][]lm.Sequence // the same episodes, as they are and with something in the place of a reward token
 	for _, goal := range []string{"", "\n[Reward Goal: high]", "\n[Reward Goal: low]"} {
 		var variant []lm.Sequence
@@ -286,27 +252,19 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 		}
 		lessons = append(lessons, variant)
 	}
-	m, err := lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2,
+	m := must.Get(lm.New(lm.Config{Family: family, Vocab: tokens.Size(), Hidden: 48, Layers: 1, Heads: 4, KVHeads: 2,
 		HeadDim: 16, MLP: 192, RopeBase: 10000,
-		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, MaxPosition: 32768}, engine.Rand(1, family)))(t)
 	defer m.Close()
 	memorise(t, m, lessons)
-	if err := m.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Save(dir))
 	return dir
 }
 
 // keptExperts are the expert episodes of the tasks that take = 1 keeps of the paper's split.
 func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 	t.Helper()
-	paper, err := bfcl.PaperSplit(data.Tasks(), "file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paper := must.Get(bfcl.PaperSplit(data.Tasks(), "file"))(t)
 	for _, task := range []*bfcl.Task{paper.Train[0], paper.Test[0]} {
 		e, err := rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
 		if err != nil || e.Reward != 1 {
@@ -321,10 +279,7 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 // of more than an eighth as a whole.
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
-	trainer, err := lm.NewTrainer(m, lm.OptimizerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	trainer := must.Get(lm.NewTrainer(m, lm.OptimizerConfig{}))(t)
 	defer trainer.Close()
 	const enough = 2 // nats of a lesson
 	known := 0       // variants in a row
@@ -333,7 +288,7 @@ func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 			t.Fatal("the model does not learn its lessons")
 		}
 		variant, worst := lessons[u%len(lessons)], 0.0
-		_, err := trainer.Accumulate(t.Context(), variant, nil, 1, func(first, n int, s lm.TokenStats) (lm.Weights, error) {
+		must.Get(trainer.Accumulate(t.Context(), variant, nil, 1, func(first, n int, s lm.TokenStats) (lm.Weights, error) {
 			w := lm.Weights{Logp: make([]float64, len(s.Logp))}
 			from := 0
 			for _, lesson := range variant[first : first+n] {
@@ -348,19 +303,14 @@ func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 				worst = max(worst, nats)
 			}
 			return w, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		if worst <= enough {
 			known++
-			err = trainer.Drop()
-		} else {
-			known = 0
-			_, _, err = trainer.Update(1e-2)
+			must.OK(t, trainer.Drop())
+			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		known = 0
+		_, _, err := trainer.Update(1e-2)
+		must.OK(t, err)
 	}
 }

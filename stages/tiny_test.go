@@ -5,13 +5,21 @@ package stages
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
+
+// expand replaces each "LIMITS steps reply context" by a block limits.
+func expand(text string) string {
+	return regexp.MustCompile(`LIMITS (\d+) (\d+) (\d+)`).ReplaceAllString(text,
+		"limits {\n    steps   = $1\n    reply   = $2\n    context = $3\n  }")
+}
 
 // tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
 const tinyModel = `
@@ -55,9 +63,7 @@ stage "curate" "data" {
 func loaded(t *testing.T, dir, text string) *lang.Experiment {
 	t.Helper()
 	path := filepath.Join(dir, "experiment.hcl")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	x, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
 	if len(diags) > 0 {
 		t.Fatal(diags)
@@ -81,10 +87,7 @@ func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
 		ref.Seed = nil
 		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
 	}
-	job, err := engine.NewJob(setup)
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(setup))(t)
 	if err := n.Stage.(engine.Runner).Run(t.Context(), job); err != nil {
 		t.Fatalf("%s: %v", n.Address, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // SummaryFile is the file of the port mixed that holds its Summary.
@@ -105,17 +106,11 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	return hcl.Diagnostics{d}
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if s.Ratio < 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative ratio",
-			Detail: fmt.Sprintf("The ratio is a number of failures per expert trajectory, at least 0; got %v.",
-				s.Ratio), Subject: s.RatioRange.Ptr()})
-	}
-	if s.Spoilt < 0 || s.Spoilt > 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Share out of range",
-			Detail: fmt.Sprintf("spoilt is a share of the failures, between 0 and 1; got %v.",
-				s.Spoilt), Subject: s.SpoiltRange.Ptr()})
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Ratio < 0, "Negative ratio", s.RatioRange,
+		"The ratio is a number of failures per expert trajectory, at least 0; got %v.", s.Ratio)
+	bad(s.Spoilt < 0 || s.Spoilt > 1, "Share out of range", s.SpoiltRange,
+		"spoilt is a share of the failures, between 0 and 1; got %v.", s.Spoilt)
 	return diags
 }

@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"testing"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -25,11 +25,7 @@ type bench struct {
 
 func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 	t.Helper()
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tasks
+	return must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 }
 
 // rollout is an episode in which the policy said one thing.
@@ -53,10 +49,7 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 		inputs[ref] = filepath.Join(dir, "in "+ref.Name)
 		write(t, inputs[ref], rl.TrajectoriesFile, list)
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs}))(t)
 	if err := s.Run(t.Context(), job); err != nil {
 		return nil, nil, sum, err
 	}
@@ -65,33 +58,22 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 		return expert, nil, sum, nil
 	}
 	mixed = read(t, filepath.Join(dir, "mixed", rl.DatasetFile))
-	text, err := os.ReadFile(filepath.Join(dir, "mixed", SummaryFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &sum); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "mixed", SummaryFile)))(t)
+	must.OK(t, json.Unmarshal(text, &sum))
 	return expert, mixed, sum, nil
 }
 
 func write[T any](t *testing.T, dir, file string, rows []T) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := artifact.WriteRows(dir, file, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(dir, 0o700))
+	must.OK(t, artifact.WriteRows(dir, file, rows))
 }
 
 func read(t *testing.T, path string) []*rl.Trajectory {
 	t.Helper()
 	var rows []*rl.Trajectory
 	for row, err := range artifact.ReadRows[*rl.Trajectory](path) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		rows = append(rows, row)
 	}
 	return rows
@@ -120,9 +102,7 @@ func count(rows []*rl.Trajectory) (origins, tokens map[string]int) {
 
 func TestFailuresAreHalfRealAndHalfSpoiltAtExactlyOneToOne(t *testing.T) {
 	expert, mixed, sum, err := curate(t, explored(t, 21, 2), 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	origins, tokens := count(mixed)
 	// round(0.5 * 21) = 11 spoilt ones
 	if want := map[string]int{rl.OriginExpert: 21, rl.OriginPolicy: 10,
@@ -172,9 +152,7 @@ func TestRatioIsExact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, mixed, sum, err := curate(t, explored(t, 10, 2), tc.ratio, tc.spoilt, 3)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if _, tokens := count(mixed); tokens[rl.TokenLow] != tc.want || tokens[rl.TokenHigh] != 10 ||
 				sum.Real+sum.Spoilt != tc.want {
 				t.Errorf("got %v, %d real and %d spoilt, want 10 high and %d low", tokens, sum.Real, sum.Spoilt, tc.want)
@@ -206,9 +184,7 @@ func TestTasksWithoutFailurePassTheirQuotaOn(t *testing.T) {
 		}
 	}
 	_, mixed, sum, err := curate(t, b, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Real != 8 || sum.NoFailure != 3 || sum.ShortReal != 0 {
 		t.Errorf("got %+v, want 8 real failures, 3 tasks without", sum)
 	}
@@ -244,14 +220,9 @@ func TestTooFewRealFailures(t *testing.T) {
 	b := explored(t, 6, 0)
 	b.rollouts[0] = append(b.rollouts[0], rollout(b.tasks[0], "failure", 0))
 	_, _, _, err := curate(t, b, 1, 0, 1)
-	if err == nil ||
-		!strings.Contains(err.Error(), "6 real failures are wanted and the rollouts have 1 different ones; sample more") {
-		t.Errorf("real ones only: got %v, want a sentence with the counts and a way out", err)
-	}
+	must.Match(t, err, "6 real failures are wanted and the rollouts have 1 different ones; sample more")
 	_, _, sum, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Real != 1 || sum.ShortReal != 2 || sum.Spoilt != 5 {
 		t.Errorf("with spoilt ones: got %+v, want 1 real, 2 short, 5 spoilt", sum)
 	}
@@ -266,9 +237,7 @@ func TestDuplicatesAreDroppedAlsoAcrossRollouts(t *testing.T) {
 		rollout(b.tasks[2], "failure 9", 0),
 	})
 	_, mixed, sum, err := curate(t, b, 2.5, 0, 1) // 10 failures: all there are
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Failed != 12 || sum.Duplicates != 2 || sum.Real != 10 || len(mixed) != 14 {
 		t.Errorf("got %+v and %d rows, want 12 failed, 2 duplicates, 10 real and 14 rows", sum, len(mixed))
 	}
@@ -284,9 +253,7 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 		}
 	}
 	_, mixed, sum, err := curate(t, b, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if want := (Summary{Experts: 4, Real: 4, Rollouts: 20, Missing: 12, Failed: 4}); sum != want {
 		t.Errorf("summary: got %+v, want %+v", sum, want)
 	}
@@ -295,59 +262,44 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 			t.Errorf("task %s: an episode whose environment failed is in the data", r.Task)
 		}
 	}
-	if _, _, _, err := curate(t, b, 2, 0, 1); err == nil ||
-		!strings.Contains(err.Error(), "8 real failures are wanted and the rollouts have 4") {
-		t.Errorf("more failures than there are: got %v", err)
-	}
+	_, _, _, err = curate(t, b, 2, 0, 1)
+	must.Match(t, err, "8 real failures are wanted and the rollouts have 4")
 }
 
 func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Task = "elsewhere_1"
-	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil ||
-		!strings.Contains(err.Error(), "elsewhere_1, which is not one of the tasks") {
-		t.Errorf("got %v, want an error that names the task", err)
-	}
+	_, _, _, err := curate(t, b, 1, 0.5, 1)
+	must.Match(t, err, "elsewhere_1, which is not one of the tasks")
 }
 
 func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Prompt = bfcl.PromptMerged
-	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "another prompt mode") {
-		t.Errorf("got %v, want an error that says so", err)
-	}
+	_, _, _, err := curate(t, b, 1, 0.5, 1)
+	must.Match(t, err, "another prompt mode")
 }
 
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	b := bench{tasks: append(drills(t, drill.Copy, 2), drills(t, drill.Multi, 4)[2:]...)} // two of each
 	_, _, sum, err := curate(t, b, 3, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if sum.Unspoiled != 2 || sum.Spoilt != 12 {
 		t.Errorf("got %+v, want 2 that cannot be spoilt and 12 spoilt", sum)
 	}
 	b.tasks = b.tasks[:2]
-	if _, _, _, err := curate(t, b, 1, 1, 1); err == nil ||
-		!strings.Contains(err.Error(), "2 spoilt experts are wanted") {
-		t.Errorf("copy drills alone: got %v, want a sentence", err)
-	}
+	_, _, _, err = curate(t, b, 1, 1, 1)
+	must.Match(t, err, "2 spoilt experts are wanted")
 }
 
 func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
 	b := explored(t, 12, 3)
 	_, one, _, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, again, _, err := curate(t, b, 1, 0.5, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	_, two, _, err := curate(t, b, 1, 0.5, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !reflect.DeepEqual(one, again) {
 		t.Error("the same seed gave other data")
 	}
@@ -358,9 +310,7 @@ func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
 
 func TestWithoutFailuresThereAreExpertsOnly(t *testing.T) {
 	expert, mixed, _, err := curate(t, bench{tasks: drills(t, drill.Copy, 5)}, 1, 0, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(expert) != 5 || mixed != nil {
 		t.Errorf("got %d experts and %d mixed ones, want 5 and none", len(expert), len(mixed))
 	}

@@ -41,7 +41,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return c.write("mixed", mixed, &c.sum)
 }
 
-// curation is the state of one Run.
 type curation struct {
 	*settings
 	job    *engine.Job
@@ -246,7 +245,6 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 		"lower ratio, or offer more rollouts", n, len(c.tasks), len(out))
 }
 
-// write writes trajectories, and the summary if there is one, to a port.
 func (c *curation) write(port string, rows []*rl.Trajectory, sum *Summary) error {
 	dir, err := c.job.Create(port)
 	if err != nil {

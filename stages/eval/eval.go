@@ -4,6 +4,7 @@ package eval
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -105,7 +106,6 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	}
 }
 
-// edge is a port of a node.
 type edge struct {
 	from *lang.Node
 	port string
@@ -113,10 +113,7 @@ type edge struct {
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
-	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
-			Precision: lm.Precision(s.Precision)}
-	}
+	return checkpoint.SamplerUse(s.Policy, s.Limits, s.Arithmetic)
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
@@ -126,26 +123,16 @@ func (s *settings) WithoutEffect() map[string]string {
 	return e
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if s.Temperature < 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative temperature",
-			Detail: fmt.Sprintf("The temperature is 0 for greedy decoding, or above it; got %v.",
-				s.Temperature), Subject: s.TemperatureRange.Ptr()})
-	}
-	if s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
-			Detail: fmt.Sprintf("A task is tried at least once, and greedy decoding gives the same episode every time: %d "+
-				"samples at temperature %v make no sense. Set temperature = 1 for several samples.", s.Samples,
-				s.Temperature), Subject: s.SamplesRange.Ptr()})
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Temperature < 0, "Negative temperature", s.TemperatureRange,
+		"The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature)
+	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0, "Number of samples out of range", s.SamplesRange,
+		"A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature "+
+			"%v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature)
 	for _, k := range s.K {
-		if k < 1 || k > s.Samples {
-			diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "k out of range",
-				Detail: fmt.Sprintf("pass@k is estimated from %d episodes of a task, so each k lies between 1 and that; got "+
-					"%d. Raise samples.", s.Samples, k), Subject: s.KRange.Ptr()})
-		}
+		bad(k < 1 || k > s.Samples, "k out of range", s.KRange, "pass@k is estimated from %d episodes of a task, so each k "+
+			"lies between 1 and that; got %d. Raise samples.", s.Samples, k)
 	}
-	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
-	return append(diags, s.Limits.Check()...)
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), s.Limits.Check())
 }

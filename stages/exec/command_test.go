@@ -15,6 +15,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/exec"
 )
 
@@ -28,10 +29,7 @@ type lab struct {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	dir := t.TempDir()
-	store, err := artifact.Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 	return &lab{T: t, dir: dir, store: store}
 }
 
@@ -168,19 +166,11 @@ stage "exec" %q {
 			plain.Env = []string{"PATH=" + os.Getenv("PATH"), "env=" + filepath.Join(l.dir, "env", row.name+".sh"), "out=" +
 				out}
 			plain.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-			printed, err := os.Create(filepath.Join(t.TempDir(), "printed"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			printed := must.Get(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
 			defer printed.Close()
 			plain.Stdout, plain.Stderr = printed, printed
-			if err := plain.Start(); err != nil {
-				t.Fatal(err)
-			}
-			state, err := plain.Process.Wait()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, plain.Start())
+			state := must.Get(plain.Process.Wait())(t)
 			syscall.Kill(-plain.Process.Pid, syscall.SIGKILL)
 			started, ok := find(events, runs.EventStarted, address)
 			if !ok {
@@ -194,7 +184,7 @@ stage "exec" %q {
 				want := fmt.Sprintf("exit code %d", state.ExitCode())
 				if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 					want = map[syscall.Signal]string{syscall.SIGKILL: "was killed",
-						syscall.SIGTERM: "told to stop"}[status.Signal()]
+						syscall.SIGTERM: "request to stop"}[status.Signal()]
 				}
 				if e, ok := find(events, runs.EventFailed, address); !ok || want == "" || !strings.Contains(e.Text, want) {
 					t.Errorf("got %q, failed %v, want %q", e.Text, ok, want)
@@ -205,10 +195,7 @@ stage "exec" %q {
 				e, _ = find(events, runs.EventFailed, address)
 				t.Fatalf("got %q, want that the stage is done", e.Text)
 			}
-			want, err := os.ReadFile(out)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := must.Get(os.ReadFile(out))(t)
 			got, m := l.outputOf(address, "out")
 			if got != string(want) {
 				t.Errorf("output: got %q, want %q", got, want)
@@ -294,9 +281,7 @@ stage "exec" "a" {
   outputs = { out = "a.txt" }
 }
 `, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if note, found := find(events, runs.EventNote, "stage.exec.a"); found {
 		t.Errorf("got the note %q, want none", note.Text)
 	}
@@ -376,8 +361,7 @@ stage "exec" "a" {
 		aside   bool
 	}{
 		"the first folder": {prepare: func(l *lab, outside string) error {
-			return os.Symlink(outside,
-				filepath.Join(l.dir, "deep"))
+			return os.Symlink(outside, filepath.Join(l.dir, "deep"))
 		}},
 		"the second folder": {prepare: func(l *lab, outside string) error {
 			return errors.Join(os.Mkdir(filepath.Join(l.dir, "deep"), 0o700),
@@ -395,13 +379,8 @@ stage "exec" "a" {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, outside := newLab(t), t.TempDir()
-			if err := tc.prepare(l, outside); err != nil {
-				t.Fatal(err)
-			}
-			before, err := os.ReadDir(outside)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, tc.prepare(l, outside))
+			before := must.Get(os.ReadDir(outside))(t)
 			events, err := l.run(stages, plan.Options{Paranoid: true})
 			if _, done := find(events, runs.EventDone, "stage.exec.a"); !done {
 				t.Fatalf("got %v, want that the stage is done", err)
@@ -427,10 +406,8 @@ stage "exec" "a" {
 				t.Errorf("got %v, %v, want what stood there before", info, err)
 			}
 			for range 2 { // a pipe put there later is noticed, and not read
-				if err := errors.Join(os.Remove(filepath.Join(l.dir, "deep", "made", "a.txt")),
-					syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, errors.Join(os.Remove(filepath.Join(l.dir, "deep", "made", "a.txt")),
+					syscall.Mkfifo(filepath.Join(l.dir, "deep", "made", "a.txt"), 0o600)))
 				if _, err := l.run(stages, plan.Options{Paranoid: true}); err != nil {
 					t.Error(err)
 				}

@@ -7,7 +7,6 @@
 package exec
 
 import (
-	"fmt"
 	"maps"
 	"path"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -71,32 +71,24 @@ var given = []string{"PATH", "HOME", "TMPDIR", "PWD", "OMP_NUM_THREADS", "CUDA_D
 
 var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
-	}
-	if len(s.Command) == 0 || s.Command[0] == "" {
-		bad(s.CommandRange, "Empty command", "The command's first word names a program; here it has none.")
-	}
-	if slices.ContainsFunc(s.Command, hasNUL) {
-		bad(s.CommandRange, "Bad command", "No word of a command can hold the character NUL.")
-	}
-	if len(s.Outputs) == 0 {
-		bad(s.CommandRange, "No output", "A stage that makes nothing cannot be kept or read: declare a file that the "+
-			"command writes, outputs = { log = \"log.txt\" }.")
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(len(s.Command) == 0 || s.Command[0] == "", "Empty command", s.CommandRange,
+		"The command's first word names a program; here it has none.")
+	bad(slices.ContainsFunc(s.Command, hasNUL), "Bad command", s.CommandRange,
+		"No word of a command can hold the character NUL.")
+	bad(len(s.Outputs) == 0, "No output", s.CommandRange, "A stage that makes nothing cannot be kept or read: "+
+		"declare a file that the command writes, outputs = { log = \"log.txt\" }.")
 	owner := map[string]string{}
 	name := func(at hcl.Range, setting, variable string, free ...string) {
 		switch first := owner[variable]; {
 		case !variableName().MatchString(variable):
-			bad(at, "Bad variable name", "%s: the command finds %q in a variable of that name, so it takes letters, "+
+			bad(true, "Bad variable name", at, "%s: the command finds %q in a variable of that name, so it takes letters, "+
 				"digits and _ and does not begin with a digit.", setting, variable)
 		case slices.Contains(given, variable) && !slices.Contains(free, variable):
-			bad(at, "Reserved variable", "%s: %s is set by the engine; choose another name.", setting, variable)
+			bad(true, "Reserved variable", at, "%s: %s is set by the engine; choose another name.", setting, variable)
 		case first != "":
-			bad(at, "Variable twice", "%s and %s both set the variable %s.", first, setting, variable)
+			bad(true, "Variable twice", at, "%s and %s both set the variable %s.", first, setting, variable)
 		}
 		owner[variable] = setting
 	}
@@ -108,24 +100,18 @@ func (s *settings) Check() hcl.Diagnostics {
 		name(s.OutputsRange, "outputs", port)
 		to := s.Outputs[port]
 		clean := path.Clean(to)
-		if clean == "." || !filepath.IsLocal(to) || hasNUL(to) {
-			bad(s.OutputsRange, "Bad output path",
-				"outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
-		}
-		if strings.HasPrefix(path.Base(clean), "times.") {
-			bad(s.OutputsRange, "Bad output path", "outputs.%s: files named times.* hold clock times and count for no "+
-				"digest, so they cannot be an output of their own; got %q.", port, to)
-		}
-		if other, twice := at[clean]; twice {
-			bad(s.OutputsRange, "Output twice", "outputs.%s and outputs.%s are the same path, %s.", other, port, clean)
-		}
+		bad(clean == "." || !filepath.IsLocal(to) || hasNUL(to), "Bad output path", s.OutputsRange,
+			"outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
+		bad(strings.HasPrefix(path.Base(clean), "times."), "Bad output path", s.OutputsRange,
+			"outputs.%s: files named times.* hold clock times and count for no digest, so they cannot be an output of "+
+				"their own; got %q.", port, to)
+		bad(at[clean] != "", "Output twice", s.OutputsRange, "outputs.%s and outputs.%s are the same path, %s.", at[clean],
+			port, clean)
 		at[clean] = port
 	}
 	for _, v := range slices.Sorted(maps.Keys(s.Env)) {
 		name(s.EnvRange, "env", v, "PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS")
-		if hasNUL(s.Env[v]) {
-			bad(s.EnvRange, "Bad variable", "env.%s holds the character NUL, which no variable can.", v)
-		}
+		bad(hasNUL(s.Env[v]), "Bad variable", s.EnvRange, "env.%s holds the character NUL, which no variable can.", v)
 	}
 	for _, v := range s.Secrets {
 		name(s.SecretsRange, "secrets", v)

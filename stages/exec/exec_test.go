@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 )
 
 func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
@@ -122,12 +123,8 @@ func TestMistakesAreTold(t *testing.T) {
 func TestPortOfOneFileIsThatFile(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
-	if err := os.MkdirAll(in, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(in, "words.txt"), []byte("b\na\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(in, 0o700))
+	must.OK(t, os.WriteFile(filepath.Join(in, "words.txt"), []byte("b\na\n"), 0o600))
 	ref := artifact.Ref{Kind: "exec", Name: "first", Port: "out", Type: "files"}
 	s := &settings{
 		Command: command{"sh", "-c", `sort "$src" > "$sorted"; echo "$LANG" > made/lang; ls >> made/lang`},
@@ -135,22 +132,15 @@ func TestPortOfOneFileIsThatFile(t *testing.T) {
 		Outputs: map[string]string{"sorted": "deep/sorted.txt", "made": "made/"},
 		Env:     map[string]string{"LANG": "C"},
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: in}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"),
+		Inputs: map[artifact.Ref]string{ref: in}}))(t)
 	if err := os.MkdirAll(filepath.Join(job.Dir, "run", "left"), 0o700); err != nil { // of an attempt before
 		t.Fatal(err)
 	}
-	if err := s.Run(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, s.Run(t.Context(), job))
 	got := map[string]string{}
 	for _, name := range []string{"sorted/sorted.txt", "made/made/lang"} {
-		b, err := os.ReadFile(filepath.Join(dir, "job", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(filepath.Join(dir, "job", name)))(t)
 		got[name] = string(b)
 	}
 	want := map[string]string{"sorted/sorted.txt": "a\nb\n", "made/made/lang": "C\ndeep\nmade\n"}
@@ -161,9 +151,5 @@ func TestPortOfOneFileIsThatFile(t *testing.T) {
 
 func text(t *testing.T, v any) string {
 	t.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return string(must.Get(json.Marshal(v))(t))
 }

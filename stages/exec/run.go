@@ -58,7 +58,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// folders returns the folders of the outputs.
 func (s *settings) folders() []string {
 	var all []string
 	for _, to := range s.Outputs {
@@ -74,7 +73,6 @@ func (s *settings) folders() []string {
 	return slices.Compact(all)
 }
 
-// environment returns the variables of the command without the secrets.
 func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	env := []string{
 		fmt.Sprintf("OMP_NUM_THREADS=%d", job.Threads),
@@ -106,7 +104,6 @@ func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
 	return env, nil
 }
 
-// inputPath returns the path of an input.
 func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	if in.Ref.Kind == "" {
 		return in.File.Path, nil
@@ -124,7 +121,6 @@ func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	return opened.Dir, nil
 }
 
-// secrets returns the values of the secrets.
 func (s *settings) secrets() (map[string]string, error) {
 	values := map[string]string{}
 	for _, name := range s.Secrets {
@@ -137,7 +133,6 @@ func (s *settings) secrets() (map[string]string, error) {
 	return values, nil
 }
 
-// collect moves an output into its port and publishes it.
 func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]string) error {
 	to := s.Outputs[port]
 	if name := secretIn(to, secrets); name != "" {

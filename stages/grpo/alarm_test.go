@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
@@ -23,31 +24,18 @@ import (
 // alone is a training of a tiny model that is given its trajectories.
 func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1}))(t)
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
 	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
 		run: &train.Training{Settings: &s.Settings, Job: job,
 			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
-	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
-		t.Fatal(err)
-	}
-	if r.reference, err = r.run.Policy.Model.Clone(); err != nil {
-		t.Fatal(err)
-	}
-	if r.run.Trainer, err = lm.NewTrainer(r.run.Policy.Model, lm.OptimizerConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
+	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
+	r.reference = must.Get(r.run.Policy.Model.Clone())(t)
+	r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, lm.OptimizerConfig{}))(t)
 	t.Cleanup(r.close)
 	return r
 }
@@ -55,11 +43,7 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 // letters is a tokenizer that can read all tokens of a tiny model.
 func letters(t *testing.T) *token.Tokenizer {
 	t.Helper()
-	tokens, err := token.Train([]string{"a"}, 256, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tokens
+	return must.Get(token.Train([]string{"a"}, 256, nil))(t)
 }
 
 // plant changes an update's trajectories, or how they are looked at.
@@ -82,18 +66,10 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	}
 	r.Temperature = 1
 	p(r, trajectories)
-	before, err := r.run.Policy.Model.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(r.run.Policy.Model.Weights())(t)
 	v = map[string]float64{}
-	if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), v); err != nil {
-		t.Fatal(err)
-	}
-	after, err := r.run.Policy.Model.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.Group), v))
+	after := must.Get(r.run.Policy.Model.Weights())(t)
 	return v, !slices.Equal(before, after)
 }
 
@@ -193,9 +169,7 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	}
 	var updates []int
 	for got, err := range artifact.ReadRows[row](path) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		want := trajectories[len(updates)%len(trajectories)]
 		reward := any(float64(want.Reward))
 		if math.IsInf(float64(want.Reward), 0) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rcgrpo/engine"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
@@ -29,37 +30,21 @@ const (
 // bandit is a training on the bandit. Its prompts are the tokens 0 (none), 1 (high) and 2 (low).
 func bandit(t *testing.T, change func(s *settings)) *training {
 	t.Helper()
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1}))(t)
 	s := defaults(4)
 	s.Group, s.LR, s.Updates = banditGroup, 1e-2, 40
 	change(&s)
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 8, MLP: 16, RopeBase: 1000,
-		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5))))(t)
 	r := &training{settings: &s, watch: blocks.NewWatch(nil),
 		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
-	if r.run.Scratch, err = resume.Open(job.Dir, resume.Settings{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.run.Scratch.Restore(&struct{}{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if r.run.Log, err = train.OpenLog(r.run.Scratch); err != nil {
-		t.Fatal(err)
-	}
-	if r.reference, err = m.Clone(); err != nil {
-		t.Fatal(err)
-	}
-	if r.run.Trainer, err = r.run.Policy.Trainer(*s.Optimizer); err != nil {
-		t.Fatal(err)
-	}
+	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
+	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
+	r.reference = must.Get(m.Clone())(t)
+	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer))(t)
 	return r
 }
 
@@ -72,10 +57,7 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 	for arm := range int32(banditArms) {
 		all = append(all, lm.Sequence{IDs: []int32{banditPrompts[token], arm}, Learn: []bool{false, true}})
 	}
-	stats, err := m.Stats(t.Context(), all, nil, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	stats := must.Get(m.Stats(t.Context(), all, nil, 1))(t)
 	for arm, logp := range stats.Logp {
 		p[arm] = math.Exp(logp)
 	}
@@ -112,9 +94,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 				trajectories = append(trajectories, e)
 			}
 		}
-		if err := r.learn(t.Context(), u, newBatch(trajectories, r.Group), map[string]float64{}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.learn(t.Context(), u, newBatch(trajectories, r.Group), map[string]float64{}))
 	}
 	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }
@@ -136,10 +116,7 @@ func conditionedHalf(update int, key string) []string {
 // TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
-	verl, err := objective.ProfileNamed("verl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	verl := must.Get(objective.ProfileNamed("verl"))(t)
 	for name, tc := range map[string]struct {
 		token      string
 		allocation func(int, string) []string

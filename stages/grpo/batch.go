@@ -86,7 +86,6 @@ func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
 }
 
-// equalGroups marks the trajectories of groups whose rewards are all equal.
 func (b *updateBatch) equalGroups() []bool {
 	equal := make([]bool, 0, len(b.trajectories))
 	for members := range slices.Chunk(b.trajectories, b.size) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -82,12 +83,10 @@ func (a asking) Verdict() bfcl.Verdict                { return bfcl.Verdict{} }
 // log-probabilities of policy and reference, loss with KL, gradient, AdamW; on one thread, where
 // that script has two. Metrics say where the time goes.
 func BenchmarkUpdate(b *testing.B) {
-	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 32,
-		MLP: 384, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
-	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64, MLP: 704,
-		RopeBase: 10000,
-		NormEps:  1e-6, MaxPosition: 512}
+	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
+		HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
+	four := lm.Config{Family: "qwen2", Vocab: 2048, Hidden: 256, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 64,
+		MLP: 704, RopeBase: 10000, NormEps: 1e-6, MaxPosition: 512}
 	for _, size := range []struct {
 		name string
 		cfg  lm.Config
@@ -98,9 +97,7 @@ func BenchmarkUpdate(b *testing.B) {
 
 func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	check := func(err error) {
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.OK(b, err)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	policy, err := lm.New(cfg, r)
@@ -139,7 +136,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 				list = append(list, rl.Rollout{Task: &bfcl.Task{ID: fmt.Sprint(i)}, Update: u, Member: member})
 			}
 		}
-		trajectories, _, err := collector.Collect(context.Background(), list, nil)
+		trajectories, _, err := collector.Collect(b.Context(), list, nil)
 		check(err)
 		for i, t := range trajectories {
 			if len(t.IDs) != benchPrompt+benchNew {
@@ -149,8 +146,8 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
-		check(s.prepare(context.Background(), trainer, reference, batch))
-		_, _, err = s.accumulate(context.Background(), trainer, reference, batch)
+		check(s.prepare(b.Context(), trainer, reference, batch))
+		_, _, err = s.accumulate(b.Context(), trainer, reference, batch)
 		check(err)
 		p.learn += cpu() - mark
 		mark = cpu()
@@ -168,7 +165,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	}
 	all := cpu() - begin
 	mark := cpu()
-	_, err = policy.Stats(context.Background(), last.sequences, reference, 1)
+	_, err = policy.Stats(b.Context(), last.sequences, reference, 1)
 	check(err)
 	forward := cpu() - mark
 	per := func(name string, d time.Duration, n int) { b.ReportMetric(d.Seconds()*1000/float64(n), name+"-cpu-ms") }

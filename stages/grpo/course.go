@@ -27,7 +27,6 @@ type course struct {
 // slot is an entry of the list: the n-th task taken from a set.
 type slot struct{ set, n int }
 
-// at returns the task at index k.
 func (c *course) at(k int) *bfcl.Task {
 	if c.taken == nil {
 		c.taken, c.orders = make([]int, len(c.sets)), map[string][]int{}
@@ -64,7 +63,6 @@ func (c *course) behind() int {
 	return best
 }
 
-// order returns the order of one pass over a set.
 func (c *course) order(set, pass int) []int {
 	stream := fmt.Sprintf("order of tasks, pass %d", pass)
 	if set > 0 {

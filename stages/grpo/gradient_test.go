@@ -12,6 +12,7 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
@@ -20,12 +21,9 @@ import (
 
 func tiny(t *testing.T, seed uint64) *lm.Model {
 	t.Helper()
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: 24, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
 		MLP: 24, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 64}, rand.New(rand.NewPCG(seed, 5))))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -56,49 +54,29 @@ func conversations() []*rl.Trajectory {
 func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	t.Helper()
 	path := filepath.Join(dir, "model.safetensors")
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(path))(t)
 	old := math.Float32frombits(binary.LittleEndian.Uint32(raw[at:]))
 	changed := slices.Clone(raw)
 	binary.LittleEndian.PutUint32(changed[at:], math.Float32bits(old+delta))
-	if err := os.WriteFile(path, changed, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, changed, 0o600))
+	m := must.Get(lm.Load(dir, torch.CPU))(t)
+	must.OK(t, os.WriteFile(path, raw, 0o600))
 	return m
 }
 
 // places returns where some numbers of each tensor stand in the weights file.
 func places(t *testing.T, dir string, perTensor int) []int64 {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
 	n := int64(binary.LittleEndian.Uint64(raw))
 	var header map[string]struct {
 		Offsets [2]int64 `json:"data_offsets"`
 	}
 	var loose map[string]json.RawMessage
-	if err := json.Unmarshal(raw[8:8+n], &loose); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw[8:8+n], &loose))
 	delete(loose, "__metadata__")
-	text, err := json.Marshal(loose)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &header); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(loose))(t)
+	must.OK(t, json.Unmarshal(text, &header))
 	var names []string
 	for name := range header {
 		names = append(names, name)
@@ -137,50 +115,30 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			policy, reference := tiny(t, 1), tiny(t, 2)
-			if err := policy.Save(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, policy.Save(dir))
 			trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{MicroTokens: 30}) // several micro-batches
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
 			b := newBatch(conversations(), 3)
-			if err := s.prepare(ctx, trainer, reference, b); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.prepare(ctx, trainer, reference, b))
 			outcome, old, err := s.accumulate(ctx, trainer, reference, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			if tc.o.KL.Place == "loss" && math.Abs(outcome.KL) < 0.01 {
 				t.Fatalf("divergence %v: the reference should differ", outcome.KL)
 			}
-			gradient, err := trainer.Gradient()
-			if err != nil {
-				t.Fatal(err)
-			}
+			gradient := must.Get(trainer.Gradient())(t)
 			loss := func(m *lm.Model) float64 {
-				stats, err := m.Stats(ctx, b.sequences, reference, tc.temperature)
-				if err != nil {
-					t.Fatal(err)
-				}
-				out, err := tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn,
+				stats := must.Get(m.Stats(ctx, b.sequences, reference, tc.temperature))(t)
+				out := must.Get(tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn,
 					Logp:    stats.Logp,
-					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals)
-				if err != nil {
-					t.Fatal(err)
-				}
+					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals))(t)
 				return out.Loss
 			}
 			if at := loss(policy); math.Abs(at-outcome.Loss) > 1e-6 {
 				t.Errorf("loss: %v in parts, %v at once", outcome.Loss, at)
 			}
-			weights, err := policy.Weights()
-			if err != nil {
-				t.Fatal(err)
-			}
+			weights := must.Get(policy.Weights())(t)
 			largest := 0.0
 			for _, g := range gradient {
 				largest = max(largest, math.Abs(float64(g)))
@@ -190,10 +148,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 				// float32 forward passes have an error of about 1e-6; h² of the third derivative is below 1e-3
 				const h = 1.0 / 256
 				up, down := perturbed(t, dir, at, h), perturbed(t, dir, at, -h)
-				moved, err := up.Weights()
-				if err != nil {
-					t.Fatal(err)
-				}
+				moved := must.Get(up.Weights())(t)
 				index := 0 // in the order of the gradient
 				for moved[index] == weights[index] {
 					index++
@@ -217,15 +172,9 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 // advantages of full size, because the deviation is divided out.
 func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
-	reference, err := policy.Clone()
-	if err != nil {
-		t.Fatal(err)
-	}
+	reference := must.Get(policy.Clone())(t)
 	defer reference.Close()
-	trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	trainer := must.Get(lm.NewTrainer(policy, lm.OptimizerConfig{}))(t)
 	defer trainer.Close()
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"
@@ -238,9 +187,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 			tr.Reward = 1
 		}
 		b := newBatch(trajectories, 3)
-		if err := s.prepare(t.Context(), trainer, tc.reference, b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.prepare(t.Context(), trainer, tc.reference, b))
 		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {
 			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.advantages)
 		}

@@ -26,7 +26,6 @@ type groupSource struct {
 // in one update.
 type allocate func(update int, key string) []string
 
-// next returns the next n tasks.
 func (s *groupSource) next(n int) []*bfcl.Task {
 	out := make([]*bfcl.Task, n)
 	for i := range out {

@@ -12,6 +12,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
@@ -65,9 +66,7 @@ func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
 	var seen []string
 	for u := 1; u <= 5; u++ { // 20 tasks: two passes
 		got, sampled, err := s.update(t.Context(), u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(got) != 8 || sampled != 4 {
 			t.Fatalf("update %d: %d trajectories of %d groups, want 8 of 4", u, len(got), sampled)
 		}
@@ -88,9 +87,7 @@ func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
 		s := scripted(10, solvedBy(0))
 		s.course.rand, s.tokens = streams(seed), tokens
 		got, _, err := s.update(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return tasksOf(got, 2)
 	}
 	none := func(int, string) []string { return []string{"", ""} }
@@ -200,9 +197,7 @@ func TestTaskThatComesAgainInAnUpdateDrawsItsOwnNumbers(t *testing.T) {
 	}
 	for u := 1; u <= 2; u++ {
 		got, _, err := s.update(t.Context(), u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		drawn := map[string]bool{}
 		for _, tr := range got {
 			drawn[fmt.Sprint(tr.Task, tr.Member)] = true
@@ -231,9 +226,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 	mixed := 0
 	for u := 1; u <= 4; u++ {
 		got, sampled, err := s.update(t.Context(), u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		if len(got) != 8 {
 			t.Fatalf("update %d: %d trajectories, want 8", u, len(got))
 		}
@@ -260,9 +253,7 @@ func TestResampleGivesUpAfterItsRounds(t *testing.T) {
 	s := scripted(20, solvedBy())
 	s.resample = true
 	got, sampled, err := s.update(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(got) != 8 || sampled != 4*rounds {
 		t.Errorf("%d trajectories of %d groups, want 8 of %d", len(got), sampled, 4*rounds)
 	}
@@ -320,10 +311,7 @@ func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
 			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.skip, b.totals.Tokens,
 				want.skip, want.tokens)
 		}
-		out, err := b.evaluate(&o, 0, len(list), stats)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(b.evaluate(&o, 0, len(list), stats))(t)
 		gradients[missing] = out.DLogp
 		if math.IsNaN(out.Loss) || out.DLogp[5] != 0 || (out.DLogp[0] == 0) != (missing == "spread") || out.DLogp[6] == 0 {
 			t.Errorf("missing = %q: loss %v, derivatives %v", missing, out.Loss, out.DLogp)
@@ -362,11 +350,8 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	// In two parts, as micro-batches come.
 	var dLogp []float64
 	for _, part := range []struct{ first, n, from, to int }{{0, 1, 0, 2}, {1, 3, 2, 10}} {
-		out, err := b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to],
-			LogpRef: stats.LogpRef[part.from:part.to]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to],
+			LogpRef: stats.LogpRef[part.from:part.to]}))(t)
 		dLogp = append(dLogp, out.DLogp...)
 	}
 	for k, d := range dLogp {
@@ -377,10 +362,7 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	o.ZeroVariance = "keep"
 	b.skip = nil
 	b.advantage(&o, nil)
-	out, err := b.evaluate(&o, 0, 4, stats)
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(b.evaluate(&o, 0, 4, stats))(t)
 	if out.DLogp[0] == 0 {
 		t.Error("keep: the divergence of an equal group has no gradient")
 	}
@@ -407,7 +389,5 @@ func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
 	o := objective.PaperObjective()
 	b.advantage(&o, nil)
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
-	if err == nil || !strings.Contains(err.Error(), "the model has 1 action tokens, want 2") {
-		t.Errorf("got %v", err)
-	}
+	must.Match(t, err, "the model has 1 action tokens, want 2")
 }

@@ -67,7 +67,6 @@ func defaults(batch int) settings {
 // defaultLR is the paper's learning rate for training all weights.
 const defaultLR = 1e-6
 
-// settings are shared by both kinds.
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is also the"`
 	_           struct{}       `doc:"reference policy"`
@@ -128,7 +127,6 @@ type forecast struct {
 	SamplesRange hcl.Range `hcl:"samples,attr_range"`
 }
 
-// evaluate configures the evaluation during training.
 type evaluate struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"held-out tasks"`
 	Every       int            `hcl:"every" unit:"updates" doc:"interval of evaluations"`
@@ -163,7 +161,6 @@ type conditioned struct {
 	Tokens *drawn `hcl:"tokens,block" doc:"draw of the reward tokens"`
 }
 
-// drawn configures the reward tokens of RC-GRPO.
 type drawn struct {
 	High       float64  `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
 	Allocation string   `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token"`
@@ -202,7 +199,6 @@ func (s *settings) episodes() int {
 	return n
 }
 
-// evaluates reports whether the stage has the port best.
 func (s *settings) evaluates() bool { return s.Evaluate != nil }
 
 // ChoosesOn returns the tasks whose rewards select the port best.
@@ -219,72 +215,41 @@ func (s *settings) extends() (setting, why string) { return "updates", s.Schedul
 // check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
-	bad := func(summary string, at hcl.Range, detail string, args ...any) {
-		diags = append(diags, blocks.Mistake(summary, at, detail, args...))
-	}
-	if s.Updates < 1 {
-		bad("Too few updates", s.UpdatesRange,
-			"Training makes at least one update; got %d.", s.Updates)
-	}
-	if s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula" {
-		bad("Group too small", s.GroupRange,
-			"An advantage compares the trajectories of one group, so group must be at least 2; got %d. "+
-				"A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group)
-	}
-	if s.Group == 1 && s.ZeroVariance != "keep" {
-		bad("No group has variance", s.GroupRange,
-			"A group of one has no variance, so zero_variance = %q would exclude every group; "+
-				"set zero_variance = \"keep\".", s.ZeroVariance)
-	}
-	if s.Batch < 1 {
-		bad("Batch too small", s.BatchRange,
-			"An update takes at least one task; got %d.", s.Batch)
-	}
-	if s.Temperature <= 0 {
-		bad("Temperature out of range", s.TemperatureRange,
-			"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
-	}
-	if s.Keep < 0 {
-		bad("Negative interval", s.KeepRange,
-			"keep is a number of updates, or 0; got %d.", s.Keep)
-	}
-	if s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0) {
-		bad("Weights out of range", s.WeightsRange,
-			"Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks))
-	}
+	bad := blocks.Mistakes(&diags)
+	bad(s.Updates < 1, "Too few updates", s.UpdatesRange, "Training makes at least one update; got %d.", s.Updates)
+	bad(s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula", "Group too small", s.GroupRange,
+		"An advantage compares the trajectories of one group, so group must be at least 2; got %d. "+
+			"A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group)
+	bad(s.Group == 1 && s.ZeroVariance != "keep", "No group has variance", s.GroupRange,
+		"A group of one has no variance, so zero_variance = %q would exclude every group; "+
+			"set zero_variance = \"keep\".", s.ZeroVariance)
+	bad(s.Batch < 1, "Batch too small", s.BatchRange, "An update takes at least one task; got %d.", s.Batch)
+	bad(s.Temperature <= 0, "Temperature out of range", s.TemperatureRange,
+		"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
+	bad(s.Keep < 0, "Negative interval", s.KeepRange, "keep is a number of updates, or 0; got %d.", s.Keep)
+	bad(s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0),
+		"Weights out of range", s.WeightsRange,
+		"Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks))
 	if f := s.Forecast; f != nil {
-		if f.Tasks < 2 {
-			bad("Too few tasks", f.TasksRange,
-				"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
-		}
-		if f.Samples < s.Group {
-			bad("Too few samples", f.SamplesRange,
-				"All members of a group of %d may have the same reward token, so the forecast needs at least as many samples "+
-					"of each token; got %d.", s.Group, f.Samples)
-		}
+		bad(f.Tasks < 2, "Too few tasks", f.TasksRange,
+			"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
+		bad(f.Samples < s.Group, "Too few samples", f.SamplesRange,
+			"All members of a group of %d may have the same reward token, so the forecast needs at least as many samples "+
+				"of each token; got %d.", s.Group, f.Samples)
 	}
 	if e := s.Evaluate; e != nil {
-		if e.Every < 1 {
-			bad("Interval out of range", e.EveryRange,
-				"every is a number of updates, at least 1; got %d.", e.Every)
-		}
-		if e.Subset < 0 {
-			bad("Negative number of tasks", e.SubsetRange,
-				"subset is a number of tasks, or 0 for all; got %d.", e.Subset)
-		}
+		bad(e.Every < 1, "Interval out of range", e.EveryRange,
+			"every is a number of updates, at least 1; got %d.", e.Every)
+		bad(e.Subset < 0, "Negative number of tasks", e.SubsetRange,
+			"subset is a number of tasks, or 0 for all; got %d.", e.Subset)
 		if e.TopP != 0 {
 			diags = append(diags, blocks.CheckTopP(e.TopP, e.TopPRange)...)
 		}
-		if e.Temperature < 0 {
-			bad("Negative temperature", e.TemperatureRange,
-				"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
-		}
+		bad(e.Temperature < 0, "Negative temperature", e.TemperatureRange,
+			"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
 	}
-	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
-	diags = append(diags, blocks.CheckAlarms(s.Alarms, tokens)...)
-	diags = append(diags, s.Objective.Check()...)
-	diags = append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
-	return append(diags, s.Limits.Check()...)
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), blocks.CheckAlarms(s.Alarms, tokens),
+		s.Objective.Check(), s.Settings.Check(s.LR, defaultLR, s.LRRange), s.Limits.Check())
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
@@ -307,19 +272,18 @@ func (s *conditioned) WithoutEffect() map[string]string {
 
 func (s *grpo) Check() hcl.Diagnostics {
 	diags := s.settings.check(false)
-	if h := s.Tokens.High; h != nil && *h != 0 && *h != 1 {
-		diags = append(diags, blocks.Mistake("Plain GRPO draws no token", s.Tokens.HighRange,
-			"In grpo every rollout has the same "+
-				"condition: high = 1 (always high) or high = 0 (none); got %v. Use rc-grpo to draw tokens.", *h))
+	if h := s.Tokens.High; h != nil {
+		blocks.Mistakes(&diags)(*h != 0 && *h != 1, "Plain GRPO draws no token", s.Tokens.HighRange,
+			"In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use "+
+				"rc-grpo to draw tokens.", *h)
 	}
 	return diags
 }
 
 func (s *conditioned) Check() hcl.Diagnostics {
-	diags := s.settings.check(s.Tokens.High > 0 && s.Tokens.High < 1)
-	if h := s.Tokens.High; h < 0 || h > 1 {
-		diags = append(diags, blocks.Mistake("Probability out of range", s.Tokens.HighRange,
-			"high is the probability of the high token, between 0 and 1; got %v.", h))
-	}
+	h := s.Tokens.High
+	diags := s.settings.check(h > 0 && h < 1)
+	blocks.Mistakes(&diags)(h < 0 || h > 1, "Probability out of range", s.Tokens.HighRange,
+		"high is the probability of the high token, between 0 and 1; got %v.", h)
 	return append(diags, rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
 }

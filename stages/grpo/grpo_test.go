@@ -7,6 +7,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -123,10 +124,7 @@ func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
 		if mistakes != "" {
 			t.Fatal(name, mistakes)
 		}
-		want, err := objective.ProfileNamed("dr_grpo")
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(objective.ProfileNamed("dr_grpo"))(t)
 		tc.want(&want)
 		got := stage.(*grpo).Objective
 		if *got.Advantage != *want.Advantage || got.Ratio.Level != want.Ratio.Level || got.Clip.High != want.Clip.High ||

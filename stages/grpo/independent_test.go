@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
@@ -63,17 +64,11 @@ func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 	t.Helper()
 	states, v := len(logits), len(logits[0])
 	cfg := lm.Config{Family: "qwen2", Vocab: v + states, Hidden: tableWidth, Layers: 1, Heads: 2, KVHeads: 1,
-		HeadDim: 16, MLP: 8, RopeBase: 1000,
-		NormEps: 1e-6, MaxPosition: 64}
-	start, err := lm.New(cfg, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		HeadDim: 16, MLP: 8, RopeBase: 1000, NormEps: 1e-6, MaxPosition: 64}
+	start := must.Get(lm.New(cfg, rand.New(rand.NewPCG(1, 1))))(t)
 	defer start.Close()
 	dir := t.TempDir()
-	if err := start.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, start.Save(dir))
 	length := normed()
 	rewrite(t, dir, map[string]func(row, column int) float64{
 		"model.embed_tokens.weight": func(row, column int) float64 {
@@ -94,10 +89,7 @@ func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 		"self_attn.o_proj.weight": func(int, int) float64 { return 0 },
 		"mlp.down_proj.weight":    func(int, int) float64 { return 0 },
 	})
-	m, err := lm.Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(lm.Load(dir, torch.CPU))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
@@ -109,15 +101,10 @@ func normed() float64 { return 1 / math.Sqrt(1.0/tableWidth+1e-6) }
 func rewrite(t *testing.T, dir string, values map[string]func(row, column int) float64) {
 	t.Helper()
 	path := filepath.Join(dir, "model.safetensors")
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(path))(t)
 	n := int(binary.LittleEndian.Uint64(raw))
 	var header map[string]json.RawMessage
-	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw[8:8+n], &header))
 	written := 0
 	for name, info := range header {
 		for suffix, value := range values {
@@ -128,9 +115,7 @@ func rewrite(t *testing.T, dir string, values map[string]func(row, column int) f
 				Shape   []int `json:"shape"`
 				Offsets []int `json:"data_offsets"`
 			}
-			if err := json.Unmarshal(info, &at); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal(info, &at))
 			for i := range at.Shape[0] * at.Shape[1] {
 				x := math.Float32bits(float32(value(i/at.Shape[1], i%at.Shape[1])))
 				binary.LittleEndian.PutUint32(raw[8+n+at.Offsets[0]+4*i:], x)
@@ -141,9 +126,7 @@ func rewrite(t *testing.T, dir string, values map[string]func(row, column int) f
 	if written != len(values) {
 		t.Fatalf("%d of %d matrices found", written, len(values))
 	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, raw, 0o600))
 }
 
 // trajectories are the record's as episodes of token ids: before each token stands the state that it is drawn in.
@@ -190,32 +173,19 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			s := &settings{Objective: o, Temperature: 1}
 			s.Passes = 2
 			b := newBatch(r.trajectories(), r.G)
-			recording, err := lm.NewTrainer(old, lm.OptimizerConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			recording := must.Get(lm.NewTrainer(old, lm.OptimizerConfig{}))(t)
 			defer recording.Close()
-			if err := s.prepare(t.Context(), recording, reference, b); err != nil {
-				t.Fatal(err)
-			}
-			trainer, err := lm.NewTrainer(tableModel(t, logits), lm.OptimizerConfig{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, s.prepare(t.Context(), recording, reference, b))
+			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), lm.OptimizerConfig{}))(t)
 			defer trainer.Close()
 			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			for _, l := range outcome.LogRatio {
 				if first && l != 0 {
 					t.Fatalf("%s: a log ratio is %v, want exactly 0", what, l)
 				}
 			}
-			gradient, err := trainer.Gradient()
-			if err != nil {
-				t.Fatal(err)
-			}
+			gradient := must.Get(trainer.Gradient())(t)
 			head := gradient[(r.V+r.States)*tableWidth:] // after the embeddings
 			for state, row := range grad {
 				for token, g := range row {
@@ -237,10 +207,7 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			}
 			for _, p := range update.Profiles {
 				what := r.ID + ", " + update.Name + ", " + p.Profile + " of " + p.Source
-				o, err := objective.ProfileNamed(p.Profile)
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must.Get(objective.ProfileNamed(p.Profile))(t)
 				o.KL.Beta, o.Minibatches = 0, 0
 				if p.Profile == "dr_grpo" { // verl divides by the width, its snapshot by nothing else
 					o.Loss.Scale = float64(len(r.Inputs.Mask[0]))

@@ -12,7 +12,6 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// course reads the training tasks and returns their order and all tasks.
 func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
 	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}
 	for _, ref := range t.Tasks {
@@ -98,7 +97,6 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	return nil
 }
 
-// describeSampling adds the times of an update's rollouts.
 func describeSampling(s rl.CollectStats, times map[string]float64) {
 	times["model_s"], times["waiting_s"] = s.InPolicy.Seconds(), s.InWaiting.Seconds()
 	if wall := s.Wall.Seconds(); wall > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
@@ -34,7 +35,7 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		r.Temperature = 1
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
-		if err := checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
+		must.OK(t, checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
 			if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 				return err
 			}
@@ -45,14 +46,9 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 				v["loss"] = outcome.Loss
 			}
 			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		v["micro_batch"] = float64(r.run.Trainer.MicroTokens())
-		gradient, err := r.run.Trainer.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		gradient = must.Get(r.run.Trainer.Gradient())(t)
 		return v, gradient
 	}
 	want, whole := one(0)

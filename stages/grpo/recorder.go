@@ -23,7 +23,6 @@ type rolloutKey struct {
 	token  string
 }
 
-// readRecorder reads the trajectories after an update.
 func readRecorder(scratch *resume.Training, after int) (*recorder, error) {
 	r := &recorder{scratch, map[rolloutKey]*rl.Trajectory{}}
 	err := scratch.Replayed(func(record []byte) error {

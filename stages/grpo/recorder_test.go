@@ -6,25 +6,17 @@ import (
 	"testing"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
 func openRecorder(t *testing.T, dir string, after int) *recorder {
 	t.Helper()
-	scratch, err := resume.Open(dir, resume.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	scratch := must.Get(resume.Open(dir, resume.Settings{}))(t)
 	t.Cleanup(func() { scratch.Close() })
-	if _, err := scratch.Restore(&struct{}{}, nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := readRecorder(scratch, after)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	must.Get(scratch.Restore(&struct{}{}, nil))(t)
+	return must.Get(readRecorder(scratch, after))(t)
 }
 
 // Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and
@@ -55,15 +47,12 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	if again.left() != 2 {
 		t.Fatalf("%d trajectories are left, want 2", again.left())
 	}
-	got, err := again.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+	got := must.Get(again.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
 		if len(rest) != 1 || rest[0].Member != 1 {
 			t.Errorf("asked for %v again, want member 1 alone", rest)
 		}
 		return finished(0, played(rest[0]))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for i, tr := range got {
 		if want := played(list[i]); tr.Member != i || tr.Reward != want.Reward || !slices.Equal(tr.Logp, want.Logp) {
 			t.Errorf("place %d: got %+v", i, tr)
@@ -78,15 +67,11 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
 	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1},
 		{Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
-	_, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
+	must.Get(openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
 		finished func(int, *rl.Trajectory) error) error {
 		return errors.Join(finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: rl.MissingReward(),
-			Stop: rl.StopError}),
-			finished(1, &rl.Trajectory{Task: "t1", Update: 1, Member: 1, Reward: 1}))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+			Stop: rl.StopError}), finished(1, &rl.Trajectory{Task: "t1", Update: 1, Member: 1, Reward: 1}))
+	}))(t)
 	got, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
 		finished func(int, *rl.Trajectory) error) error {
 		if len(rest) != 1 || rest[0].Member != 0 {
@@ -110,9 +95,7 @@ func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 		sampled++
 		return finished(0, &rl.Trajectory{Task: "t1", Update: 1, Token: rest[0].Token})
 	}
-	if _, err := r.collect([]rl.Rollout{ask}, sample); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(r.collect([]rl.Rollout{ask}, sample))(t)
 	ask.Token = rl.TokenLow
 	if _, err := openRecorder(t, dir, 0).collect([]rl.Rollout{ask}, sample); err != nil || sampled != 2 {
 		t.Errorf("sampled %d times, %v; want 2", sampled, err)

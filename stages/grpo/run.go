@@ -107,7 +107,6 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	return t.publish()
 }
 
-// training is the state of a run.
 type training struct {
 	*settings
 	*allocation
@@ -206,7 +205,6 @@ func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajec
 	})
 }
 
-// publish writes the ports.
 func (t *training) publish() error {
 	if err := t.run.Publish(); err != nil {
 		return err
@@ -237,7 +235,6 @@ func (t *training) close() {
 	}
 }
 
-// update samples groups, learns from them, and logs.
 func (t *training) update(ctx context.Context, u int) error {
 	values, times := map[string]float64{}, map[string]float64{}
 	took := func(name string, work func() error) error {
@@ -301,8 +298,7 @@ func (t *training) update(ctx context.Context, u int) error {
 // update.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
 	if err := t.run.WithinMemory(b.sequences, func() error {
-		return t.prepare(ctx, t.run.Trainer, t.reference,
-			b)
+		return t.prepare(ctx, t.run.Trainer, t.reference, b)
 	}); err != nil {
 		return err
 	}

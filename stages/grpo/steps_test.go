@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -25,11 +26,7 @@ func several(t *testing.T, alarms ...blocks.Alarm) *training {
 
 func weightsOf(t *testing.T, r *training) []float32 {
 	t.Helper()
-	w, err := r.run.Policy.Model.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
+	return must.Get(r.run.Policy.Model.Weights())(t)
 }
 
 // The old policy is that before the first step, in the numbers of the training forward, and stays so through all
@@ -38,22 +35,16 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
 		r.run.Trainer.SetMicroTokens(12) // several micro-batches in a step
-		if err := r.run.Policy.Model.Use(precision); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.run.Policy.Model.Use(precision))
 		b := newBatch(conversations(), r.Group)
-		if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
 		parts := b.minibatches(&r.Objective)
 		if len(parts) != 2 {
 			t.Fatalf("got %d minibatches, want one for each of 2 tasks", len(parts))
 		}
 		for step := range 4 {
 			outcome, _, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, parts[step%2])
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			moved := slices.ContainsFunc(outcome.LogRatio, func(l float64) bool { return l != 0 })
 			if moved != (step > 0) {
 				t.Errorf("%s, step %d: log ratios %v, want exactly 0 in the first step and others later", precision, step+1,
@@ -73,9 +64,7 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
 	b := newBatch(conversations(), r.Group)
 	v := map[string]float64{}
-	if err := r.learn(t.Context(), 1, b, v); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.learn(t.Context(), 1, b, v))
 	got := weightsOf(t, r)
 	if v["clip_fraction"] <= 0 || v["log_ratio_max"] <= 0 || v["skipped"] != 0 {
 		t.Errorf("clip_fraction %v, log_ratio_max %v, skipped %v: want ratios that are clipped and no step left out",
@@ -86,25 +75,19 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	groups := [][]*rl.Trajectory{conversations()[:3], conversations()[3:]}
 	var old []lm.TokenStats
 	for _, members := range groups {
-		stats, err := hand.run.Trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		stats := must.Get(hand.run.Trainer.Stats(t.Context(), newBatch(members, 3).sequences, nil, 1))(t)
 		old = append(old, stats)
 	}
 	for step := range 4 {
 		part := newBatch(groups[step%2], 3)
 		part.advantage(&r.Objective, nil)
-		_, err := hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
+		must.Get(hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
 			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
 				out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages,
 					Turn: part.turn, Logp: now.Logp,
 					LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
 				return lm.Weights{Logp: out.DLogp}, err
-			})
-		if err != nil {
-			t.Fatal(err)
-		}
+			}))(t)
 		if _, _, err := hand.run.Trainer.Update(r.LR); err != nil {
 			t.Fatal(err)
 		}

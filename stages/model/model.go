@@ -14,6 +14,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Kind returns the stage kind.
@@ -70,7 +71,6 @@ type architecture struct {
 	ContextRange  hcl.Range `hcl:"context,attr_range"`
 }
 
-// maxCorpus is the largest corpus_size, in trajectories.
 const maxCorpus = 100_000_000
 
 // Shape returns the shape of the decoder that a stage of this kind makes; ok is false for another stage or an
@@ -87,12 +87,10 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	return s.Architecture.shape(s.Vocab), true
 }
 
-// shape returns the shape of the architecture with a vocabulary of a size.
 func (a *architecture) shape(vocab int) lm.Config {
 	return lm.Config{Family: a.Family, Vocab: vocab, Hidden: a.Hidden, Layers: a.Layers, Heads: a.Heads,
-		KVHeads: a.KVHeads,
-		HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6, TiedEmbeddings: true,
-		MaxPosition: a.Context}
+		KVHeads: a.KVHeads, HeadDim: a.Hidden / a.Heads, MLP: a.MLP, RopeBase: a.RopeBase, NormEps: 1e-6,
+		TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
 // checkFolder reports why a model folder is unusable, without loading weights.
@@ -136,36 +134,30 @@ func (s *settings) WithoutEffect() map[string]string {
 	return map[string]string{"vocab": why, "corpus_size": why}
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	bad := func(summary, detail string, at hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
 	a := s.Architecture
 	if s.Path != nil {
 		switch {
 		case a != nil:
-			bad("Two sources of weights",
-				"The weights come from the folder path or are drawn for an architecture; name one of them.", s.PathRange)
+			bad(true, "Two sources of weights", s.PathRange,
+				"The weights come from the folder path or are drawn for an architecture; name one of them.")
 		case len(s.Corpus) > 0:
-			bad("Two tokenizers", "A folder brings its tokenizer; a corpus trains that of an architecture with random "+
-				"weights.", s.PathRange)
+			bad(true, "Two tokenizers", s.PathRange,
+				"A folder brings its tokenizer; a corpus trains that of an architecture with random weights.")
 		case !s.Path.Dir:
-			bad("Not a folder", "A model is a folder; name it with dir().", s.PathRange)
+			bad(true, "Not a folder", s.PathRange, "A model is a folder; name it with dir().")
 		default:
-			if err := s.checkFolder(); err != nil {
-				bad("Not a model that can be used", err.Error()+".", s.PathRange)
-			}
+			err := s.checkFolder()
+			bad(err != nil, "Not a model that can be used", s.PathRange, "%v.", err)
 		}
 		return diags
 	}
-	if s.Layout != "" {
-		bad("No folder", "layout replaces the chat template of a model folder; name the folder with path = "+
-			"dir(\"...\"), or leave layout out.", s.LayoutRange)
-	}
+	bad(s.Layout != "", "No folder", s.LayoutRange, "layout replaces the chat template of a model folder; name the "+
+		"folder with path = dir(\"...\"), or leave layout out.")
 	if a == nil {
-		bad("No weights", "A model is a folder, path = dir(\"...\"), or is described by a block architecture { family, "+
-			"hidden, layers, heads, kv_heads, mlp, rope_base, context }.", s.Def)
+		bad(true, "No weights", s.Def, "A model is a folder, path = dir(\"...\"), or is described by a block "+
+			"architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.")
 		return diags
 	}
 	for _, n := range []struct {
@@ -178,37 +170,23 @@ func (s *settings) Check() hcl.Diagnostics {
 		{"mlp", a.MLP, lm.MaxMLP, a.MLPRange}, {"context", a.Context, lm.MaxContext, a.ContextRange},
 		{"corpus_size", s.CorpusSize, maxCorpus, s.CorpusSizeRange}, {"vocab", max(1, s.Vocab), lm.MaxVocab, s.VocabRange},
 	} {
-		if n.value < 1 || n.value > n.most {
-			bad("Size out of range", fmt.Sprintf("%s must be at least 1 and at most %d; got %d.", n.name, n.most, n.value),
-				n.at)
-		}
+		bad(n.value < 1 || n.value > n.most, "Size out of range", n.at, "%s must be at least 1 and at most %d; got %d.",
+			n.name, n.most, n.value)
 	}
-	if a.RopeBase <= 0 {
-		bad("Rotary base out of range",
-			fmt.Sprintf("Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase), a.RopeBaseRange)
-	}
+	bad(a.RopeBase <= 0, "Rotary base out of range", a.RopeBaseRange,
+		"Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase)
 	if diags.HasErrors() {
 		return diags
 	}
-	if a.Hidden/a.Heads > lm.MaxHeadDim {
-		bad("Heads too wide", fmt.Sprintf("A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden,
-			a.Heads), a.HeadsRange)
-	}
-	if a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0 {
-		bad("Heads do not divide the width", fmt.Sprintf("Each head takes an even share of the width, for rotary "+
-			"positions; %d / %d is none.", a.Hidden, a.Heads), a.HeadsRange)
-	}
-	if a.Heads%a.KVHeads != 0 {
-		bad("Key heads do not divide the query heads", fmt.Sprintf("Each key head serves the same number of query "+
-			"heads; %d / %d is not whole.", a.Heads, a.KVHeads), a.KVRange)
-	}
-	if len(s.Corpus) == 0 {
-		bad("No corpus", "Random weights need a tokenizer: name data sets to train it on, corpus = "+
-			"[stage.curate.NAME.expert].", s.Def)
-	}
-	if s.Vocab < 300 {
-		bad("Vocabulary too small", fmt.Sprintf("A byte-level vocabulary needs 256 bytes, the special tokens and some "+
-			"merges, so at least 300; got %d.", s.Vocab), s.VocabRange)
-	}
+	bad(a.Hidden/a.Heads > lm.MaxHeadDim, "Heads too wide", a.HeadsRange,
+		"A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden, a.Heads)
+	bad(a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0, "Heads do not divide the width", a.HeadsRange,
+		"Each head takes an even share of the width, for rotary positions; %d / %d is none.", a.Hidden, a.Heads)
+	bad(a.Heads%a.KVHeads != 0, "Key heads do not divide the query heads", a.KVRange,
+		"Each key head serves the same number of query heads; %d / %d is not whole.", a.Heads, a.KVHeads)
+	bad(len(s.Corpus) == 0, "No corpus", s.Def,
+		"Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].")
+	bad(s.Vocab < 300, "Vocabulary too small", s.VocabRange, "A byte-level vocabulary needs 256 bytes, the special "+
+		"tokens and some merges, so at least 300; got %d.", s.Vocab)
 	return diags
 }

@@ -10,6 +10,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // load decodes a model as a file would give it and returns each mistake with the line it stands on.
@@ -74,14 +75,10 @@ func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 	config := `{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
 		"max_position_embeddings": 64}`
 	write := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600))
 	}
 	template := func(text string) {
-		if err := os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte(text), 0o600))
 	}
 	published := string(fixtures.Read(t, "hf/chat/qwen2_5.jinja"))
 	path := fmt.Sprintf("path = dir(%q)\n", dir)

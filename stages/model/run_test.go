@@ -10,24 +10,20 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 )
 
 // A folder with an edited chat template is exported with the published template of the layout that the stage
 // names.
 func TestALayoutReplacesTheTemplateOfTheFolder(t *testing.T) {
 	from, published := fixtures.Dir(t, "hf/models/qwen2-tiny"), fixtures.Read(t, "hf/chat/qwen2_5.jinja")
-	if err := os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...),
+		0o600))
 	for layout, works := range map[string]bool{"": false, "qwen2.5": true} {
 		dir := t.TempDir()
-		job, err := engine.NewJob(engine.JobSetup{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
 		s := &settings{Path: &artifact.File{Path: from, Dir: true}, Layout: layout}
-		err = s.Run(t.Context(), job)
+		err := s.Run(t.Context(), job)
 		if (err == nil) != works {
 			t.Errorf("layout %q: got error %v", layout, err)
 		}

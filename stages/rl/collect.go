@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,7 +127,6 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	return run.out, run.stats, nil
 }
 
-// collection is one call of Collect.
 type collection struct {
 	*Collector
 	out      []*Trajectory
@@ -163,7 +163,6 @@ func (r *collection) loop(ctx context.Context, rollouts []Rollout) error {
 	}
 }
 
-// begin reserves a slot for a rollout.
 func (r *collection) begin(index int, ask Rollout) *live {
 	e := &live{
 		index: index, ask: ask, slot: r.free[0],
@@ -258,13 +257,7 @@ func (r *collection) finish(e *live) error {
 // text to read.
 func (r *collection) batch(ctx context.Context) error {
 	slices.SortFunc(r.ready, func(a, b *live) int {
-		if single := len(a.feed) == 1; single != (len(b.feed) == 1) {
-			if single {
-				return -1
-			}
-			return 1
-		}
-		return a.slot - b.slot
+		return cmp.Or(min(len(a.feed), 2)-min(len(b.feed), 2), a.slot-b.slot)
 	})
 	requests := make([]Request, len(r.ready))
 	for i, e := range r.ready {
@@ -306,7 +299,6 @@ func (r *collection) batch(ctx context.Context) error {
 	return nil
 }
 
-// longest is the maximal number of ids of an episode.
 func (r *collection) longest() int { return min(r.Limits.Context, r.Policy.MaxLen()) }
 
 // advance does the work between two replies of an episode, on its own goroutine: it starts the environment, or

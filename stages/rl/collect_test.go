@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -190,10 +191,8 @@ func obedient(prompt string) string {
 }
 
 func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
-	got, stats, err := collector(newScript(1, obedient)).Collect(context.Background(), asks("a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, stats, err := collector(newScript(1, obedient)).Collect(t.Context(), asks("a"), nil)
+	must.OK(t, err)
 	e := got[0]
 	if want := "^Ua0AHf;bad!-Tok:f,ok:badAH.-Ua1AHf;bad!-Tok:f,ok:badAH."; string(e.IDs) != want {
 		t.Errorf("ids:\n got %s\nwant %s", string(e.IDs), want)
@@ -258,16 +257,14 @@ func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
 	c := collector(p)
 	total := 0
-	_, _, err := c.Collect(context.Background(), asks("abc"), func(_ int, e *Trajectory) error {
+	_, _, err := c.Collect(t.Context(), asks("abc"), func(_ int, e *Trajectory) error {
 		total = len(e.IDs)
 		if turns := e.Messages[len(e.Messages)-1].Turn; turns < 1 || e.Stop != StopDone {
 			t.Errorf("the episode has one turn only, or ended by %s", e.Stop)
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if p.last != total-1 {
 		t.Errorf("an episode of %d tokens: %d were fed, want all but the last", total, p.last)
 	}
@@ -308,10 +305,8 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	})}
 	c := collector(p)
 	c.Limits.Reply = 9
-	got, _, err := c.Collect(context.Background(), asks("s", "never", "w"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _, err := c.Collect(t.Context(), asks("s", "never", "w"), nil)
+	must.OK(t, err)
 	want := []map[int]string{
 		{0: "^Us0AH|f", 1: "^Unever0AH|a"},
 		{0: "f|!", 1: "a|b"}, // a reply that calls is over
@@ -351,11 +346,9 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 }
 
 func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
-	got, _, err := collector(newScript(2, obedient)).Collect(context.Background(),
+	got, _, err := collector(newScript(2, obedient)).Collect(t.Context(),
 		asks("loop", "never", "crash", "broken", "long", "a"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	for i, want := range []struct {
 		stop, failure string
 		reward        Reward
@@ -378,10 +371,8 @@ func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
 func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
 	c := collector(newScript(1, obedient))
 	c.Limits.Context = 20
-	got, _, err := c.Collect(context.Background(), asks("never", strings.Repeat("z", 30)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _, err := c.Collect(t.Context(), asks("never", strings.Repeat("z", 30)), nil)
+	must.OK(t, err)
 	if e := got[0]; e.Stop != StopLength || len(e.IDs) != 20 || !e.Mask[19] || e.Messages[len(e.Messages)-1].To != 20 ||
 		e.Calls != 0 {
 		t.Errorf("got %+v", e)
@@ -397,11 +388,7 @@ func jitter() { time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond) }
 // rowsOf are trajectories as they are stored; a missing reward, which is a NaN in memory, equals another.
 func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 	t.Helper()
-	text, err := json.Marshal(trajectories)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Get(json.Marshal(trajectories))(t))
 }
 
 func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
@@ -423,10 +410,8 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 			}
 			return e, err
 		}
-		got, _, err := c.Collect(context.Background(), asks(names...), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got, _, err := c.Collect(t.Context(), asks(names...), nil)
+		must.OK(t, err)
 		if round == 0 {
 			first, trajectories = p.batches, got
 			continue
@@ -442,10 +427,8 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	for _, slots := range []int{1, 10} {
 		c := collector(newScript(slots, obedient))
 		c.Free = slots == 10
-		got, _, err := c.Collect(context.Background(), asks(names...), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got, _, err := c.Collect(t.Context(), asks(names...), nil)
+		must.OK(t, err)
 		if rowsOf(t, got) != rowsOf(t, trajectories) {
 			t.Errorf("%d slots: other trajectories", slots)
 		}
@@ -489,7 +472,7 @@ func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
 			}
 		}
 	}}
-	if _, _, err := c.Collect(context.Background(), asks("a", "never"), nil); err != nil {
+	if _, _, err := c.Collect(t.Context(), asks("a", "never"), nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -530,16 +513,14 @@ func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
 		return e, err
 	}
 	var order []string
-	got, _, err := c.Collect(context.Background(), asks("slow", "a", "b", "c"), func(i int, t *Trajectory) error {
+	got, _, err := c.Collect(t.Context(), asks("slow", "a", "b", "c"), func(i int, t *Trajectory) error {
 		order = append(order, t.Task)
 		if len(order) == 3 { // all others have ended
 			once.Do(func() { close(release) })
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if len(order) != 4 || order[3] != "slow" || got[0].Stop != StopDone {
 		t.Errorf("order of ends: %v", order)
 	}
@@ -548,11 +529,11 @@ func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
 func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
 	p := newScript(2, obedient)
 	p.fail, p.failAfter = errors.New("out of memory"), 3
-	if _, _, err := collector(p).Collect(context.Background(), asks("a", "b"), nil); !errors.Is(err, p.fail) ||
+	if _, _, err := collector(p).Collect(t.Context(), asks("a", "b"), nil); !errors.Is(err, p.fail) ||
 		p.released != 1 {
 		t.Errorf("got %v, want the policy's error, and the policy released: %d", err, p.released)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
 	_, _, err := collector(newScript(2, func(s string) string { n++; cancel(); return obedient(s) })).Collect(ctx,
 		asks("loop", "loop"), nil)
@@ -560,11 +541,11 @@ func TestErrorsOfThePolicyAndCancellationStopACollection(t *testing.T) {
 		t.Errorf("got %v after %d tokens, want a quick stop", err, n)
 	}
 	full := errors.New("disk full")
-	if _, _, err := collector(newScript(2, obedient)).Collect(context.Background(), asks("a", "b"),
+	if _, _, err := collector(newScript(2, obedient)).Collect(t.Context(), asks("a", "b"),
 		func(int, *Trajectory) error { return full }); !errors.Is(err, full) {
 		t.Errorf("got %v, want the callback's error", err)
 	}
-	if _, _, err := collector(newScript(0, obedient)).Collect(context.Background(), asks("a"), nil); err == nil {
+	if _, _, err := collector(newScript(0, obedient)).Collect(t.Context(), asks("a"), nil); err == nil {
 		t.Error("a policy without slots was accepted")
 	}
 }

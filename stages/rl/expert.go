@@ -149,7 +149,6 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 	return nil, nil
 }
 
-// dice draws consecutive random numbers.
 type dice struct {
 	stream Stream
 	n      int

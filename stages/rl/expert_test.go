@@ -8,24 +8,18 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/internal/must"
 )
 
 func drills(t testing.TB, form drill.Form, n int) []*bfcl.Task {
 	t.Helper()
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tasks
+	return must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 }
 
 func TestEveryGroundTruthOfDrillsEarnsItsReward(t *testing.T) {
 	for _, form := range []drill.Form{drill.Copy, drill.Single, drill.Multi} {
 		for _, task := range drills(t, form, 60) {
-			e, err := Expert(task, bfcl.Settings{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			e := must.Get(Expert(task, bfcl.Settings{}))(t)
 			if e.Reward != 1 || !e.Official || e.Errors != 0 || e.Stop != StopDone || e.Origin != OriginExpert {
 				t.Errorf("%s: reward %v, official %t, %d errors, failure %q", task.ID, e.Reward, e.Official, e.Errors,
 					e.Failure)
@@ -52,10 +46,7 @@ func TestSpoiltEpisodesFailAndSayWhy(t *testing.T) {
 	kinds := map[string]int{}
 	n := 0
 	for _, task := range drills(t, drill.Multi, 150) {
-		e, err := Spoil(task, bfcl.Settings{}, 7, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(Spoil(task, bfcl.Settings{}, 7, 0))(t)
 		if e == nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -34,18 +35,13 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 // replies are what a policy says at each step of an episode, and what the episode answers.
 func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
-	env, err := EpisodeStart(bfcl.Settings{}, l)(task.Merged())
-	if err != nil {
-		t.Fatal(err)
-	}
+	env = must.Get(EpisodeStart(bfcl.Settings{}, l)(task.Merged()))(t)
 	for _, calls := range replies {
 		if env.Done() {
 			t.Fatalf("the episode ended before %v", calls)
 		}
 		results, _, err := env.Step(calls)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		answers = append(answers, results)
 	}
 	return env, answers
@@ -100,10 +96,7 @@ func TestAMergedEpisodeMayHaveTwiceTheSteps(t *testing.T) {
 // expertOf is a merged task's expert, checked for its form.
 func expertOf(t *testing.T, task *bfcl.Task, s bfcl.Settings) {
 	t.Helper()
-	e, err := Expert(task.Merged(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(Expert(task.Merged(), s))(t)
 	last := e.Messages[len(e.Messages)-1]
 	users := 0
 	for _, m := range e.Messages {
@@ -128,10 +121,7 @@ func TestEveryMergedGroundTruthEarnsItsReward(t *testing.T) {
 	for _, task := range drills(t, drill.Multi, 60) {
 		expertOf(t, task, bfcl.Settings{})
 	}
-	data, err := bfcl.LoadData(fixtures.Benchmark(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
 	for _, task := range data.Tasks() {
 		expertOf(t, task, bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
 	}
@@ -140,10 +130,7 @@ func TestEveryMergedGroundTruthEarnsItsReward(t *testing.T) {
 func TestSpoiltMergedEpisodesFail(t *testing.T) {
 	n := 0
 	for _, task := range drills(t, drill.Multi, 40) {
-		e, err := Spoil(task.Merged(), bfcl.Settings{}, 7, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(Spoil(task.Merged(), bfcl.Settings{}, 7, 0))(t)
 		if e == nil {
 			continue
 		}

@@ -24,13 +24,11 @@ func InitCopy(init string) (token string, ok bool) {
 }
 
 // CheckInit reports a row initialization that is neither "mean" nor "copy:TOKEN".
-func CheckInit(init string, at hcl.Range) hcl.Diagnostics {
-	if _, ok := InitCopy(init); ok || init == "mean" {
-		return nil
-	}
-	return hcl.Diagnostics{blocks.Mistake("Unknown initialization of reward tokens", at,
-		"Rows of new tokens start as the "+
-			"mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)}
+func CheckInit(init string, at hcl.Range) (diags hcl.Diagnostics) {
+	_, ok := InitCopy(init)
+	blocks.Mistakes(&diags)(!ok && init != "mean", "Unknown initialization of reward tokens", at, "Rows of new tokens "+
+		"start as the mean of all rows (\"mean\") or as a copy of one token's row (\"copy:<|assistant|>\"); got %q.", init)
+	return diags
 }
 
 // Allocations of reward tokens to the members of a group.

@@ -3,7 +3,7 @@
 package rollout
 
 import (
-	"fmt"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -53,23 +53,14 @@ func (s *settings) EpisodesPerTask() int { return s.Samples }
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
-	return s.Policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: checkpoint.ConcurrentEpisodes, Context: min(s.Limits.Context, c.MaxPosition),
-			Precision: lm.Precision(s.Precision)}
-	}
+	return checkpoint.SamplerUse(s.Policy, s.Limits, s.Arithmetic)
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if s.Samples < 1 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Number of samples out of range",
-			Detail: fmt.Sprintf("A task is tried at least once; got %d.", s.Samples), Subject: s.SamplesRange.Ptr()})
-	}
-	if s.Temperature <= 0 {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Temperature out of range",
-			Detail: fmt.Sprintf("A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what "+
-				"eval makes.", s.Temperature), Subject: s.TemperatureRange.Ptr()})
-	}
-	diags = append(diags, blocks.CheckTopP(s.TopP, s.TopPRange)...)
-	return append(diags, s.Limits.Check()...)
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Samples < 1, "Number of samples out of range", s.SamplesRange,
+		"A task is tried at least once; got %d.", s.Samples)
+	bad(s.Temperature <= 0, "Temperature out of range", s.TemperatureRange,
+		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), s.Limits.Check())
 }

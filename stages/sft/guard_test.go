@@ -16,6 +16,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
@@ -30,40 +31,25 @@ const poison = 7 // a token whose row of the embedding is no number
 // gradient.
 func poisoned(t *testing.T) *checkpoint.Policy {
 	t.Helper()
-	tokens, err := token.Train([]string{"a"}, 256, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tokens := must.Get(token.Train([]string{"a"}, 256, nil))(t)
 	const width = 8
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: 8, MLP: 8, RopeBase: 1000,
-		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, MaxPosition: 64}, rand.New(rand.NewPCG(1, 1))))(t)
 	dir := t.TempDir()
-	if err := m.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Save(dir))
 	path := filepath.Join(dir, "model.safetensors")
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(path))(t)
 	n := binary.LittleEndian.Uint64(raw)
 	var header map[string]struct {
 		Offsets []uint64 `json:"data_offsets"`
 	}
-	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw[8:8+n], &header))
 	for d := range uint64(width) {
 		binary.LittleEndian.PutUint32(raw[8+n+header["model.embed_tokens.weight"].Offsets[0]+4*(poison*width+d):],
 			math.Float32bits(float32(math.NaN())))
 	}
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, raw, 0o600))
 	if err := m.Restore(dir); err != nil { // which, unlike Load, takes weights as they are
 		t.Fatal(err)
 	}
@@ -101,13 +87,10 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			var log bytes.Buffer
-			job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: 1, Log: &log})
-			if err != nil {
-				t.Fatal(err)
-			}
+			job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: 1, Log: &log}))(t)
 			s := settings{Epochs: 1, Batch: 1, LR: 1e-3, Settings: train.Defaults(blocks.Schedule{Shape: "constant"}, 0)}
 			p := poisoned(t)
-			err = s.train(t.Context(), job, p, tc.examples)
+			err := s.train(t.Context(), job, p, tc.examples)
 			file := filepath.Join(job.Dir, "rows", "skipped.jsonl")
 			if (err != nil) != tc.fails || tc.fails && !strings.HasSuffix(err.Error(),
 				"the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
@@ -120,9 +103,7 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 				file = filepath.Join(dir, "metrics", "skipped.jsonl")
 				skipped := 0.0
 				for row, err := range artifact.ReadRows[rl.Metric](filepath.Join(dir, "metrics", rl.MetricsFile)) {
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.OK(t, err)
 					skipped += row.Values["skipped"]
 				}
 				if skipped != 1 {
@@ -136,9 +117,7 @@ func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
 			}
 			n := 0
 			for got, err := range artifact.ReadRows[row](file) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, err)
 				if n++; !slices.Equal(got.IDs, one.IDs) || got.Text != p.Tokenizer.Decode(one.IDs, false) ||
 					len(got.Logp) != 7 || got.Logp[6] != "NaN" {
 					t.Errorf("got %+v, want the batch with the token %d", got, poison)

@@ -139,8 +139,7 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	if t.Made > 0 {
 		job.Logf("resuming after update %d", t.Made)
 	}
-	err := t.Loop(ctx, len(plan), func(ctx context.Context,
-		u int) error {
+	err := t.Loop(ctx, len(plan), func(ctx context.Context, u int) error {
 		return s.step(ctx, t, u, len(plan), plan[u-1])
 	})
 	if err != nil {
@@ -149,7 +148,6 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	return t.Publish()
 }
 
-// step makes update u of total and logs it.
 func (s *settings) step(ctx context.Context, t *train.Training, u, total int, batch []lm.Sequence) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -172,7 +170,6 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	return nil
 }
 
-// skippedRows returns the rows of a batch whose gradient is not finite.
 func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.TokenStats) (rows []train.Skipped) {
 	logp := stats.Logp
 	for _, e := range batch {
@@ -210,8 +207,7 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 	}
 	norm, skipped, err := t.Trainer.Update(rate)
 	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens),
-		"learned_tokens": float64(learned),
-		"micro_batch":    float64(t.Trainer.MicroTokens()), "skipped": 0}
+		"learned_tokens": float64(learned), "micro_batch": float64(t.Trainer.MicroTokens()), "skipped": 0}
 	if skipped {
 		values["skipped"] = 1
 	}

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
@@ -28,16 +29,10 @@ import (
 // corpus is a data set of expert episodes, alternately marked high and low.
 func corpus(t *testing.T) []*rl.Trajectory {
 	t.Helper()
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6))(t)
 	var out []*rl.Trajectory
 	for i, task := range tasks {
-		e, err := rl.Expert(task, bfcl.Settings{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(rl.Expert(task, bfcl.Settings{}))(t)
 		e.Token = []string{rl.TokenHigh, rl.TokenLow}[i%2]
 		out = append(out, e)
 	}
@@ -50,16 +45,10 @@ func policyFor(t *testing.T, data []*rl.Trajectory, context int) *checkpoint.Pol
 	for _, e := range data {
 		texts = append(texts, chat.DrillText(e))
 	}
-	tokens, err := token.Train(texts, 320, slices.Concat(chat.DrillTokens, chat.RewardTokens))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1,
+	tokens := must.Get(token.Train(texts, 320, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 8, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: 8, MLP: 8, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: context}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: context}, rand.New(rand.NewPCG(1, 1))))(t)
 	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: checkpoint.Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p
@@ -76,15 +65,11 @@ func encodeUpTo(t *testing.T, p *checkpoint.Policy, data []*rl.Trajectory, condi
 	context int) ([]lm.Sequence, string, error) {
 	t.Helper()
 	dir, ref := t.TempDir(), artifact.Ref{Kind: "curate", Name: "d", Port: "mixed"}
-	if err := artifact.WriteRows(dir, rl.DatasetFile, data); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, artifact.WriteRows(dir, rl.DatasetFile, data))
 	var log strings.Builder
-	job, err := engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"), Inputs: map[artifact.Ref]string{ref: dir},
-		Log: &log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"),
+		Inputs: map[artifact.Ref]string{ref: dir},
+		Log:    &log}))(t)
 	s := &settings{Data: []artifact.Ref{ref}, Context: context}
 	examples, err := s.examples(job, p, conditioned)
 	return examples, log.String(), err
@@ -114,10 +99,7 @@ func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := policyFor(t, data, 2048)
 			p.Position = tc.position
-			got, err := encode(t, p, data, tc.conditioned)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := must.Get(encode(t, p, data, tc.conditioned))(t)
 			for i, e := range got {
 				var want []string
 				for _, m := range data[i].Messages {
@@ -150,33 +132,23 @@ func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
 func TestEpisodesWithoutARewardAreNotLearned(t *testing.T) {
 	data := corpus(t)
 	p := policyFor(t, data, 2048)
-	whole, err := encode(t, p, data, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(encode(t, p, data, false))(t)
 	data[1].Reward, data[1].Stop = rl.MissingReward(), rl.StopError
 	for _, conditioned := range []bool{false, true} {
-		got, err := encode(t, p, data, conditioned)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(encode(t, p, data, conditioned))(t)
 		if len(got) != len(data)-1 || !conditioned && !reflect.DeepEqual(got, slices.Delete(slices.Clone(whole), 1, 2)) {
 			t.Errorf("conditioned %v: got %d examples of %d trajectories, want all but the second", conditioned, len(got),
 				len(data))
 		}
 	}
-	if _, err := encode(t, p, data[1:2], false); err == nil || !strings.Contains(err.Error(), "1 have no reward") {
-		t.Errorf("none left: got %v", err)
-	}
+	_, err := encode(t, p, data[1:2], false)
+	must.Match(t, err, "1 have no reward")
 }
 
 func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
 	data := corpus(t)
 	p := policyFor(t, data, 2048)
-	whole, err := encode(t, p, data, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := must.Get(encode(t, p, data, false))(t)
 	var lengths []int
 	for _, e := range whole {
 		lengths = append(lengths, len(e.IDs))
@@ -184,18 +156,14 @@ func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
 	slices.Sort(lengths)
 	for context, want := range map[int]int{0: len(data), lengths[3]: 4, lengths[3] - 1: 3, lengths[5]: 6} {
 		got, said, err := encodeUpTo(t, p, data, false, context)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		line := fmt.Sprintf("dropped: more than %d tokens", context)
 		if len(got) != want || strings.Contains(said, line) != (want < len(data)) {
 			t.Errorf("context = %d: got %d examples of lengths %v and %q, want %d", context, len(got), lengths, said, want)
 		}
 	}
-	if _, _, err := encodeUpTo(t, p, data, false, 5); err == nil ||
-		!strings.Contains(err.Error(), "6 have more tokens than context") {
-		t.Errorf("none left: got %v", err)
-	}
+	_, _, err := encodeUpTo(t, p, data, false, 5)
+	must.Match(t, err, "6 have more tokens than context")
 }
 
 func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
@@ -249,25 +217,15 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 	data := corpus(t)
 	one := func(micro int) map[string]float64 {
 		p := policyFor(t, data, 2048)
-		examples, err := encode(t, p, data, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		examples := must.Get(encode(t, p, data, false))(t)
+		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)
 		s := settings{Settings: train.Defaults(blocks.Schedule{}, 0)}
 		s.MicroBatch = micro
 		training := &train.Training{Settings: &s.Settings, Job: job, Policy: p}
 		defer training.Close()
-		if err := training.Open(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, training.Open())
 		row, _, err := s.update(t.Context(), training, examples, 1e-3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return row.Values
 	}
 	whole := one(1 << 20)

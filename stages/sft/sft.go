@@ -52,7 +52,6 @@ func Kinds() []*lang.Kind {
 // defaultLR is the paper's learning rate for training all weights.
 const defaultLR = 1e-5
 
-// settings are shared by both kinds.
 type settings struct {
 	Policy  artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from"`
 	Data    []artifact.Ref `hcl:"data" port:"dataset" doc:"data sets, shuffled together"`
@@ -114,20 +113,12 @@ func (s *settings) WithoutEffect() map[string]string {
 	return e
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if s.Epochs < 1 {
-		diags = append(diags, blocks.Mistake("Too few epochs", s.EpochsRange,
-			"Fine-tuning passes over its data at least once; got %d.", s.Epochs))
-	}
-	if s.Batch < 1 {
-		diags = append(diags, blocks.Mistake("Batch too small", s.BatchRange,
-			"A batch contains at least one trajectory; got %d.", s.Batch))
-	}
-	if s.Context < 0 {
-		diags = append(diags, blocks.Mistake("Negative length", s.ContextRange,
-			"context is the maximal length in tokens, or 0 for all; got %d.", s.Context))
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Epochs < 1, "Too few epochs", s.EpochsRange, "Fine-tuning passes over its data at least once; got %d.", s.Epochs)
+	bad(s.Batch < 1, "Batch too small", s.BatchRange, "A batch contains at least one trajectory; got %d.", s.Batch)
+	bad(s.Context < 0, "Negative length", s.ContextRange,
+		"context is the maximal length in tokens, or 0 for all; got %d.", s.Context)
 	return append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
 }
 

@@ -80,7 +80,6 @@ type settings struct {
 	TestRange   hcl.Range `hcl:"test,attr_range"`
 }
 
-// setPorts returns the ports with tasks.
 func (s *settings) setPorts() []string {
 	switch {
 	case s.Source == "bfcl":
@@ -104,34 +103,19 @@ type split struct {
 	TestRange hcl.Range `hcl:"test,attr_range"`
 }
 
-func (s *settings) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	bad := func(summary, detail string, at hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
-	}
-	if s.Split.Test <= 0 || s.Split.Test >= 1 {
-		bad("Test share out of range", fmt.Sprintf("The test set takes a share of the task numbers between 0 and 1, "+
-			"both excluded; got %v.", s.Split.Test), s.Split.TestRange)
-	}
-	if s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy) {
-		bad("Nothing to merge", "A copy drill has no tools and no environment, so it has no steps to merge: leave "+
-			"prompt out.", s.PromptRange)
-	}
-	if s.Take < 0 {
-		bad("Negative number of tasks", fmt.Sprintf("take keeps so many tasks of each set, or all with 0; got %d.",
-			s.Take), s.TakeRange)
-	}
-	if s.Train < 0 {
-		bad("Negative number of drills", fmt.Sprintf("A training set has at least 0 drills; got %d.", s.Train),
-			s.TrainRange)
-	}
-	if s.Skip < 0 {
-		bad("Negative number of drills", fmt.Sprintf("skip passes over at least 0 drills; got %d.", s.Skip), s.SkipRange)
-	}
-	if s.Test < 0 || s.Test > s.Pool {
-		bad("Test set larger than its pool", fmt.Sprintf("Each seed draws its test drills from a pool of %d, so test "+
-			"must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool, max(0, s.Pool), s.Test), s.TestRange)
-	}
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Split.Test <= 0 || s.Split.Test >= 1, "Test share out of range", s.Split.TestRange,
+		"The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test)
+	bad(s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy), "Nothing to merge",
+		s.PromptRange, "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.")
+	bad(s.Take < 0, "Negative number of tasks", s.TakeRange,
+		"take keeps so many tasks of each set, or all with 0; got %d.", s.Take)
+	bad(s.Train < 0, "Negative number of drills", s.TrainRange, "A training set has at least 0 drills; got %d.", s.Train)
+	bad(s.Skip < 0, "Negative number of drills", s.SkipRange, "skip passes over at least 0 drills; got %d.", s.Skip)
+	bad(s.Test < 0 || s.Test > s.Pool, "Test set larger than its pool", s.TestRange, "Each seed draws its test drills "+
+		"from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool,
+		max(0, s.Pool), s.Test)
 	return diags
 }
 
@@ -173,7 +157,6 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	return s.certify(job, sets)
 }
 
-// prompted converts tasks to the prompt mode.
 func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	if s.Prompt != bfcl.PromptMerged {
 		return tasks
@@ -185,7 +168,6 @@ func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
 	return merged
 }
 
-// sets returns the tasks of every port.
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if s.Source == "bfcl" {
 		return s.official(job)
@@ -213,7 +195,6 @@ func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	return sets, nil
 }
 
-// official loads the benchmark and divides it.
 func (s *settings) official(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if job.Site.BFCL == "" {
 		return nil, fmt.Errorf("the benchmark's data is not there: name its folder in the site file, data { bfcl = " +
@@ -250,7 +231,6 @@ func (s *settings) part(tasks []*bfcl.Task) []*bfcl.Task {
 	return kept
 }
 
-// certify writes the overlap of the training set with the test sets.
 func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error {
 	dir, err := job.Create("certificate")
 	if err != nil {

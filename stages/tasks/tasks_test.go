@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // made is what a run wrote.
@@ -39,13 +40,8 @@ func run(t *testing.T, body string, seed int64, site *lang.Site) made {
 		t.Fatal(mistakes)
 	}
 	dir := t.TempDir()
-	job, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site}))(t)
+	must.OK(t, x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job))
 	m := made{sets: map[string][]*bfcl.Task{}}
 	for port, typ := range x.Nodes[0].Outputs {
 		if typ != "tasks" {
@@ -53,19 +49,12 @@ func run(t *testing.T, body string, seed int64, site *lang.Site) made {
 		}
 		m.sets[port] = []*bfcl.Task{}
 		for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, port, bfcl.TasksFile)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			m.sets[port] = append(m.sets[port], task)
 		}
 	}
-	text, err := os.ReadFile(filepath.Join(dir, "certificate", "certificate.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &m.cert); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(dir, "certificate", "certificate.json")))(t)
+	must.OK(t, json.Unmarshal(text, &m.cert))
 	return m
 }
 
@@ -106,29 +95,23 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
-		"source = \"bfcl\"\ntrain = 10": "train = 10 changes nothing here: it is about " +
-			"generated drills",
-		"source = \"drills\"\ntake = 10": "take = 10 changes nothing here: it is about the " +
-			"benchmark's own tasks",
-		"source = \"bfcl\"\ntake = -1": "take keeps so many tasks of each set, or all " +
-			"with 0; got -1",
-		"source = \"bfcl\"\nskip = 10":               "skip = 10 changes nothing here",
-		"source = \"drills\"\nsplit {\n seed = 3\n}": "split.seed = 3 changes nothing here",
-		"source = \"drills\"\nversion = \"x\"":       "version = \"x\" changes nothing here",
-		"source = \"drills\"\nform = \"copy\"\ntest = 5": "test = 5 changes nothing here: it is about the " +
-			"test sets, which drills of form multi alone have",
-		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 changes nothing here",
-		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}": "split.seed = 1 changes nothing here: it is about " +
-			"the split by family",
-		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}": "split.order = \"lexicographic\" changes nothing " +
-			"here: it is about the paper's split",
-		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                "got 1.5",
-		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"": "no steps to merge",
-		"source = \"drills\"\nprompt = \"steps\"":                   "prompt must be one of",
-		"source = \"drills\"\ntrain = -1":                           "got -1",
-		"source = \"drills\"\nskip = -1":                            "got -1",
-		"source = \"drills\"\ntest = 2000":                          "pool of 1000",
-		"source = \"drills\"\npool = 10":                            "pool of 10",
+		"source = \"bfcl\"\ntrain = 10":                              "train = 10 has no effect: it is about generated",
+		"source = \"drills\"\ntake = 10":                             "take = 10 has no effect: it is about the benchmark",
+		"source = \"bfcl\"\ntake = -1":                               "or all with 0; got -1",
+		"source = \"bfcl\"\nskip = 10":                               "skip = 10 has no effect",
+		"source = \"drills\"\nsplit {\n seed = 3\n}":                 "split.seed = 3 has no effect",
+		"source = \"drills\"\nversion = \"x\"":                       "version = \"x\" has no effect",
+		"source = \"drills\"\nform = \"copy\"\ntest = 5":             "which drills of form multi alone have",
+		"source = \"drills\"\nform = \"single\"\npool = 5\ntest = 0": "pool = 5 has no effect",
+		"source = \"bfcl\"\nsplit {\n by = \"paper\"\n seed = 1\n}":  "it is about the split by family",
+		"source = \"bfcl\"\nsplit {\n order = \"lexicographic\"\n}":  "it is about the paper's split",
+		"source = \"bfcl\"\nsplit {\n test = 1.5\n}":                 "got 1.5",
+		"source = \"drills\"\nform = \"copy\"\nprompt = \"merged\"":  "no steps to merge",
+		"source = \"drills\"\nprompt = \"steps\"":                    "prompt must be one of",
+		"source = \"drills\"\ntrain = -1":                            "got -1",
+		"source = \"drills\"\nskip = -1":                             "got -1",
+		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
+		"source = \"drills\"\npool = 10":                             "pool of 10",
 	} {
 		if _, got := load(t, body); !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)
@@ -220,10 +203,7 @@ func TestCertificateOfDrillsSaysThatNoFamilyIsShared(t *testing.T) {
 
 func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	dir := fixtures.Benchmark(t)
-	data, err := bfcl.LoadData(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(dir))(t)
 	site := &lang.Site{BFCL: dir}
 
 	family := run(t, "source = \"bfcl\"\nsplit {\n test = 0.2\n seed = 7\n}", 1, site)
@@ -270,12 +250,7 @@ func TestOfficialTasksWithoutDataSayWhatToDo(t *testing.T) {
 	if mistakes != "" {
 		t.Fatal(mistakes)
 	}
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
-	if err == nil || !strings.Contains(err.Error(), "make build") {
-		t.Errorf("got %v, want the way out", err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)
+	err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+	must.Match(t, err, "make build")
 }

@@ -74,7 +74,6 @@ func pad(mask []bool, n int, value bool) []bool {
 	return mask
 }
 
-// position checks the setting position.
 func position(name string) error {
 	switch name {
 	case "", rl.FirstUser, rl.BeforeEachAction:

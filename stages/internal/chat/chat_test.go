@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -34,20 +35,12 @@ func vocabulary(t testing.TB) *token.Tokenizer {
 	for range 50 {
 		texts = append(texts, DrillText(expert(r)))
 	}
-	tok, err := token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tok
+	return must.Get(token.Train(texts, 400, append(slices.Clone(DrillTokens), RewardTokens...)))(t)
 }
 
 func codec(t testing.TB, where string) *Drill {
 	t.Helper()
-	d, err := NewDrill(vocabulary(t), where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return must.Get(NewDrill(vocabulary(t), where))(t)
 }
 
 func TestLayoutOfADrill(t *testing.T) {
@@ -272,16 +265,12 @@ func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
 }
 
 func TestCodecNeedsItsTokens(t *testing.T) {
-	bare, err := token.Train(nil, 261, DrillTokens)
-	if err != nil {
-		t.Fatal(err)
-	}
+	bare := must.Get(token.Train(nil, 261, DrillTokens))(t)
 	if _, err := NewDrill(bare, ""); err != nil {
 		t.Errorf("without a position: %v", err)
 	}
 	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "unknown"} {
-		if _, err := NewDrill(bare, where); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("position %q: got error %v, want one that says %q", where, err, want)
-		}
+		_, err := NewDrill(bare, where)
+		must.Match(t, err, want)
 	}
 }

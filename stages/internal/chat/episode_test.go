@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -43,27 +44,16 @@ func (p *parrot) Next(_ context.Context, requests []rl.Request) ([]rl.Draw, erro
 }
 
 func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 40)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 40))(t)
 	var texts []string
 	experts := make([]*rl.Trajectory, len(tasks))
 	for i, task := range tasks {
-		if experts[i], err = rl.Expert(task, bfcl.Settings{}); err != nil {
-			t.Fatal(err)
-		}
+		experts[i] = must.Get(rl.Expert(task, bfcl.Settings{}))(t)
 		texts = append(texts, DrillText(experts[i]))
 	}
-	vocabulary, err := token.Train(texts, 600, append(slices.Clone(DrillTokens), RewardTokens...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	vocabulary := must.Get(token.Train(texts, 600, append(slices.Clone(DrillTokens), RewardTokens...)))(t)
 	for _, where := range []string{rl.FirstUser, rl.BeforeEachAction} {
-		codec, err := NewDrill(vocabulary, where)
-		if err != nil {
-			t.Fatal(err)
-		}
+		codec := must.Get(NewDrill(vocabulary, where))(t)
 		p := &parrot{seq: map[int][]int32{}}
 		var rollouts []rl.Rollout
 		for i, task := range tasks {
@@ -73,10 +63,8 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 		}
 		limits := blocks.Limits{Steps: 4, Reply: 60, Context: 2000}
 		c := &rl.Collector{Policy: p, Codec: codec, Limits: limits, Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
-		got, _, err := c.Collect(context.Background(), rollouts, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got, _, err := c.Collect(t.Context(), rollouts, nil)
+		must.OK(t, err)
 		for i, e := range got {
 			if e.Reward != 1 || !e.Official || e.Stop != rl.StopDone {
 				t.Errorf("%s %s: reward %v, stop %s, failure %s:\n%s", where, e.Task, e.Reward, e.Stop, e.Failure,

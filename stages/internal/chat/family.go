@@ -40,7 +40,6 @@ type Layout struct {
 	Template  string   // a published template that may be distributed; "" without one
 }
 
-// layouts are the known families.
 var layouts = []*Layout{&qwen, &llama}
 
 // LayoutNamed returns a layout by its name in checkpoints.

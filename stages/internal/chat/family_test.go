@@ -9,6 +9,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -22,14 +23,8 @@ var someFunctions = Functions{
 func fixtureChat(t testing.TB, family int, where string) *Chat {
 	t.Helper()
 	tok := fixtureTokenizer(t, family).Clone()
-	if _, err := tok.Add(RewardTokens...); err != nil {
-		t.Fatal(err)
-	}
-	c, err := layouts[family].New(tok, someFunctions, where)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	must.Get(tok.Add(RewardTokens...))(t)
+	return must.Get(layouts[family].New(tok, someFunctions, where))(t)
 }
 
 func step(calls ...string) rl.Message { return rl.Message{Role: rl.RoleAssistant, Calls: calls} }
@@ -165,10 +160,7 @@ func TestRepliesOfInstructModelsGiveBackTheirCalls(t *testing.T) {
 
 // Parse must read what Reply writes, or an expert would teach what earns nothing.
 func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Benchmark(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
 	seen := map[string]bool{}
 	for _, task := range data.Tasks() {
 		for _, turn := range task.Turns {
@@ -207,13 +199,11 @@ func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 	for f := range present(t) {
 		tok := fixtureTokenizer(t, f)
 		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "unknown"} {
-			if _, err := layouts[f].New(tok, nil, where); err == nil || !strings.Contains(err.Error(), want) {
-				t.Errorf("position %q: got error %v, want one with %q", where, err, want)
-			}
+			_, err := layouts[f].New(tok, nil, where)
+			must.Match(t, err, want)
 		}
-		if _, err := layouts[1-f].New(tok, nil, ""); err == nil || !strings.Contains(err.Error(), "another family") {
-			t.Errorf("another family's tokenizer: got error %v", err)
-		}
+		_, err := layouts[1-f].New(tok, nil, "")
+		must.Match(t, err, "another family")
 	}
 }
 
@@ -234,30 +224,18 @@ func TestToolDocumentsBecomeFunctions(t *testing.T) {
 
 // The vectors' tools come from the benchmark's documents; those of the classes we play must come out the same.
 func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Benchmark(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	functions, err := FunctionsOf(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
+	functions := must.Get(FunctionsOf(data))(t)
 	seen := map[string]bool{}
 	for f := range present(t) {
 		for _, v := range vectors(t, families[f]) {
 			if v.Tools == nil || string(v.Tools) == "null" {
 				continue
 			}
-			tools, err := parseJSON(v.Tools)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tools := must.Get(parseJSON(v.Tools))(t)
 			for _, tool := range tools.(list) {
 				name, _ := tool.(object)["function"].value.(object)["name"].value.(string)
-				want, err := compactJSON.text(tool)
-				if err != nil {
-					t.Fatal(err)
-				}
+				want := must.Get(compactJSON.text(tool))(t)
 				if got, ok := functions[name]; ok {
 					seen[name] = true
 					if string(got) != want {

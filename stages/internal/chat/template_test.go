@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -62,11 +63,8 @@ var read [2]struct {
 func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
 	t.Helper()
 	read[family].once.Do(func() {
-		var err error
-		if read[family].tok, err = token.Parse(fixtures.Read(t,
-			"hf/tokenizers/"+families[family]+".tokenizer.json")); err != nil {
-			t.Fatal(err)
-		}
+		read[family].tok = must.Get(token.Parse(fixtures.Read(t,
+			"hf/tokenizers/"+families[family]+".tokenizer.json")))(t)
 	})
 	if read[family].tok == nil {
 		t.Fatalf("the tokenizer of %s could not be read", families[family])
@@ -125,14 +123,8 @@ func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) 
 				if call.Function.Arguments == nil {
 					return nil, false
 				}
-				arguments, err := parseJSON(call.Function.Arguments)
-				if err != nil {
-					t.Fatal(err)
-				}
-				written, err := c.call(call.Function.Name, arguments)
-				if err != nil {
-					t.Fatal(err)
-				}
+				arguments := must.Get(parseJSON(call.Function.Arguments))(t)
+				written := must.Get(c.call(call.Function.Name, arguments))(t)
 				if n > 0 {
 					parts = append(parts, plainly(c.between))
 				}
@@ -170,10 +162,7 @@ func TestLayoutsRenderAsTheReference(t *testing.T) {
 					names = append(names, strconv.Itoa(i))
 					functions[names[i]] = tool
 				}
-				c, err := layouts[f].New(fixtureTokenizer(t, f), functions, "")
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := must.Get(layouts[f].New(fixtureTokenizer(t, f), functions, ""))(t)
 				e, ok := v.conversation(t, c)
 				if !ok || string(v.Tools) == "[]" { // an empty list counts as tools in Llama's template
 					continue
@@ -205,17 +194,12 @@ func TestAnotherTemplateIsRefused(t *testing.T) {
 	folder := func(files map[string]string) string {
 		dir := t.TempDir()
 		for name, text := range files {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 		}
 		return dir
 	}
 	quoted := strconv.Quote(strings.TrimRight(qwenTemplate, "\n"))
-	raw, err := json.Marshal(qwenTemplate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(qwenTemplate))(t)
 	for name, tc := range map[string]struct {
 		layout *Layout
 		files  map[string]string

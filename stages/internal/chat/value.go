@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/big"
-	"sort"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -17,7 +18,6 @@ import (
 // JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list, object. As
 // json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
-// list is a JSON array.
 type list []any
 
 // object is a JSON object; each value has the index of its key.
@@ -37,7 +37,6 @@ func newObject(keysAndValues ...any) object {
 	return o
 }
 
-// set appends a key, or replaces its value.
 func (o object) set(key string, value any) {
 	if old, ok := o[key]; ok {
 		o[key] = member{old.index, value}
@@ -46,14 +45,8 @@ func (o object) set(key string, value any) {
 	o[key] = member{len(o), value}
 }
 
-// keys returns the keys in order.
 func (o object) keys() []string {
-	keys := make([]string, 0, len(o))
-	for k := range o {
-		keys = append(keys, k)
-	}
-	sort.Slice(keys, func(i, j int) bool { return o[keys[i]].index < o[keys[j]].index })
-	return keys
+	return slices.SortedFunc(maps.Keys(o), func(a, b string) int { return o[a].index - o[b].index })
 }
 
 // parseJSON reads one JSON value. The last of equal keys wins.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -39,9 +40,7 @@ func TestConditionOfAnEpisode(t *testing.T) {
 func TestMetaReadBackIsTheOneWritten(t *testing.T) {
 	dir := t.TempDir()
 	want := Meta{Family: Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true, Rows: "mean"}
-	if err := want.Write(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, want.Write(dir))
 	if got, err := ReadMeta(dir); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
@@ -56,15 +55,11 @@ func TestBrokenMetaIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dir, MetaFile), []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := ReadMeta(dir); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("got %v, want it to say %q", err, tc.want)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, MetaFile), []byte(tc.text), 0o600))
+			_, err := ReadMeta(dir)
+			must.Match(t, err, tc.want)
 		})
 	}
-	if _, err := ReadMeta(t.TempDir()); err == nil || !strings.Contains(err.Error(), "not a checkpoint of rcgrpo") {
-		t.Errorf("an empty folder: got %v", err)
-	}
+	_, err := ReadMeta(t.TempDir())
+	must.Match(t, err, "not a checkpoint of rcgrpo")
 }

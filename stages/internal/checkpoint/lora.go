@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // AdapterFolder is the folder of a checkpoint with the trained adapter, in the format of peft.
@@ -35,37 +36,24 @@ type LoRA struct {
 }
 
 // Check reports values out of range. l may be nil.
-func (l *LoRA) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
+func (l *LoRA) Check() (diags hcl.Diagnostics) {
 	if l == nil {
 		return nil
 	}
-	bad := func(summary, detail string, at hcl.Range) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: at.Ptr()})
-	}
-	if l.Rank < 1 {
-		bad("Rank out of range", fmt.Sprintf("An adapter has a rank of at least 1; got %d.", l.Rank), l.RankRange)
-	}
-	if l.Alpha <= 0 {
-		bad("Scale out of range", fmt.Sprintf("alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha),
-			l.AlphaRange)
-	}
-	if !(l.Dropout >= 0 && l.Dropout < 1) {
-		bad("Dropout out of range", fmt.Sprintf("dropout is the probability of zeroing an input of the adapter, from 0 "+
-			"to below 1; got %v.", l.Dropout), l.DropoutRange)
-	}
-	if l.Targets != nil && len(l.Targets) == 0 {
-		bad("No target", "An adapter changes at least one projection; omit targets for all of them.", l.TargetsRange)
-	}
+	bad := blocks.Mistakes(&diags)
+	bad(l.Rank < 1, "Rank out of range", l.RankRange, "An adapter has a rank of at least 1; got %d.", l.Rank)
+	bad(l.Alpha <= 0, "Scale out of range", l.AlphaRange,
+		"alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha)
+	bad(!(l.Dropout >= 0 && l.Dropout < 1), "Dropout out of range", l.DropoutRange,
+		"dropout is the probability of zeroing an input of the adapter, from 0 to below 1; got %v.", l.Dropout)
+	bad(l.Targets != nil && len(l.Targets) == 0, "No target", l.TargetsRange,
+		"An adapter changes at least one projection; omit targets for all of them.")
 	for i, name := range l.Targets {
-		switch {
-		case !slices.Contains(lm.Projections, name):
-			bad("Unknown projection", fmt.Sprintf("The projections of a layer are %s; got %q.",
-				strings.Join(lm.Projections, ", "), name), l.TargetsRange)
-		case slices.Contains(l.Targets[:i], name):
-			bad("Duplicate projection", fmt.Sprintf("A projection has one adapter; targets contains %q twice.", name),
-				l.TargetsRange)
-		}
+		known := slices.Contains(lm.Projections, name)
+		bad(!known, "Unknown projection", l.TargetsRange, "The projections of a layer are %s; got %q.",
+			strings.Join(lm.Projections, ", "), name)
+		bad(known && slices.Contains(l.Targets[:i], name), "Duplicate projection", l.TargetsRange,
+			"A projection has one adapter; targets contains %q twice.", name)
 	}
 	return diags
 }

@@ -7,6 +7,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // ConcurrentEpisodes is the number of episodes that every stage samples at once. It is one constant because the
@@ -16,6 +17,15 @@ const ConcurrentEpisodes = 64
 
 // cpu is the device of a job without a GPU.
 const cpu = "cpu"
+
+// SamplerUse returns the memory use of a stage that only samples.
+func SamplerUse(policy artifact.Ref, limits *blocks.Limits, a blocks.Arithmetic) (artifact.Ref,
+	func(lm.Config) lm.Use) {
+	return policy, func(c lm.Config) lm.Use {
+		return lm.Use{Slots: ConcurrentEpisodes, Context: min(limits.Context, c.MaxPosition),
+			Precision: lm.Precision(a.Precision)}
+	}
+}
 
 // MemoryUser is a stage whose memory follows from the shape of its policy's model.
 type MemoryUser interface {
@@ -83,7 +93,6 @@ func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
 		lm.MemoryText(parts), strings.Join(ways, ", or with "))
 }
 
-// way is a change of settings with which a stage fits.
 type way struct {
 	text string
 	use  lm.Use

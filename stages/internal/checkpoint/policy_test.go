@@ -17,6 +17,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
@@ -28,17 +29,11 @@ const width = 8
 
 func fresh(t *testing.T) *Policy {
 	t.Helper()
-	tokens, err := token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275,
-		slices.Concat(chat.DrillTokens, chat.RewardTokens))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
+	tokens := must.Get(token.Train([]string{"<|user|>look<|assistant|>ls()<|call|>None<|assistant|><|end|>"}, 275,
+		slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: width, Layers: 1, Heads: 1, KVHeads: 1,
 		HeadDim: width, MLP: 8, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 32}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 32}, rand.New(rand.NewPCG(1, 1))))(t)
 	p := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p
@@ -48,20 +43,13 @@ func fresh(t *testing.T) *Policy {
 func table(t *testing.T, p *Policy) [][]float32 {
 	t.Helper()
 	dir := t.TempDir()
-	if err := p.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	raw, err := os.ReadFile(filepath.Join(dir, "model.safetensors"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Save(dir))
+	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
 	n := binary.LittleEndian.Uint64(raw)
 	var header map[string]struct {
 		Offsets []uint64 `json:"data_offsets"`
 	}
-	if err := json.Unmarshal(raw[8:8+n], &header); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw[8:8+n], &header))
 	at := 8 + n + header["model.embed_tokens.weight"].Offsets[0]
 	var rows [][]float32
 	for range p.Tokenizer.Size() {
@@ -87,9 +75,7 @@ func id(t *testing.T, p *Policy, name string) int {
 func TestRowsOfRewardTokensStartAsCopies(t *testing.T) {
 	p := fresh(t)
 	before := table(t, p)
-	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"))
 	high, low, from := id(t, p, chat.HighReward), id(t, p, chat.LowReward), id(t, p, chat.AssistantToken)
 	for i, row := range table(t, p) {
 		want := before[i]
@@ -117,9 +103,7 @@ func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
 			}
 		}
 	}
-	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	after := table(t, p)
 	for d := range width {
 		for _, row := range []int{high, low} {
@@ -137,66 +121,39 @@ func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
 
 func TestRowsAreMadeOnce(t *testing.T) {
 	p := fresh(t)
-	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	before := table(t, p)
 	// Not trained yet: the position may still change, the rows stay.
-	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.BeforeEachAction, "copy:<|assistant|>"))
 	p.Trained = true
-	if err := p.UseTokens(rl.BeforeEachAction, "copy:<|user|>"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.BeforeEachAction, "copy:<|user|>"))
 	if !reflect.DeepEqual(table(t, p), before) {
 		t.Error("rows that were there were made again")
 	}
-	if err := p.UseTokens(rl.FirstUser, "mean"); err == nil ||
-		!strings.Contains(err.Error(), "trained at before_each_action; they cannot be used at first_user") {
-		t.Errorf("another position after training: got %v", err)
-	}
+	must.Match(t, p.UseTokens(rl.FirstUser, "mean"), "trained at before_each_action; they cannot be used at first_user")
 }
 
 func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
 	p := fresh(t)
-	if err := p.UseTokens(rl.FirstUser, "copy:<|nobody|>"); err == nil ||
-		!strings.Contains(err.Error(), `no token "<|nobody|>"`) {
-		t.Errorf("got %v", err)
-	}
+	must.Match(t, p.UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 }
 
 func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 	p := fresh(t)
-	if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	p.Trained, p.Condition = true, rl.TokenHigh
 	dir := t.TempDir()
-	if err := p.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Save(dir))
 	ref := artifact.Ref{Kind: "sft", Name: "x", Port: "checkpoint"}
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := Open(job, ref, blocks.Arithmetic{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
+	got := must.Get(Open(job, ref, blocks.Arithmetic{}))(t)
 	defer got.Close()
 	if got.Meta != p.Meta || !reflect.DeepEqual(table(t, got), table(t, p)) {
 		t.Errorf("got %+v, want %+v with the same rows", got.Meta, p.Meta)
 	}
 	again := t.TempDir()
-	if err := got.Save(again); err != nil {
-		t.Fatal(err)
-	}
-	a, err := artifact.Digest(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, got.Save(again))
+	a := must.Get(artifact.Digest(dir))(t)
 	if b, err := artifact.Digest(again); err != nil || a != b {
 		t.Errorf("written again it has other bytes (%v)", err)
 	}
@@ -206,18 +163,12 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 func TestZeroMomentDecayIsZero(t *testing.T) {
 	one := func(o blocks.Optimizer) [][]float32 {
 		p := fresh(t)
-		trainer, err := p.Trainer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		trainer := must.Get(p.Trainer(o))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
-			_, err := trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},
+			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},
 				nil, 1,
-				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil })
-			if err != nil {
-				t.Fatal(err)
-			}
+				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil }))(t)
 			if _, _, err := trainer.Update(0.01); err != nil {
 				t.Fatal(err)
 			}
@@ -261,29 +212,19 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, os.WriteFile(filepath.Join(dir, file), text, 0o600))
 			}
-			if err := (Meta{Family: family}).Write(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, (Meta{Family: family}).Write(dir))
 			p := reopen(t, dir)
-			if err := p.UseTokens(rl.FirstUser, "mean"); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 			if got := p.Model.Config().Vocab; got != 514 || p.Tokenizer.Size() != 514 {
 				t.Errorf("got %d rows and %d tokens, want 514 of each", got, p.Tokenizer.Size())
 			}
 			saved := t.TempDir()
-			if err := p.Save(saved); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.Save(saved))
 			again := reopen(t, saved)
 			twice := t.TempDir()
-			if err := again.Save(twice); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, again.Save(twice))
 			sameFiles(t, saved, twice)
 			for _, file := range Kept { // what other programs read comes back as it was
 				want, err := os.ReadFile(filepath.Join(from, file))
@@ -291,10 +232,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 					t.Errorf("%s has other bytes than the folder it came from", file)
 				}
 			}
-			codec, err := again.Codec(benchmark)
-			if err != nil {
-				t.Fatal(err)
-			}
+			codec := must.Get(again.Codec(benchmark))(t)
 			high := id(t, again, chat.HighReward)
 			if ids := codec.User("Tell me.", true, rl.TokenHigh); !slices.Contains(ids, int32(high)) {
 				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
@@ -306,9 +244,8 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if text := codec.Text(codec.Begin([]string{"ls"})); !strings.Contains(text, `"name": "ls"`) {
 				t.Errorf("the beginning lacks the tool's document: %q", text)
 			}
-			if _, err := again.Codec(""); err == nil || !strings.Contains(err.Error(), "data { bfcl = ") {
-				t.Errorf("without the benchmark's data: got %v", err)
-			}
+			_, err := again.Codec("")
+			must.Match(t, err, "data { bfcl = ")
 		})
 	}
 }
@@ -321,10 +258,7 @@ func sameFiles(t *testing.T, a, b string) {
 		t.Fatalf("%d files (%v)", len(files), err)
 	}
 	for _, f := range files {
-		x, err := os.ReadFile(filepath.Join(a, f.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		x := must.Get(os.ReadFile(filepath.Join(a, f.Name())))(t)
 		if y, err := os.ReadFile(filepath.Join(b, f.Name())); err != nil || !slices.Equal(x, y) {
 			t.Errorf("%s written again has other bytes (%v)", f.Name(), err)
 		}
@@ -334,14 +268,8 @@ func sameFiles(t *testing.T, a, b string) {
 func reopen(t *testing.T, dir string) *Policy {
 	t.Helper()
 	ref := artifact.Ref{Kind: "model", Name: "x", Port: "checkpoint"}
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := Open(job, ref, blocks.Arithmetic{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
+	p := must.Get(Open(job, ref, blocks.Arithmetic{}))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }

@@ -14,6 +14,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
@@ -25,28 +26,16 @@ import (
 // that replies have all lengths up to a limit, and drills for it.
 func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	t.Helper()
-	tasks, err := drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "t", 6))(t)
 	var texts []string
 	for _, task := range tasks {
-		e, err := rl.Expert(task, bfcl.Settings{Today: bfcl.ReleaseDate})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(rl.Expert(task, bfcl.Settings{Today: bfcl.ReleaseDate}))(t)
 		texts = append(texts, chat.DrillText(e))
 	}
-	tokens, err := token.Train(texts, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
+	tokens := must.Get(token.Train(texts, 275, slices.Concat(chat.DrillTokens, chat.RewardTokens)))(t)
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 2, Heads: 2, KVHeads: 1,
 		HeadDim: 16, MLP: 48, RopeBase: 1000,
-		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+		NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, rand.New(rand.NewPCG(1, 1))))(t)
 	p := &Policy{Meta: Meta{Family: Drill}, Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p, tasks
@@ -57,10 +46,7 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 // the prompt of a group once for all its members, and the last draw of an episode, which nobody reads, never.
 func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	p, tasks := drilled(t)
-	job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3}))(t)
 	const members = 3
 	var asks []rl.Rollout
 	for _, task := range tasks {
@@ -68,15 +54,9 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			asks = append(asks, rl.Rollout{Task: task, Update: 2, Member: member, Token: rl.TokenNone})
 		}
 	}
-	sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98))(t)
 	defer sampler.Close()
-	want, err := sampler.Sample(t.Context(), job, asks)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(sampler.Sample(t.Context(), job, asks))(t)
 	lengths, stops, read, turns := map[int]bool{}, map[string]int{}, 0, 0
 	for i, e := range want {
 		read += len(e.IDs) - 1
@@ -98,17 +78,12 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		t.Errorf("%d tokens went through the model, want %d", got, read)
 	}
 	for _, slots := range []int{3, 1} {
-		decoder, err := lm.NewDecoder(p.Model, slots, 500)
-		if err != nil {
-			t.Fatal(err)
-		}
+		decoder := must.Get(lm.NewDecoder(p.Model, slots, 500))(t)
 		defer decoder.Close()
 		c := *sampler.Collector
 		c.Policy = decoder
 		got, _, err := c.Collect(t.Context(), asks, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i := range got {
 			far := 0.0
 			for k, logp := range got[i].Logp {
@@ -131,14 +106,8 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 	for broken, want := range map[int]string{0: "", 1: "the environment failed in 1 episode, which",
 		2: "the environment failed in 2 of 24 episodes"} {
 		var log strings.Builder
-		job, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sampler, err := p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log}))(t)
+		sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
 		defer sampler.Close()
 		start := sampler.Start
 		var mu sync.Mutex

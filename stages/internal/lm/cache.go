@@ -61,7 +61,6 @@ func enough(have, want, most int) int {
 	return min(most, max(want, 2*have))
 }
 
-// free frees the memory and the content.
 func (c *cache) free() error {
 	err := torch.Do(context.Background(), c.m.device, func(s *torch.Scope) error {
 		s.Free(c.keys...)

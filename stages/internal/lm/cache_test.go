@@ -3,11 +3,11 @@
 package lm
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -15,13 +15,10 @@ import (
 // wide gives a decoder's cache all its room at once.
 func wide(t *testing.T, d *Decoder) *Decoder {
 	t.Helper()
-	err := torch.Do(context.Background(), d.m.device, func(s *torch.Scope) error {
+	must.OK(t, torch.Do(t.Context(), d.m.device, func(s *torch.Scope) error {
 		d.cache.grow(s, d.slots, d.slots, d.maxLen, d.maxLen)
 		return s.Err()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return d
 }
 
@@ -50,10 +47,7 @@ func TestACacheThatGrowsChangesNoBit(t *testing.T) {
 							requests = append(requests, rl.Request{Slot: slot, Feed: feed, Temperature: 1, U: r.Float64()})
 						}
 					}
-					draws, err := d.Next(context.Background(), requests)
-					if err != nil {
-						t.Fatal(err)
-					}
+					draws := must.Get(d.Next(t.Context(), requests))(t)
 					all = append(all, draws...)
 				}
 				return all
@@ -64,9 +58,7 @@ func TestACacheThatGrowsChangesNoBit(t *testing.T) {
 				if got := play(d); !slices.Equal(got, want) {
 					t.Errorf("%s it draws otherwise", when)
 				}
-				if err := d.Release(); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, d.Release())
 			}
 		})
 	}
@@ -95,9 +87,7 @@ func TestACacheTakesWhatIsNeeded(t *testing.T) {
 			for slot := range slots {
 				requests = append(requests, rl.Request{Slot: slot, Feed: make([]int32, tokens)})
 			}
-			if _, err := d.Next(context.Background(), requests); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(d.Next(t.Context(), requests))(t)
 		}
 		for _, step := range []struct{ slots, tokens, roomSlots, roomTokens int }{
 			{3, 20, 3, 20}, {2, 4, 3, 40}, {4, 30, 6, 80}, {4, 9, 6, 80}, {4, 150, 6, 213}, {7, 100, 12, 384}, {13, 1, 24,
@@ -109,9 +99,7 @@ func TestACacheTakesWhatIsNeeded(t *testing.T) {
 					step.tokens, got, want, step.roomSlots, step.roomTokens)
 			}
 		}
-		if err := d.Release(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, d.Release())
 		if got := torch.Live(); got != before || bytes(d) != 0 || len(d.held[0]) != 0 {
 			t.Errorf("%s: after Release %d handles are alive, want %d", p, got, before)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,8 +21,7 @@ type configFile map[string]json.RawMessage
 
 // silent are keys that do not affect the computation of a decoder.
 var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range",
-	"max_window_layers", "sliding_window",
-	"torch_dtype", "dtype", "transformers_version", "use_cache"}
+	"max_window_layers", "sliding_window", "torch_dtype", "dtype", "transformers_version", "use_cache"}
 
 // ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is neither used
 // nor known to have no effect is refused by name, because the model might be computed wrongly without it.
@@ -40,10 +40,7 @@ func readConfig(dir string) (Config, configFile, error) {
 	if err := json.Unmarshal(text, &f); err != nil {
 		return Config{}, nil, fmt.Errorf("model config %s: %w", path, err)
 	}
-	r := configReader{left: make(configFile, len(f))}
-	for key, value := range f {
-		r.left[key] = value
-	}
+	r := configReader{left: maps.Clone(f)}
 	c := r.config()
 	if r.err == nil {
 		r.err = r.nothingLeft("")
@@ -126,10 +123,9 @@ func (r *configReader) nothingLeft(inside string) error {
 		return nil
 	}
 	var names []string
-	for key := range r.left {
+	for _, key := range slices.Sorted(maps.Keys(r.left)) {
 		names = append(names, fmt.Sprintf("%q", inside+key))
 	}
-	slices.Sort(names)
 	return fmt.Errorf("unknown key %s: ignoring it could change the model, so the model is refused",
 		strings.Join(names, ", "))
 }
@@ -218,7 +214,6 @@ func (r *configReader) architecture(c Config) {
 	}
 }
 
-// class returns the reference's name of the decoder.
 func (c Config) class() string {
 	return families[c.Family].class
 }

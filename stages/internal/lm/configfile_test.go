@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // published is a config.json as model hubs hold it, changed by edits (nil removes a key).
@@ -29,14 +30,9 @@ func published(t *testing.T, edits map[string]any) string {
 			keys[key] = v
 		}
 	}
-	text, err := json.Marshal(keys)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(keys))(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600))
 	return dir
 }
 
@@ -54,13 +50,9 @@ func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
 		`[]`:                        GenerationFile,
 	} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, GenerationFile), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, GenerationFile), []byte(text), 0o600))
 		err := CheckGeneration(dir, c)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: got %v, want %q", text, err, want)
-		}
+		must.Match(t, err, want)
 	}
 }
 
@@ -120,26 +112,16 @@ func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 		t.Fatalf("no configs (%v)", err)
 	}
 	read := func(keys map[string]any) error {
-		text, err := json.Marshal(keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(keys))(t)
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600))
 		_, err = ReadConfig(dir)
 		return err
 	}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		var keys map[string]any
-		if err := json.Unmarshal(text, &keys); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, json.Unmarshal(text, &keys))
 		if err := read(keys); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
@@ -153,9 +135,7 @@ func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 			for key := range object { // as a misspelling of each
 				planted := key + "_planted"
 				object[planted] = object[key]
-				if err := read(keys); err == nil || !strings.Contains(err.Error(), `unknown key "`+place+planted+`"`) {
-					t.Errorf("%s with %s%s: got %v", path, place, planted, err)
-				}
+				must.Match(t, read(keys), `unknown key "`+place+planted+`"`)
 				delete(object, planted)
 			}
 		}

@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -121,7 +122,6 @@ type stepRows struct {
 	single           bool    // every request has one token: row i is the end of request i
 }
 
-// check validates the requests.
 func (d *Decoder) check(requests []rl.Request) error {
 	seen := make([]bool, d.slots)
 	for i, r := range requests {
@@ -166,7 +166,6 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 	return rows
 }
 
-// fill computes the caches of parts without sampling.
 func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	if len(parts) > 0 && s.Err() == nil {
 		s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(parts, false)) })
@@ -217,7 +216,6 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	return logits
 }
 
-// whole returns the decoder as the operand of torch's Decode.
 func (d *Decoder) whole() *torch.Decoder {
 	m, c := d.m, d.m.cfg
 	all := &torch.Decoder{Heads: int64(c.Heads), KVHeads: int64(c.KVHeads), D: int64(c.HeadDim), NormEps: c.NormEps,
@@ -256,15 +254,7 @@ func nucleus(logits []float32, temperature, topP float64) []float32 {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case logits[a] > logits[b]:
-			return -1
-		case logits[a] < logits[b]:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(logits[b], logits[a]) })
 	total := 0.0
 	p := make([]float64, len(order))
 	for i, id := range order {

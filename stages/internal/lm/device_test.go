@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -190,9 +191,7 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 	length, pass, updates, steps, batches := 16, 32, 2, 4, []int{1, 3}
 	if name := os.Getenv(deviceVariable); name != "" && name != "cpu" {
 		var err error
-		if device, err = torch.ParseDevice(name); err != nil {
-			t.Fatal(err)
-		}
+		device = must.Get(torch.ParseDevice(name))(t)
 		if memory, err = strconv.ParseInt(os.Getenv(memoryVariable), 10, 64); err != nil {
 			t.Fatalf("%s is to say the device's bytes: %v", memoryVariable, err)
 		}
@@ -209,15 +208,10 @@ func TestTrainingAndDecodingOnADevice(t *testing.T) {
 			continue
 		}
 		lines := []measured{}
-		m, err := measureTraining(cfg, device, p, length, pass, updates, memory)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(measureTraining(cfg, device, p, length, pass, updates, memory))(t)
 		lines = append(lines, m)
 		for _, n := range batches {
-			if m, err = measureDecoding(cfg, device, p, n, length/2, steps, memory); err != nil {
-				t.Fatal(err)
-			}
+			m = must.Get(measureDecoding(cfg, device, p, n, length/2, steps, memory))(t)
 			lines = append(lines, m)
 		}
 		for _, m := range lines {

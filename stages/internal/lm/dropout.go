@@ -48,7 +48,6 @@ func (a *Adapter) applyDropout(b *batch, key rl.Stream) {
 	}
 }
 
-// weights returns the weights of layer l in a pass.
 func (m *Model) weights(b *batch, l int) *layerViews {
 	if b.drop != nil {
 		return &b.drop.a.base.w.layers[l]

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -23,17 +24,9 @@ func dropping(p float64, seed uint64) LoRA {
 // passed accumulates the loss of fine-tuning over sequences and returns it with its gradient.
 func passed(t *testing.T, tr *Trainer, all []Sequence, ref *Model) (TokenStats, []float32) {
 	t.Helper()
-	stats, err := tr.Accumulate(t.Context(), all, ref, 1, descend)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g, err := tr.Gradient()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tr.Drop(); err != nil {
-		t.Fatal(err)
-	}
+	stats := must.Get(tr.Accumulate(t.Context(), all, ref, 1, descend))(t)
+	g := must.Get(tr.Gradient())(t)
+	must.OK(t, tr.Drop())
 	return stats, g
 }
 
@@ -74,9 +67,7 @@ func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
 				_, merged := drilledAs(t, m, 3, dropping(0, 0))
 				a, beside := drilledAs(t, m, 0, dropping(1e-9, 4))
 				dir := t.TempDir()
-				if err := merged.SaveState(dir); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, merged.SaveState(dir))
 				if err := beside.LoadState(dir); err != nil { // the same adapter
 					t.Fatal(err)
 				}
@@ -107,19 +98,13 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	_, grad := passed(t, tr, all, nil)
 	base := adapterWeights(t, a)
 	loss := func(flat []float32) (sum float64) {
-		err := torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
+		must.OK(t, torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
 			s.Fill(a.flat, func(to []float32) error { copy(to, flat); return nil })
 			a.merge(s)
 			return s.Err()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		stats, err := tr.Accumulate(t.Context(), all, nil, 1,
-			func(int, int, TokenStats) (Weights, error) { return Weights{}, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		stats := must.Get(tr.Accumulate(t.Context(), all, nil, 1,
+			func(int, int, TokenStats) (Weights, error) { return Weights{}, nil }))(t)
 		for _, l := range stats.Logp {
 			sum -= l
 		}
@@ -195,7 +180,7 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 		for i := range keys {
 			keys[i] = rl.Dropping(4, u).With(uint64(i))
 		}
-		err := torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
+		must.OK(t, torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
 			q, k := s.Float32s(a.mask(s, torch.Float32, keys, part("self_attn.q_proj.weight"))), s.Float32s(a.mask(s,
 				torch.Float32, keys, part("self_attn.k_proj.weight")))
 			for i := range q {
@@ -203,10 +188,7 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 				mean[i] += float64(q[i]) * a.c.passScale() / a.c.scale() / updates
 			}
 			return s.Err()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 	}
 	sigma := math.Sqrt(p * (1 - p) / n)
 	near(t, "share that stays", kept/n, 1-p, 4*sigma)
@@ -235,9 +217,7 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 		!slices.Equal(stats.LogpRef, want.LogpRef) {
 		t.Error("a training pass leaves nothing out of the policy, or something out of the reference")
 	}
-	if err := a.Save(dir, "base"); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, a.Save(dir, "base"))
 	if text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile)); err != nil ||
 		!strings.Contains(string(text), `"lora_dropout": 0.3`) {
 		t.Errorf("%s (%v) lacks the dropout", text, err)
@@ -248,14 +228,10 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	}
 	b.Close()
 
-	if err := tr.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, tr.Save(dir))
 	resumed, again := drilledAs(t, m, 0, dropping(0.3, 4))
 	again.SetMicroTokens(DefaultMicroTokens)
-	if err := again.Restore(dir); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, again.Restore(dir))
 	descendOn(t, tr, 2)
 	descendOn(t, again, 2)
 	straight, _ := a.Model().Weights()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,7 +54,6 @@ func CheckFolder(dir string) (Config, error) {
 	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
 }
 
-// readWeights reads all weights of a folder in the order of layout.
 func readWeights(dir string, cfg Config, flat []float32) error {
 	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
 		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
@@ -149,7 +149,6 @@ func shardsOf(dir string) (map[string]string, error) {
 	return index.Where, nil
 }
 
-// noWeights returns the error of a folder without readable weights.
 func noWeights(dir string) error {
 	for _, pattern := range []string{"*.bin", "*.pt", "*.pth", "*.ckpt"} {
 		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
@@ -196,12 +195,10 @@ func (f configFile) with(c Config) (configFile, error) {
 	}
 	if f == nil {
 		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
-			"hidden_act": "silu", "hidden_size": c.Hidden,
-			"intermediate_size": c.MLP, "max_position_embeddings": c.MaxPosition, "model_type": c.Family,
-			"num_attention_heads": c.Heads,
-			"num_hidden_layers":   c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
-			"rope_theta":          c.RopeBase,
-			"tie_word_embeddings": c.TiedEmbeddings} {
+			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
+			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
+			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
+			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings} {
 			if err := set(key, v); err != nil {
 				return nil, err
 			}
@@ -213,9 +210,7 @@ func (f configFile) with(c Config) (configFile, error) {
 			}
 		}
 	}
-	for key, v := range f {
-		out[key] = v
-	}
+	maps.Copy(out, f)
 	dtype := "torch_dtype"
 	if _, newer := f["dtype"]; newer {
 		dtype = "dtype"
@@ -226,7 +221,6 @@ func (f configFile) with(c Config) (configFile, error) {
 	return out, set("vocab_size", c.Vocab)
 }
 
-// write writes config.json with the shape of c into dir.
 func (f configFile) write(dir string, c Config) error {
 	out, err := f.with(c)
 	if err != nil {
@@ -244,7 +238,6 @@ func (f configFile) write(dir string, c Config) error {
 	return writeWhole(filepath.Join(dir, ConfigFile), pretty.Bytes())
 }
 
-// writeWhole writes a temporary file and renames it.
 func writeWhole(path string, parts ...[]byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
 	if err != nil {

@@ -10,48 +10,33 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
 func llama(t *testing.T) *Model {
 	t.Helper()
-	m, err := New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
+	m := must.Get(New(Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
 		RopeBase: 5e5,
 		RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4,
-			Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+			Original: 16}, NormEps: 1e-5, MaxPosition: 64}, rand.New(rand.NewPCG(1, 2))))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }
 
 func TestModelReadBackIsTheOneWritten(t *testing.T) {
 	m, dir := llama(t), t.TempDir()
-	if err := m.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Save(dir))
+	got := must.Get(Load(dir, torch.CPU))(t)
 	defer got.Close()
-	a, err := m.Weights()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(m.Weights())(t)
 	if b, err := got.Weights(); err != nil || !slices.Equal(a, b) || got.Config() != m.Config() {
 		t.Errorf("other weights or shape: %+v, want %+v (%v)", got.Config(), m.Config(), err)
 	}
 	again := t.TempDir()
-	if err := got.Save(again); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, got.Save(again))
 	for _, name := range []string{ConfigFile, weightsFile} {
-		a, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
 		if b, err := os.ReadFile(filepath.Join(again, name)); err != nil || !slices.Equal(a, b) {
 			t.Errorf("%s written again has other bytes (%v)", name, err)
 		}
@@ -62,28 +47,14 @@ func TestModelReadBackIsTheOneWritten(t *testing.T) {
 func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	m, dir := llama(t), published(t, nil)
 	from := t.TempDir()
-	if err := m.Save(from); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(filepath.Join(from, weightsFile), filepath.Join(dir, weightsFile)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Save(from))
+	must.OK(t, os.Rename(filepath.Join(from, weightsFile), filepath.Join(dir, weightsFile)))
+	got := must.Get(Load(dir, torch.CPU))(t)
 	defer got.Close()
-	if err := got.AddRows(2, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, got.AddRows(2, 0))
 	out := t.TempDir()
-	if err := got.Save(out); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(out, ConfigFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, got.Save(out))
+	text := must.Get(os.ReadFile(filepath.Join(out, ConfigFile)))(t)
 	for _, want := range []string{`"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`,
 		`"rope_type": "llama3"`} {
 		if !strings.Contains(string(text), want) {
@@ -94,13 +65,8 @@ func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 
 func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 	whole := t.TempDir()
-	if err := llama(t).Save(whole); err != nil {
-		t.Fatal(err)
-	}
-	weights, err := os.ReadFile(filepath.Join(whole, weightsFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, llama(t).Save(whole))
+	weights := must.Get(os.ReadFile(filepath.Join(whole, weightsFile)))(t)
 	for name, tc := range map[string]struct {
 		files map[string]string
 		edits map[string]any
@@ -126,16 +92,12 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 	} {
 		dir := published(t, tc.edits)
 		for file, text := range tc.files {
-			if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 		}
 		m, err := Load(dir, torch.CPU)
 		if err == nil {
 			m.Close()
 		}
-		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-			t.Errorf("%s: got %v, want %q", name, err, tc.want)
-		}
+		must.Match(t, err, tc.want, name)
 	}
 }

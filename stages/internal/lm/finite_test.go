@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -18,24 +19,14 @@ func TestWeightsThatAreNoFiniteNumbersAreRefused(t *testing.T) {
 		"-Inf": 0xff800000} {
 		m := llama(t)
 		dir := t.TempDir()
-		if err := m.Save(dir); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Load(dir, torch.CPU)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Save(dir))
+		again := must.Get(Load(dir, torch.CPU))(t)
 		again.Close()
 		path := filepath.Join(dir, weightsFile)
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(os.ReadFile(path))(t)
 		binary.LittleEndian.PutUint32(raw[len(raw)-8:], bits) // the last number but one
-		if err := os.WriteFile(path, raw, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_, err = Load(dir, torch.CPU)
+		must.OK(t, os.WriteFile(path, raw, 0o600))
+		_, err := Load(dir, torch.CPU)
 		if err == nil || !strings.Contains(err.Error(), "holds "+name+" at index ") ||
 			!strings.Contains(err.Error(), "damaged or comes from a training that diverged") {
 			t.Errorf("%s: got %v, want an error that names it", name, err)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -14,17 +15,11 @@ import (
 // together.
 func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	m, ref := newModel(t, tiny(true), 1), newModel(t, tiny(true), 2)
-	a, err := NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
-		rand.New(rand.NewPCG(1, 2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
+		rand.New(rand.NewPCG(1, 2))))(t)
 	defer a.Close()
 	whole := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
-	low, err := a.Trainer(OptimizerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	low := must.Get(a.Trainer(OptimizerConfig{}))(t)
 	defer low.Close()
 	r := rand.New(rand.NewPCG(5, 5))
 	updates := 0
@@ -36,12 +31,7 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 					against = nil
 				}
 				batch := someSequences(r, 2, 8, m.cfg.Vocab, 0.5)
-				if _, err := tr.Accumulate(t.Context(), batch, against, 1, descend); err != nil {
-					t.Fatal(err)
-				}
-				if _, _, err := tr.Update(1e-4); err != nil {
-					t.Fatal(err)
-				}
+				train(t, tr, batch, against, 1e-4)
 				updates++
 			}
 		}

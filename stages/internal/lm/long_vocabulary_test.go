@@ -11,6 +11,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // passVariable has the test binary make the pass that it names and say its memory.
@@ -57,13 +59,9 @@ func peakInChild(t *testing.T, pass string, vocab int) int {
 
 // peakOf makes a pass and prints what it added to resident memory at the peak.
 func peakOf(t *testing.T, pass string) {
-	vocab, err := strconv.Atoi(os.Getenv("RCGRPO_TEST_VOCAB"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := newModel(t, Config{Family: "qwen2", Vocab: vocab, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 8,
-		MLP: 32, RopeBase: 1000, NormEps: 1e-6,
-		TiedEmbeddings: true, MaxPosition: 512}, 1)
+	vocab := must.Get(strconv.Atoi(os.Getenv("RCGRPO_TEST_VOCAB")))(t)
+	m := newModel(t, Config{Family: "qwen2", Vocab: vocab, Hidden: 16, Layers: 2, Heads: 2, KVHeads: 1,
+		HeadDim: 8, MLP: 32, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}, 1)
 	r := rand.New(rand.NewPCG(1, 1))
 	var all []Sequence
 	for range 2 {
@@ -76,12 +74,9 @@ func peakOf(t *testing.T, pass string) {
 	tr := newTrainer(t, m, OptimizerConfig{})
 	descendOnce := func(sequences []Sequence) {
 		if pass == "log-probabilities" {
-			_, err = m.Stats(t.Context(), sequences, nil, 1)
+			must.Get(m.Stats(t.Context(), sequences, nil, 1))(t)
 		} else {
-			_, err = tr.Accumulate(t.Context(), sequences, nil, 1, descend)
-		}
-		if err != nil {
-			t.Fatal(err)
+			must.Get(tr.Accumulate(t.Context(), sequences, nil, 1, descend))(t)
 		}
 	}
 	short := []Sequence{learnAll(all[0].IDs[:2])}

@@ -154,7 +154,6 @@ func (a *Adapter) place(flat []float32) error {
 	return nil
 }
 
-// cut returns a view of a flat buffer as a matrix.
 func cut(s *torch.Scope, flat *torch.Tensor, offset, rows, columns int) *torch.Tensor {
 	return s.View(s.Narrow(flat, 0, int64(offset), int64(rows*columns)), int64(rows), int64(columns))
 }

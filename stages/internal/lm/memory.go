@@ -100,7 +100,6 @@ func (c Config) cachePeak(u Use) int64 {
 	return most + most/int64(2*c.Layers)
 }
 
-// kvBytes returns the size of a decoder's caches for so many slots and tokens.
 func (c Config) kvBytes(slots, context int, number int64) int64 {
 	return int64(slots) * int64(cacheLength(context)) * c.kvToken(number)
 }
@@ -121,7 +120,6 @@ func (c Config) layerRow(number int64) int64 {
 	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
 }
 
-// trainingPass returns the peak memory of a forward and backward pass.
 func (c Config) trainingPass(u Use) int64 {
 	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim),
 		int64(c.KVHeads*c.HeadDim)

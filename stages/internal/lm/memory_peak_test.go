@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -206,10 +207,7 @@ func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 			Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := json.Marshal(c)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(json.Marshal(c))(t)
 			plan := c.Config.Memory(c.Use)
 			var got int64
 			var ratio float64
@@ -217,13 +215,8 @@ func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
 				cmd := exec.Command(os.Args[0])
 				cmd.Env = append(os.Environ(), peakVariable+"="+string(text))
 				cmd.Stderr = os.Stderr
-				out, err := cmd.Output()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, err = strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64); err != nil {
-					t.Fatal(err)
-				}
+				out := must.Get(cmd.Output())(t)
+				got = must.Get(strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64))(t)
 				planned := TotalMemory(plan)
 				// on some processors libtorch's product on the CPU packs a copy of the head, which a GPU does not
 				if c.Use.GPU {

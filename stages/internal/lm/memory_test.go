@@ -6,9 +6,8 @@ import (
 )
 
 // qwen7B is the shape of Qwen2.5-7B-Instruct.
-var qwen7B = Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4, HeadDim: 128,
-	MLP:      18944,
-	RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
+var qwen7B = Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28, Heads: 28, KVHeads: 4,
+	HeadDim: 128, MLP: 18944, RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
 
 // The figures of docs/training.md 4, which are of bfloat16 products beside float32 weights and moments.
 func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {

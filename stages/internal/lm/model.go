@@ -141,7 +141,6 @@ func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torc
 	return m, nil
 }
 
-// viewsOf divides a flat buffer into the decoder's matrices.
 func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	weights, _ := layout(cfg)
 	offset := map[string]int{}

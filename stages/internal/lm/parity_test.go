@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -131,10 +131,7 @@ func (b maskedBatch) sequences() (all []Sequence, learned int) {
 
 // eachReference runs f over the checkpoints with float32 numbers of reference.
 func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *parity)) {
-	dirs, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dirs := must.Get(filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*")))(t)
 	for _, dir := range dirs {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			p, err := readParity(filepath.Join(dir, "parity.json"))
@@ -142,10 +139,7 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 				t.Skip(err)
 			}
 			eachWay(t, func(t *testing.T, device torch.Device) {
-				m, err := Load(dir, device)
-				if err != nil {
-					t.Fatal(err)
-				}
+				m := must.Get(Load(dir, device))(t)
 				defer m.Close()
 				f(t, dir, m, p)
 			})
@@ -160,10 +154,7 @@ const deviceVariable = "RCGRPO_DEVICE"
 // variable names.
 func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 	if name := os.Getenv(deviceVariable); name != "" {
-		device, err := torch.ParseDevice(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		device := must.Get(torch.ParseDevice(name))(t)
 		t.Run(name, func(t *testing.T) { f(t, device) })
 		return
 	}
@@ -203,10 +194,7 @@ func learnAll(ids []int32) Sequence {
 func TestLogProbsEqualTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		for _, q := range p.Sequences {
-			stats, err := m.Stats(context.Background(), []Sequence{learnAll(q.InputIDs)}, nil, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			stats := must.Get(m.Stats(t.Context(), []Sequence{learnAll(q.InputIDs)}, nil, 1))(t)
 			want := q.Logps
 			if p.widened() {
 				want = q.WidenedLogps
@@ -227,22 +215,16 @@ func TestLogProbsEqualTheReference(t *testing.T) {
 // logitsAfter returns what the decoder gives after the last of ids.
 func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 	t.Helper()
-	d, err := NewDecoder(m, 1, len(ids))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := must.Get(NewDecoder(m, 1, len(ids)))(t)
 	defer d.Close()
 	var logits []float64
-	err = torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	must.OK(t, torch.Do(t.Context(), m.device, func(s *torch.Scope) error {
 		d.cache.grow(s, 1, 1, len(ids), len(ids))
 		for _, z := range s.Float32s(d.forward(s, d.rows([]part{{ids: ids}}, true)))[:m.cfg.Vocab] {
 			logits = append(logits, float64(z))
 		}
 		return s.Err()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return logits
 }
 
@@ -280,10 +262,7 @@ func TestPaddedRowsOfTheReferenceAreOursWithoutPadding(t *testing.T) {
 		for _, b := range p.Padded {
 			for i, row := range b.Rows {
 				ids := b.InputIDs[i][row.First:][:row.Length]
-				stats, err := m.Stats(context.Background(), []Sequence{learnAll(ids)}, nil, 1)
-				if err != nil {
-					t.Fatal(err)
-				}
+				stats := must.Get(m.Stats(t.Context(), []Sequence{learnAll(ids)}, nil, 1))(t)
 				nearAll(t, "log-probability", stats.Logp, row.Logps, 1e-4)
 				nearAll(t, "last logits", logitsAfter(t, m, ids), row.Last, 1e-4)
 			}
@@ -298,13 +277,10 @@ func TestRotaryAnglesEqualTheReference(t *testing.T) {
 		}
 		half := m.cfg.HeadDim / 2
 		var cos, sin []float32
-		err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		must.OK(t, torch.Do(t.Context(), m.device, func(s *torch.Scope) error {
 			cos, sin = slices.Clone(s.Float32s(m.cos)), slices.Clone(s.Float32s(m.sin))
 			return s.Err()
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		for i, at := range p.Rope.Positions {
 			for d := range half { // one unit in the last place of 1
 				near(t, "cos", float64(cos[at*half+d]), p.Rope.Cos[i][d], 1e-7)
@@ -321,7 +297,7 @@ func TestGreedyContinuationsEqualTheReference(t *testing.T) {
 			if p.widened() {
 				want = g.Widened
 			}
-			if got := continuation(t, m, g.Prompt, len(want)); !equalIDs(got, want) {
+			if got := continuation(t, m, g.Prompt, len(want)); !slices.Equal(got, want) {
 				t.Errorf("after %v: got %v, want %v", g.Prompt, got, want)
 			}
 		}
@@ -332,16 +308,13 @@ func TestGreedyContinuationsEqualTheReference(t *testing.T) {
 func meanLoss(t *testing.T, tr *Trainer, b maskedBatch) (loss float64) {
 	t.Helper()
 	sequences, learned := b.sequences()
-	stats, err := tr.Accumulate(context.Background(), sequences, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
+	stats := must.Get(tr.Accumulate(t.Context(), sequences, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
 		w := make([]float64, len(s.Logp))
 		for i := range w {
 			w[i] = -1 / float64(learned)
 		}
 		return Weights{Logp: w}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	for _, l := range stats.Logp {
 		loss -= l / float64(learned)
 	}
@@ -351,19 +324,14 @@ func meanLoss(t *testing.T, tr *Trainer, b maskedBatch) (loss float64) {
 func TestGradientEqualsTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		tr, err := NewTrainer(m, OptimizerConfig{MicroTokens: 20}) // several micro-batches
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		defer tr.Close()
 		reference := p.Gradient.gradient
 		if p.widened() {
 			reference = *p.Gradient.Widened
 		}
 		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 1e-5*reference.Loss)
-		g, err := tr.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(tr.Gradient())(t)
 		weights, _ := layout(m.Config())
 		for _, w := range weights {
 			part, sum := g[w.offset:w.offset+w.len()], 0.0
@@ -388,10 +356,8 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 		if len(p.Training.Batches) == 0 {
 			t.Skip("no training run")
 		}
-		tr, err := NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay,
+			Clip: o.Clip}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			want := p.Training.Full.Loss[i]
@@ -403,10 +369,7 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 			want = p.Training.Full.Norms[i]
 			near(t, "gradient norm", norm, want, 5e-5*want)
 		}
-		flat, err := m.Weights()
-		if err != nil {
-			t.Fatal(err)
-		}
+		flat := must.Get(m.Weights())(t)
 		weights, _ := layout(m.Config())
 		for _, w := range weights {
 			sum := 0.0
@@ -427,20 +390,11 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 		if want.Init == "" {
 			t.Skip("no run with an adapter")
 		}
-		before, err := m.Weights()
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := LoadAdapter(filepath.Join(dir, want.Init), m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		before := must.Get(m.Weights())(t)
+		a := must.Get(LoadAdapter(filepath.Join(dir, want.Init), m))(t)
 		defer a.Close()
-		tr, err := a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip,
-			MicroTokens: 64})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must.Get(a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip,
+			MicroTokens: 64}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			near(t, "loss", meanLoss(t, tr, b), want.Loss[i], 1e-5*want.Loss[i])
@@ -458,15 +412,10 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 		}
 
 		saved := t.TempDir()
-		if err := a.Save(saved, filepath.Base(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, a.Save(saved, filepath.Base(dir)))
 		for what, from := range map[string]string{"the reference": filepath.Join(dir, want.Final),
 			"what was saved": saved} {
-			b, err := LoadAdapter(from, m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(LoadAdapter(from, m))(t)
 			got, expect := adapterWeights(t, a), adapterWeights(t, b)
 			for i := range expect {
 				near(t, "adapter of "+what, float64(got[i]), float64(expect[i]), 1e-4)
@@ -478,13 +427,10 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 
 func adapterWeights(t *testing.T, a *Adapter) (flat []float32) {
 	t.Helper()
-	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
+	must.OK(t, torch.Do(t.Context(), a.base.device, func(s *torch.Scope) error {
 		flat = slices.Clone(s.Float32s(a.flat))
 		return s.Err()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return flat
 }
 
@@ -505,30 +451,18 @@ func TestNewRowsEqualTheReference(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(fixtures.Read(t, "hf/special_rows/expect.json"), &expect); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(fixtures.Read(t, "hf/special_rows/expect.json"), &expect))
 	for _, c := range expect.Cases {
 		t.Run(c.Case, func(t *testing.T) {
-			m, err := Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU)
-			if err != nil {
-				t.Fatal(err)
-			}
+			m := must.Get(Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU))(t)
 			defer m.Close()
-			if err := m.AddRows(c.Rows-m.cfg.Vocab, 0); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, m.AddRows(c.Rows-m.cfg.Vocab, 0))
 			var ids []int32
 			for _, id := range c.IDs {
 				ids = append(ids, id)
 			}
-			if err := m.MeanRow(c.Tokens, ids...); err != nil {
-				t.Fatal(err)
-			}
-			flat, err := m.Weights()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, m.MeanRow(c.Tokens, ids...))
+			flat := must.Get(m.Weights())(t)
 			weights, _ := layout(m.cfg)
 			for _, w := range weights {
 				want := map[string][]float64{embedName: c.Embed, headName: c.Head}[w.name]

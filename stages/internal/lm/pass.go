@@ -381,7 +381,6 @@ func (h *head) chunk(s *torch.Scope, lo, n int) (logits, ref *torch.Tensor) {
 	return logits, ref
 }
 
-// compute computes the chunk that starts at row lo.
 func (h *head) compute(s *torch.Scope, lo, n int) {
 	logits, ref := h.chunk(s, lo, n)
 	s.WideMmInto(logits, s.Narrow(h.hidden, 0, int64(lo), int64(n)), s.T(h.m.w.head))

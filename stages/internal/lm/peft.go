@@ -23,7 +23,6 @@ const (
 	adapterPrefix     = "base_model.model."
 )
 
-// adapterConfig contains the keys of adapter_config.json that peft needs.
 type adapterConfig struct {
 	Type    string             `json:"peft_type"`
 	Task    string             `json:"task_type"`

@@ -4,7 +4,6 @@ package lm
 
 import (
 	"bytes"
-	"context"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -19,9 +19,7 @@ import (
 // use has a model compute in a precision.
 func use(t testing.TB, m *Model, p Precision) *Model {
 	t.Helper()
-	if err := m.Use(p); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Use(p))
 	return m
 }
 
@@ -52,10 +50,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 		defer tr.Close()
 		reference := p.Gradient.gradient
 		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 5e-3*reference.Loss)
-		g, err := tr.Gradient()
-		if err != nil {
-			t.Fatal(err)
-		}
+		g := must.Get(tr.Gradient())(t)
 		weights, _ := layout(m.Config())
 		for _, w := range weights {
 			norm := 0.0
@@ -74,12 +69,9 @@ func losses(t *testing.T, p Precision, updates int) (m *Model, course []float64)
 	tr := newTrainer(t, m, OptimizerConfig{})
 	all := someSequences(rand.New(rand.NewPCG(6, 6)), 6, 40, 1408, 0.7)
 	for range updates {
-		stats, err := tr.Accumulate(context.Background(), all, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
+		stats := must.Get(tr.Accumulate(t.Context(), all, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
 			return Weights{Logp: slices.Repeat([]float64{-1 / float64(len(s.Logp))}, len(s.Logp))}, nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))(t)
 		loss := 0.0
 		for _, l := range stats.Logp {
 			loss -= l / float64(len(stats.Logp))
@@ -107,13 +99,8 @@ func TestTrainingInBF16FallsAsInFloat32(t *testing.T) {
 	// Updates of 1e-3 on weights of 1e-1 are steps of one in the last of 8 digits: they live in the float32
 	// weights, which are what is saved.
 	dir := t.TempDir()
-	if err := m.Save(dir); err != nil {
-		t.Fatal(err)
-	}
-	saved, err := Load(dir, torch.CPU)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, m.Save(dir))
+	saved := must.Get(Load(dir, torch.CPU))(t)
 	defer saved.Close()
 	a, errA := m.Weights()
 	b, errB := saved.Weights()
@@ -145,10 +132,7 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 			requests = append(requests, rl.Request{Slot: i, Feed: feeds[i], Temperature: []float64{1, 0.7, 1}[i],
 				TopP: []float64{0, 0, 0.9}[i], U: r.Float64()})
 		}
-		draws, err := d.Next(context.Background(), requests)
-		if err != nil {
-			t.Fatal(err)
-		}
+		draws := must.Get(d.Next(t.Context(), requests))(t)
 		for i, draw := range draws {
 			ids[i], feeds[i], logps[i] = append(slices.Clone(ids[i]), draw.Token), []int32{draw.Token}, append(logps[i],
 				float64(draw.Logp))
@@ -169,13 +153,10 @@ func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
 	cfg := drillSize()
 	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
 	ids := []int32{3, 700, 12, 1400, 5, 6, 99}
-	b, err := m.pack([]Sequence{learnAll(ids)}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(m.pack([]Sequence{learnAll(ids)}, 0))(t)
 	// below: probability of all tokens with lower ids
 	want, below, greatest := make([]float64, len(ids)-1), make([]float64, len(ids)-1), 0.0
-	err = torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
+	err := torch.Do(t.Context(), torch.CPU, func(s *torch.Scope) error {
 		hidden := s.Float32s(s.As(m.forward(s, b, nothing).hidden, torch.Float32))
 		head := s.Float32s(s.As(m.w.head, torch.Float32))
 		for i := range want {
@@ -218,14 +199,9 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 	m := use(t, shake(t, newModel(t, tiny(false), 1), 2, 0.1), BF16)
 	all := someSequences(rand.New(rand.NewPCG(5, 5)), 7, 20, m.cfg.Vocab, 0.6)
 	want := allStats(t, m, all, nil, 1)
-	c, err := m.Clone()
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(m.Clone())(t)
 	defer c.Close()
-	if err := c.Freeze(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Freeze())
 	if got := allStats(t, c, all, m, 1); !slices.Equal(got.Logp, want.Logp) || slices.Max(got.KL) != 0 ||
 		slices.Min(got.KL) != 0 {
 		t.Errorf("got %v, want %v and no divergence", got.Logp, want.Logp)
@@ -254,30 +230,22 @@ func TestRecomputationChangesNoBit(t *testing.T) {
 				tr.SetRecompute(recompute)
 				all := someSequences(rand.New(rand.NewPCG(5, 5)), 9, 20, m.cfg.Vocab, 0.6)
 				r := rand.New(rand.NewPCG(1, 1))
-				_, err := tr.Accumulate(context.Background(), all, ref, 0.8,
+				must.Get(tr.Accumulate(t.Context(), all, ref, 0.8,
 					func(_, _ int, s TokenStats) (w Weights, err error) {
 						for range s.Logp {
 							w.Logp, w.Entropy, w.KL = append(w.Logp, r.NormFloat64()), append(w.Entropy,
 								r.NormFloat64()), append(w.KL, r.NormFloat64())
 						}
 						return w, nil
-					})
-				if err != nil {
-					t.Fatal(err)
-				}
+					}))(t)
 				if _, _, err := tr.Update(0.01); err != nil {
 					t.Fatal(err)
 				}
 				dir := t.TempDir()
-				if err := tr.Save(dir); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, tr.Save(dir))
 				var written []byte
 				for _, file := range []string{weightsFile, optimizerFile} {
-					text, err := os.ReadFile(filepath.Join(dir, file))
-					if err != nil {
-						t.Fatal(err)
-					}
+					text := must.Get(os.ReadFile(filepath.Join(dir, file)))(t)
 					written = append(written, text...)
 				}
 				results = append(results, written)

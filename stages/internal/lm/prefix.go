@@ -116,7 +116,6 @@ func common(a, b []int32) int {
 	return n
 }
 
-// lend copies the caches of prefixes between slots.
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
 		for l := range d.cache.keys {

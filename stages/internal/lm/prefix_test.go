@@ -3,11 +3,11 @@
 package lm
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -43,11 +43,7 @@ func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 	}
 	next := func(d *Decoder, requests ...rl.Request) []rl.Draw {
 		t.Helper()
-		draws, err := d.Next(context.Background(), requests)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return draws
+		return must.Get(d.Next(t.Context(), requests))(t)
 	}
 	var want, after []rl.Draw // after: one token further, which reads the whole cache
 	for _, ids := range all {
@@ -111,15 +107,12 @@ func TestLongPromptsAreReadInSeveralPasses(t *testing.T) {
 	if rows := len(d.rows(last, true).ids); len(early) != 1 || rows > passRows/4 {
 		t.Errorf("got %d passes before one of %d rows", len(early), rows)
 	}
-	together, err := d.Next(context.Background(), requests)
-	if err != nil {
-		t.Fatal(err)
-	}
+	together := must.Get(d.Next(t.Context(), requests))(t)
 	for i := range slots {
 		d.Reset(i)
 	}
 	for i, ask := range requests {
-		alone, err := d.Next(context.Background(), []rl.Request{ask})
+		alone, err := d.Next(t.Context(), []rl.Request{ask})
 		if err != nil || alone[0] != together[i] {
 			t.Errorf("slot %d: got %v alone and %v with the others (%v)", i, alone[0], together[i], err)
 		}
@@ -181,9 +174,7 @@ func TestPromptOfAGroupIsComputedOnce(t *testing.T) {
 	if got, want := rows(requests), 19+4*1+2; got != want { // 19 shared, the last token of four, two of the fifth
 		t.Errorf("a group of five with a prompt of 20: %d rows, want %d", got, want)
 	}
-	if _, err := d.Next(context.Background(), requests); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(d.Next(t.Context(), requests))(t)
 	late := []rl.Request{{Slot: 5, Feed: requests[0].Feed, Temperature: 1}}
 	if got := rows(late); got != 1 {
 		t.Errorf("a member that comes later: %d rows, want 1", got)

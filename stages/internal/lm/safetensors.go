@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -21,14 +22,12 @@ import (
 // A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header, and the
 // tensors. The header gives each tensor's type, shape and byte range; ranges are adjacent.
 
-// fileTensor is one entry of the header.
 type fileTensor struct {
 	DType   string `json:"dtype"`
 	Shape   []int  `json:"shape"`
 	Offsets []int  `json:"data_offsets"` // first byte and end
 }
 
-// hostTensor is a float32 tensor in Go's memory.
 type hostTensor struct {
 	shape []int
 	data  []float32
@@ -39,11 +38,7 @@ const maxHeader = 100_000_000
 
 // writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files.
 func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
-	names := make([]string, 0, len(tensors))
-	for name := range tensors {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(tensors))
 	header := []byte("{")
 	field := func(key string, value any) error {
 		k, err := json.Marshal(key)
@@ -83,19 +78,11 @@ func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[s
 	return writeWhole(path, parts...)
 }
 
-// littleEndian returns the bytes of v, sharing its memory on little-endian machines.
+// littleEndian returns the memory of v: all supported machines are little-endian.
 func littleEndian(v []float32) []byte {
-	if binary.NativeEndian.Uint16([]byte{1, 0}) == 1 {
-		return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
-	}
-	b := make([]byte, 0, 4*len(v))
-	for _, x := range v {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
-	}
-	return b
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
-// weightsReader is a safetensors file mapped into memory.
 type weightsReader struct {
 	path     string
 	data     []byte
@@ -175,7 +162,6 @@ func (r *weightsReader) parse() error {
 	return nil
 }
 
-// has checks that a tensor exists with the given shape.
 func (r *weightsReader) has(name string, shape []int) error {
 	t, ok := r.tensors[name]
 	if !ok {
@@ -187,7 +173,6 @@ func (r *weightsReader) has(name string, shape []int) error {
 	return nil
 }
 
-// read converts a tensor of the given shape to float32.
 func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	if err := r.has(name, shape); err != nil {
 		return err
@@ -207,7 +192,6 @@ func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	return nil
 }
 
-// fileHeader is a header with its tensors in byte order.
 type fileHeader struct {
 	metadata map[string]string
 	tensors  []fileEntry
@@ -286,7 +270,6 @@ func (f fileTensor) check(bytes int) error {
 	return nil
 }
 
-// halfToFloat converts an IEEE half.
 func halfToFloat(h uint16) float32 {
 	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
 	switch exponent {

@@ -3,11 +3,11 @@
 package lm
 
 import (
-	"context"
 	"math/rand/v2"
 	"syscall"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -39,12 +39,7 @@ func BenchmarkShape(b *testing.B) {
 		b.Run(size.name+"/train", func(b *testing.B) {
 			tr := newTrainer(b, newModel(b, size.cfg, 1), OptimizerConfig{})
 			measure(b, tokens, func() {
-				if _, err := tr.Accumulate(context.Background(), batch, nil, 1, descend); err != nil {
-					b.Fatal(err)
-				}
-				if _, _, err := tr.Update(1e-4); err != nil {
-					b.Fatal(err)
-				}
+				train(b, tr, batch, nil, 1e-4)
 			})
 		})
 		b.Run(size.name+"/logprobs", func(b *testing.B) {
@@ -54,18 +49,13 @@ func BenchmarkShape(b *testing.B) {
 				all[i] = learnAll(q.IDs)
 			}
 			measure(b, tokens, func() {
-				if _, err := m.Stats(context.Background(), all, nil, 1); err != nil {
-					b.Fatal(err)
-				}
+				must.Get(m.Stats(b.Context(), all, nil, 1))(b)
 			})
 		})
 		b.Run(size.name+"/generate", func(b *testing.B) {
 			const news = 64
 			m := newModel(b, size.cfg, 1)
-			d, err := NewDecoder(m, size.batch, size.prompt+news)
-			if err != nil {
-				b.Fatal(err)
-			}
+			d := must.Get(NewDecoder(m, size.batch, size.prompt+news))(b)
 			defer d.Close()
 			measure(b, float64(size.batch*news), func() {
 				requests := make([]rl.Request, size.batch)
@@ -74,10 +64,7 @@ func BenchmarkShape(b *testing.B) {
 					requests[i] = rl.Request{Slot: i, Feed: batch[i].IDs[:size.prompt]}
 				}
 				for range news {
-					draws, err := d.Next(context.Background(), requests)
-					if err != nil {
-						b.Fatal(err)
-					}
+					draws := must.Get(d.Next(b.Context(), requests))(b)
 					for i, draw := range draws {
 						requests[i].Feed = []int32{draw.Token}
 					}
@@ -102,8 +89,6 @@ func measure(b *testing.B, tokens float64, f func()) {
 // processorTime is what all threads of the process have used, in seconds.
 func processorTime(b *testing.B) float64 {
 	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
+	must.OK(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }

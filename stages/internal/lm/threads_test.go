@@ -3,34 +3,27 @@
 package lm
 
 import (
-	"context"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
 // Two updates and a decoded group, large enough that every kernel shares its rows out.
 func TestThreadsChangeNoBits(t *testing.T) {
-	before, err := torch.Threads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(torch.Threads())(t)
 	defer torch.SetThreads(before)
-	all, _ := episodes(12, drillSize().Vocab)
+	all := episodes(12, drillSize().Vocab)
 	compute := func(threads int) (weights []float32, stats []float64, draws []rl.Draw) {
 		t.Helper()
-		if err := torch.SetThreads(threads); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, torch.SetThreads(threads))
 		m := newModel(t, drillSize(), 1)
 		tr := newTrainer(t, m, OptimizerConfig{})
 		for range 2 {
-			s, err := tr.Accumulate(context.Background(), all, nil, 1, descend)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
 			stats = append(stats, s.Logp...)
 			if _, _, err := tr.Update(1e-3); err != nil {
 				t.Fatal(err)
@@ -42,18 +35,13 @@ func TestThreadsChangeNoBits(t *testing.T) {
 			requests[i] = rl.Request{Slot: i, Feed: q.IDs[:40+i], Temperature: 1, U: 0.37}
 		}
 		for range 3 {
-			next, err := d.Next(context.Background(), requests)
-			if err != nil {
-				t.Fatal(err)
-			}
+			next := must.Get(d.Next(t.Context(), requests))(t)
 			for i, draw := range next {
 				requests[i].Feed = []int32{draw.Token}
 			}
 			draws = append(draws, next...)
 		}
-		if weights, err = m.Weights(); err != nil {
-			t.Fatal(err)
-		}
+		weights = must.Get(m.Weights())(t)
 		return weights, stats, draws
 	}
 	weights, stats, draws := compute(1)
@@ -64,4 +52,19 @@ func TestThreadsChangeNoBits(t *testing.T) {
 				slices.Equal(s, stats), slices.Equal(w, weights), slices.Equal(d, draws))
 		}
 	}
+}
+
+// episodes resemble the drills': about 130 tokens, three in ten learned, in runs of a call's length.
+func episodes(n, vocab int) (all []Sequence) {
+	r := rand.New(rand.NewPCG(8, 8))
+	for range n {
+		length := 60 + r.IntN(160)
+		q := Sequence{IDs: make([]int32, length), Learn: make([]bool, length)}
+		for t := range q.IDs {
+			q.IDs[t] = int32(r.IntN(vocab))
+			q.Learn[t] = t%40 >= 28
+		}
+		all = append(all, q)
+	}
+	return all
 }

@@ -123,7 +123,6 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 		})
 }
 
-// prepare returns the preparation of a training pass's batches, nil without dropout.
 func (t *Trainer) prepare() func(*batch) {
 	if t.adapter == nil || t.adapter.c.Dropout == 0 {
 		return nil
@@ -222,7 +221,6 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 	return all, nil
 }
 
-// tokenStats returns the statistics of each learned token.
 func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats) {
 	for _, at := range owner {
 		r := rows[at]
@@ -313,7 +311,6 @@ func (t *Trainer) Gradient() ([]float32, error) {
 	return g, err
 }
 
-// optimizerFile contains the trainer's state.
 const optimizerFile = "optimizer.safetensors"
 
 // stateTensors returns the tensors of a state by name: the moments, and an adapter's weights.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // What bench/transformers.sh has transformers load: model folders that we wrote, and the logits that we give.
@@ -23,29 +25,20 @@ func TestFoldersForTransformers(t *testing.T) {
 			ids[i] = int32((i*i*7 + 3*i + 1) % m.cfg.Vocab)
 		}
 		ids[10], ids[20] = int32(m.cfg.Vocab-1), int32(m.cfg.Vocab-2) // where rows were added, they come last
-		text, err := json.Marshal(map[string]any{"base": filepath.Join(out, base), "rows": m.cfg.Vocab, "input_ids": ids,
-			"last_logits": logitsAfter(t, m, ids)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(out, name, "ours.json"), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(map[string]any{"base": filepath.Join(out, base), "rows": m.cfg.Vocab, "input_ids": ids,
+			"last_logits": logitsAfter(t, m, ids)}))(t)
+		must.OK(t, os.WriteFile(filepath.Join(out, name, "ours.json"), text, 0o600))
 	}
 	save := func(t *testing.T, name string, m *Model) {
 		t.Helper()
-		if err := m.Save(filepath.Join(out, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Save(filepath.Join(out, name)))
 		write(t, name, name, m)
 	}
 	eachReference(t, func(t *testing.T, dir string, m *Model, p *parity) {
 		save(t, filepath.Base(dir), m)
 		a := trainedAdapter(t, m, p.Gradient.maskedBatch)
 		name := filepath.Base(dir)
-		if err := a.Save(filepath.Join(out, name+"-lora"), name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, a.Save(filepath.Join(out, name+"-lora"), name))
 		write(t, name+"-lora", name, a.Model())
 	})
 	for name, cfg := range map[string]Config{
@@ -57,33 +50,19 @@ func TestFoldersForTransformers(t *testing.T) {
 			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
 	} {
 		m := newModel(t, cfg, 1)
-		if err := m.Save(filepath.Join(out, name+"-base")); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.AddRows(2, 3); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.MeanRow(90, 90, 91); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, m.Save(filepath.Join(out, name+"-base")))
+		must.OK(t, m.AddRows(2, 3))
+		must.OK(t, m.MeanRow(90, 90, 91))
 		save(t, name, m)
 
 		// An adapter with the rows that its base does not have: peft puts them into the base, grown to as many.
-		a, err := NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
-			rand.New(rand.NewPCG(1, 2)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
+			rand.New(rand.NewPCG(1, 2))))(t)
 		defer a.Close()
-		tr, err := a.Trainer(OptimizerConfig{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tr := must.Get(a.Trainer(OptimizerConfig{}))(t)
 		defer tr.Close()
 		descendOn(t, tr, 3)
-		if err := a.Save(filepath.Join(out, name+"-rows-lora"), name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, a.Save(filepath.Join(out, name+"-rows-lora"), name))
 		write(t, name+"-rows-lora", name+"-base", a.Model())
 	}
 }
@@ -91,16 +70,10 @@ func TestFoldersForTransformers(t *testing.T) {
 // trainedAdapter has made some updates, so that it changes the model.
 func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
 	t.Helper()
-	a, err := NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
-		rand.New(rand.NewPCG(1, 2)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := must.Get(NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+		rand.New(rand.NewPCG(1, 2))))(t)
 	t.Cleanup(func() { a.Close() })
-	tr, err := a.Trainer(OptimizerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(a.Trainer(OptimizerConfig{}))(t)
 	defer tr.Close()
 	for range 3 {
 		meanLoss(t, tr, b)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // trained is a counter of five updates with states after the second and the fourth, and in each a folder "best"
@@ -21,44 +23,31 @@ func trained(t *testing.T) (dir string) {
 	for n := 1; n <= 5; n++ {
 		c.update(t, n)
 		if n%2 == 0 || n == 5 {
-			if err := c.Replace("best", func(dir string) error {
+			must.OK(t, c.Replace("best", func(dir string) error {
 				if err := os.Mkdir(filepath.Join(dir, "inner"), 0o700); err != nil {
 					return err
 				}
 				return os.WriteFile(filepath.Join(dir, "inner", "weight"), fmt.Append(nil, c.weight), 0o600)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 		}
 		if n%2 == 0 {
 			c.save(t, n)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Close())
 	return dir
 }
 
 func best(t *testing.T, c *counter) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(c.Folder("best"), "inner", "weight"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return string(must.Get(os.ReadFile(filepath.Join(c.Folder("best"), "inner", "weight")))(t))
 }
 
 // change rewrites a file; flip changes one bit of its byte at a share of its length.
 func change(t *testing.T, path string, edit func([]byte) []byte) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, edit(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
+	must.OK(t, os.WriteFile(path, edit(text), 0o600))
 }
 
 func flip(at float64) func([]byte) []byte {
@@ -80,10 +69,7 @@ func withFormat(n int) func([]byte) []byte {
 func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 	newest := func(dir string) string { return filepath.Join(dir, "states", stateName(4)) }
 	bestOf := func(t *testing.T, dir string) string {
-		s, err := readState(newest(dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(readState(newest(dir)))(t)
 		return filepath.Join(dir, "folders", s.Folders["best"].Dir, "inner", "weight")
 	}
 	for name, tc := range map[string]struct {
@@ -99,17 +85,14 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 		"weights gone": {func(t *testing.T, dir string) { os.Remove(filepath.Join(newest(dir), "weight")) },
 			"no such file"},
 		"state flipped early": {func(t *testing.T, dir string) {
-			change(t, filepath.Join(newest(dir), stateFile),
-				flip(0))
+			change(t, filepath.Join(newest(dir), stateFile), flip(0))
 		}, "state.json is damaged"},
 		"state flipped late": {func(t *testing.T, dir string) {
-			change(t, filepath.Join(newest(dir), stateFile),
-				flip(0.5))
+			change(t, filepath.Join(newest(dir), stateFile), flip(0.5))
 		}, "state.json is damaged"},
 		"state's numbers": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), stateFile), func(b []byte) []byte {
-				return bytes.Replace(b,
-					[]byte(`"Numbers":4`), []byte(`"Numbers":5`), 1)
+				return bytes.Replace(b, []byte(`"Numbers":4`), []byte(`"Numbers":5`), 1)
 			})
 		}, "state.json is damaged"},
 		"state empty": {func(t *testing.T, dir string) {
@@ -119,8 +102,7 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 			change(t, filepath.Join(newest(dir), stateFile), func([]byte) []byte { return []byte(`{"format":1,"update":4}`) })
 		}, "another version of rcgrpo wrote it"},
 		"a newer version": {func(t *testing.T, dir string) {
-			change(t, filepath.Join(newest(dir), stateFile),
-				withFormat(format+1))
+			change(t, filepath.Join(newest(dir), stateFile), withFormat(format+1))
 		}, "in format 3; this one reads format 2"},
 		"rows": {func(t *testing.T, dir string) { change(t, filepath.Join(dir, "rows", "sums"), flip(0.6)) },
 			"the rows sums beside it are damaged"},
@@ -177,10 +159,7 @@ func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
 func TestStateThatCannotBeReadGivesWayOrEndsTheAttempt(t *testing.T) {
 	for bad, want := range map[int]string{1: "",
 		2: "no other checkpoint is left, so the stage starts again at the next run"} {
-		c, err := Open(trained(t), Settings{Keep: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(Open(trained(t), Settings{Keep: 2}))(t)
 		defer c.Close()
 		read := 0
 		var p taken

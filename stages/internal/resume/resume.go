@@ -30,7 +30,6 @@ import (
 	"time"
 )
 
-// format is the version of the stored states.
 const format = 2
 
 // stateFile is the file of a state's folder that describes the others; it is written last.
@@ -56,7 +55,6 @@ type Training struct {
 	log     *log
 }
 
-// state is the content of stateFile.
 type state struct {
 	Format   int             `json:"format"`
 	Update   int             `json:"update"`
@@ -67,7 +65,6 @@ type state struct {
 	Folders map[string]folder `json:"folders"`
 }
 
-// folder is a folder beside the states, with its files.
 type folder struct {
 	Dir   string          `json:"dir"`
 	Files map[string]file `json:"files"` // by slash-separated path
@@ -147,7 +144,6 @@ func (t *Training) origin() string {
 	return fmt.Sprintf("the checkpoint after update %d", t.update)
 }
 
-// readState reads the stateFile of a folder.
 func readState(dir string) (s state, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
@@ -188,7 +184,6 @@ func (t *Training) whole(dir string) (s state, err error) {
 	return s, nil
 }
 
-// unchanged compares the files of a folder with their checksums.
 func unchanged(dir string, files map[string]file) error {
 	for name, want := range files {
 		switch got, err := sum(filepath.Join(dir, filepath.FromSlash(name))); {

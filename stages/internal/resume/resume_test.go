@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its
@@ -24,74 +26,51 @@ type taken struct{ Numbers int }
 func open(t *testing.T, dir string, keep int) *counter {
 	t.Helper()
 	c := &counter{}
-	var err error
-	if c.Training, err = Open(dir, Settings{Keep: keep}); err != nil {
-		t.Fatal(err)
-	}
+	c.Training = must.Get(Open(dir, Settings{Keep: keep}))(t)
 	t.Cleanup(func() { c.Close() })
 	var p taken
-	update, err := c.Restore(&p, func(dir string) error {
+	update := must.Get(c.Restore(&p, func(dir string) error {
 		text, err := os.ReadFile(filepath.Join(dir, "weight"))
 		if err != nil {
 			return err
 		}
 		c.weight, err = strconv.Atoi(string(text))
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	if p.Numbers != update || update != c.Training.update {
 		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Training.update)
 	}
-	if err := c.Replayed(func(record []byte) error {
+	must.OK(t, c.Replayed(func(record []byte) error {
 		var n int
 		err := json.Unmarshal(record, &n)
 		if n > update {
 			c.logged = append(c.logged, n)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if c.rows, err = c.Rows("sums"); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	c.rows = must.Get(c.Rows("sums"))(t)
 	return c
 }
 
 func (c *counter) update(t *testing.T, n int) {
 	t.Helper()
 	c.weight += n
-	if err := c.Append(n); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.rows.Append(c.weight); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Append(n))
+	must.OK(t, c.rows.Append(c.weight))
 }
 
 func (c *counter) save(t *testing.T, n int) {
 	t.Helper()
-	err := c.Save(n, taken{n}, func(dir string) error {
+	must.OK(t, c.Save(n, taken{n}, func(dir string) error {
 		return os.WriteFile(filepath.Join(dir, "weight"), []byte(strconv.Itoa(c.weight)), 0o600)
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func (c *counter) sums(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := c.rows.CopyTo(dir, "sums.jsonl"); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "sums.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	must.OK(t, c.rows.CopyTo(dir, "sums.jsonl"))
+	return string(must.Get(os.ReadFile(filepath.Join(dir, "sums.jsonl")))(t))
 }
 
 func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
@@ -122,16 +101,11 @@ func TestTornTailOfTheLogIsIgnored(t *testing.T) {
 		c.update(t, n)
 	}
 	c.Close()
-	text, err := os.ReadFile(filepath.Join(whole, "log", stateName(0)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join(whole, "log", stateName(0))))(t)
 	for cut := range len(text) + 1 {
 		dir := t.TempDir()
 		open(t, dir, 1).Close()
-		if err := os.WriteFile(filepath.Join(dir, "log", stateName(0)), text[:cut], 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, "log", stateName(0)), text[:cut], 0o600))
 		c := open(t, dir, 1)
 		want := make([]int, 0, 4)
 		for n := range cut / (len(text) / 3) {
@@ -156,14 +130,9 @@ func TestDamagedRecordsEndTheLog(t *testing.T) {
 	}
 	c.Close()
 	path := filepath.Join(dir, "log", stateName(0))
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(path))(t)
 	text[len(text)/3+9] = '7' // the second number
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, text, 0o600))
 	if got := open(t, dir, 1).logged; !slices.Equal(got, []int{1}) {
 		t.Errorf("logged %v, want [1]", got)
 	}
@@ -179,8 +148,7 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 			return os.Truncate(filepath.Join(dir, "states", stateName(4), stateFile), 0)
 		},
 		"rows that are shorter than it says": func(dir string) error {
-			return os.Truncate(filepath.Join(dir, "rows",
-				"sums"), 5)
+			return os.Truncate(filepath.Join(dir, "rows", "sums"), 5)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,9 +161,7 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 				}
 			}
 			c.Close()
-			if err := harm(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, harm(dir))
 			c = open(t, dir, 2)
 			if c.weight != 3 || !slices.Equal(c.logged, []int{3, 4, 5}) || c.sums(t) != "1\n3\n" {
 				t.Fatalf("weight %d, logged %v, rows %q; want 3, [3 4 5] and two rows", c.weight, c.logged, c.sums(t))
@@ -216,9 +182,7 @@ func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)
 	c.update(t, 1)
-	if err := c.Append(2); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, c.Append(2))
 	c.save(t, 1)
 	c.Close()
 	if got := open(t, dir, 2).logged; !slices.Equal(got, []int{2}) {
@@ -262,13 +226,9 @@ func TestRowsAreCopiedInBothForms(t *testing.T) {
 	c.update(t, 2)
 	dir := t.TempDir()
 	for _, name := range []string{"a.jsonl", "a.jsonl.gz"} {
-		if err := c.rows.CopyTo(dir, name); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.rows.CopyTo(dir, name))
 		other := open(t, t.TempDir(), 1)
-		if err := other.rows.CopyFrom(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, other.rows.CopyFrom(filepath.Join(dir, name)))
 		if got := other.sums(t); got != "1\n3\n" {
 			t.Errorf("%s: %q", name, got)
 		}

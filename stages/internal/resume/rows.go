@@ -19,7 +19,6 @@ type mark struct {
 	CRC   uint32 `json:"crc32c"`
 }
 
-// reached reports whether the file starts with the bytes of the mark.
 func (m mark) reached(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

@@ -92,7 +92,6 @@ func (t *Tokenizer) normal(text string) string {
 	return text
 }
 
-// words calls word with the pre-tokens of a text in order.
 func (t *Tokenizer) words(text string, word func(string)) {
 	for len(text) > 0 {
 		n := preToken(text, t.maxDigits)
@@ -181,30 +180,10 @@ func contraction(s string) int {
 	return 0
 }
 
-// word appends the ids of one pre-token.
 func (t *Tokenizer) word(ids []int32, word string) []int32 {
-	own, known := t.ids[word]
-	if known && t.ignoreMerges {
+	if own, known := t.ids[word]; known && t.ignoreMerges {
 		return append(ids, own)
 	}
-	known = known && int(own) < len(t.whole)
-	if known && t.whole[own].Load() == isWhole {
-		return append(ids, own)
-	}
-	from := len(ids)
-	ids = t.merged(ids, word)
-	if known {
-		state := uint32(notWhole)
-		if len(ids) == from+1 && ids[from] == own {
-			state = isWhole
-		}
-		t.whole[own].Store(state)
-	}
-	return ids
-}
-
-// merged appends the ids of one pre-token by merging its bytes.
-func (t *Tokenizer) merged(ids []int32, word string) []int32 {
 	from := len(ids)
 	for i := 0; i < len(word); i++ {
 		ids = append(ids, t.single[word[i]])
@@ -271,7 +250,6 @@ type candidate struct {
 	pair pair
 }
 
-// candidates is a heap by rank, then by position.
 type candidates []candidate
 
 func (c candidates) Len() int { return len(c) }

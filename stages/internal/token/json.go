@@ -23,7 +23,6 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-// form is the part of tokenizer.json that this package reads.
 type form struct {
 	Version       json.RawMessage            `json:"version"`
 	Truncation    json.RawMessage            `json:"truncation"`

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
@@ -24,10 +25,7 @@ func loadLarge(t testing.TB, name string) *Tokenizer {
 	if tok := loaded[name]; tok != nil {
 		return tok
 	}
-	tok, err := Parse(fixtures.Read(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(Parse(fixtures.Read(t, name)))(t)
 	loaded[name] = tok
 	return tok
 }
@@ -107,10 +105,7 @@ func TestTokenizerFileComesBackByteForByte(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		want, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(path))(t)
 		if got := tok.JSON(); !bytes.Equal(got, want) {
 			t.Errorf("%s differs: got %d bytes, want %d; first difference at %q", name, len(got), len(want),
 				firstDifference(got, want))
@@ -151,9 +146,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		} `json:"real_tokenizers"`
 	}
 	raw := fixtures.Read(t, "hf/special_rows/expect.json")
-	if err := json.Unmarshal(raw, &expect); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &expect))
 	grown := map[sizeChange]bool{}
 	check := func(name string, tok *Tokenizer, vectors []vector) {
 		before := tok.Size()
@@ -162,10 +155,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 				t.Errorf("%s before: %q: got %v, want %v", name, v.Text, got, v.Before)
 			}
 		}
-		ids, err := tok.Add(expect.New...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ids := must.Get(tok.Add(expect.New...))(t)
 		grown[sizeChange{before, tok.Size(), ids[0], ids[1]}] = true
 		for _, v := range vectors {
 			got := tok.EncodeAs(v.Text, Everything)
@@ -176,10 +166,7 @@ func TestAddedRewardTokensEncodeAsInTheReference(t *testing.T) {
 		}
 	}
 	for suffix, vectors := range map[string][]vector{"": expect.Strings, "padded_": expect.Padded} {
-		tok, err := Load(fixtures.File(t, "hf/special_rows/tokenizer_"+suffix+"before.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		tok := must.Get(Load(fixtures.File(t, "hf/special_rows/tokenizer_"+suffix+"before.json")))(t)
 		for _, file := range []string{"before", "after"} {
 			if file == "after" {
 				check("tiny "+suffix, tok, vectors)
@@ -241,25 +228,16 @@ var specials = []string{"<|user|>", "<|assistant|>", "<|call|>", "<|end|>"}
 
 func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
 	texts := corpus(400)
-	tok, err := Train(texts, 700, specials)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(Train(texts, 700, specials))(t)
 	slices.Reverse(texts)
-	again, err := Train(texts, 700, specials)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := must.Get(Train(texts, 700, specials))(t)
 	if !bytes.Equal(tok.JSON(), again.JSON()) {
 		t.Error("the order of the texts changed the tokenizer")
 	}
 	if tok.Size() != 700 {
 		t.Errorf("size: got %d, want 700", tok.Size())
 	}
-	back, err := Parse(tok.JSON())
-	if err != nil {
-		t.Fatal(err)
-	}
+	back := must.Get(Parse(tok.JSON()))(t)
 	if !bytes.Equal(back.JSON(), tok.JSON()) {
 		t.Error("a tokenizer read back is written differently")
 	}
@@ -285,15 +263,10 @@ func TestTrainedTokenizerIsDeterministicAndRoundTrips(t *testing.T) {
 // Merges stand in a file as "a b" or as ["a", "b"]; both read as the same tokenizer, and each comes back as it
 // was.
 func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
-	trained, err := Train([]string{"the cat sat on the mat, the rat on the hat", "that cat ate the rat"}, 290, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	trained := must.Get(Train([]string{"the cat sat on the mat, the rat on the hat", "that cat ate the rat"}, 290, nil))(t)
 	type file = map[string]any
 	var f file
-	if err := json.Unmarshal(trained.JSON(), &f); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(trained.JSON(), &f))
 	model := f["model"].(file)
 	texts, pairs := []any{}, []any{}
 	for _, m := range model["merges"].([]any) {
@@ -313,10 +286,7 @@ func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 	const text = "the cat that ate the hat sat"
 	for name, merges := range map[string][]any{"texts": texts, "pairs": pairs} {
 		model["merges"] = merges
-		raw, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(f))(t)
 		tok, err := Parse(raw)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -333,10 +303,7 @@ func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 	}
 	for _, merges := range []any{[]any{"ab"}, []any{[]any{"a"}}, []any{[]any{"a", "b", "c"}}, []any{3}, []any{"t zzz"}} {
 		model["merges"] = merges
-		raw, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		raw := must.Get(json.Marshal(f))(t)
 		if _, err := Parse(raw); err == nil {
 			t.Errorf("the merges %v are accepted", merges)
 		}
@@ -345,10 +312,7 @@ func TestMergesOfBothFormsAreTheSameTokenizer(t *testing.T) {
 
 func TestFirstMergesAreTheMostFrequentPairs(t *testing.T) {
 	// Words: "aab" 3 times, " ab" 2 times. Pairs: ab 5, aa 3, " a" 2. After ab: a+ab 3, " "+ab 2.
-	tok, err := Train([]string{"aab", "aab ab", "aab ab"}, 256+3, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(Train([]string{"aab", "aab ab", "aab ab"}, 256+3, nil))(t)
 	got := []string{string(tok.Bytes(256)), string(tok.Bytes(257)), string(tok.Bytes(258))}
 	if want := []string{"ab", "aab", " ab"}; !slices.Equal(got, want) {
 		t.Errorf("merges: got %q, want %q", got, want)
@@ -359,17 +323,12 @@ func TestFirstMergesAreTheMostFrequentPairs(t *testing.T) {
 func BenchmarkTrainDrillsVocabulary(b *testing.B) {
 	texts := corpus(6000)
 	for b.Loop() {
-		if _, err := Train(texts, 1408, specials); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(Train(texts, 1408, specials))(b)
 	}
 }
 
 func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
-	tok, err := Train([]string{"ab ab"}, 257, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(Train([]string{"ab ab"}, 257, nil))(t)
 	good := string(tok.JSON())
 	for name, c := range map[string]struct{ old, new, want string }{
 		"other normalizer":   {`"NFC"`, `"NFKC"`, "NFKC"},
@@ -387,18 +346,14 @@ func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 			if bad == good {
 				t.Fatalf("%q does not occur", c.old)
 			}
-			if _, err := Parse([]byte(bad)); err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("got error %v, want one that says %q", err, c.want)
-			}
+			_, err := Parse([]byte(bad))
+			must.Match(t, err, c.want)
 		})
 	}
 }
 
 func TestPartsAreOneTextExceptForTheirAddedTokens(t *testing.T) {
-	tok, err := Train(corpus(100), 500, specials)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tok := must.Get(Train(corpus(100), 500, specials))(t)
 	whole := tok.EncodeParts(Part{"<|user|>Please mo", Everything}, Part{"ve <|end|> it", Nothing},
 		Part{"<|end|>", Everything})
 	want := slices.Concat(tok.EncodeAs("<|user|>", Everything), tok.Encode("Please move <|end|> it"),

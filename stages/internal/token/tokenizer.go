@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 )
 
 // Tokenizer maps text to ids and back. Goroutines may share it; Add must not run concurrently with other methods.
@@ -25,18 +24,8 @@ type Tokenizer struct {
 
 	raw, late finder // added tokens in the text before and after normalization
 
-	// whole caches by id whether merging the bytes of a base token gives the token itself. Most words are one
-	// token and need no merging then.
-	whole []atomic.Uint32
-
 	file sections
 }
-
-// States of Tokenizer.whole; 0 is unknown.
-const (
-	isWhole  = 1
-	notWhole = 2
-)
 
 // Added is a token outside the vocabulary, which is recognized before all other rules.
 type Added struct {
@@ -116,12 +105,8 @@ func (t *Tokenizer) Clone() *Tokenizer {
 	return &c
 }
 
-// index rebuilds the finders of added tokens.
 func (t *Tokenizer) index() {
 	t.raw, t.late = finder{}, finder{}
-	if len(t.whole) < len(t.bytes) {
-		t.whole = make([]atomic.Uint32, len(t.bytes))
-	}
 	for _, a := range t.added {
 		if a.Normalized {
 			t.late.add(a)
@@ -146,7 +131,6 @@ func (f *finder) add(a Added) {
 	f.byFirst[c] = append(list[:i:i], append([]Added{a}, list[i:]...)...)
 }
 
-// find returns the start of the first match, or -1.
 func (f *finder) find(text string, special bool) (from int, found Added) {
 	for i := 0; i < len(text); i++ {
 		for _, a := range f.byFirst[text[i]] {

@@ -157,7 +157,6 @@ func (s *Scope) composedRowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 	s.Nest(func(s *Scope) { s.indexAdd_(table, index(s, ids), s.As(x, table.DType())) })
 }
 
-// logProbs returns the logprobs of softmax(logits/temperature) in float32.
 func (s *Scope) logProbs(logits *Tensor, temperature float64) *Tensor {
 	z := s.As(logits, Float32)
 	if temperature != 1 {
@@ -300,7 +299,7 @@ func (s *Scope) composedAdamW_(p, g, m, v *Tensor, o AdamW) {
 // Operations used only by the compositions.
 
 func (s *Scope) siluBackward(dy, x *Tensor) *Tensor {
-	return s.op("silu backward", operands{dy, x}, func(out *libtch.Ctensor) { libtch.AtgSiluBackward(out, dy.c, x.c) })
+	return s.op2("silu backward", libtch.AtgSiluBackward, dy, x)
 }
 
 func (s *Scope) maxAxis(a *Tensor) *Tensor {
@@ -316,18 +315,11 @@ func (s *Scope) cumsum(a *Tensor) *Tensor {
 	return s.op("cumsum", operands{a}, func(out *libtch.Ctensor) { libtch.AtgCumsum(out, a.c, 1, int32(Float64)) })
 }
 
-func (s *Scope) lessEqual(a, b *Tensor) *Tensor {
-	return s.op("le", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgLeTensor(out, a.c, b.c) })
-}
-
-func (s *Scope) greaterTensor(a, b *Tensor) *Tensor {
-	return s.op("gt", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgGtTensor(out, a.c, b.c) })
-}
+func (s *Scope) lessEqual(a, b *Tensor) *Tensor     { return s.op2("le", libtch.AtgLeTensor, a, b) }
+func (s *Scope) greaterTensor(a, b *Tensor) *Tensor { return s.op2("gt", libtch.AtgGtTensor, a, b) }
 
 func (s *Scope) greater(a *Tensor, v float64) *Tensor {
-	return s.op("gt scalar", operands{a}, func(out *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgGt(out, a.c, c) })
-	})
+	return s.opScalar("gt scalar", libtch.AtgGt, a, v)
 }
 
 func (s *Scope) clampMax(a *Tensor, most int64) *Tensor {
@@ -339,27 +331,24 @@ func (s *Scope) clampMax(a *Tensor, most int64) *Tensor {
 }
 
 func (s *Scope) where(mask, a, b *Tensor) *Tensor {
-	return s.op("where", operands{mask, a, b}, func(out *libtch.Ctensor) { libtch.AtgWhereSelf(out, mask.c, a.c, b.c) })
+	return s.op3("where", libtch.AtgWhereSelf, mask, a, b)
 }
 
 func (s *Scope) indexAdd_(a, index, x *Tensor) {
 	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexAdd_(out, a.c, 0, index.c,
-			x.c)
+		libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c)
 	})
 }
 
 func (s *Scope) indexCopy_(a, index, x *Tensor) {
 	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexCopy_(out, a.c, 0, index.c,
-			x.c)
+		libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c)
 	})
 }
 
 func (s *Scope) scatterAdd_(a, index, x *Tensor) {
 	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgScatterAdd_(out, a.c, 1, index.c,
-			x.c)
+		libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c)
 	})
 }
 

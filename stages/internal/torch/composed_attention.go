@@ -18,7 +18,6 @@ type segment struct {
 	mask           *Tensor // added to the scores [queries, length]; nil where the segment is square and causal
 }
 
-// segments returns the parts of a packing with queries.
 func (s *Scope) segments(p *Packing, kind DType) []segment {
 	return once(s, source{with: p, what: "segments " + kind.String()}, func(s *Scope) (parts []segment) {
 		for i := range len(p.Bounds) - 1 {
@@ -41,7 +40,6 @@ func (s *Scope) segments(p *Packing, kind DType) []segment {
 	})
 }
 
-// consecutive reports whether each number is its predecessor plus 1.
 func consecutive(v []int32) bool {
 	for i, x := range v {
 		if x != v[0]+int32(i) {
@@ -60,7 +58,6 @@ func (s *Scope) causalMask(kind DType, places *Tensor, length int64) *Tensor {
 	})
 }
 
-// rowsOf returns the keys or values of a segment.
 func (g *segment) rowsOf(s *Scope, t *Tensor) *Tensor {
 	if g.path != nil {
 		return s.IndexSelect(t, 0, g.path)
@@ -158,7 +155,6 @@ type cacheRun struct {
 	mask                      *Tensor // [rows, length]; nil where the run begins at 0
 }
 
-// planCache returns the cachePlan of a pass.
 func (s *Scope) planCache(slots, positions []int32, kind DType, length int64) *cachePlan {
 	at := make([]int64, len(slots))
 	for i := range slots {

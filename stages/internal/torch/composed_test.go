@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // What a GPU computes, on the CPU.
@@ -162,7 +164,7 @@ func TestWideProductsAreNotRounded(t *testing.T) {
 		}
 		return x
 	}
-	err := Do(t.Context(), CPU, func(s *Scope) error {
+	must.OK(t, Do(t.Context(), CPU, func(s *Scope) error {
 		a, b := s.As(s.FromFloat32(draw(n*k), n, k), BFloat16), s.As(s.FromFloat32(draw(m*k), m, k), BFloat16)
 		out, rounded := s.Empty(Float32, n, m), s.Float32s(s.As(s.Mm(a, s.T(b)), Float32))
 		s.WideMmInto(out, a, s.T(b))
@@ -182,8 +184,5 @@ func TestWideProductsAreNotRounded(t *testing.T) {
 			t.Errorf("wide products are %.2g off, rounded ones %.2g", far, farRounded)
 		}
 		return s.Err()
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 }

@@ -3,7 +3,6 @@
 package torch
 
 import (
-	"context"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 func TestWithoutCUDATheErrorSaysWhatWasLookedForAndWhatToDo(t *testing.T) {
 	elsewhere := t.TempDir()
 	t.Setenv(libtorchVariable, elsewhere)
-	err := Do(context.Background(), Device{cuda: 1024}, func(*Scope) error { return nil }) // nobody has so many
+	err := Do(t.Context(), Device{cuda: 1024}, func(*Scope) error { return nil }) // nobody has so many
 	if err == nil {
 		t.Fatal("there is a GPU 1023")
 	}

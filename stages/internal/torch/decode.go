@@ -110,7 +110,6 @@ func (r *DecoderRows) parts(threads int) (bounds []int64) {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// decoder checks a decoder's tensors and returns their memory.
 func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_layer) {
 	table, angles := s.sizes(name, d.Embed, -1, -1), s.sizes(name, d.Cos, -1, d.D/2)
 	hidden, heads, width := table.d, d.Heads*d.D, (d.Heads+2*d.KVHeads)*d.D
@@ -149,7 +148,6 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 	return m, layers
 }
 
-// decodable checks that the kernel stays within its operands.
 func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary, length int64) bool {
 	n := len(rows.IDs)
 	if len(rows.Slots) != n {

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // oneByOne is what Decode does, as operations of their own.
@@ -84,19 +85,14 @@ func passesOf(slots int, steps int) (passes []*DecoderRows) {
 // Whatever the machine's instructions, and however many threads share whatever rows.
 func TestDecodeHasTheBitsOfItsOperations(t *testing.T) {
 	defer limitKernels(2)
-	before, err := Threads()
-	if err != nil {
-		t.Fatal(err)
-	}
+	before := must.Get(Threads())(t)
 	defer SetThreads(before)
 	for _, shape := range []struct{ heads, kvHeads, d, slots, level int }{{4, 2, 16, 150, 2}, {4, 2, 16, 150, 1},
 		{4, 4, 8, 40, 0}, {7, 1, 8, 33, 2}, {3, 1, 16, 2, 2}} {
 		for _, threads := range []int{1, 2, 3} {
 			t.Run(fmt.Sprintf("%v on %d threads", shape, threads), func(t *testing.T) {
 				limitKernels(shape.level)
-				if err := SetThreads(threads); err != nil {
-					t.Fatal(err)
-				}
+				must.OK(t, SetThreads(threads))
 				work(t, func(s *Scope) {
 					bias := threads != 2
 					make := func() *Decoder {
@@ -167,28 +163,22 @@ func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
 			r.Slots[1],
 				r.Slots[2] = 1, 0
 		},
-		"the ends [2 0] are not in order": func(_ *Scope, _ *Decoder,
-			r *DecoderRows) {
+		"the ends [2 0] are not in order": func(_ *Scope, _ *Decoder, r *DecoderRows) {
 			r.Ends = []int64{2, 0}
 		},
-		"3 tokens for 2 slots": func(_ *Scope, _ *Decoder,
-			r *DecoderRows) {
+		"3 tokens for 2 slots": func(_ *Scope, _ *Decoder, r *DecoderRows) {
 			r.Slots = r.Slots[:2]
 		},
-		"want float32 of [40 56]": func(s *Scope, d *Decoder,
-			_ *DecoderRows) {
+		"want float32 of [40 56]": func(s *Scope, d *Decoder, _ *DecoderRows) {
 			d.Layers[1].Down = s.Zeros(Int64, 40, 56)
 		},
-		"has gaps": func(s *Scope, d *Decoder,
-			_ *DecoderRows) {
+		"has gaps": func(s *Scope, d *Decoder, _ *DecoderRows) {
 			d.Layers[1].O = s.T(s.Zeros(Float32, 32, 40))
 		},
-		"do not hold 2 key heads": func(s *Scope, d *Decoder,
-			_ *DecoderRows) {
+		"do not hold 2 key heads": func(s *Scope, d *Decoder, _ *DecoderRows) {
 			d.Layers[2].Values = d.Layers[2].Keys
 		},
-		"was freed": func(s *Scope, d *Decoder,
-			_ *DecoderRows) {
+		"was freed": func(s *Scope, d *Decoder, _ *DecoderRows) {
 			s.Free(d.Layers[0].QKV)
 		},
 		"3 query heads and 2 key heads": func(_ *Scope, d *Decoder, _ *DecoderRows) { d.Heads = 3 },
@@ -200,8 +190,6 @@ func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
 			s.Decode(d, r)
 			return s.Err()
 		})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got error %v, want one with %q", err, want)
-		}
+		must.Match(t, err, want)
 	}
 }

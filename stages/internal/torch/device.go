@@ -133,7 +133,6 @@ func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 	return <-done
 }
 
-// run executes one Do and frees its tensors.
 func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	s := &Scope{worker: w, sticky: new(error)}
 	defer s.close()

@@ -416,9 +416,8 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	if s.Err() == nil {
 		C.k_cache_rows(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			in.p, ks, vs, C.int64_t(length))
-		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads),
-			C.int64_t(d),
-			in.p, ks, vs, C.int64_t(length), os.p, buffer.p)
+		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads),
+			C.int64_t(kvHeads), C.int64_t(d), in.p, ks, vs, C.int64_t(length), os.p, buffer.p)
 	}
 	s.Free(scratch)
 	return out
@@ -439,7 +438,6 @@ func (s *Scope) caches(name string, keys, values *Tensor, kvHeads, d int64) (slo
 	return k[0], k[3]
 }
 
-// placed reports whether all rows are within caches of so many slots and positions.
 func (s *Scope) placed(name string, slots, positions []int32, room, length int64) bool {
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
@@ -555,8 +553,7 @@ func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch 
 	}
 	tokens, logps = make([]int32, n), make([]float32, n)
 	C.k_sample(C.int64_t(n), C.int64_t(v), logits, (*C.float)(unsafe.Pointer(&inverse[0])),
-		(*C.double)(unsafe.Pointer(&u[0])), ints(tokens),
-		(*C.float)(unsafe.Pointer(&logps[0])), scratch)
+		(*C.double)(unsafe.Pointer(&u[0])), ints(tokens), (*C.float)(unsafe.Pointer(&logps[0])), scratch)
 	return tokens, logps
 }
 
@@ -590,7 +587,6 @@ func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	gs, ms, vs := s.whole(name, g, 1, ps.d), s.whole(name, m, 1, ps.d), s.whole(name, v, 1, ps.d)
 	if s.Err() == nil {
 		C.k_adamw(C.int64_t(ps.d), ps.p, gs.p, ms.p, vs.p, C.float(o.Scale), C.float(o.LR), C.float(o.Beta1),
-			C.float(o.Beta2), C.float(o.Eps),
-			C.float(o.Decay), C.float(o.Bias1), C.float(o.Bias2))
+			C.float(o.Beta2), C.float(o.Eps), C.float(o.Decay), C.float(o.Bias1), C.float(o.Bias2))
 	}
 }

@@ -100,11 +100,9 @@ func (s *Scope) productInto(name string, out, from, a, b *Tensor) bool {
 	return true
 }
 
-// multiply calls the kernel.
 func (s *Scope) multiply(out, from, a, b strided) {
 	if C.k_matmul(C.int64_t(a.n), C.int64_t(b.d), C.int64_t(a.d), a.p, C.int64_t(a.rs), C.int64_t(a.cs), b.p,
-		C.int64_t(b.rs), C.int64_t(b.cs),
-		from.p, C.int64_t(from.rs), out.p, C.int64_t(out.rs)) == 0 {
+		C.int64_t(b.rs), C.int64_t(b.cs), from.p, C.int64_t(from.rs), out.p, C.int64_t(out.rs)) == 0 {
 		s.Fail(fmt.Errorf("torch product of [%d, %d] and [%d, %d]: %w", a.n, a.d, b.n, b.d, ErrOutOfMemory))
 	}
 }

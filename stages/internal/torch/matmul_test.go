@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about
@@ -90,9 +92,7 @@ func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
 		limitKernels(level)
 		var whole []float32
 		for _, threads := range []int{1, 2, 5} {
-			if err := SetThreads(threads); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, SetThreads(threads))
 			for _, m := range []int{rows, 1, 5, 8, 9, 16, 17, 31, 40, 100, 128, 129} {
 				work(t, func(s *Scope) {
 					got := s.Float32s(s.Addmm(s.FromFloat32(bias, n), s.FromFloat32(x[:m*k], int64(m), k),

@@ -22,11 +22,39 @@ func flag(b bool) int32 {
 	return 0
 }
 
-// withScalar calls call with v as a scalar of libtorch.
 func withScalar(v float64, call func(c libtch.Cscalar)) {
 	c := libtch.AtsFloat(v)
 	call(c)
 	libtch.AtsFree(c)
+}
+
+// op1, op2 and op3 are op, and do1, do2 and do3 are do, for an operation of libtch whose operands are all tensors.
+
+type libtch1 = func(out *libtch.Ctensor, a libtch.Ctensor)
+type libtch2 = func(out *libtch.Ctensor, a, b libtch.Ctensor)
+type libtch3 = func(out *libtch.Ctensor, a, b, c libtch.Ctensor)
+type libtchScalar = func(out *libtch.Ctensor, a libtch.Ctensor, v libtch.Cscalar)
+
+func (s *Scope) op1(name string, f libtch1, a *Tensor) *Tensor {
+	return s.op(name, operands{a}, func(out *libtch.Ctensor) { f(out, a.c) })
+}
+func (s *Scope) op2(name string, f libtch2, a, b *Tensor) *Tensor {
+	return s.op(name, operands{a, b}, func(out *libtch.Ctensor) { f(out, a.c, b.c) })
+}
+func (s *Scope) op3(name string, f libtch3, a, b, c *Tensor) *Tensor {
+	return s.op(name, operands{a, b, c}, func(out *libtch.Ctensor) { f(out, a.c, b.c, c.c) })
+}
+func (s *Scope) opScalar(name string, f libtchScalar, a *Tensor, v float64) *Tensor {
+	return s.op(name, operands{a}, func(out *libtch.Ctensor) { withScalar(v, func(c libtch.Cscalar) { f(out, a.c, c) }) })
+}
+func (s *Scope) do1(name string, f libtch1, a *Tensor) {
+	s.do(name, operands{a}, func(out *libtch.Ctensor) { f(out, a.c) })
+}
+func (s *Scope) do2(name string, f libtch2, a, b *Tensor) {
+	s.do(name, operands{a, b}, func(out *libtch.Ctensor) { f(out, a.c, b.c) })
+}
+func (s *Scope) do3(name string, f libtch3, a, b, c *Tensor) {
+	s.do(name, operands{a, b, c}, func(out *libtch.Ctensor) { f(out, a.c, b.c, c.c) })
 }
 
 // Shapes: all but Contiguous and Cat return views of the same memory.
@@ -64,14 +92,10 @@ func (s *Scope) Permute(a *Tensor, axes ...int64) *Tensor {
 	return s.op("permute", operands{a}, func(out *libtch.Ctensor) { libtch.AtgPermute(out, a.c, axes, len(axes)) })
 }
 
-func (s *Scope) Contiguous(a *Tensor) *Tensor {
-	return s.op("contiguous", operands{a}, func(out *libtch.Ctensor) { libtch.AtgContiguous(out, a.c) })
-}
+func (s *Scope) Contiguous(a *Tensor) *Tensor { return s.op1("contiguous", libtch.AtgContiguous, a) }
 
 // Detach returns a view without gradient.
-func (s *Scope) Detach(a *Tensor) *Tensor {
-	return s.op("detach", operands{a}, func(out *libtch.Ctensor) { libtch.AtgDetach(out, a.c) })
-}
+func (s *Scope) Detach(a *Tensor) *Tensor { return s.op1("detach", libtch.AtgDetach, a) }
 
 func (s *Scope) Cat(axis int64, tensors ...*Tensor) *Tensor {
 	handles := make([]libtch.Ctensor, len(tensors))
@@ -89,70 +113,35 @@ func (s *Scope) Cat(axis int64, tensors ...*Tensor) *Tensor {
 
 // Elementwise, with broadcasting.
 
-func (s *Scope) Add(a, b *Tensor) *Tensor {
-	return s.op("add", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd(out, a.c, b.c) })
-}
-
-func (s *Scope) Sub(a, b *Tensor) *Tensor {
-	return s.op("sub", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgSub(out, a.c, b.c) })
-}
-
-func (s *Scope) Mul(a, b *Tensor) *Tensor {
-	return s.op("mul", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgMul(out, a.c, b.c) })
-}
+func (s *Scope) Add(a, b *Tensor) *Tensor { return s.op2("add", libtch.AtgAdd, a, b) }
+func (s *Scope) Sub(a, b *Tensor) *Tensor { return s.op2("sub", libtch.AtgSub, a, b) }
+func (s *Scope) Mul(a, b *Tensor) *Tensor { return s.op2("mul", libtch.AtgMul, a, b) }
 
 // MulInto writes a·b into out, in out's type.
-func (s *Scope) MulInto(out, a, b *Tensor) {
-	s.do("mul into", operands{out, a, b}, func(o *libtch.Ctensor) { libtch.AtgMulOut(o, out.c, a.c, b.c) })
-}
+func (s *Scope) MulInto(out, a, b *Tensor) { s.do3("mul into", libtch.AtgMulOut, out, a, b) }
 
 // Roll moves elements n places along an axis, cyclically.
 func (s *Scope) Roll(a *Tensor, n, axis int64) *Tensor {
 	return s.op("roll", operands{a}, func(out *libtch.Ctensor) {
-		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis},
-			1)
+		libtch.AtgRoll(out, a.c, []int64{n}, 1, []int64{axis}, 1)
 	})
 }
 
 func (s *Scope) AddScalar(a *Tensor, v float64) *Tensor {
-	return s.op("add scalar", operands{a}, func(out *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgAddScalar(out, a.c, c) })
-	})
+	return s.opScalar("add scalar", libtch.AtgAddScalar, a, v)
 }
 
 func (s *Scope) MulScalar(a *Tensor, v float64) *Tensor {
-	return s.op("mul scalar", operands{a}, func(out *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar(out, a.c, c) })
-	})
+	return s.opScalar("mul scalar", libtch.AtgMulScalar, a, v)
 }
 
-func (s *Scope) Neg(a *Tensor) *Tensor {
-	return s.op("neg", operands{a}, func(out *libtch.Ctensor) { libtch.AtgNeg(out, a.c) })
-}
-
-func (s *Scope) Exp(a *Tensor) *Tensor {
-	return s.op("exp", operands{a}, func(out *libtch.Ctensor) { libtch.AtgExp(out, a.c) })
-}
-
-func (s *Scope) Log(a *Tensor) *Tensor {
-	return s.op("log", operands{a}, func(out *libtch.Ctensor) { libtch.AtgLog(out, a.c) })
-}
-
-func (s *Scope) Square(a *Tensor) *Tensor {
-	return s.op("square", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSquare(out, a.c) })
-}
-
-func (s *Scope) Sqrt(a *Tensor) *Tensor {
-	return s.op("sqrt", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSqrt(out, a.c) })
-}
-
-func (s *Scope) Rsqrt(a *Tensor) *Tensor {
-	return s.op("rsqrt", operands{a}, func(out *libtch.Ctensor) { libtch.AtgRsqrt(out, a.c) })
-}
-
-func (s *Scope) Silu(a *Tensor) *Tensor {
-	return s.op("silu", operands{a}, func(out *libtch.Ctensor) { libtch.AtgSilu(out, a.c) })
-}
+func (s *Scope) Neg(a *Tensor) *Tensor    { return s.op1("neg", libtch.AtgNeg, a) }
+func (s *Scope) Exp(a *Tensor) *Tensor    { return s.op1("exp", libtch.AtgExp, a) }
+func (s *Scope) Log(a *Tensor) *Tensor    { return s.op1("log", libtch.AtgLog, a) }
+func (s *Scope) Square(a *Tensor) *Tensor { return s.op1("square", libtch.AtgSquare, a) }
+func (s *Scope) Sqrt(a *Tensor) *Tensor   { return s.op1("sqrt", libtch.AtgSqrt, a) }
+func (s *Scope) Rsqrt(a *Tensor) *Tensor  { return s.op1("rsqrt", libtch.AtgRsqrt, a) }
+func (s *Scope) Silu(a *Tensor) *Tensor   { return s.op1("silu", libtch.AtgSilu, a) }
 
 // Reductions.
 
@@ -231,7 +220,6 @@ func (s *Scope) WideMmInto(out, a, b *Tensor) {
 	})
 }
 
-// failDirect records the exception of a direct call of libtorch.
 func (s *Scope) failDirect(name string, in operands) {
 	text, _, _ := strings.Cut(C.GoString(C.direct_error()), "\n")
 	s.Fail(failure(name, shapesOf(in), text))
@@ -273,8 +261,7 @@ func (s *Scope) CausalAttention(q, k, v *Tensor) *Tensor {
 
 func (s *Scope) IndexSelect(a *Tensor, axis int64, index *Tensor) *Tensor {
 	return s.op("index_select", operands{a, index}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexSelect(out, a.c, axis,
-			index.c)
+		libtch.AtgIndexSelect(out, a.c, axis, index.c)
 	})
 }
 
@@ -285,19 +272,13 @@ func (s *Scope) Gather(a *Tensor, axis int64, index *Tensor) *Tensor {
 // In place.
 
 // Add_ adds b to a, in a's type.
-func (s *Scope) Add_(a, b *Tensor) {
-	s.do("add_", operands{a, b}, func(out *libtch.Ctensor) { libtch.AtgAdd_(out, a.c, b.c) })
-}
+func (s *Scope) Add_(a, b *Tensor) { s.do2("add_", libtch.AtgAdd_, a, b) }
 
 // Addcmul_ adds the products b·c to a.
-func (s *Scope) Addcmul_(a, b, c *Tensor) {
-	s.do("addcmul_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcmul_(out, a.c, b.c, c.c) })
-}
+func (s *Scope) Addcmul_(a, b, c *Tensor) { s.do3("addcmul_", libtch.AtgAddcmul_, a, b, c) }
 
 // Addcdiv_ adds the quotients b/c to a.
-func (s *Scope) Addcdiv_(a, b, c *Tensor) {
-	s.do("addcdiv_", operands{a, b, c}, func(out *libtch.Ctensor) { libtch.AtgAddcdiv_(out, a.c, b.c, c.c) })
-}
+func (s *Scope) Addcdiv_(a, b, c *Tensor) { s.do3("addcdiv_", libtch.AtgAddcdiv_, a, b, c) }
 
 func (s *Scope) MulScalar_(a *Tensor, v float64) {
 	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {
@@ -314,6 +295,4 @@ func (s *Scope) Copy_(a, b *Tensor) {
 	s.check("copy_", operands{a, b})
 }
 
-func (s *Scope) Zero_(a *Tensor) {
-	s.do("zero_", operands{a}, func(out *libtch.Ctensor) { libtch.AtgZero_(out, a.c) })
-}
+func (s *Scope) Zero_(a *Tensor) { s.do1("zero_", libtch.AtgZero_, a) }

@@ -165,7 +165,6 @@ var ErrOutOfMemory = errors.New("out of memory")
 var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA out of memory",
 	"CUDA error: out of memory", "bad_alloc"}
 
-// fail records an exception of libtorch with the operation and the shapes.
 func (s *Scope) fail(name string, operands operands) {
 	text := thrown()
 	s.Fail(failure(name, shapesOf(operands), text))

@@ -12,40 +12,26 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl"
 )
 
 func TestRowsAreReadBackAndTimesHaveTheirOwnFile(t *testing.T) {
 	dir := t.TempDir()
-	job, err := engine.NewJob(engine.JobSetup{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	training, err := resume.Open(job.Dir, resume.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
+	training := must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
 	defer training.Close()
-	log, err := OpenLog(training)
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(OpenLog(training))(t)
 	values := map[string]float64{"loss": 0.5, "grad_norm": math.NaN(), "kl": math.Inf(1)}
-	if err := log.Write(rl.Metric{Update: 1, Values: values}, map[string]float64{"update_s": 2}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.Write(rl.Metric{Update: 1, Values: values}, map[string]float64{"update_s": 2}))
 	if len(values) != 3 {
 		t.Error("Write changed the caller's values")
 	}
-	if err := log.Publish(job); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.Publish(job))
 	read := func(file string) (rows []rl.Metric) {
 		for row, err := range artifact.ReadRows[rl.Metric](filepath.Join(dir, "metrics", file)) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			rows = append(rows, row)
 		}
 		return rows
@@ -64,24 +50,14 @@ func TestRowsAreReadBackAndTimesHaveTheirOwnFile(t *testing.T) {
 func TestSkippedBatchesAreInThePort(t *testing.T) {
 	open := func() (dir string, job *engine.Job, log *Log) {
 		dir = t.TempDir()
-		job, err := engine.NewJob(engine.JobSetup{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		training, err := resume.Open(job.Dir, resume.Settings{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		job = must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
+		training := must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
 		t.Cleanup(func() { training.Close() })
-		if log, err = OpenLog(training); err != nil {
-			t.Fatal(err)
-		}
+		log = must.Get(OpenLog(training))(t)
 		return dir, job, log
 	}
 	publish := func(dir string, job *engine.Job, log *Log) string {
-		if err := log.Publish(job); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, log.Publish(job))
 		text, err := os.ReadFile(filepath.Join(dir, "metrics", skippedFile))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Fatal(err)
@@ -89,9 +65,7 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 		return string(text)
 	}
 	begin := func(log *Log, shorter string) {
-		if err := log.CopyFrom(&artifact.Artifact{Dir: filepath.Join(shorter, "metrics")}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, log.CopyFrom(&artifact.Artifact{Dir: filepath.Join(shorter, "metrics")}))
 	}
 	dir, job, log := open()
 	if got := publish(dir, job, log); got != "" {
@@ -100,10 +74,8 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 	sound := dir
 	dir, job, log = open()
 	begin(log, sound)
-	if err := log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true},
-		Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.Dump(job, 3, []Skipped{{Update: 3, Text: "<b>", IDs: []int32{7}, Mask: []bool{true},
+		Logp: Numbers([]float64{math.NaN(), math.Inf(-1), -0.5})}}, nil))
 	want := `{"update":3,"logp":["NaN","-Inf",-0.5],"text":"<b>","ids":[7],"mask":[true]}` + "\n"
 	if got := publish(dir, job, log); got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"slices"
+
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/stages/internal/checkpoint"
@@ -34,18 +36,10 @@ func Defaults(schedule blocks.Schedule, decay float64) Settings {
 
 // Check reports values out of range. lr is the stage's learning rate and whole the default of its kind, which is
 // meant for training all weights.
-func (s *Settings) Check(lr, whole float64, at hcl.Range) hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if lr <= 0 {
-		diags = append(diags, blocks.Mistake("Learning rate out of range", at,
-			"The learning rate must be above 0; got %v.", lr))
-	}
-	diags = append(diags, s.Split.Check()...)
-	diags = append(diags, s.LoRA.Check()...)
-	diags = append(diags, s.LoRA.CheckRate(lr, whole, at)...)
-	diags = append(diags, s.Schedule.Check()...)
-	diags = append(diags, s.Optimizer.Check()...)
-	return append(diags, s.Checkpoints.Check()...)
+func (s *Settings) Check(lr, whole float64, at hcl.Range) (diags hcl.Diagnostics) {
+	blocks.Mistakes(&diags)(lr <= 0, "Learning rate out of range", at, "The learning rate must be above 0; got %v.", lr)
+	return slices.Concat(diags, s.Split.Check(), s.LoRA.Check(), s.LoRA.CheckRate(lr, whole, at), s.Schedule.Check(),
+		s.Optimizer.Check(), s.Checkpoints.Check())
 }
 
 // WithoutEffect adds the settings that have no effect in combination with the others.

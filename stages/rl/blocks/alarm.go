@@ -56,7 +56,6 @@ const (
 	ActionLowerRate = "lower_rate"
 )
 
-// alarmKind is the metric and the defaults of one alarm.
 type alarmKind struct {
 	name, metric string
 	limit        float64
@@ -81,37 +80,30 @@ func alarmNamed(name string) (alarmKind, bool) {
 
 // CheckAlarms reports unknown and duplicate names and values out of range. tokens reports whether rollouts draw
 // both reward tokens, without which there is no gap.
-func CheckAlarms(alarms []Alarm, tokens bool) hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	bad := func(summary string, at hcl.Range, detail string, args ...any) {
-		diags = append(diags, Mistake(summary, at, detail, args...))
-	}
+func CheckAlarms(alarms []Alarm, tokens bool) (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
 	var seen []string
 	for _, a := range alarms {
-		_, known := alarmNamed(a.Name)
-		switch {
-		case !known:
-			bad("Unknown alarm", a.NameRange, "The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
+		if _, known := alarmNamed(a.Name); !known {
+			bad(true, "Unknown alarm", a.NameRange, "The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
 			continue
-		case slices.Contains(seen, a.Name):
-			bad("Duplicate alarm", a.NameRange, "The alarm %s has another block above; keep one of them.", a.Name)
-		case a.Name == AlarmGap && !tokens:
-			bad("Alarm without effect", a.NameRange,
-				"The gap between high and low exists only if rollouts draw both tokens: in "+
-					"rc-grpo, with tokens.high between 0 and 1.")
 		}
+		again := slices.Contains(seen, a.Name)
+		bad(again, "Duplicate alarm", a.NameRange, "The alarm %s has another block above; keep one of them.", a.Name)
+		bad(!again && a.Name == AlarmGap && !tokens, "Alarm without effect", a.NameRange,
+			"The gap between high and low exists only if rollouts draw both tokens: in rc-grpo, with tokens.high between "+
+				"0 and 1.")
 		seen = append(seen, a.Name)
-		if a.Limit != nil && (*a.Limit <= 0 || a.Name == AlarmNaN) {
-			bad("Limit out of range", a.LimitRange,
-				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.",
-				*a.Limit, a.Name)
+		if a.Limit != nil {
+			bad(*a.Limit <= 0 || a.Name == AlarmNaN, "Limit out of range", a.LimitRange,
+				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.", *a.Limit, a.Name)
 		}
-		if a.Updates != nil && *a.Updates < 1 {
-			bad("Number of updates out of range", a.UpdatesRange, "The window of an alarm is at least one update; got %d.",
-				*a.Updates)
+		if a.Updates != nil {
+			bad(*a.Updates < 1, "Number of updates out of range", a.UpdatesRange,
+				"The window of an alarm is at least one update; got %d.", *a.Updates)
 		}
-		if f := a.Factor; f != nil && (a.Action != ActionLowerRate || *f <= 0 || *f >= 1) {
-			bad("Factor out of range", a.FactorRange,
+		if f := a.Factor; f != nil {
+			bad(a.Action != ActionLowerRate || *f <= 0 || *f >= 1, "Factor out of range", a.FactorRange,
 				"factor is between 0 and 1, both excluded, and requires action = \"lower_rate\"; got %v.", *f)
 		}
 	}

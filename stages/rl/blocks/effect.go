@@ -28,8 +28,12 @@ func (s *Split) WithoutEffect(e Effects) {
 	e.Add(s.Mode != ModeFast, "another split of a batch changes rounding, so only mode = fast may change it", "on_oom")
 }
 
-// Mistake returns an error diagnostic whose detail is formatted.
-func Mistake(summary string, at hcl.Range, detail string, args ...any) *hcl.Diagnostic {
-	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...),
-		Subject: at.Ptr()}
+// Mistakes returns a function that adds an error with a formatted detail if the condition holds.
+func Mistakes(diags *hcl.Diagnostics) func(when bool, summary string, at hcl.Range, detail string, args ...any) {
+	return func(when bool, summary string, at hcl.Range, detail string, args ...any) {
+		if when {
+			*diags = append(*diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
+				Detail: fmt.Sprintf(detail, args...), Subject: at.Ptr()})
+		}
+	}
 }

@@ -17,29 +17,21 @@ type Limits struct {
 }
 
 // CheckTopP reports a top_p out of range.
-func CheckTopP(topP float64, at hcl.Range) hcl.Diagnostics {
-	if topP > 0 && topP <= 1 {
-		return nil
-	}
-	return hcl.Diagnostics{Mistake("Nucleus out of range", at,
-		"top_p is the probability mass of the tokens to sample from, above 0 and at most 1; got %v.", topP)}
+func CheckTopP(topP float64, at hcl.Range) (diags hcl.Diagnostics) {
+	Mistakes(&diags)(topP <= 0 || topP > 1, "Nucleus out of range", at,
+		"top_p is the probability mass of the tokens to sample from, above 0 and at most 1; got %v.", topP)
+	return diags
 }
 
 // DefaultLimits returns the benchmark's steps per turn and the lengths of docs/training.md 3.
 func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 16384} }
 
 // Check reports limits below 1.
-func (l *Limits) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	for _, v := range []struct {
-		name  string
-		value int
-		at    hcl.Range
-	}{{"steps", l.Steps, l.StepsRange}, {"reply", l.Reply, l.ReplyRange}, {"context", l.Context, l.ContextRange}} {
-		if v.value < 1 {
-			diags = append(diags, Mistake("Limit out of range", v.at, "An episode needs %s of at least 1; got %d.", v.name,
-				v.value))
-		}
-	}
+func (l *Limits) Check() (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
+	const text = "An episode needs %s of at least 1; got %d."
+	bad(l.Steps < 1, "Limit out of range", l.StepsRange, text, "steps", l.Steps)
+	bad(l.Reply < 1, "Limit out of range", l.ReplyRange, text, "reply", l.Reply)
+	bad(l.Context < 1, "Limit out of range", l.ContextRange, text, "context", l.Context)
 	return diags
 }

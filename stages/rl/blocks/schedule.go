@@ -22,16 +22,12 @@ type Schedule struct {
 }
 
 // Check reports values out of range.
-func (s *Schedule) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if s.Warmup < 0 || s.Warmup > 1 && s.Warmup != math.Trunc(s.Warmup) {
-		diags = append(diags, Mistake("Warm-up out of range", s.WarmupRange,
-			"Warm-up is a whole number of updates, or a share of them below 1; got %v.", s.Warmup))
-	}
-	if s.Final < 0 || s.Final > 1 {
-		diags = append(diags, Mistake("Final rate out of range", s.FinalRange,
-			"Final is the share of the learning rate at the last update, between 0 and 1; got %v.", s.Final))
-	}
+func (s *Schedule) Check() (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
+	bad(s.Warmup < 0 || s.Warmup > 1 && s.Warmup != math.Trunc(s.Warmup), "Warm-up out of range", s.WarmupRange,
+		"Warm-up is a whole number of updates, or a share of them below 1; got %v.", s.Warmup)
+	bad(s.Final < 0 || s.Final > 1, "Final rate out of range", s.FinalRange,
+		"Final is the share of the learning rate at the last update, between 0 and 1; got %v.", s.Final)
 	return diags
 }
 
@@ -91,31 +87,14 @@ type Optimizer struct {
 }
 
 // Check reports values out of range.
-func (o *Optimizer) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	for _, b := range []struct {
-		name  string
-		value float64
-		at    hcl.Range
-	}{{"beta1", o.Beta1, o.Beta1Range}, {"beta2", o.Beta2, o.Beta2Range}} {
-		if b.value < 0 || b.value >= 1 {
-			diags = append(diags, Mistake("Moment decay out of range", b.at, "%s must be at least 0 and below 1; got %v.",
-				b.name, b.value))
-		}
-	}
-	for _, v := range []struct {
-		name  string
-		value float64
-		at    hcl.Range
-	}{
-		{"eps", o.Eps, o.EpsRange},
-		{"weight_decay", o.WeightDecay, o.WeightDecayRange},
-		{"clip_norm", o.ClipNorm, o.ClipNormRange},
-	} {
-		if v.value < 0 {
-			diags = append(diags, Mistake("Optimizer setting out of range", v.at, "%s must be at least 0; got %v.", v.name,
-				v.value))
-		}
-	}
+func (o *Optimizer) Check() (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
+	const decay = "%s must be at least 0 and below 1; got %v."
+	bad(o.Beta1 < 0 || o.Beta1 >= 1, "Moment decay out of range", o.Beta1Range, decay, "beta1", o.Beta1)
+	bad(o.Beta2 < 0 || o.Beta2 >= 1, "Moment decay out of range", o.Beta2Range, decay, "beta2", o.Beta2)
+	const summary, least = "Optimizer setting out of range", "%s must be at least 0; got %v."
+	bad(o.Eps < 0, summary, o.EpsRange, least, "eps", o.Eps)
+	bad(o.WeightDecay < 0, summary, o.WeightDecayRange, least, "weight_decay", o.WeightDecay)
+	bad(o.ClipNorm < 0, summary, o.ClipNormRange, least, "clip_norm", o.ClipNorm)
 	return diags
 }

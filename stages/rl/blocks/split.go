@@ -48,10 +48,8 @@ func DefaultSplit(tokens int) Split {
 }
 
 // Check reports a micro-batch below 1.
-func (s *Split) Check() hcl.Diagnostics {
-	if s.MicroBatch >= 1 {
-		return nil
-	}
-	return hcl.Diagnostics{Mistake("Micro-batch out of range", s.MicroBatchRange,
-		"A pass has at least one token; got micro_batch = %d.", s.MicroBatch)}
+func (s *Split) Check() (diags hcl.Diagnostics) {
+	Mistakes(&diags)(s.MicroBatch < 1, "Micro-batch out of range", s.MicroBatchRange,
+		"A pass has at least one token; got micro_batch = %d.", s.MicroBatch)
+	return diags
 }

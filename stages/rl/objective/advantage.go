@@ -40,21 +40,15 @@ type Advantage struct {
 }
 
 // Check reports values out of range.
-func (a *Advantage) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	if a.DDOF != 0 && a.DDOF != 1 {
-		diags = append(diags, blocks.Mistake("No such standard deviation", a.DDOFRange,
-			"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF))
-	}
-	if a.Scale == "others_std" && a.Baseline != "leave_one_out" {
-		diags = append(diags, blocks.Mistake("Scale needs its baseline", a.ScaleRange,
-			"scale = \"others_std\" divides by the "+
-				"deviation of the members in baseline = \"leave_one_out\"; got baseline = %q.", a.Baseline))
-	}
-	if a.Eps < 0 {
-		diags = append(diags, blocks.Mistake("Negative eps", a.EpsRange,
-			"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps))
-	}
+func (a *Advantage) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(a.DDOF != 0 && a.DDOF != 1, "No such standard deviation", a.DDOFRange,
+		"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF)
+	bad(a.Scale == "others_std" && a.Baseline != "leave_one_out", "Scale needs its baseline", a.ScaleRange,
+		"scale = \"others_std\" divides by the deviation of the members in baseline = \"leave_one_out\"; got "+
+			"baseline = %q.", a.Baseline)
+	bad(a.Eps < 0, "Negative eps", a.EpsRange,
+		"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps)
 	return diags
 }
 
@@ -183,7 +177,6 @@ func divide(out []float64, members []int, by float64) {
 	}
 }
 
-// groupsOf lists the members of each group, groups in the order of their first member.
 func groupsOf(group []int) [][]int {
 	index := map[int]int{}
 	var groups [][]int
@@ -237,7 +230,6 @@ func (a *Advantage) OfEpisodes(
 
 func missing(t *rl.Trajectory) bool { return t.Reward.Missing() }
 
-// groupRewards returns the rewards of the members that have one.
 func groupRewards(members []*rl.Trajectory) []float64 {
 	var rewards []float64
 	for _, t := range members {

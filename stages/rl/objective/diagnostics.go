@@ -283,7 +283,6 @@ func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
 	return meanAbs, effective
 }
 
-// byToken adds the values that depend on the reward token.
 func (g Groups) byToken(v map[string]float64, size int) {
 	var high, low []float64
 	single := 0

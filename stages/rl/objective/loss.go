@@ -161,7 +161,6 @@ func (o *Objective) checkBatch(b *Batch) error {
 	return nil
 }
 
-// addPolicy adds the surrogate of one trajectory.
 func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcome) {
 	old := b.LogpOld
 	if o.Ratio.Denominator == "reference" {
@@ -217,14 +216,12 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 	}
 }
 
-// turnsOf lists the distinct turns, ascending.
 func turnsOf(turn []int) []int {
 	distinct := slices.Clone(turn)
 	slices.Sort(distinct)
 	return slices.Compact(distinct)
 }
 
-// countUnits returns the number of loss terms of one trajectory.
 func (o *Objective) countUnits(b *Batch, from, to int) int {
 	switch o.Ratio.Level {
 	case "trajectory":
@@ -304,7 +301,6 @@ func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64,
 	return loss, slope, c
 }
 
-// addKL adds the divergence term of the loss.
 func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	exact := o.KL.Estimator == "exact"
 	if exact {

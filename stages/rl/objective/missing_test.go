@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -112,10 +113,7 @@ func TestReplayGoesOnWithoutMissingRewards(t *testing.T) {
 		e.IDs, e.Mask, e.Logp = []int32{1, 2}, []bool{false, true}, []float32{0, -1}
 		e.Messages = []rl.Message{{Role: rl.RoleAssistant, To: 2}}
 	}
-	r, err := RolloutsOf(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(RolloutsOf(list))(t)
 	v, err := r.Replay(PaperObjective())
 	if err != nil || v["groups"] != 1 || math.Abs(v["reward"]-1.0/3) > 1e-12 ||
 		math.Abs(v["spread_within"]-1.5*math.Sqrt2) > 1e-4 {

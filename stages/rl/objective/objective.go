@@ -140,47 +140,27 @@ func PaperObjective() Objective {
 
 // Check reports values out of range and settings that contradict each other.
 func (o *Objective) Check() hcl.Diagnostics {
-	var diags hcl.Diagnostics
-	bad := func(summary string, at hcl.Range, detail string, args ...any) {
-		diags = append(diags, blocks.Mistake(summary, at, detail, args...))
-	}
-	diags = append(diags, o.Advantage.Check()...)
-	if o.Clip.Low < 0 || o.Clip.Low > 1 {
-		bad("Clip out of range", o.Clip.LowRange,
-			"The ratio is kept above 1 - low, so low lies between 0 and 1; got %v.", o.Clip.Low)
-	}
-	if o.Clip.High < 0 {
-		bad("Clip out of range", o.Clip.HighRange,
-			"The ratio is kept below 1 + high, so high is at least 0; got %v.", o.Clip.High)
-	}
-	if o.Clip.Dual != 0 && o.Clip.Dual <= 1 {
-		bad("Clip out of range", o.Clip.DualRange,
-			"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
-	}
-	if o.Clip.Cap != 0 && o.Clip.Cap < 1 {
-		bad("Clip out of range", o.Clip.CapRange,
-			"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
-	}
-	if o.Minibatches < 0 {
-		bad("Negative number of tasks", o.MinibatchesRange,
-			"minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches)
-	}
-	if o.Passes < 1 {
-		bad("Too few passes", o.PassesRange,
-			"An update passes over its batch at least once; got passes = %d.", o.Passes)
-	}
-	if o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0 {
-		bad("Scale missing", o.Loss.ScaleRange,
-			"aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale)
-	}
-	if o.KL.Beta < 0 {
-		bad("Beta out of range", o.KL.BetaRange,
-			"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
-	}
-	if o.KL.Estimator == "exact" && (o.KL.Place == "reward" || o.KL.Weighted || o.KL.Gradient != "own") {
-		bad("Exact KL elsewhere", o.KL.EstimatorRange, "The exact divergence is a term of the loss with its own gradient: "+
+	diags := o.Advantage.Check()
+	bad := blocks.Mistakes(&diags)
+	bad(o.Clip.Low < 0 || o.Clip.Low > 1, "Clip out of range", o.Clip.LowRange,
+		"The ratio is kept above 1 - low, so low lies between 0 and 1; got %v.", o.Clip.Low)
+	bad(o.Clip.High < 0, "Clip out of range", o.Clip.HighRange,
+		"The ratio is kept below 1 + high, so high is at least 0; got %v.", o.Clip.High)
+	bad(o.Clip.Dual != 0 && o.Clip.Dual <= 1, "Clip out of range", o.Clip.DualRange,
+		"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
+	bad(o.Clip.Cap != 0 && o.Clip.Cap < 1, "Clip out of range", o.Clip.CapRange,
+		"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
+	bad(o.Minibatches < 0, "Negative number of tasks", o.MinibatchesRange,
+		"minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches)
+	bad(o.Passes < 1, "Too few passes", o.PassesRange,
+		"An update passes over its batch at least once; got passes = %d.", o.Passes)
+	bad(o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0, "Scale missing", o.Loss.ScaleRange,
+		"aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale)
+	bad(o.KL.Beta < 0, "Beta out of range", o.KL.BetaRange,
+		"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
+	bad(o.KL.Estimator == "exact" && (o.KL.Place == "reward" || o.KL.Weighted || o.KL.Gradient != "own"),
+		"Exact KL elsewhere", o.KL.EstimatorRange, "The exact divergence is a term of the loss with its own gradient: "+
 			"place = \"loss\", gradient = \"own\" and no weighting.")
-	}
 	return diags
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // table is a policy that is a softmax over each row of logits.
@@ -103,10 +104,7 @@ func (r *objectiveRecord) update(t *testing.T, o Objective, now table, advantage
 		b.KL = append(b.KL, d)
 		b.Entropy = append(b.Entropy, entropy)
 	}
-	out, err := o.Evaluate(b, o.Totals(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(o.Evaluate(b, o.Totals(b)))(t)
 	grad := make([][]float64, len(now))
 	for i := range grad {
 		grad[i] = make([]float64, r.V)
@@ -182,10 +180,7 @@ func TestWholeObjectiveOnASoftmaxTable(t *testing.T) {
 				r.compareTable(t, "gradient against the reference", grad, want.GradPolicy)
 			}
 			for _, p := range update.Profiles {
-				o, err := ProfileNamed(p.Profile)
-				if err != nil {
-					t.Fatal(err)
-				}
+				o := must.Get(ProfileNamed(p.Profile))(t)
 				kl := *o.KL
 				kl.Beta = 0
 				o.KL = &kl
@@ -217,9 +212,8 @@ func TestProfilesAreValidAndDistinct(t *testing.T) {
 			t.Errorf("%s: %v", p.Name, diags)
 		}
 	}
-	if _, err := ProfileNamed("ppo"); err == nil || !strings.Contains(err.Error(), "dr_grpo") {
-		t.Errorf("got %v, want an error that lists the profiles", err)
-	}
+	_, err := ProfileNamed("ppo")
+	must.Match(t, err, "dr_grpo")
 }
 
 func TestContradictorySettingsAreReported(t *testing.T) {

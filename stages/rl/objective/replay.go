@@ -149,7 +149,6 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	return v, nil
 }
 
-// turnAt returns the turn of the token at position k.
 func turnAt(t *rl.Trajectory, k int) int {
 	for _, m := range t.Messages {
 		if m.From <= k && k < m.To {

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -52,10 +52,7 @@ func TestReplayByHand(t *testing.T) {
 		// of three tokens: (-1 + 2)/3 and (1 - 2)/3, weights 1/3
 		"token mean": {token, map[string]float64{"loss": 0, "gradient_weight": 1, "effective_tokens": 3}},
 	} {
-		got, err := r.Replay(tc.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := must.Get(r.Replay(tc.o))(t)
 		for metric, want := range tc.want {
 			if math.Abs(got[metric]-want) > 1e-12 {
 				t.Errorf("%s: %s is %v, want %v", name, metric, got[metric], want)
@@ -73,20 +70,13 @@ func TestReplayByHand(t *testing.T) {
 }
 
 func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
-	r, err := RolloutsOf(stored([][]float64{{1, 1, 0, 0, 1}, {0, 0, 1, 1, 1}}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	two, err := r.Regroup(2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(RolloutsOf(stored([][]float64{{1, 1, 0, 0, 1}, {0, 0, 1, 1, 1}})))(t)
+	two := must.Get(r.Regroup(2))(t)
 	if v, err := two.Replay(PaperObjective()); err != nil || v["groups"] != 4 || v["zero_variance"] != 1 {
 		t.Errorf("groups of 2: got %v, %v; want four without variance", v, err)
 	}
-	if _, err := r.Regroup(6); err == nil || !strings.Contains(err.Error(), "2 to 5") {
-		t.Errorf("groups of 6: got %v", err)
-	}
+	_, err := r.Regroup(6)
+	must.Match(t, err, "2 to 5")
 	if _, err := RolloutsOf(stored([][]float64{{1, 0, 1}, {1, 0}})); err == nil {
 		t.Error("groups of two sizes were taken")
 	}
@@ -109,10 +99,7 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	for range 16 {
 		updates = append(updates, simulated(r, 16, 5, 0.5, 0.8, 0.5).Rewards)
 	}
-	rollouts, err := RolloutsOf(stored(updates...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	rollouts := must.Get(RolloutsOf(stored(updates...)))(t)
 	effects := rollouts.BatchSizes()
 	var sizes []int
 	for i, e := range effects {
@@ -134,10 +121,7 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 // TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs
 // are equal, and no triple; of one with all right, every subset is.
 func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
-	r, err := RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}})))(t)
 	want := []GroupEffect{
 		{2, (2.0/6 + 1) / 2, (1.0/6 + 1) / 2, 1.0 / 12, 1.0 / 12}, // the sample variances are 1/3 and 0
 		{3, 0.5, 0.5, 0, 1.0 / 9},

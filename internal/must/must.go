@@ -1,0 +1,32 @@
+// Package must checks errors in tests, in one line. Only tests import it.
+package must
+
+import (
+	"strings"
+	"testing"
+)
+
+// OK ends the test if err is not nil.
+func OK(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Get ends the test if err is not nil, and returns v otherwise: must.Get(os.ReadFile(path))(t).
+func Get[T any](v T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		OK(t, err)
+		return v
+	}
+}
+
+// Match reports an error that does not contain want; want "" stands for no error. of names the case.
+func Match(t testing.TB, err error, want string, of ...string) {
+	t.Helper()
+	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("%s got the error %v, want %q", of, err, want)
+	}
+}
