@@ -288,7 +288,8 @@ func (r *run) loop(ctx context.Context) error {
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true
-			r.emit(runs.Event{Kind: runs.EventNote, Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
+			r.emit(runs.Event{Kind: runs.EventNote,
+				Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
 		}
 	}
 	if ctx.Err() != nil {
@@ -402,7 +403,8 @@ func (r *run) rebuildCollected(t *task) bool {
 func (r *run) queue(t *task) {
 	t.state = ready
 	if t.request == nil {
-		t.request = &sched.Request{ID: t.Address, Need: r.machine.Share(t.Resources), ReadyAt: r.moment, Rank: t.rank, Estimate: t.Estimate}
+		t.request = &sched.Request{ID: t.Address, Need: r.machine.Share(t.Resources), ReadyAt: r.moment,
+			Rank: t.rank, Estimate: t.Estimate}
 	}
 	r.queued.Add(t.request)
 }
@@ -569,7 +571,8 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	r.failed = append(r.failed, t)
 	log := r.folder.Log(t.Address)
 	lines := lastLines(log, failureLines)
-	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: shortLines(lines)}
+	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log,
+		Lines: shortLines(lines)}
 	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work
 	}
@@ -617,7 +620,8 @@ func (r *run) skip(t *task, why string) {
 
 // interrupt abandons a task that was running here.
 func (r *run) interrupt(t *task) {
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: "interrupted; its scratch folder is kept for the next run"})
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
+		Text: "interrupted; its scratch folder is kept for the next run"})
 	r.abandon(t)
 }
 

@@ -136,7 +136,8 @@ func (r *run) start(ctx context.Context, t *task) {
 
 // assignment describes the first attempt at a task.
 func (r *run) assignment(t *task) runs.Assignment {
-	a := runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{}, Missing: map[string]*runs.MissingError{},
+	a := runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
+		Missing: map[string]*runs.MissingError{},
 		Store: r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus, Attempt: t.attempts + 1, Revision: Revision()}
 	for _, up := range t.reads {
 		missing := &runs.MissingError{Address: up.Address}
@@ -200,7 +201,8 @@ func (r *run) logLimit(address string) *proc.LogLimit {
 	most := r.Experiment.Site.LogLimit
 	return &proc.LogLimit{Path: r.folder.Log(address), Most: most, Report: func() {
 		r.emit(runs.Event{Address: address, Kind: runs.EventNote, Text: fmt.Sprintf("its log reached the limit of %s: "+
-			"the middle is removed, and a line in the log contains the size (logs.limit of the site file)", lang.BytesText(most))})
+			"the middle is removed, and a line in the log contains the size (logs.limit of the site file)",
+			lang.BytesText(most))})
 	}}
 }
 
@@ -246,7 +248,8 @@ func (s *start) execute(ctx context.Context, observe func(runs.Event)) (err erro
 		if err := runStage(ctx, runner, job); err != nil {
 			return err
 		}
-		return errors.Join(runs.WriteJSON(filepath.Join(shown, "manifest.json"), s.manifest(job, started)), os.RemoveAll(job.Dir))
+		return errors.Join(runs.WriteJSON(filepath.Join(shown, "manifest.json"), s.manifest(job, started)),
+			os.RemoveAll(job.Dir))
 	}
 	staging, err := s.store.Begin(s.Key)
 	if err != nil {

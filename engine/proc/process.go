@@ -181,7 +181,8 @@ func Stopped(pid int) bool { return strings.HasPrefix(statusField(pid, "State"),
 
 // StoppedText reports that the engine of a run is stopped and how to continue it.
 func StoppedText(pid int) string {
-	return fmt.Sprintf("its engine is stopped (process %[1]d; `fg` in its terminal or `kill -CONT %[1]d` continues it)", pid)
+	return fmt.Sprintf("its engine is stopped (process %[1]d; `fg` in its terminal or `kill -CONT %[1]d` continues it)",
+		pid)
 }
 
 // statusField returns a field of /proc/PID/status; "" if there is no such process or thread.

@@ -127,7 +127,8 @@ func diffParts(from, to artifact.Parts) []string {
 		case isInput && inFrom && inTo:
 			causes = append(causes, "input "+input+" changed")
 		default:
-			causes = append(causes, fmt.Sprintf("%s %s → %s", name, lang.FormatValue(before, inFrom), lang.FormatValue(after, inTo)))
+			causes = append(causes,
+				fmt.Sprintf("%s %s → %s", name, lang.FormatValue(before, inFrom), lang.FormatValue(after, inTo)))
 		}
 	}
 	for name := range from {

@@ -10,7 +10,7 @@ import (
 
 const followEvery = 100 * time.Millisecond
 
-// readNewEvents calls f for the whole events of a file behind offset, and returns the offset behind them. A missing file
+// readNewEvents calls f for the complete events of a file after offset, and returns the new offset. A missing file
 // counts as empty.
 func readNewEvents(path string, offset int64, f func(Event)) (int64, error) {
 	file, err := os.Open(path)
