@@ -138,7 +138,7 @@ func (r *run) start(ctx context.Context, t *task) {
 func (r *run) assignment(t *task) runs.Assignment {
 	a := runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
 		Missing: map[string]*runs.MissingError{},
-		Store: r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus, Attempt: t.attempts + 1, Revision: Revision()}
+		Store:   r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus, Attempt: t.attempts + 1, Revision: Revision()}
 	for _, up := range t.reads {
 		missing := &runs.MissingError{Address: up.Address}
 		switch {
