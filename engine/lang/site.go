@@ -74,7 +74,7 @@ type notifyBlock struct {
 
 type executorBlock struct {
 	Name   string    `hcl:"name,label"`
-	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" or a list of device IDs"`
+	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" (the indexes of nvidia-smi) or a list of device IDs"`
 	CPUs   any       `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
 	Memory any       `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
 	At     hcl.Range `hcl:"executor,def_range"`
