@@ -106,8 +106,7 @@ func actionReward(t *Task, made []string) (plain, injective float64) {
 	return 1, 0
 }
 
-// matcher pairs ground-truth calls with the policy's calls. It parses calls only if their texts
-// differ.
+// matcher pairs ground-truth calls with the policy's calls. It parses only calls whose texts differ.
 type matcher struct {
 	golden, made []string
 	parsed       map[string]parsedAction

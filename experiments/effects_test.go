@@ -139,9 +139,9 @@ var start = map[string]string{
 	"rollout": "policy = stage.sft.base.checkpoint; tasks = stage.tasks.drills.train; " + episode,
 	"curate":  "tasks = stage.tasks.drills.train",
 	"tasks":   `source = "drills"`,
-	"model": `corpus = [stage.curate.data.expert]; vocab = 340; architecture.family = "qwen2"; architecture.hidden = 32; architecture.layers = 1; ` +
-		"architecture.heads = 2; architecture.kv_heads = 1; architecture.mlp = 32; architecture.rope_base = 1000; " +
-		"architecture.context = 512",
+	"model": `corpus = [stage.curate.data.expert]; vocab = 340; architecture.family = "qwen2"; ` +
+		"architecture.hidden = 32; architecture.layers = 1; architecture.heads = 2; architecture.kv_heads = 1; " +
+		"architecture.mlp = 32; architecture.rope_base = 1000; architecture.context = 512",
 	"sft":     "policy = stage.sft.base.checkpoint; data = [stage.curate.data.expert]; batch = 2; lr = 1e-3",
 	"rctp-ft": "policy = stage.sft.base.checkpoint; data = [stage.curate.data.expert]; epochs = 2; batch = 2; lr = 1e-3",
 	"grpo": "policy = stage.sft.base.checkpoint; tasks = stage.tasks.drills.train; updates = 2; batch = 3; group = " +

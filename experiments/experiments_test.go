@@ -1,5 +1,5 @@
-// Package experiments holds the experiments that come with the project; its test loads and plans all of them. The blocks
-// that the documentation shows are checked beside the command (docs_test.go).
+// Package experiments holds the experiments that come with the project; its test loads and plans all of them.
+// docs_test.go beside the command checks the blocks that the documentation shows.
 package experiments
 
 import (
@@ -43,22 +43,26 @@ func variables(t *testing.T, path string) map[string]string {
 func folder(t *testing.T, family string) string {
 	t.Helper()
 	dir := t.TempDir()
-	config := fmt.Sprintf(`{"model_type": %q, "vocab_size": 64, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
-		"num_attention_heads": 2, "max_position_embeddings": 32768}`, family)
+	config := fmt.Sprintf(`{"model_type": %q, "vocab_size": 64, "hidden_size": 8, "intermediate_size": 16,
+		"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32768}`, family)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
 	return dir
 }
 
 // shapes are the configurations of published models, as far as memory depends on them.
 var shapes = map[string]string{
-	"Qwen2.5-7B-Instruct": `{"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
-		"num_attention_heads": 28, "num_key_value_heads": 4, "max_position_embeddings": 32768}`,
-	"Qwen2.5-3B-Instruct": `{"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
-		"num_attention_heads": 16, "num_key_value_heads": 2, "max_position_embeddings": 32768, "tie_word_embeddings": true}`,
-	"Llama-3.1-8B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
-		"num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 131072}`,
-	"Llama-3.2-3B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28,
-		"num_attention_heads": 24, "num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
+	"Qwen2.5-7B-Instruct": `{"model_type": "qwen2", "vocab_size": 152064, "hidden_size": 3584,
+		"intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+		"num_key_value_heads": 4, "max_position_embeddings": 32768}`,
+	"Qwen2.5-3B-Instruct": `{"model_type": "qwen2", "vocab_size": 151936, "hidden_size": 2048,
+		"intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16,
+		"num_key_value_heads": 2, "max_position_embeddings": 32768, "tie_word_embeddings": true}`,
+	"Llama-3.1-8B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
+		"intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
+		"num_key_value_heads": 8, "max_position_embeddings": 131072}`,
+	"Llama-3.2-3B-Instruct": `{"model_type": "llama", "vocab_size": 128256, "hidden_size": 3072,
+		"intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24,
+		"num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
 }
 
 // memory plans the stages of paper_qwen.hcl from a base: the text of each kind's plan, and whether it fits an H200.
@@ -187,7 +191,7 @@ func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
 	}
 }
 
-// A run refuses a stage that asks for more devices than its kind can use, so a default that does is a file that cannot run.
+// A run refuses a stage that requests more devices than its kind can use, so the defaults must not.
 func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 	files := must.Get(filepath.Glob("*.hcl"))(t)
 	asked := 0

@@ -22,10 +22,14 @@ import (
 // notes when the page has answered with that number's source.
 const firstAnswer = `
 addEventListener("DOMContentLoaded", () => setTimeout(() => {
-  const cell = document.querySelector("main td[id]"), shown = () => document.querySelector("aside.source:not([hidden])");
+  const cell = document.querySelector("main td[id]");
+  const shown = () => document.querySelector("aside.source:not([hidden])");
   if (!cell) return;
   cell.click();
-  const look = () => { if (shown()) window.answered = { at: performance.now(), text: shown().textContent }; else setTimeout(look, 1); };
+  const look = () => {
+    if (shown()) window.answered = { at: performance.now(), text: shown().textContent };
+    else setTimeout(look, 1);
+  };
   look();
 }, 0));
 `
@@ -35,13 +39,16 @@ addEventListener("DOMContentLoaded", () => setTimeout(() => {
 const drawnCharts = `(async () => {
   document.querySelectorAll("details.more").forEach(d => { d.open = true; });
   const charts = [...document.querySelectorAll(".chart")];
-  for (let i = 0; i < 1500 && charts.some(c => !c.querySelector("canvas, svg")); i++) await new Promise(r => setTimeout(r, 20));
+  for (let i = 0; i < 1500 && charts.some(c => !c.querySelector("canvas, svg")); i++)
+    await new Promise(r => setTimeout(r, 20));
   await new Promise(r => setTimeout(r, 100));
   const blank = charts.filter(chart => {
     const canvas = chart.querySelector("canvas");
-    const pixels = canvas && canvas.width && canvas.height ? canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data : [];
+    const pixels = canvas && canvas.width && canvas.height
+      ? canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data : [];
     const colours = new Set();
-    for (let i = 0; i < pixels.length && colours.size < 4; i += 4) if (pixels[i + 3] > 40) colours.add(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]);
+    for (let i = 0; i < pixels.length && colours.size < 4; i += 4)
+      if (pixels[i + 3] > 40) colours.add(pixels[i] << 16 | pixels[i + 1] << 8 | pixels[i + 2]);
     return colours.size < 4;
   });
   return { charts: charts.length, blank: blank.map(c => c.id), at: performance.now() };
@@ -128,7 +135,8 @@ func TestPageInABrowser(t *testing.T) {
 			} else {
 				p.eval(axe, nil)
 				var serious []string
-				p.eval(`axe.run(document, { resultTypes: ["violations"] }).then(r => r.violations.filter(v => v.impact === "serious" || v.impact === "critical")
+				p.eval(`axe.run(document, { resultTypes: ["violations"] }).then(r => r.violations
+					.filter(v => v.impact === "serious" || v.impact === "critical")
 					.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.target.join(" ")).join(", ")))`, &serious)
 				if len(serious) > 0 {
 					t.Errorf("axe: %q", serious)
@@ -187,7 +195,14 @@ func TestPageByKeyboard(t *testing.T) {
 		return at
 	}
 	source := func() (text string) {
-		p.eval(`(async () => { for (let i = 0; i < 100; i++) { const e = document.querySelector("aside.source:not([hidden])"); if (e) return e.textContent; await new Promise(r => setTimeout(r, 10)); } return ""; })()`, &text)
+		p.eval(`(async () => {
+			for (let i = 0; i < 100; i++) {
+				const e = document.querySelector("aside.source:not([hidden])");
+				if (e) return e.textContent;
+				await new Promise(r => setTimeout(r, 10));
+			}
+			return "";
+		})()`, &text)
 		return text
 	}
 	p.press("Tab")
@@ -230,10 +245,14 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 		for (let i = 0; i < 200 && Object.keys(files).length < 2; i++) await new Promise(r => setTimeout(r, 10));
 		for (const name in files) if (files[name].startsWith("blob:")) files[name] = await new Promise(done => {
 			const request = new XMLHttpRequest();
-			request.open("GET", files[name]); request.onload = () => done(request.responseText); request.onerror = () => done("not read"); request.send();
+			request.open("GET", files[name]);
+			request.onload = () => done(request.responseText);
+			request.onerror = () => done("not read");
+			request.send();
 		});
 		document.querySelector("#fig-reward details[data-csv]").open = true;
-		for (let i = 0; i < 200 && !document.querySelector("#fig-reward table").rows.length; i++) await new Promise(r => setTimeout(r, 10));
+		for (let i = 0; i < 200 && !document.querySelector("#fig-reward table").rows.length; i++)
+			await new Promise(r => setTimeout(r, 10));
 		files.rows = String(document.querySelector("#fig-reward table").rows.length);
 		return files;
 	})()`, &files)
@@ -262,7 +281,13 @@ func TestLivePageInABrowser(t *testing.T) {
 	shows := func(what, expression string) {
 		t.Helper()
 		var yes bool
-		p.eval(`(async () => { for (let i = 0; i < 500; i++) { if (`+expression+`) return true; await new Promise(r => setTimeout(r, 10)); } return false; })()`, &yes)
+		p.eval(`(async () => {
+			for (let i = 0; i < 500; i++) {
+				if (`+expression+`) return true;
+				await new Promise(r => setTimeout(r, 10));
+			}
+			return false;
+		})()`, &yes)
 		if !yes {
 			var text string
 			p.eval(`document.body.innerText`, &text)
@@ -278,13 +303,15 @@ func TestLivePageInABrowser(t *testing.T) {
 		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
 			Values: []runs.Value{{Name: "reward", Value: float64(u) / 40}}})
 	}
-	shows("progress", `document.querySelector("progress")?.value === 20 && document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
+	shows("progress", `document.querySelector("progress")?.value === 20 &&
+		document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
 	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
 	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.grpo.arm",
 		Failure: &runs.Failure{Text: "out of memory"}})
 	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"failed": 1}})
 	shows("the failure and the end",
-		`document.querySelector("td.failed")?.textContent.includes("out of memory") && document.getElementById("ended").textContent.includes("1 failed")`)
+		`document.querySelector("td.failed")?.textContent.includes("out of memory") &&
+			document.getElementById("ended").textContent.includes("1 failed")`)
 	var since, beyond float64
 	p.eval(`window.since || 0`, &since)
 	p.eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)

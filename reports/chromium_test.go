@@ -42,7 +42,9 @@ type message struct {
 }
 
 // browsersOwn are requests that Chromium makes for any page: updates, its clock, its account.
-var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|safebrowsing\.googleapis\.com)[:/ ]`)
+var browsersOwn = regexp.MustCompile(`^(CONNECT |[A-Z]+ https?://)(clients\d*\.google\.com|` +
+	`update\.googleapis\.com|accounts\.google\.com|optimizationguide-pa\.googleapis\.com|` +
+	`safebrowsing\.googleapis\.com)[:/ ]`)
 
 // openChromium starts the browser with further flags. It skips the test without a browser and under the race detector,
 // which does not observe the page.

@@ -1,15 +1,20 @@
 package reports
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine/lang"
 )
 
 func TestTheDocumentationNamesEveryItem(t *testing.T) {
-	field, _ := reflect.TypeFor[Chosen]().FieldByName("Show")
-	_, list, _ := strings.Cut(field.Tag.Get("doc"), ": ")
+	settings := Kind().Describe().Settings
+	show := slices.IndexFunc(settings, func(s lang.SettingDoc) bool { return s.Name == "section.show" })
+	if show < 0 {
+		t.Fatal("the documentation has no section.show")
+	}
+	_, list, _ := strings.Cut(settings[show].Doc, ": ")
 	if got, want := strings.Split(list, ", "), itemNames(); !slices.Equal(got, want) {
 		t.Errorf("the documentation of section.show names %q, want %q", got, want)
 	}

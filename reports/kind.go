@@ -53,16 +53,25 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; the for_each key is the label of an arm, and evaluations with equal keys are one arm"`
-	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve has the label of the arm whose policy it trained"`
-	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the split and its certificate, and data sets for the table of their composition"`
-	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at most 40 for each label, selected by hash among failures and successes"`
-	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an expectation answer the question. Without any, every arm is compared with the first"`
+	Scores   []artifact.Ref `hcl:"scores,optional" port:"scores" doc:"evaluations; the for_each key is the"`
+	_        struct{}       `doc:"label of an arm, and evaluations with equal keys are one arm"`
+	Curves   []artifact.Ref `hcl:"curves,optional" port:"metrics" doc:"trainings; a curve has the label of"`
+	_        struct{}       `doc:"the arm whose policy it trained"`
+	Data     []artifact.Ref `hcl:"data,optional" port:"tasks|dataset" doc:"task sets for the table of the"`
+	_        struct{}       `doc:"split and its certificate, and data sets for the table of their composition"`
+	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at"`
+	_        struct{}       `doc:"most 40 for each label, selected by hash among failures and successes"`
+	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
+	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
+	_        struct{}       `doc:"the first"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
-	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow. Without it, the arms of compare blocks come first"`
-	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope of the experiment"`
-	Path     string         `hcl:"path,optional" key:"-" doc:"path of the published HTML page, relative to the experiment; EXPERIMENT.html unless set"`
+	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow."`
+	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
+	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
+	_        struct{}       `doc:"of the experiment"`
+	Path     string         `hcl:"path,optional" key:"-" doc:"path of the published HTML page, relative to"`
+	_        struct{}       `doc:"the experiment; EXPERIMENT.html unless set"`
 
 	ArmsRange hcl.Range `hcl:"arms,attr_range"`
 	PathRange hcl.Range `hcl:"path,attr_range"`
@@ -79,9 +88,15 @@ func (s *settings) WithoutEffect() map[string]string {
 type Comparison struct {
 	Label    string     `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
 	Pairs    [][]string `json:"pairs" hcl:"pairs" doc:"labels of two arms: without, with"`
-	Outcome  string     `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding, sampled for success of sampled episodes, or a metric of training such as zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected outcome of the second arm of each pair; the head of the page then reports whether the result is as expected"`
-	Unpaired bool       `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were evaluated on different tasks; otherwise outcomes are paired by task, and a pair that loses more than a tenth of either side's tasks is an error"`
+	Outcome  string     `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
+	_        struct{}   `doc:"sampled for success of sampled episodes, or a metric of training such as"`
+	_        struct{}   `doc:"zero_variance: its mean over the late window, paired by seed"`
+	Expect   string     `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
+	_        struct{}   `doc:"outcome of the second arm of each pair; the head of the page then reports"`
+	_        struct{}   `doc:"whether the result is as expected"`
+	Unpaired bool       `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
+	_        struct{}   `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
+	_        struct{}   `doc:"pair that loses more than a tenth of either side's tasks is an error"`
 
 	PairsRange    hcl.Range `json:"-" hcl:"pairs,attr_range"`
 	OutcomeRange  hcl.Range `json:"-" hcl:"outcome,attr_range"`
@@ -103,7 +118,15 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch, fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds,"`
+	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap,"`
+	_     struct{} `doc:"gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy,"`
+	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance,"`
+	_     struct{} `doc:"fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
+	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio,"`
+	_     struct{} `doc:"fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
+	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, mixtures,"`
+	_     struct{} `doc:"departures, settings, runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`

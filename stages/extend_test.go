@@ -159,8 +159,9 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 	_, half := grow(t, steps, 2, 20)
 	begins, got := grow(t, steps, 4, 40)
 	if want := map[string]string{
-		"stage.sft.warm@1":        "continues from epochs = 2",
-		"stage.sft.cooling@1":     `from the start, not from epochs = 2: the learning rate (schedule.shape = "cosine") depends on the number of updates`,
+		"stage.sft.warm@1": "continues from epochs = 2",
+		"stage.sft.cooling@1": "from the start, not from epochs = 2: " +
+			`the learning rate (schedule.shape = "cosine") depends on the number of updates`,
 		"stage.rc-grpo.arm@1":     "continues from updates = 20",
 		"stage.rctp-ft.adapter@1": "continues from epochs = 2",
 		"stage.rc-grpo.adapter@1": "continues from updates = 20",

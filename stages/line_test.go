@@ -203,7 +203,11 @@ stage "grpo" "stopped" { # by its first update
 }
 
 stage "eval" "arm" {
-  for_each = { grpo = stage.grpo.arm["rctp"].checkpoint, rc = stage.rc-grpo.arm["sft"].checkpoint, sft = stage.sft.warm.checkpoint }
+  for_each = {
+    grpo = stage.grpo.arm["rctp"].checkpoint
+    rc   = stage.rc-grpo.arm["sft"].checkpoint
+    sft  = stage.sft.warm.checkpoint
+  }
   policy   = each.value
   tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   LIMITS 3 24 640

@@ -72,8 +72,8 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 
 func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
 	dir := t.TempDir()
-	config := `{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
-		"max_position_embeddings": 64}`
+	config := `{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8,
+		"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}`
 	write := func(text string) {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600))
 	}

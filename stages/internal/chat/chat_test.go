@@ -53,11 +53,13 @@ func TestLayoutOfADrill(t *testing.T) {
 		{Role: rl.RoleAssistant},
 	}}
 	for _, c := range []struct{ where, token, want string }{
-		{"", rl.TokenHigh, "<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
+		{"", rl.TokenHigh,
+			"<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 		{rl.BeforeEachAction, rl.TokenNone,
 			"<|user|>Look.<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 		{rl.BeforeEachAction, rl.TokenHigh,
-			"<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|><|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
+			"<|user|>Look.<|assistant|><|high_reward|>[ls()<|call|>]None<|assistant|>" +
+				"<|high_reward|>[<|end|>]<|user|>Bye.<|assistant|><|high_reward|>[<|end|>]"},
 		{rl.FirstUser, rl.TokenLow, "<|user|>Look.\n[Reward Goal: " +
 			"<|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 	} {

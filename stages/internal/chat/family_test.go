@@ -14,8 +14,10 @@ import (
 )
 
 var someFunctions = Functions{
-	"ls":  json.RawMessage(`{"type": "function", "function": {"name": "ls", "description": "List <tools> & more.", "parameters": {"type": "object", "properties": {"a": {"type": "boolean", "default": false}}, "required": []}}}`),
-	"mv":  json.RawMessage(`{"type": "function", "function": {"name": "mv", "parameters": {"type": "object", "properties": {}, "required": ["source", "destination"]}}}`),
+	"ls": json.RawMessage(`{"type": "function", "function": {"name": "ls", "description": "List <tools> & more.", ` +
+		`"parameters": {"type": "object", "properties": {"a": {"type": "boolean", "default": false}}, "required": []}}}`),
+	"mv": json.RawMessage(`{"type": "function", "function": {"name": "mv", ` +
+		`"parameters": {"type": "object", "properties": {}, "required": ["source", "destination"]}}}`),
 	"pwd": json.RawMessage(`{"type": "function", "function": {"name": "pwd", "parameters": {}}}`),
 }
 
@@ -208,11 +210,13 @@ func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 }
 
 func TestToolDocumentsBecomeFunctions(t *testing.T) {
-	got, err := Function(json.RawMessage(`{"name": "f", "description": "dict of float", "parameters": {"type": "dict", "properties":
-		{"type": {"type": "float", "default": 1.0}, "t": {"type": "tuple", "items": {"type": "any"}}, "e": {"type": "string", "enum": ["dict", "type"]}},
+	got, err := Function(json.RawMessage(`{"name": "f", "description": "dict of float",
+		"parameters": {"type": "dict", "properties": {"type": {"type": "float", "default": 1.0},
+		"t": {"type": "tuple", "items": {"type": "any"}}, "e": {"type": "string", "enum": ["dict", "type"]}},
 		"required": ["type"]}, "response": {"type": "dict"}}`))
-	want := `{"type": "function", "function": {"name": "f", "description": "dict of float", "parameters": {"type": "object", "properties": ` +
-		`{"type": {"type": "number", "default": 1.0}, "t": {"type": "array", "items": {"type": "string"}}, "e": {"type": "string", "enum": ["dict", "type"]}}, ` +
+	want := `{"type": "function", "function": {"name": "f", "description": "dict of float", ` +
+		`"parameters": {"type": "object", "properties": {"type": {"type": "number", "default": 1.0}, ` +
+		`"t": {"type": "array", "items": {"type": "string"}}, "e": {"type": "string", "enum": ["dict", "type"]}}, ` +
 		`"required": ["type"]}}}`
 	if err != nil || string(got) != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)

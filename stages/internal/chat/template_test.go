@@ -209,8 +209,8 @@ func TestAnotherTemplateIsRefused(t *testing.T) {
 		"without the last newline": {&qwen, map[string]string{TemplateFile: strings.TrimRight(qwenTemplate, "\n")}, ""},
 		"in the config":            {&qwen, map[string]string{configFile: `{"chat_template": ` + string(raw) + `}`}, ""},
 		"named in the config": {&qwen,
-			map[string]string{configFile: `{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": ` +
-				string(raw) + `}]}`}, ""},
+			map[string]string{configFile: `{"chat_template": [{"name": "tool_use", "template": "x"}, ` +
+				`{"name": "default", "template": ` + string(raw) + `}]}`}, ""},
 		"edited": {&qwen, map[string]string{TemplateFile: qwenTemplate + "{# mine #}"}, `layout = "qwen2.5"`},
 		"edited, not ours": {&llama, map[string]string{TemplateFile: "{{ messages }}"},
 			"put the published chat_template.jinja"},

@@ -81,12 +81,14 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 			"has shape [20 8], want [21 8]"},
 		"one too few": {map[string]string{weightsFile: string(weights)}, map[string]any{"num_hidden_layers": 2},
 			`tensor "model.layers.1.self_attn.q_proj.weight" is missing`},
-		"an index that lies": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "../secret.safetensors"}}`}, nil,
-			"is no safetensors file of the folder"},
+		"an index that lies": {
+			map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "../secret.safetensors"}}`},
+			nil, "is no safetensors file of the folder"},
 		"an index with a gap": {map[string]string{indexFile: `{"weight_map": {}}`}, nil,
 			`tensor "model.embed_tokens.weight" is missing`},
-		"a missing shard": {map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "a.safetensors"}}`}, nil,
-			"a.safetensors: no such file"},
+		"a missing shard": {
+			map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "a.safetensors"}}`},
+			nil, "a.safetensors: no such file"},
 		"a tied head stored again": {map[string]string{weightsFile: string(weights)},
 			map[string]any{"tie_word_embeddings": true, "model_type": "llama"}, ""},
 	} {

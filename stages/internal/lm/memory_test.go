@@ -44,7 +44,8 @@ func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 	// The whole vocabulary's logits of a pass never exist: a pass of 8k tokens has those of 128 at a time.
 	withLogits, without := qwen7B, qwen7B
 	without.Vocab = 1
-	if more := withLogits.trainingPass(Use{Pass: 8192}) - without.trainingPass(Use{Pass: 8192}); more > 4*headRows*int64(qwen7B.Vocab) {
+	more := withLogits.trainingPass(Use{Pass: 8192}) - without.trainingPass(Use{Pass: 8192})
+	if more > 4*headRows*int64(qwen7B.Vocab) {
 		t.Errorf("the vocabulary adds %s to a pass, want at most one chunk of logits", BytesText(more))
 	}
 }

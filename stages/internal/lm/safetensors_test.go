@@ -18,9 +18,10 @@ import (
 
 func TestMalformedSafetensorsAreRefused(t *testing.T) {
 	for name, header := range map[string]string{
-		"no object":       `[]`,
-		"broken":          `{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`,
-		"twice":           `{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`,
+		"no object": `[]`,
+		"broken":    `{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`,
+		"twice": `{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},` +
+			`"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}`,
 		"unknown type":    `{"a":{"dtype":"F8","shape":[4],"data_offsets":[0,4]}}`,
 		"no shape":        `{"a":{"dtype":"F32","data_offsets":[0,4]}}`,
 		"wrong size":      `{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`,

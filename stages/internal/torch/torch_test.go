@@ -69,7 +69,8 @@ func TestWantOfMemoryIsToldFromOtherErrors(t *testing.T) {
 		t.Errorf("an exabyte: got %v, want ErrOutOfMemory", err)
 	}
 	for text, want := range map[string]bool{
-		"[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.": true,
+		"[enforce fail at alloc_cpu.cpp:127] data. DefaultCPUAllocator: not enough memory: you tried to " +
+			"allocate 8 bytes.": true,
 		"[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to " +
 			"allocate 8 bytes": true,
 		"CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 139.8 GiB": true,

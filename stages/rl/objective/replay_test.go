@@ -129,8 +129,8 @@ func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
 	}
 	for i, got := range r.GroupSizes() {
 		w := want[i]
-		if got.Size != w.Size ||
-			math.Abs(got.ZeroVariance-w.ZeroVariance)+math.Abs(got.AllRight-w.AllRight)+math.Abs(got.AllWrong-w.AllWrong)+math.Abs(got.Sigma2-w.Sigma2) > 1e-12 {
+		if got.Size != w.Size || math.Abs(got.ZeroVariance-w.ZeroVariance)+math.Abs(got.AllRight-w.AllRight)+
+			math.Abs(got.AllWrong-w.AllWrong)+math.Abs(got.Sigma2-w.Sigma2) > 1e-12 {
 			t.Errorf("got %+v, want %+v", got, w)
 		}
 	}
