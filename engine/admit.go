@@ -198,7 +198,9 @@ func (r *run) reserves(o machine.Lease, id string) bool {
 
 // wantsGPUs reports whether a waiting task could start on that many GPUs.
 func (r *run) wantsGPUs(free int) bool {
-	return slices.ContainsFunc(r.queued.Waiting, func(q *sched.Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= free })
+	return slices.ContainsFunc(r.queued.Waiting, func(q *sched.Request) bool {
+		return q.Need.GPUs > 0 && q.Need.GPUs <= free
+	})
 }
 
 // unused returns the GPUs that no foreign process uses.

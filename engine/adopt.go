@@ -135,8 +135,9 @@ func (a *adoption) report() {
 	since, now := h.Running(), time.Now()
 	a.recordError(a.folder.LinkLog(h, address))
 	a.limit = a.logLimit(address)
-	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt, Seconds: since.Seconds(),
-		Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
+	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt,
+		Seconds: since.Seconds(),
+		Expect:  a.task.Estimate.Seconds(), Path: a.folder.Log(address),
 		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})
 	if a.last != nil {
 		e := *a.last
