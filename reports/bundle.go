@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -192,12 +193,14 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 }
 
 // bundleName matches the names that WriteBundle writes, and their part of the bundle.
-var bundleName = regexp.MustCompile(`^(?:(page\.html)|(experiment/)[^/]+|(store/nodes/)[^/]+\.json|` +
-	fmt.Sprintf(`(store/objects/)[^/]+(?:/[^/]+){1,%d})$`, maxBundleDepth))
+var bundleName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:(page\.html)|(experiment/)[^/]+|(store/nodes/)[^/]+\.json|` +
+		fmt.Sprintf(`(store/objects/)[^/]+(?:/[^/]+){1,%d})$`, maxBundleDepth))
+})
 
 // bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.
 func bundlePart(name string) string {
-	match := bundleName.FindStringSubmatch(name)
+	match := bundleName().FindStringSubmatch(name)
 	if match == nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
 		return ""
 	}

@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -192,14 +193,16 @@ func (s Source) Stages() []string {
 }
 
 // seeded matches an address with a seed: stage, seed, port. A for_each key may contain an @.
-var seeded = regexp.MustCompile(`^(.*)@([^@."\]]*)\.([^@"\]]*)$`)
+var seeded = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.*)@([^@."\]]*)\.([^@"\]]*)$`)
+})
 
 // joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
 func joinSeeds(addresses []string) []string {
 	var joined []string
 	at := map[string]int{}
 	for _, address := range addresses {
-		match := seeded.FindStringSubmatch(address)
+		match := seeded().FindStringSubmatch(address)
 		if match == nil {
 			joined = append(joined, address)
 		} else if i, known := at[match[1]+"."+match[3]]; known {
