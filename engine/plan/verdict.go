@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -84,15 +85,29 @@ func appendLine(f *stat.File, b []byte, base string) []byte {
 
 // readVerdict reads the record in path. A torn or garbled record, and one of another build or experiment, is an error.
 func readVerdict(path, build, identity string) (*verdictFile, error) {
-	b, err := os.ReadFile(path)
+	record, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	first, body, _ := strings.Cut(string(b), "\n")
-	if first != fmt.Sprintf("%s%08x", recordMagic, crc32.ChecksumIEEE(b[min(len(b), len(first)+1):])) {
+	defer record.Close()
+	info, err := record.Stat()
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, len(recordMagic)+len("00000000\n"))
+	if _, err := io.ReadFull(record, first); err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	text.Grow(int(info.Size()) - len(first))
+	sum := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(&text, sum), record); err != nil {
+		return nil, err
+	}
+	if string(first) != fmt.Sprintf("%s%08x\n", recordMagic, sum.Sum32()) {
 		return nil, errGarbled
 	}
-	header, lines, _ := strings.Cut(body, "\n")
+	header, lines, _ := strings.Cut(text.String(), "\n")
 	c := new(verdictFile)
 	if json.Unmarshal([]byte(header), c) != nil {
 		return nil, errGarbled
@@ -100,39 +115,38 @@ func readVerdict(path, build, identity string) (*verdictFile, error) {
 	if c.Build != build || c.Identity != identity {
 		return nil, errors.New("another build or experiment")
 	}
+	files := make([]stat.File, 0, strings.Count(lines, "\n"))
+	ends := map[byte]int{} // of each use, the index after its last file
 	for line := range strings.Lines(lines) {
 		use, f, ok := parseLine(strings.TrimSuffix(line, "\n"))
 		if !ok {
 			return nil, errGarbled
 		}
-		switch use {
-		case useSource:
-			c.sources = append(c.sources, f)
-		case usePublished:
-			c.published = append(c.published, f)
-		default:
-			c.results = append(c.results, f)
-		}
+		files = append(files, f)
+		ends[use] = len(files)
 	}
+	published := max(ends[useSource], ends[usePublished])
+	c.sources, c.published, c.results = files[:ends[useSource]], files[ends[useSource]:published], files[published:]
 	return c, nil
 }
 
 // parseLine is the inverse of appendLine.
 func parseLine(line string) (use byte, f stat.File, ok bool) {
-	fields := strings.SplitN(line, " ", 7)
-	if len(fields) != 7 || fields[0] == "" {
-		return 0, f, false
+	var fields [6]string
+	for i := range fields {
+		if fields[i], line, ok = strings.Cut(line, " "); !ok || fields[0] == "" {
+			return 0, f, false
+		}
 	}
 	flags := fields[0][1:]
 	f.Folder, f.TooRecent = strings.Contains(flags, markFolder), strings.Contains(flags, markRecent)
-	ok = true
-	for i, n := range []*int64{&f.Stamp.Size, &f.Stamp.Mtime, &f.Stamp.Ctime} {
+	for i, n := range [...]*int64{&f.Stamp.Size, &f.Stamp.Mtime, &f.Stamp.Ctime} {
 		var err error
 		*n, err = strconv.ParseInt(fields[1+i], 10, 64)
 		ok = ok && err == nil
 	}
 	inode, err := strconv.ParseUint(fields[4], 10, 64)
-	f.Stamp.Inode, f.Path = inode, fields[6]
+	f.Stamp.Inode, f.Path = inode, line
 	if fields[5] != noDigest {
 		f.Digest = fields[5]
 	}
