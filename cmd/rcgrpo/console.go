@@ -17,6 +17,7 @@ import (
 func consoleCommand() *cobra.Command {
 	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions with the values of an experiment",
 		cobra.ArbitraryArgs)
+	c.overrideFlag()
 	c.RunE = func(_ *cobra.Command, args []string) error { return c.console(args) }
 	return c.Command
 }

@@ -38,8 +38,14 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experim
 	return c
 }
 
+// overrideFlag adds --set to a command whose answer depends on the settings of stages.
+func (c *experimentFlags) overrideFlag() {
+	c.Flags().StringArrayVar(&c.source.Sets, "set", nil, "override a setting: `ADDRESS.SETTING=VALUE`; repeatable")
+}
+
 // planFlags adds the flags that narrow or force a plan.
 func (c *experimentFlags) planFlags(o *plan.Options) {
+	c.overrideFlag()
 	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
 	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
 	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
@@ -101,7 +107,7 @@ func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
 }
 
 func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
-	c.source.Paranoid = o.Paranoid
+	c.source.Paranoid, c.source.Targets = o.Paranoid, o.Targets
 	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 func graphCommand() *cobra.Command {
 	c := newExperimentCommand("graph [EXP]", "Draw the stages as dot or mermaid", oneExperiment)
+	c.overrideFlag()
 	format := c.Flags().String("format", "dot", "`FORMAT`: dot or mermaid")
 	seeds := c.Flags().Bool("seeds", false, "draw a box for every seed")
 	c.completeFlag("format", func() []string { return []string{"dot", "mermaid"} })

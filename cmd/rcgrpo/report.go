@@ -21,6 +21,7 @@ import (
 func reportCommand() *cobra.Command {
 	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
 		oneExperiment)
+	c.overrideFlag()
 	var targets []string
 	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
 	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")

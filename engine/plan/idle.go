@@ -70,7 +70,7 @@ const refreshFrom = 100
 // where none can be stored.
 func verdictPath(src lang.Source, site *lang.Site) (path, identity string, ok bool) {
 	if lang.EnvValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil ||
-		buildID() == "" {
+		len(src.Targets) > 0 || buildID() == "" {
 		return "", "", false
 	}
 	h := sha256.New()
@@ -89,6 +89,7 @@ func verdictPath(src lang.Source, site *lang.Site) (path, identity string, ok bo
 	for _, name := range slices.Sorted(maps.Keys(src.Vars)) {
 		add("var", name, src.Vars[name])
 	}
+	add("set", strings.Join(src.Sets, "\n"))
 	for _, v := range src.Env {
 		if strings.HasPrefix(v, "RCGRPO_VAR_") || strings.HasPrefix(v, "HOME=") {
 			add("env", v)
@@ -192,7 +193,7 @@ func unchanged(f *stat.File, dir int, base string, flags int) (same, read bool) 
 // A store that cannot be written is no error: it only costs the next run time.
 func (p *Plan) SaveVerdict() {
 	x := p.Experiment
-	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.ModuleFolders || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
 		return
 	}
 	path, identity, ok := verdictPath(x.Source, x.Site)

@@ -65,6 +65,7 @@ type Cause struct {
 	Reason Reason
 	Text   string    // `settings.lr 1e-5 → 2e-5`
 	Range  hcl.Range // of the current value; may be zero
+	From   string    // lang.Setting.From
 }
 
 // Reason is the type of a cause, for programs.
@@ -330,13 +331,14 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		switch {
 		case !s.InKey || known && had == s.Value:
 		case s.Path != "" && known:
-			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
+			text := fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path))
+			add(Cause{ReasonSetting, text, s.Range, s.From})
 		default:
-			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
+			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range, s.From})
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
-		add(Cause{ReasonSeed, fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), n.Range})
+		add(Cause{Reason: ReasonSeed, Text: fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), Range: n.Range})
 	}
 	for _, in := range n.Inputs {
 		name := inputPart(in.Setting)
@@ -344,16 +346,16 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		had, known := last.Parts[name]
 		switch {
 		case !known:
-			add(Cause{ReasonInput, fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), in.Range})
+			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), Range: in.Range})
 		case settled && had != have:
-			add(Cause{ReasonInput, fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), in.Range})
+			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), Range: in.Range})
 		}
 	}
 	for _, name := range removedParts(n, last) {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
-			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
+			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s was removed", setting), Range: n.Range})
 		} else {
-			add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), n.Range})
+			add(Cause{Reason: ReasonSetting, Text: fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), Range: n.Range})
 		}
 	}
 	if len(found) == 0 && complete {
@@ -388,12 +390,21 @@ func formatChange(had string, known bool, have string) string {
 	return lang.FormatValue(had, known) + " → " + lang.FormatValue(have, true)
 }
 
-// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
+// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`, or
+// `… (ablation.hcl:3, defaults "grpo")`.
 func (c Cause) String() string {
 	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput || c.Reason == ReasonVersion {
 		return c.Text
 	}
-	return fmt.Sprintf("%s (%s)", c.Text, lang.Place(c.Range))
+	place := lang.Place(c.Range)
+	switch c.From {
+	case "":
+	case lang.OverridesFile:
+		place = c.From
+	default:
+		place += ", " + c.From
+	}
+	return fmt.Sprintf("%s (%s)", c.Text, place)
 }
 
 // MarshalJSON returns reason, text, file and line.
@@ -403,7 +414,8 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 		Text   string `json:"text,omitempty"`
 		File   string `json:"file,omitempty"`
 		Line   int    `json:"line,omitempty"`
-	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line})
+		From   string `json:"from,omitempty"`
+	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line, c.From})
 }
 
 // Changes reports whether a run would do anything.
