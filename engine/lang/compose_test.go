@@ -65,7 +65,8 @@ func TestAnObjectIsTheSameAsABlock(t *testing.T) {
 	sameKeys(t, composed+fmt.Sprintf(arm, ""), composed+fmt.Sprintf(arm, "  clip = null"))
 
 	repeated := composed + "stage \"report\" \"page\" {\n  %s\n}\n"
-	sameKeys(t, fmt.Sprintf(repeated, "compare \"a\" {\n    pairs = [[\"x\", \"y\"]]\n  }\n  compare \"b\" {\n    pairs = []\n  }"),
+	blocks := "compare \"a\" {\n    pairs = [[\"x\", \"y\"]]\n  }\n  compare \"b\" {\n    pairs = []\n  }"
+	sameKeys(t, fmt.Sprintf(repeated, blocks),
 		fmt.Sprintf(repeated, `compare = { a = { pairs = [["x", "y"]] }, b = { pairs = [] } }`))
 }
 
@@ -135,7 +136,8 @@ func TestDefaultsWithoutAStageAreReported(t *testing.T) {
 
 func TestForEachOfAListKeepsItsOrder(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, composed+fmt.Sprintf(arm, "  for_each = [\"b\", \"a\", \"c\"]\n  group = 2")+
-		fmt.Sprintf(strings.ReplaceAll(arm, "arm", "lr"), "  for_each = [64, 256, true]\n  updates = each.key == \"64\" ? 1 : 2")+`
+		fmt.Sprintf(strings.ReplaceAll(arm, "arm", "lr"),
+			"  for_each = [64, 256, true]\n  updates = each.key == \"64\" ? 1 : 2")+`
 stage "report" "page" {
   curves = stage.grpo.arm
 }
@@ -251,7 +253,9 @@ func TestTargetsAddStagesOfModules(t *testing.T) {
 	target := func(targets ...string) []string {
 		x := enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule),
 			func(src *lang.Source) { src.Targets = targets })
-		return addresses(slices.DeleteFunc(x.Nodes, func(n *lang.Node) bool { return !strings.HasPrefix(n.Address, "module.") }))
+		return addresses(slices.DeleteFunc(x.Nodes, func(n *lang.Node) bool {
+			return !strings.HasPrefix(n.Address, "module.")
+		}))
 	}
 	wantList(t, "no target", target())
 	wantList(t, "one stage", target("module.m.model.base@2"), "module.m.stage.model.base@1", "module.m.stage.model.base@2")
@@ -316,7 +320,8 @@ func TestPathsInAModuleAreRelativeToItsFile(t *testing.T) {
 }
 
 func TestErrorsInAModuleShowBothPlaces(t *testing.T) {
-	x, diags := enginetest.LoadPaper(t, moduleUser, withFile(t, "base.hcl", strings.Replace(baseModule, "layers =", "layrs =", 1)))
+	faulty := strings.Replace(baseModule, "layers =", "layrs =", 1)
+	x, diags := enginetest.LoadPaper(t, moduleUser, withFile(t, "base.hcl", faulty))
 	var text strings.Builder
 	lang.WriteDiagnostics(&text, diags, x.Files, false)
 	for _, want := range []string{"layrs = var.layers", "did you mean layers?", "x.hcl:12: included as module \"base\"",

@@ -131,7 +131,8 @@ func (l *scope) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 		return l.checkVariable(t.SourceRange(), name, hasName)
 	case "local":
 		if _, ok := l.localNamed[name]; hasName && !ok {
-			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block defines")
+			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)),
+				"No locals block defines")
 		}
 	case "each":
 		switch {

@@ -12,8 +12,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// FuzzLoad checks that no text, and no text of a module that it may include, makes Load panic, and that every node of an
-// experiment without mistakes has a key.
+// FuzzLoad checks that no text, alone or as a module, makes Load panic, and that every node of an experiment without
+// mistakes has a key.
 func FuzzLoad(f *testing.F) {
 	including := enginetest.PaperText(f, paperFile) + moduleText
 	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl", "testdata/modules/*.hcl"} {

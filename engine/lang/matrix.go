@@ -45,7 +45,8 @@ func matrix(args []cty.Value) (cty.Value, error) {
 		size = product(size, int64(len(d.keys)))
 	}
 	if size > maxElements {
-		return cty.DynamicVal, function.NewArgErrorf(0, "a matrix may have %d combinations; this one has %d", maxElements, size)
+		return cty.DynamicVal, function.NewArgErrorf(0, "a matrix may have %d combinations; this one has %d", maxElements,
+			size)
 	}
 	var all []cty.Value
 	for i := range size {
@@ -93,7 +94,7 @@ func dimensionsOf(c *customdecode.ExpressionClosure) ([]dimension, error) {
 		d := dimension{name: name}
 		switch {
 		case name == "key":
-			return nil, function.NewArgErrorf(0, "a dimension cannot have the name key; each combination has a key of its own")
+			return nil, function.NewArgErrorf(0, "a dimension cannot have the name key, which each combination has")
 		case values.IsNull() || !isList(values.Type()) && !isMap(values.Type()) || values.LengthInt() == 0:
 			return nil, function.NewArgErrorf(0, "dimension %s must be a list or map with elements, got %s", name,
 				describe(values))

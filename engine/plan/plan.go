@@ -338,7 +338,10 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
-		add(Cause{Reason: ReasonSeed, Text: fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), Range: n.Range})
+		add(Cause{Reason: ReasonSeed, Text: fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none"))})
+	}
+	addInput := func(in lang.Input, format string) {
+		add(Cause{Reason: ReasonInput, Text: fmt.Sprintf(format, in.Setting, in.From.Address), Range: in.Range})
 	}
 	for _, in := range n.Inputs {
 		name := inputPart(in.Setting)
@@ -346,16 +349,16 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		had, known := last.Parts[name]
 		switch {
 		case !known:
-			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), Range: in.Range})
+			addInput(in, "input %s is new (%s)")
 		case settled && had != have:
-			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), Range: in.Range})
+			addInput(in, "input %s changed (%s)")
 		}
 	}
 	for _, name := range removedParts(n, last) {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
-			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s was removed", setting), Range: n.Range})
+			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s was removed", setting)})
 		} else {
-			add(Cause{Reason: ReasonSetting, Text: fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), Range: n.Range})
+			add(Cause{Reason: ReasonSetting, Text: name + " " + lang.FormatValue(last.Parts[name], true) + " → (none)"})
 		}
 	}
 	if len(found) == 0 && complete {
