@@ -314,8 +314,8 @@ func TestPathsInAModuleAreRelativeToItsFile(t *testing.T) {
 	if n := x.Node("module.m.stage.model.own"); n == nil || !strings.HasSuffix(n.Files[0].Path, "sub/raw.csv") {
 		t.Errorf("got %v", n)
 	}
-	if !x.ModuleFolders {
-		t.Error("ModuleFolders is false although the module is a folder")
+	if !x.Modules[0].Folder {
+		t.Errorf("got the modules %v, want a folder", x.Modules)
 	}
 }
 

@@ -70,7 +70,6 @@ type Experiment struct {
 	Disabled         []string // addresses of instances with enabled = false, and of their readers
 	Source           Source
 	Modules          []ModuleSource
-	ModuleFolders    bool       // some module is a folder: a new file in it changes the experiment
 	Overrides        []Override // --set, in their order
 
 	VariableNames []string    // of all variable blocks, also of an experiment with errors
@@ -182,6 +181,9 @@ func selects(wanted, address string) bool {
 	}
 	return (stem == have || stem == keyless) && (!seeded || seed == haveSeed)
 }
+
+// InModule reports whether the node is a stage of a module.
+func (n *Node) InModule() bool { return strings.HasPrefix(n.Address, "module.") }
 
 // Input returns the edge of a Ref in the settings of n. A Ref without seed means the node with the seed of n.
 func (n *Node) Input(ref artifact.Ref) (Input, bool) {

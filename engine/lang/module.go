@@ -3,7 +3,6 @@ package lang
 import (
 	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -25,8 +24,9 @@ type moduleBlock struct {
 
 // ModuleSource is a file or folder that the experiment uses as a module.
 type ModuleSource struct {
-	Path  string   // absolute
-	Files []string // as in Experiment.Files
+	Path   string   // absolute
+	Folder bool     // Path is a folder
+	Files  []string // as in Experiment.Files
 }
 
 // deepestModule limits how deep modules may include each other.
@@ -105,22 +105,20 @@ func (l *scope) asValue() cty.Value {
 // of the module refer to its block, too.
 func (l *scope) moduleInstance(m *moduleBlock, key string, ctx *hcl.EvalContext) *scope {
 	arguments := l.arguments(m, ctx)
-	original, paths := l.moduleFiles(m, ctx)
-	if paths == nil {
+	source, ok := l.moduleFiles(m, ctx)
+	if !ok {
 		return nil
 	}
 	before := len(l.diags)
-	bodies := l.parseFiles(paths)
+	bodies := l.parseFiles(source.Files)
 	var child *scope
-	if len(bodies) == len(paths) {
-		dir := original
-		if info, err := os.Stat(original); err == nil && !info.IsDir() || l.src.Modules[original] == paths[0] {
-			dir = filepath.Dir(original)
-		} else {
-			l.x.ModuleFolders = true
+	if len(bodies) == len(source.Files) {
+		dir := source.Path
+		if !source.Folder {
+			dir = filepath.Dir(dir)
 		}
 		child = l.newScope(l.moduleAddress(m, key), dir, l)
-		child.paths = paths
+		child.paths = source.Files
 		child.collect(bodies)
 		child.evaluateArguments(m, arguments)
 		child.evaluateAll()
@@ -131,43 +129,45 @@ func (l *scope) moduleInstance(m *moduleBlock, key string, ctx *hcl.EvalContext)
 	return child
 }
 
-// moduleFiles returns the absolute path that source names and the paths of the module's files; nil after an error.
-// In a run folder these are copies.
-func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (original string, paths []string) {
+// moduleFiles returns the file or folder that source names. In a run folder its files are copies. ok is false after an
+// error.
+func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (source ModuleSource, ok bool) {
 	attr := m.block.Body.Attributes["source"]
 	if attr == nil { // already reported
-		return "", nil
+		return source, false
 	}
 	at := attr.Expr.Range()
 	val := l.evalOrReport(attr.Expr, ctx, m.keyed)
 	switch {
 	case !val.IsKnown():
-		return "", nil
+		return source, false
 	case text(val) == "":
 		l.errorf(at, "Wrong type", "source must be the path of a file or folder; got %s.", describe(val))
-		return "", nil
+		return source, false
 	}
 	original, err := l.resolve(l.dir, text(val))
 	if err == nil {
+		source.Path = original
 		shown := cmp.Or(l.src.Modules[original], l.shownPath(original))
-		paths, _, _, err = ExperimentFiles(shown, l.src.Besides())
+		source.Files, _, _, err = ExperimentFiles(shown, l.src.Besides())
+		source.Folder = len(source.Files) > 0 && source.Files[0] != shown
 	}
 	if err != nil {
 		l.errorf(at, "Unreadable module", "%s.", upperFirst(err.Error()))
-		return "", nil
+		return source, false
 	}
 	depth := 0
 	for up := l; up != nil; up = up.parent {
-		if depth++; depth > deepestModule || len(without(slices.Clone(paths), up.paths)) < len(paths) {
+		if depth++; depth > deepestModule || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
 			l.errorf(at, "Module includes itself", "%s is a file of %s, which contains this module.", text(val),
 				cmp.Or(up.address, "the experiment"))
-			return "", nil
+			return source, false
 		}
 	}
 	if !slices.ContainsFunc(l.x.Modules, func(s ModuleSource) bool { return s.Path == original }) {
-		l.x.Modules = append(l.x.Modules, ModuleSource{original, paths})
+		l.x.Modules = append(l.x.Modules, source)
 	}
-	return original, paths
+	return source, true
 }
 
 // shownPath returns an absolute path in the form in which the user named the experiment: relative, if possible.

@@ -358,7 +358,7 @@ func (l *loader) checkPublished() {
 	taken, done := map[string]*Node{}, map[Stage]bool{}
 	for _, n := range l.x.Nodes {
 		p, ok := n.Stage.(Publisher)
-		if !ok || done[n.Stage] { // the nodes of the seeds share their settings
+		if !ok || n.InModule() || done[n.Stage] { // the nodes of the seeds share their settings
 			continue
 		}
 		done[n.Stage] = true

@@ -10,9 +10,18 @@ import (
 	"rcgrpo/engine/internal/stat"
 )
 
-// publishedFiles returns the published files of a result. intact reports whether each is the copy of its output.
-func (p *Plan) publishedFiles(m *artifact.Manifest) (files []stat.File, intact bool) {
-	for _, pub := range m.Published {
+// Published returns the files that the node publishes from a result: none if it is a stage of a module.
+func (d *Planned) Published(m *artifact.Manifest) []artifact.Published {
+	if d.InModule() {
+		return nil
+	}
+	return m.Published
+}
+
+// publishedFiles returns the files that a node published from a result. intact reports whether each is the copy of its
+// output.
+func (p *Plan) publishedFiles(d *Planned, m *artifact.Manifest) (files []stat.File, intact bool) {
+	for _, pub := range d.Published(m) {
 		w, intact := p.publishedFile(m, pub)
 		if !intact {
 			return nil, false
@@ -59,7 +68,7 @@ func (p *Plan) Unlike() []string {
 		if n.Verb != UpToDate || n.Manifest == nil {
 			continue
 		}
-		for _, pub := range n.Manifest.Published {
+		for _, pub := range n.Published(n.Manifest) {
 			if _, intact := p.publishedFile(n.Manifest, pub); !intact {
 				names = append(names, pub.Name)
 			}

@@ -193,7 +193,7 @@ func unchanged(f *stat.File, dir int, base string, flags int) (same, read bool) 
 // A store that cannot be written is no error: it only costs the next run time.
 func (p *Plan) SaveVerdict() {
 	x := p.Experiment
-	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.ModuleFolders || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+	if len(p.Nodes) != len(x.Nodes) || x.Warned || slices.ContainsFunc(x.Modules, isFolder) || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
 		return
 	}
 	path, identity, ok := verdictPath(x.Source, x.Site)
@@ -214,6 +214,9 @@ func (p *Plan) SaveVerdict() {
 	}
 }
 
+// isFolder reports whether a module is a folder. A new file in it would change the experiment, and no file of a verdict.
+func isFolder(m lang.ModuleSource) bool { return m.Folder }
+
 // addResults adds all results and published files to c. It reports whether they are those that the plan is based on.
 func (p *Plan) addResults(c *verdictFile) bool {
 	index := make(map[*lang.Node]int, len(p.Nodes))
@@ -226,7 +229,7 @@ func (p *Plan) addResults(c *verdictFile) bool {
 	intact := stat.Every(len(p.Nodes), stat.ManyReads, func(i int) (ok bool) {
 		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
 		if ok && manifests[i].Collected.IsZero() {
-			published[i], ok = p.publishedFiles(manifests[i])
+			published[i], ok = p.publishedFiles(p.Nodes[i], manifests[i])
 		}
 		return ok
 	}) && stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool { // the key must follow from these inputs

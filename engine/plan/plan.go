@@ -469,7 +469,7 @@ func (p *Plan) Idle() bool {
 	return stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool {
 		n := p.Nodes[i]
 		if n.Verb == UpToDate && n.Manifest != nil {
-			_, intact := p.publishedFiles(n.Manifest)
+			_, intact := p.publishedFiles(n, n.Manifest)
 			return intact
 		}
 		return n.Verb == UpToDate || n.Verb == Collected
