@@ -270,6 +270,10 @@ func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 	w := settingsWalker{origins: origins}
 	w.structure(reflect.ValueOf(in.stage).Elem(), "", true)
 	in.settings, in.files = w.settings, w.files
+	if kind.AcrossSeeds && len(l.x.Overrides) > 0 { // a page lists them
+		in.settings = append(in.settings, Setting{Name: "overrides", Value: JSONText(l.x.Overrides), InKey: true,
+			From: OverridesFile})
+	}
 	for _, r := range w.refs {
 		from := l.scopes[r.ref.Module].named[r.ref.Kind][r.ref.Name].byKey[r.ref.Key]
 		if from.disabled && kind.AcrossSeeds {
