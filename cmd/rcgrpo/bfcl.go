@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/golden"
+	"rcgrpo/engine/lang"
 )
 
 func bfclCommand() *cobra.Command {
@@ -21,14 +22,15 @@ func bfclCommand() *cobra.Command {
 		bfclCheckCommand(), bfclReplayCommand(), bfclShowCommand(), bfclChatCommand())
 }
 
-type bfclFlags struct {
-	*cobra.Command
+// dataCommand is a command that reads the official data.
+type dataCommand struct {
+	*command
 	dataDir string
 }
 
-func newBFCLCommand(use, short string, args cobra.PositionalArgs) *bfclFlags {
-	c := &bfclFlags{Command: &cobra.Command{Use: use, Short: short, Args: args}}
-	c.Flags().StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data; make build downloads it")
+func newBFCLCommand(use, short string, args cobra.PositionalArgs) *dataCommand {
+	c := &dataCommand{command: &command{Command: &cobra.Command{Use: use, Short: short, Args: args}}}
+	c.Flags().StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data, which make build downloads")
 	return c
 }
 
@@ -37,7 +39,7 @@ func bfclCheckCommand() *cobra.Command {
 	timing := c.Flags().Bool("time", false, "time the replay of all ground truths; print JSON")
 	repeats := c.Flags().Int("repeats", 3, "number of timed rounds")
 	workers := c.Flags().Int("workers", 1, "number of goroutines for the timed rounds")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		if len(args) == 1 {
 			c.dataDir = args[0]
 		}
@@ -47,28 +49,26 @@ func bfclCheckCommand() *cobra.Command {
 		}
 		var faults bfcl.Faults
 		errors.As(err, &faults)
-		w := c.OutOrStdout()
 		if *timing && len(faults) == 0 {
 			timed, err := data.Time(*repeats, *workers)
 			if err != nil {
 				return err
 			}
-			return printJSON(w, timed)
+			return printJSON(c.stdout(), timed)
 		}
 		for _, f := range faults {
-			fmt.Fprintln(w, f)
+			fmt.Fprintln(c.stdout(), f)
 		}
-		failed, err := checkTruth(w, data)
+		failed, err := checkTruth(c.stdout(), data)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "faults in the data: %d\n", len(faults))
+		fmt.Fprintf(c.stdout(), "faults in the data: %d\n", len(faults))
 		if len(faults) > 0 || failed > 0 {
 			return exitCode(exitFailed)
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // checkTruth plays the ground truth of every task. It prints the tasks that do not pass, and a line per category.
@@ -99,7 +99,7 @@ func checkTruth(w io.Writer, data *bfcl.Data) (failed int, err error) {
 }
 
 // data loads the official data. Faults in the data are an error.
-func (c *bfclFlags) data() (*bfcl.Data, error) {
+func (c *dataCommand) data() (*bfcl.Data, error) {
 	data, err := bfcl.LoadData(c.dataDir)
 	var faults bfcl.Faults
 	if errors.As(err, &faults) {
@@ -114,16 +114,15 @@ func bfclReplayCommand() *cobra.Command {
 	in := c.Flags().String("in", "", "`FILE` of recorded trajectories, JSON Lines, gzipped or not")
 	out := c.Flags().String("out", "", "`FILE` for the computed trajectories; gzipped if its name ends in .gz")
 	verify := c.Flags().Bool("verify", false, "compare with the recorded values")
-	c.RunE = func(*cobra.Command, []string) error {
+	return c.runs(func([]string) error {
 		if *in == "" {
 			return misuse("name the recorded trajectories with --in FILE")
 		}
 		return c.replay(*in, *out, *verify)
-	}
-	return c.Command
+	})
 }
 
-func (c *bfclFlags) replay(in, out string, verify bool) error {
+func (c *dataCommand) replay(in, out string, verify bool) error {
 	w := c.OutOrStdout()
 	data, err := c.data()
 	if err != nil {
@@ -165,7 +164,7 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 var oneTask = wantArgs(1, 1, "want a task")
 
 // start loads the data and starts a task. The prefix multi_turn_ may be omitted.
-func (c *bfclFlags) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
+func (c *dataCommand) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 	data, err := c.data()
 	if err != nil {
 		return nil, nil, err
@@ -181,11 +180,10 @@ func (c *bfclFlags) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 func bfclShowCommand() *cobra.Command {
 	c := newBFCLCommand("show TASK", "Show a task with its requests, ground truth and results", oneTask)
 	full := c.Flags().Bool("full", false, "do not shorten results")
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.show(args[0], *full) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.show(args[0], *full) })
 }
 
-func (c *bfclFlags) show(id string, full bool) error {
+func (c *dataCommand) show(id string, full bool) error {
 	_, e, err := c.start(id)
 	if err != nil {
 		return err
@@ -236,11 +234,10 @@ An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit end
 
 func bfclChatCommand() *cobra.Command {
 	c := newBFCLCommand("chat TASK", "Play the policy in the terminal", oneTask)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.chat(args[0]) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.chat(args[0]) })
 }
 
-func (c *bfclFlags) chat(id string) error {
+func (c *dataCommand) chat(id string) error {
 	data, e, err := c.start(id)
 	if err != nil {
 		return err
@@ -338,9 +335,7 @@ func complete(line string, pos int, tools []string) (string, int, bool) {
 	}
 	common := tools[0]
 	for _, name := range tools {
-		for !strings.HasPrefix(name, common) {
-			common = common[:len(common)-1]
-		}
+		common = common[:lang.CommonPrefix(common, name)]
 	}
 	if len(tools) == 1 && !strings.HasPrefix(line, "?") {
 		common += "("

@@ -11,13 +11,12 @@ import (
 )
 
 func checkCommand() *cobra.Command {
-	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
+	c := newCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.check(args, *asJSON) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
 }
 
-func (c *experimentFlags) check(paths []string, asJSON bool) error {
+func (c *command) check(paths []string, asJSON bool) error {
 	if len(paths) == 0 {
 		path, err := orOnlyExperiment("")
 		if err != nil {

@@ -15,14 +15,13 @@ import (
 )
 
 func consoleCommand() *cobra.Command {
-	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions with the values of an experiment",
+	c := newCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions with the values of an experiment",
 		cobra.ArbitraryArgs)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.console(args) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.console(args) })
 }
 
 // console evaluates the expressions in args, or each line of standard input if there are none.
-func (c *experimentFlags) console(args []string) error {
+func (c *command) console(args []string) error {
 	path := ""
 	if len(args) > 0 {
 		if _, err := os.Stat(args[0]); err == nil || strings.HasSuffix(args[0], ".hcl") {
@@ -43,7 +42,7 @@ func (c *experimentFlags) console(args []string) error {
 }
 
 // evaluate prints the value of an expression, or its diagnostics and an exitCode.
-func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error {
+func (c *command) evaluate(x *lang.Experiment, expression string) error {
 	value, diags := x.Eval(expression)
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
@@ -53,7 +52,7 @@ func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error 
 	return nil
 }
 
-func (c *experimentFlags) evaluateLines(x *lang.Experiment) error {
+func (c *command) evaluateLines(x *lang.Experiment) error {
 	next := lineReader(c.InOrStdin(), c.stdout(), nil)
 	var failed error
 	for {

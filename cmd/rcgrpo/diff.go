@@ -15,11 +15,11 @@ import (
 )
 
 func diffCommand() *cobra.Command {
-	c := newExperimentCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
+	c := newCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
 		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; "+
 			"`rcgrpo status --runs 10` lists some"))
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
@@ -46,8 +46,7 @@ func diffCommand() *cobra.Command {
 			return writeRunDiffJSON(c.stdout(), store, d)
 		}
 		return writeRunDiff(c.stdout(), store, d)
-	}
-	return c.Command
+	})
 }
 
 func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.Diff) error {

@@ -19,24 +19,23 @@ import (
 )
 
 type formatter struct {
-	*experimentFlags
+	*command
 	check, diff, recursive bool
 	failed                 bool // with --check also: a file would change
 }
 
 func fmtCommand() *cobra.Command {
-	f := &formatter{experimentFlags: newExperimentCommand("fmt [PATH...]", "Format files; - is standard input",
+	f := &formatter{command: newCommand("fmt [PATH...]", "Format files; - is standard input",
 		cobra.ArbitraryArgs)}
 	f.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
 	f.Flags().BoolVar(&f.diff, "diff", false, "write nothing; print the changes")
 	f.Flags().BoolVar(&f.recursive, "recursive", false, "also format the folders below, except hidden ones")
-	f.RunE = func(_ *cobra.Command, args []string) error {
+	return f.runs(func(args []string) error {
 		if len(args) == 0 {
 			args = []string{"."}
 		}
 		return f.formatFiles(args)
-	}
-	return f.Command
+	})
 }
 
 // formatFiles formats files, or standard input for -. An error of one file does not affect the others.

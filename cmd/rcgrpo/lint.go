@@ -13,7 +13,7 @@ import (
 )
 
 func lintCommand() *cobra.Command {
-	c := newExperimentCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
+	c := newCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
 		wantArgs(1, 1, "want one table as CSV (- is standard input)"))
 	var denominators []int
 	c.Flags().FuncP("tasks", "n", "`N,N,...`: number of tasks of each column of percentages", func(s string) error {
@@ -29,7 +29,7 @@ func lintCommand() *cobra.Command {
 	})
 	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the rest)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		if denominators == nil {
 			return misuse("want the number of tasks of each column of percentages, such as -n 80,18,17,22,23")
 		}
@@ -67,6 +67,5 @@ func lintCommand() *cobra.Command {
 			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
 		}
 		return nil
-	}
-	return c.Command
+	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func logsCommand() *cobra.Command {
-	c := newExperimentCommand("logs ADDRESS [EXP]", "Show the log of a stage",
+	c := newCommand("logs ADDRESS [EXP]", "Show the log of a stage",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	c.Long = c.Short + ". With -f, follow it through restarts, adoption and new runs until the stage ends."
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
@@ -26,7 +26,7 @@ func logsCommand() *cobra.Command {
 	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
 	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		watch, err := c.watch(args[0], args[1:], *run)
 		if err != nil {
 			return err
@@ -40,12 +40,11 @@ func logsCommand() *cobra.Command {
 		}
 		defer p.close()
 		return cmp.Or(p.print(ctx, *last, *follow), text.Close())
-	}
-	return c.Command
+	})
 }
 
 // watch finds a stage in the named run, or in the newest run of the experiment that started it.
-func (c *experimentFlags) watch(address string, experiment []string, run string) (*runs.Watch, error) {
+func (c *command) watch(address string, experiment []string, run string) (*runs.Watch, error) {
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, err

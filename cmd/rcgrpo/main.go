@@ -53,14 +53,9 @@ func newRoot() *cobra.Command {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	version := root.Flags().Bool("version", false, "print the version")
-	subcommand := root.RunE
-	root.RunE = func(c *cobra.Command, args []string) error {
-		if *version {
-			return printVersion(c.OutOrStdout())
-		}
-		return subcommand(c, args)
-	}
+	root.Version = fmt.Sprintf("rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
+	root.SetVersionTemplate("{{.Version}}")
+	root.InitDefaultVersionFlag()
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -75,7 +70,7 @@ func newRoot() *cobra.Command {
 		}},
 		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), completionCommand(), {
 			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
-			RunE: func(c *cobra.Command, _ []string) error { return printVersion(c.OutOrStdout()) },
+			Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
 		}}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -87,11 +82,6 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommandGroupID("Other commands:")
 	root.InitDefaultHelpCmd()
 	return root
-}
-
-func printVersion(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
-	return err
 }
 
 // exitCode is an error that the command has already reported.
@@ -117,11 +107,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	c, err := root.ExecuteC()
-	var code exitCode
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.As(err, &code):
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
 	reportError(c, err)
@@ -200,16 +189,14 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 }
 
 func flagError(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		name, dashes := unknown.GetSpecifiedName(), "--"
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + unknown.GetSpecifiedName()
 		if group := unknown.GetSpecifiedShortnames(); group != "" {
-			name, dashes = group, "-"
+			name = "-" + group
 		}
 		var names []string
-		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		hint := strings.Replace(lang.NearHint(name, names), "did you mean ", "did you mean --", 1)
-		err = fmt.Errorf("there is no flag %s%s%s", dashes, name, hint)
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		err = fmt.Errorf("there is no flag %s%s", name, lang.NearHint(name, names))
 	}
 	return misuse("%w (%s -h lists the flags)", err, c.CommandPath())
 }

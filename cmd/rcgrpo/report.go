@@ -19,13 +19,12 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+	c := newCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
 		oneExperiment)
 	var targets []string
 	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
 	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
-	c.completeFlag("target", c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
 			return misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)
 		}
@@ -34,12 +33,11 @@ func reportCommand() *cobra.Command {
 			return err
 		}
 		return c.report(x, targets, *bundle)
-	}
-	return c.Command
+	})
 }
 
 // report runs the report stages of an experiment whose inputs are up to date, and prints the names of the files.
-func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle string) error {
+func (c *command) report(x *lang.Experiment, targets []string, bundle string) error {
 	if len(targets) == 0 {
 		for _, n := range x.Nodes {
 			if n.Kind.Name == reports.Kind().Name {
@@ -53,7 +51,7 @@ func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle st
 	if bundle != "" && len(targets) > 1 {
 		return misuse("a bundle holds one page; choose it with --target: %s", strings.Join(targets, ", "))
 	}
-	store, err := c.store(x)
+	store, err := openStore(x.Site)
 	if err != nil {
 		return err
 	}

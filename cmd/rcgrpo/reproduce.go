@@ -23,7 +23,7 @@ import (
 )
 
 type reproduction struct {
-	*experimentFlags
+	*command
 	run, replace, trust bool
 	into                string
 	limit               int64
@@ -33,7 +33,7 @@ type reproduction struct {
 }
 
 func reproduceCommand() *cobra.Command {
-	r := &reproduction{experimentFlags: newExperimentCommand("reproduce PAGE#CELL [EXP]",
+	r := &reproduction{command: newCommand("reproduce PAGE#CELL [EXP]",
 		"Show the stages behind one number of a page; --run runs them and compares",
 		wantArgs(1, 2, "want PAGE#CELL and at most one experiment"))}
 	r.Flags().BoolVar(&r.run, "run", false, "run the stages in a fresh store and compare")
@@ -41,7 +41,7 @@ func reproduceCommand() *cobra.Command {
 	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site instead")
 	r.Flags().BoolVar(&r.trust, "trust", false, "run the commands of the page's experiment without asking")
 	r.limitFlag(&r.limit)
-	r.RunE = func(_ *cobra.Command, args []string) error {
+	return r.runs(func(args []string) error {
 		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
 		if i < 1 || i == len(args[0])-1 {
 			return misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", args[0])
@@ -57,8 +57,7 @@ func reproduceCommand() *cobra.Command {
 		}
 		defer in.close()
 		return r.reproduce(in, args[1:])
-	}
-	return r.Command
+	})
 }
 
 // reproduce prints the stages behind the cell, with the commands that they start and the files that they read. With
@@ -231,7 +230,7 @@ func findBeside(dir, name string) (string, error) {
 func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, remove func(), err error) {
 	switch {
 	case r.replace:
-		store, err = r.store(x)
+		store, err = openStore(x.Site)
 		return store, func() {}, err
 	case r.into != "":
 		store, err = artifact.Open(r.into)
@@ -247,7 +246,7 @@ func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, rem
 
 // recorded returns the time that the stages of the plan took for the page, as far as the store of the site has records.
 func (r *reproduction) recorded(x *lang.Experiment, ev *reports.Evidence, pl *plan.Plan) time.Duration {
-	store, err := r.store(x)
+	store, err := openStore(x.Site)
 	if err != nil {
 		return 0
 	}

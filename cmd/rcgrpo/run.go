@@ -27,17 +27,16 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	c := newExperimentCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
+	c := newCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
 	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
 	c.planFlags(&po)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.run(args, o, po, *page) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.run(args, o, po, *page) })
 }
 
-func (c *experimentFlags) run(args []string, o engine.Options, po plan.Options, page bool) error {
+func (c *command) run(args []string, o engine.Options, po plan.Options, page bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(args, po); idle != nil {
@@ -82,7 +81,7 @@ func (c *experimentFlags) run(args []string, o engine.Options, po plan.Options, 
 
 // ranWith returns the error of a command after a run. The display has already printed the failures of stages, so other
 // errors, such as a file that could not be published, are printed here.
-func (c *experimentFlags) ranWith(err error) error {
+func (c *command) ranWith(err error) error {
 	interrupted := errors.Is(err, engine.ErrInterrupted)
 	if !interrupted && !errors.As(err, new(*engine.RunError)) {
 		return err
@@ -103,10 +102,7 @@ func (c *experimentFlags) ranWith(err error) error {
 func newDisplay(stdout io.Writer) *display.Display {
 	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && colored(stdout)
-	o.Size = func() (width, height int) {
-		width, height, _ = terminalSize(stdout)
-		return width, height
-	}
+	o.Size = func() (width, height int) { return terminalSize(stdout) }
 	view := display.New(stdout, o)
 	if o.Terminal {
 		continued := make(chan os.Signal, 1)

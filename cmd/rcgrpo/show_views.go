@@ -65,40 +65,15 @@ func (v *view) metrics() error {
 		t := newTable(fmt.Sprintf("%d updates", updates), "<metric", "first", "last", "least", "most", "<curve")
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
-			t.row(name, reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(slices.Min(y)),
-				reports.Number(slices.Max(y)), sparkline(y, 24))
+			least, most := slices.Min(y), slices.Max(y)
+			t.row(name, reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(least), reports.Number(most),
+				reports.Sparkline(y, least, most, 24))
 		}
 		if err := t.write(v.out, strings.TrimSuffix(file, ".jsonl"), v.width); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// sparkline draws values as at most width blocks. A block is the mean of its share of the values.
-func sparkline(y []float64, width int) string {
-	blocks := []rune("▁▂▃▄▅▆▇█")
-	width = min(width, len(y))
-	if width == 0 {
-		return ""
-	}
-	means := make([]float64, width)
-	for i := range means {
-		share := y[i*len(y)/width : (i+1)*len(y)/width]
-		for _, x := range share {
-			means[i] += x / float64(len(share))
-		}
-	}
-	least, most := slices.Min(means), slices.Max(means)
-	var b strings.Builder
-	for _, x := range means {
-		level := 0
-		if most > least {
-			level = min(len(blocks)-1, int((x-least)/(most-least)*float64(len(blocks))))
-		}
-		b.WriteRune(blocks[level])
-	}
-	return b.String()
 }
 
 // groups are counts of rows by three words.
@@ -177,17 +152,13 @@ func (v *view) tasks() error {
 		return err
 	}
 	if v.pick < 0 && v.task == "" {
-		count, families := map[string]int{}, map[string]map[string]bool{}
+		families := map[string][]string{} // of each task, by category
 		for _, t := range all {
-			count[t.Category]++
-			if families[t.Category] == nil {
-				families[t.Category] = map[string]bool{}
-			}
-			families[t.Category][t.Family] = true
+			families[t.Category] = append(families[t.Category], t.Family)
 		}
 		t := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
-		for _, name := range slices.Sorted(maps.Keys(count)) {
-			t.row(name, count[name], len(families[name]))
+		for _, category := range slices.Sorted(maps.Keys(families)) {
+			t.row(category, len(families[category]), len(unique(families[category])))
 		}
 		if err := t.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
 			return err
@@ -210,11 +181,7 @@ func (v *view) tasks() error {
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
 func (v *view) trajectories() error {
-	file := rl.TrajectoriesFile
-	if v.Type == "dataset" {
-		file = rl.DatasetFile
-	}
-	all, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
+	all, err := rows(v, rowFiles[v.Type], func(t rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
@@ -282,9 +249,9 @@ func (v *view) conversation(t *rl.Trajectory) {
 			text = "[[" + text + "]]"
 		}
 		v.paragraph(m.Role, text)
-		if note := sampledText(t, m); note != "" {
-			v.paragraph("", note)
-			v.strip(reports.TokenStrip(t, m))
+		if strip := reports.TokenStrip(t, m); strip != "" {
+			v.paragraph("", sampledText(t, m))
+			v.paragraph("", strip)
 		}
 	}
 	if v.layout != nil {
@@ -308,40 +275,14 @@ func (v *view) tokens(t *rl.Trajectory) {
 	v.paragraph("", text.String())
 }
 
-// strip prints a character for each token: a dot for a given token, a block for a sampled one. The block is higher, and
-// redder, the less likely the token was.
-func (v *view) strip(strip string) {
-	for line := range slices.Chunk([]rune(strip), max(20, v.width-paragraphIndent)) {
-		text := string(line)
-		if v.colour {
-			var b strings.Builder
-			for _, r := range line {
-				colour := "2" // given: faint
-				if r != reports.StripGiven {
-					colour = "38;5;" + []string{"250", "229", "222", "215", "208", "202", "196", "160"}[min(7, max(0, r-'▁'))]
-				}
-				fmt.Fprintf(&b, "\x1b[%sm%c\x1b[0m", colour, r)
-			}
-			text = b.String()
-		}
-		fmt.Fprintf(v.out, "%*s%s\n", paragraphIndent, "", text)
-	}
-}
-
-// sampledText returns the number of sampled tokens of a message and their mean logprob; "" if there are none.
+// sampledText describes the sampled tokens of a message, which has at least one.
 func sampledText(t *rl.Trajectory, m rl.Message) string {
-	if m.To <= m.From || m.To > len(t.Mask) || m.To > len(t.Logp) {
-		return ""
-	}
 	n, sum := 0, 0.0
 	for i := m.From; i < m.To; i++ {
 		if t.Mask[i] {
 			n++
 			sum += float64(t.Logp[i])
 		}
-	}
-	if n == 0 {
-		return ""
 	}
 	return fmt.Sprintf("(%d of %d tokens sampled, mean logprob %.3f)", n, m.To-m.From, sum/float64(n))
 }
@@ -371,17 +312,13 @@ func (v *view) checkpoint() error {
 		if err != nil {
 			return err
 		}
-		values := map[string]any{}
+		values := map[string]json.RawMessage{}
 		if err := json.Unmarshal(b, &values); err != nil {
 			return fmt.Errorf("%s: %w", v.Path(file), err)
 		}
 		fmt.Fprintf(v.out, "\n%s\n", file)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			text, err := json.Marshal(values[name])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(v.out, "  %-28s %s\n", name, printable(string(text)))
+			fmt.Fprintf(v.out, "  %-28s %s\n", name, printable(string(values[name])))
 		}
 	}
 	return v.files()
@@ -389,7 +326,7 @@ func (v *view) checkpoint() error {
 
 // page prints the page as text if it has that form, otherwise its files.
 func (v *view) page() error {
-	for _, f := range v.Manifest.Outputs[v.port()].Files {
+	for _, f := range v.stored() {
 		if filepath.Ext(f.Name) == ".txt" {
 			b, err := os.ReadFile(v.Path(f.Name))
 			if err != nil {
@@ -402,23 +339,22 @@ func (v *view) page() error {
 	return v.files()
 }
 
-func (v *view) port() string {
-	for port, o := range v.Manifest.Outputs {
+// stored returns the files of the artifact.
+func (v *view) stored() (files []artifact.FileInfo) {
+	for _, o := range v.Manifest.Outputs {
 		if o.Digest == v.Digest && o.Type == v.Type {
-			return port
+			files = slices.Clone(o.Files)
+			if o.Times != nil {
+				files = append(files, o.Times.Files...)
+			}
 		}
 	}
-	return ""
+	return files
 }
 
 func (v *view) files() error {
 	fmt.Fprintln(v.out, "\nfiles")
-	o := v.Manifest.Outputs[v.port()]
-	list := slices.Clone(o.Files)
-	if o.Times != nil {
-		list = append(list, o.Times.Files...)
-	}
-	for _, f := range list {
+	for _, f := range v.stored() {
 		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
 	}
 	return nil

@@ -18,12 +18,12 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	c := newExperimentCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
+	c := newCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
 	c.Long = c.Short + ". Without EXP and without an experiment here, show all experiments of the store."
 	all := c.Flags().Bool("all", false, "list every stage, not only those that run or failed")
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
@@ -69,8 +69,7 @@ func statusCommand() *cobra.Command {
 			fmt.Fprintln(c.stdout(), s.Text(time.Now()))
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // newestRuns returns the status of the newest runs of each experiment: n of them, or with n = 0 the newest run and all

@@ -13,13 +13,13 @@ import (
 )
 
 func verifyCommand() *cobra.Command {
-	c := newExperimentCommand("verify PAGE", "Recompute every number of a page from the artifacts",
+	c := newCommand("verify PAGE", "Recompute every number of a page from the artifacts",
 		wantArgs(1, 1, "want one page, or a bundle, which contains its page"))
 	bundle := c.Flags().String("bundle", "", "read the artifacts from `FILE` instead of the store")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	var limit int64
 	c.limitFlag(&limit)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		in, err := c.openPage(args[0], *bundle, limit)
 		if err != nil {
 			return err
@@ -38,11 +38,10 @@ func verifyCommand() *cobra.Command {
 			err = exitCode(exitFailed)
 		}
 		return err
-	}
-	return c.Command
+	})
 }
 
-func (c *experimentFlags) verify(in openedPage) (*reports.Verification, error) {
+func (c *command) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
 		return reports.VerifyBundle(in.page, in.bundle)
 	}
@@ -61,7 +60,7 @@ type openedPage struct {
 
 // openPage reads a page, or a bundle with its page. It unpacks at most limit bytes of a bundle into a temporary folder;
 // close and signals remove it.
-func (c *experimentFlags) openPage(path, bundle string, limit int64) (in openedPage, err error) {
+func (c *command) openPage(path, bundle string, limit int64) (in openedPage, err error) {
 	if strings.HasSuffix(path, reports.BundleSuffix) {
 		path, bundle = "", path
 	}
@@ -89,7 +88,7 @@ func (c *experimentFlags) openPage(path, bundle string, limit int64) (in openedP
 	return in, nil
 }
 
-func (c *experimentFlags) limitFlag(limit *int64) {
+func (c *command) limitFlag(limit *int64) {
 	*limit = reports.BundleBytes
 	usage := fmt.Sprintf("unpack at most `MEGABYTES` of a bundle (default %d)", *limit>>20)
 	c.Flags().Func("limit", usage, parsed(limit, func(text string) (int64, error) {

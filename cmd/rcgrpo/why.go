@@ -16,16 +16,15 @@ import (
 )
 
 func whyCommand() *cobra.Command {
-	c := newExperimentCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
+	c := newCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	var o plan.Options
 	c.planFlags(&o)
 	c.completeFirst(c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.why(args[0], args[1:], o) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.why(args[0], args[1:], o) })
 }
 
-func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
+func (c *command) why(address string, experiment []string, o plan.Options) error {
 	c.source.Paranoid = o.Paranoid
 	x, store, err := c.open(strings.Join(experiment, ""))
 	if err != nil {
