@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -14,7 +13,6 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/golden"
-	"rcgrpo/engine/lang"
 )
 
 func bfclCommand() *cobra.Command {
@@ -229,7 +227,7 @@ func clipped(s string, full bool) string {
 }
 
 const chatHelp = `One line is one step: a call such as cd(folder='docs'), or several separated by a semicolon.
-An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit ends. Tab completes a tool's name.
+An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit ends.
 `
 
 func bfclChatCommand() *cobra.Command {
@@ -243,12 +241,7 @@ func (c *dataCommand) chat(id string) error {
 		return err
 	}
 	t, w := e.Task(), c.OutOrStdout()
-	next := lineReader(c.InOrStdin(), w, func(line string, pos int, key rune) (string, int, bool) {
-		if key != '\t' {
-			return "", 0, false
-		}
-		return complete(line, pos, e.Tools())
-	})
+	next := lineReader(c.InOrStdin(), w)
 	fmt.Fprintf(w, "%s  %s\n%s", t.ID, strings.Join(t.Classes, ", "), chatHelp)
 	for turn := -1; !e.Done(); {
 		if e.Turn() != turn {
@@ -256,11 +249,10 @@ func (c *dataCommand) chat(id string) error {
 			fmt.Fprintf(w, "\nturn %d of %d  user: %s\n", turn+1, len(t.Turns), e.User())
 		}
 		line, err := next()
-		line = strings.TrimRight(line, "\r\n")
-		if errors.Is(err, io.EOF) && line == "" || line == ":quit" {
+		if errors.Is(err, io.EOF) || line == ":quit" {
 			break
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil {
 			return err
 		}
 		if name, asked := strings.CutPrefix(line, "?"); asked {
@@ -322,23 +314,4 @@ func printVerdict(w io.Writer, v bfcl.Verdict) {
 		}
 	}
 	fmt.Fprintf(w, "reward %v = state %v * action %v\n", v.Reward, v.RState, v.RAction)
-}
-
-// complete extends the word before the cursor to the common prefix of the matching tools. A unique name gets an opening
-// parenthesis.
-func complete(line string, pos int, tools []string) (string, int, bool) {
-	start := strings.LastIndexAny(line[:pos], " ;(?=,") + 1
-	word := line[start:pos]
-	tools = slices.DeleteFunc(slices.Clone(tools), func(name string) bool { return !strings.HasPrefix(name, word) })
-	if len(tools) == 0 {
-		return "", 0, false
-	}
-	common := tools[0]
-	for _, name := range tools {
-		common = common[:lang.CommonPrefix(common, name)]
-	}
-	if len(tools) == 1 && !strings.HasPrefix(line, "?") {
-		common += "("
-	}
-	return line[:start] + common + line[pos:], start + len(common), true
 }

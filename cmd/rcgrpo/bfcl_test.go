@@ -95,26 +95,3 @@ func TestBFCLShowAndChat(t *testing.T) {
 		}
 	}
 }
-
-func TestCompletionOfToolNames(t *testing.T) {
-	tools := []string{"cat", "cd", "touch", "mkdir"}
-	for name, tc := range map[string]struct {
-		line string
-		want string
-		ok   bool
-	}{
-		"one":             {"to", "touch(", true},
-		"common part":     {"c", "c", true},
-		"none":            {"x", "", false},
-		"second call":     {"cd(); mk", "cd(); mkdir(", true},
-		"inside a call":   {"cat(to", "cat(touch(", true},
-		"name after mark": {"?mk", "?mkdir", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, pos, ok := complete(tc.line, len(tc.line), tools)
-			if got != tc.want || ok != tc.ok || ok && pos != len(got) {
-				t.Errorf("got %q at %d, %v; want %q, %v", got, pos, ok, tc.want, tc.ok)
-			}
-		})
-	}
-}

@@ -27,9 +27,8 @@ func (c *command) check(paths []string, asJSON bool) error {
 	invalid := false
 	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
-		source := c.source
-		source.Path = path
-		x, diags := lang.Load(source, kinds())
+		c.source.Path = path
+		x, diags := lang.Load(c.source, kinds())
 		invalid = invalid || diags.HasErrors()
 		if asJSON {
 			all = append(all, lang.DiagnosticsJSON(diags)...)

@@ -31,10 +31,10 @@ func diffCommand() *cobra.Command {
 		var pair [2]*runs.Status
 		for i, name := range args {
 			folder, err := runs.Find(store, here, name)
-			if err != nil {
-				return err
+			if err == nil {
+				pair[i], err = runs.ReadStatus(folder)
 			}
-			if pair[i], err = runs.ReadStatus(folder); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -50,10 +50,8 @@ func diffCommand() *cobra.Command {
 }
 
 func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.Diff) error {
-	for i, s := range []*runs.Status{d.From, d.To} {
-		word := []string{"first ", "second"}[i]
-		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, s.Folder.Name(), s.Text(), s.Revision)
-	}
+	fmt.Fprintf(w, "first   %s  %s, code %s\n", d.From.Folder.Name(), d.From.Text(), d.From.Revision)
+	fmt.Fprintf(w, "second  %s  %s, code %s\n", d.To.Folder.Name(), d.To.Text(), d.To.Revision)
 	for _, n := range d.Nodes {
 		took := ""
 		if n.From != nil && n.To != nil {
@@ -97,19 +95,14 @@ type scoreChange struct {
 }
 
 func (s scoreChange) String() string {
-	words := []string{s.Port}
-	for _, w := range []string{s.Set, s.Token} {
-		if w != "" {
-			words = append(words, w)
-		}
-	}
+	name := strings.Join(strings.Fields(s.Port+" "+s.Set+" "+s.Token), " ")
 	share := func(n, of int) string {
 		if of == 0 {
 			return "none"
 		}
 		return fmt.Sprintf("%.1f %% (%d/%d)", 100*float64(n)/float64(of), n, of)
 	}
-	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", strings.Join(words, " "),
+	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", name,
 		share(s.From.Reward1, s.From.Episodes), share(s.To.Reward1, s.To.Episodes),
 		share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
 }

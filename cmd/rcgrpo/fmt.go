@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -99,9 +98,6 @@ func hclFiles(args []string, recursive bool) ([]string, error) {
 			continue
 		}
 		info, err := os.Stat(arg)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no file or folder %s", arg)
-		}
 		if err != nil {
 			return nil, err
 		}

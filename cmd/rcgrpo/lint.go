@@ -43,29 +43,26 @@ func lintCommand() *cobra.Command {
 			in, name = f, args[0]
 		}
 		table, err := lint.ReadTable(in, denominators, *overall)
+		var findings []lint.Finding
+		if err == nil {
+			findings, err = lint.Check(table)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		findings, err := lint.Check(table)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if *asJSON {
+		switch {
+		case *asJSON:
 			err = printJSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
-		} else {
+		case len(findings) == 0:
+			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
+		default:
 			for _, f := range findings {
 				fmt.Fprintln(c.stdout(), f)
 			}
 		}
-		if err != nil {
-			return err
+		if err == nil && len(findings) > 0 {
+			err = exitCode(exitFailed)
 		}
-		if len(findings) > 0 {
-			return exitCode(exitFailed)
-		}
-		if !*asJSON {
-			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
-		}
-		return nil
+		return err
 	})
 }

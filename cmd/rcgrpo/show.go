@@ -36,15 +36,18 @@ type view struct {
 	layout func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
 }
 
-// views maps artifact types to their views. Other types are shown as a list of files.
-var views = map[string]func(*view) error{
-	"metrics":      (*view).metrics,
-	"scores":       (*view).scores,
-	"tasks":        (*view).tasks,
-	"trajectories": (*view).trajectories,
-	"dataset":      (*view).trajectories,
-	"checkpoint":   (*view).checkpoint,
-	"page":         (*view).page,
+// views maps artifact types to their file of rows, if any, and their view. Other types are shown as a list of files.
+var views = map[string]struct {
+	rows string
+	show func(v *view, rows string) error
+}{
+	"metrics":      {rl.MetricsFile, (*view).metrics},
+	"scores":       {rl.ScoresFile, (*view).scores},
+	"tasks":        {bfcl.TasksFile, (*view).tasks},
+	"trajectories": {rl.TrajectoriesFile, (*view).trajectories},
+	"dataset":      {rl.DatasetFile, (*view).trajectories},
+	"checkpoint":   {"", (*view).checkpoint},
+	"page":         {"", (*view).page},
 }
 
 func showCommand() *cobra.Command {
@@ -201,20 +204,10 @@ func (v *view) print() error {
 	m := v.Manifest
 	fmt.Fprintf(v.out, "%s  %s %.12s\nmade %s in %s, %s\n", m.Address, v.Type, v.Digest,
 		m.Started.Local().Format("2006-01-02 15:04:05"), runs.DurationText(m.Seconds), v.Dir)
-	show := views[v.Type]
-	if show == nil {
-		show = (*view).files
+	if of, ok := views[v.Type]; ok {
+		return of.show(v, of.rows)
 	}
-	return show(v)
-}
-
-// rowFiles maps artifact types to their file of rows.
-var rowFiles = map[string]string{
-	"metrics":      rl.MetricsFile,
-	"scores":       rl.ScoresFile,
-	"tasks":        bfcl.TasksFile,
-	"trajectories": rl.TrajectoriesFile,
-	"dataset":      rl.DatasetFile,
+	return v.files()
 }
 
 // exported is an artifact with its rows, as `show --json` prints it.
@@ -257,7 +250,7 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 		}
 		e := exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest,
 			Folder: a.Dir, Made: m.Started.Format(time.RFC3339), Seconds: m.Seconds}
-		if file := rowFiles[a.Type]; file != "" {
+		if file := views[a.Type].rows; file != "" {
 			if e.Rows, err = rawRows(a, file, task); err != nil {
 				return err
 			}

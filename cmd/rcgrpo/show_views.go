@@ -46,8 +46,8 @@ func picked[T any](v *view, all []T) (T, error) {
 }
 
 // metrics prints first and last value, range and curve of each metric and each time.
-func (v *view) metrics() error {
-	for _, file := range []string{rl.MetricsFile, rl.TimesFile} {
+func (v *view) metrics(rows string) error {
+	for _, file := range []string{rows, rl.TimesFile} {
 		if _, err := os.Stat(v.Path(file)); err != nil && file == rl.TimesFile {
 			continue
 		}
@@ -110,8 +110,8 @@ func (t *tally) add(s rl.Score) {
 
 // scores prints the share of episodes with reward 1 and of those that the official checker passed, by set, token and
 // category, with Wilson intervals.
-func (v *view) scores() error {
-	all, err := rows(v, rl.ScoresFile, func(s rl.Score) string { return s.Task })
+func (v *view) scores(file string) error {
+	all, err := rows(v, file, func(s rl.Score) string { return s.Task })
 	if err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (v *view) passes() error {
 	return t.write(v.out, "pass@k", v.width)
 }
 
-func (v *view) tasks() error {
-	all, err := rows(v, bfcl.TasksFile, func(t *bfcl.Task) string { return t.ID })
+func (v *view) tasks(file string) error {
+	all, err := rows(v, file, func(t *bfcl.Task) string { return t.ID })
 	if err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func (v *view) tasks() error {
 }
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
-func (v *view) trajectories() error {
-	all, err := rows(v, rowFiles[v.Type], func(t rl.Trajectory) string { return t.Task })
+func (v *view) trajectories(file string) error {
+	all, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ func (v *view) paragraph(name, text string) {
 }
 
 // checkpoint prints the settings of a model, of its use as a policy and of its adapter, if it has one.
-func (v *view) checkpoint() error {
+func (v *view) checkpoint(string) error {
 	for _, file := range []string{"config.json", "rcgrpo.json", "adapter/adapter_config.json"} {
 		b, err := os.ReadFile(v.Path(file))
 		if errors.Is(err, os.ErrNotExist) {
@@ -325,7 +325,7 @@ func (v *view) checkpoint() error {
 }
 
 // page prints the page as text if it has that form, otherwise its files.
-func (v *view) page() error {
+func (v *view) page(string) error {
 	for _, f := range v.stored() {
 		if filepath.Ext(f.Name) == ".txt" {
 			b, err := os.ReadFile(v.Path(f.Name))

@@ -20,7 +20,7 @@ func verifyCommand() *cobra.Command {
 	var limit int64
 	c.limitFlag(&limit)
 	return c.runs(func(args []string) error {
-		in, err := c.openPage(args[0], *bundle, limit)
+		in, err := openPage(args[0], *bundle, limit)
 		if err != nil {
 			return err
 		}
@@ -60,29 +60,23 @@ type openedPage struct {
 
 // openPage reads a page, or a bundle with its page. It unpacks at most limit bytes of a bundle into a temporary folder;
 // close and signals remove it.
-func (c *command) openPage(path, bundle string, limit int64) (in openedPage, err error) {
+func openPage(path, bundle string, limit int64) (in openedPage, err error) {
+	in.close = func() {}
 	if strings.HasSuffix(path, reports.BundleSuffix) {
-		path, bundle = "", path
+		bundle = path
+	} else if in.page, err = reports.ReadPage(path); err != nil || bundle == "" {
+		return in, err
 	}
-	in = openedPage{close: func() {}}
-	if path != "" {
-		if in.page, err = reports.ReadPage(path); err != nil {
-			return in, err
-		}
-	}
-	if bundle == "" {
-		return in, nil
-	}
-	dir, done, err := temporaryFolder("rcgrpo-bundle-")
+	dir, remove, err := temporaryFolder("rcgrpo-bundle-")
 	if err != nil {
 		return in, err
 	}
-	in.close = done
 	if in.bundle, err = reports.OpenBundle(bundle, dir, limit); err != nil {
-		done()
+		remove()
 		return in, err
 	}
-	if path == "" {
+	in.close = remove
+	if bundle == path {
 		in.page = in.bundle.Page
 	}
 	return in, nil

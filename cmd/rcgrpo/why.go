@@ -45,16 +45,15 @@ func (c *command) why(address string, experiment []string, o plan.Options) error
 	for _, n := range p.Nodes {
 		planned[n.Node] = n
 	}
-	printed := map[*lang.Node]bool{}
 	waiting := map[string]bool{}
 	for _, n := range nodes {
 		if planned[n] == nil {
 			return fmt.Errorf("--target excludes %s", n.Address)
 		}
-		writeWhy(c.stdout(), n, planned, printed)
 		if planned[n].Verb != plan.UpToDate {
 			waiting[n.Address] = true
 		}
+		writeWhy(c.stdout(), planned[n], planned)
 	}
 	return writeFailures(c.stdout(), store, x.Name, waiting)
 }
@@ -72,8 +71,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		s, err := runs.ReadStatus(folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
 		for _, n := range s.Nodes {
@@ -87,13 +85,10 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 	return nil
 }
 
-// writeWhy prints the causes of a node, then those of its inputs that are not up to date, each once.
-func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, printed map[*lang.Node]bool) {
-	if printed[n] {
-		return
-	}
-	printed[n] = true
-	d := planned[n]
+// writeWhy prints the causes of a node, then those of its inputs that are not up to date. It removes the printed nodes
+// from open, so that each is printed once.
+func writeWhy(w io.Writer, d *plan.Planned, open map[*lang.Node]*plan.Planned) {
+	delete(open, d.Node)
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
 	if d.Cause.Reason != plan.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
@@ -112,8 +107,8 @@ func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, p
 			last.Run, last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
-		if up := planned[in.From]; up != nil && up.Verb != plan.UpToDate {
-			writeWhy(w, in.From, planned, printed)
+		if up := open[in.From]; up != nil && up.Verb != plan.UpToDate {
+			writeWhy(w, up, open)
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 type Options struct {
 	Terminal bool                       // lines may be redrawn in place
 	Colour   bool                       // escape sequences for colours are allowed
-	Size     func() (width, height int) // of the terminal; nil: 80 by 24
+	Size     func() (width, height int) // of the terminal
 }
 
 // Display prints the events of a run. Its methods may be called concurrently.
@@ -65,9 +65,6 @@ const (
 // New returns a display that writes to w. The caller calls Close at the end.
 func New(w io.Writer, o Options) *Display {
 	d := &Display{o: o, out: w, done: map[string]int{}, stop: make(chan struct{})}
-	if d.o.Size == nil {
-		d.o.Size = func() (int, int) { return 80, 24 }
-	}
 	if o.Terminal {
 		d.ended.Go(d.tick)
 	}
@@ -121,31 +118,31 @@ func (d *Display) Observe(e runs.Event) {
 	case runs.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {
-			d.print("", "start", name, "")
+			d.print(plain, "start", name, "")
 		}
 	case runs.EventAdopted:
 		d.start(e, time.Duration(e.Seconds*float64(time.Second)))
-		d.print("yellow", "adopt", name, e.Text)
+		d.print(yellow, "adopt", name, e.Text)
 	case runs.EventProgress:
 		d.progress(e)
 	case runs.EventNote:
-		d.print("yellow", "note", name, e.Text)
+		d.print(yellow, "note", name, e.Text)
 	case runs.EventDone:
 		d.end(e)
-		d.print("green", "done", name, runs.DurationText(e.Seconds))
+		d.print(green, "done", name, runs.DurationText(e.Seconds))
 	case runs.EventKept:
 		d.end(e)
-		d.print("dim", "kept", name, "unchanged")
+		d.print(dim, "kept", name, "unchanged")
 	case runs.EventShown:
 		d.end(e)
-		d.print("yellow", "shown", name, e.Text)
+		d.print(yellow, "shown", name, e.Text)
 	case runs.EventFile:
 		how, more, _ := strings.Cut(e.Text, "; ")
-		d.print("", how, e.Path, more)
+		d.print(plain, how, e.Path, more)
 	case runs.EventFailed:
 		d.end(e)
 		d.failed = append(d.failed, name)
-		d.print("red", "FAILED", name, e.Text)
+		d.print(red, "FAILED", name, e.Text)
 		d.failure(e.Failure)
 	case runs.EventSkipped:
 		d.end(e)
@@ -204,7 +201,7 @@ func (d *Display) progress(e runs.Event) {
 	s.Last = e
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
-		d.print("", "...", lang.ShortAddress(s.address), s.Text(e.Time))
+		d.print(plain, "...", lang.ShortAddress(s.address), s.Text(e.Time))
 	}
 }
 
@@ -234,7 +231,7 @@ func (d *Display) summary(e runs.Event) {
 		return
 	}
 	if len(d.failed) > 0 {
-		d.line(d.paint("red", "failed: "+joinNames(d.failed)))
+		d.line(d.paint(red, "failed: "+joinNames(d.failed)))
 	}
 	for _, s := range d.skipped {
 		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(s.names), strings.Map(Printable, s.why)))
@@ -281,11 +278,11 @@ func Printable(r rune) rune {
 	return unicode.ReplacementChar
 }
 
-var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+const red, green, yellow, dim, plain = "31", "32", "33", "2", ""
 
 func (d *Display) paint(colour, text string) string {
-	if !d.o.Colour || colours[colour] == "" {
+	if !d.o.Colour || colour == plain {
 		return text
 	}
-	return colours[colour] + text + "\x1b[0m"
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
