@@ -16,7 +16,7 @@ import (
 )
 
 func bfclCommand() *cobra.Command {
-	return newGroup("bfcl", "Check, replay and show the benchmark BFCL",
+	return newGroup("bfcl", "Check, replay, show and play the tasks of the benchmark BFCL",
 		bfclCheckCommand(), bfclReplayCommand(), bfclShowCommand(), bfclChatCommand())
 }
 
@@ -27,16 +27,16 @@ type dataCommand struct {
 }
 
 func newBFCLCommand(use, short string, args cobra.PositionalArgs) *dataCommand {
-	c := &dataCommand{command: &command{Command: &cobra.Command{Use: use, Short: short, Args: args}}}
+	c := &dataCommand{command: newCommand(use, short, args)}
 	c.Flags().StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data, which make build downloads")
 	return c
 }
 
 func bfclCheckCommand() *cobra.Command {
 	c := newBFCLCommand("check [DIR]", "Check the data and replay its ground truth", wantArgs(0, 1, "want one folder"))
-	timing := c.Flags().Bool("time", false, "time the replay of all ground truths; print JSON")
-	repeats := c.Flags().Int("repeats", 3, "number of timed rounds")
-	workers := c.Flags().Int("workers", 1, "number of goroutines for the timed rounds")
+	timing := c.Flags().Bool("time", false, "time the replay of all ground truths and print JSON")
+	repeats := c.Flags().Int("repeats", 3, "`NUMBER` of rounds for --time")
+	workers := c.Flags().Int("workers", 1, "`NUMBER` of goroutines for --time")
 	return c.runs(func(args []string) error {
 		if len(args) == 1 {
 			c.dataDir = args[0]
@@ -108,7 +108,7 @@ func (c *dataCommand) data() (*bfcl.Data, error) {
 }
 
 func bfclReplayCommand() *cobra.Command {
-	c := newBFCLCommand("replay", "Replay recorded trajectories", wantArgs(0, 0, ""))
+	c := newBFCLCommand("replay", "Replay recorded trajectories and score them", wantArgs(0, 0, ""))
 	in := c.Flags().String("in", "", "`FILE` of recorded trajectories, JSON Lines, gzipped or not")
 	out := c.Flags().String("out", "", "`FILE` for the computed trajectories; gzipped if its name ends in .gz")
 	verify := c.Flags().Bool("verify", false, "compare with the recorded values")
@@ -231,7 +231,7 @@ An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit end
 `
 
 func bfclChatCommand() *cobra.Command {
-	c := newBFCLCommand("chat TASK", "Play the policy in the terminal", oneTask)
+	c := newBFCLCommand("chat TASK", "Play a task in the terminal, in place of the policy", oneTask)
 	return c.runs(func(args []string) error { return c.chat(args[0]) })
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func checkCommand() *cobra.Command {
-	c := newCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
+	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
 }

@@ -10,6 +10,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
+const wantShell = "want a shell: bash, zsh or fish"
+
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
@@ -20,18 +22,16 @@ func completionCommand() *cobra.Command {
   zsh   source <(rcgrpo completion zsh)       in ~/.zshrc, after compinit
   fish  rcgrpo completion fish | source       in ~/.config/fish/config.fish`,
 		ValidArgs: []string{"bash", "zsh", "fish"},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(c.ValidArgs, args[0]) {
-				return misuse("want a shell: bash, zsh or fish")
-			}
-			return nil
-		},
+		Args:      wantArgs(1, 1, wantShell),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch args[0] {
 			case "zsh":
 				return c.Root().GenZshCompletion(c.OutOrStdout())
 			case "fish":
 				return c.Root().GenFishCompletion(c.OutOrStdout(), true)
+			}
+			if args[0] != "bash" {
+				return misuse(wantShell)
 			}
 			var script bytes.Buffer
 			if err := c.Root().GenBashCompletionV2(&script, true); err != nil {
@@ -49,23 +49,16 @@ func completionCommand() *cobra.Command {
 
 // completeFlag offers the values of a flag.
 func (c *command) completeFlag(name string) {
-	var values func() []string
-	after := cobra.ShellCompDirectiveDefault
-	switch name {
-	case "var":
-		values, after = c.variables, cobra.ShellCompDirectiveNoSpace
-	case "target", "replace":
-		values = c.addresses
-	case "kind":
-		values = kindNames
-	case "profile":
-		values = profileNames
-	case "sort":
-		values = storeOrderNames
-	case "format":
-		values = func() []string { return graphFormats }
-	default:
+	values := map[string]func() []string{
+		"var": c.variables, "target": c.addresses, "replace": c.addresses, "kind": kindNames, "profile": profileNames,
+		"sort": storeOrderNames, "format": func() []string { return graphFormats },
+	}[name]
+	if values == nil {
 		return
+	}
+	after := cobra.ShellCompDirectiveDefault
+	if name == "var" {
+		after = cobra.ShellCompDirectiveNoSpace
 	}
 	// It fails for an unknown flag only, and the caller visits existing ones.
 	_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

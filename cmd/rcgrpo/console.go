@@ -16,7 +16,7 @@ import (
 )
 
 func consoleCommand() *cobra.Command {
-	c := newCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions with the values of an experiment",
+	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions, or the lines of standard input",
 		cobra.ArbitraryArgs)
 	return c.runs(func(args []string) error { return c.console(args) })
 }
@@ -69,7 +69,7 @@ func (c *command) evaluateLines(x *lang.Experiment) error {
 	}
 }
 
-// lineReader returns a function that reads the next line of stdin, or io.EOF; on a terminal with a prompt and a history.
+// lineReader returns a function that reads the next line of stdin, or io.EOF; on a terminal with a prompt.
 // The terminal is in raw mode only while a line is read.
 func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error)) {
 	in, ok := stdin.(*os.File)

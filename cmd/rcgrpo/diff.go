@@ -15,9 +15,12 @@ import (
 )
 
 func diffCommand() *cobra.Command {
-	c := newCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
+	c := newExperimentCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
 		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; "+
 			"`rcgrpo status --runs 10` lists some"))
+	c.Long = c.Short + `.
+
+RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, or a run folder.`
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
 		store, _, err := c.siteStore()

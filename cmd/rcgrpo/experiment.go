@@ -16,14 +16,19 @@ import (
 	"rcgrpo/engine/plan"
 )
 
-// command is a command that loads an experiment or opens a store, with the flags of all such commands.
+// command is a command with the source of the experiment or store that it opens.
 type command struct {
 	*cobra.Command
 	source lang.Source
 }
 
 func newCommand(use, short string, args cobra.PositionalArgs) *command {
-	c := &command{Command: &cobra.Command{Use: use, Short: short, Args: args}}
+	return &command{Command: &cobra.Command{Use: use, Short: short, Args: args}}
+}
+
+// newExperimentCommand returns a command with the flags of all commands that load an experiment or open a store.
+func newExperimentCommand(use, short string, args cobra.PositionalArgs) *command {
+	c := newCommand(use, short, args)
 	c.source = lang.Source{Vars: map[string]string{}, Env: os.Environ()}
 	c.Flags().Func("var", "set a variable: `NAME=VALUE`; repeatable", func(s string) error {
 		name, value, ok := strings.Cut(s, "=")
@@ -34,15 +39,15 @@ func newCommand(use, short string, args cobra.PositionalArgs) *command {
 		return nil
 	})
 	c.Flags().StringArrayVar(&c.source.VarFiles, "var-file", nil, "read variables from `FILE`; later files win")
-	c.Flags().StringVar(&c.source.Site, "site", "", "site `FILE` (default $RCGRPO_SITE, then ./site.hcl)")
+	c.Flags().StringVar(&c.source.Site, "site", "", "settings of this machine in `FILE` (default $RCGRPO_SITE or ./site.hcl)")
 	return c
 }
 
 // planFlags adds the flags that narrow or force a plan.
 func (c *command) planFlags(o *plan.Options) {
-	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
-	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
-	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
+	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only the stage at `ADDRESS` and its inputs; repeatable")
+	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run the stage at `ADDRESS` even if it is up to date; repeatable")
+	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "hash all files instead of trusting their time stamps")
 }
 
 // runs sets the function of the command, completes the values of its flags, and returns it. It is called after all

@@ -24,7 +24,7 @@ type formatter struct {
 }
 
 func fmtCommand() *cobra.Command {
-	f := &formatter{command: newCommand("fmt [PATH...]", "Format files; - is standard input",
+	f := &formatter{command: newCommand("fmt [PATH...]", "Format HCL files and folders; - is standard input",
 		cobra.ArbitraryArgs)}
 	f.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
 	f.Flags().BoolVar(&f.diff, "diff", false, "write nothing; print the changes")

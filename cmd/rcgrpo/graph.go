@@ -14,9 +14,9 @@ import (
 var graphFormats = []string{"dot", "mermaid"}
 
 func graphCommand() *cobra.Command {
-	c := newCommand("graph [EXP]", "Draw the stages as dot or mermaid", oneExperiment)
-	format := c.Flags().String("format", "dot", "`FORMAT`: dot or mermaid")
-	seeds := c.Flags().Bool("seeds", false, "draw a box for every seed")
+	c := newExperimentCommand("graph [EXP]", "Draw the stages as dot or mermaid", oneExperiment)
+	format := c.Flags().String("format", "dot", "`FORMAT` of the output: dot (Graphviz) or mermaid")
+	seeds := c.Flags().Bool("seeds", false, "draw one box per seed instead of one per stage")
 	return c.runs(func(args []string) error {
 		if !slices.Contains(graphFormats, *format) {
 			return misuse("--format must be dot or mermaid; got %s", *format)

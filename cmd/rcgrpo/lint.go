@@ -16,7 +16,7 @@ func lintCommand() *cobra.Command {
 	c := newCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
 		wantArgs(1, 1, "want one table as CSV (- is standard input)"))
 	var denominators []int
-	c.Flags().FuncP("tasks", "n", "`N,N,...`: number of tasks of each column of percentages", func(s string) error {
+	c.Flags().FuncP("tasks", "n", "number of tasks behind each column of percentages: `N,N,...`", func(s string) error {
 		denominators = nil
 		for field := range strings.SplitSeq(s, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(field))
@@ -27,7 +27,7 @@ func lintCommand() *cobra.Command {
 		}
 		return nil
 	})
-	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the rest)")
+	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the others)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
 		if denominators == nil {

@@ -19,13 +19,13 @@ import (
 )
 
 func logsCommand() *cobra.Command {
-	c := newCommand("logs ADDRESS [EXP]", "Show the log of a stage",
+	c := newExperimentCommand("logs ADDRESS [EXP]", "Show the log of a stage",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	c.Long = c.Short + ". With -f, follow it through restarts, adoption and new runs until the stage ends."
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
 	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
 	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
-	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
+	run := c.Flags().String("run", "", "log of `RUN`: latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
 	return c.runs(func(args []string) error {
 		watch, err := c.watch(args[0], args[1:], *run)

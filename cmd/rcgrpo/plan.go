@@ -22,7 +22,7 @@ import (
 )
 
 func planCommand() *cobra.Command {
-	c := newCommand("plan [EXP]", "Show what would run, why, and how long it takes", oneExperiment)
+	c := newExperimentCommand("plan [EXP]", "Show which stages would run, why, and how long they take", oneExperiment)
 	var o plan.Options
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	detailed := c.Flags().Bool("detailed-exitcode", false, "exit with 2 if a stage would run")

@@ -26,13 +26,13 @@ type replaying struct {
 }
 
 func replayCommand() *cobra.Command {
-	c := newCommand("replay TRAJECTORIES [EXP]", "Show stored rollouts under other settings", wantArgs(1, 2,
-		"want a file or folder of trajectories, or the address of a stage with its port, such as "+
+	c := newExperimentCommand("replay TRAJECTORIES [EXP]", "Recompute advantages of stored rollouts under other settings",
+		wantArgs(1, 2, "want a file or folder of trajectories, or the address of a stage with its port, such as "+
 			"rc-grpo.arm[sft]@1.trajectories, and optionally an experiment"))
 	var profiles, set []string
-	c.Flags().StringArrayVar(&profiles, "profile", nil, "profile `NAME` of another trainer, or all; repeatable")
-	c.Flags().StringArrayVar(&set, "set", nil, "`SETTING=VALUE` of the objective, such as advantage.ddof=1; repeatable")
-	group := c.Flags().Int("group", 0, "take groups of `N` members from the stored ones (default: their size)")
+	c.Flags().StringArrayVar(&profiles, "profile", nil, "add the conventions of trainer `NAME`, or of all; repeatable")
+	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, such as advantage.ddof=1; repeatable")
+	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
 		r := &replaying{trained: objective.PaperObjective()}

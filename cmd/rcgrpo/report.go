@@ -18,11 +18,11 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	c := newCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again from the stored results",
 		oneExperiment)
 	var targets []string
-	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
-	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
+	c.Flags().StringArrayVar(&targets, "target", nil, "only the report stage at `ADDRESS`; repeatable")
+	bundle := c.Flags().String("bundle", "", "also pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
 	return c.runs(func(args []string) error {
 		if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
 			return misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)

@@ -25,21 +25,24 @@ type reproduction struct {
 	*command
 	run, replace, trust bool
 	into                string
-	limit               int64
+	limit               *uint32 // megabytes of an unpacked bundle
 
 	path, cell string // PAGE#CELL
 	named      bool   // the user named the experiment
 }
 
 func reproduceCommand() *cobra.Command {
-	r := &reproduction{command: newCommand("reproduce PAGE#CELL [EXP]",
-		"Show the stages behind one number of a page; --run runs them and compares",
+	r := &reproduction{command: newExperimentCommand("reproduce PAGE#CELL [EXP]",
+		"Show the stages behind one number of a page, or run them again and compare",
 		wantArgs(1, 2, "want PAGE#CELL and at most one experiment"))}
+	r.Long = r.Short + `.
+
+CELL is the id of a number in the page, such as main-test.r1c2: table main-test, first row, second column.`
 	r.Flags().BoolVar(&r.run, "run", false, "run the stages in a fresh store and compare")
-	r.Flags().StringVar(&r.into, "into", "", "keep that store in `FOLDER`; an interrupted run resumes there")
-	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site instead")
-	r.Flags().BoolVar(&r.trust, "trust", false, "run the commands of the page's experiment without asking")
-	r.limitFlag(&r.limit)
+	r.Flags().StringVar(&r.into, "into", "", "with --run, keep the store in `FOLDER`; an interrupted run resumes there")
+	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site file and compare")
+	r.Flags().BoolVar(&r.trust, "trust", false, "do not ask before running commands of the page's experiment")
+	r.limit = r.limitFlag()
 	return r.runs(func(args []string) error {
 		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
 		if i < 1 || i == len(args[0])-1 {
@@ -50,7 +53,7 @@ func reproduceCommand() *cobra.Command {
 			return misuse("--replace and --into exclude each other: each selects a store")
 		}
 		r.named = len(args) == 2
-		in, err := openPage(r.path, "", r.limit)
+		in, err := openPage(r.path, "", *r.limit)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	c := newCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
+	c := newExperimentCommand("run [EXP]", "Run the stages that are not up to date", oneExperiment)
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
@@ -82,18 +82,20 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 // ranWith returns the error of a command after a run. The display has already printed the failures of stages, so other
 // errors, such as a file that could not be published, are printed here.
 func (c *command) ranWith(err error) error {
-	interrupted := errors.Is(err, engine.ErrInterrupted)
-	if !interrupted && !errors.As(err, new(*engine.RunError)) {
+	displayed := func(err error) bool {
+		return errors.Is(err, engine.ErrInterrupted) || errors.As(err, new(*engine.RunError))
+	}
+	if !displayed(err) {
 		return err
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, part := range joined.Unwrap() {
-			if !errors.Is(part, engine.ErrInterrupted) && !errors.As(part, new(*engine.RunError)) {
+			if !displayed(part) {
 				reportError(c.Command, part)
 			}
 		}
 	}
-	if interrupted {
+	if errors.Is(err, engine.ErrInterrupted) {
 		return exitCode(exitInterrupted)
 	}
 	return exitCode(exitFailed)

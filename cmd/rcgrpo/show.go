@@ -51,15 +51,15 @@ var views = map[string]struct {
 }
 
 func showCommand() *cobra.Command {
-	c := newCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
+	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
 		wantArgs(1, 2,
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
 	v := &view{}
 	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
 	c.Flags().Lookup("row").DefValue = "0"
-	c.Flags().StringVar(&v.task, "task", "", "only rows of the task `ID`")
-	asCSV := c.Flags().Bool("csv", false, "print rows as CSV; ADDRESS may contain * and omit keys and seeds")
-	asJSON := c.Flags().Bool("json", false, "print rows as JSON, with the same addresses as --csv")
+	c.Flags().StringVar(&v.task, "task", "", "only rows of the task with this `ID`")
+	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
+	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
 	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint at `ADDRESS` or in a folder")
 	c.completeFirst(c.ports)
 	return c.runs(func(args []string) error {
@@ -112,12 +112,8 @@ func openArtifact(x *lang.Experiment, store *artifact.Store, address string) (*a
 		return nil, err
 	}
 	if len(nodes) > 1 {
-		var names []string
-		for _, n := range nodes {
-			names = append(names, n.Address)
-		}
-		return nil, fmt.Errorf("%s matches several stages; name one of %s (--csv and --json print all)", address,
-			strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s matches %d stages: name one, such as %s (--csv and --json print all)", address,
+			len(nodes), nodes[0].Address)
 	}
 	results, err := current(x, store, nodes)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 func statusCommand() *cobra.Command {
-	c := newCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
+	c := newExperimentCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
 	c.Long = c.Short + ".\nWithout EXP and without an experiment here, show all experiments of the store."
 	all := c.Flags().Bool("all", false, "list every stage, not only those that run or failed")
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")

@@ -86,7 +86,7 @@ var storeOrders = map[string]func(a, b *artifact.Manifest) int{
 func storeOrderNames() []string { return slices.Sorted(maps.Keys(storeOrders)) }
 
 func storeListCommand() *cobra.Command {
-	c := newCommand("ls", "List the stored results and the time that they took", wantArgs(0, 0, ""))
+	c := newExperimentCommand("ls", "List the stored results and the time that they took", wantArgs(0, 0, ""))
 	var filter storeFilter
 	filter.addFlags(c)
 	order := c.Flags().String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (run time), "+
@@ -179,7 +179,7 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 }
 
 func storeCheckCommand() *cobra.Command {
-	c := newCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
+	c := newExperimentCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
 	return c.runs(func([]string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
@@ -207,12 +207,12 @@ func storeCheckCommand() *cobra.Command {
 }
 
 func storeGarbageCommand() *cobra.Command {
-	c := newCommand("gc", "List results to remove to stay under the limit; --yes removes them",
+	c := newExperimentCommand("gc", "List the results to remove so that the store stays under its limit",
 		wantArgs(0, 0, ""))
 	var limit int64
 	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
 		parsed(&limit, lang.ParseBytes))
-	yes := c.Flags().Bool("yes", false, "remove the listed results")
+	yes := c.Flags().Bool("yes", false, "remove them")
 	return c.runs(func([]string) error {
 		if limit == 0 && c.Flags().Changed("limit") {
 			return misuse("--limit 0 would mean no limit; 1B removes every result")

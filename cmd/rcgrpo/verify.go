@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,14 +11,13 @@ import (
 )
 
 func verifyCommand() *cobra.Command {
-	c := newCommand("verify PAGE", "Recompute every number of a page from the artifacts",
+	c := newExperimentCommand("verify PAGE", "Recompute every number of a page from the artifacts",
 		wantArgs(1, 1, "want one page, or a bundle, which contains its page"))
 	bundle := c.Flags().String("bundle", "", "read the artifacts from `FILE` instead of the store")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	var limit int64
-	c.limitFlag(&limit)
+	limit := c.limitFlag()
 	return c.runs(func(args []string) error {
-		in, err := openPage(args[0], *bundle, limit)
+		in, err := openPage(args[0], *bundle, *limit)
 		if err != nil {
 			return err
 		}
@@ -58,9 +55,9 @@ type openedPage struct {
 	close  func()          // removes the unpacked bundle
 }
 
-// openPage reads a page, or a bundle with its page. It unpacks at most limit bytes of a bundle into a temporary folder;
-// close and signals remove it.
-func openPage(path, bundle string, limit int64) (in openedPage, err error) {
+// openPage reads a page, or a bundle with its page. It unpacks at most limit megabytes of a bundle into a temporary
+// folder; close and signals remove it.
+func openPage(path, bundle string, limit uint32) (in openedPage, err error) {
 	in.close = func() {}
 	if strings.HasSuffix(path, reports.BundleSuffix) {
 		bundle = path
@@ -71,7 +68,7 @@ func openPage(path, bundle string, limit int64) (in openedPage, err error) {
 	if err != nil {
 		return in, err
 	}
-	if in.bundle, err = reports.OpenBundle(bundle, dir, limit); err != nil {
+	if in.bundle, err = reports.OpenBundle(bundle, dir, int64(limit)<<20); err != nil {
 		remove()
 		return in, err
 	}
@@ -82,16 +79,8 @@ func openPage(path, bundle string, limit int64) (in openedPage, err error) {
 	return in, nil
 }
 
-func (c *command) limitFlag(limit *int64) {
-	*limit = reports.BundleBytes
-	usage := fmt.Sprintf("unpack at most `MEGABYTES` of a bundle (default %d)", *limit>>20)
-	c.Flags().Func("limit", usage, parsed(limit, func(text string) (int64, error) {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil || n < 1 {
-			return *limit, errors.New("want a whole number of megabytes")
-		}
-		return n << 20, nil
-	}))
+func (c *command) limitFlag() (megabytes *uint32) {
+	return c.Flags().Uint32("limit", reports.BundleBytes>>20, "unpack at most `MEGABYTES` of a bundle")
 }
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 )
 
 func whyCommand() *cobra.Command {
-	c := newCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
+	c := newExperimentCommand("why ADDRESS [EXP]", "Explain why a run would execute or reuse a stage",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	var o plan.Options
 	c.planFlags(&o)
@@ -25,19 +24,14 @@ func whyCommand() *cobra.Command {
 }
 
 func (c *command) why(address string, experiment []string, o plan.Options) error {
-	c.source.Paranoid = o.Paranoid
-	x, store, err := c.open(strings.Join(experiment, ""))
-	if err != nil {
-		return err
-	}
-	nodes, err := x.Find(address)
-	if err != nil {
-		return err
-	}
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := plan.New(x, store, o)
+	p, err := c.plan(experiment, o)
+	if err != nil {
+		return err
+	}
+	nodes, err := p.Experiment.Find(address)
 	if err != nil {
 		return err
 	}
@@ -55,7 +49,7 @@ func (c *command) why(address string, experiment []string, o plan.Options) error
 		}
 		writeWhy(c.stdout(), planned[n], planned)
 	}
-	return writeFailures(c.stdout(), store, x.Name, waiting)
+	return writeFailures(c.stdout(), p.Store, p.Experiment.Name, waiting)
 }
 
 // writeFailures prints the failure of each stage in the newest run that contains the stage.
