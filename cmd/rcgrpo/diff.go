@@ -27,10 +27,7 @@ RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, 
 		if err != nil {
 			return err
 		}
-		here, err := experimentName(nil)
-		if err != nil {
-			here = "" // latest refers to all experiments
-		}
+		here, _ := experimentName(nil) // "": latest refers to all experiments
 		var pair [2]*runs.Status
 		for i, name := range args {
 			folder, err := runs.Find(store, here, name)
@@ -175,11 +172,7 @@ func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.Diff) error {
 		if m == nil {
 			return nil
 		}
-		r := &result{m.Key, m.Seconds, m.Revision, map[string]string{}}
-		for port, o := range m.Outputs {
-			r.Digests[port] = o.Digest
-		}
-		return r
+		return &result{m.Key, m.Seconds, m.Revision, digests(m)}
 	}
 	for _, n := range d.Nodes {
 		scores, err := scoreChanges(store, n)

@@ -39,7 +39,7 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *command
 		return nil
 	})
 	c.Flags().StringArrayVar(&c.source.VarFiles, "var-file", nil, "read variables from `FILE`; later files win")
-	c.Flags().StringVar(&c.source.Site, "site", "", "settings of this machine in `FILE` (default $RCGRPO_SITE or ./site.hcl)")
+	c.Flags().StringVar(&c.source.Site, "site", "", "settings of this machine: `FILE` (or $RCGRPO_SITE, ./site.hcl)")
 	return c
 }
 

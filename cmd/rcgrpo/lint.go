@@ -27,7 +27,7 @@ func lintCommand() *cobra.Command {
 		}
 		return nil
 	})
-	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the others)")
+	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of others)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
 		if denominators == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -283,13 +284,6 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 
 // unfitMemory returns an error for a stage whose model does not fit into the memory of its device.
 func unfitMemory(p *plan.Plan) error {
-	hasModel := func(n *plan.Planned) bool {
-		_, ok := stages.Memory(n.Node, 0)
-		return ok
-	}
-	if !slices.ContainsFunc(p.Nodes, hasModel) { // the forecast is not needed
-		return nil
-	}
 	f := p.Forecast(context.Background())
 	for _, n := range p.Nodes {
 		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {
@@ -362,6 +356,14 @@ type planInputJSON struct {
 	Port    string `json:"port"`
 }
 
+func digests(m *artifact.Manifest) map[string]string {
+	byPort := map[string]string{}
+	for port, o := range m.Outputs {
+		byPort[port] = o.Digest
+	}
+	return byPort
+}
+
 // writePlanJSON prints a plan for programs. Fields may be added; their meaning does not change while format is 1.
 func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := struct {
@@ -407,10 +409,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 			j.After = append(j.After, a.Address)
 		}
 		if n.Manifest != nil {
-			j.Digests = map[string]string{}
-			for port, o := range n.Manifest.Outputs {
-				j.Digests[port] = o.Digest
-			}
+			j.Digests = digests(n.Manifest)
 		}
 		slices.Sort(j.After)
 		out.Nodes = append(out.Nodes, j)

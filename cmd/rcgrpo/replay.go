@@ -31,7 +31,7 @@ func replayCommand() *cobra.Command {
 			"rc-grpo.arm[sft]@1.trajectories, and optionally an experiment"))
 	var profiles, set []string
 	c.Flags().StringArrayVar(&profiles, "profile", nil, "add the conventions of trainer `NAME`, or of all; repeatable")
-	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, such as advantage.ddof=1; repeatable")
+	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, as in advantage.ddof=1; repeatable")
 	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {

@@ -60,7 +60,7 @@ func showCommand() *cobra.Command {
 	c.Flags().StringVar(&v.task, "task", "", "only rows of the task with this `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
 	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
-	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint at `ADDRESS` or in a folder")
+	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint `ADDRESS.PORT` or folder")
 	c.completeFirst(c.ports)
 	return c.runs(func(args []string) error {
 		if *asCSV && *asJSON {
@@ -96,9 +96,6 @@ func layoutOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*r
 		return stages.Layout(policy, x.Site.BFCL)
 	}
 	a, err := openArtifact(x, store, policy)
-	if err != nil {
-		a, err = openArtifact(x, store, policy+".checkpoint")
-	}
 	if err != nil {
 		return nil, err
 	}

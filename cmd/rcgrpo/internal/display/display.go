@@ -138,7 +138,7 @@ func (d *Display) Observe(e runs.Event) {
 		d.end(e, red, "FAILED", e.Text)
 		d.failure(e.Failure)
 	case runs.EventSkipped:
-		d.remove(e)
+		d.settle(e)
 		why := lang.ShortAddress(e.Text)
 		d.skipped[why] = append(d.skipped[why], name)
 	case runs.EventEnded:
@@ -162,13 +162,14 @@ func (d *Display) start(e runs.Event, running time.Duration) {
 	d.running = append(d.running, s)
 }
 
-// end removes the live line of a stage and prints its outcome.
+// end settles a stage and prints its outcome.
 func (d *Display) end(e runs.Event, colour, outcome, text string) {
-	d.remove(e)
+	d.settle(e)
 	d.print(colour, outcome, lang.ShortAddress(e.Address), text)
 }
 
-func (d *Display) remove(e runs.Event) {
+// settle removes the live line of a stage and counts its outcome.
+func (d *Display) settle(e runs.Event) {
 	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 	d.done[string(e.Kind)]++
 	d.left = max(0, d.left-1)
