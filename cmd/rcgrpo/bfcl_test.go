@@ -66,7 +66,8 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	}
 	code, text, _ = runBFCL("", "replay", "--data", dir, "--in", wrong, "--verify")
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") ||
-		!strings.Contains(text, "1 trajectories, 1 calls, differing: 1, unsupported: 0\n") {
+		!strings.Contains(text, "1 trajectories, 1 calls, of the unimplemented format prompting: 0, allowed differences: 0, "+
+			"differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}
 	if code, _, errs = runBFCL("", "replay", "--data", dir); code != exitMisuse ||

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,22 +12,11 @@ import (
 func lintCommand() *cobra.Command {
 	c := newCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
 		wantArgs(1, 1, "want one table as CSV (- is standard input)"))
-	var denominators []int
-	c.Flags().FuncP("tasks", "n", "number of tasks behind each column of percentages: `N,N,...`", func(s string) error {
-		denominators = nil
-		for field := range strings.SplitSeq(s, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(field))
-			if err != nil {
-				return errors.New("want whole numbers with commas between them")
-			}
-			denominators = append(denominators, n)
-		}
-		return nil
-	})
+	denominators := c.Flags().IntSliceP("tasks", "n", nil, "number of tasks of each column of percentages: `N,N,...`")
 	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of others)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
-		if denominators == nil {
+		if len(*denominators) == 0 {
 			return misuse("want the number of tasks of each column of percentages, such as -n 80,18,17,22,23")
 		}
 		in, name := c.InOrStdin(), "standard input"
@@ -42,7 +28,7 @@ func lintCommand() *cobra.Command {
 			defer f.Close()
 			in, name = f, args[0]
 		}
-		table, err := lint.ReadTable(in, denominators, *overall)
+		table, err := lint.ReadTable(in, *denominators, *overall)
 		var findings []lint.Finding
 		if err == nil {
 			findings, err = lint.Check(table)

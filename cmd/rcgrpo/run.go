@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -121,16 +120,13 @@ func newDisplay(stdout io.Writer) *display.Display {
 // runNode runs "rcgrpo node --run FOLDER --node ADDRESS", the process of one stage. The engine starts it, so it has no
 // help and builds no tree of commands.
 func runNode(args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("rcgrpo node", flag.ContinueOnError)
-	dir := flags.String("run", "", "run `FOLDER`")
-	address := flags.String("node", "", "`ADDRESS` of the stage")
-	if flags.Parse(args) != nil || *dir == "" || *address == "" || flags.NArg() > 0 {
+	if len(args) != 4 || args[0] != "--run" || args[2] != "--node" {
 		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
 	view := display.New(stderr, display.Options{})
 	defer view.Close()
-	return engine.NodeMain(*dir, *address, kinds(), stderr, view.Observe)
+	return engine.NodeMain(args[1], args[3], kinds(), stderr, view.Observe)
 }
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
