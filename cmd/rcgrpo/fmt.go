@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,7 +21,6 @@ import (
 type formatter struct {
 	*command
 	check, diff, recursive bool
-	failed                 bool // with --check also: a file would change
 }
 
 func fmtCommand() *cobra.Command {
@@ -33,28 +33,25 @@ func fmtCommand() *cobra.Command {
 		if len(args) == 0 {
 			args = []string{"."}
 		}
-		return f.formatFiles(args)
+		paths, err := hclFiles(args, f.recursive)
+		if err != nil {
+			return err
+		}
+		var failed error
+		for _, path := range paths { // an error of one file does not affect the others
+			if err := f.formatFile(path); err != nil {
+				failed = exitCode(exitFailed)
+				if !errors.As(err, new(exitCode)) {
+					reportError(f.Command, err)
+				}
+			}
+		}
+		return failed
 	})
 }
 
-// formatFiles formats files, or standard input for -. An error of one file does not affect the others.
-func (f *formatter) formatFiles(args []string) error {
-	paths, err := hclFiles(args, f.recursive)
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := f.formatFile(path); err != nil {
-			reportError(f.Command, err)
-			f.failed = true
-		}
-	}
-	if f.failed {
-		return exitCode(exitFailed)
-	}
-	return nil
-}
-
+// formatFile formats a file, or standard input for -. It returns an exitCode for a file with printed diagnostics, and
+// with --check for a file that would change.
 func (f *formatter) formatFile(path string) error {
 	var text []byte
 	var err error
@@ -71,9 +68,9 @@ func (f *formatter) formatFile(path string) error {
 	formatted, diags := lang.Format(text, path)
 	f.printDiagnostics(diags, map[string]*hcl.File{path: {Bytes: text}})
 	changed := !bytes.Equal(text, formatted)
-	f.failed = f.failed || diags.HasErrors() || f.check && changed
 	switch {
 	case diags.HasErrors():
+		return exitCode(exitFailed)
 	case f.diff && changed:
 		_, hunks, _ := bytes.Cut(diff.Diff(path, text, path+" (formatted)", formatted), []byte("\n")) // without "diff …"
 		_, err = f.stdout().Write(hunks)
@@ -85,6 +82,9 @@ func (f *formatter) formatFile(path string) error {
 		if !f.check {
 			err = renameio.WriteFile(path, formatted, 0o644, renameio.WithExistingPermissions())
 		}
+	}
+	if err == nil && f.check && changed {
+		err = exitCode(exitFailed)
 	}
 	return err
 }

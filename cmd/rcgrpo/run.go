@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -190,13 +189,11 @@ func (r *notification) start(ctx context.Context, site *lang.Site) error {
 		return fmt.Errorf("notify: %w", err)
 	}
 	defer output.Close()
-	program := site.Notify[0]
-	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-		program = "." + string(filepath.Separator) + program
-	}
-	cmd := exec.CommandContext(ctx, program, site.Notify[1:]...)
+	cmd := exec.CommandContext(ctx, site.Notify[0], site.Notify[1:]...) // a relative path is relative to cmd.Dir
 	cmd.Dir = filepath.Dir(site.Path)
-	cmd.Env = append(os.Environ(), r.environment()...)
+	cmd.Env = append(os.Environ(), "RCGRPO_EXPERIMENT="+r.Experiment, "RCGRPO_RUN="+r.Run,
+		"RCGRPO_OUTCOME="+r.Outcome, "RCGRPO_FOLDER="+r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
+		"RCGRPO_COUNTS="+countsText(r.Counts), "RCGRPO_ERROR="+r.Error, "RCGRPO_STAGE="+r.Stage)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its children too; ^C does not reach it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -208,12 +205,4 @@ func (r *notification) start(ctx context.Context, site *lang.Site) error {
 		return fmt.Errorf("notify: %s: %w (its output: %s)", site.Notify[0], err, output.Name())
 	}
 	return nil
-}
-
-func (r *notification) environment() []string {
-	return []string{
-		"RCGRPO_EXPERIMENT=" + r.Experiment, "RCGRPO_RUN=" + r.Run, "RCGRPO_OUTCOME=" + r.Outcome,
-		"RCGRPO_FOLDER=" + r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
-		"RCGRPO_COUNTS=" + countsText(r.Counts), "RCGRPO_ERROR=" + r.Error, "RCGRPO_STAGE=" + r.Stage,
-	}
 }

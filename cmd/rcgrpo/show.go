@@ -47,7 +47,6 @@ var views = map[string]struct {
 	"trajectories": {rl.TrajectoriesFile, (*view).trajectories},
 	"dataset":      {rl.DatasetFile, (*view).trajectories},
 	"checkpoint":   {"", (*view).checkpoint},
-	"page":         {"", (*view).page},
 }
 
 func showCommand() *cobra.Command {

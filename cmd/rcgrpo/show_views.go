@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -324,38 +323,20 @@ func (v *view) checkpoint(string) error {
 	return v.files()
 }
 
-// page prints the page as text if it has that form, otherwise its files.
-func (v *view) page(string) error {
-	for _, f := range v.stored() {
-		if filepath.Ext(f.Name) == ".txt" {
-			b, err := os.ReadFile(v.Path(f.Name))
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(v.out, "\n%s", b)
-			return err
-		}
-	}
-	return v.files()
-}
-
-// stored returns the files of the artifact.
-func (v *view) stored() (files []artifact.FileInfo) {
-	for _, o := range v.Manifest.Outputs {
-		if o.Digest == v.Digest && o.Type == v.Type {
-			files = slices.Clone(o.Files)
-			if o.Times != nil {
-				files = append(files, o.Times.Files...)
-			}
-		}
-	}
-	return files
-}
-
 func (v *view) files() error {
 	fmt.Fprintln(v.out, "\nfiles")
-	for _, f := range v.stored() {
-		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+	for _, o := range v.Manifest.Outputs {
+		if o.Digest != v.Digest || o.Type != v.Type {
+			continue
+		}
+		list := slices.Clone(o.Files)
+		if o.Times != nil {
+			list = append(list, o.Times.Files...)
+		}
+		for _, f := range list {
+			fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+		}
+		break // another port may have the same content
 	}
 	return nil
 }
