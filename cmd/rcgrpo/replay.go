@@ -94,10 +94,8 @@ func (r *replaying) read(c *command, args []string) error {
 
 // readSettings reads the objective of the stage that sampled the trajectories, if that stage trains.
 func (r *replaying) readSettings(x *lang.Experiment, address string) {
-	for _, n := range x.Nodes {
-		if n.Address != address {
-			continue
-		}
+	nodes, _ := x.Find(address) // the stage may no longer be in the experiment
+	for _, n := range nodes {
 		for _, s := range n.Settings {
 			block, _, _ := strings.Cut(s.Name, ".")
 			if slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {

@@ -19,29 +19,25 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// rows reads a file of rows. With --task it keeps the rows of that task.
-func rows[T any](v *view, file string, task func(T) string) ([]T, error) {
-	var all []T
+// rows reads a file of rows. With --task it keeps the rows of that task. one is the row of --row, by default the first.
+func rows[T any](v *view, file string, task func(T) string) (all []T, one T, err error) {
 	for row, err := range artifact.Rows[T](v.Artifact, file) {
 		if err != nil {
-			return nil, err
+			return nil, one, err
 		}
 		if v.task == "" || task(row) == v.task {
 			all = append(all, row)
 		}
 	}
-	if v.task != "" && len(all) == 0 {
-		return nil, fmt.Errorf("no row of task %s", v.task)
+	switch {
+	case v.task != "" && len(all) == 0:
+		return nil, one, fmt.Errorf("no row of task %s", v.task)
+	case v.pick >= len(all):
+		return nil, one, fmt.Errorf("row %d of %d", v.pick, len(all))
+	case len(all) > 0:
+		one = all[max(v.pick, 0)]
 	}
-	return all, nil
-}
-
-func picked[T any](v *view, all []T) (T, error) {
-	var none T
-	if max(v.pick, 0) >= len(all) {
-		return none, fmt.Errorf("row %d of %d", max(v.pick, 0), len(all))
-	}
-	return all[max(v.pick, 0)], nil
+	return all, one, nil
 }
 
 // metrics prints first and last value, range and curve of each metric and each time.
@@ -110,7 +106,7 @@ func (t *tally) add(s rl.Score) {
 // scores prints the share of episodes with reward 1 and of those that the official checker passed, by set, token and
 // category, with Wilson intervals.
 func (v *view) scores(file string) error {
-	all, err := rows(v, file, func(s rl.Score) string { return s.Task })
+	all, _, err := rows(v, file, func(s rl.Score) string { return s.Task })
 	if err != nil {
 		return err
 	}
@@ -146,7 +142,7 @@ func (v *view) passes() error {
 }
 
 func (v *view) tasks(file string) error {
-	all, err := rows(v, file, func(t *bfcl.Task) string { return t.ID })
+	all, t, err := rows(v, file, func(t *bfcl.Task) string { return t.ID })
 	if err != nil {
 		return err
 	}
@@ -155,17 +151,13 @@ func (v *view) tasks(file string) error {
 		for _, t := range all {
 			families[t.Category] = append(families[t.Category], t.Family)
 		}
-		t := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
+		table := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
 		for _, category := range slices.Sorted(maps.Keys(families)) {
-			t.row(category, len(families[category]), len(unique(families[category])))
+			table.row(category, len(families[category]), len(unique(families[category])))
 		}
-		if err := t.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
+		if err := table.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
 			return err
 		}
-	}
-	t, err := picked(v, all)
-	if err != nil {
-		return err
 	}
 	fmt.Fprintf(v.out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
 	for i, turn := range t.Turns {
@@ -180,7 +172,7 @@ func (v *view) tasks(file string) error {
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
 func (v *view) trajectories(file string) error {
-	all, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
+	all, t, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
@@ -188,10 +180,6 @@ func (v *view) trajectories(file string) error {
 		if err := trajectoryTable(all).write(v.out, v.Type, v.width); err != nil || len(all) == 0 {
 			return err
 		}
-	}
-	t, err := picked(v, all)
-	if err != nil {
-		return err
 	}
 	v.conversation(&t)
 	return nil

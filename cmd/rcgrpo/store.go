@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
@@ -118,13 +117,9 @@ func storeListCommand() *cobra.Command {
 }
 
 func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
-	out := bufio.NewWriter(w)
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var total int64
 	var seconds float64
-	experiment := 0
-	for _, m := range results {
-		experiment = max(experiment, utf8.RuneCountInString(m.Experiment))
-	}
 	for _, m := range results {
 		state := "  collected"
 		if m.Collected.IsZero() {
@@ -132,9 +127,9 @@ func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems 
 			total += m.Bytes()
 			seconds += m.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", m.Key, lang.BytesText(m.Bytes()),
-			runs.DurationText(m.Seconds), m.Started.Local().Format("2006-01-02 15:04"), experiment,
-			cmp.Or(m.Experiment, "-"), m.Address, state)
+		fmt.Fprintf(out, "%.12s\t%10s\t%8s\t%s\t%s\t%s%s\n", m.Key, lang.BytesText(m.Bytes()),
+			runs.DurationText(m.Seconds), m.Started.Local().Format("2006-01-02 15:04"), cmp.Or(m.Experiment, "-"),
+			m.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
