@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
@@ -27,38 +27,50 @@ var jsonTypes = map[string]reflect.Type{
 // schemaOf returns the schema of a command's --json. An exact schema allows no fields except those of the type; the
 // published one does, because later versions may add fields.
 func schemaOf(command string, exact bool) (*jsonschema.Schema, error) {
-	cause := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{
-		"reason": {Type: "string"}, "text": {Type: "string"}, "file": {Type: "string"}, "line": {Type: "integer"},
-	}, PropertyOrder: []string{"reason", "text", "file", "line"}, AdditionalProperties: &jsonschema.Schema{Not: &jsonschema.Schema{}}}
-	s, err := jsonschema.ForType(jsonTypes[command], &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
-		reflect.TypeFor[plan.Cause]():      cause,
-		reflect.TypeFor[plan.Verb]():       {Type: "string", Enum: []any{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun}},
-		reflect.TypeFor[json.RawMessage](): {Type: "object"},
-	}})
-	if err == nil {
-		s.Schema = "https://json-schema.org/draft/2020-12/schema"
-		s.Title = "rcgrpo " + command + " --json"
-		simplify(s, exact)
+	cause, err := jsonschema.For[struct { // plan.Cause.MarshalJSON
+		Reason plan.Reason `json:"reason,omitempty"`
+		Text   string      `json:"text,omitempty"`
+		File   string      `json:"file,omitempty"`
+		Line   int         `json:"line,omitempty"`
+	}](nil)
+	if err != nil {
+		return nil, err
 	}
-	return s, err
+	verbs := []any{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun}
+	s, err := jsonschema.ForType(jsonTypes[command], &jsonschema.ForOptions{
+		TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+			reflect.TypeFor[plan.Cause]():      cause,
+			reflect.TypeFor[plan.Verb]():       {Type: "string", Enum: verbs},
+			reflect.TypeFor[time.Time]():       {Type: "string", Format: "date-time"},
+			reflect.TypeFor[json.RawMessage](): {Type: "object"}, // a row
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Schema = "https://json-schema.org/draft/2020-12/schema"
+	s.Title = "rcgrpo " + command + " --json"
+	simplify(s, "", exact)
+	return s, nil
 }
 
-// simplify removes null from the types of optional fields, which are omitted instead.
-func simplify(s *jsonschema.Schema, exact bool) {
+// simplify removes null from the types of a schema, except rows: no other list is null, and an optional field is omitted
+// instead. Unless the schema is exact, it allows more fields.
+func simplify(s *jsonschema.Schema, name string, exact bool) {
 	if s == nil {
 		return
+	}
+	if len(s.Types) == 2 && s.Types[0] == "null" && name != "rows" {
+		s.Type, s.Types = s.Types[1], nil
 	}
 	if more := s.AdditionalProperties; !exact && more != nil && more.Not != nil {
 		s.AdditionalProperties = nil
 	}
 	for name, field := range s.Properties {
-		if len(field.Types) == 2 && field.Types[0] == "null" && !slices.Contains(s.Required, name) {
-			field.Type, field.Types = field.Types[1], nil
-		}
-		simplify(field, exact)
+		simplify(field, name, exact)
 	}
-	simplify(s.Items, exact)
-	simplify(s.AdditionalProperties, exact)
+	simplify(s.Items, "", exact)
+	simplify(s.AdditionalProperties, "", exact)
 }
 
 func TestSchemasAreThoseOfTheTypes(t *testing.T) {
