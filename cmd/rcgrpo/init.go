@@ -22,14 +22,15 @@ var templateFiles embed.FS
 // template is a small experiment that init writes: the file templates/NAME.hcl.
 type template struct {
 	name, summary string
-	flags         string // of the commands that load it
+	flags, needs  string // flags of the commands that load it; a step before them
 	page          bool   // it has a report
 }
 
 var templates = []template{
-	{"drills", "two arms on generated tasks, with a tiny model that starts from random weights", "", true},
-	{"model", "fine-tune and evaluate a Hugging Face folder of your own", " --var model=FOLDER", true},
-	{"exec", "commands only", "", false},
+	{name: "drills", summary: "two arms on generated tasks, with a tiny model that starts from random weights", page: true},
+	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
+		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
+	{name: "exec", summary: "commands only"},
 }
 
 func initCommand() *cobra.Command {
@@ -110,6 +111,9 @@ func (t template) printNext(w io.Writer, path string) {
 	}
 	if !t.page {
 		next = next[:2]
+	}
+	if t.needs != "" {
+		fmt.Fprintf(w, "  %s\n", t.needs)
 	}
 	for _, line := range next {
 		fmt.Fprintf(w, "  rcgrpo %-*s  # %s\n", len(next[0][0]), printable(line[0]), line[1])

@@ -1,9 +1,10 @@
-experiment { # two arms on generated tasks for calling tools, with a tiny model that starts from random weights
+# Two arms on generated tasks for calling tools, with a tiny model from random weights: two minutes on two cores.
+experiment {
   question = "Do copying exercises help a small model to learn tool calls?"
-  seeds    = [1, 2, 3] # stages that use randomness run once per seed
+  seeds    = [1, 2] # stages that use randomness run once per seed; a claim about a method needs three seeds
 }
-variable "drills" { default = 1000 }                        # `--var drills=40` is a trial run
-stage "tasks" "made" {                                      # stage KIND NAME; `rcgrpo kinds tasks` explains the settings
+variable "drills" { default = 1000 }                        # --var drills=10 is a trial run
+stage "tasks" "made" {                                      # stage KIND NAME; its settings: rcgrpo kinds tasks
   for_each = { copy = 16 * var.drills, multi = var.drills } # one instance per entry
   source   = "drills"
   form     = each.key

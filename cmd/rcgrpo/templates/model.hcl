@@ -1,4 +1,5 @@
-# SFT of a Hugging Face folder of the family Qwen2.5 or Llama 3.1, evaluated before and after.
+# SFT of a Hugging Face folder of the family Qwen2.5 or Llama 3.1, evaluated before and after. Its chat layout contains
+# documents of the benchmark's tools, so site.hcl must name their folder: data { bfcl = ".deps/bfcl" }
 experiment {
   question = "Does fine-tuning on expert trajectories help this model?"
 }
@@ -8,11 +9,11 @@ variable "model" {
   description = "folder with config.json, safetensors and tokenizer: --var model=FOLDER"
 }
 
-variable "tasks" { default = 500 } # --var tasks=10 is a trial run
+variable "tasks" { default = 500 } # --var tasks=5 is a trial run
 
 stage "model" "base" { path = dir(var.model) }
 
-stage "tasks" "drills" { # generated; source = "bfcl" has the benchmark's tasks (docs/models.md)
+stage "tasks" "drills" { # generated; source = "bfcl" has those of the benchmark (docs/models.md)
   source = "drills"
   train  = var.tasks
   test   = var.tasks
