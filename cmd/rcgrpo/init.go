@@ -27,7 +27,7 @@ type template struct {
 }
 
 var templates = []template{
-	{name: "drills", summary: "two arms on generated tasks, with a tiny model that starts from random weights", page: true},
+	{name: "drills", summary: "two arms on generated tasks, with a tiny model from random weights", page: true},
 	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
 		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
 	{name: "exec", summary: "commands only"},

@@ -23,5 +23,7 @@ exec rcgrpo init model own
 exec rcgrpo run own/model.hcl --var model=%[1]s --var tasks=1
 exec rcgrpo verify own/model.html
 exec rcgrpo plan own/model.hcl --var model=%[1]s --var tasks=1 --detailed-exitcode`, "$WORK/folder")
-	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(work string) error { return longContext(reference, filepath.Join(work, "folder")) })
+	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(work string) error {
+		return longContext(reference, filepath.Join(work, "folder"))
+	})
 }

@@ -54,8 +54,8 @@ func schemaOf(command string, exact bool) (*jsonschema.Schema, error) {
 	return s, nil
 }
 
-// simplify removes null from the types of a schema, except rows: no other list is null, and an optional field is omitted
-// instead. Unless the schema is exact, it allows more fields.
+// simplify removes null from the types of a schema, except rows: no other list is null, and an optional field is
+// omitted instead. Unless the schema is exact, it allows more fields.
 func simplify(s *jsonschema.Schema, name string, exact bool) {
 	if s == nil {
 		return
