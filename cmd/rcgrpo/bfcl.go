@@ -111,7 +111,8 @@ func bfclReplayCommand() *cobra.Command {
 	c := newBFCLCommand("replay", "Replay recorded trajectories and score them", wantArgs(0, 0, ""))
 	in := c.Flags().String("in", "", "`FILE` of recorded trajectories, JSON Lines, gzipped or not")
 	out := c.Flags().String("out", "", "`FILE` for the computed trajectories; gzipped if its name ends in .gz")
-	verify := c.Flags().Bool("verify", false, "compare with the recorded values; texts of some errors and the order of sets may differ")
+	c.Long = c.Short + ".\n--verify allows differences in the text of some errors and in the order of sets."
+	verify := c.Flags().Bool("verify", false, "compare with the recorded values")
 	return c.runs(func([]string) error {
 		if *in == "" {
 			return misuse("name the recorded trajectories with --in FILE")
