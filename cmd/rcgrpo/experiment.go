@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -46,6 +47,13 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *command
 // overrideFlag adds --set to a command whose answer depends on the settings of stages.
 func (c *command) overrideFlag() {
 	c.Flags().StringArrayVar(&c.source.Sets, "set", nil, "override a setting: `ADDRESS.SETTING=VALUE`; repeatable")
+}
+
+// writeOverrides prints the overrides of an answer, so that nobody takes it for that of the file.
+func (c *command) writeOverrides(sets []string) {
+	for _, set := range sets {
+		fmt.Fprintln(c.stdout(), "override:", set)
+	}
 }
 
 // planFlags adds the flags that narrow or force a plan.
