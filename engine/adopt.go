@@ -231,7 +231,7 @@ func (r *run) reportOrphans() {
 	all, err := runs.Orphans(r.Store)
 	r.recordError(err)
 	for _, o := range all {
-		if o.Run.Experiment() == r.Experiment.Name && !o.Adopted && !r.needs(o) {
+		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !r.needs(o) {
 			r.emit(runs.Event{Kind: runs.EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 )
 
@@ -70,6 +71,12 @@ func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 		if got := omitFromFolder(v); got != want {
 			t.Errorf("%s: got omitted %v, want %v", v, got, want)
 		}
+	}
+}
+
+func TestVerbsOfRunFoldersAreThoseOfPlans(t *testing.T) {
+	if plan.UpToDate != runs.VerbUpToDate || plan.Collected != runs.VerbCollected {
+		t.Errorf("got %q and %q, want %q and %q", runs.VerbUpToDate, runs.VerbCollected, plan.UpToDate, plan.Collected)
 	}
 }
 

@@ -344,8 +344,8 @@ func (s *start) sign(pid int) error {
 	if s.lock == nil {
 		return nil
 	}
-	h, err := s.Holder(s.folder).WithProcess(pid)
-	if err != nil { // it has ended
+	h, running := s.Holder(s.folder).WithProcess(pid)
+	if !running {
 		return nil
 	}
 	h.Group = true

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,25 +26,12 @@ import (
 // stage runs only in a binary with the digest of the engine that starts it.
 var SourceDigest string
 
-// Revision returns SourceDigest, or the commit that the Go tool recorded, or "unknown" in a test binary.
+// Revision returns SourceDigest, or the version that the Go tool derived from the commit, or "unknown".
 func Revision() string {
-	if SourceDigest != "" {
-		return SourceDigest
+	if info, ok := debug.ReadBuildInfo(); ok && SourceDigest == "" {
+		return cmp.Or(info.Main.Version, "unknown")
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision, modified := "unknown", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+modified"
-		}
-	}
-	return revision + modified
+	return cmp.Or(SourceDigest, "unknown")
 }
 
 // Protocol between an engine and the process of a node.
@@ -64,7 +52,9 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, obser
 	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
-		observe, err = childObserver(folder, a)
+		lock := os.NewFile(lockFile, "lock")
+		defer lock.Close()
+		observe, err = childObserver(folder, a, lock)
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -144,14 +134,17 @@ func peakBytes() int64 {
 
 // childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
 // without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
-func childObserver(folder runs.Folder, a runs.Assignment) (func(runs.Event), error) {
+func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(runs.Event), error) {
 	if a.Key == "" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
 			proc.KillSession(os.Getpid())
 		}()
-	} else if err := a.Holder(folder).Sign(lockFile); err != nil {
-		return nil, fmt.Errorf("write into the lock of %s: %w", a.Address, err)
+	} else {
+		holder, _ := a.Holder(folder).WithProcess(os.Getpid())
+		if err := holder.Write(lock); err != nil {
+			return nil, fmt.Errorf("write into the lock of %s: %w", a.Address, err)
+		}
 	}
 	file, err := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -201,7 +201,7 @@ func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan,
 		Survivors []survivor      `json:"survivors"`
 	}{[]statusRunJSON{}, []survivor{}}
 	for _, s := range survivors {
-		out.Survivors = append(out.Survivors, survivor{s.Address, s.Run, s.PID, s.Since, s.Adopted})
+		out.Survivors = append(out.Survivors, survivor{s.Address, s.Run, s.PID, s.Since, s.Taken})
 	}
 	for _, s := range found {
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,
