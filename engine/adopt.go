@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -109,13 +110,9 @@ func (a *adoption) poll() {
 func (a *adoption) reportPause() {
 	paused := proc.Stopped(a.engine) && a.holder.Run.Live()
 	if paused && !a.paused {
-		a.note(fmt.Sprintf("waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine)))
+		a.note(a.task.Address, "waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine))
 	}
 	a.paused = paused
-}
-
-func (a *adoption) note(text string) {
-	a.emit(runs.Event{Address: a.task.Address, Kind: runs.EventNote, Text: text})
 }
 
 // observe passes on the progress of the stage under its address in this run.
@@ -169,7 +166,7 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
 		if text := (proc.Leftovers{Mark: scratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
-			a.note(text)
+			a.note(a.task.Address, "%s", text)
 		}
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
@@ -205,7 +202,6 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	t := res.task
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
 		r.reportDone(t, m, res.took)
-		r.publish(t, m)
 		r.finish(t, runs.EventDone, m)
 		r.unlock(t)
 		return
@@ -232,17 +228,14 @@ func (r *run) reportOrphans() {
 	r.recordError(err)
 	for _, o := range all {
 		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !r.needs(o) {
-			r.emit(runs.Event{Kind: runs.EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
+			r.note("", "no stage of this plan needs it: %s", o.Text(time.Now()))
 		}
 	}
 }
 
 // needs reports whether a node has the key of an orphan, or may still get it.
 func (r *run) needs(o runs.Orphan) bool {
-	for _, t := range r.tasks {
-		if t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.tasks, func(t *task) bool {
+		return t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended
+	})
 }

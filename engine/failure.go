@@ -140,36 +140,26 @@ func retries(r lang.Retry, cause, text string) bool {
 // failureLines is the number of log lines shown with a failure.
 const failureLines = 12
 
-// lastLines returns the last n lines of a file; it reads at most 64 KiB.
-func lastLines(path string, n int) []string {
+// lastLines returns the last lines of a log, of the last 64 KiB. Long lines are reduced to "… " and their end.
+func lastLines(path string) []string {
+	const mostBytes, mostLine = 64 << 10, 1000
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	const most = 64 << 10
 	size, _ := f.Seek(0, io.SeekEnd)
-	from := max(0, size-most)
-	b, _ := io.ReadAll(io.NewSectionReader(f, from, most))
-	text := strings.TrimRight(string(b), "\n")
-	if text == "" {
-		return nil
-	}
-	lines := strings.Split(text, "\n")
-	if from > 0 && len(lines) > 1 { // the first line is incomplete
+	from := max(0, size-mostBytes)
+	b, _ := io.ReadAll(io.NewSectionReader(f, from, mostBytes))
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	if from > 0 && len(lines) > 1 || lines[0] == "" { // the first line is incomplete, or the log is empty
 		lines = lines[1:]
 	}
-	return lines[max(0, len(lines)-n):]
-}
-
-// shortLines returns the lines with long ones reduced to "… " and their last 1000 bytes.
-func shortLines(lines []string) []string {
-	const most = 1000
-	short := slices.Clone(lines)
-	for i, line := range short {
-		if len(line) > most {
-			short[i] = "… " + strings.ToValidUTF8(line[len(line)-most:], "")
+	lines = lines[max(0, len(lines)-failureLines):]
+	for i, line := range lines {
+		if len(line) > mostLine {
+			lines[i] = "… " + strings.ToValidUTF8(line[len(line)-mostLine:], "")
 		}
 	}
-	return short
+	return lines
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func gracePeriod(cause error) time.Duration {
 // localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
-func (localExecutor) Execute(ctx context.Context, w Work, observe func(runs.Event)) error {
+func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	if runsInPlace(w.Node) {
 		return w.Perform(ctx, observe)
 	}
@@ -41,7 +42,7 @@ func runsInPlace(n *lang.Node) bool {
 
 // runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are
 // in a file.
-func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
+func runProcess(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -86,11 +87,8 @@ func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 	return exitError(exit, w.Kills)
 }
 
-// torchBinary is the name of the binary with tensors, in the folder of this one.
-const torchBinary = "rcgrpo-torch"
-
-// Binary returns the program that can execute the node: this one, or the one with tensors.
-func (w Work) Binary() (string, error) {
+// Binary returns the program that can execute the node: this one, or the one with tensors, by default in the same folder.
+func (w *Work) Binary() (string, error) {
 	n := w.Node
 	self, err := os.Executable()
 	if err != nil {
@@ -99,14 +97,7 @@ func (w Work) Binary() (string, error) {
 	if _, ok := n.Stage.(Runner); ok {
 		return self, nil
 	}
-	if path := os.Getenv("RCGRPO_TORCH"); path != "" {
-		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("stages of kind %s need tensors, and $RCGRPO_TORCH names %s: %w",
-				n.Kind.Name, path, errors.Unwrap(err))
-		}
-		return path, nil
-	}
-	path := filepath.Join(filepath.Dir(self), torchBinary)
+	path := cmp.Or(os.Getenv("RCGRPO_TORCH"), filepath.Join(filepath.Dir(self), "rcgrpo-torch"))
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("stages of kind %s need tensors, but there is no %s: run `make build`, "+
 			"or name another binary in $RCGRPO_TORCH", n.Kind.Name, path)

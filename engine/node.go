@@ -118,9 +118,14 @@ func runNode(
 	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
-	s := &start{Work: Work{Assignment: a, Node: n}, experiment: x, store: store, session: session, folder: folder,
-		ownProcess: true}
-	return s.execute(ctx, observe)
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true}
+	if err := w.execute(ctx, observe); err != nil || w.result == nil {
+		return err
+	}
+	if err := store.Flush(w.result); err != nil {
+		return err
+	}
+	return store.RemoveWork(a.Key)
 }
 
 // peakBytes returns the largest resident size of this process so far.

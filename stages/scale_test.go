@@ -106,7 +106,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 // here runs every stage in this process.
 type here struct{}
 
-func (here) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
+func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
 	return w.Perform(ctx, observe)
 }
 
