@@ -9,7 +9,6 @@ import (
 	"syscall"
 	"time"
 
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -182,19 +181,10 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	case a.holder.Group && recorded:
 		res.err = codeError(a.task.Address, code, a.holder.Kills)
 	default:
-		res.err = a.unknownExit()
+		res.err = fmt.Errorf("its process %d ended without an exit record: %w", a.holder.PID,
+			killedError(a.holder.Kills, proc.OOMKills()))
 	}
 	return res
-}
-
-// unknownExit is the error of a process without an exit record; only its parent could read its exit status.
-func (a *adoption) unknownExit() error {
-	err := killedError(a.holder.Kills, proc.OOMKills())
-	if causeOf(err) == lang.CauseKilled {
-		err = WithCause(lang.CauseKilled,
-			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
-	}
-	return err
 }
 
 // onAdopted handles the end of an adopted stage, whose lock this run has acquired.
@@ -222,20 +212,17 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	}
 }
 
-// reportOrphans names the orphans of this experiment that this run does not need.
+// reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still
+// get it.
 func (r *run) reportOrphans() {
 	all, err := runs.Orphans(r.Store)
 	r.recordError(err)
 	for _, o := range all {
-		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !r.needs(o) {
+		needs := func(t *task) bool {
+			return t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended
+		}
+		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !slices.ContainsFunc(r.tasks, needs) {
 			r.note("", "no stage of this plan needs it: %s", o.Text(time.Now()))
 		}
 	}
-}
-
-// needs reports whether a node has the key of an orphan, or may still get it.
-func (r *run) needs(o runs.Orphan) bool {
-	return slices.ContainsFunc(r.tasks, func(t *task) bool {
-		return t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended
-	})
 }

@@ -60,29 +60,26 @@ func codeError(name string, code int, kills int64) error {
 		return nil
 	case code == 127:
 		return fmt.Errorf("%s ended with exit code 127, as when a program is not found", name)
-	case signal == syscall.SIGKILL, signal == syscall.SIGTERM, signal == syscall.SIGHUP, signal == syscall.SIGINT:
-		return signalError(signal, kills)
+	case slices.Contains(stopSignals, signal):
+		return exitError(proc.Exit{Signal: signal}, kills)
 	}
 	return fmt.Errorf("%s ended with exit code %d", name, code)
 }
 
+// stopSignals end a process from outside.
+var stopSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT}
+
 // exitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
 func exitError(exit proc.Exit, kills int64) error {
-	if exit.Signal == 0 {
+	switch {
+	case exit.Signal == 0:
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
-	}
-	return signalError(exit.Signal, kills)
-}
-
-// signalError explains the signal that ended a process.
-func signalError(signal syscall.Signal, kills int64) error {
-	switch signal {
-	case syscall.SIGKILL:
+	case exit.Signal == syscall.SIGKILL:
 		return killedError(kills, proc.OOMKills())
-	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
-		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
+	case slices.Contains(stopSignals, exit.Signal):
+		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", exit.Signal))
 	}
-	return fmt.Errorf("its process died: %v", signal)
+	return fmt.Errorf("its process died: %v", exit.Signal)
 }
 
 // killedError distinguishes a kill because memory ran out from others, by proc.OOMKills before and after.

@@ -71,9 +71,12 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 		if err != nil {
 			return "", err
 		}
-		if !old {
-			edited, err := keepEdited(to)
-			if err != nil {
+		if !old { // it belongs to the user
+			edited := to + ".edited"
+			for n := 2; disk.Exists(edited); n++ {
+				edited = fmt.Sprintf("%s.edited.%d", to, n)
+			}
+			if err := disk.Rename(to, edited); err != nil {
 				return "", err
 			}
 			how = "restored; the edited one is now " + filepath.Base(edited)
@@ -173,38 +176,26 @@ func linkedFolder(dir, name string) string {
 	return ""
 }
 
-// keepEdited renames path to the first free name of path.edited, path.edited.2, …
-func keepEdited(path string) (string, error) {
-	to := path + ".edited"
-	for n := 2; disk.Exists(to); n++ {
-		to = fmt.Sprintf("%s.edited.%d", path, n)
-	}
-	return to, disk.Rename(path, to)
-}
-
 // copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if
 // temp is on another file system, and then renamed.
 func copyFile(from, to, temp string, at time.Time) error {
-	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	err := copyThrough(temp, from, to, at)
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
-		err = copyThrough(filepath.Dir(to), from, to, at)
-	}
-	return err
-}
-
-func copyThrough(dir, from, to string, at time.Time) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return disk.Replace(dir, to, func(out *os.File) error {
+	write := func(out *os.File) error {
+		in, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
 		if _, err := disk.Copy(out, in); err != nil { // copy_file_range
 			return err
 		}
 		return errors.Join(out.Chmod(0o644), disk.Chtimes(out.Name(), at))
-	})
+	}
+	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	err := disk.Replace(temp, to, write)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
+		err = disk.Replace(filepath.Dir(to), to, write)
+	}
+	return err
 }

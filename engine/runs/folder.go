@@ -297,7 +297,8 @@ func missingRun(store *artifact.Store, name string, all []Folder) error {
 	if len(all) == 0 {
 		return fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
 	}
-	return fmt.Errorf("there is no run %s in %s; the last ones are %s", name, store.Runs(""), joinNames(all[:min(5, len(all))]))
+	last := joinNames(all[:min(5, len(all))])
+	return fmt.Errorf("there is no run %s in %s; the last ones are %s", name, store.Runs(""), last)
 }
 
 func joinNames(folders []Folder) string {

@@ -86,7 +86,8 @@ const (
 func (w *Watch) Poll() (_ StageState, err error) {
 	w.status.Live = w.Folder.Live() // before the events, which contain the end of the run
 	nodes := w.status.byAddress()
-	w.read, err = readEvents(w.Folder.Path("events.jsonl"), w.read, func(e Event) { w.status.observe(e, nodes[e.Address]) })
+	observe := func(e Event) { w.status.observe(e, nodes[e.Address]) }
+	w.read, err = readEvents(w.Folder.Path("events.jsonl"), w.read, observe)
 	if err != nil {
 		return StageEnded, err
 	}
