@@ -200,16 +200,12 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 		r.queue(t)
 		return
 	}
-	r.recordError(r.Store.Discard(t.Key))
-	switch {
-	case ctx.Err() != nil:
-		r.interrupt(t)
-	case r.shouldRetry(t.Node, res.attempt, res.err):
+	if ctx.Err() == nil && r.shouldRetry(t.Node, res.attempt, res.err) {
 		t.attempts = res.attempt
 		r.queue(t)
-	default:
-		r.fail(t, finalError(res.attempt, res.err), res.took)
+		return
 	}
+	r.stageFailed(ctx, t, finalError(res.attempt, res.err), res.took)
 }
 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still

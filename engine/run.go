@@ -201,9 +201,16 @@ func (r *run) link() {
 		r.byAddress[n.Address] = t
 	}
 	for _, t := range r.tasks {
+		nodes := slices.Clone(t.DependsOn)
+		if t.DuplicateOf != nil {
+			nodes = append(nodes, t.DuplicateOf.Node)
+		}
+		for _, in := range t.Inputs {
+			nodes = append(nodes, in.From)
+		}
 		seen := map[*task]bool{}
-		for _, from := range t.above() {
-			if up := r.byAddress[from.Address]; up != nil && !seen[up] {
+		for _, n := range nodes {
+			if up := r.byAddress[n.Address]; up != nil && !seen[up] {
 				seen[up] = true
 				t.reads = append(t.reads, up)
 				up.readers = append(up.readers, t)
@@ -216,18 +223,6 @@ func (r *run) link() {
 		}
 		t.rank += max(t.Estimate, time.Second) // stages without a record count the same
 	}
-}
-
-// above lists the nodes that come before this one.
-func (t *task) above() []*lang.Node {
-	nodes := slices.Clone(t.DependsOn)
-	if t.DuplicateOf != nil {
-		nodes = append(nodes, t.DuplicateOf.Node)
-	}
-	for _, in := range t.Inputs {
-		nodes = append(nodes, in.From)
-	}
-	return nodes
 }
 
 // unblocked reports whether all nodes that a waiting task reads have ended.
@@ -317,7 +312,7 @@ func (r *run) failure() error {
 // resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
 // becomes ready.
 func (r *run) resolve(t *task) {
-	if r.inputsMissing(t) {
+	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) { // it runs after failures
 		t.Key = ""
 		r.queue(t)
 		return
@@ -330,32 +325,31 @@ func (r *run) resolve(t *task) {
 		return
 	}
 	t.Key = key
-	if twin := t.DuplicateOf; twin != nil && !t.Force {
-		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
-			r.reuse(t, m) // Lookup might have to hash it
-			return
-		}
-	}
-	if !t.Force {
-		if err := r.session.Pin(key); err != nil {
-			r.fail(t, err, 0)
-			return
-		}
-		m, err := r.Store.Lookup(key)
-		if err == nil {
-			r.reuse(t, m)
-			return
-		}
-		if m == nil && !errors.Is(err, artifact.ErrNotFound) {
-			r.fail(t, err, 0)
-			return
-		}
-		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
-	}
-	if r.rebuildCollected(t) {
+	if err := r.session.Pin(key); err != nil {
+		r.fail(t, err, 0)
 		return
 	}
-	r.queue(t)
+	if !r.reuseStored(t) && !r.rebuildCollected(t) {
+		r.queue(t)
+	}
+}
+
+// reuseStored ends a task whose result is in the store, or whose store cannot be read. It reports whether it did.
+func (r *run) reuseStored(t *task) bool {
+	if t.Force {
+		return false
+	}
+	switch m, err := r.Store.Lookup(t.Key); {
+	case err == nil:
+		r.unlock(t)
+		r.reuse(t, m)
+	case m == nil && !errors.Is(err, artifact.ErrNotFound):
+		r.fail(t, err, 0)
+	default:
+		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
+		return false
+	}
+	return true
 }
 
 // digestOf returns the digest of a port of a result, which may be nil.
@@ -367,19 +361,12 @@ func digestOf(m *artifact.Manifest, port string) (string, bool) {
 	return o.Digest, ok
 }
 
-// inputsMissing reports whether an input has no result. Only a task that runs after failures gets so far.
-func (r *run) inputsMissing(t *task) bool {
-	return slices.ContainsFunc(t.reads, func(up *task) bool {
-		return up.how == runs.EventFailed || up.how == runs.EventSkipped || up.how == runs.EventShown
-	})
-}
-
 // rebuildCollected makes the collected inputs of a task run again. It reports whether there are any.
 func (r *run) rebuildCollected(t *task) bool {
 	t.state = waiting
 	for _, up := range t.reads {
 		if up.state == ended && up.collected {
-			up.collected, up.state = false, waiting
+			up.collected, up.state, up.manifest = false, waiting, nil
 			if up.unblocked() {
 				r.resolve(up)
 			}
@@ -416,30 +403,15 @@ func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (
 
 // awaitLock waits for another process that holds the key's lock.
 func (r *run) awaitLock(ctx context.Context, t *task) {
-	r.recordError(r.session.Pin(t.Key))
 	t.state = running
-	text := "waiting: another run is making it"
+	maker := "another run"
 	var h runs.Holder
 	if r.Store.Holder(t.Key, &h) == nil {
-		text = "waiting: it is being made by " + h.Text()
+		maker = h.Text()
 	}
-	r.note(t.Address, "%s", text)
+	r.note(t.Address, "waiting: it is being made by %s", maker)
 	r.pending++
 	go func() { r.foreign <- r.waitForLock(ctx, t) }()
-}
-
-// reuseNew reuses a result that appeared before the key's lock was acquired.
-func (r *run) reuseNew(t *task) bool {
-	if t.Force {
-		return false
-	}
-	m, err := r.Store.Lookup(t.Key)
-	if err != nil {
-		return false
-	}
-	r.unlock(t)
-	r.reuse(t, m)
-	return true
 }
 
 func (r *run) unlock(t *task) {
@@ -461,16 +433,24 @@ func (r *run) onEnded(ctx context.Context, e stageEnd) {
 	case e.err == nil:
 		r.finish(t, runs.EventDone, e.manifest)
 	default:
-		if t.Key != "" { // a killed stage could not do it
-			r.recordError(r.Store.Discard(t.Key))
-		}
-		if ctx.Err() != nil { // the error is a consequence
-			r.interrupt(t)
-		} else {
-			r.fail(t, e.err, e.took)
-		}
+		r.stageFailed(ctx, t, e.err, e.took)
 	}
 	r.unlock(t)
+}
+
+// stageFailed ends a task whose stage returned an error or was killed.
+func (r *run) stageFailed(ctx context.Context, t *task, err error, took time.Duration) {
+	if t.Key != "" { // a killed stage could not do it
+		r.recordError(r.Store.Discard(t.Key))
+	}
+	if ctx.Err() == nil {
+		r.fail(t, err, took)
+		return
+	}
+	// The error is a consequence of the interrupt.
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
+		Text: "interrupted; its scratch folder is kept for the next run"})
+	r.abandon(t)
 }
 
 // onForeign handles the end of a wait for a lock, which t has now.
@@ -486,7 +466,7 @@ func (r *run) onForeign(ctx context.Context, e foreignEnd) {
 		r.abandon(t)
 	case e.err != nil:
 		r.fail(t, e.err, 0)
-	case r.reuseNew(t):
+	case r.reuseStored(t):
 	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
 		r.skip(t, r.stopReason())
 	default:
@@ -585,13 +565,6 @@ func (r *run) skip(t *task, why string) {
 	r.unlock(t)
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: why})
 	r.settleReaders(t, why)
-}
-
-// interrupt abandons a task that was running here.
-func (r *run) interrupt(t *task) {
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
-		Text: "interrupted; its scratch folder is kept for the next run"})
-	r.abandon(t)
 }
 
 // abandon ends a task after an interrupt.

@@ -106,9 +106,6 @@ func (r *run) start(ctx context.Context, t *task) {
 // acquire acquires the lock of a task's key. ready is false if the store has the result now, or if another process
 // holds the lock, for which the task then waits.
 func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
-	if err := r.session.Pin(t.Key); err != nil {
-		return false, err
-	}
 	if t.Key == "" || t.lock != nil {
 		return true, nil
 	}
@@ -119,7 +116,7 @@ func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
 		r.awaitLock(ctx, t)
 		return false, nil
 	}
-	return !r.reuseNew(t), nil
+	return !r.reuseStored(t), nil
 }
 
 // newWork describes the first attempt at a task.
