@@ -31,42 +31,30 @@ type adoption struct {
 	killAt time.Time
 }
 
-const adoptionPoll = 100 * time.Millisecond
+const adoptionPoll = 50 * time.Millisecond
 
 // waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
 	defer func() { a.guard.Close() }() // of a nil file too
-	waiting, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	acquired := make(chan foreignEnd, 1)
-	go func() {
-		lock, err := r.Store.Lock(waiting, t.Key)
-		acquired <- foreignEnd{task: t, lock: lock, err: err}
-	}()
 	every := time.NewTicker(adoptionPoll)
 	defer every.Stop()
 	interrupted, killed := ctx.Done(), r.Kill
-	a.poll()
 	for {
+		if lock, err := r.Store.TryLock(t.Key); lock != nil || err != nil {
+			return a.result(foreignEnd{task: t, lock: lock, err: err})
+		}
+		a.poll()
 		select {
-		case res := <-acquired:
-			return a.result(res)
 		case <-every.C:
-			a.poll()
 		case <-killed:
 			killed, a.killAt = nil, time.Now()
 		case <-interrupted:
+			if a.guard == nil {
+				return foreignEnd{task: t, err: context.Cause(ctx)}
+			}
 			interrupted = nil
-			if a.guard != nil {
-				a.stop(context.Cause(ctx))
-				continue
-			}
-			cancel()
-			if res := <-acquired; res.lock != nil {
-				r.recordError(res.lock.Unlock())
-			}
-			return foreignEnd{task: t, err: context.Cause(ctx)}
+			a.stop(context.Cause(ctx))
 		}
 	}
 }
@@ -132,8 +120,7 @@ func (a *adoption) report() {
 	a.recordError(a.folder.LinkLog(h, address))
 	a.limit = a.logLimit(address)
 	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt,
-		Seconds: since.Seconds(),
-		Expect:  a.task.Estimate.Seconds(), Path: a.folder.Log(address),
+		Seconds: since.Seconds(), Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
 		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})
 	if a.last != nil {
 		e := *a.last

@@ -111,27 +111,24 @@ func (j *Job) Take(port, dir string) error {
 	return j.out.Take(port, dir)
 }
 
-// State returns an empty folder for the state from which a longer run of this stage can resume. No digest includes
+// State returns an empty folder for the state with which a longer run extends this result. No digest includes
 // it, and gc evicts it first.
 func (j *Job) State() (dir string, err error) { return j.out.State() }
 
 // Shorter is a result that differs from the requested one only in a smaller value of the setting named by
-// Kind.Length. A stage that resumes from it produces the same bytes as one that starts from the beginning.
+// Kind.Length. A stage that extends it produces the same bytes as one that starts from the beginning. Dir is the folder
+// that was its Job.State.
 type Shorter struct {
-	Length int    // the setting's value
-	State  string // the folder that was its Job.State
-	Key    string // key of the result
-
-	store    *artifact.Store
-	manifest *artifact.Manifest
+	*artifact.Shorter
+	store *artifact.Store
 }
 
 // Open opens one of its ports.
 func (s *Shorter) Open(port string) (*artifact.Artifact, error) {
-	return s.store.Open(s.manifest, port)
+	return s.store.Open(s.Manifest, port)
 }
 
-// Shorter returns the longest result from which the stage can resume, or nil.
+// Shorter returns the longest result that the stage can extend, or nil.
 func (j *Job) Shorter() *Shorter { return j.work.shorter }
 
 // Resumes reports whether Dir may contain files of an earlier attempt.
@@ -284,10 +281,6 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		}
 		defer lock.Unlock()
 	}
-	stdin, err := devNull()
-	if err != nil {
-		return err
-	}
 	log, finish, err := proc.OpenOutput(j.log, p.Secret)
 	if err != nil {
 		return err
@@ -295,7 +288,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
-	files := []*os.File{stdin, log, log, lock.File()}
+	files := []*os.File{nil, log, log, lock.File()}
 	if w.lease != nil {
 		files = append(files, w.lease)
 	}
@@ -348,6 +341,3 @@ func programError(ctx context.Context, name string, lock *artifact.Lock, exit pr
 	}
 	return exitError(exit, kills)
 }
-
-// devNull is the standard input of programs. It stays open.
-var devNull = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })

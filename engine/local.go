@@ -50,10 +50,7 @@ func runProcess(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	if err := os.WriteFile(w.Events(), nil, 0o600); err != nil { // of an earlier attempt
 		return err
 	}
-	stdin, err := devNull()
-	if err != nil {
-		return err
-	}
+	var stdin *os.File
 	if w.Key == "" { // it cannot be adopted, so it ends with the engine: when its standard input does
 		read, write, err := os.Pipe()
 		if err != nil {

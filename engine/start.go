@@ -46,7 +46,7 @@ type Work struct {
 	parts     artifact.Parts                // of the key
 	inputs    map[string]*artifact.Manifest // by address
 	folders   map[artifact.Ref]string       // outside a run: of the inputs
-	shorter   *Shorter                      // result of a shorter run to continue, or nil
+	shorter   *Shorter                      // result to extend, or nil
 	resumes   bool                          // the scratch folder existed before
 	recovered bool                          // the program ended successfully after its engine, at programEnd
 	peakBytes int64                         // of the stage's programs
@@ -256,7 +256,7 @@ func (w *Work) execute(ctx context.Context, observe func(runs.Event)) (err error
 	return err
 }
 
-// bindInputs reads the manifests of the inputs, checks the key, and finds the result of a shorter run.
+// bindInputs reads the manifests of the inputs, checks the key, and finds the result to extend.
 func (w *Work) bindInputs() error {
 	w.inputs = map[string]*artifact.Manifest{}
 	for address, key := range w.Inputs {
@@ -286,7 +286,7 @@ func (w *Work) bindInputs() error {
 	}
 	found, err := w.store.Longest(series, length, w.session)
 	if found != nil {
-		w.shorter = &Shorter{found.Length, found.Dir, found.Manifest.Key, w.store, found.Manifest}
+		w.shorter = &Shorter{found, w.store}
 	}
 	return err
 }
@@ -302,7 +302,7 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 		m.Seconds = max(0, w.programEnd.Sub(w.Since).Seconds()) // the clock may have been set back
 	}
 	if w.shorter != nil {
-		m.Begun = w.shorter.Key
+		m.Begun = w.shorter.Manifest.Key
 	}
 	if w.alone {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -26,7 +27,7 @@ type Command struct {
 	Args  []string   // path of the program, and its arguments
 	Env   []string   // NAME=VALUE; nothing else is inherited
 	Dir   string     // "": the current folder
-	Files []*os.File // descriptors 0, 1, 2, …
+	Files []*os.File // descriptors 0, 1, 2, …; nil: /dev/null
 	Group bool       // Wait asks the whole process group to stop, not only the program
 	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
 }
@@ -46,8 +47,17 @@ func Start(c Command) (*Process, error) {
 	if c.Mark != "" {
 		env = append(slices.Clip(env), c.Mark)
 	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	files := slices.Clone(c.Files)
+	for i, f := range files {
+		files[i] = cmp.Or(f, null)
+	}
 	process, err := os.StartProcess(c.Args[0], c.Args,
-		&os.ProcAttr{Dir: c.Dir, Env: env, Files: c.Files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		&os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
 	if err != nil {
 		return nil, err
 	}
