@@ -122,7 +122,7 @@ func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
 // newWork describes the first attempt at a task.
 func (r *run) newWork(t *task) *Work {
 	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, session: r.session, folder: r.folder,
-		lock: t.lock, lease: t.lease.Inherited()}
+		lock: t.lock, lease: t.lease.File()}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
 		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}

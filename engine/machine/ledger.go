@@ -68,15 +68,8 @@ type LeaseFile struct {
 	lease  Lease
 }
 
-func (f *LeaseFile) file() *os.File { return f.opened[len(f.opened)-1] }
-
-// Inherited returns the file for the stage's process to inherit; nil for a nil receiver.
-func (f *LeaseFile) Inherited() *os.File {
-	if f == nil {
-		return nil
-	}
-	return f.file()
-}
+// File returns the file, for the stage's process to inherit.
+func (f *LeaseFile) File() *os.File { return f.opened[len(f.opened)-1] }
 
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
@@ -102,23 +95,20 @@ func ledgerFolders() []string {
 }
 
 func ownFile(info fs.FileInfo) bool {
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || int(owner.Uid) == os.Geteuid()
+	return int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // OpenLedger opens the ledger of this user on this machine for a run, given the folders of the run and of its store.
 func OpenLedger(run, store string) (*Ledger, error) {
+	self, _ := proc.ReadStat(os.Getpid())
 	var errs []error
 	for _, dir := range ledgerFolders() {
-		l := &Ledger{Dir: dir, run: run, Store: store}
-		if self, ok := proc.ReadStat(os.Getpid()); ok {
-			l.start = self.Start
-		}
+		l := &Ledger{Dir: dir, run: run, Store: store, start: self.Start}
 		locked, err := l.tryLock()
+		if locked {
+			l.Unlock()
+		}
 		if err == nil {
-			if locked {
-				l.Unlock()
-			}
 			return l, nil
 		}
 		errs = append(errs, err)
@@ -274,7 +264,7 @@ func (l *Ledger) Others() ([]Lease, error) {
 	now := proc.SinceBoot()
 	var all []Lease
 	for _, e := range entries {
-		own := func(f *LeaseFile) bool { return filepath.Base(f.file().Name()) == e.Name() }
+		own := func(f *LeaseFile) bool { return filepath.Base(f.File().Name()) == e.Name() }
 		if e.Name() == "mutex" || slices.ContainsFunc(l.files, own) {
 			continue
 		}
@@ -308,11 +298,11 @@ func readLease(path string) (lease Lease, ok bool) {
 		return lease, false
 	}
 	defer f.Close()
-	switch err := disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB); {
-	case err == nil:
+	err = disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
 		os.Remove(path)
-		return lease, false
-	case !errors.Is(err, unix.EWOULDBLOCK):
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
 		return lease, false
 	}
 	return lease, json.NewDecoder(f).Decode(&lease) == nil
@@ -320,8 +310,11 @@ func readLease(path string) (lease Lease, ok bool) {
 
 // Renew registers the run again if files of it were removed, and reports whether they were.
 func (l *Ledger) Renew(ctx context.Context) (lost bool, err error) {
-	missing := func(f *LeaseFile) bool { return !named(f.file()) }
-	if l.mutex != nil && named(l.mutex) && !slices.ContainsFunc(l.files, missing) {
+	lost = l.mutex == nil || !named(l.mutex)
+	for _, f := range l.files {
+		lost = lost || !named(f.File())
+	}
+	if !lost {
 		return false, nil
 	}
 	if err := l.Lock(ctx); err != nil {
@@ -329,13 +322,14 @@ func (l *Ledger) Renew(ctx context.Context) (lost bool, err error) {
 	}
 	defer l.Unlock()
 	for _, f := range l.files {
-		if missing(f) {
-			if err := f.create(); err != nil {
-				return true, err
-			}
-			if err := f.write(); err != nil {
-				return true, err
-			}
+		if named(f.File()) {
+			continue
+		}
+		if err := f.create(); err != nil {
+			return true, err
+		}
+		if err := f.write(); err != nil {
+			return true, err
 		}
 	}
 	return true, nil
@@ -375,17 +369,14 @@ func (f *LeaseFile) write() error {
 	if err != nil {
 		return err
 	}
-	_, err = f.file().WriteAt(append(b, '\n'), 0) // readers ignore everything behind the first value
+	_, err = f.File().WriteAt(append(b, '\n'), 0) // readers ignore everything behind the first value
 	return err
 }
 
 // Free removes the file, unless it was removed before. It needs no mutex: a reader finds the whole lease or none.
 func (f *LeaseFile) Free() error {
 	f.ledger.files = slices.DeleteFunc(f.ledger.files, func(other *LeaseFile) bool { return other == f })
-	var err error
-	if named(f.file()) {
-		err = os.Remove(f.file().Name())
-	}
+	err := os.Remove(f.File().Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -231,17 +232,10 @@ func HoldsFlock(pid int, f *os.File) bool {
 	if err != nil {
 		return false
 	}
-	inode := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+	// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
+	pattern := fmt.Sprintf(`(?m)^\d+: FLOCK +\w+ +\w+ +%d +\w+:\w+:%d `, pid, info.Sys().(*syscall.Stat_t).Ino)
 	all, _ := os.ReadFile("/proc/locks")
-	for line := range strings.Lines(string(all)) {
-		// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
-		fields := strings.Fields(line)
-		if len(fields) == 8 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(pid) &&
-			strings.HasSuffix(fields[5], ":"+inode) {
-			return true
-		}
-	}
-	return false
+	return regexp.MustCompile(pattern).Match(all)
 }
 
 // KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
@@ -341,7 +335,7 @@ func ControlGroups(root fs.FS, controller string, f func(folder string, v2 bool)
 }
 
 // oomFile is the file that counts processes killed because memory ran out: of this process's control group, or
-// else of the machine; "": none.
+// else of the machine.
 var oomFile = sync.OnceValue(func() (file string) {
 	ControlGroups(os.DirFS("/"), "memory", func(folder string, v2 bool) {
 		name := "memory.oom_control"
@@ -352,10 +346,7 @@ var oomFile = sync.OnceValue(func() (file string) {
 			file = path
 		}
 	})
-	if file == "" && disk.Exists("/proc/vmstat") {
-		file = "/proc/vmstat"
-	}
-	return file
+	return cmp.Or(file, "/proc/vmstat")
 })
 
 // OOMKills returns the number of processes killed so far because memory ran out; -1: unknown.
@@ -363,9 +354,8 @@ func OOMKills() int64 {
 	b, _ := os.ReadFile(oomFile())
 	for line := range strings.Lines(string(b)) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			if n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64); err == nil {
-				return n
-			}
+			n, _ := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+			return n
 		}
 	}
 	return -1
