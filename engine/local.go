@@ -72,8 +72,6 @@ func runProcess(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for %s: %w", binary, err)
-	case exit.Code == 0 && exit.Signal == 0 && reported != nil:
-		return fmt.Errorf("read the events of %s: %w", w.Node.Address, reported)
 	case exit.Code == 0 && exit.Signal == 0:
 		return nil
 	case ctx.Err() != nil:
@@ -84,7 +82,7 @@ func runProcess(ctx context.Context, w *Work, observe func(runs.Event)) error {
 	return exitError(exit, w.Kills)
 }
 
-// Binary returns the program that can execute the node: this one, or the one with tensors, by default in the same folder.
+// Binary returns the program that can execute the node: this one, or the one with tensors beside it.
 func (w *Work) Binary() (string, error) {
 	n := w.Node
 	self, err := os.Executable()

@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -153,12 +152,12 @@ func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(r
 	if err != nil {
 		return nil, err
 	}
-	var mu sync.Mutex
-	events := json.NewEncoder(file)
 	return func(e runs.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := events.Encode(e); err != nil {
+		line, err := json.Marshal(e)
+		if err == nil {
+			_, err = file.Write(append(line, '\n'))
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
 	}, nil
