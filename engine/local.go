@@ -27,22 +27,17 @@ func gracePeriod(cause error) time.Duration {
 // localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
-func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
-	if runsInPlace(w.Node) {
-		return w.Perform(ctx, observe)
-	}
-	return runProcess(ctx, w, observe)
-}
-
 // runsInPlace reports whether localExecutor runs a node in this process.
 func runsInPlace(n *lang.Node) bool {
 	_, ok := n.Stage.(Runner)
 	return ok && n.Kind.InProcess
 }
 
-// runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are
-// in a file.
-func runProcess(ctx context.Context, w *Work, observe func(runs.Event)) error {
+// Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
+func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
+	if runsInPlace(w.Node) {
+		return w.Execute(ctx, observe)
+	}
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -100,15 +95,15 @@ func (w *Work) Binary() (string, error) {
 	return path, nil
 }
 
-// childEnv returns the environment of a stage's process: env with the node's share of the machine.
-func childEnv(env []string, cpus int, gpus []string) []string {
+// Env returns base with the variables of the node's share of the machine.
+func (w *Work) Env(base []string) []string {
 	own := []string{
-		fmt.Sprintf("OMP_NUM_THREADS=%d", cpus),
+		fmt.Sprintf("OMP_NUM_THREADS=%d", w.CPUs),
 		"CUDA_DEVICE_ORDER=PCI_BUS_ID", // the order of nvidia-smi; the default of CUDA is by speed
-		"CUDA_VISIBLE_DEVICES=" + strings.Join(gpus, ","),
+		"CUDA_VISIBLE_DEVICES=" + strings.Join(w.GPUs, ","),
 		childVariable + "=1",
 	}
-	others := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+	others := slices.DeleteFunc(slices.Clone(base), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(o, name+"=") })
 	})

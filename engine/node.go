@@ -40,13 +40,13 @@ const (
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
-// NodeMain is the main function of the process of one node and returns the exit code. Started by an engine, it
-// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the
-// engine is killed. Started by hand, it passes the events to observe.
-func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, observe func(runs.Event)) int {
+// NodeMain is the main function of the process of one node, which an engine starts, and returns the exit code. It
+// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the engine is
+// killed.
+func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	folder := runs.Folder(runDir)
+	folder, observe := runs.Folder(runDir), func(runs.Event) {}
 	a, err := folder.Assignment(address)
 	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
@@ -55,11 +55,10 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, obser
 		defer lock.Close()
 		observe, err = childObserver(folder, a, lock)
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	if err == nil {
+		err = runNode(ctx, folder, a, reg, observe)
 	}
-	if err = runNode(ctx, folder, a, reg, observe); err == nil {
+	if err == nil {
 		return 0
 	}
 	fmt.Fprintln(stderr, err)
@@ -99,15 +98,8 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	if os.Getenv(childVariable) == "" && a.Key != "" { // started by hand: no engine holds the lock
-		lock, err := store.TryLock(a.Key)
-		if err != nil {
-			return err
-		}
-		if lock == nil {
-			return fmt.Errorf("another process is executing %s", a.Address)
-		}
-		defer lock.Unlock()
+	if os.Getenv(childVariable) == "" {
+		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}
 	session, err := store.NewSession() // this process may outlive the session of its engine
 	if err != nil {
@@ -118,7 +110,7 @@ func runNode(
 		return err
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true}
-	if err := w.execute(ctx, observe); err != nil || w.result == nil {
+	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}
 	if err := store.Flush(w.result); err != nil {
@@ -137,6 +129,7 @@ func peakBytes() int64 {
 // childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
 // without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
 func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(runs.Event), error) {
+	var err error
 	if a.Key == "" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
@@ -144,14 +137,9 @@ func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(r
 		}()
 	} else {
 		holder, _ := a.Holder(folder).WithProcess(os.Getpid())
-		if err := holder.Write(lock); err != nil {
-			return nil, fmt.Errorf("write into the lock of %s: %w", a.Address, err)
-		}
+		err = holder.Write(lock)
 	}
-	file, err := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
+	file, openErr := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return func(e runs.Event) {
 		line, err := json.Marshal(e)
 		if err == nil {
@@ -160,5 +148,5 @@ func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(r
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
-	}, nil
+	}, errors.Join(err, openErr)
 }

@@ -41,7 +41,7 @@ func (s *scripted) Execute(ctx context.Context, w *engine.Work, observe func(run
 	if err != nil {
 		return err
 	}
-	return w.Perform(ctx, observe)
+	return w.Execute(ctx, observe)
 }
 
 // next waits until n more nodes have started and returns their names, sorted.

@@ -180,7 +180,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
 	folder := string(l.Runs()[0].Folder)
-	if code := engine.NodeMain(folder, "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(folder, "stage.toy.a", broken, &stderr); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"

@@ -60,9 +60,6 @@ func (w *Work) Args() []string {
 	return []string{"node", "--run", string(w.folder), "--node", w.Node.Address}
 }
 
-// Env returns base with the variables of the node's share of the machine.
-func (w *Work) Env(base []string) []string { return childEnv(base, w.CPUs, w.GPUs) }
-
 // Events returns the file to which that program appends its events as JSON Lines, for Follow.
 func (w *Work) Events() string { return w.folder.Events(w.Node.Address) }
 
@@ -70,11 +67,6 @@ func (w *Work) Events() string { return w.folder.Events(w.Node.Address) }
 // which stay locked while one of its processes lives.
 func (w *Work) Held() []*os.File {
 	return slices.DeleteFunc([]*os.File{w.lock.File(), w.lease}, func(f *os.File) bool { return f == nil })
-}
-
-// Perform executes the node in this process.
-func (w *Work) Perform(ctx context.Context, observe func(runs.Event)) error {
-	return w.execute(ctx, observe)
 }
 
 // start executes a task in a goroutine, unless there is nothing to execute.
@@ -211,8 +203,9 @@ func (w *Work) openLog() (err error) {
 	return err
 }
 
-// execute binds the inputs, runs the stage and commits the result. After an error the key has no result.
-func (w *Work) execute(ctx context.Context, observe func(runs.Event)) (err error) {
+// Execute executes the node in this process: it binds the inputs, runs the stage and commits the result. After an error
+// the key has no result.
+func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error) {
 	runner, ok := w.Node.Stage.(Runner)
 	if !ok {
 		return fmt.Errorf("%s: this binary cannot run stages of kind %s", w.Node.Address, w.Node.Kind.Name)
@@ -358,11 +351,7 @@ func (w *Work) open(ref artifact.Ref) (*artifact.Artifact, error) {
 	if missing := w.Missing[in.From.Address]; missing != nil {
 		return nil, missing
 	}
-	m := w.inputs[in.From.Address]
-	if m == nil {
-		return nil, fmt.Errorf("%s opens %s, which has no result", w.Node.Address, in.From.Address)
-	}
-	opened, err := w.store.Open(m, in.Ref.Port)
+	opened, err := w.store.Open(w.inputs[in.From.Address], in.Ref.Port)
 	if err == nil {
 		opened.Ref = in.Ref
 	}

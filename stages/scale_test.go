@@ -107,7 +107,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 type here struct{}
 
 func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	return w.Perform(ctx, observe)
+	return w.Execute(ctx, observe)
 }
 
 // folder is where a port of a node lies.

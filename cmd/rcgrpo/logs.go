@@ -105,7 +105,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 		}
 		moved := false
 		if follow && !p.pinned && standing != runs.StageEnded {
-			if moved, err = p.Next(); err != nil {
+			if moved, err = p.Next(p.Folder); err != nil {
 				return err
 			}
 		}
@@ -118,7 +118,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				return nil
 			}
 			if !p.pinned {
-				if moved, err = p.Newest(); err != nil {
+				if moved, err = p.Next(""); err != nil {
 					return err
 				}
 			}

@@ -20,7 +20,7 @@ func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 type inPlace struct{}
 
 func (inPlace) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	return w.Perform(ctx, observe)
+	return w.Execute(ctx, observe)
 }
 
 func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }

@@ -13,9 +13,8 @@ import (
 type Status struct {
 	Record
 	Folder Folder
-	Live   bool // its engine is running
-	Ended  bool // it has ended, successfully or not; neither Live nor Ended: it was killed
-	Counts map[string]int
+	Live   bool      // its engine is running
+	Ended  bool      // it has ended, successfully or not; neither Live nor Ended: it was killed
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
 }
@@ -99,7 +98,7 @@ func (s *Status) findOrphans() {
 func (s *Status) observe(e Event, n *NodeStatus) {
 	s.Last = e.Time
 	if e.Kind == EventEnded {
-		s.Ended, s.Live, s.Counts = true, false, e.Counts
+		s.Ended, s.Live = true, false
 	}
 	if n != nil {
 		n.observe(e)

@@ -16,17 +16,16 @@ type Watch struct {
 	Log     string // in the current run; it may not exist yet
 	Folder  Folder // of the current run
 
-	store      *artifact.Store
-	experiment string
-	status     *Status // with this node only
-	read       int64   // bytes of events.jsonl
+	store  *artifact.Store
+	status *Status // with this node only
+	read   int64   // bytes of events.jsonl
 }
 
 // NewWatch starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
 // executes the stage or will do so, or else with the newest run that has a log of the stage. Without such a run
 // it returns artifact.ErrNotFound.
 func NewWatch(store *artifact.Store, experiment, address string, folder Folder) (*Watch, error) {
-	w := &Watch{store: store, experiment: experiment, Address: address}
+	w := &Watch{store: store, Address: address}
 	if folder != "" {
 		return w, w.start(folder)
 	}
@@ -102,15 +101,10 @@ func (w *Watch) Poll() (_ StageState, err error) {
 	return RunKilled, nil
 }
 
-// Next moves to the newest run after the current one that has a log of the stage, and reports whether there is one.
-func (w *Watch) Next() (bool, error) { return w.move(w.Folder) }
-
-// Newest moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
-// result the current run found in the store.
-func (w *Watch) Newest() (bool, error) { return w.move("") }
-
-func (w *Watch) move(after Folder) (bool, error) {
-	folders, err := Folders(w.store, w.experiment)
+// Next moves to the newest run after a folder, or of all for "", that has a log of the stage, and reports whether there
+// is one.
+func (w *Watch) Next(after Folder) (bool, error) {
+	folders, err := Folders(w.store, w.Folder.Experiment())
 	if err != nil {
 		return false, err
 	}
