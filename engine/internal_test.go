@@ -149,7 +149,8 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 
 // By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
 func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
-	got := (&Work{Assignment: runs.Assignment{CPUs: 1, GPUs: []string{"1"}}}).Env([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"})
+	w := &Work{Assignment: runs.Assignment{CPUs: 1, GPUs: []string{"1"}}}
+	got := w.Env([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"})
 	want := []string{"OMP_NUM_THREADS=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1", childVariable + "=1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

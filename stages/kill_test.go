@@ -22,7 +22,6 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
