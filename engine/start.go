@@ -48,11 +48,11 @@ type Work struct {
 	folders   map[artifact.Ref]string       // outside a run: of the inputs
 	shorter   *Shorter                      // result to extend, or nil
 	resumes   bool                          // the scratch folder existed before
-	recovered bool                          // the program ended successfully after its engine, at programEnd
+	recovered bool                          // the program ended successfully after its engine
 	peakBytes int64                         // of the stage's programs
 	result    *artifact.Committed           // nil before the end, or if another process committed it
 
-	programEnd time.Time
+	programEnd time.Time // of a recovered program
 }
 
 // Args returns the arguments with which Binary executes the node.
