@@ -38,7 +38,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 		t.Errorf("log of the orphan: got %q, live %v, %v, want a live one", path, live, err)
 	}
 	all, err := runs.Orphans(l.Store())
-	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.PID || all[0].Adopted ||
+	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.PID || all[0].Taken ||
 		!strings.Contains(all[0].Text(time.Now()), "1/2 halves") {
 		t.Errorf("orphans: got %+v, %v, want toy.b with its progress", all, err)
 	}
@@ -53,7 +53,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 
 	done := adopt(t.Context(), l)
-	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Adopted {
+	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Taken {
 		t.Errorf("orphans: got %+v, %v, want an adopted one", all, err)
 	}
 	both := l.Runs()

@@ -123,9 +123,7 @@ func runNode(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
-	view := display.New(stderr, display.Options{})
-	defer view.Close()
-	return engine.NodeMain(args[1], args[3], kinds(), stderr, view.Observe)
+	return engine.NodeMain(args[1], args[3], kinds(), stderr)
 }
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the

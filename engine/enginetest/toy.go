@@ -64,7 +64,7 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 	if err := t.count(job); err != nil {
 		return err
 	}
-	if t.Takes && !job.Adopted() {
+	if t.Takes && !job.Recovered() {
 		if err := os.RemoveAll(filepath.Join(job.Dir, "made")); err != nil { // of an earlier attempt
 			return err
 		}
@@ -141,7 +141,7 @@ func (t *Toy) text(job *engine.Job) (string, error) {
 }
 
 func (t *Toy) count(job *engine.Job) error {
-	if t.Count == "" || job.Adopted() { // the start of an adopted program has been counted
+	if t.Count == "" || job.Recovered() { // the start of a recovered program has been counted
 		return nil
 	}
 	f, err := os.OpenFile(t.Count, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

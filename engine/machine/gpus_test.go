@@ -32,14 +32,14 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 		err        string
 	}{
 		"no use": {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
-		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB",
+		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 (?) uses 1200 MiB",
 			"a process that this machine does not show uses 20000 MiB", ""}, ""},
 		"unknown memory": {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n",
-			[]string{"", "20000", "process 999999999 uses it, and 1 more"}, ""},
+			[]string{"", "20000", "process 999999999 (?) uses it"}, ""},
 		"a slice of a device":  {threeGPUs, "MIG-1-2-3, 77, 1200\n", []string{"", "20000", ""}, ""},
 		"words instead":        {threeGPUs, "No running processes found\n", []string{"", "20000", ""}, ""},
 		"an error message":     {"NVIDIA-SMI has failed because it couldn't communicate\n", "", nil, "want index"},
-		"text with commas":     {"a, b, c, d\n", "", nil, "want the index"},
+		"text with commas":     {"a, b, c, d\n", "", nil, "want index"},
 		"an unclosed quote":    {"\"0, GPU-aaa, 1, 2\n", "", nil, "nvidia-smi"},
 		"no devices":           {"", "", []string{"", "", ""}, ""},
 		"a row without memory": {"0, GPU-aaa\n", "", nil, "want index"},

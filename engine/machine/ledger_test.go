@@ -82,9 +82,9 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")
-	child.ExtraFiles = []*os.File{f.Inherited()}
+	child.ExtraFiles = []*os.File{f.File()}
 	must(t, child.Start())
-	f.file.Close() // as after a kill of the engine
+	f.File().Close() // as after a kill of the engine
 	a.mutex.Close()
 	if got := others(t, b); len(got) != 1 {
 		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
@@ -96,7 +96,7 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	}
 }
 
-func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
+func TestFreedLeaseDoesNotCountAndItsFileIsRemoved(t *testing.T) {
 	dir := ownFolder(t)
 	a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
 	for i := range 5 {
@@ -110,8 +110,8 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 			t.Errorf("freed: got %+v", got)
 		}
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
-		t.Errorf("files: got %v, want the mutex and one lease", entries)
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("files: got %v, want the mutex", entries)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	written.Written = proc.SinceBoot() - 2*requestTimeout
 	b, err := json.Marshal(written)
 	must(t, err)
-	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
+	if _, err := stopped.request.File().WriteAt(append(b, '\n'), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := others(t, other); len(got) != 0 {
@@ -256,7 +256,7 @@ func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
 	if !strings.HasPrefix(l.Dir, home) {
 		t.Fatalf("got %s, want a ledger below %s", l.Dir, home)
 	}
-	held := reserve(t, l, Lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
+	held := reserve(t, l, Lease{Address: "stage.toy.a", CPUs: 1}).File().Name()
 	disk.Lack(func(op, path string) error {
 		if op == "flock" && strings.HasPrefix(path, home) {
 			return syscall.ENOLCK
