@@ -37,8 +37,8 @@ type Options struct {
 func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event)) error {
 	p = p.Clone()
 	if p.Idle() {
-		p.SaveVerdict()
-		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
+		p.SaveIdle()
+		observe(EndedUnchanged(p.Counts()))
 		return nil
 	}
 	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(),
@@ -56,12 +56,8 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 	return errors.Join(errs...)
 }
 
-// EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
-func EndedUnchanged(v *plan.Verdict) runs.Event {
-	counts := map[string]int{}
-	for verb, n := range v.Counts {
-		counts[string(verb)] = n
-	}
+// EndedUnchanged returns the only event of a run that changes nothing, given the numbers of nodes by verb.
+func EndedUnchanged(counts map[string]int) runs.Event {
 	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
@@ -107,7 +103,7 @@ func (r *run) execute(ctx context.Context) []error {
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	if err == nil && flushErr == nil {
-		r.SaveVerdict()
+		r.SaveIdle()
 	}
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}

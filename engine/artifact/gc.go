@@ -194,7 +194,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 	}
 }
 
-// moveAway moves garbage to a folder below removed/, with the stored verdicts, since they depend on results.
+// moveAway moves garbage to a folder below removed/, with the stored answers "nothing to do", which depend on results.
 func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
 	if len(plan) == 0 && !disk.Exists(compiled) {

@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/stat"
 	"rcgrpo/engine/lang"
 )
 
@@ -447,18 +446,6 @@ func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
 			return nil, err
 		}
 	}
-}
-
-// Idle reports whether a run would change nothing: no node runs, and every published file is its copy.
-func (p *Plan) Idle() bool {
-	return stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool {
-		n := p.Nodes[i]
-		if n.Verb == UpToDate && n.Manifest != nil {
-			_, intact := p.publishedFiles(n.Manifest)
-			return intact
-		}
-		return n.Verb == UpToDate || n.Verb == Collected
-	})
 }
 
 // Counts returns the numbers of the plan's nodes by verb.

@@ -114,6 +114,14 @@ func Replace(dir, path string, write func(*os.File) error) error {
 	return err
 }
 
+// Overwrite is Replace with the content b.
+func Overwrite(dir, path string, b []byte) error {
+	return Replace(dir, path, func(f *os.File) error {
+		_, err := Write(f, b)
+		return err
+	})
+}
+
 // TempPattern matches the temporary names of Replace.
 const TempPattern = ".new-*"
 
