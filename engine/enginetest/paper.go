@@ -16,6 +16,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 // The settings below have the names and ports of the real kinds and cover every sort of setting that the
@@ -206,7 +207,7 @@ func MustLoadPaper(t testing.TB, text string, change ...func(*lang.Source)) *lan
 func PaperText(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	noError(t, err)
+	must.OK(t, err)
 	const raw = `file("raw.csv")`
 	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
 }
