@@ -206,7 +206,7 @@ func storeCheckCommand() *cobra.Command {
 		}
 		printed := map[string]bool{} // results of one stage may share a file
 		for _, p := range problems {
-			if line := p.String(); !printed[line] {
+			if line := p.Error(); !printed[line] {
 				printed[line] = true
 				fmt.Fprintln(c.stdout(), line)
 			}

@@ -26,11 +26,7 @@ func (s *Store) writeJSON(scratch, path string, v any) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	dir := filepath.Dir(path)
-	if err := s.MakeDir(dir); err != nil {
-		return err
-	}
-	return disk.Overwrite(dir, path, b)
+	return s.inFolder(path, func() error { return disk.Overwrite(filepath.Dir(path), path, b) })
 }
 
 // rename creates the parent folder of the new name if it is missing.

@@ -246,7 +246,7 @@ func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 func (s *Store) markCollected(m *Manifest) error {
 	gone := *m
 	gone.Collected = time.Now().UTC()
-	return s.writeJSON(s.path("nodes"), s.path("nodes", m.Key+".json"), &gone)
+	return s.writeJSON(s.path("nodes"), s.manifestPath(m.Key), &gone)
 }
 
 // makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the

@@ -254,7 +254,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
-			committed := disk.Exists(s.path("nodes", key+".json"))
+			committed := disk.Exists(s.manifestPath(key))
 			if folder == "work" && !committed { // to resume from
 				return nil
 			}

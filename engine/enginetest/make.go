@@ -35,7 +35,7 @@ func Make(t testing.TB, p *plan.Plan, content Content) (executed []string) {
 		}
 		m, err := p.Store.Lookup(key)
 		if err != nil || d.Force {
-			if err != nil && !errors.Is(err, artifact.ErrNotFound) && !errors.As(err, new(*artifact.DamageError)) {
+			if err != nil && !errors.Is(err, artifact.ErrNotFound) && !errors.As(err, new(artifact.Problem)) {
 				t.Fatal(err)
 			}
 			m = commit(t, p, d.Node, key, parts, content)

@@ -172,7 +172,7 @@ func findAll(x *lang.Experiment, addresses []string) (all []*lang.Node, err erro
 func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
 	key, parts, ok := keyFrom(n, func(from *lang.Node) *artifact.Manifest { return planned[from].Manifest })
-	var damage *artifact.DamageError
+	var damage artifact.Problem
 	if ok {
 		d.Key = key
 		m, err := p.Store.Lookup(key)
@@ -190,7 +190,7 @@ func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool)
 		case errors.As(err, &damage):
 			d.Verb = MustRun
 			d.remember(m)
-			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)
+			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
 			d.Cause = Cause{Reason: ReasonMissing, Text: text}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):

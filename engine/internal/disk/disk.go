@@ -18,7 +18,7 @@ import (
 var ErrShort = errors.New("short write")
 
 // Optional are the operations that a file system may lack. Only flock has no replacement.
-var Optional = []string{"link", "symlink", "flock"}
+var Optional = []string{"symlink", "flock"}
 
 // hook is called before an operation, whose error it may set.
 type hook struct {
@@ -163,11 +163,6 @@ func Rename(from, to string) error {
 // Symlink is os.Symlink.
 func Symlink(to, path string) error {
 	return do("symlink", path, func() error { return os.Symlink(to, path) })
-}
-
-// Link is os.Link.
-func Link(from, to string) error {
-	return do("link", to, func() error { return os.Link(from, to) })
 }
 
 // Chmod is os.Chmod.
