@@ -199,7 +199,7 @@ func (r *run) link() {
 	}
 	for _, t := range r.tasks {
 		seen := map[*task]bool{}
-		for _, from := range t.above() {
+		for _, from := range t.Before() {
 			if up := r.byAddress[from.Address]; up != nil && !seen[up] {
 				seen[up] = true
 				t.reads = append(t.reads, up)
@@ -214,18 +214,6 @@ func (r *run) link() {
 		}
 		t.rank += max(t.Estimate, time.Second) // stages without a record count the same
 	}
-}
-
-// above lists the nodes that come before this one.
-func (t *task) above() []*lang.Node {
-	nodes := slices.Clone(t.DependsOn)
-	if t.DuplicateOf != nil {
-		nodes = append(nodes, t.DuplicateOf.Node)
-	}
-	for _, in := range t.Inputs {
-		nodes = append(nodes, in.From)
-	}
-	return nodes
 }
 
 func (t *task) countWaits() {

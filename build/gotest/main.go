@@ -27,7 +27,7 @@ func main() {
 	s := newSummary(os.Stdout)
 	for _, args := range lists(os.Args[1:]) {
 		if err := s.run(args); err != nil {
-			s.fail(test{pkg: "go test " + strings.Join(args, " "), name: err.Error()})
+			s.failed[test{pkg: "go test " + strings.Join(args, " "), name: err.Error()}] = true
 		}
 	}
 	if !s.end() {
@@ -70,8 +70,6 @@ type summary struct {
 func newSummary(w io.Writer) *summary {
 	return &summary{w: w, passed: map[test]bool{}, failed: map[test]bool{}, skipped: map[test]string{}}
 }
-
-func (s *summary) fail(t test) { s.failed[t] = true }
 
 // run runs `go test -json` and reads its events. A failed test is not an error of run.
 func (s *summary) run(args []string) error {
@@ -134,17 +132,16 @@ func (s *summary) take(e event) {
 			s.output[t].WriteString(e.Output)
 		}
 	case "pass", "fail", "skip":
-		if e.Test == "" {
+		switch {
+		case e.Test == "":
 			s.endPackage(e)
 			return
-		}
-		switch e.Action {
-		case "pass":
+		case e.Action == "pass":
 			s.passed[t] = true
-		case "skip":
+		case e.Action == "skip":
 			s.skipped[t] = reason(s.text(t))
-		case "fail":
-			s.fail(t)
+		default:
+			s.failed[t] = true
 			fmt.Fprintf(s.w, "--- FAIL in %s\n%s", e.Package, s.text(t))
 		}
 		delete(s.output, t)
@@ -165,26 +162,21 @@ func (s *summary) endPackage(e event) {
 	whole := test{pkg: e.Package}
 	text := s.text(whole)
 	delete(s.output, whole)
-	cached := ""
-	if strings.Contains(text, "(cached)") {
-		cached = " (cached)"
-	}
-	passed, skipped := within(s.passed, e.Package), within(s.skipped, e.Package)
 	if e.Action != "fail" {
-		if passed+skipped > 0 {
-			fmt.Fprintf(s.w, "ok   %s %.1fs%s\n", e.Package, e.Elapsed, cached)
+		if within(s.passed, e.Package)+within(s.skipped, e.Package) > 0 {
+			fmt.Fprintf(s.w, "ok   %s %.1fs\n", e.Package, e.Elapsed)
 		}
 		return
 	}
 	for t, b := range s.output {
 		if t.pkg == e.Package {
-			s.fail(t)
+			s.failed[t] = true
 			fmt.Fprintf(s.w, "--- FAIL in %s: %s did not end\n%s", e.Package, t.name, b)
 			delete(s.output, t)
 		}
 	}
 	if within(s.failed, e.Package) == 0 {
-		s.fail(whole)
+		s.failed[whole] = true
 	}
 	fmt.Fprintf(s.w, "%sFAIL %s %.1fs\n", verdict.ReplaceAllString(text, ""), e.Package, e.Elapsed)
 }

@@ -22,7 +22,7 @@ func (s *Store) readable() error {
 			continue
 		}
 		owner := "another user"
-		if info, err := os.Stat(s.dir); err == nil {
+		if info, err := os.Stat(dir); err == nil {
 			owner = ownerOf(info)
 		}
 		return fmt.Errorf("open store: %s is private to %s. Name a folder of your own (store { path } in the site file)",

@@ -23,7 +23,8 @@ import (
 )
 
 // Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's
-// binary. `node` runs a node, `engine` a whole experiment of toys. The tests share a ledger with no other run of the user.
+// binary. `node` runs a node, `engine` a whole experiment of toys. The tests share a ledger with no other run of the
+// user.
 func Main(m *testing.M) {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "node":

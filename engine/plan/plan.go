@@ -410,6 +410,18 @@ func (p *Plan) Changes() bool {
 	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
 }
 
+// Before lists the nodes that come before this one.
+func (d *Planned) Before() []*lang.Node {
+	nodes := slices.Clone(d.DependsOn)
+	if d.DuplicateOf != nil {
+		nodes = append(nodes, d.DuplicateOf.Node)
+	}
+	for _, in := range d.Inputs {
+		nodes = append(nodes, in.From)
+	}
+	return nodes
+}
+
 // Clone copies the nodes of a plan, which a run changes.
 func (p *Plan) Clone() *Plan {
 	c := *p
