@@ -93,7 +93,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
 	must.OK(t, os.Chtimes(killed.path, ended, ended))
 	next := lock(t, s, "a")
-	must.OK(t, Describe(next.File(), []byte(`"the next one"`)))
+	must.OK(t, Describe(next.File(), "the next one"))
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
 		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
 	}

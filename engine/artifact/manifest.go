@@ -65,10 +65,11 @@ type FileInfo struct {
 	SHA256 string `json:"sha256"`
 }
 
+// Duration is the wall time of the stage.
+func (m *Manifest) Duration() time.Duration { return time.Duration(m.Seconds * float64(time.Second)) }
+
 // Ended is when the stage ended.
-func (m *Manifest) Ended() time.Time {
-	return m.Started.Add(time.Duration(m.Seconds * float64(time.Second)))
-}
+func (m *Manifest) Ended() time.Time { return m.Started.Add(m.Duration()) }
 
 // Bytes is the size of all outputs.
 func (m *Manifest) Bytes() (n int64) {

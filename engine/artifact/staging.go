@@ -182,21 +182,16 @@ func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Ou
 
 // quarantine moves a damaged object to edited/.
 func (s *Store) quarantine(digest string) error {
-	if err := s.MakeDir(s.path("edited")); err != nil {
-		return err
-	}
 	for n := 1; ; n++ {
-		to := s.path("edited", fmt.Sprintf("%s.%d", digest, n))
-		if _, err := os.Lstat(to); err != nil {
-			return disk.Rename(s.objectDir(digest), to)
+		if to := s.path("edited", fmt.Sprintf("%s.%d", digest, n)); !disk.Exists(to) {
+			return s.rename(s.objectDir(digest), to)
 		}
 	}
 }
 
 // record names the manifest and makes it the last one of its address.
 func (s *Store) record(m *Manifest) error {
-	path := s.manifestPath(m.Key)
-	if err := s.writeJSON(s.Work(m.Key), path, m); err != nil {
+	if err := s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m); err != nil {
 		return err
 	}
 	return s.point(pointer{m.Experiment, m.Address, m.Key})

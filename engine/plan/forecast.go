@@ -42,7 +42,7 @@ func (p *Plan) estimate() {
 			continue
 		}
 		for _, like := range []likeness{{d.Kind.Name, d.Name}, {d.Kind.Name, ""}} {
-			times[like] = append(times[like], seconds(d.Last))
+			times[like] = append(times[like], d.Last.Duration())
 			bytes[like] = append(bytes[like], d.Last.Bytes())
 		}
 	}

@@ -233,12 +233,8 @@ func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bo
 // remember sets the last result and its estimates.
 func (d *Planned) remember(m *artifact.Manifest) {
 	if d.Last = m; m != nil {
-		d.Estimate, d.EstimateBytes = seconds(m), m.Bytes()
+		d.Estimate, d.EstimateBytes = m.Duration(), m.Bytes()
 	}
-}
-
-func seconds(m *artifact.Manifest) time.Duration {
-	return time.Duration(m.Seconds * float64(time.Second))
 }
 
 // Collected reports whether gc removed the bytes and no node is certain to need them.
