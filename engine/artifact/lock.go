@@ -38,12 +38,9 @@ const exitAt = 8192
 // inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
 func ExitText() string { return "exit $? " + boot() }
 
-// boot identifies this start of the machine.
+// boot identifies this start of the machine. If it is "", no exit record is valid.
 var boot = sync.OnceValue(func() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Sprint(os.Getpid(), time.Now().UnixNano()) // valid in this process only
-	}
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))
 })
 

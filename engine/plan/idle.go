@@ -11,7 +11,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -100,28 +99,17 @@ func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool)
 		buildID() == "" {
 		return "", "", false
 	}
-	h := sha256.New()
-	add := func(texts ...string) {
-		for _, s := range texts {
-			h.Write([]byte(s))
-			h.Write([]byte{0})
-		}
-	}
-	for _, p := range append([]string{src.Path, site.Path}, src.VarFiles...) {
+	paths := append([]string{src.Path, site.Path}, src.VarFiles...)
+	for i, p := range paths {
 		if p != "" {
-			p = stat.Absolute(p)
-		}
-		add("path", p)
-	}
-	for _, name := range slices.Sorted(maps.Keys(src.Vars)) {
-		add("var", name, src.Vars[name])
-	}
-	for _, v := range src.Env {
-		if strings.HasPrefix(v, "RCGRPO_VAR_") || strings.HasPrefix(v, "HOME=") {
-			add("env", v)
+			paths[i] = stat.Absolute(p)
 		}
 	}
-	identity = hex.EncodeToString(h.Sum(nil))
+	env := slices.DeleteFunc(slices.Clone(src.Env), func(v string) bool {
+		return !strings.HasPrefix(v, "RCGRPO_VAR_") && !strings.HasPrefix(v, "HOME=")
+	})
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", paths, src.Vars, env))
+	identity = hex.EncodeToString(sum[:])
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
 

@@ -133,25 +133,23 @@ func targets(x *lang.Experiment, addresses []string, dataOnly bool) (map[*lang.N
 	if len(addresses) == 0 {
 		return nil, nil
 	}
+	nodes, err := findAll(x, addresses)
 	wanted := map[*lang.Node]bool{}
-	var want func(n *lang.Node)
-	want = func(n *lang.Node) {
-		if wanted[n] {
-			return
-		}
+	for _, n := range nodes {
 		wanted[n] = true
+	}
+	for _, n := range slices.Backward(x.Nodes) {
+		if !wanted[n] {
+			continue
+		}
 		for _, in := range n.Inputs {
-			want(in.From)
+			wanted[in.From] = true
 		}
 		if !dataOnly {
 			for _, from := range n.DependsOn {
-				want(from)
+				wanted[from] = true
 			}
 		}
-	}
-	nodes, err := findAll(x, addresses)
-	for _, n := range nodes {
-		want(n)
 	}
 	return wanted, err
 }
