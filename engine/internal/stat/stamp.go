@@ -106,7 +106,7 @@ type File struct {
 	Folder    bool
 	TooRecent bool // the stamp proves nothing, so that only the content counts
 	Stamp     Stamp
-	Digest    string // of the content; "" where the stamp is enough
+	Digest    string // of the content; "" for an HCL file
 }
 
 // Absolute returns the absolute path, or the path itself if the current folder is deleted.
