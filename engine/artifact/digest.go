@@ -82,8 +82,12 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 			if err != nil {
 				return err
 			}
-			if mode = target.Mode(); mode.IsDir() {
+			mode = target.Mode()
+			switch {
+			case mode.IsDir():
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
+			case !mode.IsRegular():
+				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(mode))
 			}
 		}
 		if !mode.IsRegular() {
