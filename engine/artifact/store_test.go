@@ -410,7 +410,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
 	orphan := lock(t, s, "killed")
-	must.OK(t, Describe(orphan.File(), []byte(`{"of": "a run that was killed"}`)))
+	must.OK(t, Describe(orphan.File(), "a run that was killed"))
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
 		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}

@@ -50,7 +50,7 @@ func (c *idleRecord) add(path string, s stat.Stamp) {
 	if !strings.HasSuffix(path, "/") {
 		path = strings.TrimPrefix(path, c.Base+"/")
 	}
-	c.files = append(c.files, s.String()+" "+path)
+	c.files = append(c.files, string(s.Append(nil))+" "+path)
 }
 
 // unchanged reports whether the file of a line has its stamp. Base is open as dir; flags are those of fstatat.
@@ -63,7 +63,8 @@ func unchanged(line string, dir, flags int) bool {
 	} else {
 		now, err = stat.StampAt(dir, path, flags)
 	}
-	return err == nil && now.String() == stamp
+	var text [80]byte // on the stack, since a record may have 100,000 lines
+	return err == nil && string(now.Append(text[:0])) == stamp
 }
 
 // Unchanged returns the answer that SaveIdle stored, if no file that it depends on has another stamp. It does not parse

@@ -19,12 +19,12 @@ type Stamp struct {
 	Inode uint64 `json:"inode"`
 }
 
-func (s Stamp) String() string {
-	b := make([]byte, 0, 80)
-	for _, n := range []int64{s.Size, s.Mtime, s.Ctime} {
+// Append appends the stamp as text to b.
+func (s Stamp) Append(b []byte) []byte {
+	for _, n := range [...]int64{s.Size, s.Mtime, s.Ctime} {
 		b = append(strconv.AppendInt(b, n, 10), '.')
 	}
-	return string(strconv.AppendUint(b, s.Inode, 10))
+	return strconv.AppendUint(b, s.Inode, 10)
 }
 
 // StampOf returns the stamp of a file.
