@@ -38,8 +38,8 @@ type Options struct {
 func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event)) error {
 	p = p.Clone()
 	if p.Idle() {
-		p.SaveVerdict()
-		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
+		p.SaveIdle()
+		observe(EndedUnchanged(p.Counts()))
 		return nil
 	}
 	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(),
@@ -57,12 +57,8 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 	return errors.Join(errs...)
 }
 
-// EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
-func EndedUnchanged(v *plan.Verdict) runs.Event {
-	counts := map[string]int{}
-	for verb, n := range v.Counts {
-		counts[string(verb)] = n
-	}
+// EndedUnchanged returns the only event of a run that changes nothing, given the numbers of nodes by verb.
+func EndedUnchanged(counts map[string]int) runs.Event {
 	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
@@ -108,7 +104,7 @@ func (r *run) execute(ctx context.Context) []error {
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	if err == nil && flushErr == nil {
-		r.SaveVerdict()
+		r.SaveIdle()
 	}
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
@@ -201,16 +197,9 @@ func (r *run) link() {
 		r.byAddress[n.Address] = t
 	}
 	for _, t := range r.tasks {
-		nodes := slices.Clone(t.DependsOn)
-		if t.DuplicateOf != nil {
-			nodes = append(nodes, t.DuplicateOf.Node)
-		}
-		for _, in := range t.Inputs {
-			nodes = append(nodes, in.From)
-		}
 		seen := map[*task]bool{}
-		for _, n := range nodes {
-			if up := r.byAddress[n.Address]; up != nil && !seen[up] {
+		for _, from := range t.Before() {
+			if up := r.byAddress[from.Address]; up != nil && !seen[up] {
 				seen[up] = true
 				t.reads = append(t.reads, up)
 				up.readers = append(up.readers, t)

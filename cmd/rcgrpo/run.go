@@ -39,7 +39,7 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(args, po); idle != nil {
 		view := newDisplay(c.stdout())
-		view.Observe(engine.EndedUnchanged(idle))
+		view.Observe(engine.EndedUnchanged(idle.Counts))
 		view.Close()
 		return nil
 	}

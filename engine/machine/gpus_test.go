@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // fakeDriver puts a shell script named nvidia-smi into PATH; $0.gpus and $0.apps contain the given texts.
@@ -15,7 +17,7 @@ func fakeDriver(t *testing.T, script, gpus, apps string) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "nvidia-smi")
 	for name, text := range map[string]string{path: "#!/bin/sh\n" + script, path + ".gpus": gpus, path + ".apps": apps} {
-		must(t, os.WriteFile(name, []byte(text), 0o755))
+		must.OK(t, os.WriteFile(name, []byte(text), 0o755))
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }

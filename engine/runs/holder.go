@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,13 +33,7 @@ func (a Assignment) Holder(folder Folder) Holder {
 }
 
 // Write stores the holder in a lock.
-func (h Holder) Write(lock *os.File) error {
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return artifact.Describe(lock, b)
-}
+func (h Holder) Write(lock *os.File) error { return artifact.Describe(lock, h) }
 
 // WithProcess sets the process of the holder; ok is false if that has ended.
 func (h Holder) WithProcess(pid int) (with Holder, ok bool) {
