@@ -31,7 +31,7 @@ func runCommand() *cobra.Command {
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
-	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
+	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
 	c.RunE = func(_ *cobra.Command, args []string) error { return c.run(args, o, po, *page) }
 	return c.Command
