@@ -38,7 +38,7 @@ type Contrast struct {
 
 // PolicyPair compares one policy of each side.
 type PolicyPair struct {
-	N             int // tasks of both sides; unpaired: tasks of A plus tasks of B
+	Tasks         int // of both sides; paired evaluations only
 	OnlyA, OnlyB  int // greedy and paired: tasks that only one side passes
 	Difference, P float64
 }
@@ -165,7 +165,7 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 
 // compare tests the pair and returns the differences of its tasks with their families.
 func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64, families []string) {
-	one = PolicyPair{N: len(p.a.outcomes)}
+	one = PolicyPair{Tasks: len(p.a.outcomes)}
 	for _, id := range sortedKeys(p.a.outcomes) {
 		x, y := p.a.outcomes[id], p.b.outcomes[id]
 		differences, families = append(differences, y.rate()-x.rate()), append(families, x.family)
@@ -181,7 +181,7 @@ func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64
 		one.P = stats.McNemar(one.OnlyA, one.OnlyB)
 	} else {
 		sums := stats.ByFamily(differences, families)
-		one.P = stats.TTest(one.Difference, sums.Variance(), float64(len(sums.Sums)-1))
+		one.P = stats.TTest(one.Difference, stats.Variance(sums), float64(len(sums)-1))
 	}
 	return one, differences, families
 }
@@ -280,15 +280,13 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 
 func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 	left, right := x.sample("", false), y.sample("", false)
-	kA, nA := left.count()
-	kB, nB := right.count()
-	pair := PolicyPair{N: len(x.outcomes) + len(y.outcomes),
-		Difference: float64(kB)/float64(nB) - float64(kA)/float64(nA)}
+	a, b := left.total(), right.total()
+	pair := PolicyPair{Difference: b.Mean() - a.Mean()}
 	if greedy {
-		pair.P = stats.Fisher(kA, nA, kB, nB)
+		pair.P = stats.Fisher(int(a.Sum), int(a.N), int(b.Sum), int(b.N))
 	} else {
-		_, pair.P = stats.Welch(pair.Difference, stats.ShareVariance(left.families()), float64(len(left)-1),
-			stats.ShareVariance(right.families()), float64(len(right)-1), stats.Level)
+		_, pair.P = stats.Welch(pair.Difference, stats.Variance(left.families()), float64(len(left)-1),
+			stats.Variance(right.families()), float64(len(right)-1), stats.Level)
 	}
 	return pair
 }
@@ -313,7 +311,7 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{N: late, Difference: vb - va, P: math.NaN()})
+		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN()})
 		perPair = append(perPair, vb-va)
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})

@@ -152,7 +152,7 @@ func (c *Contrast) sentence(on string) string {
 	}
 	fmt.Fprintf(&text, " (%s", c.scope())
 	if !c.ofTraining() && !c.Unpaired {
-		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].N)
+		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].Tasks)
 	}
 	text.WriteString(")")
 	if c.Verdict == 0 {

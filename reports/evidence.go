@@ -40,8 +40,8 @@ type Evidence struct {
 
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
-	Inputs  []Input         `json:"inputs"`
-	Records []StageEvidence `json:"records"`
+	Inputs  []Input    `json:"inputs"`
+	Records []StageRef `json:"records"`
 
 	// Tables holds the shown cells of each table, Figures the data of each figure. Figures is read from the CSV files in
 	// the page, because they would double its size.
@@ -129,17 +129,19 @@ func readFigures(page string) []Grid {
 	return all
 }
 
-// each calls use with the id and the text of every value, including the heads of a table (row 0).
-func (g *Grid) each(use func(id, text string)) {
-	for c, text := range g.Head {
-		use(cellID(g.ID, 0, c+1), text)
-	}
-	for r, row := range g.Rows {
+// values iterates over the id and the text of every value, including the heads of a table (row 0).
+func (g *Grid) values(yield func(id, text string) bool) {
+	for r, row := range slices.Concat([]GridRow{{Cells: g.Head}}, g.Rows) {
 		for c, text := range row.Cells {
-			use(cellID(g.ID, r+1, c+1), text)
+			if !yield(cellID(g.ID, r, c+1), text) {
+				return
+			}
 		}
 	}
 }
+
+// name returns the name of a value, which consists of those of its row and its column.
+func (g *Grid) name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
 
 // grids returns the values of all tables, then those of all figures.
 func (p *Page) grids() []Grid {
@@ -258,11 +260,8 @@ func sourceFiles(x *lang.Experiment) []SourceFile {
 }
 
 // checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
-// different or unrecorded file, and nil if the evidence records no files.
+// different or unrecorded file.
 func (ev *Evidence) checkFiles(files map[string][]byte) []string {
-	if len(ev.Files) == 0 {
-		return nil
-	}
 	var faults []string
 	recorded := map[string]bool{}
 	for _, f := range ev.Files {
@@ -314,8 +313,8 @@ type Input struct {
 // port returns the address of the input's port, as in Source.From.
 func (in *Input) port() string { return in.Address + "." + in.Ref.Port }
 
-// StageEvidence is a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
-type StageEvidence struct {
+// StageRef names a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
+type StageRef struct {
 	Address  string            `json:"address"`
 	Kind     string            `json:"kind"`
 	Key      string            `json:"key,omitempty"`       // "" if the store had no result
@@ -379,20 +378,12 @@ func (f *Figure) sources() map[string]Source {
 		return map[string]Source{"": f.Source}
 	}
 	sources := map[string]Source{}
-	for i := range max(1, len(f.Categories)) {
-		for _, s := range f.Series {
-			points := s.Points
-			if f.Categories != nil && s.has(i) {
-				points = s.Points[i : i+1]
-			} else if f.Categories != nil {
-				points = nil
-			}
-			for _, p := range points {
-				sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
-			}
-			for _, r := range s.Runs {
-				sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
-			}
+	for _, p := range f.points {
+		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
+	}
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
 		}
 	}
 	return sources

@@ -44,7 +44,7 @@ type Series struct {
 	Runs []Curve     // curves: one per seed
 	Ends *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
 
-	Points []Point // one per category, or with their X
+	Points []Point // without categories that have no value
 	Spans  []Span
 }
 
@@ -57,7 +57,7 @@ type Curve struct {
 
 // Point is a value with its interval; NaN for a missing number.
 type Point struct {
-	X     float64 // figures with a diagonal
+	X     float64 // index of the category, or the value on the axis X
 	Value float64
 	stats.Interval
 	Each   []float64 // the pooled values, one per seed; nil for a single seed
@@ -112,9 +112,18 @@ func (s *Series) full() string {
 	return s.Name + ", " + s.Variant
 }
 
-// has reports whether there is a point above a category.
-func (s *Series) has(category int) bool {
-	return category < len(s.Points) && !math.IsNaN(s.Points[category].Value)
+// points iterates over the points in the order of the data: by category, then by series.
+func (f *Figure) points(yield func(*Series, *Point) bool) {
+	for c := range max(1, len(f.Categories)) {
+		for i := range f.Series {
+			s := &f.Series[i]
+			for j := range s.Points {
+				if p := &s.Points[j]; (f.Categories == nil || p.X == float64(c)) && !yield(s, p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // mean returns the mean of the runs with a value at each X.
@@ -232,21 +241,14 @@ func (f *Figure) data() [][]string {
 		return f.Data
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
-		for i, category := range f.Categories {
-			for _, s := range f.Series {
-				if s.has(i) {
-					p := s.Points[i]
-					rows = append(rows, []string{category, s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
-				}
-			}
+		for s, p := range f.points {
+			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
 		}
 		return rows
 	case f.Diagonal != "":
 		rows := [][]string{{"series", "seed", f.X, f.Y, "low", "high"}}
-		for _, s := range f.Series {
-			for _, p := range s.Points {
-				rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
-			}
+		for s, p := range f.points {
+			rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
 		}
 		return rows
 	}

@@ -207,27 +207,21 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 }
 
 // record reads the manifest of a stage.
-func record(stage StageEvidence, store *artifact.Store) (Record, error) {
-	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
+func record(stage StageRef, store *artifact.Store) (r Record, err error) {
+	r = Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {
 		return r, nil
 	}
-	m, err := store.Manifest(stage.Key)
-	if err != nil {
+	if r.Manifest, err = store.Manifest(stage.Key); err != nil {
 		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
 	}
-	r.Made, r.Started, r.Seconds, r.Device = true, m.Started, m.Seconds, m.Device
-	r.Peak, r.Revision, r.Key = m.PeakBytes, m.Revision, m.Key
-	r.Settings, r.Digests = map[string]string{}, map[string]string{}
-	for part, value := range m.Parts {
+	r.Settings = map[string]string{}
+	for part, value := range r.Manifest.Parts {
 		if name, ok := strings.CutPrefix(part, "settings."); ok {
 			r.Settings[name] = value
 		}
 	}
-	for port, o := range m.Outputs {
-		r.Digests[port] = o.Digest
-	}
-	r.Phases, err = phases(m, store)
+	r.Phases, err = phases(r.Manifest, store)
 	return r, err
 }
 

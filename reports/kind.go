@@ -331,7 +331,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		if err := ev.addRecords(in.From, store, made, seen); err != nil {
 			return err
 		}
-		stage, err := stageEvidence(in.From, made[address])
+		stage, err := stageRef(in.From, made[address])
 		if err != nil {
 			return err
 		}
@@ -353,9 +353,9 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 	return m
 }
 
-// stageEvidence describes a node by its manifest, or by its settings without a manifest.
-func stageEvidence(n *lang.Node, m *artifact.Manifest) (StageEvidence, error) {
-	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
+// stageRef names a node by its manifest, or by its settings without a manifest.
+func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
+	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {
 			stage.NoEffect = append(stage.NoEffect, setting.Name)

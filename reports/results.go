@@ -266,33 +266,27 @@ func (s *Study) categoryFigure(set string) *Figure {
 			continue
 		}
 		series := Series{Name: a.Label, Arm: i}
-		for _, c := range categories {
-			series.Points = append(series.Points, a.point(all, set, c))
-		}
-		if len(series.Points[0].Each) > 1 {
-			f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: " +
-				"each policy separately."
+		for x, c := range categories {
+			found := samples(all, c, false)
+			share := pooled(found).share()
+			if share.Of == 0 {
+				continue
+			}
+			p := Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: fraction(share),
+				Source: a.scored(set, c, byReward)}
+			if share.Interval != nil {
+				p.Interval = *share.Interval
+			}
+			if len(found) > 1 {
+				p.Each = rates(found)
+				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small " +
+					"rings: each policy separately."
+			}
+			series.Points = append(series.Points, p)
 		}
 		f.Series = append(f.Series, series)
 	}
 	return f.orNil()
-}
-
-// point returns the success on a category ("": all) of the arm's policies.
-func (a *Arm) point(all []policy, set, category string) Point {
-	found := samples(all, category, false)
-	c := pooled(found).share()
-	p := Point{Value: math.NaN(), Interval: stats.Unknown, Source: a.scored(set, category, byReward)}
-	if c.Of > 0 {
-		p.Value, p.Label = *c.Value, fraction(c)
-	}
-	if c.Interval != nil {
-		p.Interval = *c.Interval
-	}
-	if len(found) > 1 {
-		p.Each = rates(found)
-	}
-	return p
 }
 
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that

@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
@@ -109,21 +109,14 @@ type Mixture struct {
 	Source  string
 }
 
-// Record is the part of a stage's manifest that a page shows.
+// Record describes a stage behind the shown artifacts.
 type Record struct {
 	Address  string
 	Kind     string
-	Settings map[string]string // canonical JSON by name
-	NoEffect []string          // settings without effect in combination with the others, by name
-	Made     bool              // the store has a manifest; the fields below are empty otherwise
-	Started  time.Time
-	Seconds  float64
+	Settings map[string]string  // canonical JSON by name
+	NoEffect []string           // settings without effect in combination with the others, by name
+	Manifest *artifact.Manifest // of its result; nil if the store has none
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
-	Device   string
-	Peak     int64 // bytes
-	Revision string
-	Key      string
-	Digests  map[string]string // by port
 }
 
 // arm returns the arm with the label, or nil.
@@ -326,13 +319,11 @@ func (o outcomes) sample(category string, official bool) sample {
 			continue
 		}
 		f := families[one.family]
-		f.Episodes += one.episodes
+		passed := one.passed
 		if official {
-			f.Passed += one.official
-		} else {
-			f.Passed += one.passed
+			passed = one.official
 		}
-		families[one.family] = f
+		families[one.family] = stats.Family{Sum: f.Sum + float64(passed), N: f.N + float64(one.episodes)}
 	}
 	return families
 }
@@ -353,17 +344,10 @@ func pooled(samples []sample) sample {
 	all := sample{}
 	for _, one := range samples {
 		for name, f := range one {
-			all[name] = stats.Family{Passed: all[name].Passed + f.Passed, Episodes: all[name].Episodes + f.Episodes}
+			all[name] = stats.Pooled([]stats.Family{all[name], f})
 		}
 	}
 	return all
-}
-
-func (s sample) count() (passed, episodes int) {
-	for _, f := range s {
-		passed, episodes = passed+f.Passed, episodes+f.Episodes
-	}
-	return passed, episodes
 }
 
 // families returns the families sorted by name.
@@ -375,18 +359,20 @@ func (s sample) families() []stats.Family {
 	return all
 }
 
+// total counts all episodes and successes.
+func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
+
 // share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
 func (s sample) share() Cell {
-	passed, episodes := s.count()
-	return shareCell(passed, episodes, stats.ClusteredWilson(s.families(), stats.Level))
+	all := s.total()
+	return shareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
 }
 
 // rates returns the shares of samples with episodes.
 func rates(samples []sample) []float64 {
 	var shares []float64
 	for _, one := range samples {
-		passed, episodes := one.count()
-		shares = append(shares, float64(passed)/float64(episodes))
+		shares = append(shares, one.total().Mean())
 	}
 	return shares
 }

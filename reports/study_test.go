@@ -360,7 +360,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 
 func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
 	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"},
-		Pairs: []PolicyPair{{N: 80}},
+		Pairs: []PolicyPair{{Tasks: 80}},
 		Mean:  -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01},
 		Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
 	for expect, want := range map[string]string{
@@ -619,7 +619,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 		t.Fatalf("got columns %q, want %q", heads, want)
 	}
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
-	if want := stats.ClusteredWilson([]stats.Family{{Passed: 5, Episodes: 6}, {Passed: 3, Episodes: 4}},
+	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
 		t.Errorf("overall: got %d/%d, %v, interval %v, want 8/10 and %v", overall.Count, overall.Of, *overall.Value,
 			*overall.Interval, want)

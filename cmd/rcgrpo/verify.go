@@ -103,9 +103,6 @@ func (c *experimentFlags) limitFlag(limit *int64) {
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {
 	var b strings.Builder
-	for _, text := range v.NotCovered {
-		fmt.Fprintln(&b, text)
-	}
 	for _, fault := range v.Faults {
 		fmt.Fprintf(&b, "%s\n", fault)
 	}
