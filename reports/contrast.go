@@ -109,28 +109,36 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 
 // compareEvaluations compares the success of two sides on a set of tasks. A paired comparison matches runs by seed and
 // their tasks by id; tasks that only one side has are left out. An unpaired one counts every policy with all its tasks.
-// ok is false if there is nothing to compare.
-func compareEvaluations(a, b side, set string, how Comparison) (c Contrast, ok bool) {
+// The result is nil if there is nothing to compare.
+func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
 	left, right := scoresOf(a.runs, "", set, a.token, "", greedy), scoresOf(b.runs, "", set, b.token, "", greedy)
-	c = Contrast{A: a.name, B: b.name, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
-		Newcombe: stats.Unknown, Source: together("", left.Rows, left, right)}
+	c := newContrast(a.name, b.name, how)
+	c.Source = together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
 		c.Source.Rows += "; " + right.Rows
 	}
-	seed := nameSeed(a.name + "\x00" + b.name + "\x00" + set)
 	if how.Unpaired {
-		ok = c.unpaired(policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy), greedy, seed)
+		c.unpaired(policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy), greedy, set)
 	} else {
-		ok = c.paired(pairPolicies(a, b, set, greedy), greedy, seed)
+		c.paired(pairPolicies(a, b, set, greedy), greedy, set)
 	}
-	return c, ok
+	if len(c.Pairs) == 0 {
+		return nil
+	}
+	return c
 }
 
-// nameSeed derives the seed of a bootstrap from the names of the compared sides, so that a page is reproducible.
-func nameSeed(name string) uint64 {
+// newContrast returns a contrast without results.
+func newContrast(a, b string, how Comparison) *Contrast {
+	return &Contrast{A: a, B: b, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
+		Newcombe: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}}
+}
+
+// seed derives the seed of a bootstrap from the names of the compared sides, so that a page is reproducible.
+func (c *Contrast) seed(set string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(name))
+	h.Write([]byte(c.A + "\x00" + c.B + "\x00" + set))
 	return h.Sum64()
 }
 
@@ -187,7 +195,7 @@ func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64
 }
 
 // paired computes the contrast from the tasks that both sides have.
-func (c *Contrast) paired(pairs []policyPair, greedy bool, seed uint64) bool {
+func (c *Contrast) paired(pairs []policyPair, greedy bool, set string) {
 	sideA, sideB := map[string]outcomes{}, map[string]outcomes{} // by policy
 	count := func(side map[string]outcomes, p policy) {
 		if side[p.identity] == nil {
@@ -207,16 +215,15 @@ func (c *Contrast) paired(pairs []policyPair, greedy bool, seed uint64) bool {
 		count(sideB, pairs[i].b)
 	}
 	if len(c.Pairs) == 0 {
-		return false
+		return
 	}
 	c.PoliciesA, c.PoliciesB = len(sideA), len(sideB)
 	c.pairedOverSeeds(perPair)
-	c.Families = stats.ClusterBootstrap(stats.ByFamily(perTask, families), seed, stats.Replicates, stats.Level)
+	c.Families = stats.ClusterBootstrap(stats.ByFamily(perTask, families), c.seed(set), stats.Replicates, stats.Level)
 	if c.Families.Low == c.Families.High { // no spread to resample
 		c.Families.Interval = stats.UniformInterval(c.Families.Mean, c.Families.Families, stats.Level)
 	}
 	c.CellA, c.CellB = shareOf(sideA), shareOf(sideB)
-	return true
 }
 
 func shareOf(policies map[string]outcomes) Cell {
@@ -238,9 +245,9 @@ func (c *Contrast) pairedOverSeeds(perPair []float64) {
 }
 
 // unpaired computes the contrast of sides with different tasks, assuming independent families.
-func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
+func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 	if len(a) == 0 || len(b) == 0 {
-		return false
+		return
 	}
 	sharesSeed := func(x, y *policy) bool {
 		return len(x.seeds) == 0 || len(y.seeds) == 0 ||
@@ -266,8 +273,8 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 		varianceB, dfB := stats.MeanError(sharesB)
 		c.OverSeeds, c.OverSeedsP = stats.Welch(c.Mean, varianceA, dfA, varianceB, dfB, stats.Level)
 	}
-	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), seed, stats.Replicates,
-		stats.Level)
+	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), c.seed(set),
+		stats.Replicates, stats.Level)
 	c.CellA, c.CellB = pooled(left).share(), pooled(right).share()
 	if c.CellA.Interval != nil && c.CellB.Interval != nil {
 		c.Newcombe = stats.Newcombe(*c.CellA.Value, *c.CellA.Interval, *c.CellB.Value, *c.CellB.Interval)
@@ -275,7 +282,6 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 	if c.Families.Low == c.Families.High { // no spread to resample: the intervals of the shares are wider
 		c.Families.Interval = c.Newcombe
 	}
-	return true
 }
 
 func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
@@ -292,10 +298,9 @@ func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 }
 
 // compareTraining compares a metric of training, mean over the late window, paired by seed. The window ends at the same
-// update for both trainings of a pair: the last update of the shorter one.
-func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok bool) {
-	c = Contrast{A: a.Label, B: b.Label, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
-		Newcombe: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}, Source: Source{Rows: how.Outcome}}
+// update for both trainings of a pair: the last update of the shorter one. The result is nil if there is no pair.
+func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
+	c := newContrast(a.Label, b.Label, how)
 	valuesA, valuesB := map[string]float64{}, map[string]float64{} // by training
 	var perPair []float64
 	matched(a.side(), b.side(), func(x, y *SeedRun) {
@@ -316,43 +321,39 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
-		return c, false
+		return nil
 	}
 	c.PoliciesA, c.PoliciesB = len(valuesA), len(valuesB)
 	c.pairedOverSeeds(perPair)
 	cell := func(of map[string]float64) Cell {
 		var all []float64
-		for _, from := range sortedKeys(of) {
+		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
 		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
 		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
-	return c, true
+	return c
 }
 
 // contrasts computes the comparisons of the study on a set of tasks or, with training, of metrics of training. A pair
 // of arms in several comparisons counts once for each outcome.
-func (s *Study) contrasts(set string, training bool) []Contrast {
-	var all []Contrast
+func (s *Study) contrasts(set string, training bool) []*Contrast {
+	var all []*Contrast
 	for _, how := range s.comparisons() {
-		if how.ofTraining() != training {
-			continue
-		}
 		for _, names := range how.Pairs {
 			a, b := s.arm(names[0]), s.arm(names[1])
-			if a == nil || b == nil || contrastOf(all, how, names) != nil {
+			if how.ofTraining() != training || a == nil || b == nil || contrastOf(all, how, names) != nil {
 				continue
 			}
-			var c Contrast
-			var ok bool
+			var c *Contrast
 			if training {
-				c, ok = compareTraining(a, b, s.Windows, how)
+				c = compareTraining(a, b, s.Windows, how)
 			} else {
-				c, ok = compareEvaluations(a.side(), b.side(), set, how)
+				c = compareEvaluations(a.side(), b.side(), set, how)
 			}
-			if ok {
+			if c != nil {
 				all = append(all, c)
 			}
 		}
@@ -361,10 +362,9 @@ func (s *Study) contrasts(set string, training bool) []Contrast {
 }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
-func contrastOf(all []Contrast, how Comparison, names []string) *Contrast {
+func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
 	outcome := cmp.Or(how.Outcome, OutcomeSuccess)
-	for i := range all {
-		c := &all[i]
+	for _, c := range all {
 		if c.A == names[0] && c.B == names[1] && cmp.Or(c.Outcome, OutcomeSuccess) == outcome && c.Unpaired == how.Unpaired {
 			return c
 		}
@@ -373,17 +373,17 @@ func contrastOf(all []Contrast, how Comparison, names []string) *Contrast {
 }
 
 // judged returns the contrasts of a set of tasks or of training, decided with their p-values adjusted together.
-func (s *Study) judged(set string, training bool) []Contrast {
+func (s *Study) judged(set string, training bool) []*Contrast {
 	return judge(s.contrasts(set, training))
 }
 
-// judge decides contrasts whose p-values are adjusted together (Holm), in place.
-func judge(all []Contrast) []Contrast {
+// judge decides contrasts whose p-values are adjusted together (Holm).
+func judge(all []*Contrast) []*Contrast {
 	var ps []float64
 	tests := 0
-	for i := range all {
-		ps = append(ps, all[i].p())
-		if !math.IsNaN(ps[i]) {
+	for _, c := range all {
+		ps = append(ps, c.p())
+		if !math.IsNaN(c.p()) {
 			tests++
 		}
 	}
@@ -450,22 +450,36 @@ func (c *Contrast) p() float64 {
 	return largest
 }
 
+// winner returns the label of the side that has more of the outcome, "" if that is not decided.
+func (c *Contrast) winner() string {
+	switch {
+	case c.Verdict > 0:
+		return c.B
+	case c.Verdict < 0:
+		return c.A
+	}
+	return ""
+}
+
 // decide returns the side with more of the outcome: +1 for B, -1 for A, 0 for not decided. A claim about the methods
 // requires that the interval over seeds excludes 0; one about checkpoints requires differences in one direction for
 // every pair. Both require the adjusted p-value and, for evaluations, the interval over families.
 func (c *Contrast) decide() int {
+	if !(c.Adjusted < 1-stats.Level) || !c.ofTraining() && !c.Families.Excludes(0) {
+		return 0
+	}
 	sign := 1
 	if c.Mean < 0 {
 		sign = -1
 	}
-	if !(c.Adjusted < 1-stats.Level) || !c.ofTraining() && !c.Families.Excludes(0) {
-		return 0
-	}
-	if c.method() && !c.OverSeeds.Excludes(0) {
-		return 0
+	if c.method() {
+		if !c.OverSeeds.Excludes(0) {
+			return 0
+		}
+		return sign
 	}
 	for _, p := range c.Pairs {
-		if !c.method() && !(p.Difference*float64(sign) > 0) {
+		if !(p.Difference*float64(sign) > 0) {
 			return 0
 		}
 	}

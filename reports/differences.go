@@ -66,10 +66,8 @@ func (c *Contrast) verdict() string {
 		return c.B + " is higher"
 	case c.ofTraining():
 		return c.B + " is lower"
-	case c.Verdict < 0:
-		return c.A + " is better"
 	}
-	return c.B + " is better"
+	return c.winner() + " is better"
 }
 
 // expected compares the decision with the expectation; "" if one of them is missing.
@@ -258,7 +256,7 @@ func (s *Study) comparisonTables() []Part {
 
 // comparisonTable shows the outcome of each pair and whether the difference is decided. all are the contrasts of the
 // set, or of training, judged together.
-func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Table {
+func (s *Study) comparisonTable(how Comparison, set string, all []*Contrast) *Table {
 	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " +
 		setName(set)}
 	switch {
@@ -293,8 +291,8 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 	}
 	t.Columns = append(t.Columns, columns("<Verdict")...)
 	every := Source{} // p-values are adjusted over all contrasts, so each cell with one depends on all of them
-	for i := range all {
-		every = together("", "", every, all[i].Source)
+	for _, c := range all {
+		every = together("", "", every, c.Source)
 	}
 	for _, c := range shown {
 		t.add(NoArm, c.cells(every)...)
@@ -408,8 +406,8 @@ func (s *Study) gapTable(set string) *Table {
 	}
 	for i := range s.Arms {
 		high, low := s.Arms[i].tokenSides()
-		c, ok := compareEvaluations(low, high, set, Comparison{})
-		if !ok {
+		c := compareEvaluations(low, high, set, Comparison{})
+		if c == nil {
 			continue
 		}
 		interval, over := c.interval()
@@ -429,8 +427,7 @@ func (s *Study) gapTable(set string) *Table {
 func (s *Study) comparable(how Comparison, names []string) bool {
 	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
-		_, ok := compareTraining(a, b, s.Windows, how)
-		return ok
+		return compareTraining(a, b, s.Windows, how) != nil
 	}
 	greedy := how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
