@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -194,26 +192,22 @@ func (s Source) Stages() []string {
 	return stages
 }
 
-// seeded matches an address with a seed: stage, seed, port. A for_each key may contain an @.
-var seeded = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(.*)@([^@."\]]*)\.([^@"\]]*)$`)
-})
-
 // joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
 func joinSeeds(addresses []string) []string {
 	var joined []string
-	at := map[string]int{}
+	at := map[[2]string]int{} // by stage and port
 	for _, address := range addresses {
-		match := seeded().FindStringSubmatch(address)
-		if match == nil {
-			joined = append(joined, address)
-		} else if i, known := at[match[1]+"."+match[3]]; known {
+		stage, rest, seeded := cutLast(address, "@")
+		seed, port, dotted := strings.Cut(rest, ".")
+		seeded = seeded && dotted && !strings.ContainsAny(rest, `"]`) // a for_each key may contain an @
+		if i, known := at[[2]string{stage, port}]; seeded && known {
 			before, _, _ := cutLast(joined[i], ".")
-			joined[i] = before + "," + match[2] + "." + match[3]
-		} else {
-			at[match[1]+"."+match[3]] = len(joined)
-			joined = append(joined, address)
+			joined[i] = before + "," + seed + "." + port
+			continue
+		} else if seeded {
+			at[[2]string{stage, port}] = len(joined)
 		}
+		joined = append(joined, address)
 	}
 	return joined
 }

@@ -96,9 +96,6 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	}
 	run.Scores = append(run.Scores, rows...)
 	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(rows)})
-	if a.Manifest == nil {
-		return nil
-	}
 	policy := a.Manifest.Parts["input.policy"]
 	g.lineal[policy] = in.Label
 	if run.Policy != "" && run.Policy != policy {
@@ -123,23 +120,23 @@ func rowsOf[T any](a *artifact.Artifact, file string) ([]T, error) {
 // curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
 func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	if in.Label == "" {
-		in.Label = label(in.Ref)
+		in.Label = in.Ref.Name
 		if in.Ref.Key != "" {
 			in.Label = instanceName(in.Ref)
 		}
 	}
-	if a.Manifest != nil {
-		if text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest); err == nil && g.lineal[string(text)] != "" {
-			in.Label = g.lineal[string(text)]
-		}
+	text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest)
+	if err != nil {
+		return err
 	}
+	in.Label = cmp.Or(g.lineal[string(text)], in.Label)
 	run := g.run(in.Label, in.Ref.Seed)
 	rows, err := rowsOf[rl.Metric](a, rl.MetricsFile)
 	if err != nil {
 		return err
 	}
 	run.CurveFrom = in.port()
-	if _, _, rl := columnOf(rows, "reward"); rl {
+	if _, _, ok := columnOf(rows, "reward"); ok {
 		run.Curve = rows
 	} else { // fine-tuning counts its own updates
 		run.Tuning = rows

@@ -198,12 +198,13 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	if s.Windows.Early < 1 {
-		bad(s.Windows.EarlyRange, "Empty window", "A window has at least one update; got early = %d.", s.Windows.Early)
+	window := func(at hcl.Range, name string, updates int) {
+		if updates < 1 {
+			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+		}
 	}
-	if s.Windows.Late < 1 {
-		bad(s.Windows.LateRange, "Empty window", "A window has at least one update; got late = %d.", s.Windows.Late)
-	}
+	window(s.Windows.EarlyRange, "early", s.Windows.Early)
+	window(s.Windows.LateRange, "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -212,12 +213,7 @@ func (s *settings) Check() hcl.Diagnostics {
 }
 
 // label returns the label of an instance on a page: its for_each key, or its name.
-func label(ref artifact.Ref) string {
-	if ref.Key != "" {
-		return ref.Key
-	}
-	return ref.Name
-}
+func label(ref artifact.Ref) string { return cmp.Or(ref.Key, ref.Name) }
 
 // Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
@@ -234,9 +230,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
 	page := study.Page()
-	if store != nil {
-		page.Evidence = ev
-	}
+	page.Evidence = ev
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -259,18 +253,10 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := page.writeCSV(filepath.Join(dir, CSVFolder)); err != nil {
 		return err
 	}
-	path := s.Path
-	if path == "" && job.Experiment.Name != "" {
-		path = job.Experiment.Name + ".html"
-	}
-	if path == "" {
-		return nil
-	}
-	return job.Publish("page", HTMLFile, path)
+	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
 }
 
-// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains. The store
-// is nil for a job without a plan, whose inputs have no keys.
+// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
 func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
@@ -295,19 +281,14 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 			if err != nil {
 				return nil, nil, err
 			}
-			in := Input{Role: list.role, Ref: ref, Address: fmt.Sprintf("stage.%s.%s", ref.Kind, ref.Name)}
-			if node != nil {
-				if edge, ok := node.Input(ref); ok {
-					in.Ref, in.Address = edge.Ref, edge.From.Address
-				}
-				in.Key, in.Digest = a.Manifest.Key, a.Digest
-				made[in.Address] = a.Manifest
+			edge, ok := node.Input(ref)
+			if !ok {
+				return nil, nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
 			}
-			ev.Inputs = append(ev.Inputs, in)
+			ev.Inputs = append(ev.Inputs, Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address,
+				Key: a.Manifest.Key, Digest: a.Digest})
+			made[edge.From.Address] = a.Manifest
 		}
-	}
-	if node == nil || job.Site.StorePath == "" {
-		return ev, nil, nil
 	}
 	store, err := artifact.Open(job.Site.StorePath)
 	if err != nil {
@@ -356,20 +337,20 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 // stageRef names a node by its manifest, or by its settings without a manifest.
 func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
 	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
+	if m == nil {
+		stage.Settings = map[string]string{}
+	} else {
+		stage.Key = m.Key
+		var err error
+		if stage.Manifest, err = fingerprint(m); err != nil {
+			return stage, err
+		}
+	}
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {
 			stage.NoEffect = append(stage.NoEffect, setting.Name)
 		}
-	}
-	if m != nil {
-		stage.Key = m.Key
-		var err error
-		stage.Manifest, err = fingerprint(m)
-		return stage, err
-	}
-	stage.Settings = map[string]string{}
-	for _, setting := range n.Settings {
-		if setting.InKey {
+		if m == nil && setting.InKey {
 			stage.Settings[setting.Name] = setting.Value
 		}
 	}

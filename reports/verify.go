@@ -2,7 +2,6 @@ package reports
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"html"
 	"maps"
@@ -287,18 +286,13 @@ func (s *Study) checkSize() error {
 		pairs += len(c.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.Data)
-	limit := func(cells int, format string, counts ...any) error {
-		if cells > maxCells {
-			return fmt.Errorf("the artifacts have "+format+", more than a page can show: nothing was recomputed", counts...)
-		}
-		return nil
+	cells := (len(sets)*(runs+pairs)+len(s.Data))*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
+	if len(sets) > maxSets || cells > maxCells {
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks and %d updates, "+
+			"more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
+			len(updates))
 	}
-	return cmp.Or(limit(len(sets)*(maxCells/maxSets), "%d task sets", len(sets)),
-		limit(rows*(len(categories)+columns), "%d task sets, %d categories, %d runs and %d pairs", len(sets),
-			len(categories), runs, pairs),
-		limit(len(tasks)*len(s.Arms), "%d tasks and %d arms", len(tasks), len(s.Arms)),
-		limit(len(updates)*runs, "%d updates and %d runs", len(updates), runs))
+	return nil
 }
 
 // Reproduction compares one value of a page with the value from other artifacts.
