@@ -129,7 +129,6 @@ func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	return c
 }
 
-// newContrast returns a contrast without results.
 func newContrast(a, b string, how Comparison) *Contrast {
 	return &Contrast{A: a, B: b, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
 		Newcombe: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}}

@@ -103,7 +103,6 @@ func (s *Study) timelineFigure() *Figure {
 	return f
 }
 
-// evidenceTable lists the artifacts behind the numbers.
 func (s *Study) evidenceTable() *Table {
 	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
 		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),

@@ -30,7 +30,6 @@ func (c *Contrast) inPoints() bool {
 	})
 }
 
-// value formats the outcome of one side.
 func (c *Contrast) value(v float64) string {
 	if c.inPoints() {
 		return percent(v)
@@ -57,7 +56,6 @@ func (c *Contrast) between(i stats.Interval) string {
 	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
 }
 
-// verdict returns the decision as text.
 func (c *Contrast) verdict() string {
 	switch {
 	case c.Verdict == 0:
@@ -348,7 +346,6 @@ func equals(p string) string {
 	return "= " + p
 }
 
-// comparisonNotes explains the columns of a comparison and their independence assumptions.
 func comparisonNotes(how Comparison, tests int) []string {
 	if how.ofTraining() {
 		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it " +

@@ -158,7 +158,6 @@ func cellID(table string, row, column int) string {
 	return fmt.Sprintf("%s.r%dc%d", table, row, column)
 }
 
-// parseCell splits the id of a cell.
 func parseCell(id string) (table string, row, column int, ok bool) {
 	table, place, _ := cutLast(id, ".")
 	_, err := fmt.Sscanf(place, "r%dc%d", &row, &column)
@@ -241,7 +240,6 @@ type SourceFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-// sourceFiles returns the experiment's files.
 func sourceFiles(x *lang.Experiment) []SourceFile {
 	var files []SourceFile
 	for _, path := range x.Paths {

@@ -36,7 +36,6 @@ func (t *Table) data() [][]string {
 	return rows
 }
 
-// field is a field of the cells of a column.
 type field struct {
 	name string
 	of   func(Cell) string

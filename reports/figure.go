@@ -72,7 +72,6 @@ type Span struct {
 	Label    string // shown under the pointer
 }
 
-// orNil returns the figure, or nil without series.
 func (f *Figure) orNil() *Figure {
 	if len(f.Series) == 0 {
 		return nil
@@ -80,7 +79,6 @@ func (f *Figure) orNil() *Figure {
 	return f
 }
 
-// curves reports whether the figure shows curves.
 func (f *Figure) curves() bool { return f.Categories == nil && f.Lanes == nil && f.Diagonal == "" }
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.

@@ -144,7 +144,6 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-// instanceName returns "kind.name[key]".
 func instanceName(ref artifact.Ref) string {
 	if ref.Key != "" {
 		return fmt.Sprintf("%s.%s[%s]", ref.Kind, ref.Name, ref.Key)
@@ -163,7 +162,6 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 	return err
 }
 
-// dataset counts a fine-tuning data set by origin and token.
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
 	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port(), Counts: map[[2]string]int{}}
 	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
@@ -183,7 +181,6 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 	return nil
 }
 
-// transcripts reads the trajectories of an arm.
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	in.Label = label(in.Ref)
 	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
@@ -203,7 +200,6 @@ func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-// record reads the manifest of a stage.
 func record(stage StageRef, store *artifact.Store) (r Record, err error) {
 	r = Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {

@@ -27,7 +27,6 @@ var pageScript string
 //go:embed assets/echarts-5.6.0.min.js.gz
 var packedLibrary []byte
 
-// library unpacks the chart library once.
 var library = sync.OnceValues(func() (string, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packedLibrary))
 	if err != nil {
@@ -98,7 +97,6 @@ func (p *Page) view() (*pageView, error) {
 	return view, nil
 }
 
-// hasScript reports whether the page has figures or transcripts.
 func (p *Page) hasScript() bool {
 	for _, s := range p.Sections {
 		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
@@ -142,7 +140,6 @@ func sourceHash(script string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageFunctions are the functions of the template.
 var pageFunctions = template.FuncMap{
 	"headID": func(table string, column int) string { return cellID(table, 0, column+1) },
 	"cellID": func(table string, row, column int) string { return cellID(table, row+1, column+1) },

@@ -110,7 +110,6 @@ const (
 	OutcomeSampled = "sampled" // success of sampled episodes
 )
 
-// ofTraining reports whether the outcome is a metric of training.
 func (c *Comparison) ofTraining() bool {
 	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
@@ -132,7 +131,6 @@ type Chosen struct {
 	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`
 }
 
-// comparableOutcomes returns the values of compare.outcome.
 func comparableOutcomes() []string {
 	names := []string{OutcomeSuccess, OutcomeSampled}
 	for _, m := range objective.Metrics {

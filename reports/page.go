@@ -43,7 +43,6 @@ type Failure struct {
 	Log     []string `json:"log,omitempty"` // its last lines
 }
 
-// tables returns the tables of the page, in order.
 func (p *Page) tables() []*Table {
 	var all []*Table
 	for _, s := range p.Sections {
@@ -56,7 +55,6 @@ func (p *Page) tables() []*Table {
 	return all
 }
 
-// figures returns the figures of the page, in order.
 func (p *Page) figures() []*Figure {
 	var all []*Figure
 	for _, s := range p.Sections {
@@ -116,7 +114,6 @@ func (s *Section) trim() {
 	}
 }
 
-// labels returns the labels of the arms, in the order of their colours.
 func (s *Study) labels() []string {
 	var labels []string
 	for _, a := range s.Arms {
@@ -125,7 +122,6 @@ func (s *Study) labels() []string {
 	return labels
 }
 
-// facts returns sentences about the origin of the numbers.
 func (s *Study) facts() []string {
 	var facts, fewer []string
 	seeds := map[int64]bool{}

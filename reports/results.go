@@ -246,7 +246,6 @@ func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categori
 	return append(cells, unlessMerged(runs, set, of("", verdict)))
 }
 
-// categoryFigure shows success by category with intervals; nil without scores.
 func (s *Study) categoryFigure(set string) *Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &Figure{

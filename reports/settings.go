@@ -102,7 +102,6 @@ func (c *settingsColumn) cell(name string) Cell {
 	return cell
 }
 
-// settingsTable lists all settings of the training stages.
 func (s *Study) settingsTable() *Table {
 	all := s.settingsColumns()
 	t := &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: columns("<Setting"),

@@ -119,7 +119,6 @@ type Record struct {
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
 }
 
-// arm returns the arm with the label, or nil.
 func (s *Study) arm(label string) *Arm {
 	if i := slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label }); i >= 0 {
 		return &s.Arms[i]
@@ -144,7 +143,6 @@ func (s *Study) sortArms(named []string) {
 	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return place(a) - place(b) })
 }
 
-// scores iterates over all scores of the study.
 func (s *Study) scores(yield func(rl.Score) bool) {
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
@@ -220,7 +218,6 @@ func (a *Arm) condition() string {
 // outcomes are the results of one policy on one set of tasks, by task.
 type outcomes map[string]tally
 
-// tally counts the episodes of one task.
 type tally struct {
 	family, category           string
 	episodes, passed, official int
@@ -303,7 +300,6 @@ func (a *Arm) policies(set string, greedy bool) []policy {
 	return policies(a.Runs, set, a.condition(), greedy)
 }
 
-// runsOf returns the runs of the arm that evaluated a policy.
 func (a *Arm) runsOf(p *policy) []SeedRun {
 	return slices.DeleteFunc(slices.Clone(a.Runs), func(r SeedRun) bool { return r.identity() != p.identity })
 }
@@ -328,7 +324,6 @@ func (o outcomes) sample(category string, official bool) sample {
 	return families
 }
 
-// samples returns the samples of some policies, without empty ones.
 func samples(all []policy, category string, official bool) []sample {
 	var found []sample
 	for i := range all {
@@ -339,7 +334,6 @@ func samples(all []policy, category string, official bool) []sample {
 	return found
 }
 
-// pooled adds up samples.
 func pooled(samples []sample) sample {
 	all := sample{}
 	for _, one := range samples {
@@ -350,7 +344,6 @@ func pooled(samples []sample) sample {
 	return all
 }
 
-// families returns the families sorted by name.
 func (s sample) families() []stats.Family {
 	var all []stats.Family
 	for _, name := range sortedKeys(s) {
@@ -359,7 +352,6 @@ func (s sample) families() []stats.Family {
 	return all
 }
 
-// total counts all episodes and successes.
 func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
 
 // share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.

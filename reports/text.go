@@ -156,7 +156,6 @@ func split[N int | float64](widths []N, line N) (parts [][]int) {
 	return parts
 }
 
-// textPart writes some columns, including the first.
 func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 	pick := func(cells []string) (picked []string) {
 		for _, i := range columns {
@@ -211,7 +210,6 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 	return rows
 }
 
-// widths returns the columns' widths with their padding.
 func (t *Table) widths(rows [][]string) []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {

@@ -90,7 +90,6 @@ func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*
 	return v, nil
 }
 
-// count counts the values and transcripts of the page.
 func (v *Verification) count(ev *Evidence) {
 	for _, g := range ev.Tables {
 		for range g.values {
@@ -384,7 +383,6 @@ func (ev *Evidence) part(source Source) *Evidence {
 	return &part
 }
 
-// recompute returns all values of a page from a store.
 func (ev *Evidence) recompute(store *artifact.Store) ([]Grid, error) {
 	study, err := gather(ev, opener(store), store)
 	if err != nil {

@@ -75,7 +75,6 @@ func overallColumn(columns []string, denominators []int, name string) (int, erro
 	return slices.IndexFunc(denominators, func(n int) bool { return n == all-n }), nil
 }
 
-// parseCell removes the marks of Markdown from a cell, in any order.
 func parseCell(text string) Cell {
 	c := Cell{Text: strings.TrimSpace(text)}
 	for len(c.Text) > 4 {

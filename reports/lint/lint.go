@@ -147,7 +147,6 @@ func (p percent) countOf(n int) (k int, exact bool) {
 	return truncated, false
 }
 
-// impossible returns the columns whose percentage no count gives.
 func (r *parsedRow) impossible() []int {
 	var columns []int
 	for c, k := range r.counts {
@@ -189,7 +188,6 @@ func (r *parsedRow) moved(columns []int) (from, counts []int) {
 	return from, counts
 }
 
-// sum returns the sum of the counts of all columns except the overall column.
 func (r *parsedRow) sum(counts []int) int {
 	sum := 0
 	for c, k := range counts {
