@@ -2,6 +2,7 @@ package reports
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -9,9 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -192,19 +191,20 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	return b, nil
 }
 
-// bundleName matches the names that WriteBundle writes, and their part of the bundle.
-var bundleName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:(page\.html)|(experiment/)[^/]+|(store/nodes/)[^/]+\.json|` +
-		fmt.Sprintf(`(store/objects/)[^/]+(?:/[^/]+){1,%d})$`, maxBundleDepth))
-})
-
 // bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.
 func bundlePart(name string) string {
-	match := bundleName().FindStringSubmatch(name)
-	if match == nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
+	folder, file := path.Split(name)
+	below, object := strings.CutPrefix(folder, bundleObjects)
+	depth := strings.Count(below, "/")
+	switch {
+	case !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
 		return ""
+	case name == bundlePage, folder == bundleExperiment, folder == bundleManifests && path.Ext(file) == ".json":
+		return cmp.Or(folder, name)
+	case object && 1 <= depth && depth <= maxBundleDepth:
+		return bundleObjects
 	}
-	return strings.Join(match[1:], "")
+	return ""
 }
 
 // ReadPage reads a page. A file above the maximal size of a page is an error.

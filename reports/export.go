@@ -3,6 +3,7 @@ package reports
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -161,24 +162,22 @@ func finite(v *float64) *float64 {
 
 // writeCSV writes a file for each table and figure into a new folder.
 func (p *Page) writeCSV(folder string) error {
-	files := map[string][][]string{}
-	for _, t := range p.tables() {
-		files[t.ID] = t.data()
-	}
-	for _, f := range p.figures() {
-		files[f.ID] = f.data()
-	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
-	for id, rows := range files {
+	write := func(id string, rows [][]string) error {
 		text, err := csvText(rows)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
-		}
 		if err != nil {
 			return fmt.Errorf("write %s as CSV: %w", id, err)
 		}
+		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
 	}
-	return nil
+	var errs []error
+	for _, t := range p.tables() {
+		errs = append(errs, write(t.ID, t.data()))
+	}
+	for _, f := range p.figures() {
+		errs = append(errs, write(f.ID, f.data()))
+	}
+	return errors.Join(errs...)
 }

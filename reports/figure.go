@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -256,35 +257,29 @@ func (f *Figure) data() [][]string {
 // curveData returns a column for each run and a row for each X.
 func (f *Figure) curveData() [][]string {
 	head := []string{f.X}
-	var axis []float64
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
-			name := s.full()
-			if r.Name != "" {
-				name += ", " + r.Name
-			}
-			head = append(head, name)
+			head = append(head, strings.TrimSuffix(s.full()+", "+r.Name, ", "))
 		}
-		axis = append(axis, s.X...)
 	}
-	slices.Sort(axis)
-	axis = slices.Compact(axis)
-	rows := [][]string{head}
-	for _, x := range axis {
-		rows = append(rows, make([]string, len(head)))
-		rows[len(rows)-1][0] = plain(x)
-	}
-	column := 1
+	rows, column := map[float64][]string{}, 1
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
 			for i, x := range s.X[:min(len(s.X), len(r.Y))] {
-				at, _ := slices.BinarySearch(axis, x)
-				rows[at+1][column] = plain(r.Y[i])
+				if rows[x] == nil {
+					rows[x] = make([]string, len(head))
+					rows[x][0] = plain(x)
+				}
+				rows[x][column] = plain(r.Y[i])
 			}
 			column++
 		}
 	}
-	return rows
+	data := [][]string{head}
+	for _, x := range slices.Sorted(maps.Keys(rows)) {
+		data = append(data, rows[x])
+	}
+	return data
 }
 
 // means returns the curves' means over seeds as rows of text.

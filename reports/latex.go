@@ -32,11 +32,15 @@ const (
 func (t *Table) latex(out *sticky) {
 	least, natural := make([]float64, len(t.Columns)), make([]float64, len(t.Columns))
 	for i, c := range t.Columns {
-		least[i], natural[i] = latexWidths(c.Name)
+		texts := []string{c.Name}
 		for _, r := range t.Rows {
 			if i < len(r.Cells) {
-				least[i], natural[i] = r.Cells[i].latexWidths(least[i], natural[i])
+				texts = append(append(texts, r.Cells[i].Text), r.Cells[i].Lines()...)
 			}
+		}
+		for _, text := range texts {
+			l, n := latexWidths(text)
+			least[i], natural[i] = max(least[i], l), max(natural[i], n)
 		}
 		natural[i] = max(least[i], min(natural[i], latexWide))
 	}
@@ -124,15 +128,6 @@ func (c Cell) Lines() []string {
 		return nil
 	}
 	return strings.Split(c.Detail, " · ")
-}
-
-// latexWidths returns the widths of a column with this cell.
-func (c Cell) latexWidths(least, natural float64) (float64, float64) {
-	for _, line := range append(c.Lines(), c.Text) {
-		l, n := latexWidths(line)
-		least, natural = max(least, l), max(natural, n)
-	}
-	return least, natural
 }
 
 // latexWidths estimates the width of a text in one line and of its longest unbreakable piece.

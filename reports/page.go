@@ -43,24 +43,16 @@ type Failure struct {
 	Log     []string `json:"log,omitempty"` // its last lines
 }
 
-func (p *Page) tables() []*Table {
-	var all []*Table
-	for _, s := range p.Sections {
-		for _, part := range s.Parts {
-			if part.Table != nil {
-				all = append(all, part.Table)
-			}
-		}
-	}
-	return all
-}
+func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
 
-func (p *Page) figures() []*Figure {
-	var all []*Figure
+func (p *Page) figures() []*Figure { return collect(p, func(part Part) *Figure { return part.Figure }) }
+
+func collect[T any](p *Page, of func(Part) *T) []*T {
+	var all []*T
 	for _, s := range p.Sections {
 		for _, part := range s.Parts {
-			if part.Figure != nil {
-				all = append(all, part.Figure)
+			if one := of(part); one != nil {
+				all = append(all, one)
 			}
 		}
 	}
@@ -273,17 +265,17 @@ func items() []item {
 
 // partsOf returns a table or a figure as parts; none if it is nil.
 func partsOf[T *Table | *Figure](of T, set string) []Part {
+	if of == nil {
+		return nil
+	}
+	part := Part{set: set}
 	switch of := any(of).(type) {
 	case *Table:
-		if of != nil {
-			return []Part{{Table: of, set: set}}
-		}
+		part.Table = of
 	case *Figure:
-		if of != nil {
-			return []Part{{Figure: of, set: set}}
-		}
+		part.Figure = of
 	}
-	return nil
+	return []Part{part}
 }
 
 func one[T *Table | *Figure](of func(*Study) T) func(*Study) []Part {

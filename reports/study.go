@@ -134,13 +134,18 @@ func (s *Study) sortArms(named []string) {
 			order = append(order, pair...)
 		}
 	}
-	place := func(a Arm) int {
-		if i := slices.Index(order, a.Label); i >= 0 {
+	sortByLabel(s.Arms, order, func(a Arm) string { return a.Label })
+}
+
+// sortByLabel sorts stably by the index of the label in order, unknown labels last.
+func sortByLabel[T any](all []T, order []string, label func(T) string) {
+	place := func(one T) int {
+		if i := slices.Index(order, label(one)); i >= 0 {
 			return i
 		}
 		return len(order)
 	}
-	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return place(a) - place(b) })
+	slices.SortStableFunc(all, func(a, b T) int { return place(a) - place(b) })
 }
 
 func (s *Study) scores(yield func(rl.Score) bool) {

@@ -138,15 +138,8 @@ func (t *Transcripts) Summary() string {
 
 // transcriptParts returns the transcripts of every arm, in the order of the arms.
 func (s *Study) transcriptParts() []Part {
-	labels := s.labels()
-	place := func(t *Transcripts) int {
-		if i := slices.Index(labels, t.Label); i >= 0 {
-			return i
-		}
-		return len(labels)
-	}
 	sorted := slices.Clone(s.Transcripts)
-	slices.SortStableFunc(sorted, func(a, b *Transcripts) int { return place(a) - place(b) })
+	sortByLabel(sorted, s.labels(), func(t *Transcripts) string { return t.Label })
 	var parts []Part
 	for _, t := range sorted {
 		if len(t.Failed)+len(t.Passed) > 0 {
