@@ -152,14 +152,9 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 		if len(left) == 0 || len(right) == 0 {
 			return
 		}
-		same := func(p policyPair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() }
-		at := slices.IndexFunc(pairs, same)
-		if at < 0 {
-			at = len(pairs)
-			pairs = append(pairs, policyPair{policy{identity: x.identity(), outcomes: outcomes{}},
-				policy{identity: y.identity(), outcomes: outcomes{}}})
-		}
-		p := &pairs[at]
+		p := findOrAdd(&pairs, policyPair{policy{identity: x.identity(), outcomes: outcomes{}},
+			policy{identity: y.identity(), outcomes: outcomes{}}},
+			func(p policyPair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() })
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)

@@ -103,7 +103,7 @@ func (s *Study) timelineFigure() *Figure {
 	return f
 }
 
-func (s *Study) evidenceTable() *Table {
+func (s *Study) artifactsTable() *Table {
 	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
 		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +

@@ -214,24 +214,29 @@ func outcomeName(metric string) string {
 	return metric + ", late in training"
 }
 
-// Methods of the cells of comparisons.
-const (
-	byMcNemar  = "McNemar's exact test, each pair of policies separately"
-	byFisher   = "Fisher's exact test, each pair of policies separately"
-	byClusters = "t-test over task families, each pair of policies separately"
+const byAdjusted = ", p Holm-adjusted over all tests of the set"
 
-	byAdjusted = ", p Holm-adjusted over all tests of the set"
+// exactTest describes a test of checkpoints: the head of its column, its method and its explanation.
+type exactTest struct{ head, by, note string }
+
+var (
+	mcNemar = exactTest{"Exact McNemar", "McNemar's exact test, each pair of policies separately",
+		"McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) and " +
+			"assumes independent tasks."}
+	fisher = exactTest{"Fisher's exact", "Fisher's exact test, each pair of policies separately",
+		"Fisher's exact test compares each pair of policies separately and assumes independent tasks."}
+	clusteredT = exactTest{"t over families", "t-test over task families, each pair of policies separately",
+		"The t-test over task families compares each pair of policies separately."}
 )
 
-// exactTest returns the column head and the method of the tests of checkpoints.
-func (c *Comparison) exactTest() (head, by string) {
+func (c *Comparison) exactTest() exactTest {
 	switch {
 	case c.Outcome == OutcomeSampled:
-		return "t over families", byClusters
+		return clusteredT
 	case c.Unpaired:
-		return "Fisher's exact", byFisher
+		return fisher
 	}
-	return "Exact McNemar", byMcNemar
+	return mcNemar
 }
 
 // comparisonTables returns the tables of all comparisons: on each set, then in training.
@@ -284,8 +289,7 @@ func (s *Study) comparisonTable(how Comparison, set string, all []*Contrast) *Ta
 		t.Columns = append(t.Columns, Column{Name: "95 % Newcombe"})
 	}
 	if !how.ofTraining() {
-		exact, _ := how.exactTest()
-		t.Columns = append(t.Columns, columns("95 % over families", exact)...)
+		t.Columns = append(t.Columns, columns("95 % over families", how.exactTest().head)...)
 	}
 	t.Columns = append(t.Columns, columns("<Verdict")...)
 	every := Source{} // p-values are adjusted over all contrasts, so each cell with one depends on all of them
@@ -327,9 +331,8 @@ func (c *Contrast) cells(every Source) []Cell {
 		cells = append(cells, Text("%s", c.between(c.Newcombe)).From(own(by)))
 	}
 	if !c.ofTraining() {
-		_, byExact := c.exactTest()
 		cells = append(cells, Text("%s", c.between(c.Families.Interval)).With("%d families", c.Families.Families).
-			From(own("bootstrap over families, 2,000 resamples")), c.exactCell().From(adjusted(byExact)))
+			From(own("bootstrap over families, 2,000 resamples")), c.exactCell().From(adjusted(c.exactTest().by)))
 	}
 	verdict := Text("%s", c.verdict()).With("%s", c.expected())
 	if c.Verdict == 0 {
@@ -360,15 +363,7 @@ func comparisonNotes(how Comparison, tests int) []string {
 			"clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the " +
 			"interval over seeds is Welch's."
 	}
-	test := "McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) " +
-		"and assumes independent tasks."
-	switch {
-	case how.Outcome == OutcomeSampled:
-		test = "The t-test over task families compares each pair of policies separately."
-	case how.Unpaired:
-		test = "Fisher's exact test compares each pair of policies separately and assumes independent tasks."
-	}
-	return []string{pairing, test, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both "+
+	return []string{pairing, how.exactTest().note, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both "+
 		"intervals must exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must "+
 		"reject, so the largest p counts, and the interval over families must exclude 0. p-values are Holm-adjusted "+
 		"over all tests of the set (%d), in all tables.", methodPolicies, tests)}
@@ -415,7 +410,7 @@ func (s *Study) gapTable(set string) *Table {
 		}
 		t.add(i, Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
 			gap.From(by("mean over policies of high minus low, paired by task")),
-			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)), c.exactCell().From(by(byMcNemar)))
+			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)), c.exactCell().From(by(mcNemar.by)))
 	}
 	return t.orNil()
 }

@@ -73,18 +73,18 @@ func compareSeeds(a, b *int64) int {
 
 // run returns the run of a label and a seed and adds it if it is new.
 func (g *gathering) run(label string, seed *int64) *SeedRun {
-	arm := g.study.arm(label)
-	if arm == nil {
-		g.study.Arms = append(g.study.Arms, Arm{Label: label})
-		arm = &g.study.Arms[len(g.study.Arms)-1]
+	arm := findOrAdd(&g.study.Arms, Arm{Label: label}, func(a Arm) bool { return a.Label == label })
+	return findOrAdd(&arm.Runs, SeedRun{Seed: seed}, func(r SeedRun) bool { return compareSeeds(r.Seed, seed) == 0 })
+}
+
+// findOrAdd returns the first element that is the wanted one, and appends it if there is none.
+func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
+	at := slices.IndexFunc(*all, is)
+	if at < 0 {
+		at = len(*all)
+		*all = append(*all, wanted)
 	}
-	for i := range arm.Runs {
-		if compareSeeds(arm.Runs[i].Seed, seed) == 0 {
-			return &arm.Runs[i]
-		}
-	}
-	arm.Runs = append(arm.Runs, SeedRun{Seed: seed})
-	return &arm.Runs[len(arm.Runs)-1]
+	return &(*all)[at]
 }
 
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
@@ -184,17 +184,14 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	in.Label = label(in.Ref)
 	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
-	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == in.Label })
-	if at < 0 {
-		at = len(g.study.Transcripts)
-		g.study.Transcripts = append(g.study.Transcripts, &Transcripts{Label: in.Label})
-	}
+	shown := *findOrAdd(&g.study.Transcripts, &Transcripts{Label: in.Label},
+		func(t *Transcripts) bool { return t.Label == in.Label })
 	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 		if err != nil {
 			return err
 		}
 		if !row.Reward.Missing() { // the environment failed
-			g.study.Transcripts[at].add(transcript(row, seed))
+			shown.add(transcript(row, seed))
 		}
 	}
 	return nil

@@ -215,7 +215,7 @@ func label(ref artifact.Ref) string { return cmp.Or(ref.Key, ref.Name) }
 
 // Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
-	ev, store, err := s.evidence(job)
+	ev, store, err := s.newEvidence(job)
 	if err != nil {
 		return err
 	}
@@ -254,8 +254,8 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
 }
 
-// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
-func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+// newEvidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
+func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections,

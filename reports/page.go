@@ -259,7 +259,7 @@ func items() []item {
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
 		item{"fig-timeline", "cost", one((*Study).timelineFigure)},
-		item{"evidence", "sources", one((*Study).evidenceTable)},
+		item{"evidence", "sources", one((*Study).artifactsTable)},
 	)
 }
 

@@ -285,16 +285,13 @@ func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 		if len(found) == 0 {
 			continue
 		}
-		at := slices.IndexFunc(all, func(p policy) bool { return p.identity == run.identity() })
-		if at < 0 {
-			at = len(all)
-			all = append(all, policy{identity: run.identity(), outcomes: outcomes{}})
-		}
+		p := findOrAdd(&all, policy{identity: run.identity(), outcomes: outcomes{}},
+			func(p policy) bool { return p.identity == run.identity() })
 		if name := run.Name(); name != "" {
-			all[at].seeds = append(all[at].seeds, name)
+			p.seeds = append(p.seeds, name)
 		}
 		for task, one := range found {
-			all[at].add(task, one, greedy)
+			p.add(task, one, greedy)
 		}
 	}
 	return all

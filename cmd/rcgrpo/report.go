@@ -19,7 +19,7 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their artifacts",
 		oneExperiment)
 	var targets []string
 	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
