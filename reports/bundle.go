@@ -76,7 +76,7 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 // storedFiles returns the paths of all files behind the evidence, by their names in a bundle.
 func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error) {
 	files := map[string]string{}
-	part := func(address, key string, ports ...string) error {
+	add := func(address, key string, ports ...string) error {
 		found, err := store.Part(key, ports...)
 		if err != nil {
 			return fmt.Errorf("%s, key %s: %w", address, prefix(key, 16), err)
@@ -86,29 +86,21 @@ func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error
 		}
 		return nil
 	}
-	for i := range ev.Inputs {
-		in := &ev.Inputs[i]
-		if err := part(in.Address, in.Key, in.Ref.Port); err != nil {
-			return nil, err
-		}
+	var errs []error
+	for _, in := range ev.Inputs {
+		errs = append(errs, add(in.Address, in.Key, in.Ref.Port))
 	}
 	for _, stage := range ev.Records {
 		if stage.Key == "" {
 			continue
 		}
-		m, err := store.Manifest(stage.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, prefix(stage.Key, 16), err)
-		}
 		var ports []string
-		if m.Outputs["metrics"].Times != nil {
-			ports = append(ports, "metrics") // the seconds by phase
+		if m, err := store.Manifest(stage.Key); err == nil && m.Outputs["metrics"].Times != nil {
+			ports = []string{"metrics"} // the seconds by phase
 		}
-		if err := part(stage.Address, stage.Key, ports...); err != nil {
-			return nil, err
-		}
+		errs = append(errs, add(stage.Address, stage.Key, ports...))
 	}
-	return files, nil
+	return files, errors.Join(errs...)
 }
 
 // Bundle is an unpacked bundle.

@@ -244,8 +244,7 @@ func sourceFiles(x *lang.Experiment) []SourceFile {
 	var files []SourceFile
 	for _, path := range x.Paths {
 		if f := x.Files[path]; f != nil {
-			sum := sha256.Sum256(f.Bytes)
-			files = append(files, SourceFile{filepath.Base(path), hex.EncodeToString(sum[:])})
+			files = append(files, SourceFile{filepath.Base(path), hexSum(f.Bytes)})
 		}
 	}
 	return files
@@ -254,28 +253,35 @@ func sourceFiles(x *lang.Experiment) []SourceFile {
 // checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
 // different or unrecorded file.
 func (ev *Evidence) checkFiles(files map[string][]byte) []string {
-	var faults []string
-	recorded := map[string]bool{}
+	recorded, names := map[string]string{}, map[string]bool{}
 	for _, f := range ev.Files {
-		recorded[f.Name] = true
-		text, ok := files[f.Name]
-		sum := sha256.Sum256(text)
-		if got := hex.EncodeToString(sum[:]); !ok {
-			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", f.Name))
-		} else if got != f.SHA256 {
-			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s",
-				f.Name, prefix(got, 16), prefix(f.SHA256, 16)))
-		}
+		recorded[f.Name], names[f.Name] = f.SHA256, true
 	}
-	for _, name := range sortedKeys(files) {
-		if !recorded[name] {
+	for name := range files {
+		names[name] = true
+	}
+	var faults []string
+	for _, name := range sortedKeys(names) {
+		text, exists := files[name]
+		switch got, want := hexSum(text), recorded[name]; {
+		case !exists:
+			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", name))
+		case want == "":
 			faults = append(faults, fmt.Sprintf("the page was not made from the experiment's file %q", name))
+		case got != want:
+			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s", name,
+				prefix(got, 16), prefix(want, 16)))
 		}
 	}
 	return faults
 }
 
-// CheckExperiment compares the files of a loaded experiment with the recorded files, as VerifyBundle does for a bundle.
+func hexSum(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// CheckExperiment compares the files of a loaded experiment with the recorded files.
 func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
 	files := map[string][]byte{}
 	for _, path := range x.Paths {
@@ -320,8 +326,7 @@ func fingerprint(m *artifact.Manifest) (string, error) {
 	fixed := *m
 	fixed.Published, fixed.Collected = nil, time.Time{}
 	text, err := json.Marshal(fixed)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
+	return hexSum(text), err
 }
 
 // evidenceID is the id of the script element with the evidence.

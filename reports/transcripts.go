@@ -2,8 +2,6 @@ package reports
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,10 +55,9 @@ type Utterance struct {
 
 // transcript returns the part of a trajectory that a page shows.
 func transcript(t *rl.Trajectory, seed string) Transcript {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))
 	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
 		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors,
-		hash: hex.EncodeToString(sum[:])}
+		hash: hexSum(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))}
 	for _, m := range t.Messages {
 		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
 		if m.Role == rl.RoleTool {

@@ -42,20 +42,10 @@ func (v *Verification) NumbersHold() bool {
 }
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
-// digests, every value and every byte of the page with the recomputed page. The error reports a page without
-// evidence; everything else is in the result.
-func Verify(page []byte, store *artifact.Store) (*Verification, error) {
-	return verify(page, store, nil)
-}
-
-// VerifyBundle verifies a page with the artifacts of a bundle, and compares the experiment's files in the bundle with
-// the recorded files. The page may come from the bundle or from another file.
-func VerifyBundle(page []byte, b *Bundle) (*Verification, error) {
-	return verify(page, b.Store, b.Files)
-}
-
-// verify implements Verify. experiment is nil without files of the experiment.
-func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
+// digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by name,
+// with the recorded files unless they are nil. The error reports a page without evidence; everything else is in the
+// result.
+func Verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
 
 func verified(t *testing.T, page []byte, store *artifact.Store) *Verification {
 	t.Helper()
-	v, err := Verify(page, store)
+	v, err := Verify(page, store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		changed := bytes.Clone(page)
 		at := random.IntN(len(page))
 		changed[at] ^= byte(1 + random.IntN(255))
-		v, err := Verify(changed, store)
+		v, err := Verify(changed, store, nil)
 		if err != nil {
 			unread++ // the evidence itself
 		} else if v.OK() {

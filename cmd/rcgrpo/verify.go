@@ -44,13 +44,13 @@ func verifyCommand() *cobra.Command {
 
 func (c *experimentFlags) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
-		return reports.VerifyBundle(in.page, in.bundle)
+		return reports.Verify(in.page, in.bundle.Store, in.bundle.Files)
 	}
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
 	}
-	return reports.Verify(in.page, store)
+	return reports.Verify(in.page, store, nil)
 }
 
 type openedPage struct {
