@@ -41,6 +41,8 @@ type PolicyPair struct {
 	Tasks         int // of both sides; paired evaluations only
 	OnlyA, OnlyB  int // greedy and paired: tasks that only one side passes
 	Difference, P float64
+
+	a, b policy // paired evaluations: with the tasks that both have
 }
 
 // methodPolicies is the number of distinct policies per side from which a verdict is about the method instead of
@@ -119,13 +121,17 @@ func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 		c.Source.Rows += "; " + right.Rows
 	}
 	if how.Unpaired {
-		c.unpaired(policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy), greedy, set)
-	} else {
-		c.paired(pairPolicies(a, b, set, greedy), greedy, set)
+		policiesA, policiesB := policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy)
+		if len(policiesA) == 0 || len(policiesB) == 0 {
+			return nil
+		}
+		c.unpaired(policiesA, policiesB, greedy, set)
+		return c
 	}
-	if len(c.Pairs) == 0 {
+	if c.Pairs = pairPolicies(a, b, set, greedy); len(c.Pairs) == 0 {
 		return nil
 	}
+	c.paired(greedy, set)
 	return c
 }
 
@@ -141,20 +147,17 @@ func (c *Contrast) seed(set string) uint64 {
 	return h.Sum64()
 }
 
-// policyPair is a policy of each side with the outcomes of the tasks that both have.
-type policyPair struct{ a, b policy }
-
 // pairPolicies matches the policies of two sides by seed and their tasks by id.
-func pairPolicies(a, b side, set string, greedy bool) []policyPair {
-	var pairs []policyPair
+func pairPolicies(a, b side, set string, greedy bool) []PolicyPair {
+	var pairs []PolicyPair
 	matched(a, b, func(x, y *SeedRun) {
 		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
 		if len(left) == 0 || len(right) == 0 {
 			return
 		}
-		p := findOrAdd(&pairs, policyPair{policy{identity: x.identity(), outcomes: outcomes{}},
-			policy{identity: y.identity(), outcomes: outcomes{}}},
-			func(p policyPair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() })
+		p := findOrAdd(&pairs, PolicyPair{a: newPolicy(x), b: newPolicy(y)}, func(p PolicyPair) bool {
+			return p.a.identity == x.identity() && p.b.identity == y.identity()
+		})
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
@@ -162,87 +165,75 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 			}
 		}
 	})
-	return slices.DeleteFunc(pairs, func(p policyPair) bool { return len(p.a.outcomes) == 0 })
+	return slices.DeleteFunc(pairs, func(p PolicyPair) bool { return len(p.a.outcomes) == 0 })
 }
 
 // compare tests the pair and returns the differences of its tasks with their families.
-func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64, families []string) {
-	one = PolicyPair{Tasks: len(p.a.outcomes)}
+func (p *PolicyPair) compare(greedy bool) (differences []float64, families []string) {
+	p.Tasks = len(p.a.outcomes)
 	for _, id := range sortedKeys(p.a.outcomes) {
 		x, y := p.a.outcomes[id], p.b.outcomes[id]
 		differences, families = append(differences, y.rate()-x.rate()), append(families, x.family)
 		switch {
 		case x.passed > 0 && y.passed == 0:
-			one.OnlyA++
+			p.OnlyA++
 		case y.passed > 0 && x.passed == 0:
-			one.OnlyB++
+			p.OnlyB++
 		}
 	}
-	one.Difference = stats.Mean(differences)
+	p.Difference = stats.Mean(differences)
 	if greedy {
-		one.P = stats.McNemar(one.OnlyA, one.OnlyB)
+		p.P = stats.McNemar(p.OnlyA, p.OnlyB)
 	} else {
 		sums := stats.ByFamily(differences, families)
-		one.P = stats.TTest(one.Difference, stats.Variance(sums), float64(len(sums)-1))
+		p.P = stats.TTest(p.Difference, stats.Variance(sums), float64(len(sums)-1))
 	}
-	return one, differences, families
+	return differences, families
 }
 
-// paired computes the contrast from the tasks that both sides have.
-func (c *Contrast) paired(pairs []policyPair, greedy bool, set string) {
-	sideA, sideB := map[string]outcomes{}, map[string]outcomes{} // by policy
-	count := func(side map[string]outcomes, p policy) {
-		if side[p.identity] == nil {
-			side[p.identity] = outcomes{}
-		}
+// paired computes the contrast from the tasks that both sides of its pairs have.
+func (c *Contrast) paired(greedy bool, set string) {
+	var sideA, sideB []policy
+	count := func(side *[]policy, p policy) {
+		counted := findOrAdd(side, policy{identity: p.identity, outcomes: outcomes{}}, p.same)
 		for id, one := range p.outcomes {
-			side[p.identity].add(id, one, true) // a policy with several partners counts once
+			counted.add(id, one, true) // a policy with several partners counts once
 		}
 	}
-	var perPair, perTask []float64
+	var differences []float64
 	var families []string
-	for i := range pairs {
-		one, differences, of := pairs[i].compare(greedy)
-		c.Pairs, perPair = append(c.Pairs, one), append(perPair, one.Difference)
-		perTask, families = append(perTask, differences...), append(families, of...)
-		count(sideA, pairs[i].a)
-		count(sideB, pairs[i].b)
-	}
-	if len(c.Pairs) == 0 {
-		return
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		d, f := p.compare(greedy)
+		differences, families = append(differences, d...), append(families, f...)
+		count(&sideA, p.a)
+		count(&sideB, p.b)
 	}
 	c.PoliciesA, c.PoliciesB = len(sideA), len(sideB)
-	c.pairedOverSeeds(perPair)
-	c.Families = stats.ClusterBootstrap(stats.ByFamily(perTask, families), c.seed(set), stats.Replicates, stats.Level)
+	c.pairedOverSeeds()
+	c.Families = stats.ClusterBootstrap(stats.ByFamily(differences, families), c.seed(set), stats.Replicates, stats.Level)
 	if c.Families.Low == c.Families.High { // no spread to resample
 		c.Families.Interval = stats.UniformInterval(c.Families.Mean, c.Families.Families, stats.Level)
 	}
-	c.CellA, c.CellB = shareOf(sideA), shareOf(sideB)
-}
-
-func shareOf(policies map[string]outcomes) Cell {
-	var all []sample
-	for _, o := range policies {
-		all = append(all, o.sample("", false))
-	}
-	return pooled(all).share()
+	c.CellA, c.CellB = pooled(samples(sideA, "", false)).share(), pooled(samples(sideB, "", false)).share()
 }
 
 // pairedOverSeeds sets the mean of the paired differences and, with enough policies, its t-interval and test.
-func (c *Contrast) pairedOverSeeds(perPair []float64) {
-	c.Mean = stats.Mean(perPair)
+func (c *Contrast) pairedOverSeeds() {
+	var differences []float64
+	for _, p := range c.Pairs {
+		differences = append(differences, p.Difference)
+	}
+	c.Mean = stats.Mean(differences)
 	if min(c.PoliciesA, c.PoliciesB) >= methodPolicies {
-		c.OverSeeds = stats.TInterval(perPair, stats.Level)
-		variance, df := stats.MeanError(perPair)
+		c.OverSeeds = stats.TInterval(differences, stats.Level)
+		variance, df := stats.MeanError(differences)
 		c.OverSeedsP = stats.TTest(c.Mean, variance, df)
 	}
 }
 
 // unpaired computes the contrast of sides with different tasks, assuming independent families.
 func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
-	if len(a) == 0 || len(b) == 0 {
-		return
-	}
 	sharesSeed := func(x, y *policy) bool {
 		return len(x.seeds) == 0 || len(y.seeds) == 0 ||
 			slices.ContainsFunc(x.seeds, func(seed string) bool { return slices.Contains(y.seeds, seed) })
@@ -296,7 +287,6 @@ func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 	c := newContrast(a.Label, b.Label, how)
 	valuesA, valuesB := map[string]float64{}, map[string]float64{} // by training
-	var perPair []float64
 	matched(a.side(), b.side(), func(x, y *SeedRun) {
 		_, left, okLeft := x.values(how.Outcome)
 		_, right, okRight := y.values(how.Outcome)
@@ -311,14 +301,13 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
 		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN()})
-		perPair = append(perPair, vb-va)
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
 		return nil
 	}
 	c.PoliciesA, c.PoliciesB = len(valuesA), len(valuesB)
-	c.pairedOverSeeds(perPair)
+	c.pairedOverSeeds()
 	cell := func(of map[string]float64) Cell {
 		var all []float64
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum

@@ -276,6 +276,11 @@ func (p *policy) name() string {
 	return "seeds " + strings.ReplaceAll(strings.Join(p.seeds, ", "), "seed ", "")
 }
 
+// newPolicy returns the policy of a run without outcomes.
+func newPolicy(r *SeedRun) policy { return policy{identity: r.identity(), outcomes: outcomes{}} }
+
+func (p *policy) same(other policy) bool { return p.identity == other.identity }
+
 // policies returns the policies of some runs on a set under a token, without those that have no episodes.
 func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 	var all []policy
@@ -285,8 +290,8 @@ func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 		if len(found) == 0 {
 			continue
 		}
-		p := findOrAdd(&all, policy{identity: run.identity(), outcomes: outcomes{}},
-			func(p policy) bool { return p.identity == run.identity() })
+		one := newPolicy(run)
+		p := findOrAdd(&all, one, one.same)
 		if name := run.Name(); name != "" {
 			p.seeds = append(p.seeds, name)
 		}
