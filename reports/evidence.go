@@ -363,10 +363,7 @@ func (p *Page) packedEvidence() (string, error) {
 		}
 	}
 	text, err := json.Marshal(ev)
-	if err != nil {
-		return "", err
-	}
-	return packed(text)
+	return packed(text), err
 }
 
 // sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
@@ -456,17 +453,12 @@ func (ev *Evidence) check() error {
 
 // packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
 // unpacks it.
-func packed(text []byte) (string, error) {
+func packed(text []byte) string {
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
-	if _, err := z.Write(text); err != nil {
-		return "", err
-	}
-	err = z.Close()
-	return base64.RawURLEncoding.EncodeToString(b.Bytes()), err
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid, and a buffer accepts every write
+	z.Write(text)
+	z.Close()
+	return base64.RawURLEncoding.EncodeToString(b.Bytes())
 }
 
 // unpacked inverts packed. A text of more than limit bytes is an error.

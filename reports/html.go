@@ -147,22 +147,15 @@ var pageFunctions = template.FuncMap{
 		options, err := f.chart()
 		return template.JS(options), err
 	},
-	"packed": func(f *Figure) (string, error) {
-		text, err := csvText(f.data())
-		if err != nil {
-			return "", err
-		}
-		return packed([]byte(text))
-	},
+	"packed": func(f *Figure) string { return packed([]byte(csvText(f.data()))) },
 	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
 		if f.Lanes == nil {
 			return 0
 		}
 		return 70 + 26*len(f.Lanes)
 	},
-	"address": func(t *Table) (template.URL, error) {
-		text, err := csvText(t.data())
-		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
+	"address": func(t *Table) template.URL {
+		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.data())))
 	},
 	"class": func(t *Table, c Cell, column int) string {
 		if column < len(t.Columns) && t.Columns[column].Left {

@@ -117,15 +117,13 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds,"`
-	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap,"`
-	_     struct{} `doc:"gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy,"`
-	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance,"`
-	_     struct{} `doc:"fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio,"`
-	_     struct{} `doc:"fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
-	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, mixtures,"`
-	_     struct{} `doc:"departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
+	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
+	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
+	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
+	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
+	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`

@@ -155,11 +155,8 @@ func (s *Study) facts() []string {
 func (s *Study) size(seeds map[int64]bool) []string {
 	text := plural(len(s.Arms), "arm")
 	if len(seeds) > 0 {
-		var names []string
-		for _, n := range slices.Sorted(maps.Keys(seeds)) {
-			names = append(names, fmt.Sprint(n))
-		}
-		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.Join(names, ", "))
+		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
+		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
 	}
 	drawn := false // evaluations have different tasks
 	for _, set := range s.sets() {

@@ -242,7 +242,7 @@ func (f *Figure) text(out *sticky, width int) {
 			note += fmt.Sprintf(" Blocks: moving average over %d %ss.", f.Smooth, f.X)
 		}
 	}
-	out.wrapped(clean(f.Title)+prefixed(" – ", clean(strings.TrimSpace(note))), width)
+	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(strings.TrimSpace(note)), " – "), width)
 	names, low, high := 0, math.Inf(1), math.Inf(-1)
 	for _, lane := range f.Lanes {
 		names = max(names, len([]rune(lane)))
@@ -301,13 +301,6 @@ func clean(text string) string {
 		}
 		return r
 	}, text)
-}
-
-func prefixed(prefix, text string) string {
-	if text == "" {
-		return ""
-	}
-	return prefix + text
 }
 
 // sticky is a writer that stores its first error.

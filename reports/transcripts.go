@@ -150,8 +150,5 @@ func (s *Study) transcriptParts() []Part {
 func (t *Transcripts) Packed() (string, error) {
 	failed, passed := t.chosen()
 	text, err := json.Marshal(slices.Concat(failed, passed))
-	if err != nil {
-		return "", err
-	}
-	return packed(text)
+	return packed(text), err
 }

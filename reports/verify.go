@@ -108,11 +108,12 @@ func (v *Verification) count(ev *Evidence) {
 // another result is a fault, but the page can be recomputed from it.
 func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[string]bool {
 	damaged := map[string]bool{}
+	fault := func(from, format string, args ...any) {
+		v.Faults = append(v.Faults, from+": "+fmt.Sprintf(format, args...))
+	}
 	seen := map[string]bool{} // key and port
 	check := func(address, port, key, digest string) {
-		bad := func(format string, args ...any) {
-			v.Faults = append(v.Faults, address+"."+port+": "+fmt.Sprintf(format, args...))
-		}
+		from := address + "." + port
 		if seen[key+"."+port] {
 			return
 		}
@@ -120,20 +121,19 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		v.Artifacts++
 		m, err := store.Manifest(key)
 		if err != nil {
-			damaged[address+"."+port] = true
-			bad("key %s: %v", prefix(key, 16), err)
+			damaged[from] = true
+			fault(from, "key %s: %v", prefix(key, 16), err)
 			return
 		}
 		if got := m.Outputs[port].Digest; digest != "" && got != digest {
-			bad("the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
+			fault(from, "the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
 		}
 		for _, p := range store.CheckPort(m, port) {
-			damaged[address+"."+port] = true
-			bad("%s is %s", p.Path, p.What)
+			damaged[from] = true
+			fault(from, "%s is %s", p.Path, p.What)
 		}
 	}
-	for i := range ev.Inputs {
-		in := &ev.Inputs[i]
+	for _, in := range ev.Inputs {
 		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
 	for _, stage := range ev.Records {
@@ -143,12 +143,12 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		m, err := store.Manifest(stage.Key)
 		if err != nil {
 			damaged[manifestOf(stage.Address)] = true
-			v.Faults = append(v.Faults, fmt.Sprintf("%s: record %s: %v", stage.Address, prefix(stage.Key, 16), err))
+			fault(stage.Address, "record %s: %v", prefix(stage.Key, 16), err)
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
-			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (the stage "+
-				"ran again, or the record was edited)")
+			fault(stage.Address, "its record is not the one that the page was made from (the stage ran again, or the "+
+				"record was edited)")
 		}
 		if m.Outputs["metrics"].Times != nil { // seconds by phase
 			check(stage.Address, "metrics", stage.Key, "")
