@@ -113,10 +113,13 @@ func (s *Study) artifactsTable() *Table {
 			continue
 		}
 		for _, port := range sortedKeys(r.Manifest.Outputs) {
-			recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
-			t.add(NoArm, Text("%s", strings.TrimPrefix(r.Address, "stage.")), Text("%s", port),
-				Text("%s", prefix(r.Manifest.Outputs[port].Digest, 16)).From(recorded), Text("%s", prefix(r.Manifest.Key, 16)).From(recorded),
-				Text("%s", prefix(r.Manifest.Revision, 12)).From(recorded))
+			cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), Text("%s", port)}
+			for _, text := range []string{prefix(r.Manifest.Outputs[port].Digest, 16), prefix(r.Manifest.Key, 16),
+				prefix(r.Manifest.Revision, 12)} {
+				recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
+				cells = append(cells, Text("%s", text).From(recorded))
+			}
+			t.add(NoArm, cells...)
 		}
 	}
 	return t.orNil()

@@ -363,10 +363,11 @@ func comparisonNotes(how Comparison, tests int) []string {
 			"clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the " +
 			"interval over seeds is Welch's."
 	}
-	return []string{pairing, how.exactTest().note, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both "+
-		"intervals must exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must "+
-		"reject, so the largest p counts, and the interval over families must exclude 0. p-values are Holm-adjusted "+
-		"over all tests of the set (%d), in all tables.", methodPolicies, tests)}
+	claim := fmt.Sprintf("A verdict about the methods requires %d policies per side, and both intervals must exclude 0. "+
+		"With fewer policies a verdict is about these checkpoints only: every pair must reject, so the largest p counts, "+
+		"and the interval over families must exclude 0. p-values are Holm-adjusted over all tests of the set (%d), in "+
+		"all tables.", methodPolicies, tests)
+	return []string{pairing, how.exactTest().note, claim}
 }
 
 // exactCell lists the tests of the pairs of policies and, if they decide, the adjusted value.

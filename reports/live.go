@@ -24,9 +24,9 @@ var livePage string
 //go:embed assets/live.js
 var liveScript string
 
-// Live serves the page of a running experiment: the state of each stage and the curves so far.
-// It listens on the loopback interface only, under an address with a secret, and the page updates itself. Observing an
-// event takes microseconds and never waits for a reader.
+// Live serves the page of a running experiment: the state of each stage and the curves so far. It listens on the
+// loopback interface only, under an address with a secret, and the page updates itself. Observing an event takes
+// microseconds and never waits for a reader.
 type Live struct {
 	URL string
 

@@ -206,18 +206,19 @@ func (s *Study) comparisons() []Comparison {
 
 // condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.
 func (a *Arm) condition() string {
-	condition, found := rl.TokenNone, false
+	tokens := map[string]bool{}
 	for _, r := range a.Runs {
 		for _, row := range r.Scores {
-			switch {
-			case row.Token == rl.TokenHigh:
-				return rl.TokenHigh
-			case !found || row.Token == rl.TokenNone:
-				condition, found = row.Token, true
-			}
+			tokens[row.Token] = true
 		}
 	}
-	return condition
+	switch {
+	case tokens[rl.TokenHigh]:
+		return rl.TokenHigh
+	case tokens[rl.TokenLow] && !tokens[rl.TokenNone]:
+		return rl.TokenLow
+	}
+	return rl.TokenNone
 }
 
 // outcomes are the results of one policy on one set of tasks, by task.

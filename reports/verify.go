@@ -42,9 +42,9 @@ func (v *Verification) NumbersHold() bool {
 }
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
-// digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by name,
-// with the recorded files unless they are nil. The error reports a page without evidence; everything else is in the
-// result.
+// digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by
+// name, with the recorded files unless they are nil. The error reports a page without evidence; everything else is in
+// the result.
 func Verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
@@ -190,7 +190,7 @@ var (
 		`<span class="detail">`, "\x00", `</span>`, "")
 )
 
-// visibleValues returns the text of all cells of tables, in the format of Cell.line, and the data of all figures, by id.
+// visibleValues returns the cells of all tables, in the format of Cell.line, and the data of all figures, by id.
 func visibleValues(page string) map[string]string {
 	values := map[string]string{}
 	for _, element := range cellElement.FindAllStringSubmatch(page, -1) {

@@ -188,6 +188,7 @@ func (r *parsedRow) moved(columns []int) (from, counts []int) {
 	return from, counts
 }
 
+// sum adds up the counts of all columns except the overall column.
 func (r *parsedRow) sum(counts []int) int {
 	sum := 0
 	for c, k := range counts {

@@ -103,8 +103,8 @@ func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 				[]float64{i.High}
 		case "correlation":
 			c := Correlate(in.X, in.Y)
-			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {lagOne(in.X)}, "lag1_y": {lagOne(in.Y)},
-				"n_eff_lag1": {c.NEff}, "pearson_p_n_eff_lag1": {c.PEff}}
+			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {lagOne(in.X)},
+				"lag1_y": {lagOne(in.Y)}, "n_eff_lag1": {c.NEff}, "pearson_p_n_eff_lag1": {c.PEff}}
 		case "quantile":
 			got["normal"] = []float64{mathext.NormalQuantile(in.P)}
 			for _, df := range in.DF {
