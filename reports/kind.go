@@ -45,7 +45,8 @@ func Kind() *lang.Kind {
 			"and JSON.",
 		Version: 7,
 		New: func() lang.Stage {
-			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
+			windows := PaperWindows
+			return &settings{Windows: &windows}
 		},
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
@@ -65,7 +66,7 @@ type settings struct {
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
@@ -137,14 +138,6 @@ func comparableOutcomes() []string {
 		}
 	}
 	return names
-}
-
-type windows struct {
-	Early int `hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
-	Late  int `hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
-
-	EarlyRange hcl.Range `hcl:"early,attr_range"`
-	LateRange  hcl.Range `hcl:"late,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -256,9 +249,8 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections,
-		Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
-		Files:   sourceFiles(job.Experiment),
+		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections, Windows: *s.Windows,
+		Files: sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/hcl/v2"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports/stats"
@@ -75,8 +77,11 @@ func (r *SeedRun) identity() string {
 
 // Windows are the numbers of updates that tables summarize at both ends of a training.
 type Windows struct {
-	Early int `json:"early"`
-	Late  int `json:"late"`
+	Early int `json:"early" hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
+	Late  int `json:"late" hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
+
+	EarlyRange hcl.Range `json:"-" hcl:"early,attr_range"`
+	LateRange  hcl.Range `json:"-" hcl:"late,attr_range"`
 }
 
 // PaperWindows are the windows of the paper's tables.
@@ -88,7 +93,8 @@ func (w Windows) fit(n int) Windows {
 		return w
 	}
 	fifth := max(1, n/5)
-	return Windows{min(w.Early, fifth), min(w.Late, fifth)}
+	w.Early, w.Late = min(w.Early, fifth), min(w.Late, fifth)
+	return w
 }
 
 // DataSet is a list of tasks that the experiment used.

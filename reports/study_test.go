@@ -326,7 +326,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
 		}
 	}
-	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
+	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
 		Compare: []Comparison{
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
 			{Label: "other", Pairs: [][]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
@@ -398,7 +398,7 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
 	short.Seed = long.Seed
-	s := &Study{Windows: Windows{1, 1}, Arms: []Arm{{"long", []SeedRun{long}}, {"short", []SeedRun{short}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"long", []SeedRun{long}}, {"short", []SeedRun{short}}}}
 	var got []string
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
@@ -715,8 +715,8 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 }
 
 func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
-	for n, want := range map[int]Windows{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
-		if got := PaperWindows.fit(n); got != want {
+	for n, want := range map[int][2]int{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
+		if got := PaperWindows.fit(n); got.Early != want[0] || got.Late != want[1] {
 			t.Errorf("windows of %d updates: got %v, want %v", n, got, want)
 		}
 	}
