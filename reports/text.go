@@ -251,7 +251,7 @@ func (f *Figure) text(out *sticky, width int) {
 		return
 	case f.Lanes != nil:
 		for i, lane := range f.Lanes {
-			out.line(fmt.Sprintf("  %-*s %s", names, clean(lane), sparkline(f.coverage(i, places), 0, 1, places)))
+			out.line(fmt.Sprintf("  %-*s %s", names, clean(lane), Sparkline(f.coverage(i, places), 0, 1, places)))
 		}
 		return
 	}
@@ -267,12 +267,12 @@ func (f *Figure) text(out *sticky, width int) {
 		y := movingAverage(s.mean(), f.Smooth)
 		first, last := s.values()
 		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(first),
-			sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
+			Sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
 	}
 }
 
-// sparkline returns at most n blocks of eight heights between low and high. Each block is the mean of its values.
-func sparkline(y []float64, low, high float64, n int) string {
+// Sparkline returns at most n blocks of eight heights between low and high. Each block is the mean of its values.
+func Sparkline(y []float64, low, high float64, n int) string {
 	n = min(n, len(y))
 	var b strings.Builder
 	for i := range n {
@@ -377,7 +377,7 @@ func (f *Figure) markdown(out *sticky) {
 		}
 	case f.Lanes != nil:
 		for i, lane := range f.Lanes {
-			out.line("- " + escaped(lane) + ": " + sparkline(f.coverage(i, 40), 0, 1, 40))
+			out.line("- " + escaped(lane) + ": " + Sparkline(f.coverage(i, 40), 0, 1, 40))
 		}
 	default:
 		for _, s := range f.Series {
