@@ -29,7 +29,7 @@ func runCommand() *cobra.Command {
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
-	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
+	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
 	return c.runs(func(args []string) error { return c.run(args, o, po, *page) })
 }
