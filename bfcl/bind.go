@@ -10,11 +10,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// tool is a method, its class and its position in that class.
+// tool is a method and its class.
 type tool struct {
 	class  *api.Class
 	method *api.Method
-	index  int
 }
 
 // tools maps the tool names of all classes; they are unique.
@@ -23,7 +22,7 @@ var tools = sync.OnceValue(func() map[string]tool {
 	classes := api.Classes()
 	for i := range classes {
 		for j := range classes[i].Methods {
-			m[classes[i].Methods[j].Name] = tool{&classes[i], &classes[i].Methods[j], j}
+			m[classes[i].Methods[j].Name] = tool{&classes[i], &classes[i].Methods[j]}
 		}
 	}
 	return m

@@ -148,7 +148,7 @@ func (in *instances) value(call string) (py.Value, error) {
 			return nil, err
 		}
 		in.touched[i] = true
-		return in.list[i].Call(t.index, bound)
+		return t.method.Call(in.list[i], bound)
 	}
 	return in.evaluate(call)
 }

@@ -107,7 +107,6 @@ func testConstants() map[string]py.Value {
 		"BOOKING_RECORD_EXTENSION":      dict("b1", dict("card_id", "123", "travel_cost", 5.0)),
 		"FILES_TAIL_USED":               list("log.txt"),
 	}
-	api.PrepareLong(m)
 	return m
 }
 

@@ -79,5 +79,5 @@ func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Val
 	if err != nil {
 		return nil, err
 	}
-	return m.instance.Call(m.tool.index, bound)
+	return m.tool.method.Call(m.instance, bound)
 }
