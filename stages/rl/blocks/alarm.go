@@ -5,6 +5,7 @@
 //	Split, Arithmetic         micro-batches, precision
 //	Alarm, Watch              reactions to trouble during training
 //	Effects                   settings without effect, by name
+//	Mean, Quantile            of values
 //
 // Neighbours: rl and the kinds.
 package blocks
@@ -188,40 +189,43 @@ func (a *watched) observe(window []float64, values map[string]float64) (after []
 	after = append(slices.Clone(window), x)
 	after = after[max(0, len(after)-a.updates):]
 	if a.name == AlarmSpike {
-		return after, len(window) == a.updates && x > a.limit*median(window)
+		return after, len(window) == a.updates && x > a.limit*Quantile(slices.Sorted(slices.Values(window)), 0.5)
 	}
-	off = len(after) == a.updates
 	switch a.name {
 	case AlarmGap, AlarmEntropy:
-		off = off && mean(after) < a.limit
+		off = Mean(after) < a.limit
 	case AlarmZeroVariance:
-		off = off && mean(after) > a.limit
+		off = Mean(after) > a.limit
+	default: // nan
+		off = true
 	}
-	if off {
-		after = nil
+	if len(after) < a.updates || !off {
+		return after, false
 	}
-	return after, off
+	return nil, true
 }
 
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// median of at least one value; of an even number, the mean of the middle two.
-func median(values []float64) float64 {
-	sorted := slices.Clone(values)
-	slices.Sort(sorted)
-	h := 0.5 * float64(len(sorted)-1)
-	i := int(h)
+// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0 without
+// values.
+func Quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	h := q * float64(len(sorted)-1)
+	i := min(int(h), len(sorted)-1)
 	if i+1 >= len(sorted) {
 		return sorted[i]
 	}
 	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// mean of at least one value.
-func mean(values []float64) float64 {
+// Mean is 0 without values.
+func Mean(values []float64) float64 {
 	sum := 0.0
 	for _, x := range values {
 		sum += x
 	}
-	return sum / float64(len(values))
+	return sum / float64(max(1, len(values)))
 }

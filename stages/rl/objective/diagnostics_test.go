@@ -14,14 +14,13 @@ import (
 
 func TestDiagnosticsOfAnUpdate(t *testing.T) {
 	type spread struct {
-		Within    number `json:"spread_within_mean"`
-		Mixed     number `json:"spread_within_mean_mixed_groups"`
-		WithinMax number `json:"spread_within_max"`
-		Max       number `json:"advantage_max"`
-		Min       number `json:"advantage_min"`
-		Batch     number `json:"spread_batch"`
-		MeanAbs   number `json:"mean_abs_advantage"`
-		ESS       number `json:"effective_sample_size"`
+		Within  number `json:"spread_within_mean"`
+		Mixed   number `json:"spread_within_mean_mixed_groups"`
+		Max     number `json:"advantage_max"`
+		Min     number `json:"advantage_min"`
+		Batch   number `json:"spread_batch"`
+		MeanAbs number `json:"mean_abs_advantage"`
+		ESS     number `json:"effective_sample_size"`
 	}
 	type prop2 struct{ Kappa, Bound, Slack number }
 	type record struct {
@@ -94,14 +93,18 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 			t.Errorf("%s: successes: got %v, want %v", r.ID, got, r.Out.Histogram)
 		}
 		for ddof, want := range []spread{r.Out.DDOF0, r.Out.DDOF1} {
-			s := g.Spread(ddof)
-			check("spread within", s.Within, want.Within)
-			check("spread of mixed groups", s.WithinMixed, want.Mixed)
-			check("largest spread within", s.WithinMax, want.WithinMax)
-			check("largest advantage", s.Max, want.Max)
-			check("smallest advantage", s.Min, want.Min)
-			check("spread of the batch", s.Batch, want.Batch)
-			meanAbs, ess := AdvantageSizes(s.Advantages)
+			a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+			var all []float64
+			for _, rewards := range g.Rewards {
+				all = append(all, a.Of(make([]int, len(rewards)), rewards, nil)...)
+			}
+			suffix := []string{"", "_ddof1"}[ddof]
+			check("spread within", v["spread_within"+suffix], want.Within)
+			check("spread of mixed groups", v["spread_within_mixed"+suffix], want.Mixed)
+			check("largest advantage", slices.Max(all), want.Max)
+			check("smallest advantage", slices.Min(all), want.Min)
+			check("spread of the batch", v["spread_batch"+suffix], want.Batch)
+			meanAbs, ess := AdvantageSizes(all)
 			check("mean |A|", meanAbs, want.MeanAbs)
 			check("effective sample size", ess, want.ESS)
 		}

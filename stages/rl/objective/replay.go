@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Rollouts are stored trajectories, divided into updates and groups of one size, for recomputation under other
@@ -166,7 +167,7 @@ func weightOfLong(length []int, weights []float64) float64 {
 		lengths[i] = float64(n)
 	}
 	slices.Sort(lengths)
-	typical := Quantile(lengths, 0.5)
+	typical := blocks.Quantile(lengths, 0.5)
 	long, all, from := 0.0, 0.0, 0
 	for _, n := range length {
 		for _, w := range weights[from : from+n] {
