@@ -270,14 +270,14 @@ func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Task = "elsewhere_1"
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
-	must.Match(t, err, "elsewhere_1, which is not one of the tasks")
+	must.Match(t, err, `elsewhere_1 in prompt mode "", which is not one of the tasks`)
 }
 
 func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Prompt = bfcl.PromptMerged
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
-	must.Match(t, err, "another prompt mode")
+	must.Match(t, err, `in prompt mode "merged"`)
 }
 
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {

@@ -379,8 +379,10 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 			t.Errorf("advantage %d: got %v, want %v", i, b.advantages[i], want)
 		}
 	}
-	if got, want := b.equalGroups(), []bool{false, false, true, true}; !slices.Equal(got, want) {
-		t.Errorf("groups equal by their rewards: got %v, want %v", got, want)
+	o.ZeroVariance = "mask"
+	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
+	if want := []bool{false, false, true, true}; !slices.Equal(b.skip, want) {
+		t.Errorf("skipped by rewards without penalty: got %v, want %v", b.skip, want)
 	}
 }
 

@@ -228,6 +228,25 @@ func (a *Advantage) OfEpisodes(
 	return advantages, skip
 }
 
+// Advantages returns the advantages of an update and the trajectories to skip (nil for none): those of OfEpisodes
+// and, with zero_variance = "mask", groups of equal rewards. The penalty does not affect which groups are equal.
+func (o *Objective) Advantages(
+	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
+) (advantages []float64, skip []bool) {
+	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, penalty, length)
+	if o.ZeroVariance != "mask" {
+		return advantages, skip
+	}
+	if skip == nil {
+		skip = make([]bool, len(trajectories))
+	}
+	for i := range skip {
+		first := i / size * size
+		skip[i] = skip[i] || EqualRewards(trajectories[first:min(first+size, len(trajectories))])
+	}
+	return advantages, skip
+}
+
 func missing(t *rl.Trajectory) bool { return t.Reward.Missing() }
 
 func groupRewards(members []*rl.Trajectory) []float64 {

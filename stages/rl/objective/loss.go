@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
 // Batch is the input of an objective for B trajectories with N action tokens. The lists of N are ordered by
@@ -20,6 +22,26 @@ type Batch struct {
 	LogpRef []float64 // [N] reference policy, a constant; see NeedsReference
 	KL      []float64 // [N] exact divergence at each token; read by estimator "exact"
 	Entropy []float64 // [N] entropy at each token; read with an entropy coefficient
+}
+
+// NewBatch returns the lengths, turns and sampled logprobs of trajectories. Logp and LogpOld are the same list, as
+// on-policy.
+func NewBatch(trajectories []*rl.Trajectory) *Batch {
+	b := &Batch{}
+	for _, t := range trajectories {
+		before := len(b.Turn)
+		for _, m := range t.Messages {
+			for k := m.From; k < m.To; k++ {
+				if t.Mask[k] {
+					b.Turn = append(b.Turn, m.Turn)
+					b.Logp = append(b.Logp, float64(t.Logp[k]))
+				}
+			}
+		}
+		b.Length = append(b.Length, len(b.Turn)-before)
+	}
+	b.LogpOld = b.Logp
+	return b
 }
 
 // Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a batch, evaluated
