@@ -60,8 +60,7 @@ type settings struct {
 	_        struct{}       `doc:"reward 0 are real failures. Sample more than needed: without spoilt failures the"`
 	_        struct{}       `doc:"stage fails if too many rollouts succeed or repeat"`
 	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
-	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes; 0 uses"`
-	_        struct{}       `doc:"real failures only"`
+	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes"`
 
 	FailuresRange hcl.Range `hcl:"failures,attr_range"`
 	RatioRange    hcl.Range `hcl:"ratio,attr_range"`

@@ -31,15 +31,13 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama"`
-	_            struct{}       `doc:"3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat"`
-	_            struct{}       `doc:"template"`
+	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
+	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
 	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
 	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
 	_            struct{}       `doc:"one"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
-	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text,"`
-	_            struct{}       `doc:"train the tokenizer"`
+	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets that train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
 	_            struct{}       `doc:"corpus, evenly from its data sets"`
 	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`

@@ -59,8 +59,7 @@ type settings struct {
 	_       struct{}       `doc:"RCTP-FT)"`
 	Batch   int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
 	Context int            `hcl:"context,optional" unit:"tokens" doc:"maximal length; longer trajectories are"`
-	_       struct{}       `doc:"dropped and counted in the log. With 0, a trajectory beyond the model's context is"`
-	_       struct{}       `doc:"an error"`
+	_       struct{}       `doc:"dropped and logged. With 0, one beyond the model's context is an error"`
 	LR      float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a"`
 	_       struct{}       `doc:"higher one, usually 1e-4 to 5e-4"`
 

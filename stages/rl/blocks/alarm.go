@@ -20,12 +20,11 @@ import (
 // Alarm configures the reaction to one kind of trouble during training. It is evaluated after the gradient of an
 // update is known and before the gradient is applied.
 type Alarm struct {
-	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below"`
-	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it. entropy: the"`
-	_       struct{} `doc:"mean entropy is below it. spike: the gradient norm exceeds limit times the median of the"`
-	_       struct{} `doc:"updates before. nan: loss or gradient is not finite, updates times in a row. If an update"`
-	_       struct{} `doc:"makes several optimizer steps, spike and nan count steps; the others are evaluated before"`
-	_       struct{} `doc:"the first step"`
+	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the window is below"`
+	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it."`
+	_       struct{} `doc:"entropy: the mean entropy is below it. spike: the gradient norm exceeds limit times"`
+	_       struct{} `doc:"the median of the window. nan: loss or gradient is not finite, updates times in a"`
+	_       struct{} `doc:"row. spike and nan count optimizer steps, the others updates"`
 	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the current policy"`
 	_       struct{} `doc:"as its result; skip skips the update or its remaining steps; lower_rate multiplies the"`
 	_       struct{} `doc:"learning rate by factor from this update on"`

@@ -20,16 +20,14 @@ type Advantage struct {
 	_        struct{} `doc:"the group's other members unless it is 0 (NeMo-RL); token_whiten centers and scales over"`
 	_        struct{} `doc:"the batch's action tokens (OpenRLHF reinforce_baseline); none divides by nothing (Dr."`
 	_        struct{} `doc:"GRPO)"`
-	DDOF     int      `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl,"`
-	_        struct{} `doc:"TRL, OpenRLHF)"`
+	DDOF     int      `hcl:"ddof,optional" doc:"0: population deviation (paper, eq. 6), 1: sample (verl, TRL)"`
 	Eps      float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
 	_        struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
 	Floor    float64  `hcl:"floor,optional" doc:"minimal variance before the root (verl's vectorized variant 1e-6,"`
 	_        struct{} `doc:"OpenRLHF's whitening 1e-8)"`
-	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode has no reward because its"`
-	_        struct{} `doc:"environment failed: leave_out drops the episode and computes mean and deviation from the"`
-	_        struct{} `doc:"other members (TRL); spread drops its whole group (NaN in verl). If more than 5 % of an"`
-	_        struct{} `doc:"update's episodes have no reward, the stage fails"`
+	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode without a reward,"`
+	_        struct{} `doc:"because its environment failed: leave_out drops it (TRL), spread drops its whole"`
+	_        struct{} `doc:"group (NaN in verl). If more than 5 % of an update have none, the stage fails"`
 	Lone     string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
 	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
 	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
