@@ -60,10 +60,6 @@ func kindNames() []string {
 
 func (c *experimentFlags) printKind(doc lang.KindDoc) {
 	doc.WriteText(c.stdout())
-	if slices.ContainsFunc(doc.Settings, func(s lang.SettingDoc) bool { return s.Name == "kl.beta" }) {
-		weight := objective.Profiles()[0].Objective.KLWeightText()
-		fmt.Fprintf(c.stdout(), "\nweight of the KL term, with these defaults: %s\n", weight)
-	}
 }
 
 // printProfiles prints the settings of a kind that depend on the profile, one column per profile. A star marks values
@@ -82,14 +78,13 @@ func (c *experimentFlags) printProfiles(docs []lang.KindDoc, name string) error 
 		return misuse("there is no profile %s%s", name, lang.NearHint(name, known))
 	}
 	var columns [][]lang.SettingDoc
-	header, weights := []string{"setting"}, []string{"weight of the KL term"}
+	header := []string{"setting"}
 	for _, p := range objective.Profiles() {
 		if !slices.Contains(known, p.Name) || p.Name != known[0] && p.Name != name && name != "all" {
 			continue
 		}
 		header = append(header, p.Name)
 		columns = append(columns, kind.DescribePreset(p.Name).Settings)
-		weights = append(weights, p.Objective.KLWeightText())
 		fmt.Fprintf(c.stdout(), "%-9s %s\n", p.Name, p.Source)
 	}
 	rows := [][]string{header}
@@ -110,7 +105,7 @@ func (c *experimentFlags) printProfiles(docs []lang.KindDoc, name string) error 
 	}
 	fmt.Fprintln(c.stdout())
 	w := tabwriter.NewWriter(c.stdout(), 0, 0, 3, ' ', 0)
-	for _, row := range append(rows, weights) {
+	for _, row := range rows {
 		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
 	if err := w.Flush(); err != nil {

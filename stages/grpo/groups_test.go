@@ -83,7 +83,7 @@ func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
 }
 
 func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
-	order := func(seed int64, tokens allocate) []string {
+	order := func(seed int64, tokens drawTokens) []string {
 		s := scripted(10, solvedBy(0))
 		s.course.rand, s.tokens = streams(seed), tokens
 		got, _, err := s.update(t.Context(), 1)
@@ -175,14 +175,14 @@ func TestASubsetIsDrawnOnceAndKeepsItsOrder(t *testing.T) {
 	tasks := named("t", 6)
 	perm := func(n int) []int { return []int{4, 1, 5, 0, 2, 3}[:n] }
 	var ids []string
-	for _, task := range draw(tasks, 3, perm) {
+	for _, task := range subset(tasks, 3, perm) {
 		ids = append(ids, task.ID)
 	}
 	if !slices.Equal(ids, []string{"t1", "t4", "t5"}) {
 		t.Errorf("got %v", ids)
 	}
 	for _, n := range []int{0, 6, 9} {
-		if got := draw(tasks, n, perm); len(got) != 6 {
+		if got := subset(tasks, n, perm); len(got) != 6 {
 			t.Errorf("subset = %d: got %d tasks, want all", n, len(got))
 		}
 	}

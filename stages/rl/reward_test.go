@@ -17,7 +17,7 @@ func earned(size int, rewards string) []*Trajectory {
 		case "1":
 			t.Reward = 1
 		case "x":
-			(&collection{}).fail(&live{t: t}, errors.New("no connection"))
+			t.fail(errors.New("no connection"))
 		}
 		out = append(out, t)
 	}

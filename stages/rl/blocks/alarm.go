@@ -134,19 +134,18 @@ func NewWatch(alarms []Alarm) *Watch {
 	w := &Watch{WatchState: WatchState{Rate: 1}}
 	for _, a := range alarms {
 		kind, _ := alarmNamed(a.Name)
-		one := watched{alarmKind: kind, action: a.Action, factor: 0.5}
-		if a.Limit != nil {
-			one.limit = *a.Limit
-		}
-		if a.Updates != nil {
-			one.updates = *a.Updates
-		}
-		if a.Factor != nil {
-			one.factor = *a.Factor
-		}
-		w.watched = append(w.watched, one)
+		kind.limit, kind.updates = or(a.Limit, kind.limit), or(a.Updates, kind.updates)
+		w.watched = append(w.watched, watched{kind, a.Action, or(a.Factor, 0.5)})
 	}
 	return w
+}
+
+// or returns the value of a setting, or its default.
+func or[T any](setting *T, byDefault T) T {
+	if setting == nil {
+		return byDefault
+	}
+	return *setting
 }
 
 // Observe evaluates the values of the next update and returns the action of each raised alarm. A missing value

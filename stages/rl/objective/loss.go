@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"rcgrpo/stages/rl"
 )
@@ -364,46 +363,6 @@ func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
 		return 0
 	}
 	return o.KL.Beta * kl / policy
-}
-
-// KLWeightText is KLWeight as a formula, for batches that are not known yet.
-func (o *Objective) KLWeightText() string {
-	text := fmt.Sprint(o.KL.Beta)
-	switch {
-	case o.KL.Beta == 0:
-		return "0"
-	case o.KL.Place == "reward":
-		return text + " of the reward per nat of an episode"
-	case o.KL.Aggregate == "loss":
-		return text
-	}
-	const tokens = "action tokens of an episode"
-	over, under := "", "" // the weight of a token in the policy's term is over / under, as a share of a trajectory's
-	switch {
-	case o.Loss.Aggregate == "constant":
-		over = fmt.Sprint(o.Loss.Scale)
-	case o.Loss.Aggregate == "trajectory_sum" || o.Ratio.Level == "trajectory":
-	case o.Ratio.Level == "turn":
-		over = "turns of an episode"
-	default:
-		over = tokens
-	}
-	if o.KL.Aggregate != "trajectory_sum" {
-		under = tokens
-	}
-	if over == under {
-		over, under = "", ""
-	}
-	if o.Loss.Rows == "one" && o.Loss.Aggregate != "token_mean" {
-		under = strings.TrimPrefix(under+" / episodes", " / ")
-	}
-	if over != "" {
-		text += " × " + over
-	}
-	if under != "" {
-		text += " / " + under
-	}
-	return text
 }
 
 // addEntropy adds the entropy bonus: the mean over action tokens.
