@@ -97,9 +97,6 @@ func (s *settings) checkFolder() error {
 	if err != nil {
 		return err
 	}
-	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
-		return err
-	}
 	if _, err = s.chatLayout(cfg); errors.Is(err, fs.ErrNotExist) {
 		return nil // a folder without a tokenizer's files is refused when the stage runs
 	}
@@ -107,8 +104,11 @@ func (s *settings) checkFolder() error {
 }
 
 // chatLayout returns the layout of the setting, or that of the decoder family, whose template the folder must
-// contain.
+// contain. It refuses a folder with another generation of the family.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
+	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
+		return nil, err
+	}
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -139,27 +140,25 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
+	if err := s.certify(job, sets); err != nil {
+		return err
+	}
 	for _, port := range s.setPorts() {
+		tasks := sets[port]
+		if s.Prompt == bfcl.PromptMerged {
+			for i, t := range tasks {
+				tasks[i] = t.Merged()
+			}
+		}
 		dir, err := job.Create(port)
 		if err != nil {
 			return err
 		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, s.prompted(sets[port])); err != nil {
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, tasks); err != nil {
 			return err
 		}
 	}
-	return s.certify(job, sets)
-}
-
-func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
-	if s.Prompt != bfcl.PromptMerged {
-		return tasks
-	}
-	merged := make([]*bfcl.Task, len(tasks))
-	for i, t := range tasks {
-		merged[i] = t.Merged()
-	}
-	return merged
+	return nil
 }
 
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
@@ -230,8 +229,8 @@ func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error 
 	if err != nil {
 		return err
 	}
-	held := append(append([]*bfcl.Task{}, sets["test"]...), sets["test_new"]...)
-	text, err := json.MarshalIndent(bfcl.Certify(sets["train"], held), "", "\t")
+	certificate := bfcl.Certify(sets["train"], slices.Concat(sets["test"], sets["test_new"]))
+	text, err := json.MarshalIndent(certificate, "", "\t")
 	if err != nil {
 		return err
 	}
