@@ -33,7 +33,7 @@ stage "curate" "experts" {
 }
 `
 
-// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it is an error.
+// said loads stages after a base and its tasks, and returns the diagnostic of Load and whether it is an error.
 func said(t *testing.T, text string) (what string, fails bool) {
 	t.Helper()
 	_, diags := enginetest.Load(t, lang.Registry(Kinds()), drilled+text)
@@ -43,8 +43,8 @@ func said(t *testing.T, text string) (what string, fails bool) {
 	return enginetest.Mistakes(diags), fails
 }
 
-// 720 failures from 720 single rollouts: one success among them ends the stage after hours of sampling.
-func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
+// 720 failures from 720 single rollouts: one success would fail the stage after hours of sampling.
+func TestPlanReportsRolloutsWithTooFewFailures(t *testing.T) {
 	rollouts := func(names map[string]string) string {
 		text := ""
 		for name, samples := range names {
@@ -87,7 +87,7 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 	}
 }
 
-func TestEvaluatingBestOnTheTasksThatChoseItIsWarnedOf(t *testing.T) {
+func TestEvaluatingBestOnItsSelectionTasksIsAWarning(t *testing.T) {
 	const arm = `
 stage "grpo" "arm" {
   policy = stage.model.base.checkpoint

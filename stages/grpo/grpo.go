@@ -33,19 +33,19 @@ func Kinds() []*lang.Kind {
 		return ports
 	}
 	draws := func(lang.Stage) bool { return true }
-	extends := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ extends() (string, string) }).extends()
+	length := func(s lang.Stage) (setting, why string) {
+		return s.(interface{ length() (string, string) }).length()
 	}
 	return []*lang.Kind{
 		{
-			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() lang.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
@@ -206,8 +206,8 @@ func (s *settings) ChoosesOn() []artifact.Ref {
 	return s.Evaluate.Tasks
 }
 
-// extends reports whether more updates continue a shorter run.
-func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }
+// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
+func (s *settings) length() (setting, why string) { return "updates", s.Schedule.WhyNotResumed() }
 
 // check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {

@@ -79,7 +79,7 @@ func (s *CollectStats) Add(o CollectStats) {
 func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps
 	return func(t *bfcl.Task) (Env, error) {
-		return start(t, s)
+		return newEnv(t, s)
 	}
 }
 

@@ -29,17 +29,17 @@ func Kinds() []*lang.Kind {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	}
 	draws := func(lang.Stage) bool { return true }
-	extends := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ extends() (string, string) }).extends()
+	length := func(s lang.Stage) (setting, why string) {
+		return s.(interface{ length() (string, string) }).length()
 	}
 	return []*lang.Kind{
 		{
-			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
 			New: func() lang.Stage {
@@ -102,8 +102,8 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
-// extends reports whether more epochs continue a shorter run.
-func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
+// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
+func (s *settings) length() (setting, why string) { return "epochs", s.Schedule.WhyNotResumed() }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {

@@ -294,7 +294,7 @@ func TestDefaultListsOfTweetsAreOneObject(t *testing.T) {
 	mentions(p, 1, "1", `["@o"]`)
 }
 
-func TestForcesAndSlopeAreNoState(t *testing.T) {
+func TestForcesAndSlopeAreNotPartOfTheState(t *testing.T) {
 	for _, a := range start(t, "VehicleControlAPI", "", nil).it.State() {
 		if strings.HasSuffix(a.Name, "Force") || strings.HasSuffix(a.Name, "Angle") {
 			t.Errorf("%s is part of the state, want it hidden", a.Name)

@@ -50,9 +50,9 @@ func (a *Advantage) Check() (diags hcl.Diagnostics) {
 	return diags
 }
 
-// Of returns one advantage per trajectory [n], each with a reward. group [n] assigns trajectories to groups, whose members need not
-// be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal rewards gets 0
-// up to rounding, exactly 0 for 0/1 rewards.
+// Of returns one advantage per trajectory [n], each with a reward. group [n] assigns trajectories to groups, whose
+// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal
+// rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
 func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	out := make([]float64, len(rewards))
 	for _, members := range groupsOf(group) {

@@ -19,7 +19,7 @@ type MetricInfo struct {
 }
 
 // Metrics is the table of all values that training logs per update, in the order of a page. A name that ends in
-// "_" stands for a family of names, described by the formula.
+// "_" is a family of names, described by the formula.
 var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward", "higher"},
 	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},

@@ -125,7 +125,7 @@ func TestForecastIsUnbiasedByHand(t *testing.T) {
 	}
 }
 
-func TestBandHoldsTheMeasuredShareInNineteenOfTwentyPolicies(t *testing.T) {
+func TestBandContainsTheMeasuredShareForNineteenOfTwentyPolicies(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	const policies, tasks, each, group, groups, p = 2000, 150, 8, 5, 64, 0.5
 	inside := 0
@@ -189,7 +189,7 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 	}
 }
 
-func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
+func TestTruncatedEpisodesAreCountedSeparately(t *testing.T) {
 	v := map[string]float64{}
 	DescribeEpisodes([]*rl.Trajectory{
 		{Stop: rl.StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
@@ -235,9 +235,9 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	}
 }
 
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12
-// groups of 5.
-func TestADeadTokenRaisesTheAlarm(t *testing.T) {
+// TestAlarmIsRaisedForATokenWithoutEffect simulates a token without effect among effective ones, at the size of the
+// drills: 12 groups of 5.
+func TestAlarmIsRaisedForATokenWithoutEffect(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	raised := func(gap float64) int {
 		w := blocks.NewWatch([]blocks.Alarm{{Name: blocks.AlarmGap, Action: blocks.ActionStop}})
