@@ -1,10 +1,11 @@
 package objective
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -116,32 +117,17 @@ func fieldOf(v reflect.Value, name string) settingField {
 }
 
 func (f settingField) set(name, text string) error {
-	var err error
-	want := "a number"
-	switch f.field.Kind() {
-	case reflect.String:
-		value := strings.Trim(text, `"`)
-		if !slices.Contains(f.choices, value) {
-			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), value)
+	if f.field.Kind() == reflect.String {
+		text = strings.Trim(text, `"`)
+		if !slices.Contains(f.choices, text) {
+			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), text)
 		}
-		f.field.SetString(value)
-	case reflect.Bool:
-		var value bool
-		want = "true or false"
-		value, err = strconv.ParseBool(text)
-		f.field.SetBool(value)
-	case reflect.Int:
-		var value int64
-		want = "a whole number"
-		value, err = strconv.ParseInt(text, 10, 64)
-		f.field.SetInt(value)
-	default:
-		var value float64
-		value, err = strconv.ParseFloat(text, 64)
-		f.field.SetFloat(value)
+		f.field.SetString(text)
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s is %s; got %q", name, want, text)
+	if err := json.Unmarshal([]byte(text), f.field.Addr().Interface()); err != nil {
+		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Int: "a whole number"}
+		return fmt.Errorf("%s is %s; got %q", name, cmp.Or(want[f.field.Kind()], "a number"), text)
 	}
 	return nil
 }
