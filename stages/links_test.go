@@ -64,12 +64,12 @@ func TestPlanReportsRolloutsWithTooFewFailures(t *testing.T) {
 		fails    bool
 	}{
 		"as many as are wanted": {map[string]string{"a": ""}, one,
-			"Too few rollouts: ratio = 1 asks for that many real failures per task, and the stages in failures make 1 " +
-				"rollout per task: one success", true},
+			"Too few rollouts: ratio = 1 requires that many real failures per task, and the stages in failures sample 1 " +
+				"rollout per task: this stage fails if one of them succeeds", true},
 		"fewer than are wanted": {map[string]string{"a": "samples = 2"}, one + "ratio = 3",
-			"ratio = 3 asks for that many real failures per task, and the stages in failures make 2 rollouts per task", true},
+			"ratio = 3 requires that many real failures per task, and the stages in failures sample 2 rollouts per task", true},
 		"hardly more": {map[string]string{"a": "samples = 4"}, one + "ratio = 3",
-			"Barely enough rollouts: ratio = 3 asks for that many real failures per task, and the stages in failures make " +
+			"Barely enough rollouts: ratio = 3 requires that many real failures per task, and the stages in failures sample " +
 				"4 rollouts per task: this stage fails if more than 25 % of them succeed", false},
 		"twice as many": {map[string]string{"a": "samples = 2"}, one, "", false},
 		"of several stages": {map[string]string{"a": "", "b": ""},

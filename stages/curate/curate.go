@@ -86,16 +86,16 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		offered += sampler.EpisodesPerTask()
 	}
 	d := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Barely enough rollouts", Subject: &s.FailuresRange}
+	fatal := fmt.Sprintf("more than %.0f %% of them succeed or repeat a failure", 100*(1-s.Ratio/float64(offered)))
 	switch {
 	case s.Ratio >= float64(offered):
-		d.Severity, d.Summary = hcl.DiagError, "Too few rollouts"
+		d.Severity, d.Summary, fatal = hcl.DiagError, "Too few rollouts", "one of them succeeds or repeats a failure"
 	case 2*s.Ratio <= float64(offered):
 		return nil
 	}
 	d.Detail = fmt.Sprintf("ratio = %v requires that many real failures per task, and the stages in failures sample %s "+
-		"per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. Raise samples of the "+
-		"rollouts, lower ratio, or allow spoilt experts (spoilt above 0).",
-		s.Ratio, lang.Plural(offered, "rollout"), max(0, 100*(1-s.Ratio/float64(offered))))
+		"per task: this stage fails if %s. Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt "+
+		"above 0).", s.Ratio, lang.Plural(offered, "rollout"), fatal)
 	return hcl.Diagnostics{d}
 }
 
