@@ -65,7 +65,7 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 }
 
 // success trains on the bandit with the given reward of the winning token, and returns the probability of winning
-// before and after under a token. Groups get their tokens as allocation says.
+// before and after under a token. allocation returns the tokens of a group.
 func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64,
 	change func(s *settings)) (before, after float64) {
 	t.Helper()
@@ -113,7 +113,7 @@ func conditionedHalf(update int, key string) []string {
 	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
 }
 
-// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
+// A wrong sign of the advantage, of a gradient or of the KL term fails this test.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
 	verl := must.Get(objective.ProfileNamed("verl"))(t)

@@ -50,7 +50,7 @@ func conversations() []*rl.Trajectory {
 	return out
 }
 
-// perturbed is the model in dir with one number of its weights file moved by delta.
+// perturbed returns the model in dir with delta added to one number of its weights.
 func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	t.Helper()
 	path := filepath.Join(dir, "model.safetensors")
@@ -64,7 +64,7 @@ func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	return m
 }
 
-// places returns where some numbers of each tensor stand in the weights file.
+// places returns the offsets of some numbers of each tensor in the weights file.
 func places(t *testing.T, dir string, perTensor int) []int64 {
 	t.Helper()
 	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
@@ -168,8 +168,8 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of equal rewards
-// advantages of full size, because the deviation is divided out.
+// A penalty of rounding size would give groups of equal rewards advantages of full size, because they are divided
+// by their deviation.
 func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference := must.Get(policy.Clone())(t)

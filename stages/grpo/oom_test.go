@@ -23,8 +23,8 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once:
-// nothing of the passes before the failure is left in metrics and gradient.
+// An update repeated with half the micro-batch equals one that started with it: the passes before the failure
+// leave nothing in metrics and gradient.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)
@@ -71,7 +71,7 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	}
 }
 
-func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
+func TestOutOfMemoryErrorNamesTheMicroBatch(t *testing.T) {
 	for name, tc := range map[string]struct {
 		split blocks.Split
 		rows  int64

@@ -124,7 +124,7 @@ func (t *Training) save() error { return t.Scratch.Save(t.Made, t.progress(), t.
 
 // Publish writes the ports checkpoint and metrics, and the state from which a longer run can continue.
 func (t *Training) Publish() error {
-	if t.Schedule.Extends() == "" {
+	if t.Schedule.WhyNotResumed() == "" {
 		state, err := t.Job.State()
 		if err != nil {
 			return err
