@@ -182,7 +182,7 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 
 // norm is RMSNorm with a result in the type of products. The stream x is always float32.
 func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
-	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
+	return s.RMSNorm(m.kind, x, w, m.cfg.NormEps)
 }
 
 // plus is x + a·wᵀ, the residual stream after a projection.

@@ -271,7 +271,9 @@ func (s *Scope) composedSquareSum(t *Tensor) (sum float64) {
 		chunks(t.Size(0), func(start, length int64) {
 			s.Nest(func(s *Scope) { s.Add_(total, s.Sum(s.Square(s.As(s.Narrow(t, 0, start, length), Float64)))) })
 		})
-		sum = s.Item(total)
+		if read := s.Float64s(total); len(read) == 1 {
+			sum = read[0]
+		}
 	})
 	return sum
 }

@@ -92,7 +92,7 @@ func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
 		limitKernels(level)
 		var whole []float32
 		for _, threads := range []int{1, 2, 5} {
-			must.OK(t, SetThreads(threads))
+			must.Get(SetThreads(threads))(t)
 			for _, m := range []int{rows, 1, 5, 8, 9, 16, 17, 31, 40, 100, 128, 129} {
 				work(t, func(s *Scope) {
 					got := s.Float32s(s.Addmm(s.FromFloat32(bias, n), s.FromFloat32(x[:m*k], int64(m), k),

@@ -292,7 +292,9 @@ func (s *Scope) Copy_(a, b *Tensor) {
 		return
 	}
 	libtch.AtCopy_(a.c, b.c)
-	s.check("copy_", operands{a, b})
+	if text := thrown(); text != "" {
+		s.Fail(failure("copy_", shapesOf(operands{a, b}), text))
+	}
 }
 
 func (s *Scope) Zero_(a *Tensor) { s.do1("zero_", libtch.AtgZero_, a) }
