@@ -44,7 +44,7 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(m.Clone())(t)
-	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer))(t)
+	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer, s.MicroBatch))(t)
 	return r
 }
 

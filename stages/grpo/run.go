@@ -227,9 +227,6 @@ func (t *training) publish() error {
 
 func (t *training) close() {
 	t.run.Close()
-	if t.episodes != nil {
-		t.episodes.Close()
-	}
 	if t.reference != nil {
 		t.reference.Close()
 	}

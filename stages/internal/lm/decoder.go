@@ -58,16 +58,13 @@ func (d *Decoder) Reset(slot int) {
 // copied from another slot.
 func (d *Decoder) Computed() int { return d.computed }
 
-// Release empties all slots and frees their memory.
+// Release empties all slots and frees their memory. The decoder remains usable.
 func (d *Decoder) Release() error {
 	for slot := range d.held {
 		d.Reset(slot)
 	}
 	return d.cache.free()
 }
-
-// Close frees the caches. It may be called twice.
-func (d *Decoder) Close() error { return d.Release() }
 
 // Next appends each request's tokens to its slot and samples the next token. All tokens of all requests are rows
 // of one pass without padding. Prefixes that new sequences share with each other or with a slot are computed

@@ -18,8 +18,8 @@ func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
 	a := must.Get(NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
 		rand.New(rand.NewPCG(1, 2))))(t)
 	defer a.Close()
-	whole := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
-	low := must.Get(a.Trainer(OptimizerConfig{}))(t)
+	whole := newTrainer(t, m, adamW(20))
+	low := must.Get(a.Trainer(adamW(DefaultMicroTokens)))(t)
 	defer low.Close()
 	r := rand.New(rand.NewPCG(5, 5))
 	updates := 0

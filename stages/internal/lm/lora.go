@@ -199,7 +199,7 @@ func (a *Adapter) Close() error {
 
 // Trainer returns a trainer of the adapter; the base is frozen.
 func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o.withDefaults()}
+	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o}
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 

@@ -110,7 +110,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 		if u.Reference {
 			ref = m
 		}
-		if t, err = a.Trainer(OptimizerConfig{}); err != nil {
+		if t, err = a.Trainer(adamW(DefaultMicroTokens)); err != nil {
 			return err
 		}
 		defer t.Close()
@@ -124,7 +124,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 				return err
 			}
 		}
-		if t, err = NewTrainer(m, OptimizerConfig{}); err != nil {
+		if t, err = NewTrainer(m, adamW(DefaultMicroTokens)); err != nil {
 			return err
 		}
 		defer t.Close()
@@ -137,7 +137,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 		if err != nil {
 			return err
 		}
-		defer d.Close()
+		defer d.Release()
 		for _, n := range []int{8, u.Context - 9} { // the cache grows once
 			var requests []rl.Request
 			for i := range u.Slots {

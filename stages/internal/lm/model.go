@@ -4,7 +4,6 @@ package lm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -204,41 +203,6 @@ func (m *Model) Weights() ([]float32, error) {
 	return flat, err
 }
 
-// AddRows appends n rows to the embedding and an untied head, each a copy of row copyOf. Earlier trainers and
-// decoders of the model must not be used any more.
-func (m *Model) AddRows(n int, copyOf int) error {
-	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
-		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
-	}
-	cfg := m.cfg
-	cfg.Vocab += n
-	before, _ := layout(m.cfg)
-	after, _ := layout(cfg)
-	grown, err := place(cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) {
-		old := s.Float32s(m.flat)
-		s.Fill(flat, func(flat []float32) error {
-			for i, w := range before {
-				to := flat[after[i].offset : after[i].offset+after[i].len()]
-				from := old[w.offset : w.offset+w.len()]
-				copy(to, from)
-				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token grow
-					copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
-				}
-			}
-			return nil
-		})
-	})
-	if err != nil {
-		return err
-	}
-	grown.file = m.file
-	if err := errors.Join(grown.Use(m.Precision()), m.Close()); err != nil {
-		return err
-	}
-	*m = *grown
-	return nil
-}
-
 // Clone returns an independent copy, for example the frozen reference of a policy before its training.
 func (m *Model) Clone() (*Model, error) {
 	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
@@ -277,26 +241,39 @@ func (m *Model) Use(p Precision) error {
 			kind, low = torch.BFloat16, s.As(m.flat, torch.BFloat16)
 			wide := w
 			w = viewsOf(s, m.cfg, low)
-			w.norm = wide.norm
-			for l := range w.layers {
-				w.layers[l].norm1, w.layers[l].norm2 = wide.layers[l].norm1, wide.layers[l].norm2
-			}
+			w.setNorms(&wide, func(norm *torch.Tensor) *torch.Tensor { return norm })
 			w.all = append(w.all, wide.all...)
 		}
-		if s.Err() != nil {
-			return s.Err()
+		m.replaceViews(s, w)
+		if s.Err() == nil {
+			s.Keep(low)
+			s.Free(m.low)
+			m.kind, m.low = kind, low
 		}
-		s.Keep(w.all...)
-		s.Keep(low)
-		s.Free(m.w.all...)
-		s.Free(m.low)
-		m.w, m.kind, m.low = w, kind, low
-		return nil
+		return s.Err()
 	})
 	if err != nil {
 		return fmt.Errorf("compute in %s: %w", p, err)
 	}
 	return nil
+}
+
+// setNorms takes the norms of another copy of the weights, each through convert.
+func (v *views) setNorms(from *views, convert func(norm *torch.Tensor) *torch.Tensor) {
+	v.norm = convert(from.norm)
+	for l, layer := range from.layers {
+		v.layers[l].norm1, v.layers[l].norm2 = convert(layer.norm1), convert(layer.norm2)
+	}
+}
+
+// replaceViews exchanges the views of the weights, unless there was an error.
+func (m *Model) replaceViews(s *torch.Scope, w views) {
+	if s.Err() != nil {
+		return
+	}
+	s.Keep(w.all...)
+	s.Free(m.w.all...)
+	m.w = w
 }
 
 // renew updates the bfloat16 copy after a change of the weights.
@@ -314,23 +291,16 @@ func (m *Model) Freeze() error {
 	}
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
 		w := viewsOf(s, m.cfg, m.low)
-		own := func(norm *torch.Tensor) *torch.Tensor {
+		w.setNorms(&m.w, func(norm *torch.Tensor) *torch.Tensor {
 			copied := s.Empty(torch.Float32, norm.Size(0))
 			s.Copy_(copied, norm)
 			w.all = append(w.all, copied)
 			return copied
+		})
+		m.replaceViews(s, w)
+		if s.Err() == nil {
+			s.Free(m.flat)
 		}
-		w.norm = own(m.w.norm)
-		for l := range w.layers {
-			w.layers[l].norm1, w.layers[l].norm2 = own(m.w.layers[l].norm1), own(m.w.layers[l].norm2)
-		}
-		if s.Err() != nil {
-			return s.Err()
-		}
-		s.Keep(w.all...)
-		s.Free(m.w.all...)
-		s.Free(m.flat)
-		m.w = w
-		return nil
+		return s.Err()
 	})
 }

@@ -110,11 +110,7 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 // length.
 func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
-		n := 0
-		for n < len(ids) && n < len(other) && ids[n] == other[n] {
-			n++
-		}
-		if n > shared {
+		if n := common(ids, other); n > shared {
 			like, shared = i, n
 		}
 	}

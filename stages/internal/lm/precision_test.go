@@ -46,7 +46,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 		if worst > 0.3 || sum/float64(n) > 0.045 { // rounded weights alone make 0.15 at worst (README)
 			t.Errorf("log-probabilities are %.3f off at most, %.4f on average", worst, sum/float64(n))
 		}
-		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
+		tr := newTrainer(t, m, adamW(20))
 		defer tr.Close()
 		reference := p.Gradient.gradient
 		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 5e-3*reference.Loss)
@@ -66,7 +66,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 func losses(t *testing.T, p Precision, updates int) (m *Model, course []float64) {
 	t.Helper()
 	m = use(t, newModel(t, drillSize(), 4), p)
-	tr := newTrainer(t, m, OptimizerConfig{})
+	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 	all := someSequences(rand.New(rand.NewPCG(6, 6)), 6, 40, 1408, 0.7)
 	for range updates {
 		stats := must.Get(tr.Accumulate(t.Context(), all, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
@@ -226,7 +226,7 @@ func TestRecomputationChangesNoBit(t *testing.T) {
 			for _, recompute := range []bool{false, true} {
 				m := use(t, shake(t, newModel(t, tiny(true), 1), 2, 0.1), p)
 				ref := use(t, shake(t, m, 3, 0.2), p)
-				tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 40})
+				tr := newTrainer(t, m, adamW(40))
 				tr.SetRecompute(recompute)
 				all := someSequences(rand.New(rand.NewPCG(5, 5)), 9, 20, m.cfg.Vocab, 0.6)
 				r := rand.New(rand.NewPCG(1, 1))

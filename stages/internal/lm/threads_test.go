@@ -21,7 +21,7 @@ func TestThreadsChangeNoBits(t *testing.T) {
 		t.Helper()
 		must.Get(torch.SetThreads(threads))(t)
 		m := newModel(t, drillSize(), 1)
-		tr := newTrainer(t, m, OptimizerConfig{})
+		tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 		for range 2 {
 			s := must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
 			stats = append(stats, s.Logp...)

@@ -14,22 +14,6 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func (o OptimizerConfig) withDefaults() OptimizerConfig {
-	set := func(v *float64, d float64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&o.Beta1, 0.9)
-	set(&o.Beta2, 0.98)
-	set(&o.Eps, 1e-8)
-	set(&o.Clip, 1)
-	if o.MicroTokens == 0 {
-		o.MicroTokens = DefaultMicroTokens
-	}
-	return o
-}
-
 // Trainer trains the weights of a model: Accumulate adds gradients, Update applies them with AdamW.
 type Trainer struct {
 	m          *Model
@@ -49,17 +33,12 @@ const maxSkipped = 3
 
 // NewTrainer returns a trainer with zero moments. The model must outlive it.
 func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: m, p: m.flat, o: o.withDefaults()}
+	t := &Trainer{m: m, p: m.flat, o: o}
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
-// start checks the settings and allocates gradient and moments; gradients returns the targets of a backward pass.
+// start allocates gradient and moments; gradients returns the targets of a backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 ||
-		t.o.MicroTokens < 1 {
-		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro "+
-			"tokens at 1 or above; got %+v", t.o)
-	}
 	n := t.p.Size(0)
 	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
 		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
@@ -309,6 +288,27 @@ func (t *Trainer) Gradient() ([]float32, error) {
 		return s.Err()
 	})
 	return g, err
+}
+
+// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
+// trainer's state. It contains no gradient: save after Update.
+func (t *Trainer) Save(dir string) error {
+	if t.adapter == nil {
+		if err := t.m.Save(dir); err != nil {
+			return err
+		}
+	}
+	return t.SaveState(dir)
+}
+
+// Restore restores the state that Save wrote.
+func (t *Trainer) Restore(dir string) error {
+	if t.adapter == nil {
+		if err := t.m.Restore(dir); err != nil {
+			return err
+		}
+	}
+	return t.LoadState(dir)
 }
 
 const optimizerFile = "optimizer.safetensors"

@@ -83,9 +83,13 @@ func (s *Scope) own(t *Tensor) {
 	s.owned = append(s.owned, t)
 }
 
+// disown puts the last tensor in the place of t. The order matters: the allocator fragments the memory more if
+// tensors are freed strictly in the reverse order.
 func (s *Scope) disown(t *Tensor) {
-	i := slices.Index(s.owned, t)
-	s.owned = slices.Delete(s.owned, i, i+1)
+	last := len(s.owned) - 1
+	s.owned[slices.Index(s.owned, t)] = s.owned[last]
+	s.owned[last] = nil
+	s.owned = s.owned[:last]
 	t.owner = nil
 }
 

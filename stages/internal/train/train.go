@@ -36,10 +36,9 @@ type Training struct {
 // Open makes the trainer and restores the last state that an earlier attempt saved. Call Continue next, and Close
 // in any case.
 func (t *Training) Open() (err error) {
-	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer); err != nil {
+	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer, t.MicroBatch); err != nil {
 		return err
 	}
-	t.Trainer.SetMicroTokens(t.MicroBatch)
 	t.Trainer.SetRecompute(t.Recompute)
 	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Settings()); err != nil {
 		return err
