@@ -238,8 +238,8 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 			}
 			tools := must.Get(parseJSON(v.Tools))(t)
 			for _, tool := range tools.(list) {
-				name, _ := tool.(object)["function"].value.(object)["name"].value.(string)
-				want := must.Get(compactJSON.text(tool))(t)
+				name, _ := tool.(object).get("function").(object).get("name").(string)
+				want := oneLine(tool)
 				if got, ok := functions[name]; ok {
 					seen[name] = true
 					if string(got) != want {
