@@ -15,7 +15,7 @@ import (
 // counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its
 // log each number.
 type counter struct {
-	*Training
+	*Scratch
 	rows   *Rows
 	weight int
 	logged []int // replayed
@@ -26,7 +26,7 @@ type taken struct{ Numbers int }
 func open(t *testing.T, dir string, keep int) *counter {
 	t.Helper()
 	c := &counter{}
-	c.Training = must.Get(Open(dir, Settings{Keep: keep}))(t)
+	c.Scratch = must.Get(Open(dir, Checkpoints{Keep: keep}))(t)
 	t.Cleanup(func() { c.Close() })
 	var p taken
 	update := must.Get(c.Restore(&p, func(dir string) error {
@@ -37,8 +37,8 @@ func open(t *testing.T, dir string, keep int) *counter {
 		c.weight, err = strconv.Atoi(string(text))
 		return err
 	}))(t)
-	if p.Numbers != update || update != c.Training.update {
-		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Training.update)
+	if p.Numbers != update || update != c.Scratch.update {
+		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Scratch.update)
 	}
 	must.OK(t, c.Replayed(func(record []byte) error {
 		var n int

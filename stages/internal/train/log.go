@@ -30,7 +30,7 @@ type Log struct {
 }
 
 // OpenLog opens the log of a training and keeps the rows of the updates before the restored state.
-func OpenLog(t *resume.Training) (*Log, error) {
+func OpenLog(t *resume.Scratch) (*Log, error) {
 	values, err := t.Rows(rl.MetricsFile)
 	if err != nil {
 		return nil, err

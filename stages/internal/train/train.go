@@ -26,7 +26,7 @@ type Training struct {
 	Progress any
 
 	Trainer *lm.Trainer
-	Scratch *resume.Training
+	Scratch *resume.Scratch
 	Log     *Log
 	Made    int  // updates
 	Ahead   bool // the weights already contain a part of update Made + 1, so they must not be saved
@@ -40,7 +40,7 @@ func (t *Training) Open() (err error) {
 		return err
 	}
 	t.Trainer.SetRecompute(t.Recompute)
-	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Settings()); err != nil {
+	if t.Scratch, err = resume.Open(t.Job.Dir, *t.Checkpoints); err != nil {
 		return err
 	}
 	if t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore); err != nil {
