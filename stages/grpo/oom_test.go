@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"rcgrpo/internal/must"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -35,7 +34,7 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		r.Temperature = 1
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
-		must.OK(t, checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
+		must.OK(t, r.run.WithinMemory(b.sequences, func() error {
 			if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 				return err
 			}

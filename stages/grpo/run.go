@@ -95,7 +95,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	}
 	t := &training{settings: s, allocation: tokens, watch: blocks.NewWatch(s.Alarms)}
 	t.state.Watch = t.watch.WatchState
-	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "updates", PerUnit: 1,
+	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
 	if err := t.open(); err != nil {
@@ -164,7 +164,7 @@ func (t *training) open() error {
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}
-	if err := t.run.Continue(t.extend); err != nil {
+	if err := t.run.ResumeShorter(t.extend); err != nil {
 		return err
 	}
 	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course,

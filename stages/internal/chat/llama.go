@@ -29,8 +29,8 @@ var llama = Layout{
 	bare:    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" + llamaSystem,
 	head: "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n" + llamaSystem +
 		"Given the following functions, please respond with a JSON for a function call with its proper arguments " +
-		"that best answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": dictionary of " +
-		"argument name and its value}.Do not use variables.\n\n",
+		"that best answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": " +
+		"dictionary of argument name and its value}.Do not use variables.\n\n",
 	user:     llamaUser,
 	userEnd:  "<|eot_id|>",
 	header:   "<|start_header_id|>assistant<|end_header_id|>\n\n",

@@ -50,8 +50,8 @@ func TestBrokenMetaIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":           {"{", MetaFile},
 		"unknown condition": {`{"family": "drill", "condition": "medium"}`, `condition is "medium"`},
-		"no position":       {`{"family": "drill", "condition": "high"}`, "the position of the token is missing"},
-		"unknown position":  {`{"family": "drill", "position": "last"}`, `position is "last"`},
+		"no position":       {`{"family": "drill", "condition": "high"}`, `condition is "high" and position ""`},
+		"unknown position":  {`{"family": "drill", "position": "last"}`, `position "last"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -94,7 +94,8 @@ func TestACacheTakesWhatIsNeeded(t *testing.T) {
 				384}, {64, 2, 64, 384},
 		} {
 			feed(step.slots, step.tokens)
-			if got, want := bytes(d), int64(step.roomSlots)*int64(cacheLength(step.roomTokens))*m.cfg.kvToken(u.bytes()); got != want {
+			want := int64(step.roomSlots) * int64(cacheLength(step.roomTokens)) * m.cfg.kvToken(u.bytes())
+			if got := bytes(d); got != want {
 				t.Errorf("%s, %d slots fed %d more: got %d bytes, want the %d of %d slots and %d tokens", p, step.slots,
 					step.tokens, got, want, step.roomSlots, step.roomTokens)
 			}

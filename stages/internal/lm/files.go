@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -158,10 +157,9 @@ func (m *Model) Restore(dir string) error {
 	if got, want := saved.Parameters(), m.cfg.Parameters(); got != want {
 		return fmt.Errorf("restore a model from %s: it has %d weights, want %d", dir, got, want)
 	}
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		s.Fill(m.flat, func(flat []float32) error { return readWeights(dir, saved, flat) })
 		m.renew(s)
-		return s.Err()
 	})
 }
 
@@ -171,21 +169,18 @@ func (m *Model) Save(dir string) error {
 		return fmt.Errorf("save model: %w", err)
 	}
 	weights, _ := layout(m.cfg)
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		flat := s.Float32s(m.flat)
 		if s.Err() != nil {
-			return s.Err()
+			return
 		}
 		tensors := map[string]hostTensor{}
 		for _, w := range weights {
 			tensors[w.name] = hostTensor{w.shape, flat[w.offset : w.offset+w.len()]}
 		}
-		return writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"})
+		s.Fail(writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"}))
 	})
-	if err != nil {
-		return fmt.Errorf("save model: %w", err)
-	}
-	if err := m.file.write(dir, m.cfg); err != nil {
+	if err := errors.Join(err, m.file.write(dir, m.cfg)); err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
 	return nil

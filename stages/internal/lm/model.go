@@ -113,7 +113,7 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 // place makes a model on a device; fill sets its weights in the order of layout.
 func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
 	m := &Model{cfg: cfg, device: device, kind: torch.Float32}
-	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		m.flat = s.Empty(torch.Float32, int64(cfg.Parameters()))
 		fill(s, m.flat)
 		m.w = viewsOf(s, cfg, m.flat)
@@ -132,7 +132,6 @@ func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torc
 			s.Keep(m.flat, m.cos, m.sin)
 			s.Keep(m.w.all...)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("place a model on %s: %w", device, err)
@@ -194,13 +193,20 @@ func (m *Model) Config() Config { return m.cfg }
 func (m *Model) Device() torch.Device { return m.device }
 
 // Weights returns a copy of all weights in the order of their flat buffer.
-func (m *Model) Weights() ([]float32, error) {
-	var flat []float32
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		flat = append(flat, s.Float32s(m.flat)...)
-		return s.Err()
-	})
+func (m *Model) Weights() ([]float32, error) { return m.read(m.flat) }
+
+// read returns a copy of a float32 tensor.
+func (m *Model) read(t *torch.Tensor) (flat []float32, err error) {
+	err = m.do(func(s *torch.Scope) { flat = slices.Clone(s.Float32s(t)) })
 	return flat, err
+}
+
+// do runs f on the device of the weights.
+func (m *Model) do(f func(s *torch.Scope)) error {
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		f(s)
+		return nil
+	})
 }
 
 // Clone returns an independent copy, for example the frozen reference of a policy before its training.
@@ -215,10 +221,9 @@ func (m *Model) Clone() (*Model, error) {
 
 // Close frees the weights. It may be called twice.
 func (m *Model) Close() error {
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		s.Free(m.w.all...)
 		s.Free(m.flat, m.low, m.cos, m.sin)
-		return nil
 	})
 }
 
@@ -235,7 +240,7 @@ func (m *Model) Use(p Precision) error {
 	if err := p.Check(); err != nil || p == m.Precision() {
 		return err
 	}
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		w, kind, low := viewsOf(s, m.cfg, m.flat), torch.Float32, (*torch.Tensor)(nil)
 		if p == BF16 {
 			kind, low = torch.BFloat16, s.As(m.flat, torch.BFloat16)
@@ -250,7 +255,6 @@ func (m *Model) Use(p Precision) error {
 			s.Free(m.low)
 			m.kind, m.low = kind, low
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return fmt.Errorf("compute in %s: %w", p, err)
@@ -289,7 +293,7 @@ func (m *Model) Freeze() error {
 	if m.low == nil {
 		return nil
 	}
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		w := viewsOf(s, m.cfg, m.low)
 		w.setNorms(&m.w, func(norm *torch.Tensor) *torch.Tensor {
 			copied := s.Empty(torch.Float32, norm.Size(0))
@@ -301,6 +305,5 @@ func (m *Model) Freeze() error {
 		if s.Err() == nil {
 			s.Free(m.flat)
 		}
-		return s.Err()
 	})
 }

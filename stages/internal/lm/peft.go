@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"rcgrpo/stages/internal/torch"
 )
 
 // Files of an adapter in peft's format.
@@ -43,11 +40,7 @@ func (a *Adapter) Save(dir, base string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}
-	var flat []float32
-	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
-		flat = append(flat, s.Float32s(a.flat)...)
-		return s.Err()
-	})
+	flat, err := a.base.read(a.flat)
 	if err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}

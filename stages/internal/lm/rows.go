@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -83,7 +82,7 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 		}
 	}
 	weights, _ := layout(m.cfg)
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		for _, w := range weights {
 			if w.name != embedName && w.name != headName {
 				continue
@@ -91,7 +90,7 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 			part := s.Narrow(m.flat, 0, int64(w.offset), int64(w.len()))
 			table, row := s.Float32s(part), make([]float32, m.cfg.Hidden)
 			if s.Err() != nil {
-				return s.Err()
+				return
 			}
 			fill(table, row)
 			one := s.FromFloat32(row, int64(len(row)))
@@ -99,6 +98,5 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 				s.Copy_(s.Narrow(part, 0, int64(id)*int64(len(row)), int64(len(row))), one)
 			}
 		}
-		return s.Err()
 	})
 }

@@ -156,6 +156,6 @@ func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary
 		s.Fail(fmt.Errorf("torch %s: the ends %v are not in order", name, rows.Ends))
 		return false
 	}
-	return s.within(name, rows.IDs, vocabulary) && s.within(name, rows.Ends, int64(n)) &&
+	return within(s, name, rows.IDs, vocabulary) && within(s, name, rows.Ends, int64(n)) &&
 		s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0)))
 }

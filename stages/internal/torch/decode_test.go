@@ -154,10 +154,10 @@ func TestPartsOfAPass(t *testing.T) {
 
 func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
 	for want, change := range map[string]func(s *Scope, d *Decoder, r *DecoderRows){
-		"index 70 lies outside":           func(_ *Scope, _ *Decoder, r *DecoderRows) { r.IDs[1] = 70 },
-		"index 3 lies outside":            func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends[0] = 3 },
-		"slot 2, position 0 lie outside":  func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[2] = 2 },
-		"slot 0, position 48 lie outside": func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 48 },
+		"index 70 lies outside":            func(_ *Scope, _ *Decoder, r *DecoderRows) { r.IDs[1] = 70 },
+		"index 3 lies outside":             func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends[0] = 3 },
+		"slots: index 2 lies outside":      func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Slots[2] = 2 },
+		"positions: index 48 lies outside": func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Positions[1] = 48 },
 		"the ends [2 0] are not in order": func(_ *Scope, _ *Decoder, r *DecoderRows) {
 			r.Ends = []int64{2, 0}
 		},

@@ -167,11 +167,8 @@ func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Te
 		s.Fail(fmt.Errorf("torch rope: %d heads of %d do not fit into rows of %d", heads, d, xs.d))
 		return
 	}
-	for _, p := range positions {
-		if p < 0 || int64(p) >= cs.n {
-			s.Fail(fmt.Errorf("torch rope: position %d lies outside the table of %d", p, cs.n))
-			return
-		}
+	if !within(s, name, positions, cs.n) {
+		return
 	}
 	if s.composesOf(x) {
 		s.composedRope_(x, heads, d, positions, cos, sin, back)
@@ -243,7 +240,7 @@ func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 	const name = "rows add"
 	to := s.sizes(name, table, -1, -1)
 	from := s.sizes(name, x, int64(len(ids)), to.d)
-	if s.Err() != nil || !s.within(name, ids, to.n) {
+	if s.Err() != nil || !within(s, name, ids, to.n) {
 		return
 	}
 	if s.composesOf(table) {
@@ -258,9 +255,9 @@ func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 
 func longs(v []int64) *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(v))) }
 
-func (s *Scope) within(name string, ids []int64, n int64) bool {
+func within[E int32 | int64](s *Scope, name string, ids []E, n int64) bool {
 	for _, id := range ids {
-		if id < 0 || id >= n {
+		if id < 0 || int64(id) >= n {
 			s.Fail(fmt.Errorf("torch %s: index %d lies outside 0..%d", name, id, n-1))
 			return false
 		}
@@ -461,14 +458,7 @@ func (s *Scope) placed(name string, slots, positions []int32, room, length int64
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
 	}
-	for i := range slots {
-		if s.Err() == nil && (slots[i] < 0 || int64(slots[i]) >= room || positions[i] < 0 ||
-			int64(positions[i]) >= length) {
-			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i],
-				room, length))
-		}
-	}
-	return s.Err() == nil
+	return s.Err() == nil && within(s, name+" slots", slots, room) && within(s, name+" positions", positions, length)
 }
 
 // HeadStat contains the statistics of a row of logits and its target, in float64 from float32 sums.
@@ -502,7 +492,7 @@ func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []in
 // head checks the operands of the operations on logits. The memory of the results is set for the kernels only.
 func (s *Scope) head(name string, logits, ref *Tensor, targets []int64) (z, r rows) {
 	z = s.sizes(name, logits, int64(len(targets)), -1)
-	if s.Err() != nil || !s.within(name, targets, z.d) || s.composesOf(logits) {
+	if s.Err() != nil || !within(s, name, targets, z.d) || s.composesOf(logits) {
 		return z, r
 	}
 	if ref != nil {
