@@ -149,10 +149,6 @@ func (a *Adapter) place(flat []float32) error {
 	return nil
 }
 
-func cut(s *torch.Scope, flat *torch.Tensor, offset, rows, columns int) *torch.Tensor {
-	return s.View(s.Narrow(flat, 0, int64(offset), int64(rows*columns)), int64(rows), int64(columns))
-}
-
 // of returns A and B of a part in a buffer with the adapter's layout: its weights or their gradient.
 func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *torch.Tensor) {
 	return cut(s, flat, p.offset, rank, p.in), cut(s, flat, p.offset+rank*p.in, p.out, rank)

@@ -147,13 +147,7 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	}
 	var v views
 	cut := func(name string, shape ...int) *torch.Tensor {
-		n, sizes := 1, make([]int64, len(shape))
-		for i, d := range shape {
-			n, sizes[i] = n*d, int64(d)
-		}
-		part := s.Narrow(flat, 0, int64(offset[name]), int64(n))
-		t := s.View(part, sizes...)
-		s.Free(part)
+		t := cut(s, flat, offset[name], shape...)
 		v.all = append(v.all, t)
 		return t
 	}
@@ -186,11 +180,17 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	return v
 }
 
+// cut returns a view of a part of a flat buffer.
+func cut(s *torch.Scope, flat *torch.Tensor, offset int, shape ...int) *torch.Tensor {
+	n, sizes := 1, make([]int64, len(shape))
+	for i, d := range shape {
+		n, sizes[i] = n*d, int64(d)
+	}
+	return s.View(s.Narrow(flat, 0, int64(offset), int64(n)), sizes...)
+}
+
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
-
-// Device returns the device of the weights.
-func (m *Model) Device() torch.Device { return m.device }
 
 // Weights returns a copy of all weights in the order of their flat buffer.
 func (m *Model) Weights() ([]float32, error) { return m.read(m.flat) }

@@ -44,9 +44,6 @@ type merge struct{ rank, id int32 }
 // Size returns one more than the highest id: the number of rows of an embedding.
 func (t *Tokenizer) Size() int { return len(t.bytes) }
 
-// Added returns the added tokens in the order of their ids.
-func (t *Tokenizer) Added() []Added { return append([]Added(nil), t.added...) }
-
 // ID returns the id of an added token by its content, or of a base token by its bytes.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	if id, ok := t.byName[token]; ok {

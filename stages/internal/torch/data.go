@@ -112,9 +112,6 @@ func view[E any](t *Tensor) []E {
 // memory until it is freed. Otherwise they are a copy with the lifetime of s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
 
-// Int64s is Float32s for int64.
-func (s *Scope) Int64s(t *Tensor) []int64 { return read[int64](s, Int64, t) }
-
 func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	if !s.ready("read", operands{t}) {
 		return nil

@@ -189,7 +189,7 @@ func TestSlicesGoInAndOut(t *testing.T) {
 		if got := s.Float32s(s.Narrow(s.View(a, 6), 0, 0, 1)); got[0] != 9 {
 			t.Errorf("got %v, want 9", got)
 		}
-		if got := s.Int64s(s.FromInt64([]int64{7, -7}, 2)); !slices.Equal(got, []int64{7, -7}) {
+		if got := s.Float64s(s.As(s.FromInt64([]int64{7, -7}, 2), Float64)); !slices.Equal(got, []float64{7, -7}) {
 			t.Errorf("got %v", got)
 		}
 		if got := s.Float32s(s.FromFloat32(nil, 0, 4)); len(got) != 0 {
@@ -198,7 +198,7 @@ func TestSlicesGoInAndOut(t *testing.T) {
 	})
 	for name, f := range map[string]func(s *Scope){
 		"values that do not fill": func(s *Scope) { s.FromFloat32([]float32{1, 2}, 3) },
-		"another type":            func(s *Scope) { s.Int64s(s.Zeros(Float32, 2)) },
+		"another type":            func(s *Scope) { s.Float64s(s.Zeros(Float32, 2)) },
 		"no shape":                func(s *Scope) { s.Zeros(Float32) },
 	} {
 		if err := Do(t.Context(), CPU, func(s *Scope) error { f(s); return nil }); err == nil {
