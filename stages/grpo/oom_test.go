@@ -22,8 +22,8 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once:
-// nothing of the passes before the failure is left in metrics and gradient.
+// An update that is repeated with half the micro-batch has the metrics and gradient of an update with enough
+// memory: nothing of the passes before the failure remains.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)

@@ -120,7 +120,7 @@ func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
+func TestContextsOfInstructModelsArePrefixesOfTheEpisode(t *testing.T) {
 	for f := range present(t) {
 		for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 			c := fixtureChat(t, f, where)
@@ -140,7 +140,7 @@ func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
 	}
 }
 
-func TestRepliesOfInstructModelsGiveBackTheirCalls(t *testing.T) {
+func TestParsedRepliesOfInstructModelsHaveTheirCalls(t *testing.T) {
 	for f := range present(t) {
 		c := fixtureChat(t, f, "")
 		for _, calls := range [][]string{nil, {"pwd()"}, {"mv(source=\"it's\",destination='a \"b\" <tool_call> é')"},

@@ -37,7 +37,7 @@ func TestConditionOfAnEpisode(t *testing.T) {
 	}
 }
 
-func TestMetaReadBackIsTheOneWritten(t *testing.T) {
+func TestMetaRoundTrips(t *testing.T) {
 	dir := t.TempDir()
 	want := Meta{Family: Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true, Rows: "mean"}
 	must.OK(t, want.Write(dir))
@@ -46,7 +46,7 @@ func TestMetaReadBackIsTheOneWritten(t *testing.T) {
 	}
 }
 
-func TestBrokenMetaIsRefused(t *testing.T) {
+func TestInvalidMetaIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":           {"{", MetaFile},
 		"unknown condition": {`{"family": "drill", "condition": "medium"}`, `condition is "medium"`},

@@ -119,7 +119,7 @@ func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
 	}
 }
 
-func TestRowsAreMadeOnce(t *testing.T) {
+func TestRewardTokenRowsAreInitializedOnce(t *testing.T) {
 	p := fresh(t)
 	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	before := table(t, p)
@@ -138,7 +138,7 @@ func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
 	must.Match(t, p.UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 }
 
-func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
+func TestCheckpointsRoundTrip(t *testing.T) {
 	p := fresh(t)
 	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	p.Trained, p.Condition = true, rl.TokenHigh

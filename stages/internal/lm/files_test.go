@@ -24,7 +24,7 @@ func llama(t *testing.T) *Model {
 	return m
 }
 
-func TestModelReadBackIsTheOneWritten(t *testing.T) {
+func TestSavedModelLoadsUnchanged(t *testing.T) {
 	m, dir := llama(t), t.TempDir()
 	must.OK(t, m.Save(dir))
 	got := must.Get(Load(dir, torch.CPU))(t)

@@ -167,7 +167,7 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 	}
 }
 
-func TestPackedEqualsOneByOne(t *testing.T) {
+func TestPackedPassEqualsSinglePasses(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	ref := shake(t, m, 3, 0.2)
 	all := someSequences(rand.New(rand.NewPCG(1, 1)), 12, 30, m.cfg.Vocab, 0.5)
@@ -189,7 +189,7 @@ func TestPackedEqualsOneByOne(t *testing.T) {
 
 // A packed batch has a row for each token that predicts something, and for no other: nothing is padded to the
 // longest.
-func TestPackingMakesNoRowForPadding(t *testing.T) {
+func TestPackingHasNoPadding(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	all := []Sequence{learnAll([]int32{1, 2, 3}), learnAll(make([]int32, 50)), learnAll([]int32{4, 5}),
 		{IDs: []int32{6, 7, 8, 9}, Learn: []bool{false, true, false, false}}}
@@ -200,7 +200,7 @@ func TestPackingMakesNoRowForPadding(t *testing.T) {
 }
 
 // Members of a group that begin alike, learned tokens included, against the same members one by one.
-func TestSharedBeginningsChangeNothing(t *testing.T) {
+func TestSharedPrefixesGiveEqualGradients(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	ref := shake(t, m, 3, 0.2)
 	r := rand.New(rand.NewPCG(1, 1))
@@ -249,7 +249,7 @@ func TestSharedBeginningsChangeNothing(t *testing.T) {
 	}
 }
 
-func TestPolicyAgainstItselfHasNoKL(t *testing.T) {
+func TestKLOfAPolicyToItselfIsZero(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	s := allStats(t, m, someSequences(rand.New(rand.NewPCG(1, 1)), 5, 20, m.cfg.Vocab, 0.5), m, 1)
 	for i := range s.KL {
@@ -259,7 +259,7 @@ func TestPolicyAgainstItselfHasNoKL(t *testing.T) {
 	}
 }
 
-func TestTokensThatAreNotLearnedGetNoLoss(t *testing.T) {
+func TestMaskedTokensHaveNoLoss(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	q := Sequence{IDs: []int32{1, 2, 3, 4, 5, 6}, Learn: []bool{false, false, true, true, false, false}}
 	gradient := func(q Sequence) []float32 {
@@ -311,7 +311,7 @@ func descend(_, _ int, s TokenStats) (Weights, error) {
 	return Weights{Logp: w}, nil
 }
 
-func TestMistakesInABatchAreErrors(t *testing.T) {
+func TestInvalidBatchesAreRefused(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 	good := Sequence{IDs: []int32{1, 2}, Learn: []bool{false, true}}
@@ -361,7 +361,7 @@ func TestAddedRowsAreCopies(t *testing.T) {
 	}
 }
 
-func TestGradientsThatAreNoNumbersAreSkipped(t *testing.T) {
+func TestNonFiniteGradientsAreSkipped(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	before, _ := m.Weights()
 	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
@@ -454,7 +454,7 @@ func TestDecodedLogProbsEqualTheTrainingPass(t *testing.T) {
 }
 
 // Sixty, three and one live rows, fed at once or token by token, give a slot the same bits.
-func TestSlotsDoNotDisturbEachOther(t *testing.T) {
+func TestSlotsAreIndependent(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
 	r := rand.New(rand.NewPCG(7, 7))
 	const slots, length = 60, 40
@@ -570,7 +570,7 @@ func TestDrawsFollowTheInverseCDF(t *testing.T) {
 }
 
 // Requests of one call have their own temperatures and nuclei, and draw what each draws alone.
-func TestRequestsOfOneCallSampleEachInItsOwnWay(t *testing.T) {
+func TestEachRequestHasItsOwnSamplingSettings(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.1)
 	d := newDecoder(t, m, 5, 16)
 	requests := []rl.Request{{}, {Temperature: 0.3, U: 0.9}, {Temperature: 1, U: 0.9},
@@ -596,7 +596,7 @@ func TestRequestsOfOneCallSampleEachInItsOwnWay(t *testing.T) {
 	}
 }
 
-func TestMistakesInARequestAreErrors(t *testing.T) {
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	m := newModel(t, tiny(true), 1)
 	d := newDecoder(t, m, 2, 4)
 	for name, requests := range map[string][]rl.Request{

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-func TestANewAdapterChangesNothing(t *testing.T) {
+func TestNewAdapterHasNoEffect(t *testing.T) {
 	m := llama(t)
 	a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections}, rand.New(rand.NewPCG(1, 2))))(t)
 	defer a.Close()
@@ -131,7 +131,7 @@ func TestGradientOfAnAdapterInBF16(t *testing.T) {
 }
 
 // Of the tables, only the rows of the adapter move; the base does not move at all.
-func TestAnAdapterMovesItsRowsAndNoOthers(t *testing.T) {
+func TestAdapterTrainsOnlyItsVocabularyRows(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		m := newModel(t, tiny(tied), 1)
 		a, _ := drilled(t, m, 3)
@@ -159,7 +159,7 @@ func TestAnAdapterMovesItsRowsAndNoOthers(t *testing.T) {
 	}
 }
 
-func TestTrainingAnAdapterResumesWithTheSameBytes(t *testing.T) {
+func TestResumedAdapterTrainingIsIdentical(t *testing.T) {
 	m, dir := newModel(t, tiny(false), 1), t.TempDir()
 	straight, _ := drilled(t, m, 6)
 	_, tr := drilled(t, m, 3)
@@ -174,7 +174,7 @@ func TestTrainingAnAdapterResumesWithTheSameBytes(t *testing.T) {
 	must.Match(t, newTrainer(t, m, adamW(DefaultMicroTokens)).LoadState(dir), "no state of this model")
 }
 
-func TestAdaptersReadBackMergeToTheSameWeights(t *testing.T) {
+func TestSavedAdapterMergesToIdenticalWeights(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		m, dir := newModel(t, tiny(tied), 1), t.TempDir()
 		a, _ := drilled(t, m, 3)

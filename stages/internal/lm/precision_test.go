@@ -149,7 +149,7 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 // In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of the numbers
 // that go into it with no more than float32's rounding: log-probabilities lie within 1e-4 of those in float64
 // from the same hidden states. Logits of up to 20 that were rounded to bfloat16 first would be off by up to 0.06.
-func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
+func TestLogitsInBF16AreNotRounded(t *testing.T) {
 	cfg := drillSize()
 	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
 	ids := []int32{3, 700, 12, 1400, 5, 6, 99}
@@ -219,7 +219,7 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 }
 
 // A step of training, with and without recomputation, through micro-batches, an adapter and a reference.
-func TestRecomputationChangesNoBit(t *testing.T) {
+func TestRecomputationIsIdentical(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {
 			var results [][]byte

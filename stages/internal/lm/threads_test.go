@@ -13,7 +13,7 @@ import (
 )
 
 // Two updates and a decoded group, large enough that every kernel shares its rows out.
-func TestThreadsChangeNoBits(t *testing.T) {
+func TestResultsAreIdenticalForAnyNumberOfThreads(t *testing.T) {
 	before := must.Get(torch.SetThreads(1))(t)
 	defer torch.SetThreads(before)
 	all := episodes(12, drillSize().Vocab)

@@ -15,7 +15,7 @@ import (
 )
 
 // trained is a counter of five updates with states after the second and the fourth, and in each a folder "best"
-// that was filled anew at that update and, after the last state, once more.
+// that was replaced at that update and, after the last state, once more.
 func trained(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -66,7 +66,7 @@ func withFormat(n int) func([]byte) []byte {
 	}
 }
 
-func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
+func TestDamagedStateIsReportedAndTheOlderOneRestored(t *testing.T) {
 	newest := func(dir string) string { return filepath.Join(dir, "states", stateName(4)) }
 	bestOf := func(t *testing.T, dir string) string {
 		s := must.Get(readState(newest(dir)))(t)
@@ -139,7 +139,7 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 	}
 }
 
-func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
+func TestWithoutAWholeStateTheTrainingRestarts(t *testing.T) {
 	dir := trained(t)
 	for _, n := range []int{2, 4} {
 		change(t, filepath.Join(dir, "states", stateName(n), "weight"), flip(0))
@@ -153,7 +153,7 @@ func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
 
 // A state that is whole but cannot be read has perhaps filled half a model, so without an older one the attempt
 // ends, and the next starts again.
-func TestStateThatCannotBeReadGivesWayOrEndsTheAttempt(t *testing.T) {
+func TestUnreadableStateFallsBackOrEndsTheAttempt(t *testing.T) {
 	for bad, want := range map[int]string{1: "",
 		2: "no other checkpoint is left, so the stage starts again at the next run"} {
 		c := must.Get(Open(trained(t), Checkpoints{Keep: 2}))(t)

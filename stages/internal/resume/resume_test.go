@@ -73,7 +73,7 @@ func (c *counter) sums(t *testing.T) string {
 	return string(must.Get(os.ReadFile(filepath.Join(dir, "sums.jsonl")))(t))
 }
 
-func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
+func TestAttemptResumesFromTheLastStateAndTheLog(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)
 	for n := 1; n <= 5; n++ {
@@ -138,7 +138,7 @@ func TestDamagedRecordsEndTheLog(t *testing.T) {
 	}
 }
 
-func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
+func TestDamagedStateFallsBackToTheOlderOne(t *testing.T) {
 	for name, harm := range map[string]func(dir string) error{
 		"a changed byte": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "states", stateName(4), "weight"), []byte("99"), 0o600)
@@ -178,7 +178,7 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 }
 
 // A training that is told to stop saves the update before the open one, whose records are in the log already.
-func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
+func TestRecordsOfTheOpenUpdateSurviveASave(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)
 	c.update(t, 1)
@@ -204,7 +204,7 @@ func TestLastStatesAreKept(t *testing.T) {
 	}
 }
 
-func TestStateThatCannotBeWrittenLeavesTheOneBefore(t *testing.T) {
+func TestFailedSaveLeavesTheOlderState(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 1)
 	c.update(t, 1)

@@ -85,7 +85,7 @@ func TestDecodingOfIncompleteCharactersEqualsTheReference(t *testing.T) {
 	}
 }
 
-func TestTokenizerFileComesBackByteForByte(t *testing.T) {
+func TestTokenizerFilesRoundTripByteForByte(t *testing.T) {
 	for _, name := range []string{"models/qwen2-tiny/tokenizer.json", "models/llama31-tiny/tokenizer.json",
 		"special_rows/tokenizer_before.json", "special_rows/tokenizer_after.json",
 		"special_rows/tokenizer_padded_after.json"} {

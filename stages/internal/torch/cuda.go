@@ -35,8 +35,8 @@ func loadCUDA(d Device) error {
 		return nil
 	}
 	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 "+
-		"with CUDA 13, such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d,
-		strings.Join(tried, "; "))
+		"with CUDA 13, such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's "+
+		"resources", d, strings.Join(tried, "; "))
 }
 
 // cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in the linker's

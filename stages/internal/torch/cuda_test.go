@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestWithoutCUDATheErrorSaysWhatWasLookedForAndWhatToDo(t *testing.T) {
+func TestMissingCUDANamesTheTriedPathsAndTheRemedy(t *testing.T) {
 	elsewhere := t.TempDir()
 	t.Setenv("LIBTORCH", elsewhere)
 	err := Do(t.Context(), Device{cuda: 1024}, func(*Scope) error { return nil }) // nobody has so many

@@ -83,7 +83,7 @@ func passesOf(slots int, steps int) (passes []*DecoderRows) {
 }
 
 // Whatever the machine's instructions, and however many threads share whatever rows.
-func TestDecodeHasTheBitsOfItsOperations(t *testing.T) {
+func TestDecodeIsIdenticalToItsOperations(t *testing.T) {
 	defer limitKernels(2)
 	before := must.Get(SetThreads(1))(t)
 	defer SetThreads(before)
@@ -152,7 +152,7 @@ func TestPartsOfAPass(t *testing.T) {
 	}
 }
 
-func TestDecodeRefusesWhatLiesOutside(t *testing.T) {
+func TestDecodeRefusesOperandsOutOfRange(t *testing.T) {
 	for want, change := range map[string]func(s *Scope, d *Decoder, r *DecoderRows){
 		"index 70 lies outside":            func(_ *Scope, _ *Decoder, r *DecoderRows) { r.IDs[1] = 70 },
 		"index 3 lies outside":             func(_ *Scope, _ *Decoder, r *DecoderRows) { r.Ends[0] = 3 },

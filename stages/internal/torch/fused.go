@@ -290,7 +290,7 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 		before := int32(0)
 		for j := p.QueryBounds[i]; j < p.QueryBounds[i+1]; j++ {
 			if p.Places[j] < before || p.Places[j] >= length {
-				return 0, fmt.Errorf("torch attention: query %d of segment %d stands at %d, which is out of order or "+
+				return 0, fmt.Errorf("torch attention: query %d of segment %d has index %d, which is out of order or "+
 					"outside 0..%d", j, i, p.Places[j], length-1)
 			}
 			before = p.Places[j]

@@ -14,7 +14,7 @@ import (
 
 // An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about
 // 1e-5.
-func TestProductsAreSums(t *testing.T) {
+func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
 	defer limitKernels(2)
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int64) []float32 {
@@ -75,7 +75,7 @@ func TestProductsAreSums(t *testing.T) {
 	}
 }
 
-func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
+func TestMatrixProductsAreIdenticalForAnyRowsAndThreads(t *testing.T) {
 	defer limitKernels(2)
 	defer SetThreads(1)
 	const rows, n, k = 300, 150, 700

@@ -60,7 +60,7 @@ func TestErrorsAreStickyAndNameOperationAndShapes(t *testing.T) {
 }
 
 // An exabyte is more than any machine has; the message is the allocator's own.
-func TestWantOfMemoryIsToldFromOtherErrors(t *testing.T) {
+func TestOutOfMemoryErrorsAreRecognized(t *testing.T) {
 	err := Do(t.Context(), CPU, func(s *Scope) error {
 		s.Empty(Float32, 1<<58)
 		return nil
@@ -121,7 +121,7 @@ func TestFreedTensorsAreRefused(t *testing.T) {
 	must.Match(t, err, "freed")
 }
 
-func TestScopesFreeWhatIsNotKept(t *testing.T) {
+func TestScopesFreeTensorsThatAreNotKept(t *testing.T) {
 	before := Live()
 	var kept *Tensor
 	work(t, func(s *Scope) {
@@ -178,7 +178,7 @@ func TestDevicesHaveNames(t *testing.T) {
 	}
 }
 
-func TestSlicesGoInAndOut(t *testing.T) {
+func TestSlicesRoundTrip(t *testing.T) {
 	work(t, func(s *Scope) {
 		a := s.FromFloat32([]float32{1, 2, 3, 4, 5, 6}, 2, 3)
 		if got := s.Float32s(s.T(a)); !slices.Equal(got, []float32{1, 4, 2, 5, 3, 6}) {
@@ -207,7 +207,7 @@ func TestSlicesGoInAndOut(t *testing.T) {
 	}
 }
 
-func TestBackwardGivesEachLeafItsGradient(t *testing.T) {
+func TestBackwardReturnsTheGradientOfEachLeaf(t *testing.T) {
 	work(t, func(s *Scope) {
 		a, b := s.Leaf(s.FromFloat32([]float32{1, 2}, 2)), s.Leaf(s.FromFloat32([]float32{3, 4}, 2))
 		var loss *Tensor
@@ -344,7 +344,7 @@ func TestSwiGLUEqualsItsComposition(t *testing.T) {
 	}
 }
 
-func TestRopeTurnsAndTurnsBack(t *testing.T) {
+func TestRopeAndItsInverse(t *testing.T) {
 	for _, d := range []int64{6, 32} {
 		work(t, func(s *Scope) {
 			r := rand.New(rand.NewPCG(3, 3))
@@ -527,7 +527,7 @@ func TestFusedOperationsOnOlderProcessors(t *testing.T) {
 func fusedOperations(t *testing.T) {
 	t.Run("norm", TestRMSNormEqualsItsComposition)
 	t.Run("swiglu", TestSwiGLUEqualsItsComposition)
-	t.Run("rope", TestRopeTurnsAndTurnsBack)
+	t.Run("rope", TestRopeAndItsInverse)
 	t.Run("attention", TestPackedAttentionEqualsLibtorchPerPath)
 	t.Run("head", TestHeadStatisticsEqualTheirComposition)
 	t.Run("rows and columns", TestRowsAndColumnsAdd)
@@ -587,7 +587,7 @@ func TestSquareSumIsFloat64(t *testing.T) {
 	})
 }
 
-func TestFusedOperationsRefuseWhatTheyCannotDo(t *testing.T) {
+func TestFusedOperationsRefuseUnsupportedOperands(t *testing.T) {
 	for name, f := range map[string]func(s *Scope){
 		"another type":   func(s *Scope) { s.RMSNorm(Float32, s.Zeros(Float64, 2, 3), s.Zeros(Float32, 3), 1e-6) },
 		"another width":  func(s *Scope) { s.RMSNorm(Float32, s.Zeros(Float32, 2, 3), s.Zeros(Float32, 4), 1e-6) },

@@ -17,7 +17,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestRowsAreReadBackAndTimesHaveTheirOwnFile(t *testing.T) {
+func TestMetricsRoundTripAndTimesHaveTheirOwnFile(t *testing.T) {
 	dir := t.TempDir()
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
 	training := must.Get(resume.Open(job.Dir, resume.Checkpoints{}))(t)
