@@ -105,12 +105,12 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	reference, err := policy.Clone()
 	check(err)
 	defer reference.Close()
-	trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
+	trainer, err := lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens))
 	check(err)
 	defer trainer.Close()
 	decoder, err := lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1)
 	check(err)
-	defer decoder.Close()
+	defer decoder.Release()
 
 	var p phases
 	codec := plain{map[string][]int32{}}

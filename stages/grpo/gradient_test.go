@@ -28,6 +28,10 @@ func tiny(t *testing.T, seed uint64) *lm.Model {
 	return m
 }
 
+func adamW(microTokens int) lm.OptimizerConfig {
+	return lm.OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1, MicroTokens: microTokens}
+}
+
 // conversations are two groups of three episodes over random tokens, of one to three turns each, mixed rewards.
 func conversations() []*rl.Trajectory {
 	r := rand.New(rand.NewPCG(8, 9))
@@ -116,7 +120,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			policy, reference := tiny(t, 1), tiny(t, 2)
 			must.OK(t, policy.Save(dir))
-			trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{MicroTokens: 30}) // several micro-batches
+			trainer, err := lm.NewTrainer(policy, adamW(30)) // several micro-batches
 			must.OK(t, err)
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
@@ -174,7 +178,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference := must.Get(policy.Clone())(t)
 	defer reference.Close()
-	trainer := must.Get(lm.NewTrainer(policy, lm.OptimizerConfig{}))(t)
+	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens)))(t)
 	defer trainer.Close()
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"

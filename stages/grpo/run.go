@@ -86,7 +86,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	}
 	t := &training{settings: s, conditioning: tokens, watch: blocks.NewWatch(s.Alarms)}
 	t.state.Watch = t.watch.WatchState
-	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "updates", PerUnit: 1,
+	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
 	if err := t.open(); err != nil {
@@ -155,7 +155,7 @@ func (t *training) open() error {
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}
-	if err := t.run.Continue(t.extend); err != nil {
+	if err := t.run.ResumeShorter(t.extend); err != nil {
 		return err
 	}
 	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course,
@@ -218,9 +218,6 @@ func (t *training) publish() error {
 
 func (t *training) close() {
 	t.run.Close()
-	if t.episodes != nil {
-		t.episodes.Close()
-	}
 	if t.reference != nil {
 		t.reference.Close()
 	}
