@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"rcgrpo/engine/lang"
@@ -16,11 +17,25 @@ import (
 func createRunFolder(p *plan.Plan) (runs.Folder, *os.File, error) {
 	x := p.Experiment
 	files := map[string][]byte{} // as they were loaded, even if they have changed since
-	for _, path := range x.Paths {
-		files[filepath.Base(path)] = x.Files[path].Bytes
+	copyInto := func(folder string, paths []string) {
+		for _, path := range paths {
+			files[filepath.Join(folder, filepath.Base(path))] = x.Files[path].Bytes
+		}
 	}
-	source := lang.Source{Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests,
+	source := lang.Source{Path: "files", Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests,
+		Sets: x.Source.Sets, Targets: x.Source.Targets, Modules: map[string]string{},
 		Env: slices.DeleteFunc(slices.Clone(x.Source.Env), omitFromFolder)}
+	copyInto("files", x.Paths)
+	if len(x.Paths) == 1 {
+		source.Path = filepath.Join("files", filepath.Base(x.Paths[0]))
+	}
+	for i, m := range x.Modules {
+		folder := filepath.Join("modules", strconv.Itoa(i))
+		copyInto(folder, m.Files)
+		if source.Modules[m.Path] = folder; !m.Folder {
+			source.Modules[m.Path] = filepath.Join(folder, filepath.Base(m.Path))
+		}
+	}
 	if x.Site != nil && x.Site.Path != "" {
 		site, err := filepath.Abs(x.Site.Path)
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 // error does not fail the stage, since its result is safe.
 func (r *run) publish(t *task, m *artifact.Manifest) {
 	changed := false
-	for _, pub := range m.Published {
+	for _, pub := range t.Published(m) {
 		how, err := r.publishFile(t, m, pub)
 		if err != nil {
 			r.recordError(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))

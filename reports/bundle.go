@@ -191,8 +191,10 @@ func bundlePart(name string) string {
 	switch {
 	case !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
 		return ""
-	case name == bundlePage, folder == bundleExperiment, folder == bundleManifests && path.Ext(file) == ".json":
+	case name == bundlePage, folder == bundleManifests && path.Ext(file) == ".json":
 		return cmp.Or(folder, name)
+	case strings.HasPrefix(folder, bundleExperiment) && strings.Count(folder, "/") <= maxBundleDepth:
+		return bundleExperiment
 	case object && 1 <= depth && depth <= maxBundleDepth:
 		return bundleObjects
 	}

@@ -29,12 +29,13 @@ type Evidence struct {
 	Question string `json:"question,omitempty"`
 	Expect   string `json:"expect,omitempty"`
 
-	Notes    []string     `json:"notes,omitempty"`
-	Arms     []string     `json:"arms,omitempty"` // labels in the order of the page
-	Compare  []Comparison `json:"compare,omitempty"`
-	Windows  Windows      `json:"windows"`
-	Chosen   []Chosen     `json:"chosen,omitempty"` // section blocks of the report
-	Failures []Failure    `json:"failures,omitempty"`
+	Notes     []string     `json:"notes,omitempty"`
+	Overrides []string     `json:"overrides,omitempty"` // --set of the run
+	Arms      []string     `json:"arms,omitempty"`      // labels in the order of the page
+	Compare   []Comparison `json:"compare,omitempty"`
+	Windows   Windows      `json:"windows"`
+	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
+	Failures  []Failure    `json:"failures,omitempty"`
 
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
@@ -236,16 +237,15 @@ func together(by, rows string, sources ...Source) Source {
 
 // SourceFile is a file of the experiment at the time of the page.
 type SourceFile struct {
-	Name   string `json:"name"` // without its folder
+	Name   string `json:"name"` // as in lang.Experiment.SourceFiles
 	SHA256 string `json:"sha256"`
 }
 
 func sourceFiles(x *lang.Experiment) []SourceFile {
 	var files []SourceFile
-	for _, path := range x.Paths {
-		if f := x.Files[path]; f != nil {
-			files = append(files, SourceFile{filepath.Base(path), hexSum(f.Bytes)})
-		}
+	texts := x.SourceFiles()
+	for _, name := range sortedKeys(texts) {
+		files = append(files, SourceFile{name, hexSum(texts[name])})
 	}
 	return files
 }
@@ -283,11 +283,7 @@ func hexSum(text []byte) string {
 
 // CheckExperiment compares the files of a loaded experiment with the recorded files.
 func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
-	files := map[string][]byte{}
-	for _, path := range x.Paths {
-		files[filepath.Base(path)] = x.Files[path].Bytes
-	}
-	return ev.checkFiles(files)
+	return ev.checkFiles(x.SourceFiles())
 }
 
 // Roles of an Input: the setting of the report that refers to it.
@@ -422,6 +418,15 @@ const (
 	maxChosen        = 1_000 // sections, items, pairs, notes, arms
 )
 
+// notes returns the sentences for the head of the page: the overrides of the run first.
+func (ev *Evidence) notes() []string {
+	var notes []string
+	for _, set := range ev.Overrides {
+		notes = append(notes, "Override of this run, not in the experiment's file: "+set+".")
+	}
+	return append(notes, ev.Notes...)
+}
+
 // check refuses evidence that no report writes.
 func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
@@ -431,7 +436,7 @@ func (ev *Evidence) check() error {
 		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
 			ev.Windows.Late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Arms) + len(ev.Failures)
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
 	for _, one := range ev.Chosen {
 		chosen += len(one.Show)
 	}

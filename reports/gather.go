@@ -26,7 +26,7 @@ type gathering struct {
 // lineage of a policy. store may be nil if no record has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
-	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.Notes, Windows: ev.Windows,
+	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
 		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
@@ -88,7 +88,6 @@ func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
 }
 
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
-	in.Label = label(in.Ref)
 	run := g.run(in.Label, in.Ref.Seed)
 	rows, err := rowsOf[rl.Score](a, rl.ScoresFile)
 	if err != nil {
@@ -145,10 +144,14 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 }
 
 func instanceName(ref artifact.Ref) string {
-	if ref.Key != "" {
-		return fmt.Sprintf("%s.%s[%s]", ref.Kind, ref.Name, ref.Key)
+	name := ref.Kind + "." + ref.Name
+	if ref.Module != "" {
+		name = ref.Module + "." + name
 	}
-	return ref.Kind + "." + ref.Name
+	if ref.Key != "" {
+		name += "[" + ref.Key + "]"
+	}
+	return name
 }
 
 func (g *gathering) data(in *Input, a *artifact.Artifact) error {
@@ -158,7 +161,7 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 	}
 	tasks, err := rowsOf[*bfcl.Task](a, bfcl.TasksFile)
 	g.study.Data = append(g.study.Data, DataSet{Label: name, Seed: in.Ref.Seed,
-		Stage: in.Ref.Kind + "." + in.Ref.Name, Source: in.port(), Tasks: tasks})
+		Stage: strings.TrimSuffix(instanceName(in.Ref), "["+in.Ref.Key+"]"), Source: in.port(), Tasks: tasks})
 	return err
 }
 
@@ -182,7 +185,6 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 }
 
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
-	in.Label = label(in.Ref)
 	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
 	shown := *findOrAdd(&g.study.Transcripts, &Transcripts{Label: in.Label},
 		func(t *Transcripts) bool { return t.Label == in.Label })

@@ -67,11 +67,11 @@ type settings struct {
 	_        struct{}       `doc:"the first"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
-	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow."`
+	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
 	_        struct{}       `doc:"of the experiment"`
-	Path     string         `hcl:"path,optional" key:"-" doc:"path of the published HTML page, relative to"`
+	Path     string         `hcl:"path,optional" doc:"path of the published HTML page, relative to"`
 	_        struct{}       `doc:"the experiment; EXPERIMENT.html unless set"`
 
 	ArmsRange hcl.Range `hcl:"arms,attr_range"`
@@ -87,18 +87,24 @@ func (s *settings) WithoutEffect() map[string]string {
 
 // Comparison is a compare block: pairs of arms, and the outcome to compare.
 type Comparison struct {
-	Label    string     `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
-	Pairs    [][]string `json:"pairs" hcl:"pairs" doc:"labels of two arms: without, with"`
-	Outcome  string     `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
-	_        struct{}   `doc:"sampled for success of sampled episodes, or a metric of training such as"`
-	_        struct{}   `doc:"zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}   `doc:"outcome of the second arm of each pair; the head of the page then reports"`
-	_        struct{}   `doc:"whether the result is as expected"`
-	Unpaired bool       `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
-	_        struct{}   `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
-	_        struct{}   `doc:"pair that loses more than a tenth of either side's tasks is an error"`
+	Label    string         `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
+	Without  []artifact.Ref `json:"-" hcl:"without,optional" port:"scores" doc:"evaluations of the first arms"`
+	With     []artifact.Ref `json:"-" hcl:"with,optional" port:"scores" doc:"evaluations of the second arms,"`
+	_        struct{}       `doc:"paired by equal for_each keys, else in their order; a single arm is paired with"`
+	_        struct{}       `doc:"each of the other side"`
+	Pairs    [][]string     `json:"pairs" hcl:"pairs,optional" doc:"pairs of labels, until the next release; write"`
+	_        struct{}       `doc:"without and with instead"`
+	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
+	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
+	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
+	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
+	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
+	_        struct{}       `doc:"whether the result is as expected"`
+	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
+	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
+	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
 
+	Range         hcl.Range `json:"-" hcl:"compare,def_range"`
 	PairsRange    hcl.Range `json:"-" hcl:"pairs,attr_range"`
 	OutcomeRange  hcl.Range `json:"-" hcl:"outcome,attr_range"`
 	UnpairedRange hcl.Range `json:"-" hcl:"unpaired,attr_range"`
@@ -143,18 +149,7 @@ func comparableOutcomes() []string {
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
-	}
-	known := map[string]bool{}
-	for _, ref := range s.Scores {
-		known[label(ref)] = true
-	}
-	checkArm := func(at hcl.Range, name string) {
-		if len(s.Scores) > 0 && !known[name] {
-			bad(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
-				strings.Join(sortedKeys(known), ", "))
-		}
+		diags = append(diags, mistake(at, summary, format, args...))
 	}
 	outcomes := comparableOutcomes()
 	for _, c := range s.Compare {
@@ -169,14 +164,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.PairsRange, "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
-				continue
 			}
-			checkArm(c.PairsRange, pair[0])
-			checkArm(c.PairsRange, pair[1])
 		}
-	}
-	for _, name := range s.Arms {
-		checkArm(s.ArmsRange, name)
+		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
+			bad(c.Range, "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+		}
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
@@ -201,8 +193,97 @@ func (s *settings) Check() hcl.Diagnostics {
 	return diags
 }
 
-// label returns the label of an instance on a page: its for_each key, or its name.
-func label(ref artifact.Ref) string { return cmp.Or(ref.Key, ref.Name) }
+func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...),
+		Subject: at.Ptr()}
+}
+
+// CheckInputs checks that scores contains the compared arms.
+func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	known := labels(n, s.Scores)
+	check := func(at hcl.Range, names ...string) {
+		for _, name := range names {
+			if len(known) > 0 && !slices.Contains(known, name) {
+				diags = append(diags, mistake(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
+					strings.Join(known, ", ")))
+			}
+		}
+	}
+	for _, c := range s.Compare {
+		pairs, err := c.pairs(n)
+		if err != nil {
+			diags = append(diags, mistake(c.Range, "Arms without a partner", "%s.", err))
+		}
+		for _, pair := range pairs {
+			check(c.Range, pair...)
+		}
+		if len(c.Pairs) > 0 {
+			old := mistake(c.PairsRange, "Pairs of labels", "The next release compares references only: write "+
+				"without = stage.eval.NAME and with = stage.eval.NAME.")
+			old.Severity = hcl.DiagWarning
+			diags = append(diags, old)
+		}
+	}
+	check(s.ArmsRange, labels(n, s.Arms)...)
+	return diags
+}
+
+// label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name.
+func label(n *lang.Node, ref artifact.Ref) string {
+	if in, ok := n.Input(ref); ok {
+		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
+			return l.Label()
+		}
+	}
+	return cmp.Or(ref.Key, ref.Name)
+}
+
+// labels returns the labels of evaluations; the seeds of an arm share a label.
+func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
+	for _, ref := range refs {
+		if name := label(n, ref); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// pairs returns the labels of each pair of a comparison: those of a key if both sides have the same keys, else in the
+// order of both sides. A single arm is paired with each of the other side.
+func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
+	pairs := slices.Clone(c.Pairs)
+	add := func(a, b string) { pairs = append(pairs, []string{a, b}) }
+	without, with := labels(n, c.Without), labels(n, c.With)
+	byKey := map[string]string{}
+	for _, ref := range c.With {
+		byKey[ref.Key] = label(n, ref)
+	}
+	sameKeys := len(byKey) == len(with) && !slices.ContainsFunc(c.Without, func(ref artifact.Ref) bool {
+		return byKey[ref.Key] == ""
+	})
+	switch {
+	case len(without) == 1:
+		for _, b := range with {
+			add(without[0], b)
+		}
+	case len(with) == 1:
+		for _, a := range without {
+			add(a, with[0])
+		}
+	case len(without) != len(with):
+		return pairs, fmt.Errorf("compare %q has %d arms in without and %d in with", c.Label, len(without), len(with))
+	default:
+		for i, a := range without {
+			b := with[i]
+			if sameKeys {
+				b = byKey[c.Without[slices.IndexFunc(c.Without, func(r artifact.Ref) bool { return label(n, r) == a })].Key]
+			}
+			add(a, b)
+		}
+	}
+	return pairs, nil
+}
 
 // Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
@@ -249,13 +330,21 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections, Windows: *s.Windows,
+		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
 		Files: sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
 	node := job.Experiment.Node(job.Address)
+	ev.Arms = labels(node, s.Arms)
+	for _, c := range s.Compare {
+		var err error
+		if c.Pairs, err = c.pairs(node); err != nil {
+			return nil, nil, err
+		}
+		ev.Compare = append(ev.Compare, c)
+	}
 	made := map[string]*artifact.Manifest{} // by address
 	for _, list := range []struct {
 		role string
@@ -273,8 +362,11 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 			if !ok {
 				return nil, nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
 			}
-			ev.Inputs = append(ev.Inputs, Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address,
-				Key: a.Manifest.Key, Digest: a.Digest})
+			input := Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address, Key: a.Manifest.Key, Digest: a.Digest}
+			if list.role == roleScores || list.role == roleTranscripts {
+				input.Label = label(node, ref)
+			}
+			ev.Inputs = append(ev.Inputs, input)
 			made[edge.From.Address] = a.Manifest
 		}
 	}

@@ -13,6 +13,7 @@ import (
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
+	c.overrideFlag()
 	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
 }
 

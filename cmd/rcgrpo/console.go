@@ -18,6 +18,7 @@ import (
 func consoleCommand() *cobra.Command {
 	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions, or the lines of standard input",
 		cobra.ArbitraryArgs)
+	c.overrideFlag()
 	return c.runs(func(args []string) error { return c.console(args) })
 }
 

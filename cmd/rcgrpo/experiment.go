@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -43,8 +44,21 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *command
 	return c
 }
 
+// overrideFlag adds --set to a command whose answer depends on the settings of stages.
+func (c *command) overrideFlag() {
+	c.Flags().StringArrayVar(&c.source.Sets, "set", nil, "override a setting: `ADDRESS.SETTING=VALUE`; repeatable")
+}
+
+// writeOverrides prints the overrides of an answer, so that nobody takes it for that of the file.
+func (c *command) writeOverrides(sets []string) {
+	for _, set := range sets {
+		fmt.Fprintln(c.stdout(), "override:", set)
+	}
+}
+
 // planFlags adds the flags that narrow or force a plan.
 func (c *command) planFlags(o *plan.Options) {
+	c.overrideFlag()
 	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only the stage at `ADDRESS` and its inputs; repeatable")
 	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run the stage at `ADDRESS` even if it is up to date; repeatable")
 	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "hash all files instead of trusting their time stamps")
@@ -112,7 +126,7 @@ func (c *command) siteStore() (*artifact.Store, *lang.Site, error) {
 }
 
 func (c *command) plan(args []string, o plan.Options) (*plan.Plan, error) {
-	c.source.Paranoid = o.Paranoid
+	c.source.Paranoid, c.source.Targets = o.Paranoid, o.Targets
 	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ var graphFormats = []string{"dot", "mermaid"}
 
 func graphCommand() *cobra.Command {
 	c := newExperimentCommand("graph [EXP]", "Draw the stages as dot or mermaid", oneExperiment)
+	c.overrideFlag()
 	format := c.Flags().String("format", "dot", "`FORMAT` of the output: dot (Graphviz) or mermaid")
 	seeds := c.Flags().Bool("seeds", false, "draw one box per seed instead of one per stage")
 	return c.runs(func(args []string) error {

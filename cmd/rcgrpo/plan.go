@@ -31,6 +31,9 @@ func planCommand() *cobra.Command {
 	c.planFlags(&o)
 	return c.runs(func(args []string) error {
 		short := !*asJSON && !*all
+		if !*asJSON {
+			c.writeOverrides(c.source.Sets)
+		}
 		if short {
 			if idle := c.unchanged(args, o); idle != nil {
 				writeDisabled(c.stdout(), idle.Disabled, false)
@@ -306,6 +309,7 @@ type planJSON struct {
 	Changes    bool           `json:"changes"`
 	Counts     map[string]int `json:"counts"`
 	Nodes      []planNodeJSON `json:"nodes"`
+	Overrides  []string       `json:"overrides,omitempty"` // --set
 	Disabled   []string       `json:"disabled,omitempty"`
 	Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing, edited or outdated
 	Forecast   forecastJSON   `json:"forecast"`
@@ -377,7 +381,7 @@ func digests(m *artifact.Manifest) map[string]string {
 func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
-		p.Experiment.Disabled, p.Unlike(),
+		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
 	}
 	for _, n := range p.Nodes {

@@ -37,6 +37,7 @@ func runCommand() *cobra.Command {
 func (c *command) run(args []string, o engine.Options, po plan.Options, page bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	c.writeOverrides(c.source.Sets)
 	if idle := c.unchanged(args, po); idle != nil {
 		view := newDisplay(c.stdout())
 		view.Observe(engine.EndedUnchanged(idle.Counts))

@@ -53,6 +53,7 @@ func showCommand() *cobra.Command {
 	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
 		wantArgs(1, 2,
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
+	c.overrideFlag()
 	v := &view{}
 	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
 	c.Flags().Lookup("row").DefValue = "0"

@@ -106,6 +106,11 @@ func listed(s *runs.Status, all bool) (nodes []runs.NodeStatus) {
 
 func writeStatus(w io.Writer, s *runs.Status, all bool) {
 	fmt.Fprintf(w, "%s  %s\n", s.Folder.Name(), s.Text())
+	if source, err := s.Folder.Source(); err == nil {
+		for _, set := range source.Sets {
+			fmt.Fprintf(w, "  override: %s\n", set)
+		}
+	}
 	for _, n := range listed(s, all) {
 		line := fmt.Sprintf("  %-10s %s  %s", stateText(s, n), n.Address, n.Text(nowOf(s, n)))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))

@@ -24,6 +24,7 @@ func whyCommand() *cobra.Command {
 }
 
 func (c *command) why(address string, experiment []string, o plan.Options) error {
+	c.writeOverrides(c.source.Sets)
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}

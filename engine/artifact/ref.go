@@ -9,6 +9,8 @@ type Ref struct {
 	Port string // "checkpoint"
 	Type string // artifact type of the port, "checkpoint"
 	Seed *int64 // nil for a node of all seeds
+
+	Module string `json:",omitempty"` // address of the stage's module, "module.base"; "" for none
 }
 
 // File is a file or folder that a setting names with file() or dir(). Keys contain the digest only, so data

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"math/big"
 	"reflect"
@@ -20,37 +21,67 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
-// decoder fills settings structs from blocks. It collects all errors. After an error a field keeps its default. A
-// value that depends on an earlier error is unknown and reported only once.
+// decoder fills settings structs from bodies: those of one block, or the layers of a stage. It collects all errors.
+// After an error a field keeps its value. A value that depends on an earlier error is unknown and reported only once.
 type decoder struct {
 	reporter
-	eval   func(hclsyntax.Expression) (cty.Value, hcl.Diagnostics)
-	ranges map[string]hcl.Range // range of each setting in the file, by path ("clip.low")
-	seeds  []int64              // seeds of each reference, for kinds across seeds; nil: references have no seed
-	also   []string             // names decoded elsewhere, for suggestions
-	refs   []*refValue          // references found
-	doubt  bool                 // some value depends on an earlier error
+	eval    func(expr hclsyntax.Expression, each bool) (cty.Value, hcl.Diagnostics)
+	layer   *layer            // of the body that is being decoded
+	origins map[string]origin // of each setting in the files, by path ("clip.low")
+	given   map[string]bool   // paths of settings with a value
+	drop    map[string]bool   // paths that optional layers do not set
+	seeds   []int64           // seeds of each reference, for kinds across seeds; nil: references have no seed
+	also    []string          // names decoded elsewhere, for suggestions
+	refs    []*refValue       // references found
+	doubt   bool              // some value depends on an earlier error
 }
 
-// body is the content of a block without the names that are decoded elsewhere.
+// origin is where a setting got its value.
+type origin struct {
+	at    hcl.Range
+	layer *layer
+}
+
+// body is the content of a block, or an object that stands for one.
 type body struct {
-	attrs  []*hclsyntax.Attribute // in the order of the file
-	blocks []*hclsyntax.Block
-	owner  string    // `stage "sft" "warm"`, for diagnostics
-	def    hcl.Range // header of the block
+	entries []entry
+	blocks  []*hclsyntax.Block
+	owner   string    // `stage "sft"`, for diagnostics
+	def     hcl.Range // header of the block
+}
+
+// entry is one setting of a body.
+type entry struct {
+	name  string
+	at    hcl.Range // of the name
+	whole hcl.Range // of name and value
+	expr  hclsyntax.Expression
+	value cty.Value // of an element of an object; cty.NilVal: the value of expr
+
+	// Of an override (--set): the settings of a block; the value as it was typed, for settings of type string.
+	inside *body
+	typed  string
+}
+
+// attributes returns the attributes that keep accepts, in the order of the file; nil accepts all.
+func attributes(b *hclsyntax.Body, keep func(name string) bool) (attrs []*hclsyntax.Attribute) {
+	for name, a := range b.Attributes {
+		if keep == nil || keep(name) {
+			attrs = append(attrs, a)
+		}
+	}
+	slices.SortFunc(attrs, func(x, y *hclsyntax.Attribute) int {
+		return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte)
+	})
+	return attrs
 }
 
 // newBody returns the attributes and blocks of b that keep accepts; nil accepts all.
 func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name string) bool) body {
 	out := body{owner: owner, def: def}
-	for name, a := range b.Attributes {
-		if keep == nil || keep(name) {
-			out.attrs = append(out.attrs, a)
-		}
+	for _, a := range attributes(b, keep) {
+		out.entries = append(out.entries, entry{name: a.Name, at: a.NameRange, whole: a.SrcRange, expr: a.Expr})
 	}
-	slices.SortFunc(out.attrs, func(x, y *hclsyntax.Attribute) int {
-		return cmp.Compare(x.SrcRange.Start.Byte, y.SrcRange.Start.Byte)
-	})
 	for _, bl := range b.Blocks {
 		if keep == nil || keep(bl.Type) {
 			out.blocks = append(out.blocks, bl)
@@ -59,149 +90,277 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 	return out
 }
 
+// objectBody returns the elements of an object that stands for a block.
+func objectBody(val cty.Value, expr hclsyntax.Expression, owner string, def hcl.Range) body {
+	out := body{owner: owner, def: def}
+	for e := range elements(val, expr, "") {
+		out.entries = append(out.entries,
+			entry{name: e.key, at: e.keyRange, whole: e.expr.Range(), expr: e.expr, value: e.value})
+	}
+	return out
+}
+
 // decode decodes b into the struct v, which contains the defaults. Paths of settings begin with prefix.
-func (d *decoder) decode(b body, v reflect.Value, prefix string) {
+func (d *decoder) decode(b body, v reflect.Value) {
+	d.fill(b, v, "")
+	d.finish(b.owner, b.def, v, "")
+}
+
+// fill decodes one body. Settings that it does not contain keep their values.
+func (d *decoder) fill(b body, v reflect.Value, prefix string) {
 	fields := fieldsOf(v.Type())
-	given := map[string]bool{}
-	for _, a := range presetFirst(b.attrs, fields) {
-		f := findField(fields, a.Name, roleSetting)
-		if f == nil {
-			d.unknownSetting(a, b, fields)
-			given[nearest(a.Name, fieldNames(fields))] = true // do not report it as missing too
-			continue
-		}
-		given[f.name] = true
-		d.ranges[prefix+f.name] = a.SrcRange
-		val, diags := d.eval(a.Expr)
-		d.diags = append(d.diags, diags...)
+	for _, e := range b.entries {
+		f := findField(fields, e.name)
+		path := prefix + e.name
 		switch {
-		case diags.HasErrors() || !val.IsKnown():
-			d.doubt = true
+		case d.drop[path] && d.layer.optional:
 			continue
-		case val.IsNull(): // null means absent, so that a conditional can keep a default
-			given[f.name] = f.optional
+		case f == nil:
+			d.unknownName(e.at, "setting", path, b, fields)
+			continue
+		case e.inside != nil:
+			d.inside(e, v.FieldByIndex(f.index), f, path)
 			continue
 		}
-		d.decodeValue(v.FieldByIndex(f.index), val, f, a.Expr, prefix+f.name)
-		if name := v.FieldByIndex(f.index); f.preset && name.String() != "" {
-			v.Addr().Interface().(Preset).UsePreset(name.String())
+		val, ok := d.valueOf(e, f)
+		switch {
+		case !ok:
+			d.note(path, e.whole)
+			d.given[path], d.doubt = true, true
+		case val.IsNull(): // null means absent, so that a conditional can keep a default
+			d.given[path] = d.given[path] || f.optional
+		case f.role == roleBlock:
+			d.objects(v.FieldByIndex(f.index), val, f, e, path)
+		default:
+			d.note(path, e.whole)
+			d.given[path] = true
+			d.decodeValue(v.FieldByIndex(f.index), val, f, e.expr, path)
 		}
 	}
 	d.blocks(b, v, fields, prefix)
-	for i := range fields {
-		f := &fields[i]
-		switch f.role {
-		case roleSetting:
-			if !f.optional && !given[f.name] {
-				d.errorf(b.def, "Missing setting", "%s needs the setting %s%s.", upperFirst(b.owner), f.name, meaning(f))
-			}
-		case roleAttrRange:
-			v.FieldByIndex(f.index).Set(reflect.ValueOf(cmp.Or(d.ranges[prefix+f.name], b.def)))
-		case roleDefRange:
-			v.FieldByIndex(f.index).Set(reflect.ValueOf(b.def))
-		}
+}
+
+// valueOf evaluates an entry. It returns false if the value is unknown after an error.
+func (d *decoder) valueOf(e entry, f *field) (cty.Value, bool) {
+	if e.value != cty.NilVal {
+		return e.value, e.value.IsKnown()
+	}
+	if e.typed != "" && f.role == roleSetting && isTyped(f.typ) {
+		return typedString(e), true
+	}
+	val, diags := d.eval(e.expr, d.layer.each)
+	d.diags = append(d.diags, diags...)
+	return val, !diags.HasErrors() && val.IsKnown()
+}
+
+// note records the origin of a setting. Two layers of the same strength must not set it both.
+func (d *decoder) note(path string, at hcl.Range) {
+	if had, ok := d.origins[path]; ok && had.layer != d.layer && had.layer.strength == d.layer.strength {
+		relate(d.errorf(at, "Conflicting defaults", "%s is set by %s and by %s, and neither is stronger; remove one.", path,
+			had.layer.name, d.layer.name), "the other one", had.at)
+	}
+	d.place(path, at)
+}
+
+func (d *decoder) place(path string, at hcl.Range) {
+	d.origins[path] = origin{at, d.layer}
+	if d.layer.defaults != nil {
+		d.layer.defaults.fits[path] = true
 	}
 }
 
-// presetFirst moves the attribute with a preset to the front, because the other attributes override it.
-func presetFirst(attrs []*hclsyntax.Attribute, fields []field) []*hclsyntax.Attribute {
-	isPreset := func(a *hclsyntax.Attribute) bool {
-		f := findField(fields, a.Name, roleSetting)
-		return f != nil && f.preset
+// finish reports missing settings and sets the fields with ranges.
+func (d *decoder) finish(owner string, def hcl.Range, v reflect.Value, prefix string) {
+	for _, f := range fieldsOf(v.Type()) {
+		value, path := v.FieldByIndex(f.index), prefix+f.name
+		switch f.role {
+		case roleSetting:
+			if !f.optional && !d.given[path] {
+				d.errorf(def, "Missing setting", "%s needs the setting %s%s.", upperFirst(owner), f.name, meaning(&f))
+			}
+		case roleAttrRange:
+			value.Set(reflect.ValueOf(cmp.Or(d.origins[path].at, def)))
+		case roleDefRange:
+			value.Set(reflect.ValueOf(def))
+		case roleBlock:
+			items, paths := []reflect.Value{value}, []string{path}
+			if value.Kind() == reflect.Slice {
+				items, paths = nil, nil
+				for i := range value.Len() {
+					items, paths = append(items, value.Index(i)), append(paths, fmt.Sprintf("%s[%d]", path, i))
+				}
+			}
+			for i, item := range items {
+				if o, ok := d.origins[paths[i]]; ok {
+					d.finish("block "+f.name, o.at, reflect.Indirect(item), paths[i]+".")
+				}
+			}
+		}
 	}
-	i := slices.IndexFunc(attrs, isPreset)
-	if i < 0 {
-		return attrs
-	}
-	return slices.Concat(attrs[i:i+1], attrs[:i], attrs[i+1:])
 }
 
 func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string) {
-	seen := map[string]int{}
-	for _, bl := range b.blocks {
-		f := findField(fields, bl.Type, roleBlock)
-		if f == nil {
-			d.unknownBlock(bl, b, fields)
-			continue
-		}
-		dst := v.FieldByIndex(f.index)
-		repeated := dst.Kind() == reflect.Slice
-		n := seen[f.name]
-		seen[f.name]++
-		path := prefix + f.name
-		target := dst
-		switch {
-		case !repeated && n > 0:
-			d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one block %s; remove this one.",
-				upperFirst(b.owner), f.name)
-			continue
-		case repeated:
-			if n == 0 {
-				dst.SetZero()
-			}
-			path += "[" + strconv.Itoa(n) + "]"
-			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
-			target = dst.Index(n)
-		}
-		if target.Kind() == reflect.Pointer {
-			if target.IsNil() {
-				target.Set(reflect.New(target.Type().Elem()))
-			}
-			target = target.Elem()
-		}
-		d.ranges[path] = bl.DefRange()
-		d.labels(bl, target, path)
-		d.decode(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
+	seen := map[string]hcl.Range{}
+	for _, e := range b.entries {
+		seen[e.name] = e.whole
 	}
+	count := map[string]int{}
+	for _, bl := range b.blocks {
+		f := findField(fields, bl.Type)
+		if f == nil || f.role != roleBlock {
+			d.unknownBlock(bl, b, fields, prefix)
+			continue
+		}
+		dst, path := v.FieldByIndex(f.index), prefix+f.name
+		before, twice := seen[f.name]
+		if count[f.name]++; twice {
+			relate(d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one %s, as a block or as a value; remove one.",
+				upperFirst(b.owner), f.name), "the other one", before)
+			continue
+		}
+		target := dst
+		if dst.Kind() == reflect.Slice {
+			target, path = d.appendBlock(dst, path, count[f.name] == 1)
+		} else {
+			seen[f.name] = bl.DefRange()
+		}
+		d.place(path, bl.DefRange())
+		target = allocated(target)
+		d.labels(bl, target, path)
+		d.fill(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
+	}
+}
+
+// inside decodes the settings of an override in a block.
+func (d *decoder) inside(e entry, dst reflect.Value, f *field, path string) {
+	if f.role != roleBlock || dst.Kind() == reflect.Slice {
+		d.errorf(e.at, "Unknown setting", "%s is not a block with settings, so %s.%s cannot be set; set %s.", path, path,
+			e.inside.entries[0].name, path)
+		return
+	}
+	if _, ok := d.origins[path]; !ok {
+		d.place(path, e.at)
+	}
+	d.fill(*e.inside, allocated(dst), path+".")
+}
+
+// objects decodes the value of a block: an object; for repeated blocks a list of objects, or a map whose keys are the
+// labels.
+func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, path string) {
+	t := val.Type()
+	label := labelOf(blockStruct(f.typ))
+	switch repeated := dst.Kind() == reflect.Slice; {
+	case !repeated && isMap(t) && instanceOf(val) == nil:
+		d.place(path, e.whole)
+		d.fill(objectBody(val, e.expr, path, e.whole), allocated(dst), path+".")
+		return
+	case !repeated:
+		d.wrongType(val, e.expr, path, "a block or an object with its settings")
+		return
+	case label == nil && !isList(t):
+		d.wrongType(val, e.expr, path, "a block or a list of objects")
+		return
+	case label != nil && !isMap(t):
+		d.wrongType(val, e.expr, path, "a block or a map from labels to objects")
+		return
+	}
+	d.note(path, e.whole)
+	first := true
+	for item := range elements(val, e.expr, path) {
+		target, itemPath := d.appendBlock(dst, path, first)
+		target, first = allocated(target), false
+		if !isMap(item.value.Type()) || !item.value.IsKnown() || item.value.IsNull() {
+			d.wrongType(item.value, item.expr, item.path, "an object with the settings of the block")
+			continue
+		}
+		d.place(itemPath, item.expr.Range())
+		if label != nil {
+			target.FieldByIndex(label.index).SetString(item.key)
+			d.place(itemPath+"."+label.name, item.keyRange)
+		}
+		d.fill(objectBody(item.value, item.expr, item.path, item.expr.Range()), target, itemPath+".")
+	}
+}
+
+// appendBlock appends an element to a repeated block and returns it with its path. The first element of a layer
+// removes those of weaker layers.
+func (d *decoder) appendBlock(dst reflect.Value, path string, first bool) (reflect.Value, string) {
+	if first {
+		dst.SetZero()
+		stale := func(name string) bool { return strings.HasPrefix(name, path+"[") }
+		maps.DeleteFunc(d.origins, func(name string, _ origin) bool { return stale(name) })
+		maps.DeleteFunc(d.given, func(name string, _ bool) bool { return stale(name) })
+	}
+	dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
+	n := dst.Len() - 1
+	return dst.Index(n), fmt.Sprintf("%s[%d]", path, n)
+}
+
+// allocated returns the struct of a block field.
+func allocated(v reflect.Value) reflect.Value {
+	if v.Kind() != reflect.Pointer {
+		return v
+	}
+	if v.IsNil() {
+		v.Set(reflect.New(v.Type().Elem()))
+	}
+	return v.Elem()
+}
+
+// labelOf returns the label of a block, or nil.
+func labelOf(t reflect.Type) *field {
+	for _, f := range fieldsOf(t) {
+		if f.role == roleLabel {
+			return &f
+		}
+	}
+	return nil
 }
 
 func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
-	var names []string
-	for _, f := range fieldsOf(v.Type()) {
-		if f.role != roleLabel {
-			continue
-		}
-		if len(names) < len(bl.Labels) {
-			v.FieldByIndex(f.index).SetString(bl.Labels[len(names)])
-			d.ranges[path+"."+f.name] = bl.LabelRanges[len(names)]
-		}
-		names = append(names, f.name)
-	}
+	label := labelOf(v.Type())
 	switch {
-	case len(bl.Labels) < len(names):
+	case label == nil && len(bl.Labels) > 0:
+		d.errorf(bl.LabelRanges[0], "Unexpected label", "Block %s takes no label.", bl.Type)
+	case label != nil && len(bl.Labels) == 0:
 		d.errorf(bl.DefRange(), "Missing label", "Write %s %q { … }: the block needs a label, its %s.", bl.Type,
-			names[len(bl.Labels)], names[len(bl.Labels)])
-	case len(bl.Labels) > len(names):
-		d.errorf(bl.LabelRanges[len(names)], "Unexpected label", "Block %s takes %s.", bl.Type,
-			Plural(len(names), "label"))
+			label.name, label.name)
+	case label != nil:
+		v.FieldByIndex(label.index).SetString(bl.Labels[0])
+		d.place(path+"."+label.name, bl.LabelRanges[0])
+		if len(bl.Labels) > 1 {
+			d.errorf(bl.LabelRanges[1], "Unexpected label", "Block %s takes one label.", bl.Type)
+		}
 	}
 }
 
-func (d *decoder) unknownSetting(a *hclsyntax.Attribute, b body, fields []field) {
-	if findField(fields, a.Name, roleBlock) != nil {
-		d.errorf(a.NameRange, "Block expected", "In %s, %s is a block: write %s { … } without an equals sign.",
-			b.owner, a.Name, a.Name)
-		return
-	}
-	d.unknown(a.NameRange, "setting", a.Name, b, fields)
-}
-
-func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field) {
-	if findField(fields, bl.Type, roleSetting) != nil {
+func (d *decoder) unknownBlock(bl *hclsyntax.Block, b body, fields []field, prefix string) {
+	if findField(fields, bl.Type) != nil {
 		d.errorf(bl.TypeRange, "Setting expected", "In %s, %s is a setting: write %s = ….", b.owner, bl.Type, bl.Type)
 		return
 	}
-	d.unknown(bl.TypeRange, "block", bl.Type, b, fields)
+	d.unknownName(bl.TypeRange, "block", prefix+bl.Type, b, fields)
 }
 
-func (d *decoder) unknown(at hcl.Range, noun, name string, b body, fields []field) {
-	d.errorf(at, "Unknown "+noun, "%s has no %s %s%s%s", upperFirst(b.owner), noun, name,
-		didYouMean(name, append(fieldNames(fields), d.also...)), known(fields))
+// unknownName reports a name that the struct does not have. In an optional layer another kind may have it.
+func (d *decoder) unknownName(at hcl.Range, noun, path string, b body, fields []field) {
+	name := path[strings.LastIndexByte(path, '.')+1:]
+	candidates := append(fieldNames(fields), d.also...)
+	if d.layer.optional {
+		d.layer.defaults.misfit(at, path, candidates)
+		return
+	}
+	d.given[strings.TrimSuffix(path, name)+nearest(name, fieldNames(fields))] = true // do not report it as missing too
+	d.errorf(at, "Unknown "+noun, "%s has no %s %s%s%s", upperFirst(b.owner), noun, name, didYouMean(name, candidates),
+		known(fields))
 }
 
-func findField(fields []field, name string, role fieldRole) *field {
-	if i := slices.IndexFunc(fields, func(f field) bool { return f.name == name && f.role == role }); i >= 0 {
-		return &fields[i]
+// findField returns the setting or block with that name, or nil.
+func findField(fields []field, name string) *field {
+	for i := range fields {
+		if f := &fields[i]; f.name == name && (f.role == roleSetting || f.role == roleBlock) {
+			return f
+		}
 	}
 	return nil
 }
@@ -457,10 +616,11 @@ func (d *decoder) dynamic(val cty.Value, expr hclsyntax.Expression, path string)
 }
 
 type element struct {
-	key   string // of a map
-	value cty.Value
-	expr  hclsyntax.Expression // of the element if the list or map is a literal, else of the whole
-	path  string               // of the setting: "outputs.model", "seeds[2]"
+	key      string // of a map
+	value    cty.Value
+	expr     hclsyntax.Expression // of the element if the list or map is a literal, else of the whole
+	keyRange hcl.Range            // of the key if the map is a literal, else of the whole
+	path     string               // of the setting: "outputs.model", "seeds[2]"
 }
 
 // elements returns the elements of a list or map, maps in the order of their keys.
@@ -469,13 +629,16 @@ func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[el
 		i := 0
 		for it := val.ElementIterator(); it.Next(); i++ {
 			key, v := it.Element()
-			e := element{value: v, expr: expr, path: fmt.Sprintf("%s[%d]", path, i)}
+			e := element{value: v, expr: expr, keyRange: expr.Range(), path: fmt.Sprintf("%s[%d]", path, i)}
 			if list, ok := expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
 				e.expr = list.Exprs[i]
 			}
 			if isMap(val.Type()) {
 				e.key = key.AsString()
-				e.expr, e.path = itemExpr(expr, e.key), path+"."+e.key
+				e.path = path + "." + e.key
+				if item := literalItem(expr, e.key); item != nil {
+					e.expr, e.keyRange = item.ValueExpr, item.KeyExpr.Range()
+				}
 			}
 			if !yield(e) {
 				return
@@ -484,16 +647,18 @@ func elements(val cty.Value, expr hclsyntax.Expression, path string) iter.Seq[el
 	}
 }
 
-// itemExpr returns the expression of key if expr is a literal map, else expr.
-func itemExpr(expr hclsyntax.Expression, key string) hclsyntax.Expression {
-	if object, ok := expr.(*hclsyntax.ObjectConsExpr); ok {
-		for _, item := range object.Items {
-			if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && text(k) == key && k.Type() == cty.String {
-				return item.ValueExpr
-			}
+// literalItem returns the item of a key if expr is a literal map, else nil.
+func literalItem(expr hclsyntax.Expression, key string) *hclsyntax.ObjectConsItem {
+	object, ok := expr.(*hclsyntax.ObjectConsExpr)
+	if !ok {
+		return nil
+	}
+	for i, item := range object.Items {
+		if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() && text(k) == key && k.Type() == cty.String {
+			return &object.Items[i]
 		}
 	}
-	return expr
+	return nil
 }
 
 func isList(t cty.Type) bool { return t.IsTupleType() || t.IsListType() || t.IsSetType() }

@@ -93,10 +93,19 @@ func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic 
 	return d
 }
 
-// related is a second range of a diagnostic, in its Extra.
-type related struct {
+// related are further ranges of a diagnostic, in its Extra.
+type related []relatedRange
+
+type relatedRange struct {
 	Text  string
 	Range hcl.Range
+}
+
+// relate adds a range with its meaning to a diagnostic.
+func relate(d *hcl.Diagnostic, text string, at hcl.Range) *hcl.Diagnostic {
+	before, _ := d.Extra.(related)
+	d.Extra = append(before, relatedRange{text, at})
+	return d
 }
 
 // Plural returns "1 stage" or "2 stages".

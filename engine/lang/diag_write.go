@@ -28,7 +28,8 @@ func WriteDiagnostics(w io.Writer, diags hcl.Diagnostics, files map[string]*hcl.
 		if d.Subject != nil {
 			writeSnippet(w, *d.Subject, files, p, "")
 		}
-		if r, ok := d.Extra.(related); ok {
+		also, _ := d.Extra.(related)
+		for _, r := range also {
 			writeSnippet(w, r.Range, files, p, r.Text)
 		}
 		for _, v := range usedValues(d) {
@@ -152,12 +153,12 @@ func usedValues(d *hcl.Diagnostic) []string {
 
 // DiagnosticJSON is a diagnostic for programs. Lines and columns count from 1, bytes from 0.
 type DiagnosticJSON struct {
-	Severity string     `json:"severity"` // "error" or "warning"
-	Summary  string     `json:"summary"`
-	Detail   string     `json:"detail,omitempty"`
-	Place    *placeJSON `json:"place,omitempty"`
-	Related  *placeJSON `json:"related,omitempty"`
-	Values   []string   `json:"values,omitempty"`
+	Severity string       `json:"severity"` // "error" or "warning"
+	Summary  string       `json:"summary"`
+	Detail   string       `json:"detail,omitempty"`
+	Place    *placeJSON   `json:"place,omitempty"`
+	Related  []*placeJSON `json:"related,omitempty"`
+	Values   []string     `json:"values,omitempty"`
 }
 
 type placeJSON struct {
@@ -184,8 +185,9 @@ func DiagnosticsJSON(diags hcl.Diagnostics) []DiagnosticJSON {
 		if d.Subject != nil {
 			j.Place = place(*d.Subject, "")
 		}
-		if r, ok := d.Extra.(related); ok {
-			j.Related = place(r.Range, r.Text)
+		also, _ := d.Extra.(related)
+		for _, r := range also {
+			j.Related = append(j.Related, place(r.Range, r.Text))
 		}
 		out = append(out, j)
 	}

@@ -2,6 +2,7 @@ package lang_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -36,7 +37,7 @@ func (s *switched) WithoutEffect() map[string]string {
 	return map[string]string{"detail.size": "on is false", "detail.words": "on is false"}
 }
 
-func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
+func switchedKinds() lang.Registry {
 	newSwitched := func() lang.Stage {
 		s := &switched{}
 		s.Detail = &struct {
@@ -45,8 +46,35 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 		}{Size: 5}
 		return s
 	}
-	kinds := lang.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
+	return lang.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
 		New: newSwitched, Outputs: enginetest.FilesOut}}
+}
+
+func TestDefaultsOfAllKindsWithoutEffectAreDropped(t *testing.T) {
+	const stage = "stage \"switched\" \"s\" {\n%s\n}\n"
+	load := func(text string) (*lang.Experiment, hcl.Diagnostics) {
+		return enginetest.Load(t, switchedKinds(), text)
+	}
+	want, _ := load(fmt.Sprintf(stage, ""))
+	const defaults = "{\n  detail = { size = 4, words = [\"a\"] }\n}\n"
+	got, diags := load("defaults " + defaults + fmt.Sprintf(stage, ""))
+	if len(diags) > 0 || !maps.Equal(enginetest.Keys(got), enginetest.Keys(want)) {
+		t.Errorf("got %v, want the keys without defaults", diags)
+	}
+	on, diags := load("defaults " + defaults + fmt.Sprintf(stage, "on = true"))
+	if len(diags) > 0 || maps.Equal(enginetest.Keys(on), enginetest.Keys(want)) {
+		t.Errorf("with an effect: got %v, want another key", diags)
+	}
+	if _, diags = load("defaults \"switched\" " + defaults + fmt.Sprintf(stage, "")); len(diags) != 2 {
+		t.Errorf("defaults of the kind: got %v, want two settings without effect", diags)
+	}
+	preset, diags := load("defaults {\n  name = \"fine\"\n}\n" + fmt.Sprintf(stage, "on = true"))
+	if s := preset.Nodes[0].Stage.(*switched); len(diags) > 0 || s.Detail.Size != 9 {
+		t.Errorf("preset: got %v, size %d, want 9", diags, s.Detail.Size)
+	}
+}
+
+func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 	const without = "Setting without effect: detail.%s has no effect: on is false. Remove it."
 	for body, want := range map[string]string{
 		"":                                       "",
@@ -59,7 +87,7 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 		"name = \"fine\"\ndetail {\nsize = 9\n}": "",
 		"name = \"fine\"\ndetail {\nsize = 5\n}": "5,1-9 " + fmt.Sprintf(without, "size = 5"),
 	} {
-		x, diags := enginetest.Load(t, kinds, "stage \"switched\" \"s\" {\n"+body+"\n}\n")
+		x, diags := enginetest.Load(t, switchedKinds(), "stage \"switched\" \"s\" {\n"+body+"\n}\n")
 		got := ""
 		for _, d := range diags {
 			at := d.Subject

@@ -16,7 +16,7 @@ import (
 
 // eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
 // one. After an error the value is unknown.
-func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
+func (l *scope) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
 	var unknown hcl.Diagnostics
 	for _, t := range expr.Variables() {
 		if d := l.checkName(t, each); d != nil {
@@ -33,7 +33,7 @@ func (l *loader) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool
 }
 
 // evalOrReport is eval that reports the errors.
-func (l *loader) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) cty.Value {
+func (l *scope) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) cty.Value {
 	val, diags := l.eval(expr, ctx, each)
 	l.diags = append(l.diags, diags...)
 	return val
@@ -112,42 +112,44 @@ func keysOfValue(val cty.Value) []string {
 	return slices.Sorted(maps.Keys(val.AsValueMap()))
 }
 
-func (l *loader) decoder(ctx *hcl.EvalContext, each bool) *decoder {
-	return &decoder{ranges: map[string]hcl.Range{}, eval: func(e hclsyntax.Expression) (cty.Value, hcl.Diagnostics) {
-		return l.eval(e, ctx, each)
-	}}
+func (l *scope) decoder(ctx *hcl.EvalContext) *decoder {
+	return &decoder{layer: &layer{}, origins: map[string]origin{}, given: map[string]bool{},
+		eval: func(e hclsyntax.Expression, each bool) (cty.Value, hcl.Diagnostics) { return l.eval(e, ctx, each) }}
 }
 
-func (l *loader) decode(b body, ctx *hcl.EvalContext, settings any) {
-	d := l.decoder(ctx, false)
-	d.decode(b, reflect.ValueOf(settings).Elem(), "")
+func (l *scope) decode(b body, ctx *hcl.EvalContext, settings any) {
+	d := l.decoder(ctx)
+	d.decode(b, reflect.ValueOf(settings).Elem())
 	l.diags = append(l.diags, d.diags...)
 }
 
 // checkName reports unknown names in a traversal. It returns nil if they exist.
-func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
+func (l *scope) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 	name, hasName := stepName(t, 1)
 	switch root := t.RootName(); root {
 	case "var":
 		return l.checkVariable(t.SourceRange(), name, hasName)
 	case "local":
 		if _, ok := l.localNamed[name]; hasName && !ok {
-			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)), "No locals block defines")
+			return unknownName(t.SourceRange(), "local", name, slices.Sorted(maps.Keys(l.localNamed)),
+				"No locals block defines")
 		}
 	case "each":
 		switch {
 		case !each:
 			return mistake(t.SourceRange(), "No for_each here",
-				"each.key and each.value exist only in a stage that has for_each.")
+				"each.key and each.value exist only in a stage or module that has for_each.")
 		case name != "key" && name != "value":
 			return unknownName(t.SourceRange(), "each", name, []string{"key", "value"},
 				"for_each defines each.key and each.value, not")
 		}
 	case "stage":
-		return l.checkStage(t)
+		return l.checkStage(t, 0)
+	case "module":
+		return l.checkModule(t, 0)
 	default:
-		detail := fmt.Sprintf("There is no name %s%s An expression begins with var, local, stage or each; a "+
-			"string needs quotes.", root, didYouMean(root, []string{"var", "local", "stage", "each"}))
+		detail := fmt.Sprintf("There is no name %s%s An expression begins with var, local, stage, module or each; a "+
+			"string needs quotes.", root, didYouMean(root, []string{"var", "local", "stage", "module", "each"}))
 		switch {
 		case slices.Contains([]string{"yes", "no", "on", "off", "True", "False", "TRUE", "FALSE"}, root):
 			detail = fmt.Sprintf("There is no name %s; the booleans are true and false.", root)
@@ -169,7 +171,7 @@ func (l *loader) checkName(t hcl.Traversal, each bool) *hcl.Diagnostic {
 }
 
 // checkVariable also marks the variable as used: all of them if the name is computed.
-func (l *loader) checkVariable(at hcl.Range, name string, hasName bool) *hcl.Diagnostic {
+func (l *scope) checkVariable(at hcl.Range, name string, hasName bool) *hcl.Diagnostic {
 	known := !hasName
 	for _, v := range l.variables {
 		if v.name == name || !hasName {
@@ -200,18 +202,60 @@ func unknownName(at hcl.Range, root, name string, names []string, sentence strin
 	return mistake(at, summary, "%s %s.%s%s", sentence, root, name, end)
 }
 
-// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. Keys and ports are known only
-// after that stage is decoded; a stage with errors of its own is not checked.
-func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
-	at := t.SourceRange()
-	kind, hasKind := stepName(t, 1)
-	name, hasName := stepName(t, 2)
+// checkModule checks that `module.NAME[key].stage.…` exists, as checkStage does. The word module is step at of t.
+func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
+	name, hasName := stepName(t, at+1)
+	if !hasName {
+		return nil
+	}
+	m := l.moduleNamed[name]
+	if m == nil {
+		return mistake(t.SourceRange(), "Reference to nothing", "There is no module %q%s", name,
+			didYouMean(name, slices.Sorted(maps.Keys(l.moduleNamed))))
+	}
+	next, key := at+2, ""
+	if m.keyed {
+		if key, hasName = stepName(t, next); !hasName {
+			return nil
+		}
+		next++
+	}
+	child := m.instances[key]
+	switch step, ok := stepName(t, next); {
+	case m.value == cty.DynamicVal: // has errors of its own
+		return nil
+	case child == nil:
+		keys := slices.Sorted(maps.Keys(m.instances))
+		return relate(mistake(t.SourceRange(), "Unknown key", "The for_each of module.%s has no key %q%s Its keys are %s.",
+			name, key, didYouMean(key, keys), quoteAll(keys)), "its for_each", m.block.Body.Attributes["for_each"].SrcRange)
+	case !ok:
+		return nil
+	case step == "stage":
+		return child.checkStage(t, next)
+	case step == "module":
+		return child.checkModule(t, next)
+	default:
+		return relate(mistake(t.SourceRange(), "Unknown name", "%s contains stages: write %s.stage.KIND.NAME.PORT.",
+			child.address, child.address), "the module", m.def)
+	}
+}
+
+// checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of
+// t. Keys and ports are known only after that stage is decoded; a stage with errors of its own is not checked.
+func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
+	place := t.SourceRange()
+	kind, hasKind := stepName(t, at+1)
+	name, hasName := stepName(t, at+2)
 	byName := l.named[kind]
+	where := ""
+	if l.address != "" {
+		where = " in " + l.address
+	}
 	switch {
 	case !hasKind || byName != nil && !hasName:
 		return nil
 	case byName == nil:
-		return mistake(at, "Reference to nothing", "There is no stage of kind %s%s", kind,
+		return mistake(place, "Reference to nothing", "There is no stage of kind %s%s%s", kind, where,
 			didYouMean(kind, slices.Sorted(maps.Keys(l.named))))
 	}
 	s := byName[name]
@@ -219,27 +263,27 @@ func (l *loader) checkStage(t hcl.Traversal) *hcl.Diagnostic {
 		names := slices.Sorted(maps.Keys(byName))
 		hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
 		if near := nearest(name, names); near != "" {
-			hint = fmt.Sprintf("; did you mean stage.%s.%s?", kind, near)
+			hint = fmt.Sprintf("; did you mean %s?", address(l.address, kind, near, "", false, nil))
 		}
-		return mistake(at, "Reference to nothing", "There is no stage %q %q%s", kind, name, hint)
+		return mistake(place, "Reference to nothing", "There is no stage %q %q%s%s", kind, name, where, hint)
 	}
-	key, hasKey := stepName(t, 3)
+	key, hasKey := stepName(t, at+3)
 	switch {
 	case s.value == cty.DynamicVal || len(s.instances) == 0 && !s.keyed || s.keyed && !hasKey:
 		return nil
 	case s.keyed:
-		if in := s.instance(key); in != nil {
-			return in.checkPort(t, 4)
+		if in := s.byKey[key]; in != nil {
+			return in.checkPort(t, at+4)
 		}
-		return s.unknownKey(at, key)
+		return s.unknownKey(place, key)
 	}
-	if len(t) > 3 {
-		if _, isAttr := t[3].(hcl.TraverseAttr); !isAttr {
-			return mistake(at, "No for_each there", "%s has no for_each, so it has no keys; write %s.PORT.",
+	if len(t) > at+3 {
+		if _, isAttr := t[at+3].(hcl.TraverseAttr); !isAttr {
+			return mistake(place, "No for_each there", "%s has no for_each, so it has no keys; write %s.PORT.",
 				s.address(), s.address())
 		}
 	}
-	return s.instances[0].checkPort(t, 3)
+	return s.instances[0].checkPort(t, at+3)
 }
 
 func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
@@ -257,8 +301,7 @@ func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
 		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
 			didYouMean(key, keys), quoteAll(keys))
 	}
-	d.Extra = related{Text: "its for_each", Range: s.block.Body.Attributes["for_each"].SrcRange}
-	return d
+	return relate(d, "its for_each", s.block.Body.Attributes["for_each"].SrcRange)
 }
 
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
@@ -266,21 +309,12 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	if _, known := in.outputs[port]; !ok || known {
 		return nil
 	}
-	d := mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(), port,
-		didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs))
-	d.Extra = declaredHere(in)
-	return d
+	return in.declared(mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(), port,
+		didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)))
 }
 
-func (s *stageBlock) address() string { return address(s.kindName, s.name, "", false, nil) }
-
-func (s *stageBlock) instance(key string) *instance {
-	byKey := func(in *instance, key string) int { return cmp.Compare(in.key, key) }
-	i, ok := slices.BinarySearchFunc(s.instances, key, byKey)
-	if !ok {
-		return nil
-	}
-	return s.instances[i]
+func (s *stageBlock) address() string {
+	return address(s.scope.address, s.kindName, s.name, "", false, nil)
 }
 
 // traversalText formats a traversal of names as in the file.
@@ -301,7 +335,7 @@ func traversalText(t hcl.Traversal) string {
 // contains afterwards.
 func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) { return x.evaluate(expression) }
 
-func (l *loader) evaluate(expression string) (string, hcl.Diagnostics) {
+func (l *scope) evaluate(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
 	l.allowance = allowance{}

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -46,6 +47,13 @@ type Source struct {
 	// Digests pins the digests of file() and dir() by absolute path, as found by an earlier Load
 	// (Experiment.Digests). Other paths are read.
 	Digests map[string]string `json:",omitempty"`
+
+	// Sets are overrides of settings, `ADDRESS.SETTING=VALUE` (--set); later ones win.
+	Sets []string `json:",omitempty"`
+	// Targets are addresses of stages of modules. They are nodes although the experiment does not read them.
+	Targets []string `json:",omitempty"`
+	// Modules maps the absolute path of a module to the copy that a run folder contains.
+	Modules map[string]string `json:",omitempty"`
 }
 
 // Experiment is the result of Load: every instance of every stage, decoded, checked and linked.
@@ -62,6 +70,8 @@ type Experiment struct {
 	Nodes            []*Node  // in topological order, otherwise as in the files
 	Disabled         []string // addresses of instances with enabled = false, and of their readers
 	Source           Source
+	Modules          []ModuleSource
+	Overrides        []Override // --set, in their order
 
 	VariableNames []string    // of all variable blocks, also of an experiment with errors
 	Invalid       bool        // Load reported an error; such an experiment cannot be planned
@@ -110,6 +120,7 @@ type Setting struct {
 	Name  string    // "clip.low"
 	Value string    // canonical JSON; for a File its digest
 	Range hcl.Range // zero for a default
+	From  string    // where the value is, if not in the stage: `defaults "grpo"`, `--set`
 	InKey bool      // false for settings tagged `key:"-"`
 	Path  string    // of a file or folder; "" for a plain value
 
@@ -131,41 +142,82 @@ type Retry struct {
 	Backoff  time.Duration
 }
 
+// SourceFiles returns the texts of the experiment's files and modules, by their paths relative to the experiment's
+// folder, with slashes.
+func (x *Experiment) SourceFiles() map[string][]byte {
+	files := map[string][]byte{}
+	add := func(name, path string) {
+		if f := x.Files[path]; f != nil {
+			files[filepath.ToSlash(name)] = f.Bytes
+		}
+	}
+	for _, path := range x.Paths {
+		add(filepath.Base(path), path)
+	}
+	for _, m := range x.Modules {
+		for _, path := range m.Files {
+			name := m.Path
+			if m.Folder {
+				name = filepath.Join(name, filepath.Base(path))
+			}
+			if rel, err := filepath.Rel(x.Dir, name); err == nil {
+				name = rel
+			}
+			add(name, path)
+		}
+	}
+	return files
+}
+
 // Node returns the node with that exact address, or nil.
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
 // Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them. The error for an unknown address contains the nearest one.
+// without a key or a seed the address means all of them; `*` and `?` are wildcards. The error for an unknown address
+// contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
-	want := ShortAddress(address)
-	stem, seed, seeded := strings.Cut(want, "@")
 	var found []*Node
 	var names []string
 	for _, n := range x.Nodes {
-		have := ShortAddress(n.Address)
-		names = append(names, have)
-		haveStem, haveSeed, _ := strings.Cut(have, "@")
-		instance, _, _ := strings.Cut(haveStem, "[")
-		if (stem == haveStem || stem == instance) && (!seeded || seed == haveSeed) {
+		names = append(names, ShortAddress(n.Address))
+		if selects(address, n.Address) {
 			found = append(found, n)
 		}
 	}
 	if len(found) > 0 {
 		return found, nil
 	}
+	stem, _, _ := strings.Cut(ShortAddress(address), "@")
 	for _, a := range x.Disabled {
 		if strings.HasPrefix(ShortAddress(a), stem) {
 			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
 		}
 	}
-	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(want, names))
+	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(ShortAddress(address), names))
 }
+
+// selects reports whether a user's address means the node or instance with that full address.
+func selects(wanted, address string) bool {
+	if strings.ContainsAny(wanted, "*?") {
+		return MatchAddress(address, wanted)
+	}
+	stem, seed, seeded := strings.Cut(ShortAddress(wanted), "@")
+	have, haveSeed, _ := strings.Cut(ShortAddress(address), "@")
+	keyless := have
+	if strings.HasSuffix(have, "]") {
+		keyless = have[:strings.LastIndexByte(have, '[')]
+	}
+	return (stem == have || stem == keyless) && (!seeded || seed == haveSeed)
+}
+
+// InModule reports whether the node is a stage of a module.
+func (n *Node) InModule() bool { return strings.HasPrefix(n.Address, "module.") }
 
 // Input returns the edge of a Ref in the settings of n. A Ref without seed means the node with the seed of n.
 func (n *Node) Input(ref artifact.Ref) (Input, bool) {
 	for _, in := range n.Inputs {
 		r := in.Ref
-		if r.Kind == ref.Kind && r.Name == ref.Name && r.Key == ref.Key && r.Port == ref.Port &&
+		if r.Module == ref.Module && r.Kind == ref.Kind && r.Name == ref.Name && r.Key == ref.Key && r.Port == ref.Port &&
 			(ref.Seed == nil || r.Seed != nil && *r.Seed == *ref.Seed) {
 			return in, true
 		}
@@ -173,9 +225,12 @@ func (n *Node) Input(ref artifact.Ref) (Input, bool) {
 	return Input{}, false
 }
 
-// address returns the address of an instance, with @seed if seed is not nil.
-func address(kind, name, key string, keyed bool, seed *int64) string {
+// address returns the address of an instance below a module's address, with @seed if seed is not nil.
+func address(module, kind, name, key string, keyed bool, seed *int64) string {
 	a := "stage." + kind + "." + name
+	if module != "" {
+		a = module + "." + a
+	}
 	if keyed {
 		a += fmt.Sprintf("[%q]", key)
 	}
@@ -187,7 +242,23 @@ func address(kind, name, key string, keyed bool, seed *int64) string {
 
 // ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
 func ShortAddress(a string) string {
-	return strings.ReplaceAll(strings.TrimPrefix(a, "stage."), `"`, "")
+	module, rest := cutModule(strings.ReplaceAll(a, `"`, ""))
+	return module + strings.TrimPrefix(rest, "stage.")
+}
+
+// cutModule splits the address of a module, with its last dot, from the rest: `module.base.` and `stage.sft.warm`.
+func cutModule(a string) (module, rest string) {
+	for rest = a; strings.HasPrefix(rest, "module."); {
+		i := strings.IndexAny(rest[len("module."):], ".[") + len("module.")
+		if i >= len("module.") && rest[i] == '[' {
+			i += strings.IndexByte(rest[i:], ']') + 1
+		}
+		if i < len("module.") || i >= len(rest) || rest[i] != '.' {
+			break
+		}
+		module, rest = module+rest[:i+1], rest[i+1:]
+	}
+	return module, rest
 }
 
 // MatchAddress reports whether an address matches a pattern with the wildcards `*` and `?`. `stage.` and quotes

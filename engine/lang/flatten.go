@@ -16,7 +16,7 @@ import (
 
 // settingsWalker flattens a decoded settings struct, in the order of its fields.
 type settingsWalker struct {
-	ranges   map[string]hcl.Range
+	origins  map[string]origin
 	settings []Setting
 	refs     []boundRef
 	files    []artifact.File
@@ -27,7 +27,7 @@ func (w *settingsWalker) structure(v reflect.Value, prefix string, inKey bool) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
 		case roleSetting, roleLabel:
-			w.leaf(value, prefix+f.name, w.ranges[prefix+f.name], inKey && f.inKey)
+			w.leaf(value, prefix+f.name, w.origins[prefix+f.name], inKey && f.inKey)
 		case roleBlock:
 			w.block(value, prefix+f.name, inKey && f.inKey)
 		}
@@ -51,38 +51,45 @@ func (w *settingsWalker) block(v reflect.Value, path string, inKey bool) {
 
 // leaf records one value: a reference as an edge, a file as its digest. Lists and maps that contain references or
 // files are flattened; any other value is one setting.
-func (w *settingsWalker) leaf(v reflect.Value, path string, at hcl.Range, inKey bool) {
+func (w *settingsWalker) leaf(v reflect.Value, path string, from origin, inKey bool) {
 	if v.Kind() == reflect.Interface && !v.IsNil() {
 		v = v.Elem()
 	}
 	switch {
 	case v.Type() == refGoType:
 		if ref := v.Interface().(artifact.Ref); ref.Kind != "" {
-			w.refs = append(w.refs, boundRef{setting: path, ref: ref, rng: at})
+			w.refs = append(w.refs, boundRef{setting: path, ref: ref, rng: from.at})
 		}
 	case v.Type() == fileGoType:
 		if f := v.Interface().(artifact.File); f.Path != "" {
 			w.files = append(w.files, f)
-			w.settings = append(w.settings, Setting{Name: path, Value: JSONText(f.Digest), Range: at,
-				InKey: inKey, Path: f.Path})
+			w.add(Setting{Name: path, Value: JSONText(f.Digest), InKey: inKey, Path: f.Path}, from)
 		}
 	case v.Type() == dataGoType:
 		data := v.Interface().(artifact.Data)
-		w.leaf(reflect.ValueOf(data.Ref), path, at, inKey)
-		w.leaf(reflect.ValueOf(data.File), path, at, inKey)
+		w.leaf(reflect.ValueOf(data.Ref), path, from, inKey)
+		w.leaf(reflect.ValueOf(data.File), path, from, inKey)
 	case holdsData(v) && v.Kind() == reflect.Slice:
 		for i := range v.Len() {
-			w.leaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), at, inKey)
+			w.leaf(v.Index(i), fmt.Sprintf("%s[%d]", path, i), from, inKey)
 		}
 	case holdsData(v) && v.Kind() == reflect.Map:
 		keys := v.MapKeys()
 		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for _, k := range keys {
-			w.leaf(v.MapIndex(k), path+"."+k.String(), at, inKey)
+			w.leaf(v.MapIndex(k), path+"."+k.String(), from, inKey)
 		}
 	default:
-		w.settings = append(w.settings, Setting{Name: path, Value: canonical(v), Range: at, InKey: inKey})
+		w.add(Setting{Name: path, Value: canonical(v), InKey: inKey}, from)
 	}
+}
+
+func (w *settingsWalker) add(s Setting, from origin) {
+	s.Range = from.at
+	if from.layer != nil {
+		s.From = from.layer.name
+	}
+	w.settings = append(w.settings, s)
 }
 
 // holdsData reports whether a list or map contains references or files, at any depth.
@@ -165,9 +172,9 @@ type EffectChecker interface {
 	WithoutEffect() map[string]string
 }
 
-// markEffects sets NoEffect of each setting of an instance and reports those that the file sets without effect.
-// ranges are the ranges of the settings in the file.
-func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
+// markEffects sets NoEffect of each setting of an instance and reports those that the file sets without effect. It adds
+// those that come from defaults of all kinds to drop instead.
+func (in *instance) markEffects(origins map[string]origin, drop map[string]bool) hcl.Diagnostics {
 	checker, ok := in.stage.(EffectChecker)
 	if !ok {
 		return nil
@@ -186,12 +193,16 @@ func (in *instance) markEffects(ranges map[string]hcl.Range) hcl.Diagnostics {
 	for i := range in.settings {
 		s := &in.settings[i]
 		s.NoEffect = reasons[s.Name]
-		at, written := ranges[s.Name]
-		if value, known := defaults[s.Name]; s.NoEffect == "" || !written || known && value == s.Value {
-			continue
+		from, written := origins[s.Name]
+		value, known := defaults[s.Name]
+		switch {
+		case s.NoEffect == "" || !written || known && value == s.Value:
+		case from.layer.optional:
+			drop[s.Name] = true
+		default:
+			diags = append(diags, mistake(from.at, "Setting without effect", "%s = %s has no effect: %s. Remove it.", s.Name,
+				strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect))
 		}
-		diags = append(diags, mistake(at, "Setting without effect", "%s = %s has no effect: %s. Remove it.", s.Name,
-			strings.ReplaceAll(s.Value, `","`, `", "`), s.NoEffect))
 	}
 	return diags
 }

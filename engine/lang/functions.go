@@ -56,7 +56,7 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"one": oneFunction, "startswith": textTest(strings.HasPrefix), "endswith": textTest(strings.HasSuffix),
 		"strcontains": textTest(strings.Contains),
 
-		"can": tryfunc.CanFunc, "try": tryfunc.TryFunc,
+		"can": tryfunc.CanFunc, "matrix": matrixFunction, "try": tryfunc.TryFunc,
 	}
 	for name := range estimates {
 		all[name] = estimated(name, all[name])

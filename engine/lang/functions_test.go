@@ -43,6 +43,8 @@ var calls = [][2]string{
 	{"one([])", "null"}, {`startswith("grpo.arm", "grpo")`, "true"}, {`endswith("a.csv", ".hcl")`, "false"},
 	{`strcontains("abc", "b")`, "true"}, {"can(1 + 1)", "true"}, {`can({ a = 1 }.b)`, "false"},
 	{`try({ a = 1 }.b, 9)`, "9"},
+	{`matrix({ init = { sft = 1 }, batch = [64, 256] })`,
+		`[{ batch = 64, init = 1, key = "sft/64" }, { batch = 256, init = 1, key = "sft/256" }]`},
 }
 
 func TestFunctionsReturnTheirResults(t *testing.T) {

@@ -12,9 +12,11 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// FuzzLoad checks that no text makes Load panic, and that every node of a text without mistakes has a key.
+// FuzzLoad checks that no text, alone or as a module, makes Load panic, and that every node of an experiment without
+// mistakes has a key.
 func FuzzLoad(f *testing.F) {
-	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl"} {
+	including := enginetest.PaperText(f, paperFile) + moduleText
+	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl", "testdata/modules/*.hcl"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)
@@ -24,14 +26,32 @@ func FuzzLoad(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			f.Add(string(text))
+			f.Add(string(text), "")
+			f.Add(including, string(text))
 		}
 	}
-	f.Fuzz(func(t *testing.T, text string) { loadAny(t, text) })
+	f.Fuzz(loadAny)
 }
 
-func loadAny(t *testing.T, text string) {
-	x, diags := enginetest.LoadPaper(t, text)
+// moduleText includes the module m.hcl, with arguments that it may have.
+const moduleText = `
+module "m" {
+  source = "m.hcl"
+  layers = 2
+}
+module "each" {
+  source   = "m.hcl"
+  for_each = { a = 1, b = 2 }
+  layers   = each.value
+}
+`
+
+// loadAny loads an experiment and the module m.hcl beside it.
+func loadAny(t *testing.T, text, module string) {
+	x, diags := enginetest.LoadPaper(t, text, func(src *lang.Source) {
+		enginetest.WriteFile(t, filepath.Join(filepath.Dir(src.Path), "m.hcl"), module)
+		src.Targets = []string{"module.*"}
+	})
 	lang.WriteDiagnostics(io.Discard, diags, x.Files, true)
 	if diags.HasErrors() {
 		if len(x.Nodes) > 0 {
@@ -49,6 +69,7 @@ func loadAny(t *testing.T, text string) {
 // Lines are deleted, doubled or swapped, and words exchanged.
 func TestTornFilesNeverPanic(t *testing.T) {
 	text := enginetest.PaperText(t, paperFile)
+	including := text + moduleText
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
 		lines := strings.Split(text, "\n")
@@ -69,6 +90,8 @@ func TestTornFilesNeverPanic(t *testing.T) {
 				}
 			}
 		}
-		loadAny(t, strings.Join(lines, "\n"))
+		torn := strings.Join(lines, "\n")
+		loadAny(t, torn, "")
+		loadAny(t, including, torn)
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"rcgrpo/engine/plan"
 )
 
-// Each faulty line of testdata/invalid contains "# ERROR: summary", or "# ERROR: summary ; part of the
-// detail". A file must give these diagnostics, no others, and no plan.
+// Each faulty line of testdata/invalid, and of the modules that a file includes, contains "# ERROR: summary", or
+// "# ERROR: summary ; part of the detail". Lines "# SET: …" are overrides. A file must give these diagnostics, no
+// others, and no plan.
 func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	paths, err := filepath.Glob("testdata/invalid/*.hcl")
 	if err != nil || len(paths) == 0 {
@@ -28,17 +29,32 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
 			file, err := os.ReadFile(path)
 			must(t, err)
-			var want, got []string
-			details := map[string]string{}
-			for i, line := range strings.Split(string(file), "\n") {
-				if _, expected, ok := strings.Cut(line, "# ERROR: "); ok {
-					summary, detail, _ := strings.Cut(expected, " ; ")
-					at := fmt.Sprintf("%d: %s", i+1, strings.TrimSpace(summary))
-					want = append(want, at)
-					details[at] = strings.TrimSpace(detail)
+			src := lang.Source{Path: path}
+			for line := range strings.Lines(string(file)) {
+				if set, ok := strings.CutPrefix(line, "# SET: "); ok {
+					set, _, _ = strings.Cut(strings.TrimSpace(set), " # ERROR")
+					src.Sets = append(src.Sets, set)
 				}
 			}
-			x, diags := lang.Load(lang.Source{Path: path}, enginetest.PaperKinds())
+			x, diags := lang.Load(src, enginetest.PaperKinds())
+			var want, got []string
+			details := map[string]string{}
+			for name, f := range x.Files {
+				number := 0
+				for line := range strings.Lines(string(f.Bytes)) {
+					number++
+					place := name
+					if strings.HasPrefix(line, "# SET: ") {
+						place = lang.OverridesFile // the files begin with these lines, so the numbers agree
+					}
+					if _, expected, ok := strings.Cut(line, "# ERROR: "); ok {
+						summary, detail, _ := strings.Cut(expected, " ; ")
+						at := fmt.Sprintf("%s:%d: %s", place, number, strings.TrimSpace(summary))
+						want = append(want, at)
+						details[at] = strings.TrimSpace(detail)
+					}
+				}
+			}
 			if _, err := plan.New(x, store, plan.Options{}); err == nil || len(x.Nodes) > 0 {
 				t.Errorf("plan: got %d nodes, %v, want an error", len(x.Nodes), err)
 			}
@@ -46,11 +62,10 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 				if d.Severity != hcl.DiagError {
 					continue
 				}
-				line := 0
+				at := fmt.Sprintf(":0: %s", d.Summary)
 				if d.Subject != nil {
-					line = d.Subject.Start.Line
+					at = fmt.Sprintf("%s: %s", lang.Place(*d.Subject), d.Summary)
 				}
-				at := fmt.Sprintf("%d: %s", line, d.Summary)
 				got = append(got, at)
 				if !strings.Contains(d.Detail, details[at]) {
 					t.Errorf("%s: got %q, want %q in it", at, d.Detail, details[at])

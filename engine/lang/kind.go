@@ -50,6 +50,10 @@ type Publisher interface {
 	Publishes() []string // relative to the experiment's folder, as in Job.Publish
 }
 
+// Labeled is a stage with a label for people. The label is in no key of the stage, but in those of the kinds that read
+// all seeds, because they show it.
+type Labeled interface{ Label() string }
+
 // Starter is a stage that starts a program named by its settings.
 type Starter interface {
 	// Starts returns the program for review: its arguments, the variables that the settings define as NAME=VALUE,

@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,6 +30,7 @@ var (
 // instance is one for_each element of a stage block, or the block itself.
 type instance struct {
 	block      *stageBlock
+	index      int    // in block.instances
 	key        string // "" without for_each
 	stage      Stage
 	outputs    map[string]string
@@ -52,7 +54,7 @@ type boundRef struct {
 }
 
 func (in *instance) address() string {
-	return address(in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
+	return address(in.block.scope.address, in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
 }
 
 // value returns the object of the instance's ports, for expressions.
@@ -60,7 +62,8 @@ func (in *instance) value() cty.Value {
 	ports := make(map[string]cty.Value, len(in.outputs))
 	for port, typ := range in.outputs {
 		ports[port] = cty.CapsuleVal(refType, &refValue{
-			Ref:  artifact.Ref{Kind: in.block.kindName, Name: in.block.name, Key: in.key, Port: port, Type: typ},
+			Ref: artifact.Ref{Module: in.block.scope.address, Kind: in.block.kindName, Name: in.block.name, Key: in.key,
+				Port: port, Type: typ},
 			from: in,
 		})
 	}
@@ -118,10 +121,27 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 		return nil
 	}
 	refs := []artifact.Ref{}
-	for e := range elements(val, expr, path) {
+	for _, e := range inOrder(elements(val, expr, path)) {
 		refs = append(refs, d.references(e.value, f, e.expr, path, true)...)
 	}
 	return refs
+}
+
+// inOrder returns the instances of one stage in the order of its for_each, other elements as they are.
+func inOrder(all iter.Seq[element]) []element {
+	list := slices.Collect(all)
+	var block *stageBlock
+	for _, e := range list {
+		in := instanceOf(e.value)
+		if in == nil || block != nil && in.block != block {
+			return list
+		}
+		block = in.block
+	}
+	slices.SortStableFunc(list, func(a, b element) int {
+		return instanceOf(a.value).index - instanceOf(b.value).index
+	})
+	return list
 }
 
 // reference checks the type of one reference. For a kind across seeds it returns one ref per seed.
@@ -158,8 +178,8 @@ func (d *decoder) pickPort(in *instance, f *field, expr hclsyntax.Expression, pa
 	case 1:
 		return in.value().GetAttr(fitting[0]).EncapsulatedValue().(*refValue)
 	case 0:
-		d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
-			f.artifact(), in.address(), listPorts(in.outputs)).Extra = declaredHere(in)
+		in.declared(d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s, and %s has none: its ports are %s.", path,
+			f.artifact(), in.address(), listPorts(in.outputs)))
 	default:
 		d.errorf(expr.Range(), "Ambiguous port", "%s is ambiguous: the ports %s of %s have a matching type; write "+
 			"for example %s.%s.", path, strings.Join(fitting, ", "), in.address(), in.address(), fitting[0])
@@ -186,17 +206,16 @@ func (d *decoder) wrongArtifact(r *refValue, f *field, expr hclsyntax.Expression
 		stem := in.address() + "."
 		hint = " Did you mean " + stem + strings.Join(ports, " or "+stem) + "?"
 	}
-	d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path, f.artifact(), r, r.Type,
-		hint).Extra = declaredHere(in)
+	in.declared(d.errorf(expr.Range(), "Wrong artifact type", "%s must be %s; %s is of type %s.%s", path, f.artifact(), r,
+		r.Type, hint))
 }
 
 func (d *decoder) severalInstances(val cty.Value, f *field, expr hclsyntax.Expression, path string) {
 	if it := val.ElementIterator(); it.Next() {
 		_, first := it.Element()
 		if in := instanceOf(first); in != nil && in.block.keyed {
-			d.errorf(expr.Range(), "Several instances", "%s accepts one artifact, but stage.%s.%s has "+
-				"for_each; refer to one instance, for example %s.", path, in.block.kindName, in.block.name,
-				in.address())
+			d.errorf(expr.Range(), "Several instances", "%s accepts one artifact, but %s has for_each; refer to one "+
+				"instance, for example %s.", path, in.block.address(), in.address())
 			return
 		}
 	}
@@ -230,7 +249,7 @@ func listPorts(outputs map[string]string) string {
 	return strings.Join(ports, ", ")
 }
 
-func declaredHere(in *instance) related {
-	return related{Text: fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)),
-		Range: in.block.def}
+// declared adds the place of the stage with its ports to a diagnostic.
+func (in *instance) declared(d *hcl.Diagnostic) *hcl.Diagnostic {
+	return relate(d, fmt.Sprintf("%s has the ports %s", in.address(), listPorts(in.outputs)), in.block.def)
 }

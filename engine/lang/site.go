@@ -85,7 +85,7 @@ type executorBlock struct {
 
 // LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.
 func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Diagnostics) {
-	l := &loader{src: src, x: &Experiment{Files: map[string]*hcl.File{}, Site: &Site{}}}
+	l := newLoader(src)
 	l.site()
 	return l.x.Site, l.x.Files, sortDiagnostics(l.diags)
 }
@@ -108,8 +108,9 @@ func (l *loader) site() {
 			return
 		}
 		base = filepath.Dir(site.Path)
-		l.global = &hcl.EvalContext{Functions: pureFunctions()}
-		l.decode(newBody(b, "the site file", b.MissingItemRange(), nil), l.global, &settings)
+		empty := &scope{loader: l} // a site file has no variables and no stages
+		empty.decode(newBody(b, "the site file", b.MissingItemRange(), nil),
+			&hcl.EvalContext{Functions: pureFunctions()}, &settings)
 	}
 	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {
 		path, err := l.resolve(base, *d.BFCL)

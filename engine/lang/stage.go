@@ -3,19 +3,20 @@ package lang
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
-
 	"time"
 	"unicode"
 
 	"github.com/hashicorp/hcl/v2"
-
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
 
 	"rcgrpo/engine/internal/stat"
 )
@@ -50,75 +51,104 @@ type retryBlock struct {
 	Range    hcl.Range     `hcl:"retry,def_range"`
 }
 
-func (l *loader) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
-	instances, ok := []element{{}}, true
+func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
+	elements, ok := []element{{}}, true
 	if s.keyed {
-		instances, ok = l.forEach(s, ctx)
+		keyed := func(key string) string { return address(l.address, s.kindName, s.name, key, true, nil) }
+		elements, ok = l.forEach(s.block, keyed, ctx)
 	}
-	byKey := map[string]cty.Value{}
-	for _, e := range instances {
-		scope := ctx
-		if s.keyed {
-			scope = ctx.NewChild()
-			key := cty.StringVal(e.key)
-			if !ok {
-				key = cty.UnknownVal(cty.String)
-			}
-			scope.Variables = map[string]cty.Value{
-				"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
-		}
-		in := l.decodeInstance(s, e.key, scope)
+	values := map[string]cty.Value{}
+	for _, e := range elements {
+		in := l.decodeInstance(s, e.key, eachContext(ctx, s.keyed, e, ok))
 		if in == nil {
 			ok = false
 			continue
 		}
+		in.index = len(s.instances)
 		s.instances = append(s.instances, in)
-		byKey[e.key] = in.value()
+		s.byKey[e.key] = in
+		values[e.key] = in.value()
 	}
 	switch {
 	case !ok: // the value stays unknown
 	case s.keyed:
-		s.value = cty.ObjectVal(byKey)
+		s.value = cty.ObjectVal(values)
 	default:
-		s.value = byKey[""]
+		s.value = values[""]
 	}
 }
 
-// forEach evaluates for_each. After an error it returns one element with an unknown value, so that the rest of the
-// block is still checked.
-func (l *loader) forEach(s *stageBlock, ctx *hcl.EvalContext) ([]element, bool) {
+// eachContext returns a context with each.key and each.value. After an error in for_each the key is unknown.
+func eachContext(ctx *hcl.EvalContext, keyed bool, e element, known bool) *hcl.EvalContext {
+	if !keyed {
+		return ctx
+	}
+	key := cty.StringVal(e.key)
+	if !known {
+		key = cty.UnknownVal(cty.String)
+	}
+	scope := ctx.NewChild()
+	scope.Variables = map[string]cty.Value{
+		"each": cty.ObjectVal(map[string]cty.Value{"key": key, "value": e.value})}
+	return scope
+}
+
+// forEach evaluates the for_each of a block. A list keeps its order; the keys of a map or set are sorted. After an
+// error it returns one element with an unknown value, so that the rest of the block is still checked. address returns
+// the address of an instance.
+func (l *scope) forEach(bl *hclsyntax.Block, address func(key string) string, ctx *hcl.EvalContext) ([]element, bool) {
 	unknown := []element{{value: cty.DynamicVal}}
-	expr := s.block.Body.Attributes["for_each"].Expr
+	expr := bl.Body.Attributes["for_each"].Expr
 	val := l.evalOrReport(expr, ctx, false)
 	if !val.IsKnown() {
 		return unknown, false
 	}
-	t := val.Type()
-	isSet := t.IsSetType() && (t.ElementType() == cty.String || val.LengthInt() == 0)
-	if val.IsNull() || !isSet && !isMap(t) || instanceOf(val) != nil {
-		hint := ""
-		if t.IsTupleType() || t.IsListType() {
-			hint = " Write toset([…]) around a list of strings."
-		}
-		l.errorf(expr.Range(), "Wrong type", "for_each must be a map or a set of strings; got %s.%s",
-			describe(val), hint)
+	if t := val.Type(); val.IsNull() || !isList(t) && !isMap(t) || instanceOf(val) != nil {
+		l.errorf(expr.Range(), "Wrong type", "for_each must be a list, a map or a set; got %s.", describe(val))
 		return unknown, false
 	}
 	var found []element
-	for it := val.ElementIterator(); it.Next(); {
-		key, value := it.Element()
-		if !key.IsKnown() || key.IsNull() {
-			return unknown, false
+	seen := map[string]bool{}
+	for e := range elements(val, expr, "for_each") {
+		if !isMap(val.Type()) {
+			key, ok := elementKey(e.value)
+			if !ok {
+				l.errorf(e.expr.Range(), "Wrong type", "Each element of for_each must be a string, a number, a boolean or "+
+					"an object with a string key, as from matrix(); got %s. For other elements write a map.", describe(e.value))
+				return unknown, false
+			}
+			e.key = key
 		}
-		if wrong := badKey(key.AsString()); wrong != "" {
+		if wrong := badKey(e.key); wrong != "" {
 			l.errorf(expr.Range(), "Bad key", "The key %q of for_each is part of addresses such as %s, so it %s.",
-				key.AsString(), address(s.kindName, s.name, "KEY", true, nil), wrong)
+				e.key, address("KEY"), wrong)
 			return unknown, false
 		}
-		found = append(found, element{key: key.AsString(), value: value})
+		if seen[e.key] {
+			l.errorf(e.expr.Range(), "Duplicate key", "for_each has the element %q twice; remove one.", e.key)
+			return unknown, false
+		}
+		seen[e.key] = true
+		found = append(found, e)
 	}
-	slices.SortFunc(found, func(a, b element) int { return strings.Compare(a.key, b.key) })
 	return found, true
+}
+
+// elementKey returns the for_each key of a list element: its text, or the attribute key of an object.
+func elementKey(v cty.Value) (string, bool) {
+	if isMap(v.Type()) && v.IsKnown() && !v.IsNull() && instanceOf(v) == nil {
+		if t := v.Type(); t.IsObjectType() && t.HasAttribute("key") {
+			v = v.GetAttr("key")
+		}
+	}
+	if !v.IsKnown() || v.IsNull() || !v.Type().IsPrimitiveType() {
+		return "", false
+	}
+	s, err := convert.Convert(v, cty.String)
+	if err != nil {
+		return "", false
+	}
+	return s.AsString(), true
 }
 
 func badKey(key string) string {
@@ -134,15 +164,10 @@ func badKey(key string) string {
 }
 
 // decodeInstance decodes a block for one element. It returns nil if its ports are unknown.
-func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
+func (l *scope) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
-	isMeta := func(name string) bool { return slices.Contains(reserved, name) }
-	owner := fmt.Sprintf("stage %q", s.kindName)
-
-	m := l.decoder(ctx, s.keyed)
-	m.decode(newBody(s.block.Body, owner, s.def, func(name string) bool {
-		return isMeta(name) && name != "for_each" && name != "depends_on"
-	}), reflect.ValueOf(&in.meta).Elem(), "")
+	m := l.decoder(ctx)
+	m.decodeLayers(s, key, func(y *layer) body { return y.meta }, reflect.ValueOf(&in.meta).Elem())
 	l.diags = append(l.diags, m.diags...)
 	if !m.diags.HasErrors() {
 		l.checkRetry(&in.meta.Retry)
@@ -150,55 +175,106 @@ func (l *loader) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext)
 	l.checkMeta(in)
 	in.dependsOn = l.dependsOn(s, ctx)
 	if s.kind == nil {
-		for _, a := range newBody(s.block.Body, "", hcl.Range{}, nil).attrs { // report wrong names in them too
+		for _, a := range attributes(s.block.Body, nil) { // report wrong names in them too
 			if !isMeta(a.Name) {
 				l.evalOrReport(a.Expr, ctx, s.keyed)
 			}
 		}
 		return nil
 	}
+	drop := map[string]bool{} // settings of defaults without an effect in this stage
+	for {
+		d, failed := l.decodeKind(in, drop, ctx)
+		if failed && len(in.outputs) == 0 {
+			l.diags = append(l.diags, d.diags...)
+			return nil
+		}
+		before := len(drop)
+		l.bindInputs(in, d.origins)
+		if !failed {
+			d.diags = append(d.diags, in.markEffects(d.origins, drop)...)
+		}
+		if len(drop) == before {
+			l.diags = append(l.diags, d.diags...)
+			return in
+		}
+	}
+}
 
+// decodeKind decodes the settings of the kind, without those in drop. failed is true after an error.
+func (l *scope) decodeKind(in *instance, drop map[string]bool, ctx *hcl.EvalContext) (d *decoder, failed bool) {
+	s := in.block
 	in.stage = s.kind.New()
-	d := l.decoder(ctx, s.keyed)
-	d.also = reserved
+	d = l.decoder(ctx)
+	d.also, d.drop = reserved, drop
 	if s.kind.AcrossSeeds {
 		d.seeds = l.x.Seeds
 		if in.meta.Seed != nil {
 			d.seeds = []int64{*in.meta.Seed}
 		}
 	}
-	settings := reflect.ValueOf(in.stage).Elem()
-	d.decode(newBody(s.block.Body, owner, s.def, func(name string) bool { return !isMeta(name) }), settings, "")
-	failed := d.diags.HasErrors()
-	if !failed && !d.doubt {
+	d.usePreset(s, in)
+	d.decodeLayers(s, in.key, func(y *layer) body { return y.settings }, reflect.ValueOf(in.stage).Elem())
+	failed = d.diags.HasErrors() || d.doubt
+	if !failed {
 		d.diags = append(d.diags, in.stage.Check()...)
+		failed = d.diags.HasErrors()
 	}
-	l.diags = append(l.diags, d.diags...)
 	if s.kind.Outputs != nil {
 		in.outputs = s.kind.Outputs(in.stage)
 	}
-	if (failed || d.doubt) && len(in.outputs) == 0 {
-		return nil
-	}
-	l.bindInputs(in, settings, d.ranges)
-	if !d.diags.HasErrors() && !d.doubt {
-		l.diags = append(l.diags, in.markEffects(d.ranges)...)
-	}
-	return in
+	return d, failed
 }
 
-// bindInputs collects the edges and settings of a decoded value and decides whether the instance has one node per
+// decodeLayers decodes one part of all layers that apply to an instance.
+func (d *decoder) decodeLayers(s *stageBlock, key string, part func(*layer) body, v reflect.Value) {
+	for _, y := range s.layers {
+		if y.key == nil || *y.key == key {
+			d.layer = y
+			d.fill(part(y), v, "")
+		}
+	}
+	d.layer = &layer{}
+	d.finish(fmt.Sprintf("stage %q", s.kindName), s.def, v, "")
+}
+
+// usePreset applies the preset that the strongest layer names. Other settings of every layer override it.
+func (d *decoder) usePreset(s *stageBlock, in *instance) {
+	v := reflect.ValueOf(in.stage).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		if !f.preset {
+			continue
+		}
+		name := &decoder{eval: d.eval, origins: map[string]origin{}, given: map[string]bool{}}
+		for _, y := range s.layers {
+			if i := slices.IndexFunc(y.settings.entries, func(e entry) bool { return e.name == f.name }); i >= 0 &&
+				(y.key == nil || *y.key == in.key) {
+				name.layer = y
+				name.fill(body{entries: y.settings.entries[i : i+1]}, v, "")
+			}
+		}
+		if value := v.FieldByIndex(f.index).String(); value != "" && !name.diags.HasErrors() {
+			in.stage.(Preset).UsePreset(value)
+		}
+	}
+}
+
+// bindInputs collects the edges and settings of a decoded stage and decides whether the instance has one node per
 // seed.
-func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[string]hcl.Range) {
+func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 	kind := in.block.kind
 	in.stochastic = kind.Stochastic != nil && kind.Stochastic(in.stage)
 	in.multiplies = in.stochastic
 	in.disabled = !in.meta.Enabled
-	w := settingsWalker{ranges: ranges}
-	w.structure(settings, "", true)
+	in.inputs = nil
+	w := settingsWalker{origins: origins}
+	w.structure(reflect.ValueOf(in.stage).Elem(), "", true)
 	in.settings, in.files = w.settings, w.files
+	if kind.AcrossSeeds {
+		in.settings = append(in.settings, l.x.shownOnPages()...)
+	}
 	for _, r := range w.refs {
-		from := l.named[r.ref.Kind][r.ref.Name].instance(r.ref.Key)
+		from := l.scopes[r.ref.Module].named[r.ref.Kind][r.ref.Name].byKey[r.ref.Key]
 		if from.disabled && kind.AcrossSeeds {
 			continue
 		}
@@ -208,6 +284,17 @@ func (l *loader) bindInputs(in *instance, settings reflect.Value, ranges map[str
 		in.inputs = append(in.inputs, r)
 	}
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
+}
+
+// shownOnPages returns what a page shows of the experiment itself, for the key of the page.
+func (x *Experiment) shownOnPages() []Setting {
+	shown := []Setting{{Name: "experiment.name", Value: JSONText(x.Name), InKey: true},
+		{Name: "experiment.question", Value: JSONText(x.Question), InKey: true},
+		{Name: "experiment.expect", Value: JSONText(x.Expect), InKey: true}}
+	if len(x.Overrides) > 0 {
+		shown = append(shown, Setting{Name: "overrides", Value: JSONText(x.Source.Sets), InKey: true, From: OverridesFile})
+	}
+	return shown
 }
 
 func (l *loader) checkMeta(in *instance) {
@@ -251,7 +338,7 @@ func (l *loader) checkRetry(retry *retryBlock) {
 }
 
 // dependsOn evaluates depends_on: instances or ports, in lists and objects of any depth.
-func (l *loader) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
+func (l *scope) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 	a := s.block.Body.Attributes["depends_on"]
 	if a == nil {
 		return nil
@@ -282,27 +369,28 @@ func (l *loader) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 
 // checkPublished reports files that two instances publish, and files that the experiment itself reads.
 func (l *loader) checkPublished() {
-	taken := map[string]*instance{}
-	for _, s := range l.stages {
-		for _, in := range s.instances {
-			p, ok := in.stage.(Publisher)
-			if !ok || in.disabled {
-				continue
+	taken, done := map[string]*Node{}, map[Stage]bool{}
+	for _, n := range l.x.Nodes {
+		p, ok := n.Stage.(Publisher)
+		if !ok || n.InModule() || done[n.Stage] { // the nodes of the seeds share their settings
+			continue
+		}
+		done[n.Stage] = true
+		names := p.Publishes()
+		slices.Sort(names)
+		short, _, _ := strings.Cut(n.Address, "@")
+		for _, name := range names {
+			if other := taken[name]; other != nil {
+				first, _, _ := strings.Cut(other.Address, "@")
+				relate(l.errorf(n.Range, "Published twice", "%s and %s both publish %s; change one of the paths.",
+					first, short, name), "the other one", other.Range)
 			}
-			names := p.Publishes()
-			slices.Sort(names)
-			for _, name := range names {
-				if other := taken[name]; other != nil {
-					l.errorf(s.def, "Published twice", "%s and %s both publish %s; change one of the paths.",
-						other.address(), in.address(), name).Extra = related{"the other one", other.block.def}
-				}
-				taken[name] = in
-				path := stat.Absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
-				_, read := l.x.Digests[path]
-				if read || slices.ContainsFunc(l.parsed, func(w stat.File) bool { return w.Path == path }) {
-					l.errorf(s.def, "Published over a source", "%s would publish %s, which is a source of "+
-						"the experiment; change the path of the output.", in.address(), name)
-				}
+			taken[name] = n
+			path := stat.Absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
+			_, read := l.x.Digests[path]
+			if read || slices.ContainsFunc(l.parsed, func(w stat.File) bool { return w.Path == path }) {
+				l.errorf(n.Range, "Published over a source", "%s would publish %s, which is a source of "+
+					"the experiment; change the path of the output.", short, name)
 			}
 		}
 	}
@@ -312,27 +400,52 @@ func (l *loader) checkPublished() {
 const noSeed = math.MinInt64
 
 // expandSeeds creates the nodes in topological order: one per seed for stochastic instances and their readers, one
-// for others, and nodes of further seeds that pinned stages read.
+// for others, and nodes of further seeds that pinned stages read. Stages of modules have nodes if a stage of the
+// experiment reads them or a target names them.
 func (l *loader) expandSeeds() {
-	for _, s := range l.stages {
+	root := l.scopes[""]
+	for _, s := range root.stages {
 		for _, in := range s.instances {
-			seeds := []int64{noSeed}
-			if in.multiplies {
-				seeds = l.x.Seeds
-			}
 			if in.disabled {
 				l.x.Disabled = append(l.x.Disabled, in.address())
-				continue
-			}
-			for _, seed := range seeds {
-				if len(l.x.Nodes) >= maxNodes {
-					l.errorf(s.def, "Too many stages", "An experiment may have at most %d stages, counting every key of "+
-						"a for_each and every seed; this stage exceeds the limit.", maxNodes)
-					return
-				}
-				l.node(in, seed)
+			} else {
+				l.nodes(in)
 			}
 		}
+	}
+	for _, address := range slices.Sorted(maps.Keys(l.scopes)) {
+		for _, s := range l.scopes[address].stages {
+			for _, in := range s.instances {
+				// A report of a module shows the module's own experiment.
+				if !in.disabled && !s.kind.AfterFailures && l.targeted(in) {
+					l.nodes(in)
+				}
+			}
+		}
+	}
+}
+
+// targeted reports whether a target means the instance.
+func (l *loader) targeted(in *instance) bool {
+	return slices.ContainsFunc(l.src.Targets, func(target string) bool {
+		target, _, _ = strings.Cut(target, "@")
+		return selects(target, in.address())
+	})
+}
+
+// nodes creates the nodes of an instance.
+func (l *loader) nodes(in *instance) {
+	seeds := []int64{noSeed}
+	if in.multiplies {
+		seeds = l.x.Seeds
+	}
+	for _, seed := range seeds {
+		if len(l.x.Nodes) >= maxNodes {
+			l.errorf(in.block.def, "Too many stages", "An experiment may have at most %d stages, counting every key of "+
+				"a for_each and every seed; this stage exceeds the limit.", maxNodes)
+			return
+		}
+		l.node(in, seed)
 	}
 }
 
@@ -363,7 +476,7 @@ func (l *loader) node(in *instance, seed int64) *Node {
 	} else {
 		n.Seed = in.meta.Seed
 	}
-	n.Address = address(in.block.kindName, in.block.name, in.key, in.block.keyed, at)
+	n.Address = address(in.block.scope.address, in.block.kindName, in.block.name, in.key, in.block.keyed, at)
 	in.nodes[seed] = n
 	for _, r := range in.inputs {
 		input := Input{Setting: r.setting, Ref: r.ref, Range: r.rng}

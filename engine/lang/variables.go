@@ -23,9 +23,30 @@ type variable struct {
 	used       bool
 }
 
-// evaluateVariables decodes the variable blocks. A value comes from --var, else --var-file, else the environment,
-// else the default.
-func (l *loader) evaluateVariables() {
+// evaluateVariables decodes the variable blocks of the experiment. A value comes from --var, else --var-file, else the
+// environment, else the default.
+func (l *scope) evaluateVariables() {
+	byName := l.declareVariables()
+	fromFiles := l.variableFiles(byName)
+	for name := range l.src.Vars {
+		if byName[name] == nil {
+			l.errorf(hcl.Range{}, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
+				didYouMean(name, l.variableNames()))
+		}
+	}
+	for _, v := range l.variables {
+		v.value = l.valueOf(v, fromFiles)
+	}
+	l.bindVariables()
+	for _, v := range l.variables {
+		if v.value.IsWhollyKnown() {
+			l.x.Vars[v.name] = variableText(v.value)
+		}
+	}
+}
+
+// declareVariables decodes the variable blocks and returns the variables by name.
+func (l *scope) declareVariables() map[string]*variable {
 	byName := map[string]*variable{}
 	kept := l.variables[:0]
 	for _, v := range l.variables {
@@ -43,16 +64,13 @@ func (l *loader) evaluateVariables() {
 		l.declare(v)
 	}
 	l.variables = kept
-	fromFiles := l.variableFiles(byName)
-	for name := range l.src.Vars {
-		if byName[name] == nil {
-			l.errorf(hcl.Range{}, "Unknown variable", "--var %s: the experiment has no variable %s%s", name, name,
-				didYouMean(name, l.variableNames()))
-		}
-	}
+	return byName
+}
+
+// bindVariables makes the values available to expressions and checks the validations.
+func (l *scope) bindVariables() {
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
-		v.value = l.valueOf(v, fromFiles)
 		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // conversion may enlarge it
 			l.diags = append(l.diags, excess...)
 			v.value = cty.DynamicVal
@@ -62,13 +80,10 @@ func (l *loader) evaluateVariables() {
 	l.global.Variables = map[string]cty.Value{"var": cty.ObjectVal(object)}
 	for _, v := range l.variables {
 		l.validate(v)
-		if v.value.IsWhollyKnown() {
-			l.x.Vars[v.name] = variableText(v.value)
-		}
 	}
 }
 
-func (l *loader) variableNames() []string {
+func (l *scope) variableNames() []string {
 	var names []string
 	for _, v := range l.variables {
 		names = append(names, v.name)
@@ -79,10 +94,10 @@ func (l *loader) variableNames() []string {
 var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
 // declare decodes type, default and validation of a variable block.
-func (l *loader) declare(v *variable) {
+func (l *scope) declare(v *variable) {
 	v.typ, v.value = cty.String, cty.DynamicVal
 	typed := false
-	for _, a := range newBody(v.block.Body, "", hcl.Range{}, nil).attrs {
+	for _, a := range attributes(v.block.Body, nil) {
 		switch a.Name {
 		case "type":
 			v.typ, typed = l.variableType(a), true
@@ -128,7 +143,7 @@ func (l *loader) declare(v *variable) {
 	}
 }
 
-func (l *loader) variableType(a *hclsyntax.Attribute) cty.Type {
+func (l *scope) variableType(a *hclsyntax.Attribute) cty.Type {
 	t, diags := typeexpr.TypeConstraint(a.Expr)
 	for _, d := range diags {
 		if word := hcl.ExprAsKeyword(a.Expr); word != "" {
@@ -145,7 +160,7 @@ func (l *loader) variableType(a *hclsyntax.Attribute) cty.Type {
 }
 
 // variableFiles reads the --var-file files; the last file with a variable wins.
-func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value {
+func (l *scope) variableFiles(byName map[string]*variable) map[string]cty.Value {
 	values := map[string]cty.Value{}
 	for _, path := range l.src.VarFiles {
 		b := l.parseFile(path)
@@ -156,7 +171,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 			l.errorf(bl.TypeRange, "Unknown block",
 				"A file of variables contains only lines such as updates = 350, without blocks.")
 		}
-		for _, a := range newBody(b, "", hcl.Range{}, nil).attrs {
+		for _, a := range attributes(b, nil) {
 			v := byName[a.Name]
 			if v == nil {
 				l.errorf(a.NameRange, "Unknown variable", "The experiment has no variable %s%s", a.Name,
@@ -176,7 +191,7 @@ func (l *loader) variableFiles(byName map[string]*variable) map[string]cty.Value
 }
 
 // valueOf returns the value of a variable; unknown after an error.
-func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
+func (l *scope) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
 	if text, ok := l.src.Vars[v.name]; ok {
 		return l.parseVariable(v, text, "--var "+v.name)
 	}
@@ -196,7 +211,7 @@ func (l *loader) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value 
 }
 
 // parseVariable parses an external value: plain text for a string, an expression for any other type.
-func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
+func (l *scope) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
@@ -220,7 +235,7 @@ func (l *loader) parseVariable(v *variable, text, from string) cty.Value {
 }
 
 // converted returns a value as the type of its variable; unknown after an error, whose text begins with subject.
-func (l *loader) converted(v *variable, val cty.Value, at hcl.Range, subject string) cty.Value {
+func (l *scope) converted(v *variable, val cty.Value, at hcl.Range, subject string) cty.Value {
 	val, err := convert.Convert(val, v.typ)
 	if err != nil {
 		l.errorf(at, "Wrong type", "%s %s is %s: %s.", subject, v.name, typeexpr.TypeString(v.typ), err)
@@ -229,7 +244,7 @@ func (l *loader) converted(v *variable, val cty.Value, at hcl.Range, subject str
 	return val
 }
 
-func (l *loader) validate(v *variable) {
+func (l *scope) validate(v *variable) {
 	if !v.value.IsWhollyKnown() {
 		return
 	}

@@ -9,6 +9,14 @@ import (
 	"rcgrpo/engine/artifact"
 )
 
+// Published returns the files that the node publishes from a result: none if it is a stage of a module.
+func (d *Planned) Published(m *artifact.Manifest) []artifact.Published {
+	if d.InModule() {
+		return nil
+	}
+	return m.Published
+}
+
 // published stats a published file. intact reports whether it is the copy of its output.
 func (p *Plan) published(m *artifact.Manifest, pub artifact.Published) (path string, info fs.FileInfo, intact bool) {
 	path = filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
@@ -41,7 +49,7 @@ func (p *Plan) Unlike() []string {
 		if n.Verb != UpToDate || n.Manifest == nil {
 			continue
 		}
-		for _, pub := range n.Manifest.Published {
+		for _, pub := range n.Published(n.Manifest) {
 			if _, _, intact := p.published(n.Manifest, pub); !intact {
 				names = append(names, pub.Name)
 			}

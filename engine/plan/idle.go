@@ -97,7 +97,7 @@ func Unchanged(src lang.Source) *Idle {
 // where none can be stored.
 func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool) {
 	if lang.EnvValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil ||
-		buildID() == "" {
+		len(src.Targets) > 0 || buildID() == "" {
 		return "", "", false
 	}
 	paths := append([]string{src.Path, site.Path}, src.VarFiles...)
@@ -109,7 +109,7 @@ func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool)
 	env := slices.DeleteFunc(slices.Clone(src.Env), func(v string) bool {
 		return !strings.HasPrefix(v, "RCGRPO_VAR_") && !strings.HasPrefix(v, "HOME=")
 	})
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", paths, src.Vars, env))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", paths, src.Vars, src.Sets, env))
 	identity = hex.EncodeToString(sum[:])
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
@@ -209,7 +209,8 @@ func (c *idleRecord) holds(src lang.Source) bool {
 // store that cannot be written is no error: it only costs the next run time.
 func (p *Plan) SaveIdle() {
 	x := p.Experiment
-	if len(p.Nodes) != len(x.Nodes) || x.Warned || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+	if len(p.Nodes) != len(x.Nodes) || x.Warned || slices.ContainsFunc(x.Modules, isFolder) || x.Site == nil ||
+		x.Site.StorePath != p.Store.Dir() {
 		return
 	}
 	path, identity, ok := idlePath(x.Source, x.Site)
@@ -236,6 +237,9 @@ func (p *Plan) SaveIdle() {
 		_ = c.write(path)
 	}
 }
+
+// isFolder reports whether a module is a folder. A new file in it would change the experiment, but no recorded file.
+func isFolder(m lang.ModuleSource) bool { return m.Folder }
 
 // addResults adds all results and published files to c. It reports whether they are those that the plan is based on,
 // with stamps that prove it.
@@ -265,7 +269,7 @@ func (p *Plan) addResults(c *idleRecord) bool {
 		if verb == Collected {
 			continue
 		}
-		for _, pub := range m.Published {
+		for _, pub := range n.Published(m) {
 			path, info, intact := p.published(m, pub)
 			if !intact {
 				return false

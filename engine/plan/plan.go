@@ -64,6 +64,7 @@ type Cause struct {
 	Reason Reason
 	Text   string    // `settings.lr 1e-5 → 2e-5`
 	Range  hcl.Range // of the current value; may be zero
+	From   string    // lang.Setting.From
 }
 
 // Reason is the type of a cause, for programs.
@@ -323,13 +324,17 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		switch {
 		case !s.InKey || known && had == s.Value:
 		case s.Path != "" && known:
-			add(Cause{ReasonSetting, fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path)), s.Range})
+			text := fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path))
+			add(Cause{ReasonSetting, text, s.Range, s.From})
 		default:
-			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range})
+			add(Cause{ReasonSetting, name + " " + formatChange(had, known, s.Value), s.Range, s.From})
 		}
 	}
 	if had, have := last.Parts["seed"], parts["seed"]; had != have {
-		add(Cause{ReasonSeed, fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none")), n.Range})
+		add(Cause{Reason: ReasonSeed, Text: fmt.Sprintf("seed %s → %s", cmp.Or(had, "none"), cmp.Or(have, "none"))})
+	}
+	addInput := func(in lang.Input, format string) {
+		add(Cause{Reason: ReasonInput, Text: fmt.Sprintf(format, in.Setting, in.From.Address), Range: in.Range})
 	}
 	for _, in := range n.Inputs {
 		name := inputPart(in.Setting)
@@ -337,16 +342,16 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		had, known := last.Parts[name]
 		switch {
 		case !known:
-			add(Cause{ReasonInput, fmt.Sprintf("input %s is new (%s)", in.Setting, in.From.Address), in.Range})
+			addInput(in, "input %s is new (%s)")
 		case settled && had != have:
-			add(Cause{ReasonInput, fmt.Sprintf("input %s changed (%s)", in.Setting, in.From.Address), in.Range})
+			addInput(in, "input %s changed (%s)")
 		}
 	}
 	for _, name := range removedParts(n, last) {
 		if setting, ok := strings.CutPrefix(name, "input."); ok {
-			add(Cause{ReasonInput, fmt.Sprintf("input %s was removed", setting), n.Range})
+			add(Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s was removed", setting)})
 		} else {
-			add(Cause{ReasonSetting, fmt.Sprintf("%s %s → (none)", name, lang.FormatValue(last.Parts[name], true)), n.Range})
+			add(Cause{Reason: ReasonSetting, Text: name + " " + lang.FormatValue(last.Parts[name], true) + " → (none)"})
 		}
 	}
 	if len(found) == 0 && complete {
@@ -381,12 +386,21 @@ func formatChange(had string, known bool, have string) string {
 	return lang.FormatValue(had, known) + " → " + lang.FormatValue(have, true)
 }
 
-// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`.
+// String returns the cause with its position: `settings.lr 1e-5 → 2e-5 (ablation.hcl:14)`, or
+// `… (ablation.hcl:3, defaults "grpo")`.
 func (c Cause) String() string {
 	if c.Range.Filename == "" || c.Reason == ReasonNew || c.Reason == ReasonInput || c.Reason == ReasonVersion {
 		return c.Text
 	}
-	return fmt.Sprintf("%s (%s)", c.Text, lang.Place(c.Range))
+	place := lang.Place(c.Range)
+	switch c.From {
+	case "":
+	case lang.OverridesFile:
+		place = c.From
+	default:
+		place += ", " + c.From
+	}
+	return fmt.Sprintf("%s (%s)", c.Text, place)
 }
 
 // MarshalJSON returns reason, text, file and line.
@@ -396,7 +410,8 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 		Text   string `json:"text,omitempty"`
 		File   string `json:"file,omitempty"`
 		Line   int    `json:"line,omitempty"`
-	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line})
+		From   string `json:"from,omitempty"`
+	}{c.Reason, c.Text, c.Range.Filename, c.Range.Start.Line, c.From})
 }
 
 // Changes reports whether a run would do anything.
@@ -466,7 +481,8 @@ func (p *Plan) Counts() map[string]int {
 // Key returns the hash of everything that determines what a node produces: kind, version, settings with their
 // defaults, the seed if the node is stochastic, and the content digest of each input, as returned by digest. ok is
 // false while a digest is unknown; parts then lack that input. Names, comments, order, formatting and paths are in no
-// key, with one exception: a kind that reads all seeds shows the addresses of its inputs, so they are in its key.
+// key, with one exception: a kind that reads all seeds shows the addresses and labels of its inputs, so they are in its
+// key.
 func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (
 	key string, parts artifact.Parts, ok bool) {
 	parts = artifact.Parts{"kind": lang.JSONText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}
@@ -485,7 +501,11 @@ func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool))
 		case !known:
 			ok = false
 		case n.Kind.AcrossSeeds:
-			parts[inputPart(in.Setting)] = lang.JSONText([]string{d, in.From.Address, in.Ref.Port})
+			shown := []string{d, in.From.Address, in.Ref.Port}
+			if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
+				shown = append(shown, l.Label())
+			}
+			parts[inputPart(in.Setting)] = lang.JSONText(shown)
 		default:
 			parts[inputPart(in.Setting)] = lang.JSONText(d)
 		}

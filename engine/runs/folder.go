@@ -127,8 +127,8 @@ func FileName(address string) string {
 }
 
 // Create creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
-// files are the experiment's files by base name; Create sets the path of the source, and the id, time and
-// process of the record.
+// files are the copies of the experiment's files by their paths in the folder; the paths of the source are in the folder,
+// too. Create sets the id, time and process of the record.
 func Create(
 	store *artifact.Store, source lang.Source, files map[string][]byte, record Record,
 ) (f Folder, lock *os.File, err error) {
@@ -149,16 +149,18 @@ func Create(
 	record.Started, record.PID, record.Host = started.UTC(), os.Getpid(), proc.HostName()
 	dir := store.Runs(record.Experiment)
 	f, temporary := Folder(filepath.Join(dir, record.ID)), Folder(filepath.Join(dir, "."+record.ID))
-	source.Path = f.Path("files")
-	if len(files) == 1 {
-		for name := range files {
-			source.Path = f.Path("files", name)
-		}
+	source.Path = f.Path(source.Path)
+	for module, path := range source.Modules {
+		source.Modules[module] = f.Path(path)
 	}
 	if err := store.MakeDir(dir); err != nil {
 		return f, nil, err
 	}
-	for _, sub := range []string{"files", "nodes", "logs"} {
+	dirs := []string{"nodes", "logs"}
+	for name := range files {
+		dirs = append(dirs, filepath.Dir(name))
+	}
+	for _, sub := range dirs {
 		if err := disk.MkdirAll(temporary.Path(sub), 0o700); err != nil {
 			return f, nil, err
 		}
@@ -169,7 +171,7 @@ func Create(
 	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
 		WriteJSON(temporary.Path("source.json"), source), WriteJSON(temporary.Path("plan.json"), record)}
 	for name, text := range files {
-		errs = append(errs, disk.WriteFile(temporary.Path("files", name), text, 0o600))
+		errs = append(errs, disk.WriteFile(temporary.Path(name), text, 0o600))
 	}
 	if err := cmp.Or(errs...); err != nil {
 		return f, lock, err

@@ -33,6 +33,9 @@ func Kind() *lang.Kind {
 	}
 }
 
+// Label returns the label of the arm on pages; "" for the for_each key.
+func (s *settings) Label() string { return s.ArmLabel }
+
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
@@ -46,6 +49,8 @@ type settings struct {
 	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k by the unbiased"`
 	_           struct{}       `doc:"estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+	ArmLabel    string         `hcl:"label,optional" key:"-" doc:"label of the arm on pages; the for_each"`
+	_           struct{}       `doc:"key unless set"`
 
 	blocks.Arithmetic
 

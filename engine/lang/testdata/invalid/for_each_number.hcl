@@ -15,6 +15,6 @@ stage "curate" "data" {
 }
 
 stage "model" "m" {
-  for_each = 3 # ERROR: Wrong type ; a map or a set of strings
+  for_each = 3 # ERROR: Wrong type ; a list, a map or a set
   layers   = 2
 }

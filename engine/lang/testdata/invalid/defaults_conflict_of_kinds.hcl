@@ -10,12 +10,15 @@ stage "tasks" "t" {
   source = "bfcl"
 }
 
-stage "curate" "data" {
-  tasks = stage.tasks.t.train
+defaults "grpo" {
+  updates = 3
+}
+
+defaults "grpo" "rc-grpo" {
+  updates = 4 # ERROR: Conflicting defaults ; defaults "grpo" "rc-grpo"
 }
 
 stage "grpo" "arm" {
   policy = stage.model.base.checkpoint
   tasks  = stage.tasks.t.train
-  clip   = { low = 0.1 } # ERROR: Block expected
 }

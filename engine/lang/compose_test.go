@@ -1,0 +1,369 @@
+package lang_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/lang"
+)
+
+const composed = `
+experiment {
+  seeds = [1, 2]
+}
+stage "model" "base" {
+  layers = 2
+}
+stage "tasks" "t" {
+  source = "bfcl"
+}
+`
+
+const arm = `
+stage "grpo" "arm" {
+  policy = stage.model.base.checkpoint
+  tasks  = stage.tasks.t.train
+%s
+}
+`
+
+// withFile writes a file beside the experiment.
+func withFile(t *testing.T, name, text string) func(*lang.Source) {
+	return func(src *lang.Source) {
+		path := filepath.Join(filepath.Dir(src.Path), name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		enginetest.WriteFile(t, path, text)
+	}
+}
+
+// sameKeys loads both texts and compares the keys of their nodes.
+func sameKeys(t *testing.T, one, other string) {
+	t.Helper()
+	a, b := enginetest.Keys(enginetest.MustLoadPaper(t, one)), enginetest.Keys(enginetest.MustLoadPaper(t, other))
+	if len(a) == 0 || !maps.Equal(a, b) {
+		t.Errorf("the keys differ:\n%v\n%v", a, b)
+	}
+}
+
+func TestAnObjectIsTheSameAsABlock(t *testing.T) {
+	block := composed + fmt.Sprintf(arm, "  clip {\n    low = 0.1\n  }")
+	for name, text := range map[string]string{
+		"literal":      fmt.Sprintf(arm, "  clip = { low = 0.1 }"),
+		"local":        "locals {\n  c = { low = 0.1, high = null }\n}\n" + fmt.Sprintf(arm, "  clip = local.c"),
+		"merged":       fmt.Sprintf(arm, "  clip = merge({ high = 9 }, { low = 0.1, high = 0.2 })"),
+		"each value":   strings.ReplaceAll(fmt.Sprintf(arm, "  clip = { low = 0.1 }"), "0.1", `jsondecode("0.1")`),
+		"of resources": fmt.Sprintf(arm, "  clip = { low = 0.1 }\n  resources = { cpus = 2 }\n  retry = null"),
+	} {
+		t.Run(name, func(t *testing.T) { sameKeys(t, block, composed+text) })
+	}
+	sameKeys(t, composed+fmt.Sprintf(arm, ""), composed+fmt.Sprintf(arm, "  clip = null"))
+
+	repeated := composed + "stage \"report\" \"page\" {\n  %s\n}\n"
+	blocks := "compare \"a\" {\n    pairs = [[\"x\", \"y\"]]\n  }\n  compare \"b\" {\n    pairs = []\n  }"
+	sameKeys(t, fmt.Sprintf(repeated, blocks),
+		fmt.Sprintf(repeated, `compare = { a = { pairs = [["x", "y"]] }, b = { pairs = [] } }`))
+}
+
+func TestDefaultsMergeByAttributeAndStrength(t *testing.T) {
+	text := composed + `
+defaults {
+  updates = 3
+  clip    = { low = 0.3 }
+  epochs  = 7 # a setting of sft only
+  timeout = "5m"
+}
+defaults "rc-grpo" "grpo" {
+  updates = 4
+  clip {
+    high = 0.4
+  }
+}
+` + fmt.Sprintf(arm, "  group = 2")
+	x := enginetest.MustLoadPaper(t, text+strings.ReplaceAll(fmt.Sprintf(arm, "  updates = 5\n  clip = { low = 0.5 }"),
+		`"arm"`, `"strong"`)+`
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+stage "sft" "warm" {
+  policy = stage.model.base.checkpoint
+  data   = stage.curate.data.expert
+}
+`)
+	settings := func(address string) map[string]string {
+		got := map[string]string{}
+		for _, s := range x.Node(address).Settings {
+			got[s.Name] = strings.TrimSpace(s.Value + " " + s.From)
+		}
+		return got
+	}
+	want := map[string]string{"updates": `4 defaults "rc-grpo" "grpo"`, "group": "2", "clip.low": "0.3 defaults",
+		"clip.high": `0.4 defaults "rc-grpo" "grpo"`}
+	if got := settings("stage.grpo.arm@1"); !maps.Equal(got, want) {
+		t.Errorf("arm: got %v, want %v", got, want)
+	}
+	want["updates"], want["clip.low"], want["group"] = "5", "0.5", "8"
+	if got := settings("stage.grpo.strong@1"); !maps.Equal(got, want) {
+		t.Errorf("strong: got %v, want %v", got, want)
+	}
+	if got := settings("stage.sft.warm@1"); got["epochs"] != "7 defaults" {
+		t.Errorf("sft: got %v", got)
+	}
+	if n := x.Node("stage.grpo.arm@1"); n.Timeout.Minutes() != 5 {
+		t.Errorf("timeout: got %s, want that of the defaults", n.Timeout)
+	}
+}
+
+func TestMovingASettingToDefaultsKeepsTheKeys(t *testing.T) {
+	own := composed + fmt.Sprintf(arm, "  updates = 9\n  clip {\n    low = 0.1\n  }")
+	sameKeys(t, own, composed+"defaults {\n  updates = 9\n  clip = { low = 0.1 }\n}\n"+fmt.Sprintf(arm, ""))
+	sameKeys(t, own, composed+"defaults \"grpo\" {\n  updates = 9\n}\n"+fmt.Sprintf(arm, "  clip = { low = 0.1 }"))
+	sameKeys(t, own, composed+"defaults \"grpo\" {\n  policy = stage.model.base\n  tasks = stage.tasks.t.train\n}\n"+
+		"stage \"grpo\" \"arm\" {\n  updates = 9\n  clip = { low = 0.1 }\n}\n")
+}
+
+func TestDefaultsWithoutAStageAreReported(t *testing.T) {
+	_, diags := enginetest.LoadPaper(t, composed+"defaults \"grpo\" {\n  updates = 1\n}\n")
+	if len(diags) != 1 || diags[0].Summary != "Unused defaults" {
+		t.Errorf("got %v", diags)
+	}
+}
+
+func TestForEachOfAListKeepsItsOrder(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, composed+fmt.Sprintf(arm, "  for_each = [\"b\", \"a\", \"c\"]\n  group = 2")+
+		fmt.Sprintf(strings.ReplaceAll(arm, "arm", "lr"),
+			"  for_each = [64, 256, true]\n  updates = each.key == \"64\" ? 1 : 2")+`
+stage "report" "page" {
+  curves = stage.grpo.arm
+}
+`)
+	var order []string
+	for _, n := range x.Nodes {
+		if n.Seed != nil && *n.Seed == 1 && n.Kind.Name == "grpo" {
+			order = append(order, lang.ShortAddress(n.Address))
+		}
+	}
+	wantList(t, "nodes", order, "grpo.arm[b]@1", "grpo.arm[a]@1", "grpo.arm[c]@1", "grpo.lr[64]@1", "grpo.lr[256]@1",
+		"grpo.lr[true]@1")
+	var read []string
+	for _, in := range x.Node("stage.report.page").Inputs {
+		read = append(read, in.Ref.Key)
+	}
+	wantList(t, "inputs of the page", read, "b", "b", "a", "a", "c", "c")
+}
+
+func TestMatrixMakesEveryCombinationInOrder(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, composed+`
+locals {
+  inits = { sft = stage.model.base, none = stage.model.base }
+}
+stage "grpo" "arm" {
+  for_each = matrix({ init = local.inits, updates = [9, 1] }, [{ init = "none", updates = 9 }])
+  policy   = each.value.init.checkpoint
+  tasks    = stage.tasks.t.train
+  updates  = each.value.updates
+}
+`)
+	var keys []string
+	for _, n := range x.Nodes {
+		if n.Seed != nil && *n.Seed == 1 && n.Kind.Name == "grpo" {
+			keys = append(keys, fmt.Sprintf("%s %d", n.EachKey, n.Stage.(*enginetest.PaperGRPO).Updates))
+		}
+	}
+	wantList(t, "instances", keys, "none/1 1", "sft/9 9", "sft/1 1")
+}
+
+const baseModule = `
+experiment {
+  question = "Is a base."
+  seeds    = [7, 8, 9]
+}
+variable "layers" {
+  default = 2
+}
+variable "data" {
+  type    = any
+  default = null
+}
+locals {
+  raw = file("raw.csv")
+}
+stage "model" "base" {
+  layers = var.layers
+}
+stage "tasks" "t" {
+  source = "bfcl"
+}
+stage "curate" "data" {
+  tasks = stage.tasks.t.train
+}
+stage "sft" "warm" {
+  policy = stage.model.base.checkpoint
+  data   = var.data == null ? stage.curate.data.expert : var.data
+}
+stage "report" "page" {
+  curves = stage.sft.warm
+}
+`
+
+const moduleUser = composed + `
+module "base" {
+  source = "base.hcl"
+}
+stage "grpo" "arm" {
+  policy = module.base.stage.sft.warm.checkpoint
+  tasks  = stage.tasks.t.train
+}
+`
+
+func TestAModuleAddsTheStagesThatAreRead(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule))
+	wantList(t, "nodes", addresses(x.Nodes), "module.base.stage.curate.data@1", "module.base.stage.curate.data@2",
+		"module.base.stage.model.base@1", "module.base.stage.model.base@2", "module.base.stage.sft.warm@1",
+		"module.base.stage.sft.warm@2", "module.base.stage.tasks.t", "stage.grpo.arm@1", "stage.grpo.arm@2",
+		"stage.model.base@1", "stage.model.base@2", "stage.tasks.t")
+	found, err := x.Find("module.base.sft.warm")
+	must(t, err)
+	wantList(t, "Find", addresses(found), "module.base.stage.sft.warm@1", "module.base.stage.sft.warm@2")
+	if len(x.Modules) != 1 || filepath.Base(x.Modules[0].Path) != "base.hcl" {
+		t.Errorf("modules: got %v", x.Modules)
+	}
+}
+
+func TestAStageOfAModuleHasTheKeyOfItsOwnFile(t *testing.T) {
+	inModule := enginetest.Keys(enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule)))
+	alone := enginetest.Keys(enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1)))
+	for address, key := range alone {
+		if got := inModule["module.base."+address]; got != "" && got != key {
+			t.Errorf("%s: the key in a module differs", address)
+		}
+	}
+	if inModule["module.base.stage.sft.warm@2"] != alone["stage.sft.warm@2"] {
+		t.Error("sft.warm@2: got different keys or none")
+	}
+}
+
+func TestTargetsAddStagesOfModules(t *testing.T) {
+	text := composed + "module \"m\" {\n  source = \"base.hcl\"\n}\n"
+	target := func(targets ...string) []string {
+		x := enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule),
+			func(src *lang.Source) { src.Targets = targets })
+		return addresses(slices.DeleteFunc(x.Nodes, func(n *lang.Node) bool {
+			return !strings.HasPrefix(n.Address, "module.")
+		}))
+	}
+	wantList(t, "no target", target())
+	wantList(t, "one stage", target("module.m.model.base@2"), "module.m.stage.model.base@1", "module.m.stage.model.base@2")
+	if got := target("module.m.*"); len(got) != 7 || slices.ContainsFunc(got, func(a string) bool {
+		return strings.Contains(a, "report")
+	}) {
+		t.Errorf("all stages: got %v, want all but the report", got)
+	}
+}
+
+func TestModulesNestAndRepeat(t *testing.T) {
+	models := `
+variable "sizes" {
+  type = any
+}
+module "base" {
+  source   = "base.hcl"
+  for_each = var.sizes
+  layers   = each.value
+}
+stage "grpo" "inner" {
+  for_each = var.sizes
+  policy   = module.base[each.key].stage.sft.warm.checkpoint
+  tasks    = module.base[each.key].stage.tasks.t.train
+}
+`
+	x := enginetest.MustLoadPaper(t, composed+`
+module "models" {
+  source = "sub/models.hcl"
+  sizes  = { small = 2, large = 5 }
+}
+stage "report" "page" {
+  curves = module.models.stage.grpo.inner
+}
+stage "rollout" "direct" {
+  policy = module.models.module.base["large"].stage.model.base.checkpoint
+  tasks  = stage.tasks.t.train
+}
+`, withFile(t, "sub/models.hcl", models), withFile(t, "sub/base.hcl", baseModule), withFile(t, "sub/raw.csv", "2\n"))
+	for _, address := range []string{"module.models.stage.grpo.inner[\"small\"]@2",
+		"module.models.module.base[\"large\"].stage.sft.warm@1", "stage.rollout.direct@1"} {
+		if x.Node(address) == nil {
+			t.Errorf("there is no node %s in %v", address, addresses(x.Nodes))
+		}
+	}
+	found, err := x.Find("module.models.module.base[large].sft.warm@1")
+	must(t, err)
+	wantList(t, "Find", addresses(found), "module.models.module.base[\"large\"].stage.sft.warm@1")
+}
+
+func TestPathsInAModuleAreRelativeToItsFile(t *testing.T) {
+	x := enginetest.MustLoadPaper(t, composed+"module \"m\" {\n  source = \"sub\"\n}\n"+fmt.Sprintf(
+		strings.ReplaceAll(arm, "stage.model.base", "module.m.stage.model.own"), ""),
+		withFile(t, "sub/a.hcl", "stage \"model\" \"own\" {\n  path = file(\"raw.csv\")\n}\n"),
+		withFile(t, "sub/raw.csv", "of the module\n"))
+	if n := x.Node("module.m.stage.model.own"); n == nil || !strings.HasSuffix(n.Files[0].Path, "sub/raw.csv") {
+		t.Errorf("got %v", n)
+	}
+	if !x.Modules[0].Folder {
+		t.Errorf("got the modules %v, want a folder", x.Modules)
+	}
+}
+
+func TestErrorsInAModuleShowBothPlaces(t *testing.T) {
+	faulty := strings.Replace(baseModule, "layers =", "layrs =", 1)
+	x, diags := enginetest.LoadPaper(t, moduleUser, withFile(t, "base.hcl", faulty))
+	var text strings.Builder
+	lang.WriteDiagnostics(&text, diags, x.Files, false)
+	for _, want := range []string{"layrs = var.layers", "did you mean layers?", "x.hcl:12: included as module \"base\"",
+		"module \"base\" {"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("got\n%s\nwant %q in it", text.String(), want)
+		}
+	}
+}
+
+func TestOverridesActAsIfTheyStoodInTheFile(t *testing.T) {
+	file := composed + fmt.Sprintf(arm, "  for_each = [\"a\", \"b\"]\n  %s")
+	set := func(sets ...string) func(*lang.Source) { return func(src *lang.Source) { src.Sets = sets } }
+	for _, c := range []struct {
+		name, settings string
+		sets           []string
+	}{
+		{"a setting", "updates = 5", []string{"grpo.arm.updates=5"}},
+		{"a setting of a block", "clip = { low = 0.7 }", []string{"stage.grpo.arm.clip.low = 0.7"}},
+		{"one instance", "updates = each.key == \"a\" ? 5 : 200", []string{`grpo.arm["a"].updates=5`}},
+		{"the last wins", "updates = 6", []string{"grpo.arm.updates=5", "grpo.arm.updates=6"}},
+		{"a whole block", "clip = { low = 0.7 }", []string{"grpo.arm.clip={ low = 0.7 }"}},
+		{"an expression", "updates = 5", []string{`grpo.arm.updates=strlen("abcde")`}},
+		{"a reference", "", []string{"grpo.arm.policy=stage.model.base"}},
+		{"none in the key", "", []string{"grpo.arm.timeout=5m"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			want := enginetest.Keys(enginetest.MustLoadPaper(t, fmt.Sprintf(file, c.settings)))
+			x := enginetest.MustLoadPaper(t, fmt.Sprintf(file, "group = 8"), set(c.sets...))
+			if got := enginetest.Keys(x); !maps.Equal(got, want) {
+				t.Errorf("the keys differ from those of the file with %s", c.settings)
+			}
+			if len(x.Overrides) != len(c.sets) {
+				t.Errorf("got the overrides %v", x.Overrides)
+			}
+		})
+	}
+	x := enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule),
+		set("module.base.sft.warm.epochs=9", "module.base.sft.warm.names=[\"n\"]"))
+	for _, s := range x.Node("module.base.stage.sft.warm@1").Settings {
+		if s.Name == "epochs" && (s.Value != "9" || s.From != "--set") {
+			t.Errorf("epochs of the module: got %s from %s", s.Value, s.From)
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package lang
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/ext/customdecode"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+)
+
+// matrixFunction is `matrix({ init = local.inits, batch = [64, 256] }, [{ init = "rctp", batch = 64 }])`: the list of
+// all combinations for a for_each, without the excluded ones. A dimension is a list of strings, numbers or booleans, or
+// a map. Each combination is an object with a value for each dimension and its key, "sft/64". The first dimension of a
+// literal object varies slowest; a computed object has the order of its names.
+var matrixFunction = function.New(&function.Spec{
+	Params:   []function.Parameter{{Name: "dimensions", Type: customdecode.ExpressionClosureType}},
+	VarParam: &function.Parameter{Name: "exclude", Type: cty.DynamicPseudoType},
+	Type: func(args []cty.Value) (cty.Type, error) {
+		val, err := matrix(args)
+		return val.Type(), err
+	},
+	Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) { return matrix(args) },
+})
+
+type dimension struct {
+	name   string
+	keys   []string
+	values []cty.Value
+}
+
+func matrix(args []cty.Value) (cty.Value, error) {
+	dimensions, err := dimensionsOf(customdecode.ExpressionClosureFromVal(args[0]))
+	if err != nil || dimensions == nil {
+		return cty.DynamicVal, err
+	}
+	excluded, err := exclusionsOf(args[1:], dimensions)
+	if err != nil {
+		return cty.DynamicVal, err
+	}
+	size := int64(1)
+	for _, d := range dimensions {
+		size = product(size, int64(len(d.keys)))
+	}
+	if size > maxElements {
+		return cty.DynamicVal, function.NewArgErrorf(0, "a matrix may have %d combinations; this one has %d", maxElements,
+			size)
+	}
+	var all []cty.Value
+	for i := range size {
+		keys := make([]string, len(dimensions))
+		object := map[string]cty.Value{}
+		for d, rest := len(dimensions)-1, i; d >= 0; d-- {
+			n := int64(len(dimensions[d].keys))
+			keys[d], object[dimensions[d].name] = dimensions[d].keys[rest%n], dimensions[d].values[rest%n]
+			rest /= n
+		}
+		matches := func(e map[int]string) bool {
+			for d, key := range e {
+				if keys[d] != key {
+					return false
+				}
+			}
+			return true
+		}
+		if slices.ContainsFunc(excluded, matches) {
+			continue
+		}
+		object["key"] = cty.StringVal(strings.Join(keys, "/"))
+		all = append(all, cty.ObjectVal(object))
+	}
+	if len(all) == 0 {
+		return cty.DynamicVal, function.NewArgErrorf(0, "no combination is left")
+	}
+	return cty.TupleVal(all), nil
+}
+
+// dimensionsOf evaluates the dimensions. It returns nil without an error if a value is unknown.
+func dimensionsOf(c *customdecode.ExpressionClosure) ([]dimension, error) {
+	val, diags := c.Value()
+	if diags.HasErrors() {
+		return nil, diags
+	}
+	switch {
+	case !val.IsWhollyKnown():
+		return nil, nil
+	case val.IsNull() || !isMap(val.Type()) || val.LengthInt() == 0:
+		return nil, function.NewArgErrorf(0, "want an object with a list or map for each dimension, got %s", describe(val))
+	}
+	var dimensions []dimension
+	for name, values := range val.AsValueMap() {
+		d := dimension{name: name}
+		switch {
+		case name == "key":
+			return nil, function.NewArgErrorf(0, "a dimension cannot have the name key, which each combination has")
+		case values.IsNull() || !isList(values.Type()) && !isMap(values.Type()) || values.LengthInt() == 0:
+			return nil, function.NewArgErrorf(0, "dimension %s must be a list or map with elements, got %s", name,
+				describe(values))
+		}
+		for it := values.ElementIterator(); it.Next(); {
+			k, v := it.Element()
+			key, ok := text(k), isMap(values.Type())
+			if !ok {
+				key, ok = elementKey(v)
+			}
+			switch {
+			case !ok:
+				return nil, function.NewArgErrorf(0, "dimension %s contains %s; write a map from keys to such values", name,
+					describe(v))
+			case slices.Contains(d.keys, key):
+				return nil, function.NewArgErrorf(0, "dimension %s contains %q twice", name, key)
+			}
+			d.keys, d.values = append(d.keys, key), append(d.values, v)
+		}
+		dimensions = append(dimensions, d)
+	}
+	order := literalKeys(c.Expression)
+	slices.SortFunc(dimensions, func(a, b dimension) int {
+		if i, j := slices.Index(order, a.name), slices.Index(order, b.name); i != j {
+			return i - j
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	return dimensions, nil
+}
+
+// literalKeys returns the keys of a literal object in the order of the file.
+func literalKeys(expr hcl.Expression) (keys []string) {
+	object, ok := hcl.UnwrapExpressionUntil(expr, func(e hcl.Expression) bool {
+		_, ok := e.(*hclsyntax.ObjectConsExpr)
+		return ok
+	}).(*hclsyntax.ObjectConsExpr)
+	if !ok {
+		return nil
+	}
+	for _, item := range object.Items {
+		if k, diags := item.KeyExpr.Value(nil); !diags.HasErrors() {
+			keys = append(keys, text(k))
+		}
+	}
+	return keys
+}
+
+// exclusionsOf returns the keys that each exclusion names, by the index of the dimension.
+func exclusionsOf(args []cty.Value, dimensions []dimension) (excluded []map[int]string, err error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	if len(args) > 1 || args[0].IsNull() || !isList(args[0].Type()) {
+		return nil, function.NewArgErrorf(1, "want one list of objects to exclude, such as [{ init = \"sft\" }]")
+	}
+	for it := args[0].ElementIterator(); it.Next(); {
+		_, object := it.Element()
+		if object.IsNull() || !isMap(object.Type()) || object.LengthInt() == 0 {
+			return nil, function.NewArgErrorf(1, "want an object of dimensions to exclude, got %s", describe(object))
+		}
+		e := map[int]string{}
+		for name, v := range object.AsValueMap() {
+			key, ok := elementKey(v)
+			d := slices.IndexFunc(dimensions, func(d dimension) bool { return d.name == name })
+			switch {
+			case d < 0:
+				var names []string
+				for _, d := range dimensions {
+					names = append(names, d.name)
+				}
+				return nil, function.NewArgErrorf(1, "there is no dimension %s%s", name, didYouMean(name, names))
+			case !ok || !slices.Contains(dimensions[d].keys, key):
+				return nil, function.NewArgErrorf(1, "dimension %s has no %s%s", name, describe(v),
+					didYouMean(key, dimensions[d].keys))
+			}
+			e[d] = key
+		}
+		excluded = append(excluded, e)
+	}
+	return excluded, nil
+}

@@ -1,0 +1,235 @@
+package lang
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+)
+
+// moduleBlock is `module "NAME" { source = …, VARIABLE = … }`. Each instance is a scope.
+type moduleBlock struct {
+	name      string
+	block     *hclsyntax.Block
+	def       hcl.Range         // header of the block
+	keyed     bool              // has for_each
+	index     int               // of its item
+	instances map[string]*scope // by for_each key; "" without for_each
+	value     cty.Value         // value of `module.NAME`; unknown after an error
+}
+
+// ModuleSource is a file or folder that the experiment uses as a module.
+type ModuleSource struct {
+	Path   string   // absolute
+	Folder bool     // Path is a folder
+	Files  []string // as in Experiment.Files
+}
+
+// deepestModule limits how deep modules may include each other.
+const deepestModule = 20
+
+// notArguments are the settings of a module block that are no variables of the module.
+var notArguments = []string{"source", "for_each"}
+
+func (l *scope) addModule(bl *hclsyntax.Block) {
+	m := &moduleBlock{name: bl.Labels[0], block: bl, def: bl.DefRange(), value: cty.DynamicVal,
+		instances: map[string]*scope{}}
+	_, m.keyed = bl.Body.Attributes["for_each"]
+	for _, nested := range bl.Body.Blocks {
+		l.errorf(nested.TypeRange, "Unknown block", "A module block contains source, for_each and the module's variables; "+
+			"write %s = { … }.", nested.Type)
+	}
+	if !hclsyntax.ValidIdentifier(m.name) {
+		l.errorf(bl.LabelRanges[0], "Bad name", "The name of a module is used in references, so it must begin "+
+			"with a letter and contain only letters, digits, - and _; got %q.", m.name)
+	}
+	if before := l.moduleNamed[m.name]; before != nil {
+		l.errorf(m.def, "Duplicate module", "module.%s is already defined at %s; rename this module.", m.name,
+			Place(before.def))
+		return
+	}
+	if bl.Body.Attributes["source"] == nil {
+		l.errorf(m.def, "Missing setting",
+			"A module needs the setting source, a file or folder with a path relative to this file.")
+	}
+	l.moduleNamed[m.name] = m
+	l.modules = append(l.modules, m)
+}
+
+// evaluateModule loads the instances of a module.
+func (l *scope) evaluateModule(m *moduleBlock, ctx *hcl.EvalContext) {
+	byKey := map[string]cty.Value{}
+	elements, ok := []element{{}}, true
+	if m.keyed {
+		elements, ok = l.forEach(m.block, func(key string) string { return l.moduleAddress(m, key) }, ctx)
+	}
+	for _, e := range elements {
+		child := l.moduleInstance(m, e.key, eachContext(ctx, m.keyed, e, ok))
+		if child == nil {
+			ok = false
+			continue
+		}
+		m.instances[e.key] = child
+		byKey[e.key] = child.asValue()
+	}
+	switch {
+	case !ok: // the value stays unknown
+	case m.keyed:
+		m.value = cty.ObjectVal(byKey)
+	default:
+		m.value = byKey[""]
+	}
+}
+
+// asValue returns the object of the scope's stages and modules, as in `module.NAME.stage.KIND.NAME`.
+func (l *scope) asValue() cty.Value {
+	stages, modules := map[string]cty.Value{}, map[string]cty.Value{}
+	for kind, byName := range l.named {
+		values := map[string]cty.Value{}
+		for name, s := range byName {
+			values[name] = s.value
+		}
+		stages[kind] = cty.ObjectVal(values)
+	}
+	for name, m := range l.moduleNamed {
+		modules[name] = m.value
+	}
+	return cty.ObjectVal(map[string]cty.Value{"stage": cty.ObjectVal(stages), "module": cty.ObjectVal(modules)})
+}
+
+// moduleInstance loads a module for one element of for_each. It returns nil if its files cannot be read. Diagnostics
+// of the module refer to its block, too.
+func (l *scope) moduleInstance(m *moduleBlock, key string, ctx *hcl.EvalContext) *scope {
+	arguments := l.arguments(m, ctx)
+	source, ok := l.moduleFiles(m, ctx)
+	if !ok {
+		return nil
+	}
+	before := len(l.diags)
+	bodies := l.parseFiles(source.Files)
+	var child *scope
+	if len(bodies) == len(source.Files) {
+		dir := source.Path
+		if !source.Folder {
+			dir = filepath.Dir(dir)
+		}
+		child = l.newScope(l.moduleAddress(m, key), dir, l)
+		child.paths = source.Files
+		child.collect(bodies)
+		child.evaluateArguments(m, arguments)
+		child.evaluateAll()
+	}
+	for _, d := range l.diags[before:] {
+		relate(d, fmt.Sprintf("included as module %q", m.name), m.def)
+	}
+	return child
+}
+
+// moduleFiles returns the file or folder that source names. In a run folder its files are copies. ok is false after an
+// error.
+func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (source ModuleSource, ok bool) {
+	attr := m.block.Body.Attributes["source"]
+	if attr == nil { // already reported
+		return source, false
+	}
+	at := attr.Expr.Range()
+	val := l.evalOrReport(attr.Expr, ctx, m.keyed)
+	switch {
+	case !val.IsKnown():
+		return source, false
+	case text(val) == "":
+		l.errorf(at, "Wrong type", "source must be the path of a file or folder; got %s.", describe(val))
+		return source, false
+	}
+	original, err := l.resolve(l.dir, text(val))
+	if err == nil {
+		source.Path = original
+		shown := cmp.Or(l.src.Modules[original], l.shownPath(original))
+		source.Files, _, _, err = ExperimentFiles(shown, l.src.Besides())
+		source.Folder = len(source.Files) > 0 && source.Files[0] != shown
+	}
+	if err != nil {
+		l.errorf(at, "Unreadable module", "%s.", upperFirst(err.Error()))
+		return source, false
+	}
+	depth := 0
+	for up := l; up != nil; up = up.parent {
+		if depth++; depth > deepestModule || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
+			l.errorf(at, "Module includes itself", "%s is a file of %s, which contains this module.", text(val),
+				cmp.Or(up.address, "the experiment"))
+			return source, false
+		}
+	}
+	if !slices.ContainsFunc(l.x.Modules, func(s ModuleSource) bool { return s.Path == original }) {
+		l.x.Modules = append(l.x.Modules, source)
+	}
+	return source, true
+}
+
+// shownPath returns an absolute path in the form in which the user named the experiment: relative, if possible.
+func (l *loader) shownPath(path string) string {
+	rel, err := filepath.Rel(l.x.Dir, path)
+	if err != nil || filepath.IsAbs(l.x.Paths[0]) {
+		return path
+	}
+	return filepath.Join(filepath.Dir(l.x.Paths[0]), rel)
+}
+
+// moduleAddress returns `module.base` or `module.model["qwen"]`, after the address of the scope.
+func (l *scope) moduleAddress(m *moduleBlock, key string) string {
+	a := "module." + m.name
+	if m.keyed {
+		a += fmt.Sprintf("[%q]", key)
+	}
+	if l.address != "" {
+		a = l.address + "." + a
+	}
+	return a
+}
+
+// moduleArgument is a value that a module block gives to a variable.
+type moduleArgument struct {
+	value cty.Value
+	at    hcl.Range // of the name
+	expr  hcl.Range
+}
+
+func (l *scope) arguments(m *moduleBlock, ctx *hcl.EvalContext) map[string]moduleArgument {
+	found := map[string]moduleArgument{}
+	isArgument := func(name string) bool { return !slices.Contains(notArguments, name) }
+	for _, a := range attributes(m.block.Body, isArgument) {
+		found[a.Name] = moduleArgument{l.evalOrReport(a.Expr, ctx, m.keyed), a.NameRange, a.Expr.Range()}
+	}
+	return found
+}
+
+// evaluateArguments decodes the variable blocks of a module. A value comes from the module block, else the default.
+func (l *scope) evaluateArguments(m *moduleBlock, arguments map[string]moduleArgument) {
+	byName := l.declareVariables()
+	for name, a := range arguments {
+		if byName[name] == nil {
+			l.errorf(a.at, "Unknown variable", "%s has no variable %s%s", upperFirst("module "+m.name), name,
+				didYouMean(name, l.variableNames()))
+		}
+	}
+	for _, v := range l.variables {
+		a, given := arguments[v.name]
+		switch {
+		case slices.Contains(notArguments, v.name):
+			l.errorf(v.block.LabelRanges[0], "Bad name", "A module block has a setting %s of its own, so a module cannot have "+
+				"a variable of that name; rename the variable.", v.name)
+		case given:
+			v.value = l.converted(v, a.value, a.expr, "Variable")
+		case v.hasDefault:
+			v.value = v.fallback
+		default:
+			relate(l.errorf(m.def, "Missing variable", "Module %s needs the variable %s; write %s = … in the block.",
+				m.name, v.name, v.name), "its declaration", v.block.DefRange())
+		}
+	}
+	l.bindVariables()
+}

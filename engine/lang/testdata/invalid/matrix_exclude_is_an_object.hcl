@@ -1,0 +1,17 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "grpo" "arm" {
+  policy = stage.model.base.checkpoint
+  tasks  = stage.tasks.t.train
+  for_each = matrix({ batch = [1, 2] }, { batch = 1 }) # ERROR: Invalid function argument ; one list of objects
+}

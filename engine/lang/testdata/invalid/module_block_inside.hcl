@@ -1,0 +1,18 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+module "m" {
+  source = "../modules/plain.hcl"
+  limits { # ERROR: Unknown block ; write limits = { … }
+  }
+}
+

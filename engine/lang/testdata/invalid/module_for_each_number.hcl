@@ -1,0 +1,17 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+module "m" {
+  source = "../modules/plain.hcl"
+  for_each = 3 # ERROR: Wrong type
+}
+

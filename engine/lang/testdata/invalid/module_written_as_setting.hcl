@@ -1,0 +1,13 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+module = "../modules/plain.hcl" # ERROR: Block expected

@@ -1,0 +1,20 @@
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+module "m" {
+  source = "../modules/plain.hcl"
+}
+
+stage "grpo" "arm" {
+  policy = module.m.stage.tasks.t.train # ERROR: Wrong artifact type
+  tasks  = stage.tasks.t.train
+}

@@ -1,0 +1,18 @@
+# SET: grpo.arm[c].updates=3 # ERROR: Unknown stage ; did you mean
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "grpo" "arm" {
+  policy = stage.model.base.checkpoint
+  tasks  = stage.tasks.t.train
+  for_each = ["a", "b"]
+}

@@ -1,0 +1,17 @@
+# SET: grpo.arm.clip={ low = # ERROR: Missing expression
+experiment {
+  question = "What is wrong here?"
+}
+
+stage "model" "base" {
+  layers = 2
+}
+
+stage "tasks" "t" {
+  source = "bfcl"
+}
+
+stage "grpo" "arm" {
+  policy = stage.model.base.checkpoint
+  tasks  = stage.tasks.t.train
+}

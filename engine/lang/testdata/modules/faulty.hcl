@@ -1,0 +1,3 @@
+stage "model" "base" {
+  layrs = 2 # ERROR: Unknown setting ; did you mean layers?
+}

@@ -1,0 +1,4 @@
+stage "exec" "e" {
+  command = ["true"]
+  outputs = { out = "out.txt" }
+}

@@ -1,0 +1,3 @@
+stage "model" "base" {
+  layers = local.layers # ERROR: Unknown local
+}

@@ -1,0 +1,3 @@
+stage "model" "base" {
+  layers = # ERROR: Invalid expression
+}
