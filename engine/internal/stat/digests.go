@@ -155,6 +155,7 @@ func ReadSourceState(path string) ([]byte, File, error) {
 	if err != nil {
 		return nil, File{}, err
 	}
+	text = overridden(path, text)
 	sum := sha256.Sum256(text)
 	f := File{Path: Absolute(path), Stamp: StampOf(file.Info), Digest: hex.EncodeToString(sum[:])}
 	f.TooRecent = f.Stamp.TooRecent(now)

@@ -1,0 +1,183 @@
+package lsp
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"rcgrpo/engine/lang"
+)
+
+func (v *view) hover(p position) *hover {
+	at := v.doc.offset(p)
+	o := v.doc.outline()
+	words, in := o.chainAt(at)
+	if len(words) > 0 {
+		text := v.nameText(words, in)
+		if text == "" {
+			return nil
+		}
+		return &hover{markdown(text), v.doc.rangeOf(words[0].start, words[len(words)-1].end)}
+	}
+	c := o.cursorAt(at)
+	text := ""
+	switch {
+	case c.item == nil:
+	case c.syntax == statement && c.block.parent == nil && !v.site:
+		for _, b := range lang.FileBlocks() {
+			if b.Name == c.item.name.text {
+				text = fmt.Sprintf("`%s`: %s", strings.Join(append([]string{b.Name}, b.Labels...), " "), b.Doc)
+			}
+		}
+	case c.syntax == statement:
+		path := v.path(c.item, c.item.path())
+		if s, ok := setting(v.settings(c.item), path); ok && s.Name == path {
+			text = settingText(s)
+		}
+	case c.syntax == key:
+		path := v.path(c.item, c.path) + "." + string(v.doc.text[c.from:c.to])
+		if s, ok := setting(v.settings(c.item), path); ok && s.Name == path {
+			text = settingText(s)
+		}
+	case c.syntax == label && c.label == 0 && (c.item.name.text == "stage" || c.item.name.text == "defaults"):
+		text = v.kindText(c.item.label(0))
+	}
+	if text == "" {
+		return nil
+	}
+	return &hover{markdown(text), v.doc.rangeOf(c.from, c.to)}
+}
+
+// nameText describes a reference or a function.
+func (v *view) nameText(words []word, in *item) string {
+	end := words[0].end
+	if len(words) == 1 && end < len(v.doc.text) && v.doc.text[end] == '(' {
+		call, doc := lang.FunctionDoc(words[0].text)
+		return strings.TrimSpace("`" + call + "`\n\n" + doc)
+	}
+	d, ok := v.definition(words, in)
+	if !ok {
+		return ""
+	}
+	switch words[0].text {
+	case "var":
+		s := variableDoc(d)
+		s.Name, s.Required = "var."+s.Name, false
+		return settingText(s)
+	case "local", "each":
+		return fmt.Sprintf("```hcl\n%s = %s\n```", d.name.text, d.doc.outline().textOf(d.item))
+	}
+	text := fmt.Sprintf("`stage.%s.%s`: %s", d.label(0), d.label(1), listed(v.outputs(d)))
+	if about := d.find("description"); about != nil {
+		text += "\n\n" + strings.Trim(d.doc.outline().textOf(about), `"`)
+	}
+	if keys := v.keys(d); len(keys) > 0 {
+		text += "\n\nKeys: " + strings.Join(keys, ", ")
+	}
+	return text
+}
+
+func (v *view) kindText(name string) string {
+	k := v.kinds.Lookup(name)
+	if k == nil {
+		return ""
+	}
+	d := k.Describe()
+	return fmt.Sprintf("**%s** (version %d): %s\n\nPorts: %s. Uses randomness: %s.", d.Name, d.Version, d.Summary,
+		listed(d.Ports), d.Draws)
+}
+
+// listed returns ports with their types: "train (tasks), test (tasks)".
+func listed(ports map[string]string) string {
+	var all []string
+	for _, p := range slices.Sorted(maps.Keys(ports)) {
+		all = append(all, fmt.Sprintf("`%s` (%s)", p, ports[p]))
+	}
+	if len(all) == 0 {
+		return "ports as declared"
+	}
+	return strings.Join(all, ", ")
+}
+
+// typeText returns type, unit and default on one line.
+func typeText(s lang.SettingDoc) string {
+	text := s.Type
+	if s.Unit != "" && s.Unit != s.Name {
+		text += ", " + s.Unit
+	}
+	switch {
+	case s.Required:
+		text += "; required"
+	case s.Default != "":
+		text += "; default " + s.Default
+	}
+	return text
+}
+
+func settingText(s lang.SettingDoc) string {
+	text := fmt.Sprintf("**%s**: %s\n\n%s", s.Name, typeText(s), s.Doc)
+	if len(s.Choices) > 0 {
+		text += "\n\nOne of `" + strings.Join(s.Choices, "`, `") + "`"
+	}
+	return strings.TrimSpace(text)
+}
+
+// definitions returns where the name at a position is declared: a stage, variable, local or module; for a path in
+// file(), dir() or source, that file.
+func (v *view) definitions(p position) []location {
+	at := v.doc.offset(p)
+	words, in := v.doc.outline().chainAt(at)
+	if d, ok := v.definition(words, in); ok {
+		name := d.name
+		if n := len(d.labels); n > 0 {
+			name = d.labels[n-1]
+		}
+		return []location{{d.doc.uri, d.doc.rangeOf(name.start, name.end)}}
+	}
+	c := v.doc.outline().cursorAt(at)
+	before := string(v.doc.text[:max(0, c.from-1)])
+	isPath := strings.HasSuffix(before, "file(") || strings.HasSuffix(before, "dir(") ||
+		c.item != nil && c.item.top().name.text == "module" && c.path == "source"
+	if c.syntax != quoted || !isPath || v.doc.path == "" {
+		return []location{}
+	}
+	path := string(v.doc.text[c.from:c.to])
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(v.doc.path), path)
+	}
+	return []location{{URI: uriOf(path)}}
+}
+
+func (v *view) symbols() []documentSymbol { return v.doc.symbolsOf(v.doc.outline().root) }
+
+func (d *document) symbolsOf(block *item) []documentSymbol {
+	all := []documentSymbol{}
+	for _, it := range block.items {
+		if !it.block && !it.setting {
+			continue
+		}
+		name := it.name
+		s := documentSymbol{Name: name.text, Kind: symbolProperty}
+		switch {
+		case it.block:
+			s.Kind, s.Children = symbolModule, d.symbolsOf(it)
+			var labels []string
+			for _, l := range it.labels {
+				labels = append(labels, l.text)
+			}
+			if s.Detail = it.name.text; len(labels) > 0 {
+				s.Name, s.Kind, name = strings.Join(labels, " "), symbolClass, it.labels[len(labels)-1]
+			}
+		case block.name.text == "locals":
+			s.Kind = symbolVariable
+		}
+		if s.Name == "" { // an empty name is an error of the protocol
+			s.Name = "?"
+		}
+		s.Range, s.Selection = d.rangeOf(it.start, it.end), d.rangeOf(name.start, name.end)
+		all = append(all, s)
+	}
+	return all
+}

@@ -1,0 +1,169 @@
+package lsp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// maxMessage is the size of the largest message in bytes. An HCL file has at most 64 MiB.
+const maxMessage = 160 << 20
+
+// message is a request (with ID and Method), a notification (Method) or a response (ID).
+type message struct {
+	Version string          `json:"jsonrpc"`
+	ID      json.RawMessage `json:"id,omitempty"`
+	Method  string          `json:"method,omitempty"`
+	Params  json.RawMessage `json:"params,omitempty"`
+	Result  json.RawMessage `json:"result,omitempty"`
+	Error   *rpcError       `json:"error,omitempty"`
+}
+
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *rpcError) Error() string { return e.Message }
+
+// Error codes of JSON-RPC and of the Language Server Protocol.
+const (
+	parseError     = -32700
+	invalidRequest = -32600
+	methodNotFound = -32601
+	invalidParams  = -32602
+	internalError  = -32603
+	notInitialized = -32002
+	cancelled      = -32800
+)
+
+// readMessage reads a header and a body. io.EOF means the end of the stream between two messages.
+func readMessage(r *bufio.Reader) ([]byte, error) {
+	size := -1
+	for first := true; ; first = false {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, io.EOF) && first && len(line) == 0:
+			return nil, io.EOF
+		case err != nil:
+			return nil, fmt.Errorf("read header: %w", err)
+		}
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
+		if name == "" {
+			break
+		}
+		if strings.EqualFold(name, "Content-Length") {
+			if size, err = strconv.Atoi(strings.TrimSpace(value)); err != nil || size < 0 || size > maxMessage {
+				return nil, fmt.Errorf("header has Content-Length %q, want at most %d", strings.TrimSpace(value), maxMessage)
+			}
+		}
+	}
+	if size < 0 {
+		return nil, errors.New("header has no Content-Length")
+	}
+	var body bytes.Buffer // grows with the received bytes, whatever the header promises
+	if _, err := io.CopyN(&body, r, int64(size)); err != nil {
+		return nil, fmt.Errorf("read message of %d bytes: %w", size, err)
+	}
+	return body.Bytes(), nil
+}
+
+// peer is the client's end of the connection.
+type peer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (p *peer) send(m message) {
+	m.Version = "2.0"
+	body, err := json.Marshal(m)
+	if err != nil {
+		panic(err) // all parts are marshalled already
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.out, "Content-Length: %d\r\n\r\n%s", len(body), body) // after an error the next read fails too
+}
+
+func (p *peer) notify(method string, params any) {
+	p.send(message{Method: method, Params: marshal(params)})
+}
+
+// reply answers a request with a result or an error.
+func (p *peer) reply(id json.RawMessage, result any, err error) {
+	m := message{ID: id}
+	if err == nil {
+		m.Result = marshal(result)
+	} else if !errors.As(err, &m.Error) {
+		m.Error = &rpcError{internalError, err.Error()}
+	}
+	p.send(m)
+}
+
+func marshal(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // the types of this package can be marshalled
+	}
+	return b
+}
+
+// decode decodes the parameters of a message.
+func decode[P any](raw json.RawMessage) (P, error) {
+	var params P
+	if err := json.Unmarshal(raw, &params); err != nil {
+		return params, &rpcError{invalidParams, err.Error()}
+	}
+	return params, nil
+}
+
+// calls are the requests in progress, by their IDs.
+type calls struct {
+	mu     sync.Mutex
+	cancel map[string]context.CancelFunc
+	wait   sync.WaitGroup
+}
+
+// start runs a request in the background and replies to it. The reply to a cancelled request is an error.
+func (c *calls) start(to *peer, id json.RawMessage, f func(ctx context.Context) (any, error)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	c.mu.Lock()
+	c.cancel[string(id)] = cancel
+	c.mu.Unlock()
+	c.wait.Go(func() {
+		result, err := f(ctx)
+		c.mu.Lock()
+		delete(c.cancel, string(id))
+		c.mu.Unlock()
+		if ctx.Err() != nil {
+			err = &rpcError{cancelled, "cancelled by the client"}
+		}
+		cancel()
+		to.reply(id, result, err)
+	})
+}
+
+func (c *calls) stop(id json.RawMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cancel := c.cancel[string(id)]; cancel != nil {
+		cancel()
+	}
+}
+
+// stopAll cancels all requests and waits for their replies.
+func (c *calls) stopAll() {
+	c.mu.Lock()
+	for _, cancel := range c.cancel {
+		cancel()
+	}
+	c.mu.Unlock()
+	c.wait.Wait()
+}
