@@ -14,21 +14,20 @@ const maxItems = 300
 
 // proposals collects completion items for one place.
 type proposals struct {
-	view     *view
-	at       cursor
-	edit     textRange
-	typed    string // in lower case
-	snippets bool
-	quote    bool // the place is not in quotes yet
-	list     completionList
+	view  *view
+	at    cursor
+	edit  textRange
+	typed string // in lower case
+	quote bool   // the place is not in quotes yet
+	list  completionList
 }
 
-func (v *view) complete(p position, snippets bool) completionList {
+func (v *view) complete(p position) completionList {
 	d := v.doc
 	offset := d.offset(p)
 	c := d.outline().cursorAt(offset)
 	list := proposals{view: v, at: c, edit: d.rangeOf(c.from, c.to), typed: strings.ToLower(string(d.text[c.from:offset])),
-		snippets: snippets, quote: c.from == 0 || d.text[c.from-1] != '"', list: completionList{Items: []completionItem{}}}
+		quote: c.from == 0 || d.text[c.from-1] != '"', list: completionList{Items: []completionItem{}}}
 	switch c.syntax {
 	case statement, key:
 		list.names()
@@ -60,7 +59,7 @@ func (l *proposals) add(it completionItem, insert string) {
 	it.SortText, it.FilterText = fmt.Sprintf("%05d", len(l.list.Items)), it.Label
 	it.Format = 1
 	if strings.Contains(insert, "$") {
-		if it.Format = 2; !l.snippets {
+		if it.Format = 2; !l.view.snippets {
 			insert, it.Format = it.Label, 1
 		}
 	}

@@ -2,8 +2,10 @@ package lsp
 
 import (
 	"bytes"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
@@ -24,12 +26,12 @@ const (
 // cursor describes a place in the text.
 type cursor struct {
 	syntax   syntax
-	block    *item  // the innermost block around it, or the root
-	item     *item  // the setting or the header, or nil
-	label    int    // index
-	path     string // of the setting below the outermost block, through blocks and objects: "limits.reply"
-	from, to int    // the text to complete
-	steps    []word // of the traversal that ends here
+	block    *item    // the innermost block around it, or the root
+	item     *item    // the setting or the header, or nil
+	label    int      // index
+	path     string   // of the setting below the outermost block, through blocks and objects: "limits.reply"
+	from, to int      // the text to complete: a name, the inside of a string, a traversal
+	steps    []string // of a traversal
 }
 
 // cursorAt finds the role of byte at.
@@ -70,7 +72,7 @@ func (o *outline) cursorAt(at int) cursor {
 		c.syntax, c.from, c.to = statement, it.name.start, it.name.end
 	case it.setting && at >= it.value:
 		c.path = it.path()
-		c.inValue(it.tokens, at)
+		o.inValue(&c, it.tokens, at)
 	case !it.setting:
 		c.syntax, c.label = label, len(it.labels)
 		for i, l := range it.labels {
@@ -98,7 +100,7 @@ func (f frame) inner() string {
 }
 
 // inValue finds the role of a byte in the value of a setting.
-func (c *cursor) inValue(tokens hclsyntax.Tokens, at int) {
+func (o *outline) inValue(c *cursor, tokens hclsyntax.Tokens, at int) {
 	frames := []frame{{path: c.path}}
 	n := 0
 	for ; n < len(tokens) && tokens[n].Range.Start.Byte < at; n++ {
@@ -123,7 +125,6 @@ func (c *cursor) inValue(tokens hclsyntax.Tokens, at int) {
 			f.valued, f.key = false, ""
 		}
 	}
-	before := tokens[:n]
 	f := frames[len(frames)-1]
 	c.path = f.inner()
 	switch {
@@ -134,23 +135,17 @@ func (c *cursor) inValue(tokens hclsyntax.Tokens, at int) {
 				c.to = t.Range.End.Byte
 			}
 		}
-		open := slices.IndexFunc(before, func(t hclsyntax.Token) bool { return t.Range.End.Byte == f.start })
-		if open > 1 && before[open-1].Type == hclsyntax.TokenOBrack {
-			if c.steps, _ = chain(before[:open-1], open-2); c.steps != nil {
-				c.syntax = index
+		if open := f.start - len(`["`); open >= 0 && string(o.text[open:f.start]) == `["` {
+			if _, end, steps := o.traversalAt(open); end == open && len(steps) > 0 {
+				c.syntax, c.steps = index, steps
 			}
 		}
-		return
 	case f.object && !f.valued:
 		c.syntax, c.path = key, f.path
+		c.from, c.to, _ = o.traversalAt(at)
 	default:
 		c.syntax = value
-	}
-	if n > 0 && at <= tokens[n-1].Range.End.Byte { // in a word or after a dot
-		if c.steps, _ = chain(before, n-1); c.steps != nil {
-			_, end := chain(tokens, n-1)
-			c.from, c.to = c.steps[0].start, max(at, end)
-		}
+		c.from, c.to, c.steps = o.traversalAt(at)
 	}
 }
 
@@ -160,80 +155,31 @@ func (f *frame) setKey(name string) {
 	}
 }
 
-// chain returns the words of the traversal around token i: names, keys in brackets, and "" for another index or after a
-// dot at the end. It is nil if there is none. end is the byte after it.
-func chain(tokens hclsyntax.Tokens, i int) (words []word, end int) {
-	adjacent := func(i int) bool { return i > 0 && tokens[i-1].Range.End.Byte == tokens[i].Range.Start.Byte }
-	typ := func(i int) hclsyntax.TokenType {
-		if i < 0 || i >= len(tokens) {
-			return hclsyntax.TokenNil
-		}
-		return tokens[i].Type
-	}
-	for {
-		switch t := typ(i); {
-		case t == hclsyntax.TokenDot && adjacent(i), t == hclsyntax.TokenIdent && adjacent(i) && typ(i-1) == hclsyntax.TokenDot:
-			i--
-			continue
-		case t == hclsyntax.TokenCBrack:
-			for depth := 0; i >= 0; i-- {
-				if depth += nesting(typ(i)); depth == 0 {
-					break
-				}
-			}
-			if i > 0 && adjacent(i) {
-				i--
-				continue
-			}
-			return nil, 0
-		case t != hclsyntax.TokenIdent:
-			return nil, 0
-		}
-		break
-	}
-	words, end = []word{wordOf(tokens[i])}, tokens[i].Range.End.Byte
-	for i++; i < len(tokens) && adjacent(i); {
-		switch typ(i) {
-		case hclsyntax.TokenDot:
-			end = tokens[i].Range.End.Byte
-			if typ(i+1) != hclsyntax.TokenIdent || !adjacent(i+1) {
-				return append(words, word{"", end, end}), end
-			}
-			words = append(words, wordOf(tokens[i+1]))
-			end = tokens[i+1].Range.End.Byte
-			i += 2
-		case hclsyntax.TokenOBrack:
-			w := word{start: tokens[i].Range.End.Byte}
-			if typ(i+1) == hclsyntax.TokenOQuote && typ(i+3) == hclsyntax.TokenCQuote {
-				w = wordOf(tokens[i+2])
-			}
-			for depth := 0; i < len(tokens); i++ {
-				end = tokens[i].Range.End.Byte
-				if depth += nesting(typ(i)); depth == 0 {
-					w.end = max(w.end, tokens[i].Range.Start.Byte)
-					i++
-					break
-				}
-			}
-			words = append(words, w)
-		default:
-			return words, end
-		}
-	}
-	return words, end
-}
+// traversal matches a reference such as stage.eval.arm["a b"].scores, also one that ends in a dot.
+const traversal = `[\pL_][\pL\pN_-]*(?:\.[\pL\pN_-]*|\[(?:"[^"\n]*"|[\pL\pN_.-]*)\])*`
 
-// chainAt returns the traversal around byte at, anywhere in a value, and the setting that contains it.
-func (o *outline) chainAt(at int) (words []word, in *item) {
-	i := slices.IndexFunc(o.tokens, func(t hclsyntax.Token) bool {
-		return t.Type == hclsyntax.TokenIdent && t.Range.Start.Byte <= at && at <= t.Range.End.Byte
-	})
-	c := o.cursorAt(at)
-	if i < 0 || c.item == nil || !c.item.setting || at < c.item.value || c.syntax == nothing {
-		return nil, c.item
+var traversals = sync.OnceValue(func() (re struct{ before, from, step *regexp.Regexp }) {
+	re.before = regexp.MustCompile(traversal + `$`)
+	re.from = regexp.MustCompile(`^` + traversal)
+	re.step = regexp.MustCompile(`[\pL\pN_-]+|"[^"]*"`)
+	return re
+})
+
+// traversalAt returns the traversal around byte at: where it begins and ends, and its names and keys. It begins at at
+// if there is none.
+func (o *outline) traversalAt(at int) (from, to int, steps []string) {
+	line := bytes.LastIndexByte(o.text[:at], '\n') + 1
+	from, to = at, at
+	if found := traversals().before.FindIndex(o.text[line:at]); found != nil {
+		from = line + found[0]
 	}
-	words, _ = chain(o.tokens, i)
-	return words, c.item
+	if found := traversals().from.FindIndex(firstLine(o.text[from:])); found != nil {
+		to = from + found[1]
+	}
+	for _, step := range traversals().step.FindAllString(string(o.text[from:to]), -1) {
+		steps = append(steps, strings.Trim(step, `"`))
+	}
+	return from, to, steps
 }
 
 // textOf returns the text of a setting's value on one line.

@@ -1,6 +1,8 @@
 package lsp
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -11,17 +13,7 @@ import (
 )
 
 func (v *view) hover(p position) *hover {
-	at := v.doc.offset(p)
-	o := v.doc.outline()
-	words, in := o.chainAt(at)
-	if len(words) > 0 {
-		text := v.nameText(words, in)
-		if text == "" {
-			return nil
-		}
-		return &hover{markdown(text), v.doc.rangeOf(words[0].start, words[len(words)-1].end)}
-	}
-	c := o.cursorAt(at)
+	c := v.doc.outline().cursorAt(v.doc.offset(p))
 	text := ""
 	switch {
 	case c.item == nil:
@@ -41,6 +33,8 @@ func (v *view) hover(p position) *hover {
 		if s, ok := setting(v.settings(c.item), path); ok && s.Name == path {
 			text = settingText(s)
 		}
+	case c.syntax == value && len(c.steps) > 0:
+		text = v.nameText(c)
 	case c.syntax == label && c.label == 0 && (c.item.name.text == "stage" || c.item.name.text == "defaults"):
 		text = v.kindText(c.item.label(0))
 	}
@@ -50,18 +44,17 @@ func (v *view) hover(p position) *hover {
 	return &hover{markdown(text), v.doc.rangeOf(c.from, c.to)}
 }
 
-// nameText describes a reference or a function.
-func (v *view) nameText(words []word, in *item) string {
-	end := words[0].end
-	if len(words) == 1 && end < len(v.doc.text) && v.doc.text[end] == '(' {
-		call, doc := lang.FunctionDoc(words[0].text)
+// nameText describes the reference or function at a cursor.
+func (v *view) nameText(c cursor) string {
+	if len(c.steps) == 1 && bytes.HasPrefix(v.doc.text[c.to:], []byte("(")) {
+		call, doc := lang.FunctionDoc(c.steps[0])
 		return strings.TrimSpace("`" + call + "`\n\n" + doc)
 	}
-	d, ok := v.definition(words, in)
+	d, ok := v.definition(c.steps, c.item)
 	if !ok {
 		return ""
 	}
-	switch words[0].text {
+	switch c.steps[0] {
 	case "var":
 		s := variableDoc(d)
 		s.Name, s.Required = "var."+s.Name, false
@@ -127,16 +120,14 @@ func settingText(s lang.SettingDoc) string {
 // definitions returns where the name at a position is declared: a stage, variable, local or module; for a path in
 // file(), dir() or source, that file.
 func (v *view) definitions(p position) []location {
-	at := v.doc.offset(p)
-	words, in := v.doc.outline().chainAt(at)
-	if d, ok := v.definition(words, in); ok {
+	c := v.doc.outline().cursorAt(v.doc.offset(p))
+	if d, ok := v.definition(c.steps, cmp.Or(c.item, c.block)); ok {
 		name := d.name
 		if n := len(d.labels); n > 0 {
 			name = d.labels[n-1]
 		}
 		return []location{{d.doc.uri, d.doc.rangeOf(name.start, name.end)}}
 	}
-	c := v.doc.outline().cursorAt(at)
 	before := string(v.doc.text[:max(0, c.from-1)])
 	isPath := strings.HasSuffix(before, "file(") || strings.HasSuffix(before, "dir(") ||
 		c.item != nil && c.item.top().name.text == "module" && c.path == "source"
@@ -150,8 +141,7 @@ func (v *view) definitions(p position) []location {
 	return []location{{URI: uriOf(path)}}
 }
 
-func (v *view) symbols() []documentSymbol { return v.doc.symbolsOf(v.doc.outline().root) }
-
+// symbolsOf returns the blocks and settings in a block.
 func (d *document) symbolsOf(block *item) []documentSymbol {
 	all := []documentSymbol{}
 	for _, it := range block.items {

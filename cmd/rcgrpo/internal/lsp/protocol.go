@@ -1,5 +1,7 @@
 package lsp
 
+import "encoding/json"
+
 // The types of the Language Server Protocol 3.17 that this server uses, with the names of the specification.
 
 type position struct {
@@ -22,31 +24,23 @@ type textEdit struct {
 	NewText string    `json:"newText"`
 }
 
-type documentID struct {
-	URI     string `json:"uri"`
-	Version int    `json:"version"`
-	Text    string `json:"text"` // didOpen only
-}
-
-type documentParams struct {
-	TextDocument documentID `json:"textDocument"`
-}
-
-type positionParams struct {
-	TextDocument documentID `json:"textDocument"`
-	Position     position   `json:"position"`
-}
-
-type changeParams struct {
-	TextDocument documentID `json:"textDocument"`
-	Changes      []struct {
+// params are the parameters of all messages to the server; each uses some of the fields.
+type params struct {
+	TextDocument struct {
+		URI     string `json:"uri"`
+		Version int    `json:"version"`
+		Text    string `json:"text"` // didOpen only
+	} `json:"textDocument"`
+	Position position `json:"position"`
+	Changes  []struct {
 		Range *textRange `json:"range"` // nil: the whole text
 		Text  string     `json:"text"`
 	} `json:"contentChanges"`
-}
-
-type initializeParams struct {
-	RootURI      string `json:"rootUri"`
+	Context struct {
+		Diagnostics []diagnostic `json:"diagnostics"`
+	} `json:"context"`
+	ID           json.RawMessage `json:"id"` // of $/cancelRequest
+	RootURI      string          `json:"rootUri"`
 	Capabilities struct {
 		TextDocument struct {
 			Completion struct {
@@ -77,23 +71,14 @@ type publishParams struct {
 	Diagnostics []diagnostic `json:"diagnostics"`
 }
 
-type codeActionParams struct {
-	TextDocument documentID `json:"textDocument"`
-	Context      struct {
-		Diagnostics []diagnostic `json:"diagnostics"`
-	} `json:"context"`
-}
-
 type codeAction struct {
-	Title       string        `json:"title"`
-	Kind        string        `json:"kind"`
-	Diagnostics []diagnostic  `json:"diagnostics"`
-	Preferred   bool          `json:"isPreferred"`
-	Edit        workspaceEdit `json:"edit"`
-}
-
-type workspaceEdit struct {
-	Changes map[string][]textEdit `json:"changes"`
+	Title       string       `json:"title"`
+	Kind        string       `json:"kind"`
+	Diagnostics []diagnostic `json:"diagnostics"`
+	Preferred   bool         `json:"isPreferred"`
+	Edit        struct {
+		Changes map[string][]textEdit `json:"changes"` // by URI
+	} `json:"edit"`
 }
 
 type markup struct {

@@ -39,7 +39,6 @@ const (
 	invalidRequest = -32600
 	methodNotFound = -32601
 	invalidParams  = -32602
-	internalError  = -32603
 	notInitialized = -32002
 	cancelled      = -32800
 )
@@ -75,6 +74,28 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
+// decode decodes a message and its parameters. The error is a *rpcError, or nil; the message then has an ID.
+func decode(body []byte) (m message, p params, wrong error) {
+	err := json.Unmarshal(body, &m)
+	switch {
+	case err != nil && !json.Valid(body):
+		wrong = &rpcError{parseError, err.Error()}
+	case err != nil || m.Method == "" && m.Result == nil && m.Error == nil:
+		wrong = &rpcError{invalidRequest, "want a JSON-RPC message"}
+	case m.Params != nil:
+		if err := json.Unmarshal(m.Params, &p); err != nil {
+			return m, p, &rpcError{invalidParams, err.Error()}
+		}
+		return m, p, nil
+	case m.Method == "": // a response, although the server sends no requests
+		m.ID = nil
+	}
+	if wrong != nil {
+		m = message{ID: json.RawMessage("null")}
+	}
+	return m, p, wrong
+}
+
 // peer is the client's end of the connection.
 type peer struct {
 	mu  sync.Mutex
@@ -96,13 +117,11 @@ func (p *peer) notify(method string, params any) {
 	p.send(message{Method: method, Params: marshal(params)})
 }
 
-// reply answers a request with a result or an error.
+// reply answers a request with a result or a *rpcError.
 func (p *peer) reply(id json.RawMessage, result any, err error) {
 	m := message{ID: id}
-	if err == nil {
+	if errors.As(err, &m.Error); err == nil {
 		m.Result = marshal(result)
-	} else if !errors.As(err, &m.Error) {
-		m.Error = &rpcError{internalError, err.Error()}
 	}
 	p.send(m)
 }
@@ -115,15 +134,6 @@ func marshal(v any) json.RawMessage {
 	return b
 }
 
-// decode decodes the parameters of a message.
-func decode[P any](raw json.RawMessage) (P, error) {
-	var params P
-	if err := json.Unmarshal(raw, &params); err != nil {
-		return params, &rpcError{invalidParams, err.Error()}
-	}
-	return params, nil
-}
-
 // calls are the requests in progress, by their IDs.
 type calls struct {
 	mu     sync.Mutex
@@ -132,13 +142,14 @@ type calls struct {
 }
 
 // start runs a request in the background and replies to it. The reply to a cancelled request is an error.
-func (c *calls) start(to *peer, id json.RawMessage, f func(ctx context.Context) (any, error)) {
+func (c *calls) start(to *peer, id json.RawMessage, f func(ctx context.Context) any) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.mu.Lock()
 	c.cancel[string(id)] = cancel
 	c.mu.Unlock()
 	c.wait.Go(func() {
-		result, err := f(ctx)
+		var err error
+		result := f(ctx)
 		c.mu.Lock()
 		delete(c.cancel, string(id))
 		c.mu.Unlock()

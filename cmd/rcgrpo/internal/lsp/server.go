@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -79,44 +79,37 @@ func (s *server) read(in *bufio.Reader) error {
 		case err != nil:
 			return err
 		}
-		var m message
-		switch err := json.Unmarshal(body, &m); {
-		case err != nil && !json.Valid(body):
-			s.to.reply(json.RawMessage("null"), nil, &rpcError{parseError, err.Error()})
-		case err != nil || m.Method == "" && m.Result == nil && m.Error == nil:
-			s.to.reply(json.RawMessage("null"), nil, &rpcError{invalidRequest, "want a JSON-RPC message"})
-		case m.Method == "": // the server sends no requests
+		m, p, wrong := decode(body)
+		refuse := func(code int, text string) { s.to.reply(m.ID, nil, &rpcError{code, text}) }
+		switch {
 		case m.Method == "exit" && shutdown:
 			return nil
 		case m.Method == "exit":
 			return errNoShutdown
-		case m.ID == nil && initialized && !shutdown:
-			s.notified(m)
-		case m.ID == nil: // dropped
+		case m.ID == nil && wrong == nil && initialized && !shutdown:
+			s.notified(m.Method, p)
+		case m.ID == nil: // a wrong or untimely notification
+		case wrong != nil:
+			s.to.reply(m.ID, nil, wrong)
 		case shutdown:
-			s.to.reply(m.ID, nil, &rpcError{invalidRequest, "the server is shut down"})
+			refuse(invalidRequest, "the server is shut down")
 		case m.Method == "initialize" && !initialized:
-			result, err := s.initialize(m.Params)
-			initialized = err == nil
-			s.to.reply(m.ID, result, err)
+			initialized = true
+			s.to.reply(m.ID, s.initialize(p), nil)
 		case m.Method == "initialize":
-			s.to.reply(m.ID, nil, &rpcError{invalidRequest, "the server is initialized already"})
+			refuse(invalidRequest, "the server is initialized already")
 		case !initialized:
-			s.to.reply(m.ID, nil, &rpcError{notInitialized, "want initialize first"})
+			refuse(notInitialized, "want initialize first")
 		case m.Method == "shutdown":
 			shutdown = true
 			s.to.reply(m.ID, nil, nil)
 		default:
-			s.request(m)
+			s.request(m, p)
 		}
 	}
 }
 
-func (s *server) initialize(raw json.RawMessage) (any, error) {
-	p, err := decode[initializeParams](raw)
-	if err != nil {
-		return nil, err
-	}
+func (s *server) initialize(p params) any {
 	s.root, s.snippets = pathOf(p.RootURI), p.Capabilities.TextDocument.Completion.Item.Snippets
 	type object map[string]any
 	return object{
@@ -131,38 +124,31 @@ func (s *server) initialize(raw json.RawMessage) (any, error) {
 			"codeActionProvider":         object{"codeActionKinds": []string{"quickfix"}},
 			"codeLensProvider":           object{},
 		},
-	}, nil
+	}
 }
 
 func keyOf(uri string) string { return cmp.Or(pathOf(uri), uri) }
 
-// notified handles a notification. Those with wrong parameters are dropped, because they have no reply.
-func (s *server) notified(m message) {
-	switch m.Method {
+func (s *server) notified(method string, p params) {
+	uri := p.TextDocument.URI
+	switch method {
 	case "textDocument/didOpen":
-		if p, err := decode[documentParams](m.Params); err == nil {
-			d := newDocument(p.TextDocument.URI, p.TextDocument.Version, []byte(p.TextDocument.Text))
-			s.change(keyOf(d.uri), func(*document) *document { return d })
-		}
+		s.change(keyOf(uri), func(*document) *document {
+			return newDocument(uri, p.TextDocument.Version, []byte(p.TextDocument.Text))
+		})
 	case "textDocument/didChange":
-		if p, err := decode[changeParams](m.Params); err == nil {
-			s.change(keyOf(p.TextDocument.URI), func(d *document) *document {
-				if d == nil {
-					return nil
-				}
-				return d.edited(p)
-			})
-		}
+		s.change(keyOf(uri), func(d *document) *document {
+			if d == nil {
+				return nil
+			}
+			return d.edited(p)
+		})
 	case "textDocument/didClose":
-		if p, err := decode[documentParams](m.Params); err == nil {
-			s.change(keyOf(p.TextDocument.URI), func(*document) *document { return nil })
-		}
+		s.change(keyOf(uri), func(*document) *document { return nil })
 	case "textDocument/didSave", "workspace/didChangeWatchedFiles": // file() and dir() may have other content
 		s.change("", func(*document) *document { return nil })
 	case "$/cancelRequest":
-		if p, err := decode[struct{ ID json.RawMessage }](m.Params); err == nil {
-			s.calls.stop(p.ID)
-		}
+		s.calls.stop(p.ID)
 	}
 }
 
@@ -194,57 +180,38 @@ func (s *server) change(key string, edit func(*document) *document) {
 }
 
 // requests are the methods about a document that need nothing but a view.
-var requests = map[string]func(v *view, s *server, params json.RawMessage) (any, error){
-	"textDocument/completion":     atPosition(func(v *view, s *server, p position) any { return v.complete(p, s.snippets) }),
-	"textDocument/hover":          atPosition(func(v *view, _ *server, p position) any { return v.hover(p) }),
-	"textDocument/definition":     atPosition(func(v *view, _ *server, p position) any { return v.definitions(p) }),
-	"textDocument/documentSymbol": func(v *view, _ *server, _ json.RawMessage) (any, error) { return v.symbols(), nil },
-	"textDocument/formatting": func(v *view, _ *server, _ json.RawMessage) (any, error) {
+var requests = map[string]func(v *view, p params) any{
+	"textDocument/completion":     func(v *view, p params) any { return v.complete(p.Position) },
+	"textDocument/hover":          func(v *view, p params) any { return v.hover(p.Position) },
+	"textDocument/definition":     func(v *view, p params) any { return v.definitions(p.Position) },
+	"textDocument/documentSymbol": func(v *view, p params) any { return v.doc.symbolsOf(v.doc.outline().root) },
+	"textDocument/codeAction":     func(v *view, p params) any { return v.fixes(p.Context.Diagnostics) },
+	"textDocument/formatting": func(v *view, p params) any {
 		text, diags := lang.Format(v.doc.text, v.doc.path)
 		if diags.HasErrors() {
-			return nil, nil
+			return nil
 		}
-		return v.doc.replacement(text), nil
-	},
-	"textDocument/codeAction": func(v *view, _ *server, raw json.RawMessage) (any, error) {
-		p, err := decode[codeActionParams](raw)
-		return v.fixes(p.Context.Diagnostics), err
+		return v.doc.replacement(text)
 	},
 }
 
-func atPosition(f func(*view, *server, position) any) func(*view, *server, json.RawMessage) (any, error) {
-	return func(v *view, s *server, raw json.RawMessage) (any, error) {
-		p, err := decode[positionParams](raw)
-		if err != nil {
-			return nil, err
-		}
-		return f(v, s, p.Position), nil
-	}
-}
-
-func (s *server) request(m message) {
+func (s *server) request(m message, p params) {
 	handler := requests[m.Method]
 	lens := m.Method == "textDocument/codeLens"
-	if handler == nil && !lens {
-		s.to.reply(m.ID, nil, &rpcError{methodNotFound, "unknown method " + m.Method})
-		return
-	}
-	p, err := decode[documentParams](m.Params)
-	if err != nil {
-		s.to.reply(m.ID, nil, err)
-		return
-	}
 	v := s.view(keyOf(p.TextDocument.URI))
-	if v == nil {
+	switch {
+	case handler == nil && !lens:
+		s.to.reply(m.ID, nil, &rpcError{methodNotFound, "unknown method " + m.Method})
+	case v == nil:
 		s.to.reply(m.ID, nil, &rpcError{invalidParams, "the document is not open: " + p.TextDocument.URI})
-		return
+	default:
+		s.calls.start(s.to, m.ID, func(ctx context.Context) any {
+			if lens {
+				return v.lenses(s.verdicts(ctx, v.doc))
+			}
+			return handler(v, p)
+		})
 	}
-	s.calls.start(s.to, m.ID, func(ctx context.Context) (any, error) {
-		if lens {
-			return v.lenses(s.verdicts(ctx, v.doc)), nil
-		}
-		return handler(v, s, m.Params)
-	})
 }
 
 // view returns what is known about an open document, or nil.
@@ -256,7 +223,7 @@ func (s *server) view(key string) *view {
 		return nil
 	}
 	docs := s.docs
-	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds}
+	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds, snippets: s.snippets}
 	v.module = func(path string) (files []*document) {
 		paths, _, _, err := lang.ExperimentFiles(path, nil)
 		if err == nil {
@@ -289,10 +256,22 @@ func open(docs map[string]*document, path string) *document {
 // load loads the experiments of changed documents until wake is closed. Only this goroutine publishes.
 func (s *server) load() {
 	for range s.wake {
+		s.mu.Lock()
+		typing := false
+		for key := range s.dirty {
+			typing = typing || s.loaded[key] != nil
+		}
+		s.mu.Unlock()
+		if typing {
+			time.Sleep(pause)
+		}
 		for s.loadNext() {
 		}
 	}
 }
+
+// pause delays diagnostics after a change, so that a completion that the change causes has the CPU.
+const pause = 50 * time.Millisecond
 
 // loadNext loads one experiment. It returns false if all are loaded.
 func (s *server) loadNext() bool {

@@ -79,7 +79,7 @@ func (d *document) rangeOf(start, end int) textRange {
 }
 
 // edited returns the next version of a document.
-func (d *document) edited(p changeParams) *document {
+func (d *document) edited(p params) *document {
 	text := d.text
 	for _, c := range p.Changes {
 		if c.Range == nil {

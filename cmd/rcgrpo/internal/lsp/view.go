@@ -18,8 +18,10 @@ type view struct {
 	files  []*document // of the experiment, with doc
 	site   bool        // doc is a site file
 	kinds  lang.Registry
-	found  map[string]stageInfo // by kind and name, from the last Load without errors
-	module func(path string) []*document
+	found  map[string]stageInfo          // by kind and name, from the last Load without errors
+	module func(path string) []*document // files of another experiment
+
+	snippets bool // the client's completions may have placeholders
 }
 
 // stageInfo is what only Load knows about a stage.
@@ -55,43 +57,38 @@ func (v *view) locals() (found []declared) {
 	return found
 }
 
-// definition returns the declaration that a traversal names; ok is false if there is none.
-func (v *view) definition(words []word, in *item) (d declared, ok bool) {
-	step := func(i int) string {
-		if i < len(words) {
-			return words[i].text
-		}
-		return ""
-	}
-	named := func(all []declared, same func(declared) bool) (declared, bool) {
-		if i := slices.IndexFunc(all, same); i >= 0 {
-			return all[i], true
-		}
-		return declared{}, false
-	}
-	switch step(0) {
+// definition returns the declaration that a traversal in an item names; ok is false if there is none.
+func (v *view) definition(steps []string, in *item) (d declared, ok bool) {
+	step := append(slices.Clone(steps), "", "", "")
+	var all []declared
+	switch step[0] {
 	case "var":
-		return named(blocks(v.files, "variable"), func(d declared) bool { return d.label(0) == step(1) })
+		all = blocks(v.files, "variable")
 	case "local":
-		return named(v.locals(), func(d declared) bool { return d.name.text == step(1) })
+		all = v.locals()
 	case "stage":
-		return named(blocks(v.files, "stage"), func(d declared) bool { return d.label(0) == step(1) && d.label(1) == step(2) })
+		all = blocks(v.files, "stage")
 	case "module":
-		d, ok := named(blocks(v.files, "module"), func(d declared) bool { return d.label(0) == step(1) })
-		if ok && step(2) == "stage" {
-			inner := *v
-			inner.files = v.moduleFiles(d)
-			if target, ok := inner.definition(words[2:], in); ok {
-				return target, true
-			}
-		}
-		return d, ok
+		all = blocks(v.files, "module")
 	case "each":
 		if each := in.top().find("for_each"); each != nil {
 			return declared{each, v.doc}, true
 		}
 	}
-	return declared{}, false
+	i := slices.IndexFunc(all, func(d declared) bool {
+		return !d.block && d.name.text == step[1] || d.block && d.label(0) == step[1] && (len(d.labels) == 1 || d.label(1) == step[2])
+	})
+	if i < 0 {
+		return declared{}, false
+	}
+	if step[0] == "module" && step[2] == "stage" {
+		inner := *v
+		inner.files = v.moduleFiles(all[i])
+		if d, ok := inner.definition(steps[2:], in); ok {
+			return d, true
+		}
+	}
+	return all[i], true
 }
 
 // moduleFiles returns the documents of a module.
@@ -248,8 +245,8 @@ func (v *view) keys(stage declared) []string {
 	if each == nil {
 		return nil
 	}
-	if words, _ := chain(each.tokens, 0); len(words) == 2 && words[0].text == "local" {
-		if d, ok := v.definition(words, stage.item); ok {
+	if name, ok := strings.CutPrefix(stage.doc.outline().textOf(each), "local."); ok {
+		if d, ok := v.definition([]string{"local", name}, stage.item); ok {
 			return d.doc.outline().objectKeys(d.item)
 		}
 	}
