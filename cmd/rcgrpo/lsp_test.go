@@ -61,9 +61,19 @@ func TestNeovimUsesTheLanguageServer(t *testing.T) {
 		t.Skip("nvim is not installed: apt-get install neovim")
 	}
 	dir := t.TempDir()
-	text := "experiment {}\nlocals { 漢 = \"🎉\" }\nstage \"exec\" \"a\" {\n  command = [\"true\"]\n  outputs = { x = \"x.txt\" }\n}\n" +
-		"stage \"exec\" \"b\" {\n  command = [\"true\"]\n  env     = { A = \"🎉漢${local.漢}\", n = local.漢漢 }\n  outputs={y=\"y.txt\"}\n" +
-		"  inputs  = { src = stage.exec.a.x }\n}\n"
+	const text = `experiment {}
+locals { 漢 = "🎉" }
+stage "exec" "a" {
+  command = ["true"]
+  outputs = { x = "x.txt" }
+}
+stage "exec" "b" {
+  command = ["true"]
+  env     = { A = "🎉漢${local.漢}", n = local.漢漢 }
+  outputs={y="y.txt"}
+  inputs  = { src = stage.exec.a.x }
+}
+`
 	files := map[string]string{"x.hcl": text, "session.lua": nvimSession}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -73,7 +83,8 @@ func TestNeovimUsesTheLanguageServer(t *testing.T) {
 	c := exec.CommandContext(t.Context(), nvim, "--headless", "--clean", "-n", "-c", "luafile session.lua")
 	c.Dir = dir
 	c.WaitDelay = time.Minute
-	c.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME="+dir, "RCGRPO="+commandBinary(t, dir), "OUT="+filepath.Join(dir, "out"))
+	c.Env = append(os.Environ(), "HOME="+dir, "XDG_STATE_HOME="+dir, "RCGRPO="+commandBinary(t, dir),
+		"OUT="+filepath.Join(dir, "out"))
 	printed, err := c.CombinedOutput()
 	answers, readErr := os.ReadFile(filepath.Join(dir, "out"))
 	if err != nil || readErr != nil {
@@ -99,7 +110,8 @@ func TestNeovimUsesTheLanguageServer(t *testing.T) {
 	}
 	// Neovim counts columns in bytes.
 	line := strings.Split(text, "\n")[8]
-	if len(got.Diagnostics) != 1 || got.Diagnostics[0].Lnum != 8 || got.Diagnostics[0].Col != strings.Index(line, "local.漢漢") {
+	column := strings.Index(line, "local.漢漢")
+	if len(got.Diagnostics) != 1 || got.Diagnostics[0].Lnum != 8 || got.Diagnostics[0].Col != column {
 		t.Errorf("got the diagnostics %+v, want one at local.漢漢", got.Diagnostics)
 	}
 	if got.Left != 0 {

@@ -10,7 +10,7 @@ import (
 // thousand is an experiment of 1,000 stages that read each other.
 func thousand() string {
 	var text strings.Builder
-	text.WriteString(example)
+	text.WriteString(strings.Replace(example, "[1, 2]", "[1]", 1))
 	for i := range 331 {
 		fmt.Fprintf(&text, `stage "sft" "s%d" {
   policy = stage.model.base.checkpoint
@@ -57,7 +57,9 @@ func BenchmarkFirstDiagnosticsOf1000Stages(b *testing.B) {
 
 // The bar is 20 ms. Each completion follows a change in the middle of 1,000 stages.
 func BenchmarkCompletionIn1000Stages(b *testing.B) {
-	for name, typed := range map[string]string{"setting": "\n  ", "reference": "\n  policy = ", "half": "\n  policy = stage.sft.s3"} {
+	for name, typed := range map[string]string{
+		"setting": "\n  ", "reference": "\n  policy = ", "half": "\n  policy = stage.sft.s3",
+	} {
 		b.Run(name, func(b *testing.B) {
 			f := started(b, thousand())
 			f.diagnostics()

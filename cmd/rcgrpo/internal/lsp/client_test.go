@@ -75,7 +75,8 @@ type edit struct {
 func newClient(t testing.TB, dir string) *client {
 	requests, in := io.Pipe()
 	out, replies := io.Pipe()
-	c := &client{t: t, in: in, ended: make(chan error, 1), replies: map[string]reply{}, published: map[string][]published{}}
+	c := &client{t: t, in: in, ended: make(chan error, 1), replies: map[string]reply{},
+		published: map[string][]published{}}
 	c.changed = sync.NewCond(&c.mu)
 	kinds := append(lang.Registry(stages.Kinds()), reports.Kind())
 	go func() {
@@ -197,7 +198,8 @@ func call[R any](c *client, method string, params any) (result R) {
 func (c *client) initialize() {
 	c.t.Helper()
 	call[map[string]any](c, "initialize", map[string]any{"capabilities": map[string]any{
-		"textDocument": map[string]any{"completion": map[string]any{"completionItem": map[string]any{"snippetSupport": true}}},
+		"textDocument": map[string]any{
+			"completion": map[string]any{"completionItem": map[string]any{"snippetSupport": true}}},
 	}})
 	c.notify("initialized", struct{}{})
 }

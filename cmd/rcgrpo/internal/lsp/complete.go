@@ -26,8 +26,9 @@ func (v *view) complete(p position) completionList {
 	d := v.doc
 	offset := d.offset(p)
 	c := d.outline().cursorAt(offset)
-	list := proposals{view: v, at: c, edit: d.rangeOf(c.from, c.to), typed: strings.ToLower(string(d.text[c.from:offset])),
-		quote: c.from == 0 || d.text[c.from-1] != '"', list: completionList{Items: []completionItem{}}}
+	list := proposals{view: v, at: c, edit: d.rangeOf(c.from, c.to),
+		typed: strings.ToLower(string(d.text[c.from:offset])), quote: c.from == 0 || d.text[c.from-1] != '"',
+		list: completionList{Items: []completionItem{}}}
 	switch c.syntax {
 	case statement, key:
 		list.names()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -37,7 +38,7 @@ type cursor struct {
 // cursorAt finds the role of byte at.
 func (o *outline) cursorAt(at int) cursor {
 	c := cursor{block: o.root, from: at, to: at}
-	next, _ := slices.BinarySearchFunc(o.tokens, at, func(t hclsyntax.Token, at int) int { return t.Range.Start.Byte - at })
+	next := sort.Search(len(o.tokens), func(i int) bool { return o.tokens[i].Range.Start.Byte >= at })
 	var last hclsyntax.Token // begins before at
 	if next > 0 {
 		last = o.tokens[next-1]

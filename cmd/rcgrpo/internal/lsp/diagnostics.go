@@ -75,7 +75,8 @@ func (v *view) fixes(diags []diagnostic) []codeAction {
 		}
 		wrong, right := lastName(m[1]), lastName(m[2])
 		start, end := v.doc.offset(d.Range.Start), v.doc.offset(d.Range.End)
-		found := regexp.MustCompile(`(^|[^\w-])(` + regexp.QuoteMeta(wrong) + `)($|[^\w-])`).FindSubmatchIndex(v.doc.text[start:max(start, end)])
+		word := regexp.MustCompile(`(^|[^\w-])(` + regexp.QuoteMeta(wrong) + `)($|[^\w-])`)
+		found := word.FindSubmatchIndex(v.doc.text[start:max(start, end)])
 		if found == nil || wrong == right {
 			continue
 		}

@@ -3,14 +3,12 @@ package lsp
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // maxMessage is the size of the largest message in bytes. An HCL file has at most 64 MiB.
@@ -30,8 +28,6 @@ type rpcError struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
 }
-
-func (e *rpcError) Error() string { return e.Message }
 
 // Error codes of JSON-RPC and of the Language Server Protocol.
 const (
@@ -74,8 +70,8 @@ func readMessage(r *bufio.Reader) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// decode decodes a message and its parameters. The error is a *rpcError, or nil; the message then has an ID.
-func decode(body []byte) (m message, p params, wrong error) {
+// decode decodes a message and its parameters. The ID of a message that is no JSON-RPC is null.
+func decode(body []byte) (m message, p params, wrong *rpcError) {
 	err := json.Unmarshal(body, &m)
 	switch {
 	case err != nil && !json.Valid(body):
@@ -96,34 +92,20 @@ func decode(body []byte) (m message, p params, wrong error) {
 	return m, p, wrong
 }
 
-// peer is the client's end of the connection.
-type peer struct {
-	mu  sync.Mutex
-	out io.Writer
-}
-
-func (p *peer) send(m message) {
+// send writes a message. An error needs no treatment: the next read fails too.
+func (s *server) send(m message) {
 	m.Version = "2.0"
-	body, err := json.Marshal(m)
-	if err != nil {
-		panic(err) // all parts are marshalled already
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	fmt.Fprintf(p.out, "Content-Length: %d\r\n\r\n%s", len(body), body) // after an error the next read fails too
+	body := marshal(m)
+	fmt.Fprintf(s.out, "Content-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-func (p *peer) notify(method string, params any) {
-	p.send(message{Method: method, Params: marshal(params)})
-}
-
-// reply answers a request with a result or a *rpcError.
-func (p *peer) reply(id json.RawMessage, result any, err error) {
-	m := message{ID: id}
-	if errors.As(err, &m.Error); err == nil {
+// reply answers a request with a result or an error.
+func (s *server) reply(id json.RawMessage, result any, err *rpcError) {
+	m := message{ID: id, Error: err}
+	if err == nil {
 		m.Result = marshal(result)
 	}
-	p.send(m)
+	s.send(m)
 }
 
 func marshal(v any) json.RawMessage {
@@ -132,49 +114,4 @@ func marshal(v any) json.RawMessage {
 		panic(err) // the types of this package can be marshalled
 	}
 	return b
-}
-
-// calls are the requests in progress, by their IDs.
-type calls struct {
-	mu     sync.Mutex
-	cancel map[string]context.CancelFunc
-	wait   sync.WaitGroup
-}
-
-// start runs a request in the background and replies to it. The reply to a cancelled request is an error.
-func (c *calls) start(to *peer, id json.RawMessage, f func(ctx context.Context) any) {
-	ctx, cancel := context.WithCancel(context.Background())
-	c.mu.Lock()
-	c.cancel[string(id)] = cancel
-	c.mu.Unlock()
-	c.wait.Go(func() {
-		var err error
-		result := f(ctx)
-		c.mu.Lock()
-		delete(c.cancel, string(id))
-		c.mu.Unlock()
-		if ctx.Err() != nil {
-			err = &rpcError{cancelled, "cancelled by the client"}
-		}
-		cancel()
-		to.reply(id, result, err)
-	})
-}
-
-func (c *calls) stop(id json.RawMessage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if cancel := c.cancel[string(id)]; cancel != nil {
-		cancel()
-	}
-}
-
-// stopAll cancels all requests and waits for their replies.
-func (c *calls) stopAll() {
-	c.mu.Lock()
-	for _, cancel := range c.cancel {
-		cancel()
-	}
-	c.mu.Unlock()
-	c.wait.Wait()
 }

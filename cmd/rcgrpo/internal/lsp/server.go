@@ -3,14 +3,13 @@ package lsp
 import (
 	"bufio"
 	"cmp"
-	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -24,22 +23,25 @@ type Options struct {
 	Source lang.Source // variables, site file and environment of all experiments; Path is not read
 }
 
-// server is one session with a client. The reading goroutine changes the documents, one goroutine loads experiments,
-// and every request runs in its own goroutine on a view.
+// server is one session with a client. One goroutine executes the events and owns all fields. Others read messages,
+// load experiments and make plans; they post their results as events.
 type server struct {
 	Options
-	to       *peer
-	calls    calls
-	root     string // folder of the workspace; ""
-	snippets bool
+	out    io.Writer
+	events chan func()
+	ended  chan struct{} // closed after the last event
+	over   bool          // the last event was executed
+	err    error         // result of the session
 
-	mu      sync.Mutex
-	docs    map[string]*document   // open documents by path, or by URI if it names no file
-	dirty   map[string]bool        // keys of docs whose experiment must be loaded
-	wake    chan struct{}          // has an element if dirty is not empty
-	busy    bool                   // some experiment is not loaded yet
-	settled chan struct{}          // closed when every experiment is loaded
+	initialized, shutdown bool
+	root                  string // folder of the workspace; ""
+	snippets              bool   // the client's completions may have placeholders
+
+	docs    map[string]*document   // open documents by path, or by URI if it names no file; replaced, not changed
+	dirty   map[string]bool        // keys of documents whose experiment must be loaded
+	loading bool                   // or waiting for the end of the typing
 	loaded  map[string]*experiment // by key
+	lenses  map[string]string      // keys of pending codeLens requests, by ID
 }
 
 // experiment is the last load of the experiment of a document.
@@ -48,64 +50,91 @@ type experiment struct {
 	reads    map[string]bool         // paths of its files
 	diags    map[string][]diagnostic // by path
 	found    map[string]stageInfo    // of the last valid one
-	verdicts map[string]string
+	verdicts map[string]string       // likewise, if a lens needed them
 }
+
+// pause delays diagnostics after a change, so that a completion that the change causes has the CPU.
+const pause = 50 * time.Millisecond
 
 var errNoShutdown = errors.New("the client ended without the request shutdown")
 
 // Serve answers the requests of one client until it sends exit or closes its stream.
 func Serve(in io.Reader, out io.Writer, o Options) error {
-	s := &server{Options: o, to: &peer{out: out}, calls: calls{cancel: map[string]context.CancelFunc{}},
-		docs: map[string]*document{}, dirty: map[string]bool{}, wake: make(chan struct{}, 1),
-		settled: make(chan struct{}), loaded: map[string]*experiment{}}
-	close(s.settled)
-	go s.load() // not awaited at the end: a load may read large files
-	err := s.read(bufio.NewReader(in))
-	close(s.wake)
-	s.calls.stopAll()
-	return err
+	s := &server{Options: o, out: out, events: make(chan func()), ended: make(chan struct{}), docs: map[string]*document{},
+		dirty: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{}}
+	go s.read(bufio.NewReader(in))
+	for !s.over {
+		(<-s.events)()
+		s.startLoad()
+	}
+	close(s.ended)
+	return s.err
 }
 
-// read handles messages. Its states are those of the protocol: before initialize, in use, after shutdown.
-func (s *server) read(in *bufio.Reader) error {
-	initialized, shutdown := false, false
+// post executes an event, unless the session has ended.
+func (s *server) post(event func()) {
+	select {
+	case s.events <- event:
+	case <-s.ended:
+	}
+}
+
+func (s *server) end(err error) { s.over, s.err = true, err }
+
+func (s *server) read(in *bufio.Reader) {
 	for {
 		body, err := readMessage(in)
-		switch {
-		case errors.Is(err, io.EOF) && shutdown:
-			return nil
-		case errors.Is(err, io.EOF):
-			return errNoShutdown
-		case err != nil:
-			return err
+		if err != nil {
+			s.post(func() {
+				switch {
+				case errors.Is(err, io.EOF) && s.shutdown:
+					err = nil
+				case errors.Is(err, io.EOF):
+					err = errNoShutdown
+				}
+				s.end(err)
+			})
+			return
 		}
 		m, p, wrong := decode(body)
-		refuse := func(code int, text string) { s.to.reply(m.ID, nil, &rpcError{code, text}) }
-		switch {
-		case m.Method == "exit" && shutdown:
-			return nil
-		case m.Method == "exit":
-			return errNoShutdown
-		case m.ID == nil && wrong == nil && initialized && !shutdown:
-			s.notified(m.Method, p)
-		case m.ID == nil: // a wrong or untimely notification
-		case wrong != nil:
-			s.to.reply(m.ID, nil, wrong)
-		case shutdown:
-			refuse(invalidRequest, "the server is shut down")
-		case m.Method == "initialize" && !initialized:
-			initialized = true
-			s.to.reply(m.ID, s.initialize(p), nil)
-		case m.Method == "initialize":
-			refuse(invalidRequest, "the server is initialized already")
-		case !initialized:
-			refuse(notInitialized, "want initialize first")
-		case m.Method == "shutdown":
-			shutdown = true
-			s.to.reply(m.ID, nil, nil)
-		default:
-			s.request(m, p)
-		}
+		s.post(func() { s.receive(m, p, wrong) })
+	}
+}
+
+// receive handles a message. Its states are those of the protocol: before initialize, in use, after shutdown.
+func (s *server) receive(m message, p params, wrong *rpcError) {
+	refuse := func(code int, text string) { s.reply(m.ID, nil, &rpcError{code, text}) }
+	switch {
+	case m.Method == "exit" && s.shutdown:
+		s.end(nil)
+	case m.Method == "exit":
+		s.end(errNoShutdown)
+	case m.ID == nil && wrong == nil && s.initialized && !s.shutdown:
+		s.notified(m.Method, p)
+	case m.ID == nil: // a wrong or untimely notification
+	case wrong != nil:
+		s.reply(m.ID, nil, wrong)
+	case s.shutdown:
+		refuse(invalidRequest, "the server is shut down")
+	case m.Method == "initialize" && !s.initialized:
+		s.initialized = true
+		s.reply(m.ID, s.initialize(p), nil)
+	case m.Method == "initialize":
+		refuse(invalidRequest, "the server is initialized already")
+	case !s.initialized:
+		refuse(notInitialized, "want initialize first")
+	case m.Method == "shutdown":
+		s.shutdown = true
+		s.reply(m.ID, nil, nil)
+	case requests[m.Method] == nil && m.Method != "textDocument/codeLens":
+		refuse(methodNotFound, "unknown method "+m.Method)
+	case s.docs[keyOf(p.TextDocument.URI)] == nil:
+		refuse(invalidParams, "the document is not open: "+p.TextDocument.URI)
+	case m.Method == "textDocument/codeLens":
+		s.lenses[string(m.ID)] = keyOf(p.TextDocument.URI)
+		s.answerLenses()
+	default:
+		s.reply(m.ID, requests[m.Method](s.view(keyOf(p.TextDocument.URI)), p), nil)
 	}
 }
 
@@ -148,34 +177,28 @@ func (s *server) notified(method string, p params) {
 	case "textDocument/didSave", "workspace/didChangeWatchedFiles": // file() and dir() may have other content
 		s.change("", func(*document) *document { return nil })
 	case "$/cancelRequest":
-		s.calls.stop(p.ID)
+		if _, pending := s.lenses[string(p.ID)]; pending { // all other requests are answered at once
+			delete(s.lenses, string(p.ID))
+			s.reply(p.ID, nil, &rpcError{cancelled, "cancelled by the client"})
+		}
 	}
 }
 
 // change replaces an open document; nil closes it. All experiments that read it are loaded again, and all experiments
 // if key is "".
 func (s *server) change(key string, edit func(*document) *document) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	docs := maps.Clone(s.docs) // views keep the map before
+	docs := maps.Clone(s.docs) // a load keeps the map before
 	if d := edit(docs[key]); d != nil {
 		docs[key] = d
 	} else {
 		delete(docs, key)
 	}
 	s.docs = docs
-	if !s.busy {
-		s.busy, s.settled = true, make(chan struct{})
-	}
 	s.dirty[key] = true
 	for other, e := range s.loaded {
 		if key == "" || e.reads[key] {
 			s.dirty[other] = true
 		}
-	}
-	select {
-	case s.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -195,34 +218,9 @@ var requests = map[string]func(v *view, p params) any{
 	},
 }
 
-func (s *server) request(m message, p params) {
-	handler := requests[m.Method]
-	lens := m.Method == "textDocument/codeLens"
-	v := s.view(keyOf(p.TextDocument.URI))
-	switch {
-	case handler == nil && !lens:
-		s.to.reply(m.ID, nil, &rpcError{methodNotFound, "unknown method " + m.Method})
-	case v == nil:
-		s.to.reply(m.ID, nil, &rpcError{invalidParams, "the document is not open: " + p.TextDocument.URI})
-	default:
-		s.calls.start(s.to, m.ID, func(ctx context.Context) any {
-			if lens {
-				return v.lenses(s.verdicts(ctx, v.doc))
-			}
-			return handler(v, p)
-		})
-	}
-}
-
-// view returns what is known about an open document, or nil.
+// view returns what is known about an open document.
 func (s *server) view(key string) *view {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.docs[key]
-	if d == nil {
-		return nil
-	}
-	docs := s.docs
+	d, docs := s.docs[key], s.docs
 	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds, snippets: s.snippets}
 	v.module = func(path string) (files []*document) {
 		paths, _, _, err := lang.ExperimentFiles(path, nil)
@@ -253,72 +251,54 @@ func open(docs map[string]*document, path string) *document {
 	return newDocument(uriOf(path), 0, text)
 }
 
-// load loads the experiments of changed documents until wake is closed. Only this goroutine publishes.
-func (s *server) load() {
-	for range s.wake {
-		s.mu.Lock()
-		typing := false
-		for key := range s.dirty {
-			typing = typing || s.loaded[key] != nil
-		}
-		s.mu.Unlock()
-		if typing {
-			time.Sleep(pause)
-		}
-		for s.loadNext() {
-		}
+// startLoad loads the next changed document in the background, after a pause if it was loaded before.
+func (s *server) startLoad() {
+	if s.loading || len(s.dirty) == 0 {
+		return
 	}
+	s.loading = true
+	keys := slices.Sorted(maps.Keys(s.dirty))
+	if slices.ContainsFunc(keys, func(key string) bool { return s.loaded[key] != nil }) {
+		time.AfterFunc(pause, func() { s.post(func() { s.load(keys[0]) }) })
+		return
+	}
+	s.load(keys[0])
 }
 
-// pause delays diagnostics after a change, so that a completion that the change causes has the CPU.
-const pause = 50 * time.Millisecond
-
-// loadNext loads one experiment. It returns false if all are loaded.
-func (s *server) loadNext() bool {
-	s.mu.Lock()
-	keys := slices.Sorted(maps.Keys(s.dirty))
-	if len(keys) == 0 {
-		s.mu.Unlock()
-		return false
-	}
-	key, docs := keys[0], s.docs
+func (s *server) load(key string) {
 	delete(s.dirty, key)
-	before := cmp.Or(s.loaded[key], &experiment{})
-	s.mu.Unlock()
-
-	now := &experiment{}
-	if d := docs[key]; d != nil {
-		now = s.loadDocument(key, d, docs, before)
+	docs, before := s.docs, cmp.Or(s.loaded[key], &experiment{})
+	d := docs[key]
+	if d == nil { // closed
+		s.finishLoad(key, docs, before, &experiment{})
+		return
 	}
+	go func() {
+		now := s.loadDocument(key, d, docs, before)
+		s.post(func() { s.finishLoad(key, docs, before, now) })
+	}()
+}
 
-	s.mu.Lock()
+// finishLoad publishes the diagnostics of all files with diagnostics before or now.
+func (s *server) finishLoad(key string, docs map[string]*document, before, now *experiment) {
 	delete(s.loaded, key)
 	if docs[key] != nil {
 		s.loaded[key] = now
 	}
-	paths := map[string]bool{key: true}
+	paths := map[string]bool{key: key != ""}
 	for path := range before.diags {
 		paths[path] = true
 	}
 	for path := range now.diags {
 		paths[path] = true
 	}
-	messages := []publishParams{}
-	for path := range paths {
-		messages = append(messages, s.diagnosticsOf(path, docs))
+	for path, publish := range paths {
+		if publish {
+			s.send(message{Method: "textDocument/publishDiagnostics", Params: marshal(s.diagnosticsOf(path, docs))})
+		}
 	}
-	s.mu.Unlock()
-	for _, m := range messages {
-		s.to.notify("textDocument/publishDiagnostics", m)
-	}
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.dirty) == 0 {
-		s.busy = false
-		close(s.settled)
-	}
-	return true
+	s.loading = false
+	s.answerLenses()
 }
 
 // diagnosticsOf returns the diagnostics of a file from all experiments that read it, each once.
@@ -424,30 +404,35 @@ func (s *server) isSite(path string) bool {
 	return filepath.Base(path) == "site.hcl" || s.sitePath() != "" && err == nil && named == path
 }
 
-// verdicts returns the texts of lenses once all changes are loaded. Those of an experiment with errors are from before.
-func (s *server) verdicts(ctx context.Context, d *document) map[string]string {
-	s.mu.Lock()
-	settled := s.settled
-	s.mu.Unlock()
-	select {
-	case <-settled:
-	case <-ctx.Done():
-		return nil
+// answerLenses answers the pending requests once all changes are loaded. The plan is made in the background. A document
+// with errors has the verdicts from before.
+func (s *server) answerLenses() {
+	if s.loading || len(s.dirty) > 0 {
+		return
 	}
-	s.mu.Lock()
-	e := s.loaded[keyOf(d.uri)]
-	s.mu.Unlock()
-	if e == nil || e.x == nil {
-		return nil
+	for id, key := range s.lenses {
+		e := cmp.Or(s.loaded[key], &experiment{})
+		answer := func() {
+			if _, pending := s.lenses[id]; !pending {
+				return
+			}
+			delete(s.lenses, id)
+			lenses := []codeLens{}
+			if s.docs[key] != nil {
+				lenses = s.view(key).lenses(e.verdicts)
+			}
+			s.reply(json.RawMessage(id), lenses, nil)
+		}
+		if e.x == nil || e.x.Invalid {
+			answer()
+			continue
+		}
+		go func() {
+			verdicts := planTexts(e.x)
+			s.post(func() {
+				e.verdicts = verdicts
+				answer()
+			})
+		}()
 	}
-	var texts map[string]string
-	if !e.x.Invalid {
-		texts = planTexts(e.x)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if texts != nil {
-		e.verdicts = texts
-	}
-	return e.verdicts
 }

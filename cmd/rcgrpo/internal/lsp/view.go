@@ -76,7 +76,10 @@ func (v *view) definition(steps []string, in *item) (d declared, ok bool) {
 		}
 	}
 	i := slices.IndexFunc(all, func(d declared) bool {
-		return !d.block && d.name.text == step[1] || d.block && d.label(0) == step[1] && (len(d.labels) == 1 || d.label(1) == step[2])
+		if !d.block {
+			return d.name.text == step[1]
+		}
+		return d.label(0) == step[1] && (len(d.labels) == 1 || d.label(1) == step[2])
 	})
 	if i < 0 {
 		return declared{}, false
