@@ -150,9 +150,13 @@ func rung(pkg string) string {
 }
 
 func TestPackagesAreSmallAndHaveOneComment(t *testing.T) {
-	const most = 25
+	const each, commands = 25, 30 // the command has a file for each subcommand
 	files, positions := packages(t)
 	for _, pkg := range slices.Sorted(maps.Keys(files)) {
+		most := each
+		if pkg == "cmd/rcgrpo" {
+			most = commands
+		}
 		if n := len(files[pkg]); n > most {
 			t.Errorf("%s has %d files, want at most %d", pkg, n, most)
 		}

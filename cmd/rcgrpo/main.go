@@ -66,13 +66,13 @@ func newRoot() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Write experiments:", []*cobra.Command{
-			checkCommand(), fmtCommand(), kindsCommand(), consoleCommand(), graphCommand(),
+			initCommand(), checkCommand(), fmtCommand(), kindsCommand(), consoleCommand(), graphCommand(),
 			lspCommand(),
 		}},
 		{"Run experiments:", []*cobra.Command{planCommand(), runCommand(), statusCommand(), logsCommand()}},
 		{"Inspect results:", []*cobra.Command{showCommand(), whyCommand(), diffCommand(), replayCommand()}},
 		{"Share and check pages:", []*cobra.Command{
-			reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
+			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
 		}},
 		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), completionCommand(), {
 			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),

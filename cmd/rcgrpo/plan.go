@@ -320,6 +320,20 @@ func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
 	return stages.Memory(n.Node, at.Memory)
 }
 
+// planJSON is the output of `plan --json`. Fields may be added; their meaning does not change while format is 1.
+type planJSON struct {
+	Format     int            `json:"format"`
+	Experiment string         `json:"experiment"`
+	Store      string         `json:"store"`
+	Seeds      []int64        `json:"seeds"`
+	Changes    bool           `json:"changes"`
+	Counts     map[string]int `json:"counts"`
+	Nodes      []planNodeJSON `json:"nodes"`
+	Disabled   []string       `json:"disabled,omitempty"`
+	Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing, edited or outdated
+	Forecast   forecastJSON   `json:"forecast"`
+}
+
 type planNodeJSON struct {
 	Address   string            `json:"address"`
 	Kind      string            `json:"kind"`
@@ -375,20 +389,8 @@ type planInputJSON struct {
 	Port    string `json:"port"`
 }
 
-// writePlanJSON prints a plan for programs. Fields may be added; their meaning does not change while format is 1.
 func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
-	out := struct {
-		Format     int            `json:"format"`
-		Experiment string         `json:"experiment"`
-		Store      string         `json:"store"`
-		Seeds      []int64        `json:"seeds"`
-		Changes    bool           `json:"changes"`
-		Counts     map[string]int `json:"counts"`
-		Nodes      []planNodeJSON `json:"nodes"`
-		Disabled   []string       `json:"disabled,omitempty"`
-		Unlike     []string       `json:"unlike,omitempty"` // published copies that are missing, edited or outdated
-		Forecast   forecastJSON   `json:"forecast"`
-	}{
+	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{},
 		p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},

@@ -156,7 +156,20 @@ func stateCounts(s *runs.Status) map[string]int {
 	return counts
 }
 
-// statusRunJSON is one run of `status --json`.
+// statusJSON is the output of `status --json`.
+type statusJSON struct {
+	Runs      []statusRunJSON `json:"runs"`
+	Survivors []survivorJSON  `json:"survivors"`
+}
+
+type survivorJSON struct {
+	Address string      `json:"address"`
+	Run     runs.Folder `json:"run"` // folder of the run that started it
+	PID     int         `json:"pid"`
+	Since   time.Time   `json:"since"`
+	Adopted bool        `json:"adopted"`
+}
+
 type statusRunJSON struct {
 	Experiment string           `json:"experiment"`
 	Run        string           `json:"run"`
@@ -189,19 +202,9 @@ type statusNodeJSON struct {
 }
 
 func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
-	type survivor struct {
-		Address string      `json:"address"`
-		Run     runs.Folder `json:"run"` // folder of the run that started it
-		PID     int         `json:"pid"`
-		Since   time.Time   `json:"since"`
-		Adopted bool        `json:"adopted"`
-	}
-	out := struct {
-		Runs      []statusRunJSON `json:"runs"`
-		Survivors []survivor      `json:"survivors"`
-	}{[]statusRunJSON{}, []survivor{}}
+	out := statusJSON{[]statusRunJSON{}, []survivorJSON{}}
 	for _, s := range survivors {
-		out.Survivors = append(out.Survivors, survivor{s.Address, s.Run, s.PID, s.Since, s.Adopted})
+		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Adopted})
 	}
 	for _, s := range found {
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,

@@ -197,14 +197,16 @@ func TestCompletion(t *testing.T) {
 		"ports by type": {"\nstage \"sft\" \"x\" {\n  policy = ",
 
 			"stage.model.base.checkpoint var.rate local.inits merge", "stage.tasks.drills.train each.value"},
-		"half a reference": {"\nstage \"sft\" \"x\" {\n  policy = stage.mo", "stage.model.base.checkpoint", "stage.sft.warm.checkpoint merge"},
+		"half a reference": {"\nstage \"sft\" \"x\" {\n  policy = stage.mo",
+			"stage.model.base.checkpoint", "stage.sft.warm.checkpoint merge"},
 		"ports after a dot": {"\nstage \"eval\" \"x\" {\n  tasks = [stage.tasks.drills.",
 
 			"stage.tasks.drills.train stage.tasks.drills.test", ""},
 		"instances": {"\nstage \"report\" \"x\" {\n  scores = ",
 
 			`stage.eval.arm stage.eval.arm["warm"].scores`, "stage.tasks.drills.train"},
-		"each":                  {"\nstage \"eval\" \"x\" {\n  for_each = local.inits\n  policy = each.", "each.key each.value", ""},
+		"each": {"\nstage \"eval\" \"x\" {\n  for_each = local.inits\n  policy = each.",
+			"each.key each.value", ""},
 		"keys":                  {"\nlocals {\n  k = stage.eval.arm[\"", "base warm", ""},
 		"any port":              {"\nlocals {\n  k = stage.", "stage.tasks.drills.train stage.exec.count.n", ""},
 		"no port":               {"\nstage \"sft\" \"x\" {\n  lr = ", "var.rate max", "stage.model.base.checkpoint"},

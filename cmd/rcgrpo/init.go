@@ -1,0 +1,121 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"rcgrpo/engine/lang"
+)
+
+//go:embed templates/*.hcl
+var templateFiles embed.FS
+
+// template is a small experiment that init writes: the file templates/NAME.hcl.
+type template struct {
+	name, summary string
+	flags, needs  string // flags of the commands that load it; a step before them
+	page          bool   // it has a report
+}
+
+var templates = []template{
+	{name: "drills", summary: "two arms on generated tasks, with a tiny model from random weights", page: true},
+	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
+		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
+	{name: "exec", summary: "commands only"},
+}
+
+func initCommand() *cobra.Command {
+	var names []string
+	var list strings.Builder
+	for _, t := range templates {
+		names = append(names, t.name)
+		fmt.Fprintf(&list, "\n  %-7s %s", t.name, t.summary)
+	}
+	return &cobra.Command{
+		Use:   "init [TEMPLATE] [DIR]",
+		Short: "Write a small experiment that runs as it is",
+		Long: "Write a small experiment that runs as it is into DIR, by default this folder. " +
+			"An existing file is never overwritten.\n\nTemplates (default " + names[0] + "):" + list.String(),
+		Args: wantArgs(0, 2, "want a template and a folder"),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return names, cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			t, dir := templates[0], "."
+			if len(args) > 0 {
+				i := slices.Index(names, args[0])
+				if i < 0 {
+					return misuse("there is no template %s%s (templates: %s)", args[0], lang.NearHint(args[0], names),
+						strings.Join(names, ", "))
+				}
+				t = templates[i]
+			}
+			if len(args) > 1 {
+				dir = args[1]
+			}
+			path := filepath.Join(dir, t.name+".hcl")
+			if err := t.write(path); err != nil {
+				return err
+			}
+			t.printNext(c.OutOrStdout(), path)
+			return nil
+		},
+	}
+}
+
+// write creates the file with its folder. An existing file is an error.
+func (t template) write(path string) error {
+	text, err := templateFiles.ReadFile("templates/" + t.name + ".hcl")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", path, t.name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(path)
+	}
+	return err
+}
+
+// printNext prints the path and the commands to type next.
+func (t template) printNext(w io.Writer, path string) {
+	fmt.Fprintf(w, "wrote %s\n\nNext:\n", printable(path))
+	if strings.ContainsAny(path, " '\"\\$`*?[](){}<>|&;#~!\t\n") {
+		path = "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+	}
+	next := [][2]string{
+		{"plan " + path + t.flags, "the stages that would run, and why"},
+		{"run " + path + t.flags, "a second run does nothing"},
+		{"open " + path, "the page"},
+	}
+	if !t.page {
+		next = next[:2]
+	}
+	if t.needs != "" {
+		fmt.Fprintf(w, "  %s\n", t.needs)
+	}
+	for _, line := range next {
+		fmt.Fprintf(w, "  rcgrpo %-*s  # %s\n", len(next[0][0]), printable(line[0]), line[1])
+	}
+}
