@@ -196,7 +196,9 @@ func (l *proposals) values() {
 	if types, several, ok := v.accepts(c.item, path); ok {
 		l.references("", v.files, types, several)
 		for _, m := range blocks(v.files, "module") {
-			l.references("module."+m.label(0)+".", v.moduleFiles(m), types, several)
+			for _, name := range l.instances("module."+m.label(0), m) {
+				l.references(name+".", v.moduleFiles(m), types, several)
+			}
 		}
 	}
 	if inVariable := top.name.text == "variable"; !v.site && (!inVariable || c.block != top) {
@@ -224,14 +226,29 @@ func (l *proposals) keywords(words ...string) {
 	}
 }
 
+// instances returns the references to the instances of a stage or module.
+func (l *proposals) instances(name string, of declared) (all []string) {
+	if of.find("for_each") == nil {
+		return []string{name}
+	}
+	if l.at.item.top().find("for_each") != nil {
+		all = append(all, name+"[each.key]")
+	}
+	for _, k := range l.view.keys(of) {
+		all = append(all, fmt.Sprintf("%s[%q]", name, k))
+	}
+	return all
+}
+
 // references proposes the ports of all other stages with a fitting type, and with several also whole stages.
 func (l *proposals) references(prefix string, files []*document, types []string, several bool) {
 	top := l.at.item.top()
 	for _, stage := range blocks(files, "stage") {
 		name := prefix + "stage." + stage.label(0) + "." + stage.label(1)
 		// Most stages are rejected by the letters typed so far, before their ports are computed.
-		typed := l.typed[:min(len(l.typed), len(name))]
-		if stage.item == top || strings.HasPrefix(l.typed, "stage.") && !strings.HasPrefix(strings.ToLower(name), typed) {
+		other := strings.Contains(l.typed, ".") && !strings.HasPrefix(strings.ToLower(name),
+			l.typed[:min(len(l.typed), len(name))])
+		if stage.item == top || other {
 			continue
 		}
 		outputs := l.view.outputs(stage)
@@ -241,20 +258,10 @@ func (l *proposals) references(prefix string, files []*document, types []string,
 				ports = append(ports, port)
 			}
 		}
-		instances := []string{name}
-		if stage.find("for_each") != nil {
-			instances = nil
-			if top.find("for_each") != nil {
-				instances = append(instances, name+"[each.key]")
-			}
-			for _, k := range l.view.keys(stage) {
-				instances = append(instances, fmt.Sprintf("%s[%q]", name, k))
-			}
-		}
 		if several && len(ports) > 0 {
 			l.add(completionItem{Label: name, Kind: itemRef, Detail: "all instances, port by type"}, name)
 		}
-		for _, in := range instances {
+		for _, in := range l.instances(name, stage) {
 			for _, port := range ports {
 				l.add(completionItem{Label: in + "." + port, Kind: itemRef, Detail: outputs[port]}, in+"."+port)
 			}

@@ -363,7 +363,7 @@ func (e *experiment) addExperiment() {
 	}
 	e.found = map[string]stageInfo{}
 	for _, n := range e.x.Nodes {
-		name := n.Kind.Name + "." + n.Name
+		name := stageName(n)
 		info := e.found[name]
 		info.outputs = n.Outputs
 		if n.EachKey != "" && !slices.Contains(info.keys, n.EachKey) {

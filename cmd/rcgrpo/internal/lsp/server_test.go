@@ -241,6 +241,34 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
+// Modules and defaults complete by the same tables, in builds whose language has them.
+func TestModulesAndDefaults(t *testing.T) {
+	if !slices.ContainsFunc(lang.FileBlocks(), func(b lang.BlockDoc) bool { return b.Name == "module" }) {
+		t.Skip("the language has no modules yet")
+	}
+	for text, want := range map[string]string{
+		"module \"m\" {\n  source = \"base.hcl\"\n  ":                           "rate for_each",
+		"defaults \"sft\" {\n  ":                                                "lr optimizer timeout",
+		"defaults \"":                                                           "sft rc-grpo",
+		"defaults {\n  optimizer = {\n    ":                                     "beta2",
+		"stage \"sft\" \"x\" {\n  optimizer = { be":                             "beta2",
+		"module \"m\" {\n  source = \"base.hcl\"\n}\nlocals {\n  x = module.":   "module.m.stage.sft.warm.checkpoint",
+		"module \"m\" {\n  source = \"base.hcl\"\n}\nlocals {\n  x = module.m.": `module.m.stage.eval.arm["warm"].scores`,
+	} {
+		f := started(t, "experiment {}\n")
+		if err := os.WriteFile(filepath.Join(filepath.Dir(f.path), "base.hcl"), []byte(example), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		f.set("experiment {}\n" + text)
+		got := labels(call[completions](f.client, "textDocument/completion", f.at(f.text)))
+		for _, w := range strings.Fields(want) {
+			if !slices.Contains(got, w) {
+				t.Errorf("%q: got %q, want %q too", text, got, w)
+			}
+		}
+	}
+}
+
 // The edit of an item replaces the whole name or reference around the cursor, which is at |.
 func TestCompletionReplacesTheWordAtTheCursor(t *testing.T) {
 	for before, tc := range map[string]struct{ label, after string }{

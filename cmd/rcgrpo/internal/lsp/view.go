@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
 
 	"rcgrpo/engine/lang"
 )
@@ -84,10 +85,10 @@ func (v *view) definition(steps []string, in *item) (d declared, ok bool) {
 	if i < 0 {
 		return declared{}, false
 	}
-	if step[0] == "module" && step[2] == "stage" {
+	if inside := slices.Index(step, "stage"); step[0] == "module" && inside > 0 {
 		inner := *v
 		inner.files = v.moduleFiles(all[i])
-		if d, ok := inner.definition(steps[2:], in); ok {
+		if d, ok := inner.definition(step[inside:], in); ok {
 			return d, true
 		}
 	}
@@ -126,7 +127,7 @@ func (v *view) settings(in *item) []lang.SettingDoc {
 			if len(top.labels) > 0 && !slices.ContainsFunc(top.labels, func(l word) bool { return l.text == k.Name }) {
 				continue
 			}
-			for _, s := range v.kindSettings(k.Name) {
+			for _, s := range append(v.kindSettings(k.Name), lang.StageSettings()...) {
 				if !names[s.Name] {
 					names[s.Name], s.Required = true, false
 					settings = append(settings, s)
@@ -256,19 +257,24 @@ func (v *view) keys(stage declared) []string {
 	return stage.doc.outline().objectKeys(each)
 }
 
-// objectKeys returns the keys of a setting whose value is a literal object.
+// objectKeys returns the keys of a setting whose value is a literal object, or the strings of a literal list.
 func (o *outline) objectKeys(it *item) (keys []string) {
 	text := o.text[it.value:it.end]
 	if len(it.tokens) > 1000 { // the parser is recursive
 		return nil
 	}
+	var exprs []hclsyntax.Expression
 	expr, _ := hclsyntax.ParseExpression(text, "", hcl.InitialPos)
-	object, ok := expr.(*hclsyntax.ObjectConsExpr)
-	if !ok {
-		return nil
+	switch e := expr.(type) {
+	case *hclsyntax.ObjectConsExpr:
+		for _, it := range e.Items {
+			exprs = append(exprs, it.KeyExpr)
+		}
+	case *hclsyntax.TupleConsExpr:
+		exprs = e.Exprs
 	}
-	for _, it := range object.Items {
-		if k, diags := it.KeyExpr.Value(nil); !diags.HasErrors() && k.Type().FriendlyName() == "string" && k.IsKnown() {
+	for _, e := range exprs {
+		if k, diags := e.Value(nil); !diags.HasErrors() && k.Type() == cty.String && k.IsKnown() && !k.IsNull() {
 			keys = append(keys, k.AsString())
 		}
 	}
