@@ -205,7 +205,7 @@ func (l *proposals) values() {
 		for _, d := range blocks(v.files, "variable") {
 			l.add(completionItem{Label: "var." + d.label(0), Kind: itemVariable, Detail: variableDoc(d).Doc}, "var."+d.label(0))
 		}
-		for _, d := range v.locals() {
+		for _, d := range locals(v.files) {
 			if !inVariable && d.item != c.item {
 				name := "local." + d.name.text
 				l.add(completionItem{Label: name, Kind: itemVariable, Detail: d.doc.outline().textOf(d.item)}, name)

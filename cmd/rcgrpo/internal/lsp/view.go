@@ -49,8 +49,8 @@ func blocks(docs []*document, typ string) (found []declared) {
 	return found
 }
 
-func (v *view) locals() (found []declared) {
-	for _, b := range blocks(v.files, "locals") {
+func locals(docs []*document) (found []declared) {
+	for _, b := range blocks(docs, "locals") {
 		for _, it := range b.items {
 			found = append(found, declared{it, b.doc})
 		}
@@ -66,7 +66,7 @@ func (v *view) definition(steps []string, in *item) (d declared, ok bool) {
 	case "var":
 		all = blocks(v.files, "variable")
 	case "local":
-		all = v.locals()
+		all = locals(v.files)
 	case "stage":
 		all = blocks(v.files, "stage")
 	case "module":
@@ -249,8 +249,8 @@ func (v *view) keys(stage declared) []string {
 	if each == nil {
 		return nil
 	}
-	if name, ok := strings.CutPrefix(stage.doc.outline().textOf(each), "local."); ok {
-		if d, ok := v.definition([]string{"local", name}, stage.item); ok {
+	for _, d := range locals(append([]*document{stage.doc}, v.files...)) {
+		if stage.doc.outline().textOf(each) == "local."+d.name.text {
 			return d.doc.outline().objectKeys(d.item)
 		}
 	}
