@@ -14,8 +14,7 @@ import (
 )
 
 // outline is the tree of blocks and settings of a text. It is built from tokens, because the syntax tree of a text that
-// does not parse ends at the first error. The next block at the left margin ends everything before it that is not
-// closed.
+// does not parse ends at the first error. A block at the left margin ends everything before it.
 type outline struct {
 	text   []byte
 	tokens hclsyntax.Tokens
@@ -42,58 +41,79 @@ type item struct {
 	items      []*item          // of a block
 }
 
-func newOutline(text []byte) *outline {
-	o := &outline{text: text, root: &item{block: true, end: len(text)}}
-	o.tokens = lex(text, 0)
-	if !balanced(o.tokens) {
-		o.tokens = lexBlocks(text)
-	}
+func newOutline(text []byte, l *lexer) *outline {
+	o := &outline{text: text, root: &item{block: true, end: len(text)}, tokens: l.lex(text)}
 	o.scan()
 	return o
 }
 
-func lex(text []byte, at int) hclsyntax.Tokens {
-	tokens, _ := hclsyntax.LexConfig(text, "", hcl.Pos{Byte: at, Line: 1, Column: 1})
-	return tokens[:len(tokens)-1] // without EOF
+// lexer lexes the versions of a document. It lexes each block at the left margin by itself, so that a mistake in one
+// block does not affect the others, and only if the block has changed.
+type lexer struct {
+	blocks map[string]hclsyntax.Tokens
+	count  int // of all tokens
 }
 
-// lexBlocks lexes each block at the left margin by itself and ends open strings at the end of their line, so that a
-// mistake in one block does not affect the others.
-func lexBlocks(text []byte) (tokens hclsyntax.Tokens) {
-	starts := blockStart().FindAllIndex(text, -1)
-	at := 0
-	for i := range len(starts) + 1 {
-		end := len(text)
-		if i < len(starts) {
-			end = starts[i][0]
+func (l *lexer) lex(text []byte) (tokens hclsyntax.Tokens) {
+	known := map[string]hclsyntax.Tokens{}
+	tokens = make(hclsyntax.Tokens, 0, l.count+l.count/8)
+	for at := 0; at < len(text); {
+		end := at + 1
+		for end < len(text) && !startsBlock(text, end) {
+			end += len(firstLine(text[end:])) + 1
 		}
-		for restarts := 0; at < end; restarts++ {
-			part := lex(text[at:end], at)
-			open := slices.IndexFunc(part, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenQuotedNewline })
-			if open < 0 || restarts == 50 { // each restart lexes the rest of the block again
-				tokens = append(tokens, part...)
-				break
-			}
-			t := part[open]
-			closed := t
-			closed.Type, closed.Bytes, closed.Range.End = hclsyntax.TokenCQuote, nil, t.Range.Start
-			t.Type = hclsyntax.TokenNewline
-			tokens = append(append(tokens, part[:open]...), closed, t)
-			at = t.Range.End.Byte
+		end = min(end, len(text))
+		block := string(text[at:end])
+		if known[block] = l.blocks[block]; known[block] == nil {
+			known[block] = lexBlock([]byte(block))
+		}
+		for _, t := range known[block] {
+			t.Range.Start.Byte += at
+			t.Range.End.Byte += at
+			tokens = append(tokens, t)
 		}
 		at = end
+	}
+	l.blocks, l.count = known, len(tokens)
+	return tokens
+}
+
+// lexBlock ends open strings at the end of their line.
+func lexBlock(text []byte) (tokens hclsyntax.Tokens) {
+	for at, restarts := 0, 0; at < len(text); restarts++ {
+		part, _ := hclsyntax.LexConfig(text[at:], "", hcl.Pos{Byte: at, Line: 1, Column: 1})
+		part = part[:len(part)-1] // without the end of the file
+		open := slices.IndexFunc(part, func(t hclsyntax.Token) bool { return t.Type == hclsyntax.TokenQuotedNewline })
+		if open < 0 || restarts == 50 { // each restart lexes the rest of the block again
+			return append(tokens, part...)
+		}
+		t := part[open]
+		closed := t
+		closed.Type, closed.Bytes, closed.Range.End = hclsyntax.TokenCQuote, nil, t.Range.Start
+		t.Type = hclsyntax.TokenNewline
+		tokens = append(append(tokens, part[:open]...), closed, t)
+		at = t.Range.End.Byte
 	}
 	return tokens
 }
 
-// blockStart matches the beginning of a block at the left margin.
 var blockStart = sync.OnceValue(func() *regexp.Regexp {
 	var names []string
 	for _, b := range lang.FileBlocks() {
 		names = append(names, b.Name)
 	}
-	return regexp.MustCompile(`(?m)^(?:` + strings.Join(names, "|") + `)[ \t]*["{]`)
+	return regexp.MustCompile(`^(?:` + strings.Join(names, "|") + `)[ \t]*["{]`)
 })
+
+// startsBlock reports whether a block at the left margin begins at a byte.
+func startsBlock(text []byte, at int) bool {
+	return (at == 0 || text[at-1] == '\n') && text[at] >= 'a' && blockStart().Match(firstLine(text[at:]))
+}
+
+func firstLine(text []byte) []byte {
+	line, _, _ := bytes.Cut(text, []byte("\n"))
+	return line
+}
 
 // nesting is the change of depth by a token.
 func nesting(t hclsyntax.TokenType) int {
@@ -106,17 +126,6 @@ func nesting(t hclsyntax.TokenType) int {
 		return -1
 	}
 	return 0
-}
-
-func balanced(tokens hclsyntax.Tokens) bool {
-	depth := 0
-	for _, t := range tokens {
-		depth += nesting(t.Type)
-		if t.Type == hclsyntax.TokenQuotedNewline || depth < 0 {
-			return false
-		}
-	}
-	return depth == 0
 }
 
 // endsLine reports whether a token is a line break. A comment to the end of the line contains it.
@@ -152,7 +161,7 @@ func (o *outline) scan() {
 			i++
 			continue
 		}
-		if o.startsBlock(i) {
+		if startsBlock(o.text, t.Range.Start.Byte) {
 			closeTo(o.root, start)
 		}
 		it := &item{name: wordOf(t), parent: block, start: start, end: t.Range.End.Byte}
@@ -211,16 +220,6 @@ func wordOf(t hclsyntax.Token) word {
 	return word{string(t.Bytes), t.Range.Start.Byte, t.Range.End.Byte}
 }
 
-func (o *outline) startsBlock(i int) bool {
-	at := o.tokens[i].Range.Start.Byte
-	return (at == 0 || o.text[at-1] == '\n') && blockStart().Match(firstLine(o.text[at:]))
-}
-
-func firstLine(text []byte) []byte {
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	return line
-}
-
 // endOfValue returns the index of the token after the value that begins at token first. A value ends with its line
 // unless a bracket is open. An open bracket ends where a setting or a block begins that cannot be inside it.
 func (o *outline) endOfValue(first int) int {
@@ -239,7 +238,7 @@ func (o *outline) endOfValue(first int) int {
 			return i
 		case endsLine(t) && slices.Contains(brackets, open[len(open)-1]) && o.startsSetting(i+1):
 			return i
-		case t.Type == hclsyntax.TokenIdent && i > first && len(open) > 0 && o.startsBlock(i):
+		case t.Type == hclsyntax.TokenIdent && i > first && len(open) > 0 && startsBlock(o.text, t.Range.Start.Byte):
 			return i
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -547,7 +548,7 @@ func TestHostileClients(t *testing.T) {
 }
 
 // Prefixes of every experiment and of nonsense are opened and completed: each prefix of the example above, and of the
-// files every 151st. RCGRPO_LSP_ALL=1 tries all.
+// files every 151st, or every RCGRPO_LSP_STEP-th.
 func TestEveryPrefixIsServed(t *testing.T) {
 	paths, err := filepath.Glob("../../../../experiments/*.hcl")
 	if err != nil || len(paths) == 0 {
@@ -568,7 +569,9 @@ func TestEveryPrefixIsServed(t *testing.T) {
 	for name, text := range texts {
 		t.Run(name, func(t *testing.T) {
 			step := 151
-			if name == "example" && !raced || os.Getenv("RCGRPO_LSP_ALL") != "" {
+			if n, err := strconv.Atoi(os.Getenv("RCGRPO_LSP_STEP")); err == nil && n > 0 {
+				step = n
+			} else if name == "example" && !raced {
 				step = 1
 			}
 			f := started(t, "experiment {}\n")

@@ -10,25 +10,25 @@ import (
 	"unicode/utf8"
 )
 
-// document is one version of a text. It is immutable.
+// document is one version of a text. It is immutable; only the goroutine of the events uses its outline.
 type document struct {
 	uri     string
 	path    string // "" if the URI names no file
 	version int
 	text    []byte
-	open    bool // in the editor
-	lines   []int
+	lines   []int // first bytes
+	lexer   *lexer
 	outline func() *outline
 }
 
 func newDocument(uri string, version int, text []byte) *document {
-	d := &document{uri: uri, path: pathOf(uri), version: version, text: text, lines: []int{0}}
+	d := &document{lexer: &lexer{}, uri: uri, path: pathOf(uri), version: version, text: text, lines: []int{0}}
 	for i, c := range text {
 		if c == '\n' {
 			d.lines = append(d.lines, i+1)
 		}
 	}
-	d.outline = sync.OnceValue(func() *outline { return newOutline(text) })
+	d.outline = sync.OnceValue(func() *outline { return newOutline(text, d.lexer) })
 	return d
 }
 
@@ -91,7 +91,7 @@ func (d *document) edited(p params) *document {
 		text = bytes.Join([][]byte{text[:start], text[max(start, end):]}, []byte(c.Text))
 	}
 	next := newDocument(d.uri, p.TextDocument.Version, text)
-	next.open = true
+	next.lexer = d.lexer
 	return next
 }
 
