@@ -107,3 +107,23 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 		}
 	}
 }
+
+func TestSparklineAveragesIntoItsWidth(t *testing.T) {
+	for name, tc := range map[string]struct {
+		y    []float64
+		want string
+	}{
+		"nothing":                 {nil, ""},
+		"equal values":            {[]float64{3, 3}, "▄▄"},
+		"rising":                  {[]float64{0, 1}, "▁█"},
+		"means of pairs, 1 and 5": {[]float64{0, 2, 4, 6}, "▂▇"},
+	} {
+		low, high := 0.0, 0.0
+		if len(tc.y) > 0 {
+			low, high = slices.Min(tc.y), slices.Max(tc.y)
+		}
+		if got := Sparkline(tc.y, low, high, 2); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}

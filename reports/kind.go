@@ -45,7 +45,8 @@ func Kind() *lang.Kind {
 			"and JSON.",
 		Version: 7,
 		New: func() lang.Stage {
-			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
+			windows := PaperWindows
+			return &settings{Windows: &windows}
 		},
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
@@ -65,7 +66,7 @@ type settings struct {
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
@@ -110,7 +111,6 @@ const (
 	OutcomeSampled = "sampled" // success of sampled episodes
 )
 
-// ofTraining reports whether the outcome is a metric of training.
 func (c *Comparison) ofTraining() bool {
 	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
@@ -118,21 +118,18 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds,"`
-	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap,"`
-	_     struct{} `doc:"gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy,"`
-	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance,"`
-	_     struct{} `doc:"fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio,"`
-	_     struct{} `doc:"fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
-	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, mixtures,"`
-	_     struct{} `doc:"departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
+	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
+	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
+	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
+	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
+	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`
 }
 
-// comparableOutcomes returns the values of compare.outcome.
 func comparableOutcomes() []string {
 	names := []string{OutcomeSuccess, OutcomeSampled}
 	for _, m := range objective.Metrics {
@@ -141,14 +138,6 @@ func comparableOutcomes() []string {
 		}
 	}
 	return names
-}
-
-type windows struct {
-	Early int `hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
-	Late  int `hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
-
-	EarlyRange hcl.Range `hcl:"early,attr_range"`
-	LateRange  hcl.Range `hcl:"late,attr_range"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -198,12 +187,13 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	if s.Windows.Early < 1 {
-		bad(s.Windows.EarlyRange, "Empty window", "A window has at least one update; got early = %d.", s.Windows.Early)
+	window := func(at hcl.Range, name string, updates int) {
+		if updates < 1 {
+			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+		}
 	}
-	if s.Windows.Late < 1 {
-		bad(s.Windows.LateRange, "Empty window", "A window has at least one update; got late = %d.", s.Windows.Late)
-	}
+	window(s.Windows.EarlyRange, "early", s.Windows.Early)
+	window(s.Windows.LateRange, "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -212,16 +202,11 @@ func (s *settings) Check() hcl.Diagnostics {
 }
 
 // label returns the label of an instance on a page: its for_each key, or its name.
-func label(ref artifact.Ref) string {
-	if ref.Key != "" {
-		return ref.Key
-	}
-	return ref.Name
-}
+func label(ref artifact.Ref) string { return cmp.Or(ref.Key, ref.Name) }
 
 // Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
-	ev, store, err := s.evidence(job)
+	ev, store, err := s.newEvidence(job)
 	if err != nil {
 		return err
 	}
@@ -234,9 +219,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
 	page := study.Page()
-	if store != nil {
-		page.Evidence = ev
-	}
+	page.Evidence = ev
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -259,24 +242,15 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := page.writeCSV(filepath.Join(dir, CSVFolder)); err != nil {
 		return err
 	}
-	path := s.Path
-	if path == "" && job.Experiment.Name != "" {
-		path = job.Experiment.Name + ".html"
-	}
-	if path == "" {
-		return nil
-	}
-	return job.Publish("page", HTMLFile, path)
+	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
 }
 
-// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains. The store
-// is nil for a job without a plan, whose inputs have no keys.
-func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+// newEvidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
+func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections,
-		Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
-		Files:   sourceFiles(job.Experiment),
+		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections, Windows: *s.Windows,
+		Files: sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
@@ -295,19 +269,14 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 			if err != nil {
 				return nil, nil, err
 			}
-			in := Input{Role: list.role, Ref: ref, Address: fmt.Sprintf("stage.%s.%s", ref.Kind, ref.Name)}
-			if node != nil {
-				if edge, ok := node.Input(ref); ok {
-					in.Ref, in.Address = edge.Ref, edge.From.Address
-				}
-				in.Key, in.Digest = a.Manifest.Key, a.Digest
-				made[in.Address] = a.Manifest
+			edge, ok := node.Input(ref)
+			if !ok {
+				return nil, nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
 			}
-			ev.Inputs = append(ev.Inputs, in)
+			ev.Inputs = append(ev.Inputs, Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address,
+				Key: a.Manifest.Key, Digest: a.Digest})
+			made[edge.From.Address] = a.Manifest
 		}
-	}
-	if node == nil || job.Site.StorePath == "" {
-		return ev, nil, nil
 	}
 	store, err := artifact.Open(job.Site.StorePath)
 	if err != nil {
@@ -331,7 +300,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		if err := ev.addRecords(in.From, store, made, seen); err != nil {
 			return err
 		}
-		stage, err := stageEvidence(in.From, made[address])
+		stage, err := stageRef(in.From, made[address])
 		if err != nil {
 			return err
 		}
@@ -353,23 +322,23 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 	return m
 }
 
-// stageEvidence describes a node by its manifest, or by its settings without a manifest.
-func stageEvidence(n *lang.Node, m *artifact.Manifest) (StageEvidence, error) {
-	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
+// stageRef names a node by its manifest, or by its settings without a manifest.
+func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
+	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
+	if m == nil {
+		stage.Settings = map[string]string{}
+	} else {
+		stage.Key = m.Key
+		var err error
+		if stage.Manifest, err = fingerprint(m); err != nil {
+			return stage, err
+		}
+	}
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {
 			stage.NoEffect = append(stage.NoEffect, setting.Name)
 		}
-	}
-	if m != nil {
-		stage.Key = m.Key
-		var err error
-		stage.Manifest, err = fingerprint(m)
-		return stage, err
-	}
-	stage.Settings = map[string]string{}
-	for _, setting := range n.Settings {
-		if setting.InKey {
+		if m == nil && setting.InKey {
 			stage.Settings[setting.Name] = setting.Value
 		}
 	}

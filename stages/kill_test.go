@@ -22,7 +22,6 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
@@ -96,7 +95,7 @@ const victimVariable = "RCGRPO_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr, func(runs.Event) {}))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr))
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
 		if err := train(dir); err != nil {

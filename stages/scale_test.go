@@ -106,8 +106,8 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 // here runs every stage in this process.
 type here struct{}
 
-func (here) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
-	return w.Perform(ctx, observe)
+func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
+	return w.Execute(ctx, observe)
 }
 
 // folder is where a port of a node lies.

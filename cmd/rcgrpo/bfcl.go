@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -17,27 +16,28 @@ import (
 )
 
 func bfclCommand() *cobra.Command {
-	return newGroup("bfcl", "Check, replay and show the benchmark BFCL",
+	return newGroup("bfcl", "Check, replay, show and play the tasks of the benchmark BFCL",
 		bfclCheckCommand(), bfclReplayCommand(), bfclShowCommand(), bfclChatCommand())
 }
 
-type bfclFlags struct {
-	*cobra.Command
+// dataCommand is a command that reads the official data.
+type dataCommand struct {
+	*command
 	dataDir string
 }
 
-func newBFCLCommand(use, short string, args cobra.PositionalArgs) *bfclFlags {
-	c := &bfclFlags{Command: &cobra.Command{Use: use, Short: short, Args: args}}
-	c.Flags().StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data; make build downloads it")
+func newBFCLCommand(use, short string, args cobra.PositionalArgs) *dataCommand {
+	c := &dataCommand{command: newCommand(use, short, args)}
+	c.Flags().StringVar(&c.dataDir, "data", ".deps/bfcl", "`FOLDER` of the official data, which make build downloads")
 	return c
 }
 
 func bfclCheckCommand() *cobra.Command {
 	c := newBFCLCommand("check [DIR]", "Check the data and replay its ground truth", wantArgs(0, 1, "want one folder"))
-	timing := c.Flags().Bool("time", false, "time the replay of all ground truths; print JSON")
-	repeats := c.Flags().Int("repeats", 3, "number of timed rounds")
-	workers := c.Flags().Int("workers", 1, "number of goroutines for the timed rounds")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	timing := c.Flags().Bool("time", false, "time the replay of all ground truths and print JSON")
+	repeats := c.Flags().Int("repeats", 3, "`NUMBER` of rounds for --time")
+	workers := c.Flags().Int("workers", 1, "`NUMBER` of goroutines for --time")
+	return c.runs(func(args []string) error {
 		if len(args) == 1 {
 			c.dataDir = args[0]
 		}
@@ -47,28 +47,26 @@ func bfclCheckCommand() *cobra.Command {
 		}
 		var faults bfcl.Faults
 		errors.As(err, &faults)
-		w := c.OutOrStdout()
 		if *timing && len(faults) == 0 {
 			timed, err := data.Time(*repeats, *workers)
 			if err != nil {
 				return err
 			}
-			return printJSON(w, timed)
+			return printJSON(c.stdout(), timed)
 		}
 		for _, f := range faults {
-			fmt.Fprintln(w, f)
+			fmt.Fprintln(c.stdout(), f)
 		}
-		failed, err := checkTruth(w, data)
+		failed, err := checkTruth(c.stdout(), data)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "faults in the data: %d\n", len(faults))
+		fmt.Fprintf(c.stdout(), "faults in the data: %d\n", len(faults))
 		if len(faults) > 0 || failed > 0 {
 			return exitCode(exitFailed)
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // checkTruth plays the ground truth of every task. It prints the tasks that do not pass, and a line per category.
@@ -99,7 +97,7 @@ func checkTruth(w io.Writer, data *bfcl.Data) (failed int, err error) {
 }
 
 // data loads the official data. Faults in the data are an error.
-func (c *bfclFlags) data() (*bfcl.Data, error) {
+func (c *dataCommand) data() (*bfcl.Data, error) {
 	data, err := bfcl.LoadData(c.dataDir)
 	var faults bfcl.Faults
 	if errors.As(err, &faults) {
@@ -110,20 +108,20 @@ func (c *bfclFlags) data() (*bfcl.Data, error) {
 }
 
 func bfclReplayCommand() *cobra.Command {
-	c := newBFCLCommand("replay", "Replay recorded trajectories", wantArgs(0, 0, ""))
+	c := newBFCLCommand("replay", "Replay recorded trajectories and score them", wantArgs(0, 0, ""))
 	in := c.Flags().String("in", "", "`FILE` of recorded trajectories, JSON Lines, gzipped or not")
 	out := c.Flags().String("out", "", "`FILE` for the computed trajectories; gzipped if its name ends in .gz")
+	c.Long = c.Short + ".\n--verify allows differences in the text of some errors and in the order of sets."
 	verify := c.Flags().Bool("verify", false, "compare with the recorded values")
-	c.RunE = func(*cobra.Command, []string) error {
+	return c.runs(func([]string) error {
 		if *in == "" {
 			return misuse("name the recorded trajectories with --in FILE")
 		}
 		return c.replay(*in, *out, *verify)
-	}
-	return c.Command
+	})
 }
 
-func (c *bfclFlags) replay(in, out string, verify bool) error {
+func (c *dataCommand) replay(in, out string, verify bool) error {
 	w := c.OutOrStdout()
 	data, err := c.data()
 	if err != nil {
@@ -147,15 +145,9 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 	for _, call := range report.Unsupported {
 		fmt.Fprintf(w, "unsupported, the rest of the record is not compared: %s\n", call)
 	}
-	if report.Allowed > 0 {
-		fmt.Fprintf(w, "%d allowed differences: syntax errors, other TypeErrors, sets in hash order\n", report.Allowed)
-	}
-	if report.Prompting > 0 {
-		fmt.Fprintf(w, "%d records of the format \"prompting\" are not compared: the format is not implemented\n",
-			report.Prompting)
-	}
-	fmt.Fprintf(w, "%d trajectories, %d calls, differing: %d, unsupported: %d\n",
-		report.Trajectories, report.Calls, len(report.Differing), len(report.Unsupported))
+	fmt.Fprintf(w, "%d trajectories, %d calls, of the unimplemented format prompting: %d, allowed differences: %d, "+
+		"differing: %d, unsupported: %d\n", report.Trajectories, report.Calls, report.Prompting, report.Allowed,
+		len(report.Differing), len(report.Unsupported))
 	if len(report.Differing) > 0 {
 		return exitCode(exitFailed)
 	}
@@ -165,7 +157,7 @@ func (c *bfclFlags) replay(in, out string, verify bool) error {
 var oneTask = wantArgs(1, 1, "want a task")
 
 // start loads the data and starts a task. The prefix multi_turn_ may be omitted.
-func (c *bfclFlags) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
+func (c *dataCommand) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 	data, err := c.data()
 	if err != nil {
 		return nil, nil, err
@@ -181,11 +173,10 @@ func (c *bfclFlags) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 func bfclShowCommand() *cobra.Command {
 	c := newBFCLCommand("show TASK", "Show a task with its requests, ground truth and results", oneTask)
 	full := c.Flags().Bool("full", false, "do not shorten results")
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.show(args[0], *full) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.show(args[0], *full) })
 }
 
-func (c *bfclFlags) show(id string, full bool) error {
+func (c *dataCommand) show(id string, full bool) error {
 	_, e, err := c.start(id)
 	if err != nil {
 		return err
@@ -231,27 +222,21 @@ func clipped(s string, full bool) string {
 }
 
 const chatHelp = `One line is one step: a call such as cd(folder='docs'), or several separated by a semicolon.
-An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit ends. Tab completes a tool's name.
+An empty line yields the turn. ? lists the tools, ?NAME describes one, :quit ends.
 `
 
 func bfclChatCommand() *cobra.Command {
-	c := newBFCLCommand("chat TASK", "Play the policy in the terminal", oneTask)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.chat(args[0]) }
-	return c.Command
+	c := newBFCLCommand("chat TASK", "Play a task in the terminal, in place of the policy", oneTask)
+	return c.runs(func(args []string) error { return c.chat(args[0]) })
 }
 
-func (c *bfclFlags) chat(id string) error {
+func (c *dataCommand) chat(id string) error {
 	data, e, err := c.start(id)
 	if err != nil {
 		return err
 	}
 	t, w := e.Task(), c.OutOrStdout()
-	next := lineReader(c.InOrStdin(), w, func(line string, pos int, key rune) (string, int, bool) {
-		if key != '\t' {
-			return "", 0, false
-		}
-		return complete(line, pos, e.Tools())
-	})
+	next := lineReader(c.InOrStdin(), w)
 	fmt.Fprintf(w, "%s  %s\n%s", t.ID, strings.Join(t.Classes, ", "), chatHelp)
 	for turn := -1; !e.Done(); {
 		if e.Turn() != turn {
@@ -259,11 +244,10 @@ func (c *bfclFlags) chat(id string) error {
 			fmt.Fprintf(w, "\nturn %d of %d  user: %s\n", turn+1, len(t.Turns), e.User())
 		}
 		line, err := next()
-		line = strings.TrimRight(line, "\r\n")
-		if errors.Is(err, io.EOF) && line == "" || line == ":quit" {
+		if errors.Is(err, io.EOF) || line == ":quit" {
 			break
 		}
-		if err != nil && !errors.Is(err, io.EOF) {
+		if err != nil {
 			return err
 		}
 		if name, asked := strings.CutPrefix(line, "?"); asked {
@@ -325,25 +309,4 @@ func printVerdict(w io.Writer, v bfcl.Verdict) {
 		}
 	}
 	fmt.Fprintf(w, "reward %v = state %v * action %v\n", v.Reward, v.RState, v.RAction)
-}
-
-// complete extends the word before the cursor to the common prefix of the matching tools. A unique name gets an opening
-// parenthesis.
-func complete(line string, pos int, tools []string) (string, int, bool) {
-	start := strings.LastIndexAny(line[:pos], " ;(?=,") + 1
-	word := line[start:pos]
-	tools = slices.DeleteFunc(slices.Clone(tools), func(name string) bool { return !strings.HasPrefix(name, word) })
-	if len(tools) == 0 {
-		return "", 0, false
-	}
-	common := tools[0]
-	for _, name := range tools {
-		for !strings.HasPrefix(name, common) {
-			common = common[:len(common)-1]
-		}
-	}
-	if len(tools) == 1 && !strings.HasPrefix(line, "?") {
-		common += "("
-	}
-	return line[:start] + common + line[pos:], start + len(common), true
 }

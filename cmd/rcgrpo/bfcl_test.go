@@ -66,7 +66,8 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	}
 	code, text, _ = runBFCL("", "replay", "--data", dir, "--in", wrong, "--verify")
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") ||
-		!strings.Contains(text, "1 trajectories, 1 calls, differing: 1, unsupported: 0\n") {
+		!strings.Contains(text, "1 trajectories, 1 calls, of the unimplemented format prompting: 0, allowed differences: 0, "+
+			"differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}
 	if code, _, errs = runBFCL("", "replay", "--data", dir); code != exitMisuse ||
@@ -93,28 +94,5 @@ func TestBFCLShowAndChat(t *testing.T) {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("chat: got code %d and no %q in %s", code, want, out)
 		}
-	}
-}
-
-func TestCompletionOfToolNames(t *testing.T) {
-	tools := []string{"cat", "cd", "touch", "mkdir"}
-	for name, tc := range map[string]struct {
-		line string
-		want string
-		ok   bool
-	}{
-		"one":             {"to", "touch(", true},
-		"common part":     {"c", "c", true},
-		"none":            {"x", "", false},
-		"second call":     {"cd(); mk", "cd(); mkdir(", true},
-		"inside a call":   {"cat(to", "cat(touch(", true},
-		"name after mark": {"?mk", "?mkdir", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, pos, ok := complete(tc.line, len(tc.line), tools)
-			if got != tc.want || ok != tc.ok || ok && pos != len(got) {
-				t.Errorf("got %q at %d, %v; want %q, %v", got, pos, ok, tc.want, tc.ok)
-			}
-		})
 	}
 }

@@ -13,11 +13,10 @@ import (
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.check(args, *asJSON) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
 }
 
-func (c *experimentFlags) check(paths []string, asJSON bool) error {
+func (c *command) check(paths []string, asJSON bool) error {
 	if len(paths) == 0 {
 		path, err := orOnlyExperiment("")
 		if err != nil {
@@ -28,9 +27,8 @@ func (c *experimentFlags) check(paths []string, asJSON bool) error {
 	invalid := false
 	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
-		source := c.source
-		source.Path = path
-		x, diags := lang.Load(source, kinds())
+		c.source.Path = path
+		x, diags := lang.Load(c.source, kinds())
 		invalid = invalid || diags.HasErrors()
 		if asJSON {
 			all = append(all, lang.DiagnosticsJSON(diags)...)

@@ -10,6 +10,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
+const wantShell = "want a shell: bash, zsh or fish"
+
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish",
@@ -20,18 +22,16 @@ func completionCommand() *cobra.Command {
   zsh   source <(rcgrpo completion zsh)       in ~/.zshrc, after compinit
   fish  rcgrpo completion fish | source       in ~/.config/fish/config.fish`,
 		ValidArgs: []string{"bash", "zsh", "fish"},
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(c.ValidArgs, args[0]) {
-				return misuse("want a shell: bash, zsh or fish")
-			}
-			return nil
-		},
+		Args:      wantArgs(1, 1, wantShell),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch args[0] {
 			case "zsh":
 				return c.Root().GenZshCompletion(c.OutOrStdout())
 			case "fish":
 				return c.Root().GenFishCompletion(c.OutOrStdout(), true)
+			}
+			if args[0] != "bash" {
+				return misuse(wantShell)
 			}
 			var script bytes.Buffer
 			if err := c.Root().GenBashCompletionV2(&script, true); err != nil {
@@ -47,20 +47,27 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-func (c *experimentFlags) completeFlag(name string, candidates func() []string) {
-	err := c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		if name == "var" {
-			return candidates(), cobra.ShellCompDirectiveNoSpace
-		}
-		return candidates(), cobra.ShellCompDirectiveDefault
-	})
-	if err != nil {
-		panic(err) // the flag does not exist
+// completeFlag offers the values of a flag.
+func (c *command) completeFlag(name string) {
+	values := map[string]func() []string{
+		"var": c.variables, "target": c.addresses, "replace": c.addresses, "kind": kindNames, "profile": profileNames,
+		"sort": storeOrderNames, "format": func() []string { return graphFormats },
+	}[name]
+	if values == nil {
+		return
 	}
+	after := cobra.ShellCompDirectiveDefault
+	if name == "var" {
+		after = cobra.ShellCompDirectiveNoSpace
+	}
+	// It fails for an unknown flag only, and the caller visits existing ones.
+	_ = c.RegisterFlagCompletionFunc(name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return values(), after
+	})
 }
 
 // completeFirst registers the candidates for the first argument. The shell offers files for the others.
-func (c *experimentFlags) completeFirst(candidates func() []string) {
+func (c *command) completeFirst(candidates func() []string) {
 	c.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveDefault
@@ -69,45 +76,42 @@ func (c *experimentFlags) completeFirst(candidates func() []string) {
 	}
 }
 
-// onlyExperiment loads the only experiment of this folder without printing diagnostics; nil if there is none. ok is
-// false if it has errors.
-func (c *experimentFlags) onlyExperiment() (x *lang.Experiment, ok bool) {
+// onlyExperiment loads the only experiment of this folder without printing diagnostics. It has no nodes if there is
+// none, or if it has errors.
+func (c *command) onlyExperiment() *lang.Experiment {
 	path, err := lang.FindExperiment(".")
 	if err != nil {
-		return nil, false
+		return &lang.Experiment{}
 	}
 	c.source.Path = path
 	x, diags := lang.Load(c.source, kinds())
-	return x, !diags.HasErrors()
+	if diags.HasErrors() {
+		x.Nodes = nil
+	}
+	return x
 }
 
 // variables returns the variables of the only experiment, valid or not, as "NAME=".
-func (c *experimentFlags) variables() (names []string) {
-	if x, _ := c.onlyExperiment(); x != nil {
-		for _, name := range x.VariableNames {
-			names = append(names, name+"=")
-		}
+func (c *command) variables() (names []string) {
+	for _, name := range c.onlyExperiment().VariableNames {
+		names = append(names, name+"=")
 	}
 	return names
 }
 
-func (c *experimentFlags) addresses() (names []string) {
-	if x, ok := c.onlyExperiment(); ok {
-		for _, n := range x.Nodes {
-			names = append(names, lang.ShortAddress(n.Address))
-		}
+func (c *command) addresses() (names []string) {
+	for _, n := range c.onlyExperiment().Nodes {
+		names = append(names, lang.ShortAddress(n.Address))
 	}
 	slices.Sort(names)
 	return names
 }
 
-// ports returns the addresses of the only experiment with each of their ports, if it is valid.
-func (c *experimentFlags) ports() (names []string) {
-	if x, ok := c.onlyExperiment(); ok {
-		for _, n := range x.Nodes {
-			for port := range n.Outputs {
-				names = append(names, lang.ShortAddress(n.Address)+"."+port)
-			}
+// ports returns the addresses of the only experiment with each of their ports.
+func (c *command) ports() (names []string) {
+	for _, n := range c.onlyExperiment().Nodes {
+		for port := range n.Outputs {
+			names = append(names, lang.ShortAddress(n.Address)+"."+port)
 		}
 	}
 	slices.Sort(names)

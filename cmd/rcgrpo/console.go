@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +16,13 @@ import (
 )
 
 func consoleCommand() *cobra.Command {
-	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions with the values of an experiment",
+	c := newExperimentCommand("console [EXP] [EXPRESSION...]", "Evaluate expressions, or the lines of standard input",
 		cobra.ArbitraryArgs)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.console(args) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.console(args) })
 }
 
 // console evaluates the expressions in args, or each line of standard input if there are none.
-func (c *experimentFlags) console(args []string) error {
+func (c *command) console(args []string) error {
 	path := ""
 	if len(args) > 0 {
 		if _, err := os.Stat(args[0]); err == nil || strings.HasSuffix(args[0], ".hcl") {
@@ -43,7 +43,7 @@ func (c *experimentFlags) console(args []string) error {
 }
 
 // evaluate prints the value of an expression, or its diagnostics and an exitCode.
-func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error {
+func (c *command) evaluate(x *lang.Experiment, expression string) error {
 	value, diags := x.Eval(expression)
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
@@ -53,40 +53,40 @@ func (c *experimentFlags) evaluate(x *lang.Experiment, expression string) error 
 	return nil
 }
 
-func (c *experimentFlags) evaluateLines(x *lang.Experiment) error {
-	next := lineReader(c.InOrStdin(), c.stdout(), nil)
+func (c *command) evaluateLines(x *lang.Experiment) error {
+	next := lineReader(c.InOrStdin(), c.stdout())
 	var failed error
 	for {
 		line, err := next()
 		switch line = strings.TrimSpace(line); {
-		case errors.Is(err, io.EOF) && line == "" || line == "exit" || line == "quit":
+		case errors.Is(err, io.EOF) || line == "exit" || line == "quit":
 			return failed
-		case err != nil && !errors.Is(err, io.EOF):
+		case err != nil:
 			return err
 		case line != "":
-			if err := c.evaluate(x, line); err != nil {
-				failed = err
-			}
+			failed = cmp.Or(c.evaluate(x, line), failed)
 		}
 	}
 }
 
-// completer is the callback of term.Terminal for each key.
-type completer func(line string, pos int, key rune) (newLine string, newPos int, ok bool)
-
-// lineReader returns a function that reads the next line of stdin; on a terminal with a prompt, editing, a history and
-// completion. The terminal is in raw mode only while a line is read.
-func lineReader(stdin io.Reader, stdout io.Writer, keys completer) (next func() (string, error)) {
+// lineReader returns a function that reads the next line of stdin, or io.EOF; on a terminal with a prompt.
+// The terminal is in raw mode only while a line is read.
+func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error)) {
 	in, ok := stdin.(*os.File)
 	if !ok || !isTerminal(stdout) || !isTerminal(in) {
 		lines := bufio.NewReader(stdin)
-		return func() (string, error) { return lines.ReadString('\n') }
+		return func() (string, error) {
+			line, err := lines.ReadString('\n')
+			if line != "" { // the last line may have no end
+				err = nil
+			}
+			return strings.TrimRight(line, "\r\n"), err
+		}
 	}
 	editor := term.NewTerminal(struct {
 		io.Reader
 		io.Writer
 	}{in, stdout}, "> ")
-	editor.AutoCompleteCallback = keys
 	return func() (string, error) {
 		state, err := term.MakeRaw(int(in.Fd()))
 		if err != nil {

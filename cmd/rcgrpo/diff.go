@@ -18,23 +18,23 @@ func diffCommand() *cobra.Command {
 	c := newExperimentCommand("diff RUN RUN", "Show the differences between two runs", wantArgs(2, 2,
 		"want two runs: latest, latest~1, EXPERIMENT/latest, prefixes of IDs, or folders; "+
 			"`rcgrpo status --runs 10` lists some"))
+	c.Long = c.Short + `.
+
+RUN is latest, latest~1 (the one before), EXPERIMENT/latest, a prefix of an ID, or a run folder.`
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
 		}
-		here, err := experimentName(nil)
-		if err != nil {
-			here = "" // latest refers to all experiments
-		}
+		here, _ := experimentName(nil) // "": latest refers to all experiments
 		var pair [2]*runs.Status
 		for i, name := range args {
 			folder, err := runs.Find(store, here, name)
-			if err != nil {
-				return err
+			if err == nil {
+				pair[i], err = runs.ReadStatus(folder)
 			}
-			if pair[i], err = runs.ReadStatus(folder); err != nil {
+			if err != nil {
 				return err
 			}
 		}
@@ -46,15 +46,12 @@ func diffCommand() *cobra.Command {
 			return writeRunDiffJSON(c.stdout(), store, d)
 		}
 		return writeRunDiff(c.stdout(), store, d)
-	}
-	return c.Command
+	})
 }
 
 func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.Diff) error {
-	for i, s := range []*runs.Status{d.From, d.To} {
-		word := []string{"first ", "second"}[i]
-		fmt.Fprintf(w, "%s  %s  %s, code %s\n", word, s.Folder.Name(), s.Text(), s.Revision)
-	}
+	fmt.Fprintf(w, "first   %s  %s, code %s\n", d.From.Folder.Name(), d.From.Text(), d.From.Revision)
+	fmt.Fprintf(w, "second  %s  %s, code %s\n", d.To.Folder.Name(), d.To.Text(), d.To.Revision)
 	for _, n := range d.Nodes {
 		took := ""
 		if n.From != nil && n.To != nil {
@@ -98,19 +95,14 @@ type scoreChange struct {
 }
 
 func (s scoreChange) String() string {
-	words := []string{s.Port}
-	for _, w := range []string{s.Set, s.Token} {
-		if w != "" {
-			words = append(words, w)
-		}
-	}
+	name := strings.Join(strings.Fields(s.Port+" "+s.Set+" "+s.Token), " ")
 	share := func(n, of int) string {
 		if of == 0 {
 			return "none"
 		}
 		return fmt.Sprintf("%.1f %% (%d/%d)", 100*float64(n)/float64(of), n, of)
 	}
-	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", strings.Join(words, " "),
+	return fmt.Sprintf("%s: reward 1 %s → %s, official %s → %s", name,
 		share(s.From.Reward1, s.From.Episodes), share(s.To.Reward1, s.To.Episodes),
 		share(s.From.Official, s.From.Episodes), share(s.To.Official, s.To.Episodes))
 }
@@ -180,11 +172,7 @@ func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.Diff) error {
 		if m == nil {
 			return nil
 		}
-		r := &result{m.Key, m.Seconds, m.Revision, map[string]string{}}
-		for port, o := range m.Outputs {
-			r.Digests[port] = o.Digest
-		}
-		return r
+		return &result{m.Key, m.Seconds, m.Revision, digests(m)}
 	}
 	for _, n := range d.Nodes {
 		scores, err := scoreChanges(store, n)

@@ -210,7 +210,7 @@ func TestColoursAreForTerminalsWithoutNoColor(t *testing.T) {
 	}
 }
 
-// Flags may precede or follow each word of a line, also the command. All words after -- are arguments.
+// Flags may precede or follow each argument, and with a value also the command. All words after -- are arguments.
 func TestFlagsMayStandAnywhere(t *testing.T) {
 	exitFolder(t)
 	if err := os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600); err != nil {
@@ -230,7 +230,7 @@ func TestFlagsMayStandAnywhere(t *testing.T) {
 		{"bfcl check --data nowhere", "bfcl --data nowhere check"},
 		{"bfcl show --data nowhere --full TASK", "bfcl show TASK --data nowhere --full"},
 		{"bfcl chat --data nowhere TASK", "bfcl chat TASK --data nowhere"},
-		{"bfcl replay --data nowhere --in file --verify", "bfcl --verify --data nowhere replay --in file"},
+		{"bfcl replay --verify --data nowhere --in file", "bfcl --data nowhere replay --in file --verify"},
 		{"show --site site2.hcl exec.a.out good.hcl", "show exec.a.out good.hcl --site site2.hcl"},
 		{"console --site site2.hcl good.hcl", "console good.hcl --site site2.hcl"},
 		{"report --site site2.hcl good.hcl", "report good.hcl --site site2.hcl"},

@@ -9,22 +9,28 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 )
 
-// experimentFlags is a command that loads an experiment or opens a store, with the flags of all such commands.
-type experimentFlags struct {
+// command is a command with the source of the experiment or store that it opens.
+type command struct {
 	*cobra.Command
 	source lang.Source
 }
 
-func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experimentFlags {
-	c := &experimentFlags{Command: &cobra.Command{Use: use, Short: short, Args: args}}
+func newCommand(use, short string, args cobra.PositionalArgs) *command {
+	return &command{Command: &cobra.Command{Use: use, Short: short, Args: args}}
+}
+
+// newExperimentCommand returns a command with the flags of all commands that load an experiment or open a store.
+func newExperimentCommand(use, short string, args cobra.PositionalArgs) *command {
+	c := newCommand(use, short, args)
 	c.source = lang.Source{Vars: map[string]string{}, Env: os.Environ()}
-	c.Flags().Func("var", "set a variable: `NAME=VALUE`", func(s string) error {
+	c.Flags().Func("var", "set a variable: `NAME=VALUE`; repeatable", func(s string) error {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok {
 			return errors.New("want NAME=VALUE")
@@ -33,28 +39,33 @@ func newExperimentCommand(use, short string, args cobra.PositionalArgs) *experim
 		return nil
 	})
 	c.Flags().StringArrayVar(&c.source.VarFiles, "var-file", nil, "read variables from `FILE`; later files win")
-	c.Flags().StringVar(&c.source.Site, "site", "", "site `FILE` (default $RCGRPO_SITE, then ./site.hcl)")
-	c.completeFlag("var", c.variables)
+	c.Flags().StringVar(&c.source.Site, "site", "", "settings of this machine: `FILE` (or $RCGRPO_SITE, ./site.hcl)")
 	return c
 }
 
 // planFlags adds the flags that narrow or force a plan.
-func (c *experimentFlags) planFlags(o *plan.Options) {
-	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only `ADDRESS` and its inputs; repeatable")
-	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run `ADDRESS` although it is up to date; repeatable")
-	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "read all files instead of trusting time stamps")
-	c.completeFlag("target", c.addresses)
-	c.completeFlag("replace", c.addresses)
+func (c *command) planFlags(o *plan.Options) {
+	c.Flags().StringArrayVar(&o.Targets, "target", nil, "only the stage at `ADDRESS` and its inputs; repeatable")
+	c.Flags().StringArrayVar(&o.Replace, "replace", nil, "run the stage at `ADDRESS` even if it is up to date; repeatable")
+	c.Flags().BoolVar(&o.Paranoid, "paranoid", false, "hash all files instead of trusting their time stamps")
 }
 
-func (c *experimentFlags) stdout() io.Writer { return c.OutOrStdout() }
-func (c *experimentFlags) stderr() io.Writer { return c.ErrOrStderr() }
+// runs sets the function of the command, completes the values of its flags, and returns it. It is called after all
+// flags are added.
+func (c *command) runs(f func(args []string) error) *cobra.Command {
+	c.RunE = func(_ *cobra.Command, args []string) error { return f(args) }
+	c.Flags().VisitAll(func(flag *pflag.Flag) { c.completeFlag(flag.Name) })
+	return c.Command
+}
+
+func (c *command) stdout() io.Writer { return c.OutOrStdout() }
+func (c *command) stderr() io.Writer { return c.ErrOrStderr() }
 
 var oneExperiment = wantArgs(0, 1, "want one experiment at a time")
 
 // load loads the experiment at path, or the only one of this folder if path is "". It prints all diagnostics; after
 // errors it returns an exitCode.
-func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
+func (c *command) load(path string) (*lang.Experiment, error) {
 	path, err := orOnlyExperiment(path)
 	if err != nil {
 		return nil, err
@@ -68,39 +79,39 @@ func (c *experimentFlags) load(path string) (*lang.Experiment, error) {
 	return x, nil
 }
 
-func (c *experimentFlags) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
+func (c *command) printDiagnostics(diags hcl.Diagnostics, files map[string]*hcl.File) {
 	lang.WriteDiagnostics(c.stderr(), diags, files, colored(c.stderr()))
 }
 
 // open loads the experiment at path, or the only one of this folder, and opens its store.
-func (c *experimentFlags) open(path string) (*lang.Experiment, *artifact.Store, error) {
+func (c *command) open(path string) (*lang.Experiment, *artifact.Store, error) {
 	x, err := c.load(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	store, err := c.store(x)
+	store, err := openStore(x.Site)
 	return x, store, err
 }
 
-func (c *experimentFlags) store(x *lang.Experiment) (*artifact.Store, error) {
-	if x.Site.StorePath == "" {
+func openStore(site *lang.Site) (*artifact.Store, error) {
+	if site.StorePath == "" {
 		return nil, errors.New(`no store: HOME is not set; name a folder in the site file: store { path = "…" }`)
 	}
-	return artifact.Open(x.Site.StorePath)
+	return artifact.Open(site.StorePath)
 }
 
 // siteStore opens the store of the site file without loading an experiment.
-func (c *experimentFlags) siteStore() (*artifact.Store, *lang.Site, error) {
+func (c *command) siteStore() (*artifact.Store, *lang.Site, error) {
 	site, files, diags := lang.LoadSite(c.source)
 	c.printDiagnostics(diags, files)
 	if diags.HasErrors() {
 		return nil, nil, errors.New("the site file has errors")
 	}
-	store, err := c.store(&lang.Experiment{Site: site})
+	store, err := openStore(site)
 	return store, site, err
 }
 
-func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error) {
+func (c *command) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	c.source.Paranoid = o.Paranoid
 	x, store, err := c.open(strings.Join(args, ""))
 	if err != nil {
@@ -110,7 +121,7 @@ func (c *experimentFlags) plan(args []string, o plan.Options) (*plan.Plan, error
 }
 
 // unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
-func (c *experimentFlags) unchanged(args []string, o plan.Options) *plan.Verdict {
+func (c *command) unchanged(args []string, o plan.Options) *plan.Idle {
 	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}

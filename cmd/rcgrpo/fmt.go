@@ -19,44 +19,39 @@ import (
 )
 
 type formatter struct {
-	*experimentFlags
+	*command
 	check, diff, recursive bool
-	failed                 bool // with --check also: a file would change
 }
 
 func fmtCommand() *cobra.Command {
-	f := &formatter{experimentFlags: newExperimentCommand("fmt [PATH...]", "Format files; - is standard input",
+	f := &formatter{command: newCommand("fmt [PATH...]", "Format HCL files and folders; - is standard input",
 		cobra.ArbitraryArgs)}
 	f.Flags().BoolVar(&f.check, "check", false, "write nothing; exit with 1 if a file would change")
 	f.Flags().BoolVar(&f.diff, "diff", false, "write nothing; print the changes")
 	f.Flags().BoolVar(&f.recursive, "recursive", false, "also format the folders below, except hidden ones")
-	f.RunE = func(_ *cobra.Command, args []string) error {
+	return f.runs(func(args []string) error {
 		if len(args) == 0 {
 			args = []string{"."}
 		}
-		return f.formatFiles(args)
-	}
-	return f.Command
-}
-
-// formatFiles formats files, or standard input for -. An error of one file does not affect the others.
-func (f *formatter) formatFiles(args []string) error {
-	paths, err := hclFiles(args, f.recursive)
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := f.formatFile(path); err != nil {
-			reportError(f.Command, err)
-			f.failed = true
+		paths, err := hclFiles(args, f.recursive)
+		if err != nil {
+			return err
 		}
-	}
-	if f.failed {
-		return exitCode(exitFailed)
-	}
-	return nil
+		var failed error
+		for _, path := range paths { // an error of one file does not affect the others
+			if err := f.formatFile(path); err != nil {
+				failed = exitCode(exitFailed)
+				if !errors.As(err, new(exitCode)) {
+					reportError(f.Command, err)
+				}
+			}
+		}
+		return failed
+	})
 }
 
+// formatFile formats a file, or standard input for -. It returns an exitCode for a file with printed diagnostics, and
+// with --check for a file that would change.
 func (f *formatter) formatFile(path string) error {
 	var text []byte
 	var err error
@@ -73,9 +68,9 @@ func (f *formatter) formatFile(path string) error {
 	formatted, diags := lang.Format(text, path)
 	f.printDiagnostics(diags, map[string]*hcl.File{path: {Bytes: text}})
 	changed := !bytes.Equal(text, formatted)
-	f.failed = f.failed || diags.HasErrors() || f.check && changed
 	switch {
 	case diags.HasErrors():
+		return exitCode(exitFailed)
 	case f.diff && changed:
 		_, hunks, _ := bytes.Cut(diff.Diff(path, text, path+" (formatted)", formatted), []byte("\n")) // without "diff …"
 		_, err = f.stdout().Write(hunks)
@@ -87,6 +82,9 @@ func (f *formatter) formatFile(path string) error {
 		if !f.check {
 			err = renameio.WriteFile(path, formatted, 0o644, renameio.WithExistingPermissions())
 		}
+	}
+	if err == nil && f.check && changed {
+		err = exitCode(exitFailed)
 	}
 	return err
 }
@@ -100,9 +98,6 @@ func hclFiles(args []string, recursive bool) ([]string, error) {
 			continue
 		}
 		info, err := os.Stat(arg)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no file or folder %s", arg)
-		}
 		if err != nil {
 			return nil, err
 		}

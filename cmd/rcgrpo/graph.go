@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,13 +11,14 @@ import (
 	"rcgrpo/engine/lang"
 )
 
+var graphFormats = []string{"dot", "mermaid"}
+
 func graphCommand() *cobra.Command {
 	c := newExperimentCommand("graph [EXP]", "Draw the stages as dot or mermaid", oneExperiment)
-	format := c.Flags().String("format", "dot", "`FORMAT`: dot or mermaid")
-	seeds := c.Flags().Bool("seeds", false, "draw a box for every seed")
-	c.completeFlag("format", func() []string { return []string{"dot", "mermaid"} })
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		if *format != "dot" && *format != "mermaid" {
+	format := c.Flags().String("format", "dot", "`FORMAT` of the output: dot (Graphviz) or mermaid")
+	seeds := c.Flags().Bool("seeds", false, "draw one box per seed instead of one per stage")
+	return c.runs(func(args []string) error {
+		if !slices.Contains(graphFormats, *format) {
 			return misuse("--format must be dot or mermaid; got %s", *format)
 		}
 		x, err := c.load(strings.Join(args, ""))
@@ -30,8 +32,7 @@ func graphCommand() *cobra.Command {
 			writeDot(c.stdout(), x.Name, nodes, edges)
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // edge is an arrow. Without a label it is a depends_on.
@@ -45,27 +46,26 @@ func graphOf(x *lang.Experiment, seeds bool) (nodes []string, edges []edge) {
 		}
 		return text
 	}
-	seenNode, seenEdge := map[string]bool{}, map[edge]bool{}
-	add := func(e edge) {
-		if !seenEdge[e] {
-			seenEdge[e] = true
-			edges = append(edges, e)
-		}
-	}
 	for _, n := range x.Nodes {
-		to := name(n)
-		if !seenNode[to] {
-			seenNode[to] = true
-			nodes = append(nodes, to)
-		}
+		nodes = append(nodes, name(n))
 		for _, in := range n.Inputs {
-			add(edge{name(in.From), to, in.Ref.Port})
+			edges = append(edges, edge{name(in.From), name(n), in.Ref.Port})
 		}
 		for _, from := range n.DependsOn {
-			add(edge{name(from), to, ""})
+			edges = append(edges, edge{name(from), name(n), ""})
 		}
 	}
-	return nodes, edges
+	return unique(nodes), unique(edges)
+}
+
+// unique removes repeated values, in place.
+func unique[T comparable](values []T) []T {
+	seen := map[T]bool{}
+	return slices.DeleteFunc(values, func(v T) bool {
+		repeated := seen[v]
+		seen[v] = true
+		return repeated
+	})
 }
 
 func writeDot(w io.Writer, name string, nodes []string, edges []edge) {
@@ -84,8 +84,8 @@ func writeDot(w io.Writer, name string, nodes []string, edges []edge) {
 }
 
 func writeMermaid(w io.Writer, nodes []string, edges []edge) {
-	id := map[string]int{}
 	fmt.Fprintln(w, "flowchart LR")
+	id := map[string]int{}
 	for i, n := range nodes {
 		id[n] = i
 		fmt.Fprintf(w, "  n%d[\"%s\"]\n", i, strings.ReplaceAll(n, `"`, "#quot;"))

@@ -13,67 +13,71 @@ import (
 )
 
 func kindsCommand() *cobra.Command {
-	c := newExperimentCommand("kinds [KIND]", "Describe the kinds of stages and their settings",
+	c := newCommand("kinds [KIND]", "Describe the kinds of stages and their settings",
 		wantArgs(0, 1, "want one kind at a time"))
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	markdown := c.Flags().Bool("markdown", false, "print the generated part of docs/language.md")
 	profile := c.Flags().String("profile", "", "compare the settings of profile `NAME`, or of all, with the defaults")
 	c.completeFirst(kindNames)
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		var docs []lang.KindDoc
-		for _, k := range kinds() {
-			if len(args) == 0 || args[0] == k.Name {
-				docs = append(docs, k.Describe())
+	return c.runs(func(args []string) error {
+		chosen := kinds()
+		if len(args) == 1 {
+			kind := chosen.Lookup(args[0])
+			if kind == nil {
+				return misuse("there is no kind %s%s", args[0], lang.NearHint(args[0], kindNames()))
 			}
+			chosen = lang.Registry{kind}
 		}
+		var docs []lang.KindDoc
+		for _, k := range chosen {
+			docs = append(docs, k.Describe())
+		}
+		w := c.stdout()
 		switch {
-		case len(docs) == 0:
-			return misuse("there is no kind %s%s", args[0], lang.NearHint(args[0], kindNames()))
+		case *profile != "" && len(args) == 0:
+			return misuse("--profile needs a kind, such as rcgrpo kinds grpo --profile %s", *profile)
 		case *profile != "":
-			return c.printProfiles(docs, *profile)
+			return c.printProfiles(chosen[0], *profile)
 		case *asJSON:
-			return printJSON(c.stdout(), docs)
+			return printJSON(w, docs)
 		case *markdown:
-			kinds().WriteMarkdown(c.stdout())
+			kinds().WriteMarkdown(w)
 		case len(args) == 1:
-			c.printKind(docs[0])
+			docs[0].WriteText(w)
+			if slices.ContainsFunc(docs[0].Settings, func(s lang.SettingDoc) bool { return s.Name == "kl.beta" }) {
+				paper := objective.PaperObjective()
+				fmt.Fprintf(w, "\nweight of the KL term, with these defaults: %s\n", paper.KLWeightText())
+			}
 		default:
 			for _, d := range docs {
-				fmt.Fprintf(c.stdout(), "%-10s %s\n", d.Name, d.Summary)
+				fmt.Fprintf(w, "%-10s %s\n", d.Name, d.Summary)
 			}
-			fmt.Fprint(c.stdout(), "\nSettings of every stage:\n")
-			lang.WriteSettings(c.stdout(), lang.StageSettings())
-			fmt.Fprint(c.stdout(), "\nrcgrpo kinds KIND prints the ports and settings of one kind.\n")
+			fmt.Fprint(w, "\nSettings of every stage:\n")
+			lang.WriteSettings(w, lang.StageSettings())
+			fmt.Fprint(w, "\nrcgrpo kinds KIND prints the ports and settings of one kind.\n")
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
-func kindNames() []string {
-	var names []string
+func kindNames() (names []string) {
 	for _, k := range kinds() {
 		names = append(names, k.Name)
 	}
 	return names
 }
 
-func (c *experimentFlags) printKind(doc lang.KindDoc) {
-	doc.WriteText(c.stdout())
-	if slices.ContainsFunc(doc.Settings, func(s lang.SettingDoc) bool { return s.Name == "kl.beta" }) {
-		weight := objective.Profiles()[0].Objective.KLWeightText()
-		fmt.Fprintf(c.stdout(), "\nweight of the KL term, with these defaults: %s\n", weight)
+func profileNames() []string {
+	names := []string{"all"}
+	for _, p := range objective.Profiles() {
+		names = append(names, p.Name)
 	}
+	return names
 }
 
 // printProfiles prints the settings of a kind that depend on the profile, one column per profile. A star marks values
 // that differ from the defaults in the first column.
-func (c *experimentFlags) printProfiles(docs []lang.KindDoc, name string) error {
-	if len(docs) != 1 {
-		return misuse("--profile needs a kind, such as rcgrpo kinds grpo --profile %s", name)
-	}
-	reg := kinds()
-	kind := reg[slices.IndexFunc(reg, func(k *lang.Kind) bool { return k.Name == docs[0].Name })]
+func (c *command) printProfiles(kind *lang.Kind, name string) error {
 	known := kind.Presets()
 	if len(known) == 0 {
 		return misuse("kind %s has no profiles; grpo and rc-grpo have", kind.Name)
@@ -82,40 +86,33 @@ func (c *experimentFlags) printProfiles(docs []lang.KindDoc, name string) error 
 		return misuse("there is no profile %s%s", name, lang.NearHint(name, known))
 	}
 	var columns [][]lang.SettingDoc
-	header, weights := []string{"setting"}, []string{"weight of the KL term"}
+	header, weights := "setting", "weight of the KL term"
 	for _, p := range objective.Profiles() {
 		if !slices.Contains(known, p.Name) || p.Name != known[0] && p.Name != name && name != "all" {
 			continue
 		}
-		header = append(header, p.Name)
-		columns = append(columns, kind.DescribePreset(p.Name).Settings)
-		weights = append(weights, p.Objective.KLWeightText())
 		fmt.Fprintf(c.stdout(), "%-9s %s\n", p.Name, p.Source)
+		columns = append(columns, kind.DescribePreset(p.Name).Settings)
+		header += "\t" + p.Name
+		weights += "\t" + p.Objective.KLWeightText()
 	}
-	rows := [][]string{header}
-	for i, s := range docs[0].Settings {
+	w := tabwriter.NewWriter(c.stdout(), 0, 0, 3, ' ', 0)
+	fmt.Fprintf(w, "\n%s\n", header)
+	for i, s := range columns[0] {
 		block, _, _ := strings.Cut(s.Name, ".")
 		if !slices.Contains(objective.ProfileSettings, block) || s.Type == "block" {
 			continue
 		}
-		row := []string{s.Name}
+		fmt.Fprint(w, s.Name)
 		for _, settings := range columns {
-			value := settings[i].Default
-			if value != columns[0][i].Default {
-				value += " *"
+			mark := ""
+			if settings[i].Default != s.Default {
+				mark = " *"
 			}
-			row = append(row, value)
+			fmt.Fprintf(w, "\t%s%s", settings[i].Default, mark)
 		}
-		rows = append(rows, row)
+		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(c.stdout())
-	w := tabwriter.NewWriter(c.stdout(), 0, 0, 3, ' ', 0)
-	for _, row := range append(rows, weights) {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintf(c.stdout(), "\n* differs from %s\n", known[0])
-	return nil
+	fmt.Fprintf(w, "%s\n\n* differs from %s\n", weights, known[0])
+	return w.Flush()
 }

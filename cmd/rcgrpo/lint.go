@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,24 +10,13 @@ import (
 )
 
 func lintCommand() *cobra.Command {
-	c := newExperimentCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
+	c := newCommand("lint TABLE.csv", "Find impossible values in a table of percentages (- is standard input)",
 		wantArgs(1, 1, "want one table as CSV (- is standard input)"))
-	var denominators []int
-	c.Flags().FuncP("tasks", "n", "`N,N,...`: number of tasks of each column of percentages", func(s string) error {
-		denominators = nil
-		for field := range strings.SplitSeq(s, ",") {
-			n, err := strconv.Atoi(strings.TrimSpace(field))
-			if err != nil {
-				return errors.New("want whole numbers with commas between them")
-			}
-			denominators = append(denominators, n)
-		}
-		return nil
-	})
-	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of the rest)")
+	denominators := c.Flags().IntSliceP("tasks", "n", nil, "number of tasks of each column of percentages: `N,N,...`")
+	overall := c.Flags().String("overall", "", "`COLUMN` of all tasks (default: the first whose N is the sum of others)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		if denominators == nil {
+	return c.runs(func(args []string) error {
+		if len(*denominators) == 0 {
 			return misuse("want the number of tasks of each column of percentages, such as -n 80,18,17,22,23")
 		}
 		in, name := c.InOrStdin(), "standard input"
@@ -42,31 +28,27 @@ func lintCommand() *cobra.Command {
 			defer f.Close()
 			in, name = f, args[0]
 		}
-		table, err := lint.ReadTable(in, denominators, *overall)
+		table, err := lint.ReadTable(in, *denominators, *overall)
+		var findings []lint.Finding
+		if err == nil {
+			findings, err = lint.Check(table)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		findings, err := lint.Check(table)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		if *asJSON {
+		switch {
+		case *asJSON:
 			err = printJSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
-		} else {
+		case len(findings) == 0:
+			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
+		default:
 			for _, f := range findings {
 				fmt.Fprintln(c.stdout(), f)
 			}
 		}
-		if err != nil {
-			return err
+		if err == nil && len(findings) > 0 {
+			err = exitCode(exitFailed)
 		}
-		if len(findings) > 0 {
-			return exitCode(exitFailed)
-		}
-		if !*asJSON {
-			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
-		}
-		return nil
-	}
-	return c.Command
+		return err
+	})
 }

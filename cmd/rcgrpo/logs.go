@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -24,9 +25,9 @@ func logsCommand() *cobra.Command {
 	follow := c.Flags().BoolP("follow", "f", false, "follow the log until the stage ends")
 	last := c.Flags().IntP("lines", "n", 0, "only the last `N` lines; 0: all")
 	raw := c.Flags().Bool("raw", false, "print control characters unchanged")
-	run := c.Flags().String("run", "", "`RUN`, such as latest~1 or a prefix of an ID (default: the newest with the stage)")
+	run := c.Flags().String("run", "", "log of `RUN`: latest~1 or a prefix of an ID (default: the newest with the stage)")
 	c.completeFirst(c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		watch, err := c.watch(args[0], args[1:], *run)
 		if err != nil {
 			return err
@@ -40,12 +41,11 @@ func logsCommand() *cobra.Command {
 		}
 		defer p.close()
 		return cmp.Or(p.print(ctx, *last, *follow), text.Close())
-	}
-	return c.Command
+	})
 }
 
 // watch finds a stage in the named run, or in the newest run of the experiment that started it.
-func (c *experimentFlags) watch(address string, experiment []string, run string) (*runs.Watch, error) {
+func (c *command) watch(address string, experiment []string, run string) (*runs.Watch, error) {
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, err
@@ -88,45 +88,37 @@ type logPrinter struct {
 	waits     bool // for the next run, as already printed
 }
 
-func (p *logPrinter) close() {
-	if p.file != nil {
-		p.file.Close()
-	}
-}
+func (p *logPrinter) close() { p.file.Close() }
 
 func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 	for {
-		standing, err := p.Poll() // before the copy: otherwise the last lines could be lost
-		if err != nil {
-			return err
-		}
-		if err := p.copy(last); err != nil {
-			return err
+		state, err := p.Poll() // before the copy: otherwise the last lines could be lost
+		if err == nil {
+			err = p.copy(last)
 		}
 		moved := false
-		if follow && !p.pinned && standing != runs.StageEnded {
-			if moved, err = p.Next(); err != nil {
-				return err
-			}
+		if err == nil && follow && !p.pinned && state != runs.StageEnded {
+			moved, err = p.Next(p.Folder)
 		}
-		switch {
-		case moved:
-			p.waits = false
-			continue
-		case !follow || standing == runs.StageEnded || standing == runs.RunKilled && p.pinned:
+		atEnd := !follow || state == runs.StageEnded || state == runs.RunKilled && p.pinned
+		if err == nil && atEnd && !moved {
 			if p.file != nil {
 				return nil
 			}
 			if !p.pinned {
-				if moved, err = p.Newest(); err != nil {
-					return err
-				}
+				moved, err = p.Next("")
 			}
-			if !moved {
-				return fmt.Errorf("run %s has not started %s, so there is no log", p.Folder.Name(), p.Address)
+			if err == nil && !moved {
+				err = fmt.Errorf("run %s has not started %s, so there is no log", p.Folder.Name(), p.Address)
 			}
+		}
+		switch {
+		case err != nil:
+			return err
+		case moved:
+			p.waits = false
 			continue
-		case standing == runs.RunKilled && !p.waits:
+		case state == runs.RunKilled && !p.waits:
 			p.waits = true
 			fmt.Fprintf(p.note, "rcgrpo logs: run %s was killed; waiting for the next one (^C ends)\n", p.Folder.Name())
 		}
@@ -149,20 +141,18 @@ func (p *logPrinter) copy(last int) error {
 	}
 	switch {
 	case p.file == nil:
-		if last > 0 {
-			if err := skipToLast(f, last); err != nil {
-				return errors.Join(err, f.Close())
-			}
-		}
 		p.file = f
+		if err := skipToLast(f, last); err != nil {
+			return err
+		}
 	case sameFile(p.file, f):
 		f.Close()
 	default:
-		if _, err := io.Copy(p.out, p.file); err != nil { // the rest of the previous log
-			return errors.Join(err, f.Close())
-		}
+		_, err = io.Copy(p.out, p.file) // the rest of the previous log
 		p.file.Close()
-		p.file = f
+		if p.file = f; err != nil {
+			return err
+		}
 		fmt.Fprintf(p.note, "rcgrpo logs: run %s\n", p.Folder.Name())
 	}
 	if err := p.skipCut(); err != nil {
@@ -193,25 +183,25 @@ func sameFile(a, b *os.File) bool {
 	return err == nil && otherErr == nil && os.SameFile(x, y)
 }
 
-// skipToLast moves f to the start of its last n lines. It reads backwards.
+// skipToLast moves f to the start of its last n lines, unless n is 0. It reads backwards.
 func skipToLast(f *os.File, n int) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
 	block := make([]byte, 64<<10)
-	for from := info.Size(); from > 0; {
+	for from := info.Size(); from > 0 && n > 0; {
 		part := block[:min(from, int64(len(block)))]
 		from -= int64(len(part))
 		if _, err := f.ReadAt(part, from); err != nil && !errors.Is(err, io.EOF) { // the engine may cut the log
 			return err
 		}
-		for i := len(part) - 1; i >= 0; i-- {
+		for i := bytes.LastIndexByte(part, '\n'); i >= 0; i = bytes.LastIndexByte(part[:i], '\n') {
 			next := from + int64(i) + 1
-			if part[i] != '\n' || next == info.Size() {
-				continue
+			if next < info.Size() {
+				n--
 			}
-			if n--; n == 0 {
+			if n == 0 {
 				_, err := f.Seek(next, io.SeekStart)
 				return err
 			}

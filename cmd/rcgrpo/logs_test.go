@@ -202,10 +202,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	if err != nil || lock == nil {
 		t.Fatal(lock, err)
 	}
-	holder, err := json.Marshal(map[string]string{"run": maker.dir, "address": "stage.toy.a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := map[string]string{"run": maker.dir, "address": "stage.toy.a"}
 	if err := artifact.Describe(lock.File(), holder); err != nil {
 		t.Fatal(err)
 	}

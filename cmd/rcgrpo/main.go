@@ -49,18 +49,14 @@ func newRoot() *cobra.Command {
 	root := newGroup("rcgrpo [EXP]", "Plan, run and report experiments on tool-calling language models.")
 	root.Use = "rcgrpo"
 	root.Long = root.Short +
-		"\n\nEXP is an experiment: a file or folder. The default is the only experiment of this folder."
+		"\n\nEXP is the path of an experiment, a file or a folder; by default the only experiment in this folder.\n" +
+		"ADDRESS names a stage of it as `rcgrpo plan` prints it, such as eval.arm[sft]@1: kind, name, key, seed."
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
-	version := root.Flags().Bool("version", false, "print the version")
-	subcommand := root.RunE
-	root.RunE = func(c *cobra.Command, args []string) error {
-		if *version {
-			return printVersion(c.OutOrStdout())
-		}
-		return subcommand(c, args)
-	}
+	root.Version = fmt.Sprintf("rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
+	root.SetVersionTemplate("{{.Version}}")
+	root.InitDefaultVersionFlag()
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -76,7 +72,7 @@ func newRoot() *cobra.Command {
 		}},
 		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), completionCommand(), {
 			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
-			RunE: func(c *cobra.Command, _ []string) error { return printVersion(c.OutOrStdout()) },
+			Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
 		}}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -88,11 +84,6 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommandGroupID("Other commands:")
 	root.InitDefaultHelpCmd()
 	return root
-}
-
-func printVersion(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "rcgrpo, built by %s from sources %s\n", runtime.Version(), engine.Revision())
-	return err
 }
 
 // exitCode is an error that the command has already reported.
@@ -109,7 +100,7 @@ func misuse(format string, args ...any) error {
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
-	line, renamed := arrange(root, args)
+	line, renamed := withTwoDashes(root, args)
 	if len(renamed) > 0 {
 		fmt.Fprintf(stderr, "warning: write %s; flags with one dash end with the next release\n", strings.Join(renamed, ", "))
 	}
@@ -118,11 +109,10 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	c, err := root.ExecuteC()
-	var code exitCode
-	switch {
-	case err == nil:
+	if err == nil {
 		return exitDone
-	case errors.As(err, &code):
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
 	reportError(c, err)
@@ -136,19 +126,15 @@ func reportError(c *cobra.Command, err error) {
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
 }
 
-// arrange moves the names of commands to the front, because flags may precede them. It rewrites long flags with one
-// dash, and returns their new names.
-func arrange(root *cobra.Command, args []string) (line, renamed []string) {
-	c, words := root, slices.Clone(args)
-	for c.HasSubCommands() {
-		sub, i := findCommand(c, words)
-		if sub == nil {
-			break
-		}
-		c, line, words = sub, append(line, words[i]), slices.Delete(words, i, i+1)
+// withTwoDashes rewrites long flags with one dash, and returns their new names.
+func withTwoDashes(root *cobra.Command, args []string) (line, renamed []string) {
+	c, _, err := root.Find(args)
+	if err != nil {
+		c = root
 	}
+	line = slices.Clone(args)
 	value := false // the word is the value of the flag before it
-	for i, word := range words {
+	for i, word := range line {
 		if word == "--" {
 			break
 		}
@@ -156,7 +142,7 @@ func arrange(root *cobra.Command, args []string) (line, renamed []string) {
 		f := c.Flags().Lookup(name)
 		isLong := strings.HasPrefix(word, "-") && len(name) > 1 && (f != nil || name == "help")
 		if isLong && !value && !strings.HasPrefix(word, "--") {
-			words[i] = "-" + word
+			line[i] = "-" + word
 			renamed = append(renamed, "--"+name)
 		}
 		if len(name) == 1 && strings.HasPrefix(word, "-") {
@@ -164,22 +150,7 @@ func arrange(root *cobra.Command, args []string) (line, renamed []string) {
 		}
 		value = !value && strings.HasPrefix(word, "-") && f != nil && f.NoOptDefVal == "" && !assigned
 	}
-	return append(line, words...), renamed
-}
-
-// findCommand returns the subcommand that a line names and the index of its name. Only flags may precede the name.
-func findCommand(c *cobra.Command, words []string) (*cobra.Command, int) {
-	for i, word := range words {
-		for _, sub := range c.Commands() {
-			if sub.Name() == word {
-				return sub, i
-			}
-		}
-		if word == "--" || !strings.HasPrefix(words[0], "-") || slices.Contains([]string{"-h", "-help", "--help"}, word) {
-			break
-		}
-	}
-	return nil, 0
+	return line, renamed
 }
 
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
@@ -201,16 +172,14 @@ func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 }
 
 func flagError(c *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if errors.As(err, &unknown) {
-		name, dashes := unknown.GetSpecifiedName(), "--"
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		name := "--" + unknown.GetSpecifiedName()
 		if group := unknown.GetSpecifiedShortnames(); group != "" {
-			name, dashes = group, "-"
+			name = "-" + group
 		}
 		var names []string
-		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-		hint := strings.Replace(lang.NearHint(name, names), "did you mean ", "did you mean --", 1)
-		err = fmt.Errorf("there is no flag %s%s%s", dashes, name, hint)
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		err = fmt.Errorf("there is no flag %s%s", name, lang.NearHint(name, names))
 	}
 	return misuse("%w (%s -h lists the flags)", err, c.CommandPath())
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,17 +68,17 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize returns the size of the terminal that w is; 80 by 24 if the terminal does not report one, ok false if w
-// is no terminal.
-func terminalSize(w io.Writer) (width, height int, ok bool) {
+// terminalSize returns the size of the terminal that w is: 80 by 24 if it does not report one, 0 by 0 if w is no
+// terminal.
+func terminalSize(w io.Writer) (width, height int) {
 	if !isTerminal(w) {
-		return 0, 0, false
+		return 0, 0
 	}
 	width, height, err := term.GetSize(int(w.(descriptor).Fd()))
 	if err != nil || width < 20 || height < 5 {
-		return 80, 24, true
+		return 80, 24
 	}
-	return width, height, true
+	return width, height
 }
 
 // printable replaces the characters of a foreign text that could control the terminal.
@@ -98,18 +99,12 @@ func newTable(title string, columns ...string) *table {
 // row adds a row. A cell is a reports.Cell or any value that fmt prints; an empty string is shown as "-".
 func (t *table) row(cells ...any) {
 	row := reports.Row{Arm: reports.NoArm}
-	for _, cell := range cells {
-		switch cell := cell.(type) {
-		case reports.Cell:
-			row.Cells = append(row.Cells, cell)
-		case string:
-			if cell == "" {
-				cell = "-"
-			}
-			row.Cells = append(row.Cells, reports.Text("%s", cell))
-		default:
-			row.Cells = append(row.Cells, reports.Text("%v", cell))
+	for _, value := range cells {
+		cell, ok := value.(reports.Cell)
+		if !ok {
+			cell = reports.Text("%s", cmp.Or(fmt.Sprint(value), "-"))
 		}
+		row.Cells = append(row.Cells, cell)
 	}
 	t.Rows = append(t.Rows, row)
 }

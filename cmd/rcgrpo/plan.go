@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -21,13 +23,13 @@ import (
 )
 
 func planCommand() *cobra.Command {
-	c := newExperimentCommand("plan [EXP]", "Show what would run, why, and how long it takes", oneExperiment)
+	c := newExperimentCommand("plan [EXP]", "Show which stages would run, why, and how long they take", oneExperiment)
 	var o plan.Options
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	detailed := c.Flags().Bool("detailed-exitcode", false, "exit with 2 if a stage would run")
 	all := c.Flags().Bool("all", false, "also list stages that are up to date")
 	c.planFlags(&o)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		short := !*asJSON && !*all
 		if short {
 			if idle := c.unchanged(args, o); idle != nil {
@@ -41,7 +43,7 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if short {
-			p.SaveVerdict()
+			p.SaveIdle()
 		}
 		forecast := p.Forecast(context.Background())
 		if *asJSON {
@@ -49,15 +51,14 @@ func planCommand() *cobra.Command {
 				return err
 			}
 		} else {
-			width, _, _ := terminalSize(c.stdout())
-			writePlan(c.stdout(), p, forecast, planLayout{all: *all, color: colored(c.stdout()), width: width})
+			width, _ := terminalSize(c.stdout())
+			writePlan(c.stdout(), p, forecast, planLayout{*all, colored(c.stdout()), cmp.Or(width, math.MaxInt)})
 		}
 		if *detailed && p.Changes() {
 			return exitCode(exitChanges)
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // planLine is one line of a plan: the nodes of an instance with the same verb and cause.
@@ -65,8 +66,7 @@ type planLine struct {
 	verb   plan.Verb
 	stem   string // address without seed
 	seeds  []string
-	cause  string
-	begins string        // the shorter result that it continues
+	cause  string        // with the shorter result that it continues
 	expect time.Duration // sum
 	known  bool          // every node has an estimate
 	start  time.Duration // of the first node
@@ -74,28 +74,28 @@ type planLine struct {
 }
 
 // planLines groups the nodes of a plan: seeds of an instance with the same verb and cause share a line.
-func planLines(p *plan.Plan, f plan.Forecast) []*planLine {
-	type identity struct{ verb, stem, cause, begins string }
-	lines := map[identity]*planLine{}
-	var order []*planLine
+func planLines(p *plan.Plan, f plan.Forecast) (lines []*planLine) {
+	type identity struct{ verb, stem, cause string }
+	index := map[identity]*planLine{}
 	for _, n := range p.Nodes {
 		stem, seed, seeded := strings.Cut(n.Address, "@")
 		cause := n.Cause.String()
 		if seeded {
 			cause = strings.NewReplacer("@"+seed+")", ")", "@"+seed+",", ",").Replace(cause)
 		}
-		id := identity{string(n.Verb), stem, cause, n.ContinuesFrom}
-		l := lines[id]
+		if n.ContinuesFrom != "" {
+			cause += "; " + n.ContinuesFrom
+		}
+		id := identity{string(n.Verb), stem, cause}
+		l := index[id]
 		if l == nil {
-			l = &planLine{verb: n.Verb, stem: stem, cause: cause, begins: n.ContinuesFrom, known: true, start: math.MaxInt64}
-			lines[id] = l
-			order = append(order, l)
+			l = &planLine{verb: n.Verb, stem: stem, cause: cause, known: true, start: math.MaxInt64}
+			index[id] = l
+			lines = append(lines, l)
 		}
 		if at, ok := f.Placements[n]; ok && at.Unfit == "" {
 			l.start = min(l.start, at.Start)
-			l.gpus = append(l.gpus, at.GPUs...)
-			slices.Sort(l.gpus)
-			l.gpus = slices.Compact(l.gpus)
+			l.gpus = slices.Compact(slices.Sorted(slices.Values(append(l.gpus, at.GPUs...))))
 		}
 		if seeded {
 			l.seeds = append(l.seeds, seed)
@@ -103,7 +103,7 @@ func planLines(p *plan.Plan, f plan.Forecast) []*planLine {
 		l.expect += n.Estimate
 		l.known = l.known && n.Estimate > 0
 	}
-	return order
+	return lines
 }
 
 func (l *planLine) address() string {
@@ -134,18 +134,12 @@ func (l *planLine) cost() string {
 }
 
 // note returns the text after the address: cause and cost.
-func (l *planLine) note() string {
-	note := l.cause
-	if l.begins != "" {
-		note += "; " + l.begins
-	}
-	return strings.TrimPrefix(strings.TrimSuffix(note+"  "+l.cost(), "  "), "  ")
-}
+func (l *planLine) note() string { return strings.TrimSpace(l.cause + "  " + l.cost()) }
 
 // planLayout configures the text of a plan.
 type planLayout struct {
 	all, color bool
-	width      int // of the terminal; 0: unlimited
+	width      int // of the terminal
 }
 
 const verbWidth = len(plan.MayRun) + 2
@@ -159,12 +153,13 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
 	for _, l := range planLines(p, f) {
-		if o.all || l.runs() {
-			shown = append(shown, l)
-			n := utf8.RuneCountInString(l.address())
-			if o.width == 0 || verbWidth+n+10 <= o.width { // a long address does not widen the column
-				width = max(width, n)
-			}
+		if !o.all && !l.runs() {
+			continue
+		}
+		shown = append(shown, l)
+		n := utf8.RuneCountInString(l.address())
+		if verbWidth+n+10 <= o.width { // a long address does not widen the column
+			width = max(width, n)
 		}
 	}
 	for _, l := range shown {
@@ -180,7 +175,7 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 			". A run publishes these files again and renames edited ones.")
 	}
 	for _, line := range append(lines, limitLines(p, f)...) {
-		fmt.Fprintln(w, wrapped(line, o.width))
+		fmt.Fprintln(w, wordwrap.WrapString(line, uint(o.width)))
 	}
 }
 
@@ -191,12 +186,12 @@ func (o planLayout) writeLine(w io.Writer, l *planLine, width int) {
 		verb = "\x1b[" + verbColor[l.verb] + "m" + verb + "\x1b[0m"
 	}
 	line := strings.TrimRight(fmt.Sprintf("%-*s  %s", width, l.address(), l.note()), " ")
-	if o.width == 0 || verbWidth+utf8.RuneCountInString(line) <= o.width {
+	if verbWidth+utf8.RuneCountInString(line) <= o.width {
 		fmt.Fprintln(w, verb+line)
 		return
 	}
 	fmt.Fprintln(w, verb+l.address())
-	fmt.Fprintln(w, "    "+strings.ReplaceAll(wrapped(l.note(), o.width-4), "\n", "\n    "))
+	fmt.Fprintln(w, "    "+strings.ReplaceAll(wordwrap.WrapString(l.note(), uint(o.width-4)), "\n", "\n    "))
 }
 
 // writeDisabled lists the instances that `enabled` excludes. A blank line ends a list of nodes.
@@ -209,11 +204,11 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 	}
 }
 
-func planCounts(experiment string, counts map[plan.Verb]int) string {
+func planCounts(experiment string, counts map[string]int) string {
 	var parts []string
 	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun} {
-		if counts[v] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
+		if n := counts[string(v)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.Replace(string(v), "run", "to run", 1)))
 		}
 	}
 	if len(parts) == 0 {
@@ -224,11 +219,7 @@ func planCounts(experiment string, counts map[plan.Verb]int) string {
 
 // planSummary returns the last line: nodes per verb, and the estimated cost.
 func planSummary(p *plan.Plan, f plan.Forecast) string {
-	counts := map[plan.Verb]int{}
-	for _, n := range p.Nodes {
-		counts[n.Verb]++
-	}
-	text := planCounts(p.Experiment.Name, counts)
+	text := planCounts(p.Experiment.Name, p.Counts())
 	if f.Work >= minDuration {
 		text += " About " + runs.DurationText(f.Work.Seconds()) + " of stage time"
 		if f.Wall < f.Work-f.Work/20 {
@@ -251,13 +242,6 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 	return text
 }
 
-func wrapped(text string, width int) string {
-	if width <= 0 {
-		return text
-	}
-	return wordwrap.WrapString(text, uint(width))
-}
-
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
 const memoryWarningThreshold = 1 << 30
 
@@ -275,34 +259,27 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		} else if ok && m.Bytes > most.Bytes {
 			most, of = m, stem
 		}
-		if why != "" && unfit[why] == nil {
+		if why != "" {
 			reasons = append(reasons, why)
-		}
-		if why != "" && !slices.Contains(unfit[why], stem) {
 			unfit[why] = append(unfit[why], stem)
 		}
 	}
 	if most.Bytes >= memoryWarningThreshold {
 		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s.", of, most.Text))
 	}
-	for _, why := range reasons {
-		line := "Cannot run here: " + unfit[why][0] + " " + why
-		if n := len(unfit[why]) - 1; n > 0 {
-			line += "; " + english.Plural(n, "other stage", "") + " too"
+	for _, why := range unique(reasons) {
+		stems := unique(unfit[why])
+		line := "Cannot run here: " + stems[0] + " " + why
+		if len(stems) > 1 {
+			line += "; " + english.Plural(len(stems)-1, "other stage", "") + " too"
 		}
 		lines = append(lines, line+".")
 	}
 	return lines
 }
 
+// unfitMemory returns an error for a stage whose model does not fit into the memory of its device.
 func unfitMemory(p *plan.Plan) error {
-	hasModel := func(n *plan.Planned) bool {
-		_, ok := stages.Memory(n.Node, 0)
-		return ok
-	}
-	if !slices.ContainsFunc(p.Nodes, hasModel) { // the forecast is not needed
-		return nil
-	}
 	f := p.Forecast(context.Background())
 	for _, n := range p.Nodes {
 		if plan, ok := memoryOf(n, f); ok && plan.Unfit != nil {
@@ -389,14 +366,21 @@ type planInputJSON struct {
 	Port    string `json:"port"`
 }
 
+func digests(m *artifact.Manifest) map[string]string {
+	byPort := map[string]string{}
+	for port, o := range m.Outputs {
+		byPort[port] = o.Digest
+	}
+	return byPort
+}
+
 func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
-		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{},
+		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
 	}
 	for _, n := range p.Nodes {
-		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
 			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,
@@ -422,10 +406,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 			j.After = append(j.After, a.Address)
 		}
 		if n.Manifest != nil {
-			j.Digests = map[string]string{}
-			for port, o := range n.Manifest.Outputs {
-				j.Digests[port] = o.Digest
-			}
+			j.Digests = digests(n.Manifest)
 		}
 		slices.Sort(j.After)
 		out.Nodes = append(out.Nodes, j)

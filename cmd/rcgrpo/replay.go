@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,30 +20,22 @@ import (
 
 // replaying computes the statistics of stored rollouts under chosen settings.
 type replaying struct {
-	*view
 	trained  objective.Objective // the paper's objective unless known
 	known    bool                // the objective of the run is known
 	rollouts *objective.Rollouts
 }
 
 func replayCommand() *cobra.Command {
-	c := newExperimentCommand("replay TRAJECTORIES [EXP]", "Show stored rollouts under other settings", wantArgs(1, 2,
-		"want a file or folder of trajectories, or the address of a stage with its port, such as "+
+	c := newExperimentCommand("replay TRAJECTORIES [EXP]", "Recompute advantages of stored rollouts under other settings",
+		wantArgs(1, 2, "want a file or folder of trajectories, or the address of a stage with its port, such as "+
 			"rc-grpo.arm[sft]@1.trajectories, and optionally an experiment"))
 	var profiles, set []string
-	c.Flags().StringArrayVar(&profiles, "profile", nil, "profile `NAME` of another trainer, or all; repeatable")
-	c.Flags().StringArrayVar(&set, "set", nil, "`SETTING=VALUE` of the objective, such as advantage.ddof=1; repeatable")
-	group := c.Flags().Int("group", 0, "take groups of `N` members from the stored ones (default: their size)")
+	c.Flags().StringArrayVar(&profiles, "profile", nil, "add the conventions of trainer `NAME`, or of all; repeatable")
+	c.Flags().StringArrayVar(&set, "set", nil, "change the objective: `SETTING=VALUE`, as in advantage.ddof=1; repeatable")
+	group := c.Flags().Int("group", 0, "split the stored groups into groups of `N` trajectories")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.completeFlag("profile", func() []string {
-		names := []string{"all"}
-		for _, p := range objective.Profiles() {
-			names = append(names, p.Name)
-		}
-		return names
-	})
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		r := &replaying{view: &view{out: c.stdout(), width: 100}, trained: objective.PaperObjective()}
+	return c.runs(func(args []string) error {
+		r := &replaying{trained: objective.PaperObjective()}
 		if err := r.read(c, args); err != nil {
 			return err
 		}
@@ -56,13 +50,12 @@ func replayCommand() *cobra.Command {
 				GroupSizes []objective.GroupEffect `json:"group_sizes"`
 			}{columns, r.rollouts.BatchSizes(), r.rollouts.GroupSizes()})
 		}
-		return r.print(columns)
-	}
-	return c.Command
+		return r.print(c.stdout(), columns)
+	})
 }
 
 // read reads the trajectories of a file, a folder, or a stage in the store.
-func (r *replaying) read(c *experimentFlags, args []string) error {
+func (r *replaying) read(c *command, args []string) error {
 	path := args[0]
 	info, err := os.Stat(path)
 	switch {
@@ -76,14 +69,15 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := r.open(x, store, args[0]); err != nil {
+		a, err := openArtifact(x, store, args[0])
+		if err != nil {
 			return err
 		}
-		if r.Type != "trajectories" {
-			return fmt.Errorf("%s is of type %s, not trajectories", args[0], r.Type)
+		if a.Type != "trajectories" {
+			return fmt.Errorf("%s is of type %s, not trajectories", args[0], a.Type)
 		}
-		r.readSettings(x)
-		path = r.Path(rl.TrajectoriesFile)
+		r.readSettings(x, a.Manifest.Address)
+		path = a.Path(rl.TrajectoriesFile)
 	case err != nil:
 		return err
 	}
@@ -99,14 +93,12 @@ func (r *replaying) read(c *experimentFlags, args []string) error {
 }
 
 // readSettings reads the objective of the stage that sampled the trajectories, if that stage trains.
-func (r *replaying) readSettings(x *lang.Experiment) {
-	for _, n := range x.Nodes {
-		if n.Address != r.Manifest.Address {
-			continue
-		}
+func (r *replaying) readSettings(x *lang.Experiment, address string) {
+	nodes, _ := x.Find(address) // the stage may no longer be in the experiment
+	for _, n := range nodes {
 		for _, s := range n.Settings {
-			if block, _, _ := strings.Cut(s.Name, "."); slices.Contains(objective.ProfileSettings, block) &&
-				r.trained.Set(s.Name, s.Value) == nil {
+			block, _, _ := strings.Cut(s.Name, ".")
+			if slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
 			}
 		}
@@ -120,73 +112,65 @@ type column struct {
 
 // columns returns the column of the run's settings (the paper's, if unknown), one per profile, and one for --set and
 // --group.
-func (r *replaying) columns(profiles, set []string, group int) ([]column, error) {
-	rollouts := r.rollouts
-	var out []column
+func (r *replaying) columns(profiles, set []string, group int) (all []column, err error) {
 	add := func(name string, rollouts *objective.Rollouts, o objective.Objective) error {
-		v, err := rollouts.Replay(o)
-		out = append(out, column{name, v})
+		values, err := rollouts.Replay(o)
+		all = append(all, column{name, values})
 		return err
 	}
-	name := "paper"
+	first := "paper"
 	if r.known {
-		name = "as trained"
+		first = "as trained"
 	}
-	if err := add(name, rollouts, r.trained); err != nil {
+	if err := add(first, r.rollouts, r.trained); err != nil {
 		return nil, err
 	}
-	if group != 0 {
-		var err error
-		if rollouts, err = rollouts.Regroup(group); err != nil {
-			return nil, err
-		}
-	}
-	other := r.trained
+	rollouts, changed, changes := r.rollouts, r.trained, slices.Clone(set)
 	for _, s := range set {
 		setting, value, ok := strings.Cut(s, "=")
 		if !ok {
 			return nil, fmt.Errorf("--set %s: want SETTING=VALUE", s)
 		}
-		if err := other.Set(setting, value); err != nil {
+		if err := changed.Set(setting, value); err != nil {
 			return nil, fmt.Errorf("--set %s: %w", s, err)
 		}
 	}
-	changes := slices.Clone(set)
 	if group != 0 {
-		changes = append(changes, fmt.Sprintf("group=%d", group))
-	}
-	for _, name := range profiles {
-		if _, err := objective.ProfileNamed(name); err != nil && name != "all" {
+		if rollouts, err = rollouts.Regroup(group); err != nil {
 			return nil, err
 		}
+		changes = append(changes, fmt.Sprintf("group=%d", group))
 	}
-	for _, p := range objective.Profiles() {
-		chosen := slices.Contains(profiles, p.Name) || slices.Contains(profiles, "all")
-		if !chosen || p.Name == "paper" && !r.known && len(changes) == 0 { // the first column is the paper's already
-			continue
+	if slices.Contains(profiles, "all") {
+		profiles = profileNames()[1:]
+	}
+	for _, name := range profiles {
+		o, err := objective.ProfileNamed(name)
+		if err == nil && (name != first || len(changes) > 0) { // the first column may be the paper's already
+			err = add(name, rollouts, o)
 		}
-		if err := add(p.Name, rollouts, p.Objective); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
 	if len(changes) > 0 && (len(profiles) == 0 || len(set) > 0) {
-		return out, add(strings.Join(changes, " "), rollouts, other)
+		err = add(strings.Join(changes, " "), rollouts, changed)
 	}
-	return out, nil
+	return all, err
 }
 
-func (r *replaying) print(columns []column) error {
+func (r *replaying) print(w io.Writer, columns []column) error {
 	trajectories := 0
 	for _, u := range r.rollouts.Updates {
 		trajectories += len(u)
 	}
-	fmt.Fprintf(r.out, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates),
+	fmt.Fprintf(w, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates),
 		r.rollouts.Size)
 	header := []string{"<statistic"}
 	for _, c := range columns {
 		header = append(header, c.Name)
 	}
-	t := newTable("means over updates; * differs from the first column", header...)
+	values := newTable("means over updates; * differs from the first column", header...)
 	for _, m := range objective.Replayed {
 		cells := []any{m.Name}
 		for _, c := range columns {
@@ -196,30 +180,25 @@ func (r *replaying) print(columns []column) error {
 			}
 			cells = append(cells, fmt.Sprintf("%.4g%s", c.Values[m.Name], mark))
 		}
-		t.row(cells...)
-	}
-	if err := t.write(r.out, "advantages and loss", r.width); err != nil {
-		return err
+		values.row(cells...)
 	}
 	digits := func(n int, x float64) string { return fmt.Sprintf("%.*f", n, x) }
-	t = newTable("the same groups in batches of other sizes: only the spread over a batch changes",
+	batches := newTable("the same groups in batches of other sizes: only the spread over a batch changes",
 		"groups per batch", "batches", "spread, ddof 0", "spread, ddof 1", "zero-variance", "sigma²", "spread within")
 	for _, e := range r.rollouts.BatchSizes() {
-		t.row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]), digits(3, e.ZeroVariance),
-			digits(4, e.Sigma2), digits(3, e.SpreadWithin))
+		batches.row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]),
+			digits(3, e.ZeroVariance), digits(4, e.Sigma2), digits(3, e.SpreadWithin))
 	}
-	if err := t.write(r.out, "batch size", r.width); err != nil {
-		return err
-	}
-	t = newTable("groups of other sizes, unbiased estimates from the stored groups",
+	sizes := newTable("groups of other sizes, unbiased estimates from the stored groups",
 		"members", "zero-variance", "all right", "all wrong", "sigma²")
 	for _, e := range r.rollouts.GroupSizes() {
-		t.row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
+		sizes.row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
 	}
-	if err := t.write(r.out, "group size", r.width); err != nil {
+	if err := cmp.Or(values.write(w, "advantages and loss", defaultWidth),
+		batches.write(w, "batch size", defaultWidth), sizes.write(w, "group size", defaultWidth)); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(r.out, `
+	_, err := fmt.Fprintln(w, `
 Stored rollouts contain the log-probabilities of the sampling policy only. So all ratios are 1, clipping has no effect,
 and divergence and entropy are omitted. Groups that zero_variance = "resample" would replace are included.`)
 	return err

@@ -133,9 +133,8 @@ stage "rc-grpo" "arm" {
 		t.Fatal(diags)
 	}
 	for _, n := range x.Nodes {
-		r := &replaying{view: &view{Artifact: &artifact.Artifact{Manifest: &artifact.Manifest{Address: n.Address}}},
-			trained: objective.PaperObjective()}
-		r.readSettings(x)
+		r := &replaying{trained: objective.PaperObjective()}
+		r.readSettings(x, n.Address)
 		trains := n.Kind.Name == "rc-grpo"
 		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" ||
 			r.trained.KL.Beta != 0) {

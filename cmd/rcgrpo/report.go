@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,13 +18,12 @@ import (
 )
 
 func reportCommand() *cobra.Command {
-	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again; --bundle adds their evidence",
+	c := newExperimentCommand("report [EXP]", "Write the pages of an experiment again from the stored results",
 		oneExperiment)
 	var targets []string
-	c.Flags().StringArrayVar(&targets, "target", nil, "only the report at `ADDRESS`; repeatable")
+	c.Flags().StringArrayVar(&targets, "target", nil, "only the report stage at `ADDRESS`; repeatable")
 	bundle := c.Flags().String("bundle", "", "pack page, artifacts and experiment into `FILE"+reports.BundleSuffix+"`")
-	c.completeFlag("target", c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		if *bundle != "" && !strings.HasSuffix(*bundle, reports.BundleSuffix) {
 			return misuse("the name of a bundle ends in %s; got %s", reports.BundleSuffix, *bundle)
 		}
@@ -33,27 +31,28 @@ func reportCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return c.report(x, targets, *bundle)
-	}
-	return c.Command
-}
-
-// report runs the report stages of an experiment whose inputs are up to date, and prints the names of the files.
-func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle string) error {
-	if len(targets) == 0 {
-		for _, n := range x.Nodes {
-			if n.Kind.Name == reports.Kind().Name {
-				targets = append(targets, n.Address)
+		if len(targets) == 0 {
+			for _, n := range x.Nodes {
+				if isReport(n) {
+					targets = append(targets, n.Address)
+				}
 			}
 		}
-	}
-	if len(targets) == 0 {
-		return fmt.Errorf("%s has no report stage", x.Name)
-	}
-	if bundle != "" && len(targets) > 1 {
-		return misuse("a bundle holds one page; choose it with --target: %s", strings.Join(targets, ", "))
-	}
-	store, err := c.store(x)
+		if len(targets) == 0 {
+			return fmt.Errorf("%s has no report stage", x.Name)
+		}
+		if *bundle != "" && len(targets) > 1 {
+			return misuse("a bundle holds one page; choose it with --target: %s", strings.Join(targets, ", "))
+		}
+		return c.report(x, targets, *bundle)
+	})
+}
+
+func isReport(n *lang.Node) bool { return n.Kind.Name == reports.Kind().Name }
+
+// report runs the report stages at targets, whose inputs must be up to date. It prints the names of the written files.
+func (c *command) report(x *lang.Experiment, targets []string, bundle string) error {
+	store, err := openStore(x.Site)
 	if err != nil {
 		return err
 	}
@@ -67,7 +66,7 @@ func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle st
 	}
 	missing := 0
 	for _, n := range p.Nodes {
-		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && n.Kind.Name != reports.Kind().Name {
+		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && !isReport(n.Node) {
 			missing++
 		}
 	}
@@ -81,29 +80,40 @@ func (c *experimentFlags) report(x *lang.Experiment, targets []string, bundle st
 		return err
 	}
 	for _, n := range p.Nodes {
-		if n.Kind.Name != reports.Kind().Name {
-			continue
-		}
-		m, err := store.Last(x.Name, n.Address)
-		if err != nil {
-			return fmt.Errorf("%s: %w", n.Address, err)
-		}
-		for _, p := range m.Published {
-			fmt.Fprintln(c.stdout(), filepath.Join(x.Dir, filepath.FromSlash(p.Name)))
-		}
-		if bundle == "" {
-			continue
-		}
-		if err := writeBundle(c.stdout(), bundle, x, m, store); err != nil {
-			return fmt.Errorf("write %s: %w", bundle, err)
+		if isReport(n.Node) {
+			if err := c.finishReport(n, p, bundle); err != nil {
+				return fmt.Errorf("%s: %w", n.Address, err)
+			}
 		}
 	}
 	return nil
 }
 
+// finishReport prints the files that a report stage published. It writes the bundle of the page unless bundle is "".
+func (c *command) finishReport(n *plan.Planned, p *plan.Plan, bundle string) error {
+	m, err := p.Store.Last(p.Experiment.Name, n.Address)
+	if err != nil {
+		return err
+	}
+	for _, file := range m.Published {
+		fmt.Fprintln(c.stdout(), filepath.Join(p.Experiment.Dir, filepath.FromSlash(file.Name)))
+	}
+	if bundle == "" {
+		return nil
+	}
+	if err := writeBundle(bundle, p.Experiment, m, p.Store); err != nil {
+		return fmt.Errorf("write %s: %w", bundle, err)
+	}
+	info, err := os.Stat(bundle)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(c.stdout(), "%s (%d bytes)\n", bundle, info.Size())
+	return err
+}
+
 // writeBundle packs the page of a result and everything that it depends on into a file.
-func writeBundle(stdout io.Writer, path string, x *lang.Experiment, m *artifact.Manifest,
-	store *artifact.Store) error {
+func writeBundle(path string, x *lang.Experiment, m *artifact.Manifest, store *artifact.Store) error {
 	page, err := reports.PageOf(m, store)
 	if err != nil {
 		return err
@@ -120,13 +130,5 @@ func writeBundle(stdout io.Writer, path string, x *lang.Experiment, m *artifact.
 	if err := reports.WriteBundle(f, page, store, files); err != nil {
 		return err
 	}
-	if err := f.CloseAtomicallyReplace(); err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(stdout, "%s (%d bytes)\n", path, info.Size())
-	return err
+	return f.CloseAtomicallyReplace()
 }

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,25 +22,28 @@ import (
 )
 
 type reproduction struct {
-	*experimentFlags
+	*command
 	run, replace, trust bool
 	into                string
-	limit               int64
+	limit               *uint32 // megabytes of an unpacked bundle
 
 	path, cell string // PAGE#CELL
 	named      bool   // the user named the experiment
 }
 
 func reproduceCommand() *cobra.Command {
-	r := &reproduction{experimentFlags: newExperimentCommand("reproduce PAGE#CELL [EXP]",
-		"Show the stages behind one number of a page; --run runs them and compares",
+	r := &reproduction{command: newExperimentCommand("reproduce PAGE#CELL [EXP]",
+		"Show the stages behind one number of a page, or run them again and compare",
 		wantArgs(1, 2, "want PAGE#CELL and at most one experiment"))}
+	r.Long = r.Short + `.
+
+CELL is the id of a number in the page, such as main-test.r1c2: table main-test, first row, second column.`
 	r.Flags().BoolVar(&r.run, "run", false, "run the stages in a fresh store and compare")
-	r.Flags().StringVar(&r.into, "into", "", "keep that store in `FOLDER`; an interrupted run resumes there")
-	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site instead")
-	r.Flags().BoolVar(&r.trust, "trust", false, "run the commands of the page's experiment without asking")
-	r.limitFlag(&r.limit)
-	r.RunE = func(_ *cobra.Command, args []string) error {
+	r.Flags().StringVar(&r.into, "into", "", "with --run, keep the store in `FOLDER`; an interrupted run resumes there")
+	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site file and compare")
+	r.Flags().BoolVar(&r.trust, "trust", false, "do not ask before running commands of the page's experiment")
+	r.limit = r.limitFlag()
+	return r.runs(func(args []string) error {
 		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
 		if i < 1 || i == len(args[0])-1 {
 			return misuse("want PAGE#CELL, such as drills.html#main-test.r1c2; got %s", args[0])
@@ -51,14 +53,13 @@ func reproduceCommand() *cobra.Command {
 			return misuse("--replace and --into exclude each other: each selects a store")
 		}
 		r.named = len(args) == 2
-		in, err := r.openPage(r.path, "", r.limit)
+		in, err := openPage(r.path, "", *r.limit)
 		if err != nil {
 			return err
 		}
 		defer in.close()
 		return r.reproduce(in, args[1:])
-	}
-	return r.Command
+	})
 }
 
 // reproduce prints the stages behind the cell, with the commands that they start and the files that they read. With
@@ -77,10 +78,10 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	store, remove, err := r.openStore(x)
+	defer remove()
 	if err != nil {
 		return err
 	}
-	defer remove()
 	o := plan.Options{Targets: source.Stages(), DataOnly: true}
 	pl, err := plan.New(x, store, o)
 	if err == nil && r.replace {
@@ -100,9 +101,6 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	}
 	foreign := printForeign(w, pl)
 	if !r.run && !r.replace {
-		if took := r.recorded(x, ev, pl); took > 0 {
-			fmt.Fprintf(w, "They took %s of stage time when the page was made.\n", took.Round(time.Second))
-		}
 		fmt.Fprintln(w, "--run runs them in a fresh store and compares.")
 		return nil
 	}
@@ -116,16 +114,16 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 
 // experiment loads the experiment that the user named, or the one beside the page. The latter may come from anyone.
 func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []string) (*lang.Experiment, error) {
-	path, err := strings.Join(named, ""), error(nil)
-	switch {
-	case r.named:
-	case in.bundle != nil:
-		path, err = findBeside(in.bundle.Experiment, ev.Name)
-	default:
-		path, err = findBeside(filepath.Dir(r.path), ev.Name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: name the experiment after the cell", err)
+	path := strings.Join(named, "")
+	if !r.named {
+		dir := filepath.Dir(r.path)
+		if in.bundle != nil {
+			dir = in.bundle.Experiment
+		}
+		var err error
+		if path, err = findBeside(dir, ev.Name); err != nil {
+			return nil, fmt.Errorf("%w: name the experiment after the cell", err)
+		}
 	}
 	r.source.Name = ev.Name
 	x, err := r.load(path)
@@ -168,14 +166,15 @@ func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *art
 	if err != nil {
 		return err
 	}
+	w := r.stdout()
 	for _, port := range got.Differs {
-		fmt.Fprintf(r.stdout(), "%s differs from the page's\n", port)
+		fmt.Fprintf(w, "%s differs from the page's\n", port)
 	}
 	if !got.Equal() {
-		fmt.Fprintf(r.stdout(), "%s (%s) differs: page %q, run %q\n", got.Cell, got.Name, got.Shown, got.Got)
+		fmt.Fprintf(w, "%s (%s) differs: page %q, run %q\n", got.Cell, got.Name, got.Shown, got.Got)
 		return exitCode(exitFailed)
 	}
-	fmt.Fprintf(r.stdout(), "%s (%s) is equal: %s\n", got.Cell, got.Name, got.Got)
+	fmt.Fprintf(w, "%s (%s) is equal: %s\n", got.Cell, got.Name, got.Got)
 	return nil
 }
 
@@ -196,19 +195,18 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		n++
 		stem, _, _ := strings.Cut(node.Address, "@")
 		fmt.Fprintf(w, "%s starts:\n", stem)
+		printIndented := func(text string) {
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(text), "\n", "\n  | "))
+		}
 		args, env := starter.Starts()
-		var lines []string
 		for _, word := range args {
-			lines = append(lines, "| "+word)
+			printIndented("| " + word)
 		}
 		for _, v := range env {
 			if !strings.Contains(v, "=") {
 				v += " of your environment"
 			}
-			lines = append(lines, "with "+v)
-		}
-		for _, line := range lines {
-			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(line), "\n", "\n  | "))
+			printIndented("with " + v)
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -231,7 +229,7 @@ func findBeside(dir, name string) (string, error) {
 func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, remove func(), err error) {
 	switch {
 	case r.replace:
-		store, err = r.store(x)
+		store, err = openStore(x.Site)
 		return store, func() {}, err
 	case r.into != "":
 		store, err = artifact.Open(r.into)
@@ -243,23 +241,4 @@ func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, rem
 	}
 	store, err = artifact.Open(filepath.Join(dir, "store"))
 	return store, remove, err
-}
-
-// recorded returns the time that the stages of the plan took for the page, as far as the store of the site has records.
-func (r *reproduction) recorded(x *lang.Experiment, ev *reports.Evidence, pl *plan.Plan) time.Duration {
-	store, err := r.store(x)
-	if err != nil {
-		return 0
-	}
-	keys := map[string]string{}
-	for _, record := range ev.Records {
-		keys[record.Address] = record.Key
-	}
-	sum := 0.0
-	for _, n := range pl.Nodes {
-		if m, err := store.Manifest(keys[n.Address]); err == nil {
-			sum += m.Seconds
-		}
-	}
-	return time.Duration(sum * float64(time.Second))
 }

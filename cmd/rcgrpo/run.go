@@ -5,14 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -31,18 +29,17 @@ func runCommand() *cobra.Command {
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
-	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
+	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.run(args, o, po, *page) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.run(args, o, po, *page) })
 }
 
-func (c *experimentFlags) run(args []string, o engine.Options, po plan.Options, page bool) error {
+func (c *command) run(args []string, o engine.Options, po plan.Options, page bool) error {
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	if idle := c.unchanged(args, po); idle != nil {
 		view := newDisplay(c.stdout())
-		view.Observe(engine.EndedUnchanged(idle))
+		view.Observe(engine.EndedUnchanged(idle.Counts))
 		view.Close()
 		return nil
 	}
@@ -82,19 +79,21 @@ func (c *experimentFlags) run(args []string, o engine.Options, po plan.Options, 
 
 // ranWith returns the error of a command after a run. The display has already printed the failures of stages, so other
 // errors, such as a file that could not be published, are printed here.
-func (c *experimentFlags) ranWith(err error) error {
-	interrupted := errors.Is(err, engine.ErrInterrupted)
-	if !interrupted && !errors.As(err, new(*engine.RunError)) {
+func (c *command) ranWith(err error) error {
+	displayed := func(err error) bool {
+		return errors.Is(err, engine.ErrInterrupted) || errors.As(err, new(*engine.RunError))
+	}
+	if !displayed(err) {
 		return err
 	}
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, part := range joined.Unwrap() {
-			if !errors.Is(part, engine.ErrInterrupted) && !errors.As(part, new(*engine.RunError)) {
+			if !displayed(part) {
 				reportError(c.Command, part)
 			}
 		}
 	}
-	if interrupted {
+	if errors.Is(err, engine.ErrInterrupted) {
 		return exitCode(exitInterrupted)
 	}
 	return exitCode(exitFailed)
@@ -103,10 +102,7 @@ func (c *experimentFlags) ranWith(err error) error {
 func newDisplay(stdout io.Writer) *display.Display {
 	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && colored(stdout)
-	o.Size = func() (width, height int) {
-		width, height, _ = terminalSize(stdout)
-		return width, height
-	}
+	o.Size = func() (width, height int) { return terminalSize(stdout) }
 	view := display.New(stdout, o)
 	if o.Terminal {
 		continued := make(chan os.Signal, 1)
@@ -123,16 +119,11 @@ func newDisplay(stdout io.Writer) *display.Display {
 // runNode runs "rcgrpo node --run FOLDER --node ADDRESS", the process of one stage. The engine starts it, so it has no
 // help and builds no tree of commands.
 func runNode(args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("rcgrpo node", flag.ContinueOnError)
-	dir := flags.String("run", "", "run `FOLDER`")
-	address := flags.String("node", "", "`ADDRESS` of the stage")
-	if flags.Parse(args) != nil || *dir == "" || *address == "" || flags.NArg() > 0 {
+	if len(args) != 4 || args[0] != "--run" || args[2] != "--node" {
 		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
-	view := display.New(stderr, display.Options{})
-	defer view.Close()
-	return engine.NodeMain(*dir, *address, kinds(), stderr, view.Observe)
+	return engine.NodeMain(args[1], args[3], kinds(), stderr)
 }
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the
@@ -196,13 +187,11 @@ func (r *notification) start(ctx context.Context, site *lang.Site) error {
 		return fmt.Errorf("notify: %w", err)
 	}
 	defer output.Close()
-	program := site.Notify[0]
-	if strings.ContainsRune(program, filepath.Separator) && !filepath.IsAbs(program) {
-		program = "." + string(filepath.Separator) + program
-	}
-	cmd := exec.CommandContext(ctx, program, site.Notify[1:]...)
+	cmd := exec.CommandContext(ctx, site.Notify[0], site.Notify[1:]...) // a relative path is relative to cmd.Dir
 	cmd.Dir = filepath.Dir(site.Path)
-	cmd.Env = append(os.Environ(), r.environment()...)
+	cmd.Env = append(os.Environ(), "RCGRPO_EXPERIMENT="+r.Experiment, "RCGRPO_RUN="+r.Run,
+		"RCGRPO_OUTCOME="+r.Outcome, "RCGRPO_FOLDER="+r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
+		"RCGRPO_COUNTS="+countsText(r.Counts), "RCGRPO_ERROR="+r.Error, "RCGRPO_STAGE="+r.Stage)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // to kill its children too; ^C does not reach it
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
@@ -214,12 +203,4 @@ func (r *notification) start(ctx context.Context, site *lang.Site) error {
 		return fmt.Errorf("notify: %s: %w (its output: %s)", site.Notify[0], err, output.Name())
 	}
 	return nil
-}
-
-func (r *notification) environment() []string {
-	return []string{
-		"RCGRPO_EXPERIMENT=" + r.Experiment, "RCGRPO_RUN=" + r.Run, "RCGRPO_OUTCOME=" + r.Outcome,
-		"RCGRPO_FOLDER=" + r.Folder, fmt.Sprintf("RCGRPO_SECONDS=%.1f", r.Seconds),
-		"RCGRPO_COUNTS=" + countsText(r.Counts), "RCGRPO_ERROR=" + r.Error, "RCGRPO_STAGE=" + r.Stage,
-	}
 }

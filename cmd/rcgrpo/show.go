@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -25,40 +26,42 @@ import (
 	"rcgrpo/stages/rl"
 )
 
+// view prints an artifact for a person.
 type view struct {
 	*artifact.Artifact
 	out    io.Writer
 	width  int
-	colour bool
 	pick   int                                 // index of the row of --row; negative: a summary and the first row
 	task   string                              // --task
 	layout func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
 }
 
-// views maps artifact types to their views. Other types are shown as a list of files.
-var views = map[string]func(*view) error{
-	"metrics":      (*view).metrics,
-	"scores":       (*view).scores,
-	"tasks":        (*view).tasks,
-	"trajectories": (*view).trajectories,
-	"dataset":      (*view).trajectories,
-	"checkpoint":   (*view).checkpoint,
-	"page":         (*view).page,
+// views maps artifact types to their file of rows, if any, and their view. Other types are shown as a list of files.
+var views = map[string]struct {
+	rows string
+	show func(v *view, rows string) error
+}{
+	"metrics":      {rl.MetricsFile, (*view).metrics},
+	"scores":       {rl.ScoresFile, (*view).scores},
+	"tasks":        {bfcl.TasksFile, (*view).tasks},
+	"trajectories": {rl.TrajectoriesFile, (*view).trajectories},
+	"dataset":      {rl.DatasetFile, (*view).trajectories},
+	"checkpoint":   {"", (*view).checkpoint},
 }
 
 func showCommand() *cobra.Command {
 	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
 		wantArgs(1, 2,
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
-	v := &view{width: 100}
+	v := &view{}
 	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
 	c.Flags().Lookup("row").DefValue = "0"
-	c.Flags().StringVar(&v.task, "task", "", "only rows of the task `ID`")
-	asCSV := c.Flags().Bool("csv", false, "print rows as CSV; ADDRESS may contain * and omit keys and seeds")
-	asJSON := c.Flags().Bool("json", false, "print rows as JSON, with the same addresses as --csv")
-	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint at `ADDRESS` or in a folder")
+	c.Flags().StringVar(&v.task, "task", "", "only rows of the task with this `ID`")
+	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
+	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
+	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint `ADDRESS.PORT` or folder")
 	c.completeFirst(c.ports)
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		if *asCSV && *asJSON {
 			return misuse("--csv and --json exclude each other")
 		}
@@ -66,105 +69,95 @@ func showCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		v.out, v.colour = c.stdout(), colored(c.stdout())
-		if width, _, ok := terminalSize(c.stdout()); ok {
-			v.width = width
+		if *asCSV || *asJSON {
+			return export(c.stdout(), c.stderr(), x, store, args[0], v.task, *asJSON)
 		}
 		if *policy != "" {
 			if v.layout, err = layoutOf(*policy, x, store); err != nil {
 				return err
 			}
 		}
-		if *asCSV || *asJSON {
-			return export(c.stdout(), c.stderr(), x, store, args[0], v.task, *asJSON)
-		}
-		if err := v.open(x, store, args[0]); err != nil {
+		if v.Artifact, err = openArtifact(x, store, args[0]); err != nil {
 			return err
 		}
+		width, _ := terminalSize(c.stdout())
+		v.out, v.width = c.stdout(), cmp.Or(width, defaultWidth)
 		return v.print()
-	}
-	return c.Command
+	})
 }
+
+// defaultWidth is the width of tables and texts without a terminal.
+const defaultWidth = 100
 
 // layoutOf returns the layout of the checkpoint at an address or in a folder.
 func layoutOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
-	dir := policy
-	if info, err := os.Stat(policy); err != nil || !info.IsDir() {
-		var v view
-		if err := v.open(x, store, policy); err != nil {
-			if err := v.open(x, store, policy+".checkpoint"); err != nil {
-				return nil, err
-			}
-		}
-		dir = v.Dir
+	if info, err := os.Stat(policy); err == nil && info.IsDir() {
+		return stages.Layout(policy, x.Site.BFCL)
 	}
-	return stages.Layout(dir, x.Site.BFCL)
+	a, err := openArtifact(x, store, policy)
+	if err != nil {
+		return nil, err
+	}
+	return stages.Layout(a.Dir, x.Site.BFCL)
 }
 
-// open finds the artifact. The port may be omitted if the stage has only one.
-func (v *view) open(x *lang.Experiment, store *artifact.Store, address string) error {
+// openArtifact opens the artifact of ADDRESS.PORT. The port may be omitted if the stage has only one.
+func openArtifact(x *lang.Experiment, store *artifact.Store, address string) (*artifact.Artifact, error) {
 	nodes, port, err := portNodes(x, address)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(nodes) > 1 {
-		var names []string
-		for _, n := range nodes {
-			names = append(names, n.Address)
-		}
-		return fmt.Errorf("%s matches several stages; name one of %s (--csv and --json print all)", address,
-			strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s matches %d stages: name one, such as %s (--csv and --json print all)", address,
+			len(nodes), nodes[0].Address)
 	}
 	results, err := current(x, store, nodes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if results[0] == nil {
-		return fmt.Errorf("%s has no result yet; `rcgrpo run` computes it", nodes[0].Address)
+		return nil, fmt.Errorf("%s has no result yet; `rcgrpo run` computes it", nodes[0].Address)
 	}
-	v.Artifact, err = store.Open(results[0], port)
-	return err
+	return store.Open(results[0], port)
 }
 
 // portNodes returns the stages and the port of ADDRESS.PORT. An address without key or seed matches all instances and
 // seeds; it may be a pattern with * and ?.
 func portNodes(x *lang.Experiment, address string) (nodes []*lang.Node, port string, err error) {
-	stem, end := address, ""
+	stem := address
 	if at := strings.LastIndexByte(address, '.'); at >= 0 && !strings.ContainsAny(address[at:], "]") {
-		stem, end = address[:at], address[at+1:]
+		stem, port = address[:at], address[at+1:]
 	}
 	if strings.ContainsAny(address, "*?") {
 		for _, n := range x.Nodes {
-			if _, ok := n.Outputs[end]; ok && lang.MatchAddress(n.Address, stem) {
+			if _, ok := n.Outputs[port]; ok && lang.MatchAddress(n.Address, stem) {
 				nodes = append(nodes, n)
 			}
 		}
 		if nodes == nil {
-			return nil, "", fmt.Errorf("no stage of %s matches %s and has a port %s", x.Name, stem, end)
+			return nil, "", fmt.Errorf("no stage of %s matches %s and has a port %s", x.Name, stem, port)
 		}
-		return nodes, end, nil
+		return nodes, port, nil
 	}
-	if nodes, err = x.Find(address); err != nil {
-		if end == "" {
-			return nil, "", err
-		}
-		if nodes, err = x.Find(stem); err != nil {
-			return nil, "", err
-		}
-		port = end
+	if nodes, err = x.Find(address); err == nil {
+		port = ""
+	} else if port != "" {
+		nodes, err = x.Find(stem)
+	}
+	if err != nil {
+		return nil, "", err
 	}
 	ports := slices.Sorted(maps.Keys(nodes[0].Outputs))
-	if port == "" && len(ports) == 1 {
-		port = ports[0]
+	list := strings.Join(ports, ", ")
+	switch {
+	case slices.Contains(ports, port):
+		return nodes, port, nil
+	case port != "":
+		return nil, "", fmt.Errorf("%s has no port %s, only %s", nodes[0].Address, port, list)
+	case len(ports) == 1:
+		return nodes, ports[0], nil
 	}
-	if _, ok := nodes[0].Outputs[port]; !ok {
-		if port != "" {
-			return nil, "", fmt.Errorf("%s has no port %s, only %s", nodes[0].Address, port, strings.Join(ports, ", "))
-		}
-		return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, strings.Join(ports, ", "),
-			address, ports[0])
-	}
-	return nodes, port, nil
+	return nil, "", fmt.Errorf("%s has the ports %s; name one: %s.%s", nodes[0].Address, list, address, ports[0])
 }
 
 // current returns the result of each node: the current one, or else the last one of an earlier version of the
@@ -174,22 +167,23 @@ func current(x *lang.Experiment, store *artifact.Store, nodes []*lang.Node) ([]*
 	if err != nil {
 		return nil, err
 	}
-	planned := map[*lang.Node]*plan.Planned{}
+	upToDate := map[*lang.Node]*artifact.Manifest{}
 	for _, p := range full.Nodes {
-		planned[p.Node] = p
+		if p.Verb == plan.UpToDate {
+			upToDate[p.Node] = p.Manifest
+		}
 	}
 	results := make([]*artifact.Manifest, len(nodes))
 	for i, n := range nodes {
-		if p := planned[n]; p != nil && p.Verb == plan.UpToDate {
-			results[i] = p.Manifest
+		if results[i] = upToDate[n]; results[i] != nil {
 			continue
 		}
-		m, err := store.Last(x.Name, n.Address)
+		last, err := store.Last(x.Name, n.Address)
 		if errors.Is(err, artifact.ErrNotFound) {
 			continue
 		}
 		if err == nil {
-			results[i], err = store.Lookup(m.Key)
+			results[i], err = store.Lookup(last.Key)
 		}
 		if err != nil {
 			return nil, err
@@ -202,20 +196,10 @@ func (v *view) print() error {
 	m := v.Manifest
 	fmt.Fprintf(v.out, "%s  %s %.12s\nmade %s in %s, %s\n", m.Address, v.Type, v.Digest,
 		m.Started.Local().Format("2006-01-02 15:04:05"), runs.DurationText(m.Seconds), v.Dir)
-	show := views[v.Type]
-	if show == nil {
-		show = (*view).files
+	if of, ok := views[v.Type]; ok {
+		return of.show(v, of.rows)
 	}
-	return show(v)
-}
-
-// rowFiles maps artifact types to their file of rows.
-var rowFiles = map[string]string{
-	"metrics":      rl.MetricsFile,
-	"scores":       rl.ScoresFile,
-	"tasks":        bfcl.TasksFile,
-	"trajectories": rl.TrajectoriesFile,
-	"dataset":      rl.DatasetFile,
+	return v.files()
 }
 
 // exported is an artifact with its rows, as `show --json` prints it.
@@ -258,7 +242,7 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 		}
 		e := exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest,
 			Folder: a.Dir, Made: m.Started.Format(time.RFC3339), Seconds: m.Seconds}
-		if file := rowFiles[a.Type]; file != "" {
+		if file := views[a.Type].rows; file != "" {
 			if e.Rows, err = rawRows(a, file, task); err != nil {
 				return err
 			}
@@ -304,14 +288,14 @@ func rawRows(a *artifact.Artifact, file, task string) ([]json.RawMessage, error)
 
 // writeCSV prints all rows as one table. Columns are in the order of their first appearance.
 func writeCSV(w io.Writer, all []exported) error {
-	t := csvTable{column: map[string]int{}}
+	var t csvTable
 	for _, e := range all {
 		seed := ""
 		if e.Seed != nil {
 			seed = strconv.FormatInt(*e.Seed, 10)
 		}
 		for i, row := range e.Rows {
-			t.rows = append(t.rows, nil)
+			t.rows = append(t.rows, map[string]string{})
 			t.put("address", e.Address)
 			t.put("seed", seed)
 			err := t.flatten(row, "")
@@ -323,30 +307,28 @@ func writeCSV(w io.Writer, all []exported) error {
 			}
 		}
 	}
-	for i, row := range t.rows {
-		t.rows[i] = append(row, make([]string, len(t.head)-len(row))...)
+	records := [][]string{t.head}
+	for _, row := range t.rows {
+		record := make([]string, len(t.head))
+		for i, name := range t.head {
+			record[i] = row[name]
+		}
+		records = append(records, record)
 	}
-	return csv.NewWriter(w).WriteAll(slices.Insert(t.rows, 0, t.head))
+	return csv.NewWriter(w).WriteAll(records)
 }
 
 // csvTable is a table that adds columns when a row needs them.
 type csvTable struct {
-	head   []string
-	column map[string]int
-	rows   [][]string
+	head []string
+	rows []map[string]string // by column
 }
 
 func (t *csvTable) put(name, value string) {
-	i, ok := t.column[name]
-	if !ok {
-		i = len(t.head)
-		t.column[name], t.head = i, append(t.head, name)
+	if !slices.Contains(t.head, name) {
+		t.head = append(t.head, name)
 	}
-	row := &t.rows[len(t.rows)-1]
-	for len(*row) <= i {
-		*row = append(*row, "")
-	}
-	(*row)[i] = value
+	t.rows[len(t.rows)-1][name] = value
 }
 
 // flatten puts the scalar values of an object in their order. A nested field is named NAME.FIELD, except those of
@@ -369,11 +351,7 @@ func (t *csvTable) flatten(object json.RawMessage, prefix string) error {
 		switch value[0] {
 		case '[', 'n': // a list, null
 		case '{':
-			inner := key + "."
-			if key == "values" {
-				inner = ""
-			}
-			err = t.flatten(value, inner)
+			err = t.flatten(value, strings.TrimPrefix(key+".", "values."))
 		case '"':
 			var text string
 			err = json.Unmarshal(value, &text)

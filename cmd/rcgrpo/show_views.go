@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,34 +19,30 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// rows reads a file of rows. With --task it keeps the rows of that task.
-func rows[T any](v *view, file string, task func(T) string) ([]T, error) {
-	var all []T
+// rows reads a file of rows. With --task it keeps the rows of that task. one is the row of --row, by default the first.
+func rows[T any](v *view, file string, task func(T) string) (all []T, one T, err error) {
 	for row, err := range artifact.Rows[T](v.Artifact, file) {
 		if err != nil {
-			return nil, err
+			return nil, one, err
 		}
 		if v.task == "" || task(row) == v.task {
 			all = append(all, row)
 		}
 	}
-	if v.task != "" && len(all) == 0 {
-		return nil, fmt.Errorf("no row of task %s", v.task)
+	switch {
+	case v.task != "" && len(all) == 0:
+		return nil, one, fmt.Errorf("no row of task %s", v.task)
+	case v.pick >= len(all):
+		return nil, one, fmt.Errorf("row %d of %d", v.pick, len(all))
+	case len(all) > 0:
+		one = all[max(v.pick, 0)]
 	}
-	return all, nil
-}
-
-func picked[T any](v *view, all []T) (T, error) {
-	var none T
-	if max(v.pick, 0) >= len(all) {
-		return none, fmt.Errorf("row %d of %d", max(v.pick, 0), len(all))
-	}
-	return all[max(v.pick, 0)], nil
+	return all, one, nil
 }
 
 // metrics prints first and last value, range and curve of each metric and each time.
-func (v *view) metrics() error {
-	for _, file := range []string{rl.MetricsFile, rl.TimesFile} {
+func (v *view) metrics(rows string) error {
+	for _, file := range []string{rows, rl.TimesFile} {
 		if _, err := os.Stat(v.Path(file)); err != nil && file == rl.TimesFile {
 			continue
 		}
@@ -65,40 +60,15 @@ func (v *view) metrics() error {
 		t := newTable(fmt.Sprintf("%d updates", updates), "<metric", "first", "last", "least", "most", "<curve")
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
-			t.row(name, reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(slices.Min(y)),
-				reports.Number(slices.Max(y)), sparkline(y, 24))
+			least, most := slices.Min(y), slices.Max(y)
+			t.row(name, reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(least), reports.Number(most),
+				reports.Sparkline(y, least, most, 24))
 		}
 		if err := t.write(v.out, strings.TrimSuffix(file, ".jsonl"), v.width); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// sparkline draws values as at most width blocks. A block is the mean of its share of the values.
-func sparkline(y []float64, width int) string {
-	blocks := []rune("▁▂▃▄▅▆▇█")
-	width = min(width, len(y))
-	if width == 0 {
-		return ""
-	}
-	means := make([]float64, width)
-	for i := range means {
-		share := y[i*len(y)/width : (i+1)*len(y)/width]
-		for _, x := range share {
-			means[i] += x / float64(len(share))
-		}
-	}
-	least, most := slices.Min(means), slices.Max(means)
-	var b strings.Builder
-	for _, x := range means {
-		level := 0
-		if most > least {
-			level = min(len(blocks)-1, int((x-least)/(most-least)*float64(len(blocks))))
-		}
-		b.WriteRune(blocks[level])
-	}
-	return b.String()
 }
 
 // groups are counts of rows by three words.
@@ -135,8 +105,8 @@ func (t *tally) add(s rl.Score) {
 
 // scores prints the share of episodes with reward 1 and of those that the official checker passed, by set, token and
 // category, with Wilson intervals.
-func (v *view) scores() error {
-	all, err := rows(v, rl.ScoresFile, func(s rl.Score) string { return s.Task })
+func (v *view) scores(file string) error {
+	all, _, err := rows(v, file, func(s rl.Score) string { return s.Task })
 	if err != nil {
 		return err
 	}
@@ -171,31 +141,23 @@ func (v *view) passes() error {
 	return t.write(v.out, "pass@k", v.width)
 }
 
-func (v *view) tasks() error {
-	all, err := rows(v, bfcl.TasksFile, func(t *bfcl.Task) string { return t.ID })
+func (v *view) tasks(file string) error {
+	all, t, err := rows(v, file, func(t *bfcl.Task) string { return t.ID })
 	if err != nil {
 		return err
 	}
 	if v.pick < 0 && v.task == "" {
-		count, families := map[string]int{}, map[string]map[string]bool{}
+		families := map[string][]string{} // of each task, by category
 		for _, t := range all {
-			count[t.Category]++
-			if families[t.Category] == nil {
-				families[t.Category] = map[string]bool{}
-			}
-			families[t.Category][t.Family] = true
+			families[t.Category] = append(families[t.Category], t.Family)
 		}
-		t := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
-		for _, name := range slices.Sorted(maps.Keys(count)) {
-			t.row(name, count[name], len(families[name]))
+		table := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
+		for _, category := range slices.Sorted(maps.Keys(families)) {
+			table.row(category, len(families[category]), len(unique(families[category])))
 		}
-		if err := t.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
+		if err := table.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
 			return err
 		}
-	}
-	t, err := picked(v, all)
-	if err != nil {
-		return err
 	}
 	fmt.Fprintf(v.out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
 	for i, turn := range t.Turns {
@@ -209,12 +171,8 @@ func (v *view) tasks() error {
 }
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
-func (v *view) trajectories() error {
-	file := rl.TrajectoriesFile
-	if v.Type == "dataset" {
-		file = rl.DatasetFile
-	}
-	all, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
+func (v *view) trajectories(file string) error {
+	all, t, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
@@ -222,10 +180,6 @@ func (v *view) trajectories() error {
 		if err := trajectoryTable(all).write(v.out, v.Type, v.width); err != nil || len(all) == 0 {
 			return err
 		}
-	}
-	t, err := picked(v, all)
-	if err != nil {
-		return err
 	}
 	v.conversation(&t)
 	return nil
@@ -282,9 +236,9 @@ func (v *view) conversation(t *rl.Trajectory) {
 			text = "[[" + text + "]]"
 		}
 		v.paragraph(m.Role, text)
-		if note := sampledText(t, m); note != "" {
-			v.paragraph("", note)
-			v.strip(reports.TokenStrip(t, m))
+		if strip := reports.TokenStrip(t, m); strip != "" {
+			v.paragraph("", sampledText(t, m))
+			v.paragraph("", strip)
 		}
 	}
 	if v.layout != nil {
@@ -308,40 +262,14 @@ func (v *view) tokens(t *rl.Trajectory) {
 	v.paragraph("", text.String())
 }
 
-// strip prints a character for each token: a dot for a given token, a block for a sampled one. The block is higher, and
-// redder, the less likely the token was.
-func (v *view) strip(strip string) {
-	for line := range slices.Chunk([]rune(strip), max(20, v.width-paragraphIndent)) {
-		text := string(line)
-		if v.colour {
-			var b strings.Builder
-			for _, r := range line {
-				colour := "2" // given: faint
-				if r != reports.StripGiven {
-					colour = "38;5;" + []string{"250", "229", "222", "215", "208", "202", "196", "160"}[min(7, max(0, r-'▁'))]
-				}
-				fmt.Fprintf(&b, "\x1b[%sm%c\x1b[0m", colour, r)
-			}
-			text = b.String()
-		}
-		fmt.Fprintf(v.out, "%*s%s\n", paragraphIndent, "", text)
-	}
-}
-
-// sampledText returns the number of sampled tokens of a message and their mean logprob; "" if there are none.
+// sampledText describes the sampled tokens of a message, which has at least one.
 func sampledText(t *rl.Trajectory, m rl.Message) string {
-	if m.To <= m.From || m.To > len(t.Mask) || m.To > len(t.Logp) {
-		return ""
-	}
 	n, sum := 0, 0.0
 	for i := m.From; i < m.To; i++ {
 		if t.Mask[i] {
 			n++
 			sum += float64(t.Logp[i])
 		}
-	}
-	if n == 0 {
-		return ""
 	}
 	return fmt.Sprintf("(%d of %d tokens sampled, mean logprob %.3f)", n, m.To-m.From, sum/float64(n))
 }
@@ -362,7 +290,7 @@ func (v *view) paragraph(name, text string) {
 }
 
 // checkpoint prints the settings of a model, of its use as a policy and of its adapter, if it has one.
-func (v *view) checkpoint() error {
+func (v *view) checkpoint(string) error {
 	for _, file := range []string{"config.json", "rcgrpo.json", "adapter/adapter_config.json"} {
 		b, err := os.ReadFile(v.Path(file))
 		if errors.Is(err, os.ErrNotExist) {
@@ -371,55 +299,32 @@ func (v *view) checkpoint() error {
 		if err != nil {
 			return err
 		}
-		values := map[string]any{}
+		values := map[string]json.RawMessage{}
 		if err := json.Unmarshal(b, &values); err != nil {
 			return fmt.Errorf("%s: %w", v.Path(file), err)
 		}
 		fmt.Fprintf(v.out, "\n%s\n", file)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			text, err := json.Marshal(values[name])
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(v.out, "  %-28s %s\n", name, printable(string(text)))
+			fmt.Fprintf(v.out, "  %-28s %s\n", name, printable(string(values[name])))
 		}
 	}
 	return v.files()
-}
-
-// page prints the page as text if it has that form, otherwise its files.
-func (v *view) page() error {
-	for _, f := range v.Manifest.Outputs[v.port()].Files {
-		if filepath.Ext(f.Name) == ".txt" {
-			b, err := os.ReadFile(v.Path(f.Name))
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(v.out, "\n%s", b)
-			return err
-		}
-	}
-	return v.files()
-}
-
-func (v *view) port() string {
-	for port, o := range v.Manifest.Outputs {
-		if o.Digest == v.Digest && o.Type == v.Type {
-			return port
-		}
-	}
-	return ""
 }
 
 func (v *view) files() error {
 	fmt.Fprintln(v.out, "\nfiles")
-	o := v.Manifest.Outputs[v.port()]
-	list := slices.Clone(o.Files)
-	if o.Times != nil {
-		list = append(list, o.Times.Files...)
-	}
-	for _, f := range list {
-		fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+	for _, o := range v.Manifest.Outputs {
+		if o.Digest != v.Digest || o.Type != v.Type {
+			continue
+		}
+		list := slices.Clone(o.Files)
+		if o.Times != nil {
+			list = append(list, o.Times.Files...)
+		}
+		for _, f := range list {
+			fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+		}
+		break // another port may have the same content
 	}
 	return nil
 }

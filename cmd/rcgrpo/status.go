@@ -19,18 +19,18 @@ import (
 
 func statusCommand() *cobra.Command {
 	c := newExperimentCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
-	c.Long = c.Short + ". Without EXP and without an experiment here, show all experiments of the store."
+	c.Long = c.Short + ".\nWithout EXP and without an experiment here, show all experiments of the store."
 	all := c.Flags().Bool("all", false, "list every stage, not only those that run or failed")
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.RunE = func(_ *cobra.Command, args []string) error {
+	return c.runs(func(args []string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
 		}
-		names := []string{}
+		var names []string
 		if name, err := experimentName(args); err == nil {
-			names = append(names, name)
+			names = []string{name}
 		} else if len(args) > 0 {
 			return err
 		} else if names, err = runs.Experiments(store); err != nil {
@@ -47,16 +47,13 @@ func statusCommand() *cobra.Command {
 		survivors = slices.DeleteFunc(survivors, func(s runs.Orphan) bool {
 			return !slices.Contains(names, s.Run.Experiment())
 		})
-		if *asJSON {
+		switch {
+		case *asJSON:
 			return writeStatusJSON(c.stdout(), found, survivors, *all)
-		}
-		if len(found) == 0 {
-			of := ""
-			if len(names) == 1 {
-				of = " of " + names[0]
-			}
-			fmt.Fprintf(c.stdout(), "no runs%s in %s\n", of, store.Dir())
-			return nil
+		case len(found) == 0 && len(names) == 1:
+			fmt.Fprintf(c.stdout(), "no runs of %s in %s\n", names[0], store.Dir())
+		case len(found) == 0:
+			fmt.Fprintf(c.stdout(), "no runs in %s\n", store.Dir())
 		}
 		for _, s := range found {
 			if *newest > 0 {
@@ -69,8 +66,7 @@ func statusCommand() *cobra.Command {
 			fmt.Fprintln(c.stdout(), s.Text(time.Now()))
 		}
 		return nil
-	}
-	return c.Command
+	})
 }
 
 // newestRuns returns the status of the newest runs of each experiment: n of them, or with n = 0 the newest run and all
@@ -87,13 +83,11 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Sta
 				continue
 			}
 			s, err := runs.ReadStatus(folder)
-			if errors.Is(err, os.ErrNotExist) { // no plan yet, or removed
-				continue
-			}
-			if err != nil {
+			if err == nil {
+				found = append(found, s)
+			} else if !errors.Is(err, os.ErrNotExist) { // no plan yet, or removed
 				return nil, err
 			}
-			found = append(found, s)
 		}
 	}
 	return found, nil
@@ -113,8 +107,8 @@ func listed(s *runs.Status, all bool) (nodes []runs.NodeStatus) {
 func writeStatus(w io.Writer, s *runs.Status, all bool) {
 	fmt.Fprintf(w, "%s  %s\n", s.Folder.Name(), s.Text())
 	for _, n := range listed(s, all) {
-		state := stateText(n.State, s.Live || n.Survives)
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-10s %s  %s", state, n.Address, n.Text(nowOf(s, n))), " "))
+		line := fmt.Sprintf("  %-10s %s  %s", stateText(s, n), n.Address, n.Text(nowOf(s, n)))
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
 		if n.Failure != nil {
 			fmt.Fprintf(w, "             log: %s\n", n.Failure.Log)
 		}
@@ -130,28 +124,27 @@ func nowOf(s *runs.Status, n runs.NodeStatus) time.Time {
 	return s.Now()
 }
 
-func stateText(state runs.EventKind, live bool) string {
-	switch state {
-	case "":
+func stateText(s *runs.Status, n runs.NodeStatus) string {
+	live := s.Live || n.Survives
+	switch {
+	case n.State == "":
 		return string(plan.UpToDate)
-	case runs.EventPlanned:
-		if live {
-			return "waiting"
-		}
+	case n.State == runs.EventPlanned && live:
+		return "waiting"
+	case n.State == runs.EventPlanned:
 		return "not started"
-	case runs.EventStarted:
-		if live {
-			return "running"
-		}
+	case n.State == runs.EventStarted && live:
+		return "running"
+	case n.State == runs.EventStarted:
 		return "stopped"
 	}
-	return string(state)
+	return string(n.State)
 }
 
 func stateCounts(s *runs.Status) map[string]int {
 	counts := map[string]int{}
 	for _, n := range s.Nodes {
-		counts[stateText(n.State, s.Live || n.Survives)]++
+		counts[stateText(s, n)]++
 	}
 	return counts
 }
@@ -204,15 +197,15 @@ type statusNodeJSON struct {
 func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
 	out := statusJSON{[]statusRunJSON{}, []survivorJSON{}}
 	for _, s := range survivors {
-		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Adopted})
+		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Taken})
 	}
 	for _, s := range found {
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,
 			Seconds: s.Now().Sub(s.Started).Seconds(), Revision: s.Revision, Host: s.Host, PID: s.PID,
 			Counts: stateCounts(s), Nodes: []statusNodeJSON{}}
 		for _, n := range listed(s, all) {
-			j := statusNodeJSON{Address: n.Address, State: stateText(n.State, s.Live || n.Survives), Key: n.Key,
-				Started: n.Started, Seconds: n.Seconds, Note: n.Note}
+			j := statusNodeJSON{Address: n.Address, State: stateText(s, n), Key: n.Key, Started: n.Started,
+				Seconds: n.Seconds, Note: n.Note}
 			if n.State == runs.EventStarted {
 				now := nowOf(s, n)
 				j.Seconds = now.Sub(n.Started).Seconds()

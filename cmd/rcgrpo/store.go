@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,8 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/tabwriter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
@@ -55,75 +54,48 @@ func parseAge(text string) (time.Duration, error) {
 	return d, nil
 }
 
-func (f *storeFilter) addFlags(c *experimentFlags) {
+func (f *storeFilter) addFlags(c *command) {
 	c.Flags().StringVar(&f.experiment, "experiment", "", "only results of the experiment `NAME`")
 	c.Flags().StringVar(&f.kind, "kind", "", "only results of stages of this `KIND`")
 	c.Flags().StringVar(&f.address, "address", "", "only results whose address matches `PATTERN`, such as 'eval.*@1'")
 	c.Flags().Func("older", "only results older than `TIME`, such as 36h or 7d", parsed(&f.older, parseAge))
 	c.Flags().Func("newer", "only results newer than `TIME`", parsed(&f.newer, parseAge))
 	c.Flags().Func("larger", "only results of at least `SIZE`, such as 100MB", parsed(&f.larger, lang.ParseBytes))
-	c.completeFlag("kind", kindNames)
 }
 
-func (f *storeFilter) picks(r storedResult, now time.Time) bool {
-	since := now.Sub(r.Started)
-	return (f.experiment == "" || f.experiment == r.Experiment) && (f.kind == "" || f.kind == r.Kind) &&
-		(f.address == "" || lang.MatchAddress(r.Address, f.address)) && (f.older == 0 || since > f.older) &&
-		(f.newer == 0 || since <= f.newer) && r.Bytes >= f.larger
+func (f *storeFilter) picks(m *artifact.Manifest, now time.Time) bool {
+	since := now.Sub(m.Started)
+	return (f.experiment == "" || f.experiment == m.Experiment) && (f.kind == "" || f.kind == m.Kind) &&
+		(f.address == "" || lang.MatchAddress(m.Address, f.address)) && (f.older == 0 || since > f.older) &&
+		(f.newer == 0 || since <= f.newer) && m.Bytes() >= f.larger
 }
 
 // storeOrders are the orders of `store ls --sort`. A result is worth the seconds that it took per byte; gc removes the
 // results that are worth least.
-var storeOrders = map[string]func(a, b storedResult) int{
-	"address": func(a, b storedResult) int { return 0 }, // the order of the store
-	"age":     func(a, b storedResult) int { return a.Started.Compare(b.Started) },
-	"size":    func(a, b storedResult) int { return cmp.Compare(b.Bytes, a.Bytes) },
-	"seconds": func(a, b storedResult) int { return cmp.Compare(b.Seconds, a.Seconds) },
-	"worth": func(a, b storedResult) int {
-		return cmp.Compare(b.Seconds*float64(a.Bytes), a.Seconds*float64(b.Bytes)) // seconds per byte, without dividing
+var storeOrders = map[string]func(a, b *artifact.Manifest) int{
+	"address": func(a, b *artifact.Manifest) int { return 0 }, // the order of the store
+	"age":     func(a, b *artifact.Manifest) int { return a.Started.Compare(b.Started) },
+	"size":    func(a, b *artifact.Manifest) int { return cmp.Compare(b.Bytes(), a.Bytes()) },
+	"seconds": func(a, b *artifact.Manifest) int { return cmp.Compare(b.Seconds, a.Seconds) },
+	"worth": func(a, b *artifact.Manifest) int { // seconds per byte, without dividing
+		return cmp.Compare(b.Seconds*float64(a.Bytes()), a.Seconds*float64(b.Bytes()))
 	},
 }
 
-type storedResult struct {
-	Key        string            `json:"key"`
-	Experiment string            `json:"experiment"`
-	Address    string            `json:"address"`
-	Kind       string            `json:"kind"`
-	Seed       *int64            `json:"seed,omitempty"`
-	Types      map[string]string `json:"types"` // port -> artifact type
-	Bytes      int64             `json:"bytes"`
-	Seconds    float64           `json:"seconds"`
-	Started    time.Time         `json:"started"`
-	Run        string            `json:"run,omitempty"`
-	Revision   string            `json:"revision"`
-	Device     string            `json:"device,omitempty"`
-	PeakBytes  int64             `json:"peak_bytes,omitempty"`
-	Collected  time.Time         `json:"collected,omitzero"` // when gc removed the bytes
-}
-
-func newStoredResult(m *artifact.Manifest) storedResult {
-	r := storedResult{Key: m.Key, Experiment: m.Experiment, Address: m.Address, Kind: m.Kind, Seed: m.Seed,
-		Types: map[string]string{}, Bytes: m.Bytes(), Seconds: m.Seconds, Started: m.Started, Run: m.Run,
-		Revision: m.Revision, Device: m.Device, PeakBytes: m.PeakBytes, Collected: m.Collected}
-	for port, o := range m.Outputs {
-		r.Types[port] = o.Type
-	}
-	return r
-}
+func storeOrderNames() []string { return slices.Sorted(maps.Keys(storeOrders)) }
 
 func storeListCommand() *cobra.Command {
 	c := newExperimentCommand("ls", "List the stored results and the time that they took", wantArgs(0, 0, ""))
 	var filter storeFilter
 	filter.addFlags(c)
-	orders := slices.Sorted(maps.Keys(storeOrders))
 	order := c.Flags().String("sort", "address", "`ORDER`: address, age (oldest first), size, seconds (run time), "+
 		"or worth (seconds per byte; gc removes the last first)")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	c.completeFlag("sort", func() []string { return orders })
-	c.RunE = func(*cobra.Command, []string) error {
+	return c.runs(func([]string) error {
 		compare := storeOrders[*order]
 		if compare == nil {
-			hint := cmp.Or(lang.NearHint(*order, orders), ", only "+strings.Join(orders, ", "))
+			names := storeOrderNames()
+			hint := cmp.Or(lang.NearHint(*order, names), ", only "+strings.Join(names, ", "))
 			return misuse("there is no order %s%s", *order, hint)
 		}
 		store, _, err := c.siteStore()
@@ -135,39 +107,29 @@ func storeListCommand() *cobra.Command {
 			return err
 		}
 		now := time.Now()
-		results := []storedResult{}
-		for _, m := range manifests {
-			if r := newStoredResult(m); filter.picks(r, now) {
-				results = append(results, r)
-			}
-		}
-		slices.SortStableFunc(results, compare)
+		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool { return !filter.picks(m, now) })
+		slices.SortStableFunc(manifests, compare)
 		if *asJSON {
-			return writeStoreJSON(c.stdout(), store.Dir(), results, problems)
+			return writeStoreJSON(c.stdout(), store.Dir(), manifests, problems)
 		}
-		return writeStore(c.stdout(), store.Dir(), results, problems)
-	}
-	return c.Command
+		return writeStore(c.stdout(), store.Dir(), manifests, problems)
+	})
 }
 
-func writeStore(w io.Writer, dir string, results []storedResult, problems []artifact.Problem) error {
-	out := bufio.NewWriter(w)
+func writeStore(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var total int64
 	var seconds float64
-	experiment := 0
-	for _, r := range results {
-		experiment = max(experiment, utf8.RuneCountInString(r.Experiment))
-	}
-	for _, r := range results {
-		state := ""
-		if !r.Collected.IsZero() {
-			state = "  collected"
-		} else {
-			total += r.Bytes
-			seconds += r.Seconds
+	for _, m := range results {
+		state := "  collected"
+		if m.Collected.IsZero() {
+			state = ""
+			total += m.Bytes()
+			seconds += m.Seconds
 		}
-		fmt.Fprintf(out, "%.12s  %10s  %8s  %s  %-*s  %s%s\n", r.Key, lang.BytesText(r.Bytes), runs.DurationText(r.Seconds),
-			r.Started.Local().Format("2006-01-02 15:04"), experiment, cmp.Or(r.Experiment, "-"), r.Address, state)
+		fmt.Fprintf(out, "%.12s\t%10s\t%8s\t%s\t%s\t%s%s\n", m.Key, lang.BytesText(m.Bytes()),
+			runs.DurationText(m.Seconds), m.Started.Local().Format("2006-01-02 15:04"), cmp.Or(m.Experiment, "-"),
+			m.Address, state)
 	}
 	for _, p := range problems {
 		fmt.Fprintln(out, p)
@@ -177,7 +139,18 @@ func writeStore(w io.Writer, dir string, results []storedResult, problems []arti
 	return out.Flush()
 }
 
-func writeStoreJSON(w io.Writer, dir string, results []storedResult, problems []artifact.Problem) error {
+// storedResult is a manifest as JSON, without the parts of its key and the lists of its files.
+type storedResult struct {
+	*artifact.Manifest
+	Types map[string]string `json:"types"` // port -> artifact type
+	Bytes int64             `json:"bytes"`
+
+	Parts     *struct{} `json:"parts,omitempty"`
+	Outputs   *struct{} `json:"outputs,omitempty"`
+	Published *struct{} `json:"published,omitempty"`
+}
+
+func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
 	type problem struct {
 		Path string `json:"path"`
 		What string `json:"what"`
@@ -186,7 +159,14 @@ func writeStoreJSON(w io.Writer, dir string, results []storedResult, problems []
 		Store    string         `json:"store"`
 		Results  []storedResult `json:"results"`
 		Problems []problem      `json:"problems"`
-	}{dir, results, []problem{}}
+	}{dir, []storedResult{}, []problem{}}
+	for _, m := range results {
+		r := storedResult{Manifest: m, Types: map[string]string{}, Bytes: m.Bytes()}
+		for port, o := range m.Outputs {
+			r.Types[port] = o.Type
+		}
+		out.Results = append(out.Results, r)
+	}
 	for _, p := range problems {
 		out.Problems = append(out.Problems, problem{p.Path, p.What})
 	}
@@ -195,7 +175,7 @@ func writeStoreJSON(w io.Writer, dir string, results []storedResult, problems []
 
 func storeCheckCommand() *cobra.Command {
 	c := newExperimentCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
-	c.RunE = func(*cobra.Command, []string) error {
+	return c.runs(func([]string) error {
 		store, _, err := c.siteStore()
 		if err != nil {
 			return err
@@ -204,41 +184,40 @@ func storeCheckCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		printed := map[string]bool{} // results of one stage may share a file
+		var lines []string
 		for _, p := range problems {
-			if line := p.String(); !printed[line] {
-				printed[line] = true
-				fmt.Fprintln(c.stdout(), line)
-			}
+			lines = append(lines, p.Error())
 		}
-		if len(problems) > 0 {
-			fmt.Fprintf(c.stdout(), "%s; a run computes damaged results again\n", english.Plural(len(printed), "problem", ""))
+		lines = unique(lines) // results of one stage may share a file
+		for _, line := range lines {
+			fmt.Fprintln(c.stdout(), line)
+		}
+		if len(lines) > 0 {
+			fmt.Fprintf(c.stdout(), "%s; a run computes damaged results again\n", english.Plural(len(lines), "problem", ""))
 			return exitCode(exitFailed)
 		}
 		fmt.Fprintf(c.stdout(), "%s is sound\n", store.Dir())
 		return nil
-	}
-	return c.Command
+	})
 }
 
 func storeGarbageCommand() *cobra.Command {
-	c := newExperimentCommand("gc", "List results to remove to stay under the limit; --yes removes them",
+	c := newExperimentCommand("gc", "List the results to remove so that the store stays under its limit",
 		wantArgs(0, 0, ""))
 	var limit int64
 	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
 		parsed(&limit, lang.ParseBytes))
-	yes := c.Flags().Bool("yes", false, "remove the listed results")
-	c.RunE = func(*cobra.Command, []string) error {
+	yes := c.Flags().Bool("yes", false, "remove them")
+	return c.runs(func([]string) error {
 		if limit == 0 && c.Flags().Changed("limit") {
 			return misuse("--limit 0 would mean no limit; 1B removes every result")
 		}
 		return c.collectGarbage(limit, *yes)
-	}
-	return c.Command
+	})
 }
 
 // collectGarbage lists or removes the results that exceed the limit; 0 stands for the limit of the site file.
-func (c *experimentFlags) collectGarbage(limit int64, yes bool) error {
+func (c *command) collectGarbage(limit int64, yes bool) error {
 	store, site, err := c.siteStore()
 	if err != nil {
 		return err

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,10 +15,9 @@ func verifyCommand() *cobra.Command {
 		wantArgs(1, 1, "want one page, or a bundle, which contains its page"))
 	bundle := c.Flags().String("bundle", "", "read the artifacts from `FILE` instead of the store")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
-	var limit int64
-	c.limitFlag(&limit)
-	c.RunE = func(_ *cobra.Command, args []string) error {
-		in, err := c.openPage(args[0], *bundle, limit)
+	limit := c.limitFlag()
+	return c.runs(func(args []string) error {
+		in, err := openPage(args[0], *bundle, *limit)
 		if err != nil {
 			return err
 		}
@@ -38,19 +35,18 @@ func verifyCommand() *cobra.Command {
 			err = exitCode(exitFailed)
 		}
 		return err
-	}
-	return c.Command
+	})
 }
 
-func (c *experimentFlags) verify(in openedPage) (*reports.Verification, error) {
+func (c *command) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
-		return reports.VerifyBundle(in.page, in.bundle)
+		return reports.Verify(in.page, in.bundle.Store, in.bundle.Files)
 	}
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
 	}
-	return reports.Verify(in.page, store)
+	return reports.Verify(in.page, store, nil)
 }
 
 type openedPage struct {
@@ -59,53 +55,36 @@ type openedPage struct {
 	close  func()          // removes the unpacked bundle
 }
 
-// openPage reads a page, or a bundle with its page. It unpacks at most limit bytes of a bundle into a temporary folder;
-// close and signals remove it.
-func (c *experimentFlags) openPage(path, bundle string, limit int64) (in openedPage, err error) {
+// openPage reads a page, or a bundle with its page. It unpacks at most limit megabytes of a bundle into a temporary
+// folder; close and signals remove it.
+func openPage(path, bundle string, limit uint32) (in openedPage, err error) {
+	in.close = func() {}
 	if strings.HasSuffix(path, reports.BundleSuffix) {
-		path, bundle = "", path
+		bundle = path
+	} else if in.page, err = reports.ReadPage(path); err != nil || bundle == "" {
+		return in, err
 	}
-	in = openedPage{close: func() {}}
-	if path != "" {
-		if in.page, err = reports.ReadPage(path); err != nil {
-			return in, err
-		}
-	}
-	if bundle == "" {
-		return in, nil
-	}
-	dir, done, err := temporaryFolder("rcgrpo-bundle-")
+	dir, remove, err := temporaryFolder("rcgrpo-bundle-")
 	if err != nil {
 		return in, err
 	}
-	in.close = done
-	if in.bundle, err = reports.OpenBundle(bundle, dir, limit); err != nil {
-		done()
+	if in.bundle, err = reports.OpenBundle(bundle, dir, int64(limit)<<20); err != nil {
+		remove()
 		return in, err
 	}
-	if path == "" {
+	in.close = remove
+	if bundle == path {
 		in.page = in.bundle.Page
 	}
 	return in, nil
 }
 
-func (c *experimentFlags) limitFlag(limit *int64) {
-	*limit = reports.BundleBytes
-	usage := fmt.Sprintf("unpack at most `MEGABYTES` of a bundle (default %d)", *limit>>20)
-	c.Flags().Func("limit", usage, parsed(limit, func(text string) (int64, error) {
-		n, err := strconv.ParseInt(text, 10, 32)
-		if err != nil || n < 1 {
-			return *limit, errors.New("want a whole number of megabytes")
-		}
-		return n << 20, nil
-	}))
+func (c *command) limitFlag() (megabytes *uint32) {
+	return c.Flags().Uint32("limit", reports.BundleBytes>>20, "unpack at most `MEGABYTES` of a bundle")
 }
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {
 	var b strings.Builder
-	for _, text := range v.NotCovered {
-		fmt.Fprintln(&b, text)
-	}
 	for _, fault := range v.Faults {
 		fmt.Fprintf(&b, "%s\n", fault)
 	}

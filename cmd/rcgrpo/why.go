@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,29 +15,23 @@ import (
 )
 
 func whyCommand() *cobra.Command {
-	c := newExperimentCommand("why ADDRESS [EXP]", "Explain what a run would do with a stage, with all causes",
+	c := newExperimentCommand("why ADDRESS [EXP]", "Explain why a run would execute or reuse a stage",
 		wantArgs(1, 2, "want the address of a stage, and optionally an experiment"))
 	var o plan.Options
 	c.planFlags(&o)
 	c.completeFirst(c.addresses)
-	c.RunE = func(_ *cobra.Command, args []string) error { return c.why(args[0], args[1:], o) }
-	return c.Command
+	return c.runs(func(args []string) error { return c.why(args[0], args[1:], o) })
 }
 
-func (c *experimentFlags) why(address string, experiment []string, o plan.Options) error {
-	c.source.Paranoid = o.Paranoid
-	x, store, err := c.open(strings.Join(experiment, ""))
-	if err != nil {
-		return err
-	}
-	nodes, err := x.Find(address)
-	if err != nil {
-		return err
-	}
+func (c *command) why(address string, experiment []string, o plan.Options) error {
 	if len(o.Targets) == 0 {
 		o.Targets = []string{address}
 	}
-	p, err := plan.New(x, store, o)
+	p, err := c.plan(experiment, o)
+	if err != nil {
+		return err
+	}
+	nodes, err := p.Experiment.Find(address)
 	if err != nil {
 		return err
 	}
@@ -46,18 +39,17 @@ func (c *experimentFlags) why(address string, experiment []string, o plan.Option
 	for _, n := range p.Nodes {
 		planned[n.Node] = n
 	}
-	printed := map[*lang.Node]bool{}
 	waiting := map[string]bool{}
 	for _, n := range nodes {
 		if planned[n] == nil {
 			return fmt.Errorf("--target excludes %s", n.Address)
 		}
-		writeWhy(c.stdout(), n, planned, printed)
 		if planned[n].Verb != plan.UpToDate {
 			waiting[n.Address] = true
 		}
+		writeWhy(c.stdout(), planned[n], planned)
 	}
-	return writeFailures(c.stdout(), store, x.Name, waiting)
+	return writeFailures(c.stdout(), p.Store, p.Experiment.Name, waiting)
 }
 
 // writeFailures prints the failure of each stage in the newest run that contains the stage.
@@ -73,8 +65,7 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 		s, err := runs.ReadStatus(folder)
 		if errors.Is(err, fs.ErrNotExist) { // no plan yet, or removed
 			continue
-		}
-		if err != nil {
+		} else if err != nil {
 			return err
 		}
 		for _, n := range s.Nodes {
@@ -88,13 +79,10 @@ func writeFailures(w io.Writer, store *artifact.Store, experiment string, addres
 	return nil
 }
 
-// writeWhy prints the causes of a node, then those of its inputs that are not up to date, each once.
-func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, printed map[*lang.Node]bool) {
-	if printed[n] {
-		return
-	}
-	printed[n] = true
-	d := planned[n]
+// writeWhy prints the causes of a node, then those of its inputs that are not up to date. It removes the printed nodes
+// from open, so that each is printed once.
+func writeWhy(w io.Writer, d *plan.Planned, open map[*lang.Node]*plan.Planned) {
+	delete(open, d.Node)
 	fmt.Fprintf(w, "%s: %s\n", d.Address, d.Verb)
 	causes := d.Causes
 	if d.Cause.Reason != plan.ReasonNone && (len(causes) == 0 || causes[0].Reason != d.Cause.Reason) {
@@ -113,8 +101,8 @@ func writeWhy(w io.Writer, n *lang.Node, planned map[*lang.Node]*plan.Planned, p
 			last.Run, last.Key, last.Revision)
 	}
 	for _, in := range d.Inputs {
-		if up := planned[in.From]; up != nil && up.Verb != plan.UpToDate {
-			writeWhy(w, in.From, planned, printed)
+		if up := open[in.From]; up != nil && up.Verb != plan.UpToDate {
+			writeWhy(w, up, open)
 		}
 	}
 }

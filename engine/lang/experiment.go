@@ -66,7 +66,7 @@ type Experiment struct {
 	VariableNames []string    // of all variable blocks, also of an experiment with errors
 	Invalid       bool        // Load reported an error; such an experiment cannot be planned
 	Warned        bool        // Load reported an error or a warning
-	Sources       []stat.File // every file and folder that Load read, for a stored verdict
+	Sources       []stat.File // every file and folder that Load read, for plan.SaveIdle
 
 	byAddress map[string]*Node
 	evaluate  func(expression string) (string, hcl.Diagnostics)

@@ -10,7 +10,7 @@ var (
 	overrides  atomic.Pointer[map[string][]byte]
 )
 
-// Override makes ReadSource and ReadSourceState return the given texts, by absolute path, until the caller calls end.
+// Override makes ReadSource return the given texts, by absolute path, until the caller calls end.
 // A second caller waits. The files must exist.
 func Override(texts map[string][]byte) (end func()) {
 	overriding.Lock()

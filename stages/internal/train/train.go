@@ -85,12 +85,12 @@ func (t *Training) extend(shorter *engine.Shorter, extra func(*engine.Shorter) e
 		return err
 	}
 	t.Made = shorter.Length * t.PerUnit
-	if err := errors.Join(t.Policy.Model.Restore(weights.Dir), t.Trainer.LoadState(shorter.State),
+	if err := errors.Join(t.Policy.Model.Restore(weights.Dir), t.Trainer.LoadState(shorter.Dir),
 		t.Log.CopyFrom(curve)); err != nil {
 		return err
 	}
 	if t.Progress != nil {
-		if err := resume.ReadProgress(shorter.State, t.Progress); err != nil {
+		if err := resume.ReadProgress(shorter.Dir, t.Progress); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ import (
 type Options struct {
 	Terminal bool                       // lines may be redrawn in place
 	Colour   bool                       // escape sequences for colours are allowed
-	Size     func() (width, height int) // of the terminal; nil: 80 by 24
+	Size     func() (width, height int) // of the terminal
 }
 
 // Display prints the events of a run. Its methods may be called concurrently.
@@ -41,14 +42,9 @@ type Display struct {
 	left    int // stages that may still run
 	done    map[string]int
 	failed  []string
-	skipped []skippedStages
+	skipped map[string][]string // by reason
 	stop    chan struct{}
 	ended   sync.WaitGroup
-}
-
-type skippedStages struct {
-	why   string
-	names []string
 }
 
 type stage struct {
@@ -64,10 +60,8 @@ const (
 
 // New returns a display that writes to w. The caller calls Close at the end.
 func New(w io.Writer, o Options) *Display {
-	d := &Display{o: o, out: w, done: map[string]int{}, stop: make(chan struct{})}
-	if d.o.Size == nil {
-		d.o.Size = func() (int, int) { return 80, 24 }
-	}
+	d := &Display{o: o, out: w, done: map[string]int{}, skipped: map[string][]string{},
+		stop: make(chan struct{})}
 	if o.Terminal {
 		d.ended.Go(d.tick)
 	}
@@ -121,35 +115,32 @@ func (d *Display) Observe(e runs.Event) {
 	case runs.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {
-			d.print("", "start", name, "")
+			d.print(plain, "start", name, "")
 		}
 	case runs.EventAdopted:
 		d.start(e, time.Duration(e.Seconds*float64(time.Second)))
-		d.print("yellow", "adopt", name, e.Text)
+		d.print(yellow, "adopt", name, e.Text)
 	case runs.EventProgress:
 		d.progress(e)
 	case runs.EventNote:
-		d.print("yellow", "note", name, e.Text)
+		d.print(yellow, "note", name, e.Text)
 	case runs.EventDone:
-		d.end(e)
-		d.print("green", "done", name, runs.DurationText(e.Seconds))
+		d.end(e, green, "done", runs.DurationText(e.Seconds))
 	case runs.EventKept:
-		d.end(e)
-		d.print("dim", "kept", name, "unchanged")
+		d.end(e, dim, "kept", "unchanged")
 	case runs.EventShown:
-		d.end(e)
-		d.print("yellow", "shown", name, e.Text)
+		d.end(e, yellow, "shown", e.Text)
 	case runs.EventFile:
 		how, more, _ := strings.Cut(e.Text, "; ")
-		d.print("", how, e.Path, more)
+		d.print(plain, how, e.Path, more)
 	case runs.EventFailed:
-		d.end(e)
 		d.failed = append(d.failed, name)
-		d.print("red", "FAILED", name, e.Text)
+		d.end(e, red, "FAILED", e.Text)
 		d.failure(e.Failure)
 	case runs.EventSkipped:
-		d.end(e)
-		d.skip(name, lang.ShortAddress(e.Text))
+		d.settle(e)
+		why := lang.ShortAddress(e.Text)
+		d.skipped[why] = append(d.skipped[why], name)
 	case runs.EventEnded:
 		d.summary(e)
 	}
@@ -162,7 +153,7 @@ func (d *Display) Observe(e runs.Event) {
 
 // start adds a live line for a stage that has been running for some time.
 func (d *Display) start(e runs.Event, running time.Duration) {
-	d.remove(e.Address)
+	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 	s := &stage{address: e.Address, printedAt: e.Time}
 	s.Started, s.Estimate = e.Time.Add(-running), time.Duration(e.Expect*float64(time.Second))
 	if e.Kind == runs.EventAdopted {
@@ -171,21 +162,15 @@ func (d *Display) start(e runs.Event, running time.Duration) {
 	d.running = append(d.running, s)
 }
 
-func (d *Display) skip(name, why string) {
-	i := slices.IndexFunc(d.skipped, func(s skippedStages) bool { return s.why == why })
-	if i < 0 {
-		i = len(d.skipped)
-		d.skipped = append(d.skipped, skippedStages{why: why})
-	}
-	d.skipped[i].names = append(d.skipped[i].names, name)
+// end settles a stage and prints its outcome.
+func (d *Display) end(e runs.Event, colour, outcome, text string) {
+	d.settle(e)
+	d.print(colour, outcome, lang.ShortAddress(e.Address), text)
 }
 
-func (d *Display) remove(address string) {
-	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == address })
-}
-
-func (d *Display) end(e runs.Event) {
-	d.remove(e.Address)
+// settle removes the live line of a stage and counts its outcome.
+func (d *Display) settle(e runs.Event) {
+	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 	d.done[string(e.Kind)]++
 	d.left = max(0, d.left-1)
 }
@@ -204,7 +189,7 @@ func (d *Display) progress(e runs.Event) {
 	s.Last = e
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
-		d.print("", "...", lang.ShortAddress(s.address), s.Text(e.Time))
+		d.print(plain, "...", lang.ShortAddress(s.address), s.Text(e.Time))
 	}
 }
 
@@ -234,10 +219,10 @@ func (d *Display) summary(e runs.Event) {
 		return
 	}
 	if len(d.failed) > 0 {
-		d.line(d.paint("red", "failed: "+joinNames(d.failed)))
+		d.line(d.paint(red, "failed: "+joinNames(d.failed)))
 	}
-	for _, s := range d.skipped {
-		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(s.names), strings.Map(Printable, s.why)))
+	for _, why := range slices.Sorted(maps.Keys(d.skipped)) {
+		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(d.skipped[why]), strings.Map(Printable, why)))
 	}
 	var parts []string
 	for _, word := range []string{
@@ -281,11 +266,11 @@ func Printable(r rune) rune {
 	return unicode.ReplacementChar
 }
 
-var colours = map[string]string{"red": "\x1b[31m", "green": "\x1b[32m", "yellow": "\x1b[33m", "dim": "\x1b[2m"}
+const red, green, yellow, dim, plain = "31", "32", "33", "2", ""
 
 func (d *Display) paint(colour, text string) string {
-	if !d.o.Colour || colours[colour] == "" {
+	if !d.o.Colour || colour == plain {
 		return text
 	}
-	return colours[colour] + text + "\x1b[0m"
+	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }

@@ -125,7 +125,7 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 			"collected": 2},
 	} {
 		var b bytes.Buffer
-		d := New(&b, Options{Terminal: true})
+		d := New(&b, Options{Terminal: true, Size: func() (int, int) { return 80, 24 }})
 		d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: counts})
 		d.Close()
 		if got := b.String(); got != want {
@@ -236,7 +236,7 @@ skipped: toy.z (toy.y failed)
 // After ^Z and fg the lines above the cursor belong to the shell.
 func TestContinuedDisplayErasesNothing(t *testing.T) {
 	var screen strings.Builder
-	d := New(&screen, Options{Terminal: true})
+	d := New(&screen, Options{Terminal: true, Size: func() (int, int) { return 80, 24 }})
 	now := time.Now()
 	d.Observe(runs.Event{Time: now, Kind: runs.EventStarted, Address: "stage.toy.a"})
 	d.Continued()

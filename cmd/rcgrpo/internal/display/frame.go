@@ -86,12 +86,11 @@ func frame(running []*stage, now time.Time, width, rows int) []string {
 	for _, l := range all {
 		text := fmt.Sprintf("  %-*s", name, cutMiddle(l.name, name))
 		for c, w := range widths {
-			switch {
-			case w == 0:
-			case c == 1: // percent, right-aligned
+			if c != 1 {
+				w = -w // aligned to the left; percent to the right
+			}
+			if w != 0 {
 				text += fmt.Sprintf("  %*s", w, l.columns[c])
-			default:
-				text += fmt.Sprintf("  %-*s", w, l.columns[c])
 			}
 		}
 		for _, value := range l.values { // never cut
@@ -114,9 +113,7 @@ func (d *Display) status(now time.Time) string {
 	if n := d.left - len(d.running); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n))
 	}
-	for _, kind := range []runs.EventKind{
-		runs.EventDone, runs.EventKept, runs.EventFailed, runs.EventSkipped,
-	} {
+	for _, kind := range []runs.EventKind{runs.EventDone, runs.EventKept, runs.EventFailed, runs.EventSkipped} {
 		if n := d.done[string(kind)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
