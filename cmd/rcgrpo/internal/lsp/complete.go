@@ -94,7 +94,15 @@ func (l *proposals) names() {
 		}
 	}
 	candidates := children(settings, path)
-	slices.SortStableFunc(candidates, func(a, b lang.SettingDoc) int { return priority(a) - priority(b) })
+	slices.SortStableFunc(candidates, func(a, b lang.SettingDoc) int { // required settings first
+		switch {
+		case a.Required == b.Required:
+			return 0
+		case a.Required:
+			return -1
+		}
+		return 1
+	})
 	for _, s := range candidates {
 		given := of.find(s.Name)
 		if given != nil && given != l.at.item && s.Type != "block, repeated" && l.at.syntax == statement {
@@ -104,17 +112,6 @@ func (l *proposals) names() {
 		l.add(completionItem{Label: s.Name, Kind: itemField, Detail: typeText(s), Doc: markdown(settingText(s))},
 			l.form(s, name, settings))
 	}
-}
-
-// priority puts required settings first and those of every stage last.
-func priority(s lang.SettingDoc) int {
-	switch {
-	case s.Required:
-		return 0
-	case slices.ContainsFunc(lang.StageSettings(), func(of lang.SettingDoc) bool { return of.Name == s.Name }):
-		return 2
-	}
-	return 1
 }
 
 // form returns the text of a new setting or block.

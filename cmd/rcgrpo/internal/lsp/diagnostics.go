@@ -77,7 +77,7 @@ func (v *view) fixes(diags []diagnostic) []codeAction {
 		start, end := v.doc.offset(d.Range.Start), v.doc.offset(d.Range.End)
 		word := regexp.MustCompile(`(^|[^\w-])(` + regexp.QuoteMeta(wrong) + `)($|[^\w-])`)
 		found := word.FindSubmatchIndex(v.doc.text[start:max(start, end)])
-		if found == nil || wrong == right {
+		if found == nil || wrong == "" || wrong == right {
 			continue
 		}
 		add(fmt.Sprintf("Replace %s with %s", wrong, right), v.doc.rangeOf(start+found[4], start+found[5]), right)

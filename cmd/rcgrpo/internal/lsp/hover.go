@@ -73,11 +73,10 @@ func (v *view) nameText(c cursor) string {
 }
 
 func (v *view) kindText(name string) string {
-	k := v.kinds.Lookup(name)
-	if k == nil {
+	d := v.kind(name)
+	if d.Name == "" {
 		return ""
 	}
-	d := k.Describe()
 	return fmt.Sprintf("**%s** (version %d): %s\n\nPorts: %s. Uses randomness: %s.", d.Name, d.Version, d.Summary,
 		listed(d.Ports), d.Draws)
 }

@@ -42,6 +42,8 @@ type server struct {
 	loading bool                   // or waiting for the end of the typing
 	loaded  map[string]*experiment // by key
 	lenses  map[string]string      // keys of pending codeLens requests, by ID
+
+	described map[string]lang.KindDoc // kinds, once a request needed them
 }
 
 // experiment is the last load of the experiment of a document.
@@ -61,7 +63,8 @@ var errNoShutdown = errors.New("the client ended without the request shutdown")
 // Serve answers the requests of one client until it sends exit or closes its stream.
 func Serve(in io.Reader, out io.Writer, o Options) error {
 	s := &server{Options: o, out: out, events: make(chan func()), ended: make(chan struct{}), docs: map[string]*document{},
-		dirty: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{}}
+		dirty: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{},
+		described: map[string]lang.KindDoc{}}
 	go s.read(bufio.NewReader(in))
 	for !s.over {
 		(<-s.events)()
@@ -221,7 +224,8 @@ var requests = map[string]func(v *view, p params) any{
 // view returns what is known about an open document.
 func (s *server) view(key string) *view {
 	d, docs := s.docs[key], s.docs
-	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds, snippets: s.snippets}
+	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds,
+		described: s.described, snippets: s.snippets}
 	v.module = func(path string) (files []*document) {
 		paths, _, _, err := lang.ExperimentFiles(path, nil)
 		if err == nil {

@@ -151,14 +151,11 @@ func TestCodeActionsFixMisspeltNames(t *testing.T) {
 		"a key":          {`arm["warm"]`, `arm["wram"]`},
 		"a choice":       {`source = "drills"`, `source = "drill"`},
 		"a function":     {`question = "Is 漢字 🎉 fine?"`, `question = uper("漢字 🎉")`},
-		"a port by type": {"policy = stage.model.base.checkpoint", "policy = stage.eval.arm"},
+		"a port by type": {"[stage.tasks.drills.test]", "[stage.tasks.drills.certificate]"},
 		"top block":      {`variable "rate"`, `varible "rate"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := started(t, strings.Replace(example, tc.right, tc.wrong, 1))
-			if name == "a port by type" {
-				t.Skip("no suggestion")
-			}
 			diags := f.diagnostics()
 			type action struct {
 				Title string

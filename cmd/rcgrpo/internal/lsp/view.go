@@ -22,7 +22,8 @@ type view struct {
 	found  map[string]stageInfo          // by kind and name, from the last Load without errors
 	module func(path string) []*document // files of another experiment
 
-	snippets bool // the client's completions may have placeholders
+	described map[string]lang.KindDoc // kinds described before
+	snippets  bool                    // the client's completions may have placeholders
 }
 
 // stageInfo is what only Load knows about a stage.
@@ -119,15 +120,14 @@ func (v *view) settings(in *item) []lang.SettingDoc {
 	}
 	switch top.name.text {
 	case "stage":
-		settings = v.kindSettings(top.label(0))
-		settings = append(settings, lang.StageSettings()...)
+		settings = slices.Concat(v.kind(top.label(0)).Settings, lang.StageSettings())
 	case "defaults":
 		names := map[string]bool{}
 		for _, k := range v.kinds {
 			if len(top.labels) > 0 && !slices.ContainsFunc(top.labels, func(l word) bool { return l.text == k.Name }) {
 				continue
 			}
-			for _, s := range append(v.kindSettings(k.Name), lang.StageSettings()...) {
+			for _, s := range slices.Concat(v.kind(k.Name).Settings, lang.StageSettings()) {
 				if !names[s.Name] {
 					names[s.Name], s.Required = true, false
 					settings = append(settings, s)
@@ -142,11 +142,14 @@ func (v *view) settings(in *item) []lang.SettingDoc {
 	return settings
 }
 
-func (v *view) kindSettings(kind string) []lang.SettingDoc {
-	if k := v.kinds.Lookup(kind); k != nil {
-		return k.Describe().Settings
+// kind describes a kind; without settings and ports if there is none with that name.
+func (v *view) kind(name string) lang.KindDoc {
+	d, known := v.described[name]
+	if k := v.kinds.Lookup(name); !known && k != nil {
+		d = k.Describe()
+		v.described[name] = d
 	}
-	return nil
+	return d
 }
 
 // variableDoc describes a variable as an argument of its module.
@@ -227,9 +230,7 @@ func (v *view) outputs(stage declared) map[string]string {
 		return info.outputs
 	}
 	ports := map[string]string{}
-	if k := v.kinds.Lookup(stage.label(0)); k != nil {
-		maps.Copy(ports, k.Describe().Ports)
-	}
+	maps.Copy(ports, v.kind(stage.label(0)).Ports)
 	if declared := stage.find("outputs"); declared != nil && len(ports) == 0 { // exec
 		for _, name := range stage.doc.outline().objectKeys(declared) {
 			ports[name] = "files"
