@@ -56,8 +56,8 @@ var ladder = map[string]string{
 	"stages/internal/resume": "",
 	"stages/internal/token":  "",
 	"stages/internal/torch":  "gotch",
-	"stages/internal/train": "engine engine/artifact stages/rl stages/rl/blocks stages/internal/checkpoint " +
-		"stages/internal/lm stages/internal/resume",
+	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +
+		"stages/internal/checkpoint stages/internal/lm stages/internal/resume stages/internal/torch",
 	"stages/rl":           "bfcl stages/rl/blocks",
 	"stages/rl/blocks":    "",
 	"stages/rl/objective": "stages/rl stages/rl/blocks",
