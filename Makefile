@@ -81,7 +81,8 @@ bench: build
 	bench/hf_fixtures.sh
 	bench/engine.sh
 	bench/lm.sh
-	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token
+	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token \
+		./cmd/rcgrpo/internal/lsp
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
 KILLS ?= 1000

@@ -63,6 +63,7 @@ func newRoot() *cobra.Command {
 	}{
 		{"Write experiments:", []*cobra.Command{
 			initCommand(), checkCommand(), fmtCommand(), kindsCommand(), consoleCommand(), graphCommand(),
+			lspCommand(),
 		}},
 		{"Run experiments:", []*cobra.Command{planCommand(), runCommand(), statusCommand(), logsCommand()}},
 		{"Inspect results:", []*cobra.Command{showCommand(), whyCommand(), diffCommand(), replayCommand()}},

@@ -146,5 +146,5 @@ func ReadSource(path string) ([]byte, File, error) {
 	defer file.Close()
 	stamp := StampOf(file.Info)
 	text, err := io.ReadAll(file)
-	return text, File{Path: Absolute(path), Stamp: stamp, TooRecent: stamp.TooRecent(now)}, err
+	return overridden(path, text), File{Path: Absolute(path), Stamp: stamp, TooRecent: stamp.TooRecent(now)}, err
 }
