@@ -37,9 +37,9 @@ func convert(diags []lang.DiagnosticJSON, main, dir string, read func(path strin
 		if d.Place != nil {
 			path, out.Range = at(d.Place.File, d.Place.Start.Byte, d.Place.End.Byte)
 		}
-		if r := d.Related; r != nil {
+		for _, r := range d.Related {
 			other, rng := at(r.File, r.Start.Byte, r.End.Byte)
-			out.Related = []relatedDiagnostic{{location{uriOf(other), rng}, shorten(r.Text)}}
+			out.Related = append(out.Related, relatedDiagnostic{location{uriOf(other), rng}, shorten(r.Text)})
 		}
 		byPath[path] = append(byPath[path], out)
 	}
