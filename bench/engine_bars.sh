@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Holds the engine against its bars: rows of bench/engine_baselines.sh, and what that script does not measure - the first
-# plan after an edit, a plan with nothing to do, and how a run with nothing to do grows.
+# plan after an edit, a plan with nothing to do, how a run with nothing to do grows, and what modules cost.
 #
 # usage: bench/engine_bars.sh ROWS.tsv      rcgrpo must be in the PATH
 # knobs: RUNS=5; BIG=100000, the stages at the end of the growth (the first run of so many takes minutes; 0 leaves it out)
@@ -23,6 +23,36 @@ stages() {
     "$gen" "$dir" "$1" fan
     (cd "$dir" && rcgrpo run stages.hcl && rcgrpo run stages.hcl) >"$root/log" || { tail "$root/log" >&2; exit 1; }
   }
+  echo "$dir"
+}
+# composed -> a folder with 10,000 stages in chains of 100: flat.hcl, and in 100 modules: root.hcl
+composed() {
+  local dir=$root/composed
+  mkdir -p "$dir"
+  printf 'store {\n  path = ".store"\n}\n' >"$dir/site.hcl"
+  awk -v dir="$dir" '
+    function stage(file, name, text, input) {
+      printf "stage \"exec\" \"%s\" {\n  command = [\"sh\", \"-c\", \"%s > $out\"]\n", name, text >file
+      printf "  inputs  = { %s }\n  outputs = { out = \"%s\" }\n}\n", input, name >file
+    }
+    BEGIN {
+      flat = dir "/flat.hcl"; root = dir "/root.hcl"
+      print "experiment {\n}" >flat; print "experiment {\n}" >root
+      for (m = 1; m <= 100; m++) {
+        file = dir "/m" m ".hcl"
+        printf "module \"m%d\" {\n  source = \"m%d.hcl\"\n}\n", m, m >root
+        for (i = 1; i <= 100; i++) {
+          input = i > 1 ? "src = stage.exec.s" (i - 1) ".out" : ""
+          stage(file, "s" i, "echo " m " " i, input)
+          gsub("exec.s", "exec.s" m "_", input)
+          stage(flat, "s" m "_" i, "echo " m " " i, input)
+        }
+        ends = ends sprintf("i%d = module.m%d.stage.exec.s100.out, ", m, m)
+        flatEnds = flatEnds sprintf("i%d = stage.exec.s%d_100.out, ", m, m)
+        close(file)
+      }
+      stage(root, "all", "cat $i1", ends); stage(flat, "all", "cat $i1", flatEnds)
+    }'
   echo "$dir"
 }
 # seconds DIR PREPARE COMMAND -> median of RUNS
@@ -62,6 +92,9 @@ bar "first plan after an edit, 10,000 stages" 2.5 "$(seconds "$many" "$edit" "rc
 bar "… peak memory" 512 "$( (cd "$many" && sh -c "$edit"); mib "$many" "rcgrpo plan stages.hcl")" " MiB"
 bar "cold, 1,000 stages in turns, by ninja's time" 5.0 "$(ratio duel 1000)" " ×"
 bar "cold, chain of 200, by ninja's time" 5.0 "$(ratio chain 200)" " ×"
+composed=$(composed)
+flat=$(seconds "$composed" true "rcgrpo plan flat.hcl"); nested=$(seconds "$composed" true "rcgrpo plan root.hcl")
+bar "plan of 10,000 stages in 100 modules, by the flat file" 1.2 "$(awk -v a="$nested" -v b="$flat" 'BEGIN {print a / b}')" " ×"
 growth=
 if ((BIG > 0)); then
   big=$(stages "$BIG")
