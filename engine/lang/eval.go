@@ -309,8 +309,8 @@ func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
 	if _, known := in.outputs[port]; !ok || known {
 		return nil
 	}
-	return in.declared(mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(), port,
-		didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)))
+	return in.declared(mistake(t.SourceRange(), "Unknown port", "%s has no port %s%s Its ports are %s.", in.address(),
+		port, didYouMean(port, slices.Sorted(maps.Keys(in.outputs))), listPorts(in.outputs)))
 }
 
 func (s *stageBlock) address() string {

@@ -127,8 +127,8 @@ func FileName(address string) string {
 }
 
 // Create creates and locks the folder of a new run of an experiment. It appears complete, by one rename.
-// files are the copies of the experiment's files by their paths in the folder; the paths of the source are in the folder,
-// too. Create sets the id, time and process of the record.
+// files are the copies of the experiment's files by their paths in the folder; the paths of the source are in the
+// folder, too. Create sets the id, time and process of the record.
 func Create(
 	store *artifact.Store, source lang.Source, files map[string][]byte, record Record,
 ) (f Folder, lock *os.File, err error) {
