@@ -12,8 +12,7 @@ type Checkpoints struct {
 	_       struct{} `doc:"from which a killed stage resumes; 0 saves one after every update"`
 	Keep    int      `hcl:"keep,optional" doc:"number of checkpoints kept while the stage runs"`
 
-	MinutesRange hcl.Range `hcl:"minutes,attr_range"`
-	KeepRange    hcl.Range `hcl:"keep,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // DefaultCheckpoints saves every ten minutes and keeps two.
@@ -25,12 +24,12 @@ func (c *Checkpoints) Check() hcl.Diagnostics {
 	if c.Minutes < 0 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "Negative interval",
 			Detail: fmt.Sprintf("minutes is the time between two checkpoints, or 0 for every update; got %v.",
-				c.Minutes), Subject: c.MinutesRange.Ptr()})
+				c.Minutes), Subject: c.At["minutes"].Ptr()})
 	}
 	if c.Keep < 1 {
 		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: "No checkpoint to keep",
 			Detail: fmt.Sprintf("At least one checkpoint is kept, or a killed stage would start again; got keep = %d.",
-				c.Keep), Subject: c.KeepRange.Ptr()})
+				c.Keep), Subject: c.At["keep"].Ptr()})
 	}
 	return diags
 }
