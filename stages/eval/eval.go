@@ -70,12 +70,6 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 
 // CheckInputs warns if the policy was selected during training by the tasks of this evaluation.
 func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
-	evaluated := map[edge]bool{}
-	for _, ref := range s.Tasks {
-		if in, ok := n.Input(ref); ok {
-			evaluated[edge{in.From, in.Ref.Port}] = true
-		}
-	}
 	ref := s.Policy
 	for at := n; ; {
 		in, ok := at.Input(ref)
@@ -86,13 +80,15 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		if chooses && in.Ref.Port == "best" {
 			for _, task := range chooser.ChoosesOn() {
 				chosen, ok := in.From.Input(task)
-				if ok && evaluated[edge{chosen.From, chosen.Ref.Port}] {
+				if ok && slices.ContainsFunc(s.Tasks, func(own artifact.Ref) bool {
+					in, ok := n.Input(own)
+					return ok && in.From == chosen.From && in.Ref.Port == chosen.Ref.Port
+				}) {
 					return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Evaluated on the tasks that chose the policy",
 						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on "+
 							"stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that "+
-							"choice. "+
-							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name,
-							in.From.Name, task.Kind, task.Name, task.Port), Subject: s.At["tasks"].Ptr()}}
+							"choice. Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.",
+							in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: s.At["tasks"].Ptr()}}
 				}
 			}
 		}
@@ -103,11 +99,6 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		at = in.From
 		ref, _ = from.MemoryUse()
 	}
-}
-
-type edge struct {
-	from *lang.Node
-	port string
 }
 
 // MemoryUse returns the memory use of a sampler.
