@@ -507,7 +507,8 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 
 // Nobody must take the result of an override for that of the experiment's file.
 func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
-	ev := &Evidence{Overrides: []string{"grpo.arm.lr=1e-4"}, Notes: []string{"A note."}, Windows: Windows{Early: 1, Late: 1}}
+	ev := &Evidence{Overrides: []string{"grpo.arm.lr=1e-4"}, Notes: []string{"A note."},
+		Windows: Windows{Early: 1, Late: 1}}
 	study, err := gather(ev, nil, nil)
 	if err != nil {
 		t.Fatal(err)

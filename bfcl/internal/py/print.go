@@ -220,8 +220,8 @@ func (p *printer) json(v Value) error {
 	return nil
 }
 
-// Freeze prepares a value that never changes again for many readers: the JSON text, if it has one, and the index of each
-// list and dict. Replies of long tasks contain large constants.
+// Freeze prepares a value that never changes again for many readers: the JSON text, if it has one, and the index of
+// each list and dict. Replies of long tasks contain large constants.
 func Freeze(v Value) {
 	p := &printer{}
 	var items []Value
