@@ -27,14 +27,11 @@ func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text := must.Get(os.ReadFile(path))(t)
 	vars := map[string]string{}
-	for name, family := range map[string]string{"base": "qwen2", "explorer": "qwen2"} {
-		if !strings.Contains(string(text), fmt.Sprintf("variable %q", name)) {
-			continue
-		}
-		if name == "base" && strings.Contains(path, "llama") {
-			family = "llama"
-		}
-		vars[name] = folder(t, family)
+	if strings.Contains(string(text), `variable "base"`) {
+		vars["base"] = folder(t, "qwen2")
+	}
+	if strings.Contains(string(text), `variable "models"`) {
+		vars["models"] = fmt.Sprintf("{ qwen = %q, llama = %q }", folder(t, "qwen2"), folder(t, "llama"))
 	}
 	return vars
 }
@@ -65,12 +62,12 @@ var shapes = map[string]string{
 		"num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
 }
 
-// memory plans the stages of paper_qwen.hcl from a base: the text of each kind's plan, and whether it fits an H200.
+// memory plans the stages of arms.hcl from a base: the text of each kind's plan, and whether it fits an H200.
 func memory(t *testing.T, base, context string) (text map[string]string, fits map[string]bool) {
 	t.Helper()
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600))
-	x, diags := lang.Load(lang.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir,
+	x, diags := lang.Load(lang.Source{Path: "arms.hcl", Vars: map[string]string{"base": dir,
 		"context": context}}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -90,7 +87,7 @@ func total(text string) string {
 	return total
 }
 
-// The table of docs/models.md, and the heads of the files.
+// The table of docs/models.md, and the head of arms.hcl.
 func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 	page := must.Get(os.ReadFile(filepath.Join("..", "docs", "models.md")))(t)
 	rows := 0
@@ -130,37 +127,30 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 	}
 	qwen, llama, small, other := "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct", "Qwen2.5-3B-Instruct",
 		"Llama-3.2-3B-Instruct"
-	type number struct{ base, context, kind string }
-	for file, numbers := range map[string][]number{
-		"paper_qwen.hcl": {{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen,
-			"16384", "grpo"}, {qwen, "16384", ""},
-			{small, "16384", "eval"}, {small, "16384", "sft"}, {small, "16384", "grpo"}},
-		"paper_llama.hcl": {{qwen, "16384", "eval"}, {llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama,
-			"16384", "sft"}, {llama, "8192", "sft"},
-			{llama, "16384", "grpo"}, {llama, "16384", ""}, {other, "8192", "eval"}, {other, "8192", "sft"},
-			{other, "8192", "grpo"}},
-		"equal_compute.hcl": {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
-		"splits.hcl":        {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
+	head, _, _ := strings.Cut(read(t, "arms.hcl"), "experiment {")
+	for _, n := range []struct{ base, context, kind string }{
+		{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen, "16384", "grpo"}, {qwen, "16384", ""},
+		{small, "16384", "eval"}, {small, "16384", "sft"}, {small, "16384", "grpo"},
+		{llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama, "16384", "sft"}, {llama, "8192", "sft"},
+		{llama, "16384", "grpo"}, {llama, "16384", ""},
+		{other, "8192", "eval"}, {other, "8192", "sft"}, {other, "8192", "grpo"},
 	} {
-		head, _, _ := strings.Cut(read(t, file), "experiment {")
-		for _, n := range numbers {
-			text, _ := memory(t, n.base, n.context)
-			want := total(text[n.kind])
-			if n.kind == "" { // what no setting makes smaller
-				sum := 0.0
-				for part := range strings.SplitSeq(text["grpo"], ", ") {
-					for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
-						if _, value, ok := strings.Cut(part, name); ok {
-							gib := must.Get(strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64))(t)
-							sum += gib
-						}
+		text, _ := memory(t, n.base, n.context)
+		want := total(text[n.kind])
+		if n.kind == "" { // the memory that no setting makes smaller
+			sum := 0.0
+			for part := range strings.SplitSeq(text["grpo"], ", ") {
+				for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
+					if _, value, ok := strings.Cut(part, name); ok {
+						gib := must.Get(strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64))(t)
+						sum += gib
 					}
 				}
-				want = fmt.Sprintf("%.1f GiB", sum)
 			}
-			if !strings.Contains(head, want) {
-				t.Errorf("%s: its head lacks %s, the memory of %s with %s at %s tokens", file, want, n.kind, n.base, n.context)
-			}
+			want = fmt.Sprintf("%.1f GiB", sum)
+		}
+		if !strings.Contains(head, want) {
+			t.Errorf("arms.hcl: its head lacks %s, the memory of %s with %s at %s tokens", want, n.kind, n.base, n.context)
 		}
 	}
 }
@@ -172,7 +162,7 @@ func read(t *testing.T, file string) string {
 }
 
 func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
-	for _, file := range []string{"paper_qwen.hcl", "paper_llama.hcl", "equal_compute.hcl", "splits.hcl"} {
+	for _, file := range []string{"arms.hcl", "paper.hcl", "equal_compute.hcl", "splits.hcl"} {
 		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 		if diags.HasErrors() {
 			t.Fatal(diags)
@@ -283,15 +273,20 @@ func settings(t *testing.T, file, address string) map[string]string {
 	return nil
 }
 
+// inBase are the modules with the base of each experiment about drills.
+var inBase = map[string]string{"drills_base.hcl": "", "drills.hcl": "module.base.",
+	"drills_long.hcl": "module.drills.module.base.", "tokens.hcl": "module.base.",
+	"temperature.hcl": "module.drills.module.base.", "forecast.hcl": "module.base."}
+
 func TestDrillsHaveABasePerSeedAndOneTestSet(t *testing.T) {
 	for _, file := range []string{"drills.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
-		for _, address := range []string{"stage.model.random@2", "stage.sft.copy@2", "stage.sft.base@2"} {
-			settings(t, file, address)
+		for _, stage := range []string{"model.random", "sft.copy", "sft.base"} {
+			settings(t, file, inBase[file]+"stage."+stage+"@2")
 		}
 	}
-	for _, file := range []string{"drills.hcl", "drills_long.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
+	for file, base := range inBase {
 		// The test sets are a draw from the pool, so a draw of all of it is the same for every seed.
-		if s := settings(t, file, "stage.tasks.drills@1"); s["test"] != s["pool"] {
+		if s := settings(t, file, base+"stage.tasks.drills@1"); s["test"] != s["pool"] {
 			t.Errorf("%s: each seed draws %s test tasks from a pool of %s, want all of it", file, s["test"], s["pool"])
 		}
 	}
