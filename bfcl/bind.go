@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -9,11 +10,10 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-// tool is a method, its class and its position in that class.
+// tool is a method and its class.
 type tool struct {
 	class  *api.Class
 	method *api.Method
-	index  int
 }
 
 // tools maps the tool names of all classes; they are unique.
@@ -22,7 +22,7 @@ var tools = sync.OnceValue(func() map[string]tool {
 	classes := api.Classes()
 	for i := range classes {
 		for j := range classes[i].Methods {
-			m[classes[i].Methods[j].Name] = tool{&classes[i], &classes[i].Methods[j], j}
+			m[classes[i].Methods[j].Name] = tool{&classes[i], &classes[i].Methods[j]}
 		}
 	}
 	return m
@@ -31,27 +31,18 @@ var tools = sync.OnceValue(func() map[string]tool {
 // unset marks a parameter without an argument.
 type unset struct{}
 
-// bind appends the arguments to room in the order of the signature and fills in the defaults.
-// Errors are Python's TypeErrors, checked in Python's order: unknown and repeated keywords, too
-// many positional arguments, missing arguments.
-func bind(t tool, room, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
+// bind returns the arguments in the order of the signature, with the defaults filled in. Errors are
+// Python's TypeErrors, checked in Python's order: unknown and repeated keywords, too many positional
+// arguments, missing arguments.
+func bind(t tool, args []py.Value, keywords []py.Argument) ([]py.Value, error) {
 	params := t.method.Params
-	bound := room[:0]
+	bound := make([]py.Value, len(params))
 	for i := range params {
-		if i < len(args) {
-			bound = append(bound, args[i])
-		} else {
-			bound = append(bound, unset{})
-		}
+		bound[i] = unset{}
 	}
+	copy(bound, args)
 	for _, k := range keywords {
-		at := -1
-		for i := range params {
-			if params[i].Name == k.Name {
-				at = i
-				break
-			}
-		}
+		at := slices.IndexFunc(params, func(p api.Param) bool { return p.Name == k.Name })
 		switch {
 		case at < 0 && k.Name != "self":
 			return nil, py.Raise("TypeError", "%s got an unexpected keyword argument '%s'", t.signature(), k.Name)

@@ -182,7 +182,6 @@ func (l *loader) readLong() {
 			l.fault(file, 0, name, "the constant is missing")
 		}
 	}
-	api.PrepareLong(l.data.long)
 }
 
 // lines calls f with every non-blank line of a JSON Lines file.

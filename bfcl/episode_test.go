@@ -184,7 +184,7 @@ func TestTaskRoundTripsThroughJSON(t *testing.T) {
 	}
 }
 
-func TestTasksThatCannotStartNameTheReason(t *testing.T) {
+func TestErrorsOfTaskStartNameTheReason(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Task)
 		says   string
@@ -328,7 +328,7 @@ func TestIndexedLogarithmPrintsWithItsOwnDigits(t *testing.T) {
 	}
 }
 
-func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
+func TestEpisodesOfOneTaskShareNothing(t *testing.T) {
 	task := &Task{ID: "tweets", Category: "base", Classes: []string{"TwitterAPI"},
 		InitialConfig: json.RawMessage(`{}`),
 		Turns:         []Turn{{User: "x", GroundTruth: []string{}}}}
@@ -354,7 +354,7 @@ func TestTwoEpisodesOfOneTaskShareNothing(t *testing.T) {
 	}
 }
 
-func TestRevealTurnsShowTheDocumentsOfTheirTools(t *testing.T) {
+func TestRevealTurnsContainTheDocumentsOfTheirTools(t *testing.T) {
 	data := &Data{docs: map[string][]ToolDoc{"GorillaFileSystem": {
 		{"ls", json.RawMessage(`{"name": "ls"}`)},
 		{"wc", json.RawMessage(`{"name": "wc", "parameters": {"type": "dict", "required": ["file"], ` +

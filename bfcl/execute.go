@@ -65,13 +65,6 @@ type instances struct {
 	// make instances share values; from then on all count as touched.
 	touched   []bool
 	entangled bool
-
-	// Buffers that calls reuse.
-	plain    py.PlainCall
-	bound    []py.Value
-	args     [2]py.Value
-	keywords [8]py.Argument
-	room     [8]py.Value
 }
 
 // start returns new instances. The name is part of instance names only.
@@ -85,9 +78,7 @@ func (w *world) start(name string) *instances {
 
 func newInstances(w *world, name string) *instances {
 	n := len(w.instances)
-	in := &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n)}
-	in.plain.Args, in.plain.Keywords, in.bound = in.args[:0], in.keywords[:0], in.room[:0]
-	return in
+	return &instances{world: w, name: name, list: make([]api.Instance, n), touched: make([]bool, n)}
 }
 
 func (in *instances) clone(m *py.Memo) *instances {
@@ -148,18 +139,22 @@ func (in *instances) run(call string) Outcome {
 	return Outcome{Text: text, Type: py.TypeName(v)}
 }
 
+// value returns the value of a call string. A tool called with literals is called directly; any
+// other text is rewritten and evaluated.
 func (in *instances) value(call string) (py.Value, error) {
-	if !rewritesText(call) && in.plain.Read(call) {
-		if t, i := in.find(in.plain.Name); i >= 0 {
-			bound, err := bind(t, in.bound, in.plain.Args, in.plain.Keywords)
-			if err != nil {
-				return nil, err
-			}
-			in.bound = bound
-			in.touched[i] = true
-			return in.list[i].Call(t.index, bound)
+	if t, i, args, keywords := in.literalCall(call); i >= 0 {
+		bound, err := bind(t, args, keywords)
+		if err != nil {
+			return nil, err
 		}
+		in.touched[i] = true
+		return t.method.Call(in.list[i], bound)
 	}
+	return in.evaluate(call)
+}
+
+// evaluate rewrites a call string like the official executor and evaluates it.
+func (in *instances) evaluate(call string) (py.Value, error) {
 	text := rewrite(call, func(name string) string {
 		if t, i := in.find(name); i >= 0 {
 			return in.instanceName(t.class.Name)
@@ -175,4 +170,22 @@ func (in *instances) value(call string) (py.Value, error) {
 	}
 	in.entangled = true
 	return py.Eval(e, scope{in})
+}
+
+// literalCall reads a call of a tool with literals, which rewriting does not change except for the
+// tool's name. The index of the instance is -1 for any other text.
+func (in *instances) literalCall(call string) (t tool, i int, args []py.Value, keywords []py.Argument) {
+	before, _, _ := strings.Cut(call, "(")
+	if t, i = in.find(strings.TrimSpace(before)); i < 0 || rewritesText(call) {
+		return t, -1, nil, nil
+	}
+	name, c := callByName(call)
+	if name != t.method.Name {
+		return t, -1, nil, nil
+	}
+	args, keywords, err := c.Arguments(nil)
+	if err != nil {
+		return t, -1, nil, nil
+	}
+	return t, i, args, keywords
 }

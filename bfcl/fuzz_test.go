@@ -107,7 +107,6 @@ func testConstants() map[string]py.Value {
 		"BOOKING_RECORD_EXTENSION":      dict("b1", dict("card_id", "123", "travel_cost", 5.0)),
 		"FILES_TAIL_USED":               list("log.txt"),
 	}
-	api.PrepareLong(m)
 	return m
 }
 
@@ -122,17 +121,21 @@ func FuzzBinding(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, call string) {
-		var c py.PlainCall
-		if !c.Read(call) {
+		name, c := callByName(call)
+		if c == nil {
 			return
 		}
-		known, ok := tools()[c.Name]
+		args, keywords, err := c.Arguments(nil)
+		if err != nil {
+			return
+		}
+		known, ok := tools()[name]
 		if !ok {
 			for _, known = range tools() { // any will do
 				break
 			}
 		}
-		bound, err := bind(known, nil, c.Args, c.Keywords)
+		bound, err := bind(known, args, keywords)
 		if err != nil {
 			if !py.IsException(err, "TypeError") {
 				t.Errorf("%q on %s: %v", call, known.method.Name, err)
@@ -142,6 +145,39 @@ func FuzzBinding(f *testing.F) {
 		if len(bound) != len(known.method.Params) {
 			t.Errorf("%q on %s: %d values for %d parameters", call, known.method.Name, len(bound),
 				len(known.method.Params))
+		}
+	})
+}
+
+// FuzzLiteralCall compares direct calls of tools with their evaluation: equal results and states.
+func FuzzLiteralCall(f *testing.F) {
+	for _, s := range seeds {
+		f.Add(s)
+	}
+	f.Add(" cat ('a.txt')")
+	f.Add("echo(content='a', file_name='a.txt',)")
+	f.Add("(ls)()")
+	f.Fuzz(func(t *testing.T, call string) {
+		direct, evaluated := start(t, filesTask(), Settings{}), start(t, filesTask(), Settings{})
+		if _, i, _, _ := direct.model.literalCall(call); i < 0 {
+			return
+		}
+		got := direct.model.run(call)
+		want := Outcome{}
+		v, err := evaluated.model.evaluate(call)
+		if err == nil {
+			want.Type = py.TypeName(v)
+			want.Text, err = py.Result(v)
+		}
+		if err != nil {
+			e := py.AsException(err)
+			want = Outcome{Text: "Error during execution: " + e.Message, Exception: e.Class}
+		}
+		if got != want {
+			t.Errorf("%q: got %+v, want %+v", call, got, want)
+		}
+		if d := equalInstances(direct.model.list[0], evaluated.model.list[0]); d != nil {
+			t.Errorf("%q: the attributes %v differ", call, d)
 		}
 	})
 }

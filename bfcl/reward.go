@@ -21,31 +21,11 @@ type actionArg struct {
 // Positional arguments are bound by the tool's signature; those beyond it get names that no ground
 // truth has.
 func readAction(call string) (action, bool) {
-	var plain py.PlainCall
-	var a action
-	if plain.Read(call) {
-		a.name = plain.Name
-		for i, v := range plain.Args {
-			a.args = append(a.args, actionArg{name: positionalName(a.name, i), value: v})
-		}
-		for _, k := range plain.Keywords {
-			a.args = append(a.args, actionArg{name: k.Name, value: k.Value})
-		}
-		return a, true
+	name, c := callByName(call)
+	if c == nil {
+		return action{}, false
 	}
-	e, err := py.Parse(call)
-	if err != nil {
-		return a, false
-	}
-	c, ok := e.(*py.Call)
-	if !ok {
-		return a, false
-	}
-	f, ok := c.Func.(*py.Name)
-	if !ok {
-		return a, false
-	}
-	a.name = f.ID
+	a := action{name: name}
 	for i, x := range c.Args {
 		a.args = append(a.args, newActionArg(positionalName(a.name, i), x))
 	}
@@ -53,6 +33,21 @@ func readAction(call string) (action, bool) {
 		a.args = append(a.args, newActionArg(k.Name, k.Value))
 	}
 	return a, true
+}
+
+// callByName parses a call of a function by its name. It returns nil if Python cannot compile the
+// text, or if the text is another expression.
+func callByName(call string) (name string, c *py.Call) {
+	e, err := py.Parse(call)
+	if err != nil {
+		return "", nil
+	}
+	if c, ok := e.(*py.Call); ok {
+		if f, ok := c.Func.(*py.Name); ok {
+			return f.ID, c
+		}
+	}
+	return "", nil
 }
 
 func newActionArg(name string, e py.Expr) actionArg {

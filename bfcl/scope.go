@@ -75,13 +75,9 @@ func (s scope) Call(f py.Value, args []py.Value, keywords []py.Argument) (py.Val
 	if !ok {
 		return nil, py.Raise("TypeError", "'%s' object is not callable", py.TypeName(f))
 	}
-	bound, err := bind(m.tool, nil, args, keywords)
+	bound, err := bind(m.tool, args, keywords)
 	if err != nil {
 		return nil, err
 	}
-	v, err := m.instance.Call(m.tool.index, bound)
-	if err != nil {
-		return nil, err
-	}
-	return py.Thaw(v), nil
+	return m.tool.method.Call(m.instance, bound)
 }

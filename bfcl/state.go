@@ -95,8 +95,6 @@ func (e *stateEncoder) value(v py.Value) py.Value {
 		return e.within(v, func() py.Value { return e.dict(v) })
 	case py.Opaque:
 		return py.NewDict("$repr", v.Text, "$type", v.Class)
-	case *py.Frozen:
-		return e.value(v.Value())
 	case *api.File:
 		return py.NewDict("$file", e.value(v.Name), "content", e.value(v.Content))
 	case *api.Directory:

@@ -44,38 +44,11 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 			timing.Calls += len(turn.GroundTruth)
 		}
 	}
-	trajectories := make(map[*Task][][][]string, len(d.tasks))
-	for _, t := range d.tasks {
-		trajectories[t] = t.GroundTruthSteps()
-	}
-	var before, after runtime.MemStats
 	for range max(repeats, 1) {
-		var passed, rewarded atomic.Int64
-		runtime.ReadMemStats(&before)
-		wall, err := d.round(timing.Workers, func(t *Task) error {
-			e, _, err := t.Play(settings, trajectories[t])
-			if err != nil {
-				return err
-			}
-			v := e.Verdict()
-			if v.Official {
-				passed.Add(1)
-			}
-			if v.Reward == 1 {
-				rewarded.Add(1)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := d.timeFull(&timing, settings); err != nil {
 			return timing, err
 		}
-		runtime.ReadMemStats(&after)
-		timing.Full = append(timing.Full, wall)
-		timing.Passed, timing.Rewarded = int(passed.Load()), int(rewarded.Load())
 	}
-	n := float64(max(len(d.tasks), 1))
-	timing.AllocsPerEpisode = float64(after.Mallocs-before.Mallocs) / n
-	timing.BytesPerEpisode = float64(after.TotalAlloc-before.TotalAlloc) / n
 	for range max(repeats, 1) {
 		wall, err := d.round(timing.Workers, func(t *Task) error {
 			e, err := t.Start(settings)
@@ -97,6 +70,34 @@ func (d *Data) Time(repeats, workers int) (Timing, error) {
 	timing.FullMedian, timing.ReplayMedian = median(timing.Full), median(timing.Replay)
 	timing.MicrosPerCall = timing.FullMedian * 1e6 / float64(max(2*timing.Calls, 1))
 	return timing, nil
+}
+
+// timeFull measures one full replay.
+func (d *Data) timeFull(timing *Timing, settings Settings) error {
+	var before, after runtime.MemStats
+	var passed, rewarded atomic.Int64
+	runtime.ReadMemStats(&before)
+	wall, err := d.round(timing.Workers, func(t *Task) error {
+		e, _, err := t.Play(settings, t.GroundTruthSteps())
+		if err != nil {
+			return err
+		}
+		v := e.Verdict()
+		if v.Official {
+			passed.Add(1)
+		}
+		if v.Reward == 1 {
+			rewarded.Add(1)
+		}
+		return nil
+	})
+	runtime.ReadMemStats(&after)
+	n := float64(max(len(d.tasks), 1))
+	timing.AllocsPerEpisode = float64(after.Mallocs-before.Mallocs) / n
+	timing.BytesPerEpisode = float64(after.TotalAlloc-before.TotalAlloc) / n
+	timing.Full = append(timing.Full, wall)
+	timing.Passed, timing.Rewarded = int(passed.Load()), int(rewarded.Load())
+	return err
 }
 
 // round does the work for all tasks and returns the seconds it took. It starts with a collected

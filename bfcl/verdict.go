@@ -54,8 +54,7 @@ type ClassDiff struct {
 func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck {
 	truth := e.task.Turns[k].GroundTruth
 	c := TurnCheck{GroundTruthEmpty: len(truth) == 0, ModelEmpty: modelEmpty, State: true, Response: true}
-	var room [8]string
-	expected := room[:0]
+	var expected []string
 	for _, call := range truth {
 		expected = append(expected, reference.run(call).Text)
 	}
@@ -79,12 +78,7 @@ func (e *Episode) check(reference *instances, k int, modelEmpty bool) TurnCheck 
 
 // missingResults returns the multiset difference of expected and got.
 func missingResults(expected, got []string) (missing []string) {
-	var room [64]bool
-	used := room[:0]
-	if len(got) > len(room) {
-		used = make([]bool, 0, len(got))
-	}
-	used = used[:len(got)]
+	used := make([]bool, len(got))
 	for _, want := range expected {
 		found := false
 		for i := len(got) - 1; i >= 0; i-- {

@@ -17,7 +17,7 @@ func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	}
 	at := regexp.MustCompile("(?m)^#+ Path of one `?exec`? stage").FindIndex(text)
 	if at == nil {
-		t.Skipf("%s has no section \"Path of one exec stage\"", page)
+		t.Fatalf("%s has no section \"Path of one exec stage\"", page)
 	}
 	section, _, _ := strings.Cut(string(text[at[1]:]), "\n#")
 	declared := declaredFunctions(t)

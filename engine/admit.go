@@ -20,23 +20,20 @@ type sharing struct {
 	ledger *machine.Ledger
 	driver machine.GPUs
 	query  chan machine.GPUs // a query of the driver that is under way; nil: none
-	polls  int               // queries since all free GPUs were unused
 
 	blocked bool           // the queue waits for resources that this run does not hold
 	head    *sched.Request // the first request of the queue
 	since   time.Duration  // when head became the first; since boot
 
-	reportedWait   string // the last report about head
-	driverReported bool   // an error of the driver was reported
-	lostReported   bool   // the removal of files of the ledger was reported
-	delayed        []runs.Event
+	reportedWait   string       // the last report about head
+	driverReported bool         // an error of the driver was reported
+	lostReported   bool         // the removal of files of the ledger was reported
+	delayed        []runs.Event // until the ledger is unlocked
 }
 
 const (
-	admitEvery      = 100 * time.Millisecond // between polls of a blocked run
-	firstDriverPoll = 500 * time.Millisecond // a foreign process may be an ending stage of this run
-	lastDriverPoll  = 5 * time.Second
-	priorityAfter   = time.Second // a request that waits so long goes before younger ones of other runs
+	admitEvery    = 100 * time.Millisecond // between polls of a blocked run
+	priorityAfter = time.Second            // a request that waits so long goes before younger ones of other runs
 )
 
 // startReady starts every task that the queue, other runs and foreign processes allow to start.
@@ -62,14 +59,13 @@ func (r *run) startReady(ctx context.Context) {
 // an error, the returned task cannot be started. All runs of the user wait while the ledger is locked, and the
 // reader of this run's events may block, so admit reports after it has unlocked the ledger.
 func (r *run) admit(ctx context.Context) (*task, error) {
-	if err := r.ledger.Lock(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, nil
-		}
-		return r.refuse(err)
+	var d decision
+	if d.err = r.ledger.Lock(ctx); d.err == nil {
+		d = r.decide(ctx)
+		r.ledger.Unlock()
+	} else if ctx.Err() != nil {
+		return nil, nil
 	}
-	d := r.decide(ctx)
-	r.ledger.Unlock()
 	for _, e := range r.delayed {
 		r.emit(e)
 	}
@@ -78,13 +74,16 @@ func (r *run) admit(ctx context.Context) (*task, error) {
 		r.awaitLock(ctx, t)
 	}
 	r.recordError(d.requestErr)
-	if d.err != nil && d.task == nil {
-		return r.refuse(d.err)
+	if d.err == nil {
+		return d.task, nil
 	}
-	if d.err != nil {
+	if d.task != nil {
 		r.free(d.task)
+	} else { // the first one cannot start
+		d.task = r.byAddress[r.queued.Waiting[0].ID]
+		r.queued.Remove(d.task.request)
 	}
-	return d.task, d.err
+	return d.task, fmt.Errorf("share the machine with other runs: %w", d.err)
 }
 
 // decision is the result of decide.
@@ -106,7 +105,8 @@ func (r *run) decide(ctx context.Context) (d decision) {
 		d.err = err
 		return d
 	}
-	if d.duplicates = r.joinOthers(others); len(r.queued.Waiting) == 0 {
+	d.duplicates = r.joinOthers(others)
+	if len(r.queued.Waiting) == 0 {
 		return d
 	}
 	if head := r.queued.Waiting[0]; r.head != head {
@@ -134,20 +134,12 @@ func (r *run) decide(ctx context.Context) (d decision) {
 	return d
 }
 
-// refuse removes the first task from the queue; the error of the ledger becomes its failure.
-func (r *run) refuse(err error) (*task, error) {
-	q := r.queued.Waiting[0]
-	r.queued.Remove(q)
-	return r.byAddress[q.ID], fmt.Errorf("share the machine with other runs: %w", err)
-}
-
 // joinOthers removes the tasks that another run executes from the queue; waiting for a result needs no share.
 func (r *run) joinOthers(others []machine.Lease) (duplicates []*task) {
 	for _, q := range r.queued.Waiting {
 		t := r.byAddress[q.ID]
-		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, func(o machine.Lease) bool {
-			return o.Key == t.Key && o.Store == r.ledger.Store
-		}) {
+		same := func(o machine.Lease) bool { return o.Key == t.Key && o.Store == r.ledger.Store }
+		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, same) {
 			duplicates = append(duplicates, t)
 		}
 	}
@@ -208,9 +200,8 @@ func (r *run) unused(ids []string) []string {
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.ForeignUse(id) != "" })
 }
 
-// queryDriver reports whether the driver's answer about the free GPUs is recent. If not, it starts a query,
-// unless too few GPUs were unused a moment ago. If the driver fails, it reports that once, and all GPUs count as
-// unused.
+// queryDriver reports whether the driver's answer about the free GPUs is recent, and starts a query if it is not. If
+// the driver fails, it reports that once, and all GPUs count as unused.
 func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) bool {
 	if r.query != nil {
 		select {
@@ -223,24 +214,15 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 	if r.driver.Err != nil {
 		if !r.driverReported {
 			r.driverReported = true
-			r.delay(runs.Event{Kind: runs.EventNote,
-				Text: fmt.Sprintf("cannot check whether other processes use the GPUs: %v", r.driver.Err)})
+			r.delay("", "cannot check whether other processes use the GPUs: %v", r.driver.Err)
 		}
 		return true
 	}
 	// The processes of a GPU that was reserved at the query may have ended since.
-	stale := slices.ContainsFunc(free, func(id string) bool { return !slices.Contains(r.driver.Free, id) })
-	if !stale && r.driver.Fresh(now) {
-		if len(r.unused(free)) == len(free) {
-			r.polls = 0
-		}
+	reserved := func(id string) bool { return !slices.Contains(r.driver.Free, id) }
+	if r.driver.Fresh(now) && !slices.ContainsFunc(free, reserved) {
 		return true
 	}
-	pause := min(lastDriverPoll, firstDriverPoll<<min(r.polls, 8))
-	if !stale && !r.wantsGPUs(len(r.unused(free))) && now.Sub(r.driver.At) < pause {
-		return false
-	}
-	r.polls++
 	query, ids := make(chan machine.GPUs, 1), slices.Clone(free)
 	r.query = query
 	go func() {
@@ -251,8 +233,10 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 	return false
 }
 
-// delay defers an event until admit has unlocked the ledger.
-func (r *run) delay(e runs.Event) { r.delayed = append(r.delayed, e) }
+// delay is note, once admit has unlocked the ledger.
+func (r *run) delay(address, format string, args ...any) {
+	r.delayed = append(r.delayed, runs.Event{Address: address, Kind: runs.EventNote, Text: fmt.Sprintf(format, args...)})
+}
 
 // publishRequest records in the ledger that the first task of the queue waits, and reports for which processes.
 // It returns an error of the ledger.
@@ -264,19 +248,18 @@ func (r *run) publishRequest(others []machine.Lease) error {
 	r.blocked = true
 	reasons := holders(others, need)
 	foreign := 0
-	if need.GPUs > 0 {
-		for _, id := range r.gpus {
-			reserved := slices.ContainsFunc(others, func(o machine.Lease) bool { return r.reserves(o, id) })
-			if use := r.driver.ForeignUse(id); use != "" && !reserved {
-				foreign++
-				reasons = append(reasons, fmt.Sprintf("GPU %s is not used: %s, and no run of yours has reserved it", id, use))
-			}
+	for _, id := range r.gpus {
+		reserved := func(o machine.Lease) bool { return r.reserves(o, id) }
+		use := r.driver.ForeignUse(id)
+		if need.GPUs > 0 && use != "" && !slices.ContainsFunc(others, reserved) {
+			foreign++
+			reasons = append(reasons, fmt.Sprintf("GPU %s is not used: %s, and no run of yours has reserved it", id, use))
 		}
 	}
 	text := strings.Join(reasons, "; ")
 	if text != "" && text != r.reportedWait && proc.SinceBoot()-r.since > priorityAfter {
 		r.reportedWait = text
-		r.delay(runs.Event{Address: r.head.ID, Kind: runs.EventNote, Text: "waiting for its share of the machine: " + text})
+		r.delay(r.head.ID, "waiting for its share of the machine: %s", text)
 	}
 	if need.GPUs > len(r.gpus)-foreign { // other runs cannot free enough
 		return r.ledger.Withdraw()
@@ -287,16 +270,12 @@ func (r *run) publishRequest(others []machine.Lease) error {
 // holders describes the leases that contain resources which need lacks, at most three of them.
 func holders(others []machine.Lease, need sched.Share) (texts []string) {
 	for _, o := range others {
-		var has string
-		switch {
-		case o.Waits:
+		if o.Waits || need.GPUs > 0 && len(o.GPUs) == 0 {
 			continue
-		case need.GPUs > 0 && len(o.GPUs) > 0:
+		}
+		has := lang.Plural(o.CPUs, "CPU")
+		if need.GPUs > 0 {
 			has = "GPU " + strings.Join(o.GPUs, ", ")
-		case need.GPUs == 0:
-			has = lang.Plural(o.CPUs, "CPU")
-		default:
-			continue
 		}
 		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Folder(o.Run).Name(), has)
 		if o.Stopped {
@@ -304,11 +283,7 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 		}
 		texts = append(texts, text)
 	}
-	const most = 3
-	if len(texts) > most {
-		texts = append(texts[:most], fmt.Sprintf("and %d more", len(texts)-most))
-	}
-	return texts
+	return texts[:min(3, len(texts))]
 }
 
 // free releases the share of a task.
@@ -334,6 +309,5 @@ func (r *run) renewLeases(ctx context.Context) {
 	if err != nil {
 		outcome = fmt.Sprintf("this run cannot register again, so other runs may overload the machine: %v", err)
 	}
-	r.emit(runs.Event{Kind: runs.EventNote,
-		Text: fmt.Sprintf("files were removed from %s, through which runs share the machine; %s", r.ledger.Dir, outcome)})
+	r.note("", "files were removed from %s, through which runs share the machine; %s", r.ledger.Dir, outcome)
 }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -31,42 +31,30 @@ type adoption struct {
 	killAt time.Time
 }
 
-const adoptionPoll = 100 * time.Millisecond
+const adoptionPoll = 50 * time.Millisecond
 
 // waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
 	defer func() { a.guard.Close() }() // of a nil file too
-	waiting, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	acquired := make(chan foreignEnd, 1)
-	go func() {
-		lock, err := r.Store.Lock(waiting, t.Key)
-		acquired <- foreignEnd{task: t, lock: lock, err: err}
-	}()
 	every := time.NewTicker(adoptionPoll)
 	defer every.Stop()
 	interrupted, killed := ctx.Done(), r.Kill
-	a.poll()
 	for {
+		if lock, err := r.Store.TryLock(t.Key); lock != nil || err != nil {
+			return a.result(foreignEnd{task: t, lock: lock, err: err})
+		}
+		a.poll()
 		select {
-		case res := <-acquired:
-			return a.result(res)
 		case <-every.C:
-			a.poll()
 		case <-killed:
 			killed, a.killAt = nil, time.Now()
 		case <-interrupted:
+			if a.guard == nil {
+				return foreignEnd{task: t, err: context.Cause(ctx)}
+			}
 			interrupted = nil
-			if a.guard != nil {
-				a.stop(context.Cause(ctx))
-				continue
-			}
-			cancel()
-			if res := <-acquired; res.lock != nil {
-				r.recordError(res.lock.Unlock())
-			}
-			return foreignEnd{task: t, err: context.Cause(ctx)}
+			a.stop(context.Cause(ctx))
 		}
 	}
 }
@@ -109,13 +97,9 @@ func (a *adoption) poll() {
 func (a *adoption) reportPause() {
 	paused := proc.Stopped(a.engine) && a.holder.Run.Live()
 	if paused && !a.paused {
-		a.note(fmt.Sprintf("waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine)))
+		a.note(a.task.Address, "waiting for run %s, but %s", a.holder.Run.Name(), proc.StoppedText(a.engine))
 	}
 	a.paused = paused
-}
-
-func (a *adoption) note(text string) {
-	a.emit(runs.Event{Address: a.task.Address, Kind: runs.EventNote, Text: text})
 }
 
 // observe passes on the progress of the stage under its address in this run.
@@ -136,8 +120,7 @@ func (a *adoption) report() {
 	a.recordError(a.folder.LinkLog(h, address))
 	a.limit = a.logLimit(address)
 	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt,
-		Seconds: since.Seconds(),
-		Expect:  a.task.Estimate.Seconds(), Path: a.folder.Log(address),
+		Seconds: since.Seconds(), Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
 		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})
 	if a.last != nil {
 		e := *a.last
@@ -169,7 +152,7 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
 		if text := (proc.Leftovers{Mark: scratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
-			a.note(text)
+			a.note(a.task.Address, "%s", text)
 		}
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
@@ -185,19 +168,10 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	case a.holder.Group && recorded:
 		res.err = codeError(a.task.Address, code, a.holder.Kills)
 	default:
-		res.err = a.unknownExit()
+		res.err = fmt.Errorf("its process %d ended without an exit record: %w", a.holder.PID,
+			killedError(a.holder.Kills, proc.OOMKills()))
 	}
 	return res
-}
-
-// unknownExit is the error of a process without an exit record; only its parent could read its exit status.
-func (a *adoption) unknownExit() error {
-	err := killedError(a.holder.Kills, proc.OOMKills())
-	if causeOf(err) == lang.CauseKilled {
-		err = WithCause(lang.CauseKilled,
-			fmt.Errorf("its process %d ended without an exit record, as when it is killed", a.holder.PID))
-	}
-	return err
 }
 
 // onAdopted handles the end of an adopted stage, whose lock this run has acquired.
@@ -205,7 +179,6 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 	t := res.task
 	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
 		r.reportDone(t, m, res.took)
-		r.publish(t, m)
 		r.finish(t, runs.EventDone, m)
 		r.unlock(t)
 		return
@@ -214,35 +187,25 @@ func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
 		r.queue(t)
 		return
 	}
-	r.recordError(r.Store.Discard(t.Key))
-	switch {
-	case ctx.Err() != nil:
-		r.interrupt(t)
-	case r.shouldRetry(t.Node, res.attempt, res.err):
+	if ctx.Err() == nil && r.shouldRetry(t.Node, res.attempt, res.err) {
 		t.attempts = res.attempt
 		r.queue(t)
-	default:
-		r.fail(t, finalError(res.attempt, res.err), res.took)
+		return
 	}
+	r.stageFailed(ctx, t, finalError(res.attempt, res.err), res.took)
 }
 
-// reportOrphans names the orphans of this experiment that this run does not need.
+// reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still
+// get it.
 func (r *run) reportOrphans() {
 	all, err := runs.Orphans(r.Store)
 	r.recordError(err)
 	for _, o := range all {
-		if o.Run.Experiment() == r.Experiment.Name && !o.Adopted && !r.needs(o) {
-			r.emit(runs.Event{Kind: runs.EventNote, Text: fmt.Sprintf("no stage of this plan needs it: %s", o.Text(time.Now()))})
+		needs := func(t *task) bool {
+			return t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended
+		}
+		if o.Run.Experiment() == r.Experiment.Name && !o.Taken && !slices.ContainsFunc(r.tasks, needs) {
+			r.note("", "no stage of this plan needs it: %s", o.Text(time.Now()))
 		}
 	}
-}
-
-// needs reports whether a node has the key of an orphan, or may still get it.
-func (r *run) needs(o runs.Orphan) bool {
-	for _, t := range r.tasks {
-		if t.Key == o.Key || t.Address == o.Address && t.Verb == plan.MayRun && t.state != ended {
-			return true
-		}
-	}
-	return false
 }

@@ -34,11 +34,11 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	want := digestsOf(t, strings.ReplaceAll(outliving, `gate = "$dir/gate"`, ""))
 
 	l, _, inside := orphaned(t, outliving)
-	if path, live, err := l.Log("stage.toy.b"); err != nil || !live {
+	if path, live, err := l.StageLog("stage.toy.b"); err != nil || !live {
 		t.Errorf("log of the orphan: got %q, live %v, %v, want a live one", path, live, err)
 	}
 	all, err := runs.Orphans(l.Store())
-	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.PID || all[0].Adopted ||
+	if err != nil || len(all) != 1 || all[0].Address != "stage.toy.b" || all[0].PID != inside.PID || all[0].Taken ||
 		!strings.Contains(all[0].Text(time.Now()), "1/2 halves") {
 		t.Errorf("orphans: got %+v, %v, want toy.b with its progress", all, err)
 	}
@@ -53,7 +53,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	}
 
 	done := adopt(t.Context(), l)
-	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Adopted {
+	if all, err := runs.Orphans(l.Store()); err != nil || len(all) != 1 || !all[0].Taken {
 		t.Errorf("orphans: got %+v, %v, want an adopted one", all, err)
 	}
 	both := l.Runs()
@@ -65,7 +65,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 			t.Errorf("toy.b in the new run: got %+v, want it running", n)
 		}
 	}
-	path, live, err := l.Log("stage.toy.b")
+	path, live, err := l.StageLog("stage.toy.b")
 	if err != nil || !live || !strings.HasPrefix(path, string(both[0].Folder)) {
 		t.Errorf("log of the adopted stage: got %q, live %v, %v, want a live one in the new run", path, live, err)
 	}

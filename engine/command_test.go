@@ -95,8 +95,8 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 			r := l.MustRun()
 			wantEnded(t, pids...)
 			l.Want(r, runs.EventDone, "light.a")
-			if !strings.Contains(r.String(), "adopted: its program ended successfully") {
-				t.Errorf("got %s, want a note about the adoption", r)
+			if !strings.Contains(r.String(), "recovered: its program ended successfully") {
+				t.Errorf("got %s, want a note about it", r)
 			}
 			if got := l.Read("ran"); got != "ran\n" {
 				t.Errorf("starts of the program: got %q, want one", got)

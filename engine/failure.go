@@ -60,29 +60,26 @@ func codeError(name string, code int, kills int64) error {
 		return nil
 	case code == 127:
 		return fmt.Errorf("%s ended with exit code 127, as when a program is not found", name)
-	case signal == syscall.SIGKILL, signal == syscall.SIGTERM, signal == syscall.SIGHUP, signal == syscall.SIGINT:
-		return signalError(signal, kills)
+	case slices.Contains(stopSignals, signal):
+		return exitError(proc.Exit{Signal: signal}, kills)
 	}
 	return fmt.Errorf("%s ended with exit code %d", name, code)
 }
 
+// stopSignals end a process from outside.
+var stopSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT}
+
 // exitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
 func exitError(exit proc.Exit, kills int64) error {
-	if exit.Signal == 0 {
+	switch {
+	case exit.Signal == 0:
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
-	}
-	return signalError(exit.Signal, kills)
-}
-
-// signalError explains the signal that ended a process.
-func signalError(signal syscall.Signal, kills int64) error {
-	switch signal {
-	case syscall.SIGKILL:
+	case exit.Signal == syscall.SIGKILL:
 		return killedError(kills, proc.OOMKills())
-	case syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT:
-		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", signal))
+	case slices.Contains(stopSignals, exit.Signal):
+		return WithCause(lang.CausePreempted, fmt.Errorf("its process got a request to stop (%v)", exit.Signal))
 	}
-	return fmt.Errorf("its process died: %v", signal)
+	return fmt.Errorf("its process died: %v", exit.Signal)
 }
 
 // killedError distinguishes a kill because memory ran out from others, by proc.OOMKills before and after.
@@ -140,36 +137,26 @@ func retries(r lang.Retry, cause, text string) bool {
 // failureLines is the number of log lines shown with a failure.
 const failureLines = 12
 
-// lastLines returns the last n lines of a file; it reads at most 64 KiB.
-func lastLines(path string, n int) []string {
+// lastLines returns the last lines of a log, of the last 64 KiB. Long lines are reduced to "… " and their end.
+func lastLines(path string) []string {
+	const mostBytes, mostLine = 64 << 10, 1000
 	f, err := os.Open(path)
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	const most = 64 << 10
 	size, _ := f.Seek(0, io.SeekEnd)
-	from := max(0, size-most)
-	b, _ := io.ReadAll(io.NewSectionReader(f, from, most))
-	text := strings.TrimRight(string(b), "\n")
-	if text == "" {
-		return nil
-	}
-	lines := strings.Split(text, "\n")
-	if from > 0 && len(lines) > 1 { // the first line is incomplete
+	from := max(0, size-mostBytes)
+	b, _ := io.ReadAll(io.NewSectionReader(f, from, mostBytes))
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	if from > 0 && len(lines) > 1 || lines[0] == "" { // the first line is incomplete, or the log is empty
 		lines = lines[1:]
 	}
-	return lines[max(0, len(lines)-n):]
-}
-
-// shortLines returns the lines with long ones reduced to "… " and their last 1000 bytes.
-func shortLines(lines []string) []string {
-	const most = 1000
-	short := slices.Clone(lines)
-	for i, line := range short {
-		if len(line) > most {
-			short[i] = "… " + strings.ToValidUTF8(line[len(line)-most:], "")
+	lines = lines[max(0, len(lines)-failureLines):]
+	for i, line := range lines {
+		if len(line) > mostLine {
+			lines[i] = "… " + strings.ToValidUTF8(line[len(line)-mostLine:], "")
 		}
 	}
-	return short
+	return lines
 }

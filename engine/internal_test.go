@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 )
 
@@ -73,6 +74,12 @@ func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 	}
 }
 
+func TestVerbsOfRunFoldersAreThoseOfPlans(t *testing.T) {
+	if plan.UpToDate != runs.VerbUpToDate || plan.Collected != runs.VerbCollected {
+		t.Errorf("got %q and %q, want %q and %q", runs.VerbUpToDate, runs.VerbCollected, plan.UpToDate, plan.Collected)
+	}
+}
+
 func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("x", 1_000_000)
@@ -85,7 +92,7 @@ func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		lines := shortLines(lastLines(path, failureLines))
+		lines := lastLines(path)
 		if len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], want) {
 			t.Fatalf("got %d lines, want the last to end with %q", len(lines), want)
 		}
@@ -142,7 +149,8 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 
 // By default CUDA numbers GPUs by speed; nvidia-smi numbers them by PCI bus.
 func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
-	got := childEnv([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"}, 1, []string{"1"})
+	w := &Work{Assignment: runs.Assignment{CPUs: 1, GPUs: []string{"1"}}}
+	got := w.Env([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"})
 	want := []string{"OMP_NUM_THREADS=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1", childVariable + "=1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -44,9 +44,8 @@ type Job struct {
 	Attempt    int // 1 for the first start within this run
 	Site       *lang.Site
 
-	start   *start                  // nil outside a run
-	inputs  map[artifact.Ref]string // outside a run: folder of each input
-	observe func(runs.Event)        // nil: no observer
+	work    *Work
+	observe func(runs.Event) // nil: no observer
 
 	mu        sync.Mutex // guards the fields below
 	out       ports
@@ -78,25 +77,13 @@ func (f portFolder) State() (string, error) { return f.Dir(".state") }
 
 // Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a
 // *MissingError; it omits that input and reports it.
-func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) {
-	if j.start != nil {
-		return j.start.open(ref)
-	}
-	dir, ok := j.inputs[ref]
-	if !ok {
-		return nil, fmt.Errorf("no input for stage.%s.%s.%s", ref.Kind, ref.Name, ref.Port)
-	}
-	return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
-}
+func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.work.open(ref) }
 
 // Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures
 // and a stage before this one failed; then the output of this stage is shown, not committed.
 func (j *Job) Missing() (missing []*runs.MissingError) {
-	if j.start == nil {
-		return nil
-	}
-	for _, in := range j.start.Node.Inputs {
-		if m := j.start.Missing[in.From.Address]; m != nil && !slices.Contains(missing, m) {
+	for _, in := range j.work.Node.Inputs {
+		if m := j.work.Missing[in.From.Address]; m != nil && !slices.Contains(missing, m) {
 			missing = append(missing, m)
 		}
 	}
@@ -106,7 +93,7 @@ func (j *Job) Missing() (missing []*runs.MissingError) {
 // Create returns the folder of a port, empty at the first call. All ports are committed together when Run
 // returns nil. Files named times.* are not part of the digest (see package artifact).
 func (j *Job) Create(port string) (dir string, err error) {
-	if err := j.start.checkPort(port); err != nil {
+	if err := j.work.checkPort(port); err != nil {
 		return "", err
 	}
 	j.mu.Lock()
@@ -116,7 +103,7 @@ func (j *Job) Create(port string) (dir string, err error) {
 
 // Take makes a folder the content of a port. The folder is Dir or below it.
 func (j *Job) Take(port, dir string) error {
-	if err := j.start.checkPort(port); err != nil {
+	if err := j.work.checkPort(port); err != nil {
 		return err
 	}
 	j.mu.Lock()
@@ -124,43 +111,35 @@ func (j *Job) Take(port, dir string) error {
 	return j.out.Take(port, dir)
 }
 
-// State returns an empty folder for the state from which a longer run of this stage can resume. No digest includes
+// State returns an empty folder for the state with which a longer run extends this result. No digest includes
 // it, and gc evicts it first.
 func (j *Job) State() (dir string, err error) { return j.out.State() }
 
 // Shorter is a result that differs from the requested one only in a smaller value of the setting named by
-// Kind.Length. A stage that resumes from it produces the same bytes as one that starts from the beginning.
+// Kind.Length. A stage that extends it produces the same bytes as one that starts from the beginning. Dir is the folder
+// that was its Job.State.
 type Shorter struct {
-	Length int    // the setting's value
-	State  string // the folder that was its Job.State
-	Key    string // key of the result
-
-	store    *artifact.Store
-	manifest *artifact.Manifest
+	*artifact.Shorter
+	store *artifact.Store
 }
 
 // Open opens one of its ports.
 func (s *Shorter) Open(port string) (*artifact.Artifact, error) {
-	return s.store.Open(s.manifest, port)
+	return s.store.Open(s.Manifest, port)
 }
 
-// Shorter returns the longest result from which the stage can resume, or nil.
-func (j *Job) Shorter() *Shorter {
-	if j.start == nil {
-		return nil
-	}
-	return j.start.shorter
-}
+// Shorter returns the longest result that the stage can extend, or nil.
+func (j *Job) Shorter() *Shorter { return j.work.shorter }
 
 // Resumes reports whether Dir may contain files of an earlier attempt.
-func (j *Job) Resumes() bool { return j.start == nil || j.start.resumes }
+func (j *Job) Resumes() bool { return j.work.resumes }
 
 // Memory returns the bytes that the stage may use on its device; 0: unknown. It may query the GPU driver.
 func (j *Job) Memory() int64 {
-	if j.start == nil {
+	if j.work.store == nil {
 		return 0
 	}
-	need := j.start.Node.Resources
+	need := j.work.Node.Resources
 	m := machine.Detect(context.Background(), j.Site, len(j.GPUs) > 0 && need.GPUMemory == 0)
 	if len(j.GPUs) > 0 {
 		m.GPUs = j.GPUs
@@ -242,8 +221,8 @@ type JobSetup struct {
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
 	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), inputs: s.Inputs, out: portFolder(s.Dir),
-		log: cmp.Or(s.Log, io.Discard)}, err
+		Attempt: 1, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
+		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
 }
 
 // Program is a program that a stage executes.
@@ -276,38 +255,31 @@ func scratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 // signAfter is the run time after which a program is stored in the lock. Other runs only wait for shorter programs.
 const signAfter = 100 * time.Millisecond
 
-// Adopted reports that an earlier engine started the stage's program and the program has ended successfully. Dir
+// Recovered reports that an earlier engine started the stage's program and the program has ended successfully. Dir
 // contains its files, and Execute does nothing.
-func (j *Job) Adopted() bool { return j.start != nil && j.start.adopted }
+func (j *Job) Recovered() bool { return j.work.recovered }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
 // program gets a request to stop and is killed later. Processes that it leaves running are killed.
 //
 // If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires
-// the lock reads the exit code and resumes behind Execute (Adopted). A program with secrets ends with its
+// the lock reads the exit code and resumes behind Execute (Recovered). A program with secrets ends with its
 // engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
-	s, mark := j.start, scratchMark(j.Dir)
-	if s == nil {
-		s = new(start)
-	}
-	if s.adopted || s.resumes { // processes of the adopted program, or of one whose supervising shell was killed
+	w, mark := j.work, scratchMark(j.Dir)
+	if w.resumes { // processes of a program whose engine or supervising shell was killed
 		j.note(proc.Leftovers{Mark: mark}.Kill())
 	}
-	if s.adopted {
-		return s.lock.ClearExit()
+	if w.recovered {
+		return w.lock.ClearExit()
 	}
-	lock := s.lock
+	lock := w.lock
 	if lock == nil { // outside a run
 		var err error
 		if lock, err = artifact.LockFile(filepath.Join(j.Dir, ".lock")); err != nil {
 			return err
 		}
 		defer lock.Unlock()
-	}
-	stdin, err := devNull()
-	if err != nil {
-		return err
 	}
 	log, finish, err := proc.OpenOutput(j.log, p.Secret)
 	if err != nil {
@@ -316,9 +288,9 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
-	files := []*os.File{stdin, log, log, lock.File()}
-	if s.lease != nil {
-		files = append(files, s.lease)
+	files := []*os.File{nil, log, log, lock.File()}
+	if w.lease != nil {
+		files = append(files, w.lease)
 	}
 	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
 		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
@@ -326,8 +298,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
 	signed := make(chan error, 1)
-	sign := time.AfterFunc(signAfter, func() { signed <- s.sign(process.PID) })
-	exit, err := process.Wait(ctx, gracePeriod, s.Kill)
+	sign := time.AfterFunc(signAfter, func() { signed <- w.sign(process.PID) })
+	exit, err := process.Wait(ctx, gracePeriod, w.Kill)
 	if !sign.Stop() {
 		err = errors.Join(err, <-signed)
 	}
@@ -335,21 +307,18 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return fmt.Errorf("supervise the program: %w", err)
 	}
 	j.note(exit.Left)
-	s.peakBytes = max(s.peakBytes, exit.PeakBytes)
-	return programError(ctx, p.Args[0], lock, exit, s.Kills)
+	w.peakBytes = max(w.peakBytes, exit.PeakBytes)
+	return programError(ctx, p.Args[0], lock, exit, w.Kills)
 }
 
 // sign records the program as the holder of the key's lock, so that another engine can adopt it.
-func (s *start) sign(pid int) error {
-	if s.lock == nil {
-		return nil
-	}
-	h, err := s.Holder(s.folder).WithProcess(pid)
-	if err != nil { // it has ended
+func (w *Work) sign(pid int) error {
+	h, running := w.Holder(w.folder).WithProcess(pid)
+	if w.lock == nil || !running {
 		return nil
 	}
 	h.Group = true
-	return errors.Join(s.folder.Assign(s.Assignment), h.Write(s.lock.File()))
+	return errors.Join(w.folder.Assign(w.Assignment), h.Write(w.lock.File()))
 }
 
 // programError returns the error of a program that has ended, by its exit record. The supervising shell is
@@ -372,6 +341,3 @@ func programError(ctx context.Context, name string, lock *artifact.Lock, exit pr
 	}
 	return exitError(exit, kills)
 }
-
-// devNull is the standard input of programs. It stays open.
-var devNull = sync.OnceValues(func() (*os.File, error) { return os.Open(os.DevNull) })

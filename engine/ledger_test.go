@@ -212,7 +212,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 		want  string
 	}{
 		"waiting for CPUs":           {machine.Lease{CPUs: 3}, "resources {\n cpus = 2\n }", false, "waiting for its share"},
-		"waiting for a result":       {machine.Lease{CPUs: 1}, "", true, "another run is making it"},
+		"waiting for a result":       {machine.Lease{CPUs: 1}, "", true, "made by another run"},
 		"the driver gives no answer": {machine.Lease{CPUs: 1}, "resources {\n gpus = 1\n }", false, "cannot check"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,22 +27,17 @@ func gracePeriod(cause error) time.Duration {
 // localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
-func (localExecutor) Execute(ctx context.Context, w Work, observe func(runs.Event)) error {
-	if runsInPlace(w.Node) {
-		return w.Perform(ctx, observe)
-	}
-	return runProcess(ctx, w, observe)
-}
-
 // runsInPlace reports whether localExecutor runs a node in this process.
 func runsInPlace(n *lang.Node) bool {
 	_, ok := n.Stage.(Runner)
 	return ok && n.Kind.InProcess
 }
 
-// runProcess runs `node` of the right binary. If this engine is killed, the stage continues and its events are
-// in a file.
-func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
+// Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
+func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Event)) error {
+	if runsInPlace(w.Node) {
+		return w.Execute(ctx, observe)
+	}
 	binary, err := w.Binary()
 	if err != nil {
 		return err
@@ -49,10 +45,7 @@ func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 	if err := os.WriteFile(w.Events(), nil, 0o600); err != nil { // of an earlier attempt
 		return err
 	}
-	stdin, err := devNull()
-	if err != nil {
-		return err
-	}
+	var stdin *os.File
 	if w.Key == "" { // it cannot be adopted, so it ends with the engine: when its standard input does
 		read, write, err := os.Pipe()
 		if err != nil {
@@ -74,8 +67,6 @@ func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for %s: %w", binary, err)
-	case exit.Code == 0 && exit.Signal == 0 && reported != nil:
-		return fmt.Errorf("read the events of %s: %w", w.Node.Address, reported)
 	case exit.Code == 0 && exit.Signal == 0:
 		return nil
 	case ctx.Err() != nil:
@@ -86,11 +77,8 @@ func runProcess(ctx context.Context, w Work, observe func(runs.Event)) error {
 	return exitError(exit, w.Kills)
 }
 
-// torchBinary is the name of the binary with tensors, in the folder of this one.
-const torchBinary = "rcgrpo-torch"
-
-// Binary returns the program that can execute the node: this one, or the one with tensors.
-func (w Work) Binary() (string, error) {
+// Binary returns the program that can execute the node: this one, or the one with tensors beside it.
+func (w *Work) Binary() (string, error) {
 	n := w.Node
 	self, err := os.Executable()
 	if err != nil {
@@ -99,14 +87,7 @@ func (w Work) Binary() (string, error) {
 	if _, ok := n.Stage.(Runner); ok {
 		return self, nil
 	}
-	if path := os.Getenv("RCGRPO_TORCH"); path != "" {
-		if _, err := os.Stat(path); err != nil {
-			return "", fmt.Errorf("stages of kind %s need tensors, and $RCGRPO_TORCH names %s: %w",
-				n.Kind.Name, path, errors.Unwrap(err))
-		}
-		return path, nil
-	}
-	path := filepath.Join(filepath.Dir(self), torchBinary)
+	path := cmp.Or(os.Getenv("RCGRPO_TORCH"), filepath.Join(filepath.Dir(self), "rcgrpo-torch"))
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("stages of kind %s need tensors, but there is no %s: run `make build`, "+
 			"or name another binary in $RCGRPO_TORCH", n.Kind.Name, path)
@@ -114,15 +95,15 @@ func (w Work) Binary() (string, error) {
 	return path, nil
 }
 
-// childEnv returns the environment of a stage's process: env with the node's share of the machine.
-func childEnv(env []string, cpus int, gpus []string) []string {
+// Env returns base with the variables of the node's share of the machine.
+func (w *Work) Env(base []string) []string {
 	own := []string{
-		fmt.Sprintf("OMP_NUM_THREADS=%d", cpus),
+		fmt.Sprintf("OMP_NUM_THREADS=%d", w.CPUs),
 		"CUDA_DEVICE_ORDER=PCI_BUS_ID", // the order of nvidia-smi; the default of CUDA is by speed
-		"CUDA_VISIBLE_DEVICES=" + strings.Join(gpus, ","),
+		"CUDA_VISIBLE_DEVICES=" + strings.Join(w.GPUs, ","),
 		childVariable + "=1",
 	}
-	others := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+	others := slices.DeleteFunc(slices.Clone(base), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
 		return slices.ContainsFunc(own, func(o string) bool { return strings.HasPrefix(o, name+"=") })
 	})

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,25 +25,12 @@ import (
 // stage runs only in a binary with the digest of the engine that starts it.
 var SourceDigest string
 
-// Revision returns SourceDigest, or the commit that the Go tool recorded, or "unknown" in a test binary.
+// Revision returns SourceDigest, or the version that the Go tool derived from the commit, or "unknown".
 func Revision() string {
-	if SourceDigest != "" {
-		return SourceDigest
+	if info, ok := debug.ReadBuildInfo(); ok && SourceDigest == "" {
+		return cmp.Or(info.Main.Version, "unknown")
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision, modified := "unknown", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+modified"
-		}
-	}
-	return revision + modified
+	return cmp.Or(SourceDigest, "unknown")
 }
 
 // Protocol between an engine and the process of a node.
@@ -53,24 +40,25 @@ const (
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
-// NodeMain is the main function of the process of one node and returns the exit code. Started by an engine, it
-// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the
-// engine is killed. Started by hand, it passes the events to observe.
-func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer, observe func(runs.Event)) int {
+// NodeMain is the main function of the process of one node, which an engine starts, and returns the exit code. It
+// appends its events to a file of the run folder, stops on SIGTERM after a checkpoint, and continues if the engine is
+// killed.
+func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	folder := runs.Folder(runDir)
+	folder, observe := runs.Folder(runDir), func(runs.Event) {}
 	a, err := folder.Assignment(address)
 	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
-		observe, err = childObserver(folder, a)
+		lock := os.NewFile(lockFile, "lock")
+		defer lock.Close()
+		observe, err = childObserver(folder, a, lock)
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	if err == nil {
+		err = runNode(ctx, folder, a, reg, observe)
 	}
-	if err = runNode(ctx, folder, a, reg, observe); err == nil {
+	if err == nil {
 		return 0
 	}
 	fmt.Fprintln(stderr, err)
@@ -110,15 +98,8 @@ func runNode(
 	if err != nil {
 		return err
 	}
-	if os.Getenv(childVariable) == "" && a.Key != "" { // started by hand: no engine holds the lock
-		lock, err := store.TryLock(a.Key)
-		if err != nil {
-			return err
-		}
-		if lock == nil {
-			return fmt.Errorf("another process is executing %s", a.Address)
-		}
-		defer lock.Unlock()
+	if os.Getenv(childVariable) == "" {
+		return fmt.Errorf("%s must be started by an engine, which holds its lock", a.Address)
 	}
 	session, err := store.NewSession() // this process may outlive the session of its engine
 	if err != nil {
@@ -128,42 +109,44 @@ func runNode(
 	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
-	s := &start{Work: Work{Assignment: a, Node: n}, experiment: x, store: store, session: session, folder: folder,
-		ownProcess: true}
-	return s.execute(ctx, observe)
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true}
+	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
+		return err
+	}
+	if err := store.Flush(w.result); err != nil {
+		return err
+	}
+	return store.RemoveWork(a.Key)
 }
 
 // peakBytes returns the largest resident size of this process so far.
 func peakBytes() int64 {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
+	syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return usage.Maxrss << 10 // Linux reports KiB
 }
 
 // childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
 // without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
-func childObserver(folder runs.Folder, a runs.Assignment) (func(runs.Event), error) {
+func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(runs.Event), error) {
+	var err error
 	if a.Key == "" {
 		go func() {
 			io.Copy(io.Discard, os.Stdin)
 			proc.KillSession(os.Getpid())
 		}()
-	} else if err := a.Holder(folder).Sign(lockFile); err != nil {
-		return nil, fmt.Errorf("write into the lock of %s: %w", a.Address, err)
+	} else {
+		holder, _ := a.Holder(folder).WithProcess(os.Getpid())
+		err = holder.Write(lock)
 	}
-	file, err := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	var mu sync.Mutex
-	events := json.NewEncoder(file)
+	file, openErr := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return func(e runs.Event) {
-		mu.Lock()
-		defer mu.Unlock()
-		if err := events.Encode(e); err != nil {
+		line, err := json.Marshal(e)
+		if err == nil {
+			_, err = file.Write(append(line, '\n'))
+		}
+		if err != nil {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
-	}, nil
+	}, errors.Join(err, openErr)
 }

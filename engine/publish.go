@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,9 +42,8 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 // publishFile publishes one file and reports how: "" if the copy existed. A file that is no copy of any
 // result belongs to the user and is moved to NAME.edited.
 func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published) (how string, err error) {
-	if link := linkedFolder(r.Experiment.Dir, pub.Name); link != "" {
-		return "", fmt.Errorf("%s is a symbolic link, and files are published into folders of the experiment only: "+
-			"replace the link by a folder, or change the output's path", link)
+	if err := refuseLinks(r.Experiment.Dir, path.Dir(pub.Name)); err != nil {
+		return "", err
 	}
 	from, f, err := r.source(m, pub)
 	if err != nil {
@@ -71,9 +70,12 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 		if err != nil {
 			return "", err
 		}
-		if !old {
-			edited, err := keepEdited(to)
-			if err != nil {
+		if !old { // it belongs to the user
+			edited := to + ".edited"
+			for n := 2; disk.Exists(edited); n++ {
+				edited = fmt.Sprintf("%s.edited.%d", to, n)
+			}
+			if err := disk.Rename(to, edited); err != nil {
 				return "", err
 			}
 			how = "restored; the edited one is now " + filepath.Base(edited)
@@ -87,7 +89,7 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 }
 
 // source returns the file to publish. The output of a result without a key is in the run folder and has no record.
-func (r *run) source(m *artifact.Manifest, pub artifact.Published) (path string, f artifact.FileInfo, err error) {
+func (r *run) source(m *artifact.Manifest, pub artifact.Published) (from string, f artifact.FileInfo, err error) {
 	if m.Key != "" {
 		a, err := r.Store.Open(m, pub.Port)
 		if err != nil {
@@ -96,19 +98,19 @@ func (r *run) source(m *artifact.Manifest, pub artifact.Published) (path string,
 		f, _ = m.File(pub)
 		return a.Path(pub.File), f, nil
 	}
-	path = filepath.Join(r.folder.Shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
-	info, err := os.Stat(path)
+	from = filepath.Join(r.folder.Shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
+	info, err := os.Stat(from)
 	if err != nil {
 		return "", f, err
 	}
 	f.Bytes = info.Size()
-	f.SHA256, err = artifact.FileDigest(path)
-	return path, f, err
+	f.SHA256, err = artifact.FileDigest(from)
+	return from, f, err
 }
 
 // isOldCopy reports whether a file is the copy of another result: of the last one of the address, by size and
 // time, or of any earlier one, by content.
-func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.FileInfo) (bool, error) {
+func (r *run) isOldCopy(t *task, pub artifact.Published, file string, info fs.FileInfo) (bool, error) {
 	if !info.Mode().IsRegular() {
 		return false, nil
 	}
@@ -123,7 +125,7 @@ func (r *run) isOldCopy(t *task, pub artifact.Published, path string, info fs.Fi
 			}
 		}
 	}
-	digest, err := artifact.FileDigest(path)
+	digest, err := artifact.FileDigest(file)
 	return r.editions()[edition{pub.Name, digest}], err
 }
 
@@ -144,15 +146,15 @@ func (r *run) findEditions() map[edition]bool {
 	}
 	folders, _ := runs.Folders(r.Store, r.Experiment.Name)
 	for _, folder := range folders {
-		paths, _ := filepath.Glob(folder.Path("shown", "*", "manifest.json"))
-		for _, path := range paths {
+		shown, _ := filepath.Glob(folder.Path("shown", "*", "manifest.json"))
+		for _, file := range shown {
 			var m artifact.Manifest
-			if runs.ReadJSON(path, &m) != nil {
+			if runs.ReadJSON(file, &m) != nil {
 				continue
 			}
 			for _, pub := range m.Published {
-				digest, err := artifact.FileDigest(filepath.Join(filepath.Dir(path), pub.Port, filepath.FromSlash(pub.File)))
-				if err == nil {
+				from := filepath.Join(filepath.Dir(file), pub.Port, filepath.FromSlash(pub.File))
+				if digest, err := artifact.FileDigest(from); err == nil {
 					all[edition{pub.Name, digest}] = true
 				}
 			}
@@ -161,50 +163,38 @@ func (r *run) findEditions() map[edition]bool {
 	return all
 }
 
-// linkedFolder returns the first symbolic link among the folders of a published name; "" without one.
-func linkedFolder(dir, name string) string {
-	words := strings.Split(name, "/")
-	for i := 1; i < len(words); i++ {
-		path := filepath.Join(dir, filepath.Join(words[:i]...))
-		if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return path
+// refuseLinks returns an error if a part of a folder below dir is a symbolic link.
+func refuseLinks(dir, folder string) error {
+	for ; folder != "."; folder = path.Dir(folder) {
+		at := filepath.Join(dir, filepath.FromSlash(folder))
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a symbolic link, and files are published into folders of the experiment only: "+
+				"replace the link by a folder, or change the output's path", at)
 		}
 	}
-	return ""
-}
-
-// keepEdited renames path to the first free name of path.edited, path.edited.2, …
-func keepEdited(path string) (string, error) {
-	to := path + ".edited"
-	for n := 2; disk.Exists(to); n++ {
-		to = fmt.Sprintf("%s.edited.%d", path, n)
-	}
-	return to, disk.Rename(path, to)
+	return nil
 }
 
 // copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if
 // temp is on another file system, and then renamed.
 func copyFile(from, to, temp string, at time.Time) error {
-	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	err := copyThrough(temp, from, to, at)
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
-		err = copyThrough(filepath.Dir(to), from, to, at)
-	}
-	return err
-}
-
-func copyThrough(dir, from, to string, at time.Time) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return disk.Replace(dir, to, func(out *os.File) error {
+	write := func(out *os.File) error {
+		in, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
 		if _, err := disk.Copy(out, in); err != nil { // copy_file_range
 			return err
 		}
 		return errors.Join(out.Chmod(0o644), disk.Chtimes(out.Name(), at))
-	})
+	}
+	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	err := disk.Replace(temp, to, write)
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
+		err = disk.Replace(filepath.Dir(to), to, write)
+	}
+	return err
 }

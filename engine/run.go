@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -37,8 +38,8 @@ type Options struct {
 func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event)) error {
 	p = p.Clone()
 	if p.Idle() {
-		p.SaveVerdict()
-		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
+		p.SaveIdle()
+		observe(EndedUnchanged(p.Counts()))
 		return nil
 	}
 	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(),
@@ -56,12 +57,8 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 	return errors.Join(errs...)
 }
 
-// EndedUnchanged returns the only event of a run that changes nothing, given the verdict.
-func EndedUnchanged(v *plan.Verdict) runs.Event {
-	counts := map[string]int{}
-	for verb, n := range v.Counts {
-		counts[string(verb)] = n
-	}
+// EndedUnchanged returns the only event of a run that changes nothing, given the numbers of nodes by verb.
+func EndedUnchanged(counts map[string]int) runs.Event {
 	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
 }
 
@@ -107,7 +104,7 @@ func (r *run) execute(ctx context.Context) []error {
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	if err == nil && flushErr == nil {
-		r.SaveVerdict()
+		r.SaveIdle()
 	}
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
@@ -176,11 +173,9 @@ type task struct {
 	state     taskState
 	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
 	why       string         // of a failed or skipped one
-	parts     artifact.Parts // of the key
 	manifest  *artifact.Manifest
 	reads     []*task
 	readers   []*task
-	waits     int           // number of reads that have not ended
 	rank      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
 	request   *sched.Request     // since it was first ready
@@ -203,14 +198,13 @@ func (r *run) link() {
 	}
 	for _, t := range r.tasks {
 		seen := map[*task]bool{}
-		for _, from := range t.above() {
+		for _, from := range t.Before() {
 			if up := r.byAddress[from.Address]; up != nil && !seen[up] {
 				seen[up] = true
 				t.reads = append(t.reads, up)
 				up.readers = append(up.readers, t)
 			}
 		}
-		t.countWaits()
 	}
 	for _, t := range slices.Backward(r.tasks) {
 		for _, reader := range t.readers {
@@ -220,25 +214,10 @@ func (r *run) link() {
 	}
 }
 
-// above lists the nodes that come before this one.
-func (t *task) above() []*lang.Node {
-	nodes := slices.Clone(t.DependsOn)
-	if t.DuplicateOf != nil {
-		nodes = append(nodes, t.DuplicateOf.Node)
-	}
-	for _, in := range t.Inputs {
-		nodes = append(nodes, in.From)
-	}
-	return nodes
-}
-
-func (t *task) countWaits() {
-	t.waits = 0
-	for _, up := range t.reads {
-		if up.state != ended {
-			t.waits++
-		}
-	}
+// unblocked reports whether all nodes that a waiting task reads have ended.
+func (t *task) unblocked() bool {
+	open := func(up *task) bool { return up.state != ended }
+	return t.state == waiting && !slices.ContainsFunc(t.reads, open)
 }
 
 // measure detects the machine and returns an error for every node that can never fit.
@@ -265,7 +244,7 @@ func (r *run) loop(ctx context.Context) error {
 		}
 	}
 	for _, t := range r.tasks {
-		if t.state == waiting && t.waits == 0 {
+		if t.unblocked() {
 			r.resolve(t)
 		}
 	}
@@ -288,8 +267,7 @@ func (r *run) loop(ctx context.Context) error {
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true
-			r.emit(runs.Event{Kind: runs.EventNote,
-				Text: "stopping: running stages finish their checkpoints; ^C again ends them at once"})
+			r.note("", "stopping: running stages finish their checkpoints; ^C again ends them at once")
 		}
 	}
 	if ctx.Err() != nil {
@@ -300,9 +278,11 @@ func (r *run) loop(ctx context.Context) error {
 		}
 		return ErrInterrupted
 	}
-	if len(r.failed) == 0 {
-		return nil
-	}
+	return r.failure()
+}
+
+// failure returns the RunError of the failed and skipped tasks, or nil.
+func (r *run) failure() error {
 	e := new(RunError)
 	for _, t := range r.tasks {
 		switch t.how {
@@ -312,91 +292,76 @@ func (r *run) loop(ctx context.Context) error {
 			e.Skipped = append(e.Skipped, t.Address)
 		}
 	}
+	if len(e.Failed) == 0 {
+		return nil
+	}
 	return e
 }
 
 // resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
 // becomes ready.
 func (r *run) resolve(t *task) {
-	if r.inputsMissing(t) {
+	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) { // it runs after failures
 		t.Key = ""
 		r.queue(t)
 		return
 	}
-	key, parts, ok := plan.Key(t.Node, r.digest)
+	key, _, ok := plan.Key(t.Node, func(from *lang.Node, port string) (string, bool) {
+		return digestOf(r.byAddress[from.Address].manifest, port)
+	})
 	if !ok {
 		r.fail(t, errors.New("an input has no digest"), 0)
 		return
 	}
-	t.Key, t.parts = key, parts
-	if twin := t.DuplicateOf; twin != nil && !t.Force {
-		if m := r.byAddress[twin.Address].manifest; m != nil && m.Key == key {
-			r.reuse(t, m) // Lookup might have to hash it
-			return
-		}
-	}
-	if !t.Force {
-		if err := r.session.Pin(key); err != nil {
-			r.fail(t, err, 0)
-			return
-		}
-		m, err := r.Store.Lookup(key)
-		if err == nil {
-			r.reuse(t, m)
-			return
-		}
-		if m == nil && !errors.Is(err, artifact.ErrNotFound) {
-			r.fail(t, err, 0)
-			return
-		}
-		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
-	}
-	if r.rebuildCollected(t) {
+	t.Key = key
+	if err := r.session.Pin(key); err != nil {
+		r.fail(t, err, 0)
 		return
 	}
-	r.queue(t)
+	if !r.reuseStored(t) && !r.rebuildCollected(t) {
+		r.queue(t)
+	}
 }
 
-// digest is the digest of a port, for plan.Key.
-func (r *run) digest(from *lang.Node, port string) (string, bool) {
-	up := r.byAddress[from.Address]
-	if up == nil || up.manifest == nil {
+// reuseStored ends a task whose result is in the store, or whose store cannot be read. It reports whether it did.
+func (r *run) reuseStored(t *task) bool {
+	if t.Force {
+		return false
+	}
+	switch m, err := r.Store.Lookup(t.Key); {
+	case err == nil:
+		r.unlock(t)
+		r.reuse(t, m)
+	case m == nil && !errors.Is(err, artifact.ErrNotFound):
+		r.fail(t, err, 0)
+	default:
+		t.Manifest = m // damaged or collected: reportDone compares its digests with the new ones
+		return false
+	}
+	return true
+}
+
+// digestOf returns the digest of a port of a result, which may be nil.
+func digestOf(m *artifact.Manifest, port string) (string, bool) {
+	if m == nil {
 		return "", false
 	}
-	o, ok := up.manifest.Outputs[port]
+	o, ok := m.Outputs[port]
 	return o.Digest, ok
-}
-
-// inputsMissing reports whether an input has no result. Only a task that runs after failures gets so far.
-func (r *run) inputsMissing(t *task) bool {
-	return slices.ContainsFunc(t.reads, func(up *task) bool {
-		return up.how == runs.EventFailed || up.how == runs.EventSkipped || up.how == runs.EventShown
-	})
 }
 
 // rebuildCollected makes the collected inputs of a task run again. It reports whether there are any.
 func (r *run) rebuildCollected(t *task) bool {
+	t.state = waiting
 	for _, up := range t.reads {
-		if up.state != ended || !up.collected {
-			continue
-		}
-		up.collected, up.state = false, waiting
-		for _, reader := range up.readers {
-			if reader.state == waiting && reader != t {
-				reader.waits++
+		if up.state == ended && up.collected {
+			up.collected, up.state, up.manifest = false, waiting, nil
+			if up.unblocked() {
+				r.resolve(up)
 			}
 		}
-		up.countWaits()
-		if up.waits == 0 {
-			r.resolve(up)
-		}
 	}
-	t.countWaits()
-	if t.waits > 0 {
-		t.state = waiting
-		return true
-	}
-	return false
+	return !t.unblocked()
 }
 
 // queue makes a task ready.
@@ -409,56 +374,33 @@ func (r *run) queue(t *task) {
 	r.queued.Add(t.request)
 }
 
-// commit reports and publishes a committed result and removes its scratch folder. A result of this process is then
-// flushed; with a nil result, another process has committed and flushed it.
-func (r *run) commit(t *task, made *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
-	if made != nil {
-		m = made.Manifest
+// deliver reports a committed result. A result of this process is then flushed; with a nil result, another process has
+// committed and flushed it.
+func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (m *artifact.Manifest, err error) {
+	if result != nil {
+		m = result.Manifest
 	} else if m, err = r.Store.Lookup(t.Key); err != nil {
 		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 	}
 	r.reportDone(t, m, took)
-	r.publish(t, m)
-	r.recordError(r.Store.RemoveWork(t.Key))
-	if made != nil {
-		r.flusher.Add(made, t.lock)
+	if result != nil {
+		r.flusher.Add(result, t.lock)
 		t.lock = nil
 	}
 	return m, nil
 }
 
-// inPlace reports whether a node runs in this process.
-func (r *run) inPlace(n *lang.Node) bool {
-	_, here := r.Executor.(localExecutor)
-	return here && runsInPlace(n)
-}
-
 // awaitLock waits for another process that holds the key's lock.
 func (r *run) awaitLock(ctx context.Context, t *task) {
-	r.recordError(r.session.Pin(t.Key))
 	t.state = running
-	text := "waiting: another run is making it"
+	maker := "another run"
 	var h runs.Holder
 	if r.Store.Holder(t.Key, &h) == nil {
-		text = "waiting: it is being made by " + h.Text()
+		maker = h.Text()
 	}
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventNote, Text: text})
+	r.note(t.Address, "waiting: it is being made by %s", maker)
 	r.pending++
 	go func() { r.foreign <- r.waitForLock(ctx, t) }()
-}
-
-// reuseNew reuses a result that appeared before the key's lock was acquired.
-func (r *run) reuseNew(t *task) bool {
-	if t.Force {
-		return false
-	}
-	m, err := r.Store.Lookup(t.Key)
-	if err != nil {
-		return false
-	}
-	r.unlock(t)
-	r.reuse(t, m)
-	return true
 }
 
 func (r *run) unlock(t *task) {
@@ -480,16 +422,24 @@ func (r *run) onEnded(ctx context.Context, e stageEnd) {
 	case e.err == nil:
 		r.finish(t, runs.EventDone, e.manifest)
 	default:
-		if t.Key != "" { // a killed stage could not do it
-			r.recordError(r.Store.Discard(t.Key))
-		}
-		if ctx.Err() != nil { // the error is a consequence
-			r.interrupt(t)
-		} else {
-			r.fail(t, e.err, e.took)
-		}
+		r.stageFailed(ctx, t, e.err, e.took)
 	}
 	r.unlock(t)
+}
+
+// stageFailed ends a task whose stage returned an error or was killed.
+func (r *run) stageFailed(ctx context.Context, t *task, err error, took time.Duration) {
+	if t.Key != "" { // a killed stage could not do it
+		r.recordError(r.Store.Discard(t.Key))
+	}
+	if ctx.Err() == nil {
+		r.fail(t, err, took)
+		return
+	}
+	// The error is a consequence of the interrupt.
+	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
+		Text: "interrupted; its scratch folder is kept for the next run"})
+	r.abandon(t)
 }
 
 // onForeign handles the end of a wait for a lock, which t has now.
@@ -505,7 +455,7 @@ func (r *run) onForeign(ctx context.Context, e foreignEnd) {
 		r.abandon(t)
 	case e.err != nil:
 		r.fail(t, e.err, 0)
-	case r.reuseNew(t):
+	case r.reuseStored(t):
 	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
 		r.skip(t, r.stopReason())
 	default:
@@ -516,21 +466,22 @@ func (r *run) onForeign(ctx context.Context, e foreignEnd) {
 // finish ends a task that has a result.
 func (r *run) finish(t *task, how runs.EventKind, m *artifact.Manifest) {
 	t.state, t.how, t.manifest = ended, how, m
-	r.settleReaders(t)
+	r.settleReaders(t, "")
 }
 
-// reportDone reports a committed result, and outputs that differ although the key is the same.
+// reportDone reports and publishes a committed result, names outputs that differ although the key is the same, and
+// removes the scratch folder.
 func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
-	seconds := max(took.Seconds(), m.Seconds) // an adopted program may have run before this run
+	seconds := max(took.Seconds(), m.Seconds) // a recovered program may have run before this run
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventDone, Key: t.Key, Seconds: seconds})
-	if old := t.Manifest; old != nil && old.Key == m.Key {
-		for _, port := range m.Ports() {
-			if old.Outputs[port].Digest != m.Outputs[port].Digest {
-				r.emit(runs.Event{Address: t.Address, Kind: runs.EventNote,
-					Text: fmt.Sprintf("port %s differs from the last result, although nothing it depends on has changed", port)})
-			}
+	for _, port := range m.Ports() {
+		old := t.Manifest
+		if old != nil && old.Key == m.Key && old.Outputs[port].Digest != m.Outputs[port].Digest {
+			r.note(t.Address, "port %s differs from the last result, although nothing it depends on has changed", port)
 		}
 	}
+	r.publish(t, m)
+	r.recordError(r.Store.RemoveWork(t.Key))
 }
 
 // reuse ends a task with a result of the store.
@@ -546,7 +497,7 @@ func (r *run) show(t *task, took time.Duration) {
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventShown, Seconds: took.Seconds(), Path: r.folder.Shown(t.Address),
 		Text: "not kept: inputs are missing"})
 	var m artifact.Manifest
-	if err := runs.ReadJSON(r.folder.Path("shown", runs.FileName(t.Address), "manifest.json"), &m); err != nil {
+	if err := runs.ReadJSON(filepath.Join(r.folder.Shown(t.Address), "manifest.json"), &m); err != nil {
 		r.recordError(err)
 	} else {
 		r.publish(t, &m)
@@ -554,13 +505,15 @@ func (r *run) show(t *task, took time.Duration) {
 	r.finish(t, runs.EventShown, nil)
 }
 
-// settleReaders resolves the readers of a task that has succeeded, as far as it was their last input.
-func (r *run) settleReaders(t *task) {
+// settleReaders resolves the readers of a task that has ended, as far as it was their last input. Without a result of
+// the task, for the reason why, it skips those that do not run after failures.
+func (r *run) settleReaders(t *task, why string) {
 	for _, reader := range t.readers {
-		if reader.state == waiting {
-			if reader.waits--; reader.waits == 0 {
-				r.resolve(reader)
-			}
+		switch {
+		case reader.state == waiting && why != "" && !reader.Kind.AfterFailures:
+			r.skip(reader, why)
+		case reader.unblocked():
+			r.resolve(reader)
 		}
 	}
 }
@@ -570,16 +523,15 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 	t.state, t.how, t.why = ended, runs.EventFailed, err.Error()
 	r.failed = append(r.failed, t)
 	log := r.folder.Log(t.Address)
-	lines := lastLines(log, failureLines)
-	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log,
-		Lines: shortLines(lines)}
+	lines := lastLines(log)
+	f := &runs.Failure{Text: err.Error(), Cause: failureCause(err, ofLastAttempt(lines)), Log: log, Lines: lines}
 	if work := r.Store.Work(t.Key); t.Key != "" && disk.Exists(work) {
 		f.Work = work
 	}
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventFailed, Text: err.Error(), Seconds: took.Seconds(), Path: log,
 		Failure: f})
 	r.unlock(t)
-	r.skipReaders(t, t.Address+" failed")
+	r.settleReaders(t, t.Address+" failed")
 	if !r.KeepGoing {
 		for _, other := range r.tasks {
 			if !other.Kind.AfterFailures && (other.state == waiting || other.state == ready) {
@@ -594,20 +546,6 @@ func (r *run) stopReason() string {
 	return r.failed[0].Address + " failed (--keep-going continues with the stages that do not need it)"
 }
 
-// skipReaders skips the readers of a task without a result, except those that run after failures.
-func (r *run) skipReaders(t *task, why string) {
-	for _, reader := range t.readers {
-		if reader.state != waiting {
-			continue
-		}
-		if !reader.Kind.AfterFailures {
-			r.skip(reader, why)
-		} else if reader.waits--; reader.waits == 0 {
-			r.resolve(reader)
-		}
-	}
-}
-
 func (r *run) skip(t *task, why string) {
 	if t.state == ready {
 		r.queued.Remove(t.request)
@@ -615,14 +553,7 @@ func (r *run) skip(t *task, why string) {
 	t.state, t.how, t.why = ended, runs.EventSkipped, why
 	r.unlock(t)
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: why})
-	r.skipReaders(t, why)
-}
-
-// interrupt abandons a task that was running here.
-func (r *run) interrupt(t *task) {
-	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
-		Text: "interrupted; its scratch folder is kept for the next run"})
-	r.abandon(t)
+	r.settleReaders(t, why)
 }
 
 // abandon ends a task after an interrupt.
@@ -647,10 +578,15 @@ func (r *run) emit(e runs.Event) {
 	}
 	r.record.Lock()
 	defer r.record.Unlock()
-	if err := r.events.Write(e); err != nil && r.recordErr == nil {
-		r.recordErr = fmt.Errorf("write events: %w", err)
+	if err := r.events.Write(e); err != nil {
+		r.recordErr = cmp.Or(r.recordErr, fmt.Errorf("write events: %w", err))
 	}
 	r.observe(e)
+}
+
+// note emits a message about a stage, or about the run if the address is "".
+func (r *run) note(address, format string, args ...any) {
+	r.emit(runs.Event{Address: address, Kind: runs.EventNote, Text: fmt.Sprintf(format, args...)})
 }
 
 // recordError stores the first error of the run's own bookkeeping, which does not stop it.
@@ -660,7 +596,5 @@ func (r *run) recordError(err error) {
 	}
 	r.record.Lock()
 	defer r.record.Unlock()
-	if r.recordErr == nil {
-		r.recordErr = err
-	}
+	r.recordErr = cmp.Or(r.recordErr, err)
 }

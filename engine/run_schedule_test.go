@@ -18,16 +18,16 @@ import (
 // scripted is an executor in which every node waits until the test ends it.
 type scripted struct {
 	mu      sync.Mutex
-	running []engine.Work
-	started chan engine.Work
+	running []*engine.Work
+	started chan *engine.Work
 	leave   map[string]chan error
 }
 
 func newScripted() *scripted {
-	return &scripted{started: make(chan engine.Work), leave: map[string]chan error{}}
+	return &scripted{started: make(chan *engine.Work), leave: map[string]chan error{}}
 }
 
-func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
+func (s *scripted) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
 	leave := make(chan error)
 	s.mu.Lock()
 	s.running = append(s.running, w)
@@ -36,12 +36,12 @@ func (s *scripted) Execute(ctx context.Context, w engine.Work, observe func(runs
 	s.started <- w
 	err := <-leave
 	s.mu.Lock()
-	s.running = slices.DeleteFunc(s.running, func(o engine.Work) bool { return o.Node == w.Node })
+	s.running = slices.DeleteFunc(s.running, func(o *engine.Work) bool { return o.Node == w.Node })
 	s.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return w.Perform(ctx, observe)
+	return w.Execute(ctx, observe)
 }
 
 // next waits until n more nodes have started and returns their names, sorted.

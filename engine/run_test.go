@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -181,7 +180,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
 	folder := string(l.Runs()[0].Folder)
-	if code := engine.NodeMain(folder, "stage.toy.a", broken, &stderr, func(runs.Event) {}); code != 1 {
+	if code := engine.NodeMain(folder, "stage.toy.a", broken, &stderr); code != 1 {
 		t.Errorf("exit code: got %d, want 1", code)
 	}
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
@@ -328,14 +327,9 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 	l := newLab(t, diamond)
 	r := l.MustRun()
-	b, err := os.ReadFile(l.Runs()[0].Folder.Path("events.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var written []runs.Event
-	if _, err := runs.ReadEvents(bytes.NewReader(b), func(e runs.Event) { written = append(written, e) }); err != nil {
-		t.Fatal(err)
-	}
+	path := l.Runs()[0].Folder.Path("events.jsonl")
+	new(runs.EventReader).Read(path, func(e runs.Event) { written = append(written, e) })
 	text := func(events []runs.Event) string { // progress may be written less often than reported
 		progress := func(e runs.Event) bool { return e.Kind == runs.EventProgress }
 		b, _ := json.Marshal(slices.DeleteFunc(events, progress))

@@ -44,7 +44,7 @@ func (c *counting) Run(_ context.Context, job *engine.Job) error {
 			return err
 		}
 		begun, err := os.ReadFile(a.Path("out.txt"))
-		last, lastErr := os.ReadFile(filepath.Join(s.State, "last"))
+		last, lastErr := os.ReadFile(filepath.Join(s.Dir, "last"))
 		_, scanErr := fmt.Sscan(string(last), &at)
 		if err := errors.Join(err, lastErr, scanErr); err != nil {
 			return err

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -9,9 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -77,7 +76,7 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 // storedFiles returns the paths of all files behind the evidence, by their names in a bundle.
 func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error) {
 	files := map[string]string{}
-	part := func(address, key string, ports ...string) error {
+	add := func(address, key string, ports ...string) error {
 		found, err := store.Part(key, ports...)
 		if err != nil {
 			return fmt.Errorf("%s, key %s: %w", address, prefix(key, 16), err)
@@ -87,29 +86,21 @@ func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error
 		}
 		return nil
 	}
-	for i := range ev.Inputs {
-		in := &ev.Inputs[i]
-		if err := part(in.Address, in.Key, in.Ref.Port); err != nil {
-			return nil, err
-		}
+	var errs []error
+	for _, in := range ev.Inputs {
+		errs = append(errs, add(in.Address, in.Key, in.Ref.Port))
 	}
 	for _, stage := range ev.Records {
 		if stage.Key == "" {
 			continue
 		}
-		m, err := store.Manifest(stage.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%s, key %s: %w", stage.Address, prefix(stage.Key, 16), err)
-		}
 		var ports []string
-		if m.Outputs["metrics"].Times != nil {
-			ports = append(ports, "metrics") // the seconds by phase
+		if m, err := store.Manifest(stage.Key); err == nil && m.Outputs["metrics"].Times != nil {
+			ports = []string{"metrics"} // the seconds by phase
 		}
-		if err := part(stage.Address, stage.Key, ports...); err != nil {
-			return nil, err
-		}
+		errs = append(errs, add(stage.Address, stage.Key, ports...))
 	}
-	return files, nil
+	return files, errors.Join(errs...)
 }
 
 // Bundle is an unpacked bundle.
@@ -192,19 +183,22 @@ func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
 	return b, nil
 }
 
-// bundleName matches the names that WriteBundle writes, and their part of the bundle.
-var bundleName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:(page\.html)|(experiment/)[^/]+|(store/nodes/)[^/]+\.json|` +
-		fmt.Sprintf(`(store/objects/)[^/]+(?:/[^/]+){1,%d})$`, maxBundleDepth))
-})
-
 // bundlePart returns the part of a bundle with a file; "" for a name that WriteBundle does not write.
 func bundlePart(name string) string {
-	match := bundleName().FindStringSubmatch(name)
-	if match == nil || !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name {
+	folder, file := path.Split(name)
+	below, object := strings.CutPrefix(folder, bundleObjects)
+	depth := strings.Count(below, "/")
+	switch {
+	case !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name:
 		return ""
+	case name == bundlePage, folder == bundleManifests && path.Ext(file) == ".json":
+		return cmp.Or(folder, name)
+	case strings.HasPrefix(folder, bundleExperiment) && strings.Count(folder, "/") <= maxBundleDepth:
+		return bundleExperiment
+	case object && 1 <= depth && depth <= maxBundleDepth:
+		return bundleObjects
 	}
-	return strings.Join(match[1:], "")
+	return ""
 }
 
 // ReadPage reads a page. A file above the maximal size of a page is an error.

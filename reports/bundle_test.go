@@ -98,10 +98,7 @@ func withEvidence(t *testing.T, text []byte) []byte {
 	t.Helper()
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = emptyEvidence()
-	packedText, err := packed(text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	packedText := packed(text)
 	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)),
 		[]byte("${1}"+packedText))
 }
@@ -115,7 +112,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 		`calls the experiment ".."`:        func(ev *Evidence) { ev.Name = ".." },
 		"a window has at least one":        func(ev *Evidence) { ev.Windows.Late = -5 },
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
-		"5001 stages":                      func(ev *Evidence) { ev.Records = make([]StageEvidence, maxRecords+1) },
+		"5001 stages":                      func(ev *Evidence) { ev.Records = make([]StageRef, maxRecords+1) },
 		"1002 sections":                    func(ev *Evidence) { ev.Chosen = []Chosen{{Show: make([]string, maxChosen+1)}} },
 		"does not name two arms":           func(ev *Evidence) { ev.Compare = []Comparison{{Pairs: [][]string{{"a"}}}} },
 		"unpacks to more than":             func(ev *Evidence) { ev.Question = strings.Repeat("a", maxEvidenceBytes) },
@@ -140,10 +137,7 @@ func evidenceText(t *testing.T, change func(*Evidence)) []byte {
 
 // Many figures, each small when packed, share one limit.
 func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
-	huge, err := packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	huge := packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
 	var page strings.Builder
 	for i := range 5 {
 		fmt.Fprintf(&page, `<a id="fig-%d-csv" data-file="fig-%d.csv" data-packed="%s">`, i, i, huge)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-echarts/go-echarts/v2/charts"
 	"github.com/go-echarts/go-echarts/v2/opts"
+	"github.com/go-echarts/go-echarts/v2/types"
 )
 
 // Colours of the arms on light and on dark background: hues of Okabe and Ito's set, which readers with common colour
@@ -34,12 +35,10 @@ var (
 // <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
 func (f *Figure) chart() ([]byte, error) {
 	switch {
-	case f.Categories != nil:
+	case f.Categories != nil || f.Diagonal != "":
 		return f.pointChart()
 	case f.Lanes != nil:
 		return f.laneChart()
-	case f.Diagonal != "":
-		return f.diagonalChart()
 	case f.Stacked:
 		return f.stackedChart()
 	}
@@ -65,72 +64,58 @@ func (f *Figure) chart() ([]byte, error) {
 		line.AddSeries(s.Name, nil, drawn(id, points, colour, 2, 1, dash))
 	}
 	line.Overlap(bands)
-	line.Validate()
-	return f.finish(line.JSON())
+	return finish(line)
 }
 
-// pointChart draws the arms side by side above each category, as a dot on its interval. The page's script contains the
-// renderer "interval".
+// pointChart draws each point as a dot on its interval: the arms side by side above each category, or beside the line
+// on which both axes are equal. The page's script contains the renderer "interval".
 func (f *Figure) pointChart() ([]byte, error) {
-	chart := charts.NewCustom()
-	chart.SetXAxis(f.Categories)
-	chart.SetGlobalOptions(f.global("category", f.Categories)...)
+	points := charts.NewCustom()
+	if f.Categories != nil {
+		points.SetXAxis(f.Categories)
+		points.SetGlobalOptions(f.global("category", f.Categories)...)
+	}
 	for i, s := range f.Series {
+		place, places := i, len(f.Series)
+		if f.Categories == nil {
+			place, places = 0, 1
+		}
 		var data []opts.CustomData
-		for c, p := range s.Points {
-			if math.IsNaN(p.Value) {
-				continue
-			}
-			// category, value, low, high, index of the series, number of series, shape, then each seed's value
-			value := []any{c, short(p.Value), short(p.Low), short(p.High), i, len(f.Series), s.shape()}
+		for _, p := range s.Points {
+			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.shape()}
 			for _, v := range p.Each {
 				value = append(value, short(v))
 			}
 			data = append(data, opts.CustomData{Name: p.Label, Value: value})
 		}
-		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-			o.RenderItem = "interval"
-			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
-			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
-		}))
+		points.AddSeries(s.Name, data, rendered("interval", s.colour(), opts.Encode{X: 0, Y: []int{1, 2, 3}}))
 	}
-	chart.Validate()
-	return f.finish(chart.JSON())
-}
-
-// diagonalChart draws each point at its X, on its interval, beside the line on which both axes are equal.
-func (f *Figure) diagonalChart() ([]byte, error) {
-	line, points := charts.NewLine(), charts.NewCustom()
+	if f.Categories != nil {
+		return finish(points)
+	}
+	line := charts.NewLine()
 	line.SetGlobalOptions(f.global("value", nil)...)
 	low, high := f.ends()
-	line.AddSeries(f.Diagonal, nil, drawn("", pairs([]float64{low, high}, []float64{low, high}), diagonalColour, 1.5,
-		1, "dashed"))
-	for _, s := range f.Series {
-		var data []opts.CustomData
-		for _, p := range s.Points {
-			data = append(data, opts.CustomData{Name: p.Label, // as in pointChart, with one series per position
-				Value: []any{short(p.X), short(p.Value), short(p.Low), short(p.High), 0, 1, s.shape()}})
-		}
-		points.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-			o.RenderItem = "interval"
-			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
-			o.Encode = &opts.Encode{X: 0, Y: []int{1, 2, 3}}
-		}))
-	}
+	ends := pairs([]float64{low, high}, []float64{low, high})
+	line.AddSeries(f.Diagonal, nil, drawn("", ends, diagonalColour, 1.5, 1, "dashed"))
 	line.Overlap(points)
-	line.Validate()
-	return f.finish(line.JSON())
+	return finish(line)
+}
+
+// rendered returns the options of a series that a function of the page's script draws.
+func rendered(by types.FuncStr, colour string, encode opts.Encode) charts.SeriesOpts {
+	return charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+		o.RenderItem, o.ItemStyle, o.Encode = by, &opts.ItemStyle{Color: colour}, &encode
+	})
 }
 
 // ends returns the limits of both axes of a figure with a diagonal: multiples of a tenth around all points.
 func (f *Figure) ends() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
-	for _, s := range f.Series {
-		for _, p := range s.Points {
-			for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
-				if !math.IsNaN(v) {
-					low, high = math.Min(low, math.Floor(10*v)/10), math.Max(high, math.Ceil(10*v)/10)
-				}
+	for _, p := range f.points {
+		for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
+			if !math.IsNaN(v) {
+				low, high = min(low, math.Floor(10*v)/10), max(high, math.Ceil(10*v)/10)
 			}
 		}
 	}
@@ -146,14 +131,9 @@ func (f *Figure) laneChart() ([]byte, error) {
 		for i, span := range s.Spans {
 			data[i] = opts.CustomData{Name: span.Label, Value: []any{short(span.From), short(span.To), span.Lane}}
 		}
-		chart.AddSeries(s.Name, data, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-			o.RenderItem = "span"
-			o.ItemStyle = &opts.ItemStyle{Color: s.colour()}
-			o.Encode = &opts.Encode{X: []int{0, 1}, Y: 2}
-		}))
+		chart.AddSeries(s.Name, data, rendered("span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2}))
 	}
-	chart.Validate()
-	return f.finish(chart.JSON())
+	return finish(chart)
 }
 
 // stackedChart draws the means of the curves as stacked areas.
@@ -172,8 +152,7 @@ func (f *Figure) stackedChart() ([]byte, error) {
 		})
 		line.AddSeries(s.Name, nil, drawn(fmt.Sprintf("=%d", i), points, s.colour(), 2, 1, "solid"), stacked)
 	}
-	line.Validate()
-	return f.finish(line.JSON())
+	return finish(line)
 }
 
 // global returns the common options. The page's script adds options that depend on the background.
@@ -217,23 +196,26 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 // top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
 func (f *Figure) top() float64 {
 	top := 0.2
-	for _, s := range f.Series {
-		for _, p := range s.Points {
-			for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
-				if !math.IsNaN(v) {
-					top = math.Max(top, math.Ceil(5*v)/5)
-				}
+	for _, p := range f.points {
+		for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
+			if !math.IsNaN(v) {
+				top = max(top, math.Ceil(5*v)/5)
 			}
 		}
 	}
 	return math.Min(1, top)
 }
 
-// finish removes unused defaults of go-echarts and encodes the options.
-func (f *Figure) finish(options map[string]any) ([]byte, error) {
-	delete(options, "title")
-	delete(options, "color")
-	delete(options, "toolbox")
+// finish encodes the options without unused defaults of go-echarts.
+func finish(chart interface {
+	Validate()
+	JSON() map[string]any
+}) ([]byte, error) {
+	chart.Validate()
+	options := chart.JSON()
+	for _, unused := range []string{"title", "color", "toolbox"} {
+		delete(options, unused)
+	}
 	return json.Marshal(options)
 }
 

@@ -38,9 +38,11 @@ type Contrast struct {
 
 // PolicyPair compares one policy of each side.
 type PolicyPair struct {
-	N             int // tasks of both sides; unpaired: tasks of A plus tasks of B
+	Tasks         int // of both sides; paired evaluations only
 	OnlyA, OnlyB  int // greedy and paired: tasks that only one side passes
 	Difference, P float64
+
+	a, b policy // paired evaluations: with the tasks that both have
 }
 
 // methodPolicies is the number of distinct policies per side from which a verdict is about the method instead of
@@ -109,50 +111,53 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 
 // compareEvaluations compares the success of two sides on a set of tasks. A paired comparison matches runs by seed and
 // their tasks by id; tasks that only one side has are left out. An unpaired one counts every policy with all its tasks.
-// ok is false if there is nothing to compare.
-func compareEvaluations(a, b side, set string, how Comparison) (c Contrast, ok bool) {
+// The result is nil if there is nothing to compare.
+func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
 	left, right := scoresOf(a.runs, "", set, a.token, "", greedy), scoresOf(b.runs, "", set, b.token, "", greedy)
-	c = Contrast{A: a.name, B: b.name, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
-		Newcombe: stats.Unknown, Source: together("", left.Rows, left, right)}
+	c := newContrast(a.name, b.name, how)
+	c.Source = together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
 		c.Source.Rows += "; " + right.Rows
 	}
-	seed := nameSeed(a.name + "\x00" + b.name + "\x00" + set)
 	if how.Unpaired {
-		ok = c.unpaired(policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy), greedy, seed)
-	} else {
-		ok = c.paired(pairPolicies(a, b, set, greedy), greedy, seed)
+		policiesA, policiesB := policies(a.runs, set, a.token, greedy), policies(b.runs, set, b.token, greedy)
+		if len(policiesA) == 0 || len(policiesB) == 0 {
+			return nil
+		}
+		c.unpaired(policiesA, policiesB, greedy, set)
+		return c
 	}
-	return c, ok
+	if c.Pairs = pairPolicies(a, b, set, greedy); len(c.Pairs) == 0 {
+		return nil
+	}
+	c.paired(greedy, set)
+	return c
 }
 
-// nameSeed derives the seed of a bootstrap from the names of the compared sides, so that a page is reproducible.
-func nameSeed(name string) uint64 {
+func newContrast(a, b string, how Comparison) *Contrast {
+	return &Contrast{A: a, B: b, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
+		Newcombe: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}}
+}
+
+// seed derives the seed of a bootstrap from the names of the compared sides, so that a page is reproducible.
+func (c *Contrast) seed(set string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(name))
+	h.Write([]byte(c.A + "\x00" + c.B + "\x00" + set))
 	return h.Sum64()
 }
 
-// policyPair is a policy of each side with the outcomes of the tasks that both have.
-type policyPair struct{ a, b policy }
-
 // pairPolicies matches the policies of two sides by seed and their tasks by id.
-func pairPolicies(a, b side, set string, greedy bool) []policyPair {
-	var pairs []policyPair
+func pairPolicies(a, b side, set string, greedy bool) []PolicyPair {
+	var pairs []PolicyPair
 	matched(a, b, func(x, y *SeedRun) {
 		left, right := x.outcomes(set, a.token, greedy), y.outcomes(set, b.token, greedy)
 		if len(left) == 0 || len(right) == 0 {
 			return
 		}
-		same := func(p policyPair) bool { return p.a.identity == x.identity() && p.b.identity == y.identity() }
-		at := slices.IndexFunc(pairs, same)
-		if at < 0 {
-			at = len(pairs)
-			pairs = append(pairs, policyPair{policy{identity: x.identity(), outcomes: outcomes{}},
-				policy{identity: y.identity(), outcomes: outcomes{}}})
-		}
-		p := &pairs[at]
+		p := findOrAdd(&pairs, PolicyPair{a: newPolicy(x), b: newPolicy(y)}, func(p PolicyPair) bool {
+			return p.a.identity == x.identity() && p.b.identity == y.identity()
+		})
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
@@ -160,88 +165,75 @@ func pairPolicies(a, b side, set string, greedy bool) []policyPair {
 			}
 		}
 	})
-	return slices.DeleteFunc(pairs, func(p policyPair) bool { return len(p.a.outcomes) == 0 })
+	return slices.DeleteFunc(pairs, func(p PolicyPair) bool { return len(p.a.outcomes) == 0 })
 }
 
 // compare tests the pair and returns the differences of its tasks with their families.
-func (p *policyPair) compare(greedy bool) (one PolicyPair, differences []float64, families []string) {
-	one = PolicyPair{N: len(p.a.outcomes)}
+func (p *PolicyPair) compare(greedy bool) (differences []float64, families []string) {
+	p.Tasks = len(p.a.outcomes)
 	for _, id := range sortedKeys(p.a.outcomes) {
 		x, y := p.a.outcomes[id], p.b.outcomes[id]
 		differences, families = append(differences, y.rate()-x.rate()), append(families, x.family)
 		switch {
 		case x.passed > 0 && y.passed == 0:
-			one.OnlyA++
+			p.OnlyA++
 		case y.passed > 0 && x.passed == 0:
-			one.OnlyB++
+			p.OnlyB++
 		}
 	}
-	one.Difference = stats.Mean(differences)
+	p.Difference = stats.Mean(differences)
 	if greedy {
-		one.P = stats.McNemar(one.OnlyA, one.OnlyB)
+		p.P = stats.McNemar(p.OnlyA, p.OnlyB)
 	} else {
 		sums := stats.ByFamily(differences, families)
-		one.P = stats.TTest(one.Difference, sums.Variance(), float64(len(sums.Sums)-1))
+		p.P = stats.TTest(p.Difference, stats.Variance(sums), float64(len(sums)-1))
 	}
-	return one, differences, families
+	return differences, families
 }
 
-// paired computes the contrast from the tasks that both sides have.
-func (c *Contrast) paired(pairs []policyPair, greedy bool, seed uint64) bool {
-	sideA, sideB := map[string]outcomes{}, map[string]outcomes{} // by policy
-	count := func(side map[string]outcomes, p policy) {
-		if side[p.identity] == nil {
-			side[p.identity] = outcomes{}
-		}
+// paired computes the contrast from the tasks that both sides of its pairs have.
+func (c *Contrast) paired(greedy bool, set string) {
+	var sideA, sideB []policy
+	count := func(side *[]policy, p policy) {
+		counted := findOrAdd(side, policy{identity: p.identity, outcomes: outcomes{}}, p.same)
 		for id, one := range p.outcomes {
-			side[p.identity].add(id, one, true) // a policy with several partners counts once
+			counted.add(id, one, true) // a policy with several partners counts once
 		}
 	}
-	var perPair, perTask []float64
+	var differences []float64
 	var families []string
-	for i := range pairs {
-		one, differences, of := pairs[i].compare(greedy)
-		c.Pairs, perPair = append(c.Pairs, one), append(perPair, one.Difference)
-		perTask, families = append(perTask, differences...), append(families, of...)
-		count(sideA, pairs[i].a)
-		count(sideB, pairs[i].b)
-	}
-	if len(c.Pairs) == 0 {
-		return false
+	for i := range c.Pairs {
+		p := &c.Pairs[i]
+		d, f := p.compare(greedy)
+		differences, families = append(differences, d...), append(families, f...)
+		count(&sideA, p.a)
+		count(&sideB, p.b)
 	}
 	c.PoliciesA, c.PoliciesB = len(sideA), len(sideB)
-	c.pairedOverSeeds(perPair)
-	c.Families = stats.ClusterBootstrap(stats.ByFamily(perTask, families), seed, stats.Replicates, stats.Level)
+	c.pairedOverSeeds()
+	c.Families = stats.ClusterBootstrap(stats.ByFamily(differences, families), c.seed(set), stats.Replicates, stats.Level)
 	if c.Families.Low == c.Families.High { // no spread to resample
 		c.Families.Interval = stats.UniformInterval(c.Families.Mean, c.Families.Families, stats.Level)
 	}
-	c.CellA, c.CellB = shareOf(sideA), shareOf(sideB)
-	return true
-}
-
-func shareOf(policies map[string]outcomes) Cell {
-	var all []sample
-	for _, o := range policies {
-		all = append(all, o.sample("", false))
-	}
-	return pooled(all).share()
+	c.CellA, c.CellB = pooled(samples(sideA, "", false)).share(), pooled(samples(sideB, "", false)).share()
 }
 
 // pairedOverSeeds sets the mean of the paired differences and, with enough policies, its t-interval and test.
-func (c *Contrast) pairedOverSeeds(perPair []float64) {
-	c.Mean = stats.Mean(perPair)
+func (c *Contrast) pairedOverSeeds() {
+	var differences []float64
+	for _, p := range c.Pairs {
+		differences = append(differences, p.Difference)
+	}
+	c.Mean = stats.Mean(differences)
 	if min(c.PoliciesA, c.PoliciesB) >= methodPolicies {
-		c.OverSeeds = stats.TInterval(perPair, stats.Level)
-		variance, df := stats.MeanError(perPair)
+		c.OverSeeds = stats.TInterval(differences, stats.Level)
+		variance, df := stats.MeanError(differences)
 		c.OverSeedsP = stats.TTest(c.Mean, variance, df)
 	}
 }
 
 // unpaired computes the contrast of sides with different tasks, assuming independent families.
-func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
+func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 	sharesSeed := func(x, y *policy) bool {
 		return len(x.seeds) == 0 || len(y.seeds) == 0 ||
 			slices.ContainsFunc(x.seeds, func(seed string) bool { return slices.Contains(y.seeds, seed) })
@@ -266,8 +258,8 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 		varianceB, dfB := stats.MeanError(sharesB)
 		c.OverSeeds, c.OverSeedsP = stats.Welch(c.Mean, varianceA, dfA, varianceB, dfB, stats.Level)
 	}
-	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), seed, stats.Replicates,
-		stats.Level)
+	c.Families = stats.UnpairedBootstrap(pooled(left).families(), pooled(right).families(), c.seed(set),
+		stats.Replicates, stats.Level)
 	c.CellA, c.CellB = pooled(left).share(), pooled(right).share()
 	if c.CellA.Interval != nil && c.CellB.Interval != nil {
 		c.Newcombe = stats.Newcombe(*c.CellA.Value, *c.CellA.Interval, *c.CellB.Value, *c.CellB.Interval)
@@ -275,31 +267,26 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, seed uint64) bool {
 	if c.Families.Low == c.Families.High { // no spread to resample: the intervals of the shares are wider
 		c.Families.Interval = c.Newcombe
 	}
-	return true
 }
 
 func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 	left, right := x.sample("", false), y.sample("", false)
-	kA, nA := left.count()
-	kB, nB := right.count()
-	pair := PolicyPair{N: len(x.outcomes) + len(y.outcomes),
-		Difference: float64(kB)/float64(nB) - float64(kA)/float64(nA)}
+	a, b := left.total(), right.total()
+	pair := PolicyPair{Difference: b.Mean() - a.Mean()}
 	if greedy {
-		pair.P = stats.Fisher(kA, nA, kB, nB)
+		pair.P = stats.Fisher(int(a.Sum), int(a.N), int(b.Sum), int(b.N))
 	} else {
-		_, pair.P = stats.Welch(pair.Difference, stats.ShareVariance(left.families()), float64(len(left)-1),
-			stats.ShareVariance(right.families()), float64(len(right)-1), stats.Level)
+		_, pair.P = stats.Welch(pair.Difference, stats.Variance(left.families()), float64(len(left)-1),
+			stats.Variance(right.families()), float64(len(right)-1), stats.Level)
 	}
 	return pair
 }
 
 // compareTraining compares a metric of training, mean over the late window, paired by seed. The window ends at the same
-// update for both trainings of a pair: the last update of the shorter one.
-func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok bool) {
-	c = Contrast{A: a.Label, B: b.Label, Comparison: how, OverSeeds: stats.Unknown, OverSeedsP: math.NaN(),
-		Newcombe: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}, Source: Source{Rows: how.Outcome}}
+// update for both trainings of a pair: the last update of the shorter one. The result is nil if there is no pair.
+func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
+	c := newContrast(a.Label, b.Label, how)
 	valuesA, valuesB := map[string]float64{}, map[string]float64{} // by training
-	var perPair []float64
 	matched(a.side(), b.side(), func(x, y *SeedRun) {
 		_, left, okLeft := x.values(how.Outcome)
 		_, right, okRight := y.values(how.Outcome)
@@ -313,48 +300,43 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) (c Contrast, ok
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{N: late, Difference: vb - va, P: math.NaN()})
-		perPair = append(perPair, vb-va)
+		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN()})
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
-		return c, false
+		return nil
 	}
 	c.PoliciesA, c.PoliciesB = len(valuesA), len(valuesB)
-	c.pairedOverSeeds(perPair)
+	c.pairedOverSeeds()
 	cell := func(of map[string]float64) Cell {
 		var all []float64
-		for _, from := range sortedKeys(of) {
+		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
 		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
 		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
-	return c, true
+	return c
 }
 
 // contrasts computes the comparisons of the study on a set of tasks or, with training, of metrics of training. A pair
 // of arms in several comparisons counts once for each outcome.
-func (s *Study) contrasts(set string, training bool) []Contrast {
-	var all []Contrast
+func (s *Study) contrasts(set string, training bool) []*Contrast {
+	var all []*Contrast
 	for _, how := range s.comparisons() {
-		if how.ofTraining() != training {
-			continue
-		}
 		for _, names := range how.Pairs {
 			a, b := s.arm(names[0]), s.arm(names[1])
-			if a == nil || b == nil || contrastOf(all, how, names) != nil {
+			if how.ofTraining() != training || a == nil || b == nil || contrastOf(all, how, names) != nil {
 				continue
 			}
-			var c Contrast
-			var ok bool
+			var c *Contrast
 			if training {
-				c, ok = compareTraining(a, b, s.Windows, how)
+				c = compareTraining(a, b, s.Windows, how)
 			} else {
-				c, ok = compareEvaluations(a.side(), b.side(), set, how)
+				c = compareEvaluations(a.side(), b.side(), set, how)
 			}
-			if ok {
+			if c != nil {
 				all = append(all, c)
 			}
 		}
@@ -363,10 +345,9 @@ func (s *Study) contrasts(set string, training bool) []Contrast {
 }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
-func contrastOf(all []Contrast, how Comparison, names []string) *Contrast {
+func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
 	outcome := cmp.Or(how.Outcome, OutcomeSuccess)
-	for i := range all {
-		c := &all[i]
+	for _, c := range all {
 		if c.A == names[0] && c.B == names[1] && cmp.Or(c.Outcome, OutcomeSuccess) == outcome && c.Unpaired == how.Unpaired {
 			return c
 		}
@@ -375,17 +356,17 @@ func contrastOf(all []Contrast, how Comparison, names []string) *Contrast {
 }
 
 // judged returns the contrasts of a set of tasks or of training, decided with their p-values adjusted together.
-func (s *Study) judged(set string, training bool) []Contrast {
+func (s *Study) judged(set string, training bool) []*Contrast {
 	return judge(s.contrasts(set, training))
 }
 
-// judge decides contrasts whose p-values are adjusted together (Holm), in place.
-func judge(all []Contrast) []Contrast {
+// judge decides contrasts whose p-values are adjusted together (Holm).
+func judge(all []*Contrast) []*Contrast {
 	var ps []float64
 	tests := 0
-	for i := range all {
-		ps = append(ps, all[i].p())
-		if !math.IsNaN(ps[i]) {
+	for _, c := range all {
+		ps = append(ps, c.p())
+		if !math.IsNaN(c.p()) {
 			tests++
 		}
 	}
@@ -452,22 +433,36 @@ func (c *Contrast) p() float64 {
 	return largest
 }
 
+// winner returns the label of the side that has more of the outcome, "" if that is not decided.
+func (c *Contrast) winner() string {
+	switch {
+	case c.Verdict > 0:
+		return c.B
+	case c.Verdict < 0:
+		return c.A
+	}
+	return ""
+}
+
 // decide returns the side with more of the outcome: +1 for B, -1 for A, 0 for not decided. A claim about the methods
 // requires that the interval over seeds excludes 0; one about checkpoints requires differences in one direction for
 // every pair. Both require the adjusted p-value and, for evaluations, the interval over families.
 func (c *Contrast) decide() int {
+	if !(c.Adjusted < 1-stats.Level) || !c.ofTraining() && !c.Families.Excludes(0) {
+		return 0
+	}
 	sign := 1
 	if c.Mean < 0 {
 		sign = -1
 	}
-	if !(c.Adjusted < 1-stats.Level) || !c.ofTraining() && !c.Families.Excludes(0) {
-		return 0
-	}
-	if c.method() && !c.OverSeeds.Excludes(0) {
-		return 0
+	if c.method() {
+		if !c.OverSeeds.Excludes(0) {
+			return 0
+		}
+		return sign
 	}
 	for _, p := range c.Pairs {
-		if !c.method() && !(p.Difference*float64(sign) > 0) {
+		if !(p.Difference*float64(sign) > 0) {
 			return 0
 		}
 	}

@@ -21,12 +21,13 @@ func (s *Study) runsTable() *Table {
 	t.Columns = append(t.Columns, columns("Peak memory", "<Device")...)
 	sum := 0.0
 	for _, r := range s.Records {
-		if !r.Made {
+		m := r.Manifest
+		if m == nil {
 			continue
 		}
-		sum += r.Seconds
+		sum += m.Seconds
 		recorded := func(rows string) Source { return sourceOf(manifestOf(r.Address), rows, "as recorded") }
-		took := Cell{Text: duration(r.Seconds), Value: &r.Seconds, Source: recorded("seconds")}
+		took := Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
 		cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), took}
 		for _, name := range sortedKeys(phases) {
 			var cell Cell
@@ -37,11 +38,11 @@ func (s *Study) runsTable() *Table {
 			cells = append(cells, cell)
 		}
 		peak := ""
-		if r.Peak > 0 {
-			peak = megabytes(r.Peak)
+		if m.PeakBytes > 0 {
+			peak = megabytes(m.PeakBytes)
 		}
 		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")),
-			Text("%s", r.Device).From(recorded("device")))...)
+			Text("%s", m.Device).From(recorded("device")))...)
 	}
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + duration(sum) +
 		" of stage time in total."}
@@ -63,13 +64,13 @@ func megabytes(n int64) string { return fmt.Sprintf("%d MB", (n+500_000)/1_000_0
 // artifact was made.
 func (s *Study) timelineFigure() *Figure {
 	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
-		return !r.Made || r.Started.IsZero() || r.Seconds <= 0
+		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
 	})
 	if len(made) == 0 {
 		return nil
 	}
 	slices.SortStableFunc(made, func(a, b Record) int {
-		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.Address, b.Address))
+		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
 	})
 	f := &Figure{
 		ID: "fig-timeline", Title: "Time line of the stages", X: "seconds with a running stage", Y: "stage", Folded: true,
@@ -81,39 +82,44 @@ func (s *Study) timelineFigure() *Figure {
 	series := Series{Name: "stages", Arm: 0}
 	for _, r := range made {
 		f.Source.From = append(f.Source.From, manifestOf(r.Address))
-		from := r.Started.Sub(made[0].Started).Seconds()
+		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
 		idle += max(0, from-busyUntil)
-		busyUntil = max(busyUntil, from+r.Seconds)
+		busyUntil = max(busyUntil, from+took)
 		name, seed, _ := strings.Cut(strings.TrimPrefix(r.Address, "stage."), "@")
 		lane := slices.Index(f.Lanes, name)
 		if lane < 0 {
 			lane = len(f.Lanes)
 			f.Lanes = append(f.Lanes, name)
 		}
-		label := duration(r.Seconds)
+		label := duration(took)
 		if seed != "" {
 			label = "seed " + seed + ": " + label
 		}
 		from -= idle
-		series.Spans = append(series.Spans, Span{Lane: lane, From: from, To: from + r.Seconds, Label: label})
-		f.Data = append(f.Data, []string{name, seed, plain(from), plain(from + r.Seconds)})
+		series.Spans = append(series.Spans, Span{Lane: lane, From: from, To: from + took, Label: label})
+		f.Data = append(f.Data, []string{name, seed, plain(from), plain(from + took)})
 	}
 	f.Series = []Series{series}
 	return f
 }
 
-// evidenceTable lists the artifacts behind the numbers.
-func (s *Study) evidenceTable() *Table {
+func (s *Study) artifactsTable() *Table {
 	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
 		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
 			"all inputs of the stage. Equal keys give equal digests."}}
 	for _, r := range s.Records {
-		for _, port := range sortedKeys(r.Digests) {
-			recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
-			t.add(NoArm, Text("%s", strings.TrimPrefix(r.Address, "stage.")), Text("%s", port),
-				Text("%s", prefix(r.Digests[port], 16)).From(recorded), Text("%s", prefix(r.Key, 16)).From(recorded),
-				Text("%s", prefix(r.Revision, 12)).From(recorded))
+		if r.Manifest == nil {
+			continue
+		}
+		for _, port := range sortedKeys(r.Manifest.Outputs) {
+			cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), Text("%s", port)}
+			for _, text := range []string{prefix(r.Manifest.Outputs[port].Digest, 16), prefix(r.Manifest.Key, 16),
+				prefix(r.Manifest.Revision, 12)} {
+				recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
+				cells = append(cells, Text("%s", text).From(recorded))
+			}
+			t.add(NoArm, cells...)
 		}
 	}
 	return t.orNil()

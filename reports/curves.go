@@ -18,7 +18,6 @@ type curveFigure struct {
 	tuning             bool // of the fine-tuning before RL
 }
 
-// curveFigures lists all figures over updates.
 var curveFigures = []curveFigure{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
@@ -163,37 +162,14 @@ func (s *Study) successFigures() []Part {
 // groupSize returns the largest K of the arm's metrics "successes_K", -1 without any.
 func (a *Arm) groupSize() int {
 	size := -1
-	for _, r := range a.Runs {
-		for _, row := range r.Curve {
-			for name := range row.Values {
-				if digits, ok := strings.CutPrefix(name, "successes_"); ok {
-					if k, err := strconv.Atoi(digits); err == nil {
-						size = max(size, k)
-					}
-				}
+	for name := range a.metricNames() {
+		if digits, ok := strings.CutPrefix(name, "successes_"); ok {
+			if k, err := strconv.Atoi(digits); err == nil {
+				size = max(size, k)
 			}
 		}
 	}
 	return size
-}
-
-// foreseen is the forecast share of groups without variance before the first update, its band, and the measured share.
-type foreseen struct {
-	share, measured float64
-	band            stats.Interval
-}
-
-// forecast returns the logged forecast of the run's training; false without one.
-func (r *SeedRun) forecast() (foreseen, bool) {
-	for _, row := range r.Curve {
-		share, ok := row.Values["forecast_zero_variance"]
-		measured, known := row.Values["zero_variance"]
-		if ok && known {
-			band := stats.Interval{Low: row.Values["forecast_low"], High: row.Values["forecast_high"]}
-			return foreseen{share, measured, band}, true
-		}
-	}
-	return foreseen{}, false
 }
 
 // forecastTable compares Proposition 1's forecast of the share of groups without variance with the first update; nil
@@ -206,26 +182,23 @@ func (s *Study) forecastTable() *Table {
 			"often all members of a group succeed or all fail (Proposition 1). The band is for as many groups as an " +
 			"update has. One value per seed."},
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	f := s.forecastFigure()
+	if f == nil {
+		return nil
+	}
+	for _, series := range f.Series {
+		a := &s.Arms[series.Arm]
 		var forecast, measured []float64
 		var bands []string
 		inside := 0
-		for j := range a.Runs {
-			f, ok := a.Runs[j].forecast()
-			if !ok {
-				continue
-			}
-			forecast, measured, bands = append(forecast, f.share), append(measured, f.measured),
-				append(bands, percentRange(f.band))
-			if !f.band.Excludes(f.measured) {
+		for _, p := range series.Points {
+			forecast, measured = append(forecast, p.X), append(measured, p.Value)
+			bands = append(bands, percentRange(p.Interval))
+			if !p.Excludes(p.Value) {
 				inside++
 			}
 		}
-		if len(forecast) == 0 {
-			continue
-		}
-		t.add(i, Text("%s", a.Label),
+		t.add(series.Arm, Text("%s", a.Label),
 			shareList(forecast).From(a.logged("as logged before the first update", "forecast_zero_variance")),
 			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low",
 				"forecast_high")),
@@ -233,7 +206,7 @@ func (s *Study) forecastTable() *Table {
 			Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
 	}
-	return t.orNil()
+	return t
 }
 
 // forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.
@@ -249,11 +222,17 @@ func (s *Study) forecastFigure() *Figure {
 		series := Series{Name: a.Label, Arm: i}
 		for j := range a.Runs {
 			run := &a.Runs[j]
-			if made, ok := run.forecast(); ok {
-				rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
-				series.Points = append(series.Points, Point{X: made.share, Value: made.measured, Interval: made.band,
-					Label:  run.Name(),
-					Source: sourceOf(run.CurveFrom, rows, "as logged at the first update")})
+			for _, row := range run.Curve {
+				v := row.Values
+				forecast, ok := v["forecast_zero_variance"]
+				measured, known := v["zero_variance"]
+				if ok && known {
+					rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
+					series.Points = append(series.Points, Point{X: forecast, Value: measured, Label: run.Name(),
+						Interval: stats.Interval{Low: v["forecast_low"], High: v["forecast_high"]},
+						Source:   sourceOf(run.CurveFrom, rows, "as logged at the first update")})
+					break
+				}
 			}
 		}
 		if len(series.Points) > 0 {

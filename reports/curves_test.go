@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
 )
 
@@ -42,11 +43,14 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 
 func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Date(2026, 1, 1, 0, 0, seconds, 0, time.UTC) }
+	made := func(address string, started time.Time, seconds float64) Record {
+		return Record{Address: address, Manifest: &artifact.Manifest{Started: started, Seconds: seconds}}
+	}
 	s := &Study{Records: []Record{
-		{Address: "stage.eval.arm@2", Made: true, Started: at(7200), Seconds: 5}, // an hour and more after all others
-		{Address: "stage.sft.warm", Made: true, Started: at(0), Seconds: 10},
-		{Address: "stage.eval.arm@1", Made: true, Started: at(4), Seconds: 20}, // beside sft
-		{Address: "stage.grpo.arm"}, // not made
+		made("stage.eval.arm@2", at(7200), 5), // an hour and more after all others
+		made("stage.sft.warm", at(0), 10),
+		made("stage.eval.arm@1", at(4), 20), // beside sft
+		{Address: "stage.grpo.arm"},         // not made
 	}}
 	f := s.timelineFigure()
 	want := []Span{{0, 0, 10, "10.0 s"}, {1, 4, 24, "seed 1: 20.0 s"}, {1, 24, 29, "seed 2: 5.00 s"}}

@@ -30,7 +30,6 @@ func (c *Contrast) inPoints() bool {
 	})
 }
 
-// value formats the outcome of one side.
 func (c *Contrast) value(v float64) string {
 	if c.inPoints() {
 		return percent(v)
@@ -57,7 +56,6 @@ func (c *Contrast) between(i stats.Interval) string {
 	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
 }
 
-// verdict returns the decision as text.
 func (c *Contrast) verdict() string {
 	switch {
 	case c.Verdict == 0:
@@ -66,10 +64,8 @@ func (c *Contrast) verdict() string {
 		return c.B + " is higher"
 	case c.ofTraining():
 		return c.B + " is lower"
-	case c.Verdict < 0:
-		return c.A + " is better"
 	}
-	return c.B + " is better"
+	return c.winner() + " is better"
 }
 
 // expected compares the decision with the expectation; "" if one of them is missing.
@@ -152,7 +148,7 @@ func (c *Contrast) sentence(on string) string {
 	}
 	fmt.Fprintf(&text, " (%s", c.scope())
 	if !c.ofTraining() && !c.Unpaired {
-		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].N)
+		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].Tasks)
 	}
 	text.WriteString(")")
 	if c.Verdict == 0 {
@@ -218,24 +214,29 @@ func outcomeName(metric string) string {
 	return metric + ", late in training"
 }
 
-// Methods of the cells of comparisons.
-const (
-	byMcNemar  = "McNemar's exact test, each pair of policies separately"
-	byFisher   = "Fisher's exact test, each pair of policies separately"
-	byClusters = "t-test over task families, each pair of policies separately"
+const byAdjusted = ", p Holm-adjusted over all tests of the set"
 
-	byAdjusted = ", p Holm-adjusted over all tests of the set"
+// exactTest describes a test of checkpoints: the head of its column, its method and its explanation.
+type exactTest struct{ head, by, note string }
+
+var (
+	mcNemar = exactTest{"Exact McNemar", "McNemar's exact test, each pair of policies separately",
+		"McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) and " +
+			"assumes independent tasks."}
+	fisher = exactTest{"Fisher's exact", "Fisher's exact test, each pair of policies separately",
+		"Fisher's exact test compares each pair of policies separately and assumes independent tasks."}
+	clusteredT = exactTest{"t over families", "t-test over task families, each pair of policies separately",
+		"The t-test over task families compares each pair of policies separately."}
 )
 
-// exactTest returns the column head and the method of the tests of checkpoints.
-func (c *Comparison) exactTest() (head, by string) {
+func (c *Comparison) exactTest() exactTest {
 	switch {
 	case c.Outcome == OutcomeSampled:
-		return "t over families", byClusters
+		return clusteredT
 	case c.Unpaired:
-		return "Fisher's exact", byFisher
+		return fisher
 	}
-	return "Exact McNemar", byMcNemar
+	return mcNemar
 }
 
 // comparisonTables returns the tables of all comparisons: on each set, then in training.
@@ -258,7 +259,7 @@ func (s *Study) comparisonTables() []Part {
 
 // comparisonTable shows the outcome of each pair and whether the difference is decided. all are the contrasts of the
 // set, or of training, judged together.
-func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Table {
+func (s *Study) comparisonTable(how Comparison, set string, all []*Contrast) *Table {
 	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " +
 		setName(set)}
 	switch {
@@ -288,13 +289,12 @@ func (s *Study) comparisonTable(how Comparison, set string, all []Contrast) *Tab
 		t.Columns = append(t.Columns, Column{Name: "95 % Newcombe"})
 	}
 	if !how.ofTraining() {
-		exact, _ := how.exactTest()
-		t.Columns = append(t.Columns, columns("95 % over families", exact)...)
+		t.Columns = append(t.Columns, columns("95 % over families", how.exactTest().head)...)
 	}
 	t.Columns = append(t.Columns, columns("<Verdict")...)
 	every := Source{} // p-values are adjusted over all contrasts, so each cell with one depends on all of them
-	for i := range all {
-		every = together("", "", every, all[i].Source)
+	for _, c := range all {
+		every = together("", "", every, c.Source)
 	}
 	for _, c := range shown {
 		t.add(NoArm, c.cells(every)...)
@@ -331,9 +331,8 @@ func (c *Contrast) cells(every Source) []Cell {
 		cells = append(cells, Text("%s", c.between(c.Newcombe)).From(own(by)))
 	}
 	if !c.ofTraining() {
-		_, byExact := c.exactTest()
 		cells = append(cells, Text("%s", c.between(c.Families.Interval)).With("%d families", c.Families.Families).
-			From(own("bootstrap over families, 2,000 resamples")), c.exactCell().From(adjusted(byExact)))
+			From(own("bootstrap over families, 2,000 resamples")), c.exactCell().From(adjusted(c.exactTest().by)))
 	}
 	verdict := Text("%s", c.verdict()).With("%s", c.expected())
 	if c.Verdict == 0 {
@@ -350,7 +349,6 @@ func equals(p string) string {
 	return "= " + p
 }
 
-// comparisonNotes explains the columns of a comparison and their independence assumptions.
 func comparisonNotes(how Comparison, tests int) []string {
 	if how.ofTraining() {
 		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it " +
@@ -365,18 +363,11 @@ func comparisonNotes(how Comparison, tests int) []string {
 			"clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the " +
 			"interval over seeds is Welch's."
 	}
-	test := "McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) " +
-		"and assumes independent tasks."
-	switch {
-	case how.Outcome == OutcomeSampled:
-		test = "The t-test over task families compares each pair of policies separately."
-	case how.Unpaired:
-		test = "Fisher's exact test compares each pair of policies separately and assumes independent tasks."
-	}
-	return []string{pairing, test, fmt.Sprintf("A verdict about the methods requires %d policies per side, and both "+
-		"intervals must exclude 0. With fewer policies a verdict is about these checkpoints only: every pair must "+
-		"reject, so the largest p counts, and the interval over families must exclude 0. p-values are Holm-adjusted "+
-		"over all tests of the set (%d), in all tables.", methodPolicies, tests)}
+	claim := fmt.Sprintf("A verdict about the methods requires %d policies per side, and both intervals must exclude 0. "+
+		"With fewer policies a verdict is about these checkpoints only: every pair must reject, so the largest p counts, "+
+		"and the interval over families must exclude 0. p-values are Holm-adjusted over all tests of the set (%d), in "+
+		"all tables.", methodPolicies, tests)
+	return []string{pairing, how.exactTest().note, claim}
 }
 
 // exactCell lists the tests of the pairs of policies and, if they decide, the adjusted value.
@@ -408,8 +399,8 @@ func (s *Study) gapTable(set string) *Table {
 	}
 	for i := range s.Arms {
 		high, low := s.Arms[i].tokenSides()
-		c, ok := compareEvaluations(low, high, set, Comparison{})
-		if !ok {
+		c := compareEvaluations(low, high, set, Comparison{})
+		if c == nil {
 			continue
 		}
 		interval, over := c.interval()
@@ -420,7 +411,7 @@ func (s *Study) gapTable(set string) *Table {
 		}
 		t.add(i, Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
 			gap.From(by("mean over policies of high minus low, paired by task")),
-			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)), c.exactCell().From(by(byMcNemar)))
+			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)), c.exactCell().From(by(mcNemar.by)))
 	}
 	return t.orNil()
 }
@@ -429,8 +420,7 @@ func (s *Study) gapTable(set string) *Table {
 func (s *Study) comparable(how Comparison, names []string) bool {
 	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
-		_, ok := compareTraining(a, b, s.Windows, how)
-		return ok
+		return compareTraining(a, b, s.Windows, how) != nil
 	}
 	greedy := how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {

@@ -13,10 +13,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -31,17 +29,18 @@ type Evidence struct {
 	Question string `json:"question,omitempty"`
 	Expect   string `json:"expect,omitempty"`
 
-	Notes    []string     `json:"notes,omitempty"`
-	Arms     []string     `json:"arms,omitempty"` // labels in the order of the page
-	Compare  []Comparison `json:"compare,omitempty"`
-	Windows  Windows      `json:"windows"`
-	Chosen   []Chosen     `json:"chosen,omitempty"` // section blocks of the report
-	Failures []Failure    `json:"failures,omitempty"`
+	Notes     []string     `json:"notes,omitempty"`
+	Overrides []string     `json:"overrides,omitempty"` // --set of the run
+	Arms      []string     `json:"arms,omitempty"`      // labels in the order of the page
+	Compare   []Comparison `json:"compare,omitempty"`
+	Windows   Windows      `json:"windows"`
+	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
+	Failures  []Failure    `json:"failures,omitempty"`
 
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
-	Inputs  []Input         `json:"inputs"`
-	Records []StageEvidence `json:"records"`
+	Inputs  []Input    `json:"inputs"`
+	Records []StageRef `json:"records"`
 
 	// Tables holds the shown cells of each table, Figures the data of each figure. Figures is read from the CSV files in
 	// the page, because they would double its size.
@@ -129,17 +128,19 @@ func readFigures(page string) []Grid {
 	return all
 }
 
-// each calls use with the id and the text of every value, including the heads of a table (row 0).
-func (g *Grid) each(use func(id, text string)) {
-	for c, text := range g.Head {
-		use(cellID(g.ID, 0, c+1), text)
-	}
-	for r, row := range g.Rows {
+// values iterates over the id and the text of every value, including the heads of a table (row 0).
+func (g *Grid) values(yield func(id, text string) bool) {
+	for r, row := range slices.Concat([]GridRow{{Cells: g.Head}}, g.Rows) {
 		for c, text := range row.Cells {
-			use(cellID(g.ID, r+1, c+1), text)
+			if !yield(cellID(g.ID, r, c+1), text) {
+				return
+			}
 		}
 	}
 }
+
+// name returns the name of a value, which consists of those of its row and its column.
+func (g *Grid) name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
 
 // grids returns the values of all tables, then those of all figures.
 func (p *Page) grids() []Grid {
@@ -158,7 +159,6 @@ func cellID(table string, row, column int) string {
 	return fmt.Sprintf("%s.r%dc%d", table, row, column)
 }
 
-// parseCell splits the id of a cell.
 func parseCell(id string) (table string, row, column int, ok bool) {
 	table, place, _ := cutLast(id, ".")
 	_, err := fmt.Sscanf(place, "r%dc%d", &row, &column)
@@ -192,26 +192,22 @@ func (s Source) Stages() []string {
 	return stages
 }
 
-// seeded matches an address with a seed: stage, seed, port. A for_each key may contain an @.
-var seeded = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(.*)@([^@."\]]*)\.([^@"\]]*)$`)
-})
-
 // joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
 func joinSeeds(addresses []string) []string {
 	var joined []string
-	at := map[string]int{}
+	at := map[[2]string]int{} // by stage and port
 	for _, address := range addresses {
-		match := seeded().FindStringSubmatch(address)
-		if match == nil {
-			joined = append(joined, address)
-		} else if i, known := at[match[1]+"."+match[3]]; known {
+		stage, rest, seeded := cutLast(address, "@")
+		seed, port, dotted := strings.Cut(rest, ".")
+		seeded = seeded && dotted && !strings.ContainsAny(rest, `"]`) // a for_each key may contain an @
+		if i, known := at[[2]string{stage, port}]; seeded && known {
 			before, _, _ := cutLast(joined[i], ".")
-			joined[i] = before + "," + match[2] + "." + match[3]
-		} else {
-			at[match[1]+"."+match[3]] = len(joined)
-			joined = append(joined, address)
+			joined[i] = before + "," + seed + "." + port
+			continue
+		} else if seeded {
+			at[[2]string{stage, port}] = len(joined)
 		}
+		joined = append(joined, address)
 	}
 	return joined
 }
@@ -241,56 +237,53 @@ func together(by, rows string, sources ...Source) Source {
 
 // SourceFile is a file of the experiment at the time of the page.
 type SourceFile struct {
-	Name   string `json:"name"` // without its folder
+	Name   string `json:"name"` // as in lang.Experiment.SourceFiles
 	SHA256 string `json:"sha256"`
 }
 
-// sourceFiles returns the experiment's files.
 func sourceFiles(x *lang.Experiment) []SourceFile {
 	var files []SourceFile
-	for _, path := range x.Paths {
-		if f := x.Files[path]; f != nil {
-			sum := sha256.Sum256(f.Bytes)
-			files = append(files, SourceFile{filepath.Base(path), hex.EncodeToString(sum[:])})
-		}
+	texts := x.SourceFiles()
+	for _, name := range sortedKeys(texts) {
+		files = append(files, SourceFile{name, hexSum(texts[name])})
 	}
 	return files
 }
 
 // checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
-// different or unrecorded file, and nil if the evidence records no files.
+// different or unrecorded file.
 func (ev *Evidence) checkFiles(files map[string][]byte) []string {
-	if len(ev.Files) == 0 {
-		return nil
+	recorded, names := map[string]string{}, map[string]bool{}
+	for _, f := range ev.Files {
+		recorded[f.Name], names[f.Name] = f.SHA256, true
+	}
+	for name := range files {
+		names[name] = true
 	}
 	var faults []string
-	recorded := map[string]bool{}
-	for _, f := range ev.Files {
-		recorded[f.Name] = true
-		text, ok := files[f.Name]
-		sum := sha256.Sum256(text)
-		if got := hex.EncodeToString(sum[:]); !ok {
-			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", f.Name))
-		} else if got != f.SHA256 {
-			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s",
-				f.Name, prefix(got, 16), prefix(f.SHA256, 16)))
-		}
-	}
-	for _, name := range sortedKeys(files) {
-		if !recorded[name] {
+	for _, name := range sortedKeys(names) {
+		text, exists := files[name]
+		switch got, want := hexSum(text), recorded[name]; {
+		case !exists:
+			faults = append(faults, fmt.Sprintf("the experiment's file %q is missing", name))
+		case want == "":
 			faults = append(faults, fmt.Sprintf("the page was not made from the experiment's file %q", name))
+		case got != want:
+			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s", name,
+				prefix(got, 16), prefix(want, 16)))
 		}
 	}
 	return faults
 }
 
-// CheckExperiment compares the files of a loaded experiment with the recorded files, as VerifyBundle does for a bundle.
+func hexSum(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
+
+// CheckExperiment compares the files of a loaded experiment with the recorded files.
 func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
-	files := map[string][]byte{}
-	for _, path := range x.Paths {
-		files[filepath.Base(path)] = x.Files[path].Bytes
-	}
-	return ev.checkFiles(files)
+	return ev.checkFiles(x.SourceFiles())
 }
 
 // Roles of an Input: the setting of the report that refers to it.
@@ -314,8 +307,8 @@ type Input struct {
 // port returns the address of the input's port, as in Source.From.
 func (in *Input) port() string { return in.Address + "." + in.Ref.Port }
 
-// StageEvidence is a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
-type StageEvidence struct {
+// StageRef names a stage whose settings, cost and digests the page shows. They come from the manifest of its key.
+type StageRef struct {
 	Address  string            `json:"address"`
 	Kind     string            `json:"kind"`
 	Key      string            `json:"key,omitempty"`       // "" if the store had no result
@@ -329,8 +322,7 @@ func fingerprint(m *artifact.Manifest) (string, error) {
 	fixed := *m
 	fixed.Published, fixed.Collected = nil, time.Time{}
 	text, err := json.Marshal(fixed)
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:]), err
+	return hexSum(text), err
 }
 
 // evidenceID is the id of the script element with the evidence.
@@ -367,10 +359,7 @@ func (p *Page) packedEvidence() (string, error) {
 		}
 	}
 	text, err := json.Marshal(ev)
-	if err != nil {
-		return "", err
-	}
-	return packed(text)
+	return packed(text), err
 }
 
 // sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
@@ -379,20 +368,12 @@ func (f *Figure) sources() map[string]Source {
 		return map[string]Source{"": f.Source}
 	}
 	sources := map[string]Source{}
-	for i := range max(1, len(f.Categories)) {
-		for _, s := range f.Series {
-			points := s.Points
-			if f.Categories != nil && s.has(i) {
-				points = s.Points[i : i+1]
-			} else if f.Categories != nil {
-				points = nil
-			}
-			for _, p := range points {
-				sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
-			}
-			for _, r := range s.Runs {
-				sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
-			}
+	for _, p := range f.points {
+		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
+	}
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
 		}
 	}
 	return sources
@@ -437,6 +418,15 @@ const (
 	maxChosen        = 1_000 // sections, items, pairs, notes, arms
 )
 
+// notes returns the sentences for the head of the page: the overrides of the run first.
+func (ev *Evidence) notes() []string {
+	var notes []string
+	for _, set := range ev.Overrides {
+		notes = append(notes, "Override of this run, not in the experiment's file: "+set+".")
+	}
+	return append(notes, ev.Notes...)
+}
+
 // check refuses evidence that no report writes.
 func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
@@ -446,7 +436,7 @@ func (ev *Evidence) check() error {
 		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
 			ev.Windows.Late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Arms) + len(ev.Failures)
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
 	for _, one := range ev.Chosen {
 		chosen += len(one.Show)
 	}
@@ -468,17 +458,12 @@ func (ev *Evidence) check() error {
 
 // packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
 // unpacks it.
-func packed(text []byte) (string, error) {
+func packed(text []byte) string {
 	var b bytes.Buffer
-	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if err != nil {
-		return "", err
-	}
-	if _, err := z.Write(text); err != nil {
-		return "", err
-	}
-	err = z.Close()
-	return base64.RawURLEncoding.EncodeToString(b.Bytes()), err
+	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid, and a buffer accepts every write
+	z.Write(text)
+	z.Close()
+	return base64.RawURLEncoding.EncodeToString(b.Bytes())
 }
 
 // unpacked inverts packed. A text of more than limit bytes is an error.

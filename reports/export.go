@@ -3,7 +3,7 @@ package reports
 import (
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"math"
 	"os"
@@ -36,7 +36,6 @@ func (t *Table) data() [][]string {
 	return rows
 }
 
-// field is a field of the cells of a column.
 type field struct {
 	name string
 	of   func(Cell) string
@@ -95,10 +94,10 @@ func exact(v float64) string {
 }
 
 // csvText returns rows as comma-separated values.
-func csvText(rows [][]string) (string, error) {
+func csvText(rows [][]string) string {
 	var text strings.Builder
-	err := csv.NewWriter(&text).WriteAll(rows)
-	return text.String(), err
+	csv.NewWriter(&text).WriteAll(rows) // a builder accepts every write
+	return text.String()
 }
 
 // JSON writes every table and figure of the page with its numbers, for programs. NaN and infinite numbers are left out.
@@ -162,24 +161,18 @@ func finite(v *float64) *float64 {
 
 // writeCSV writes a file for each table and figure into a new folder.
 func (p *Page) writeCSV(folder string) error {
-	files := map[string][][]string{}
-	for _, t := range p.tables() {
-		files[t.ID] = t.data()
-	}
-	for _, f := range p.figures() {
-		files[f.ID] = f.data()
-	}
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
-	for id, rows := range files {
-		text, err := csvText(rows)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, id+".csv"), []byte(text), 0o644)
-		}
-		if err != nil {
-			return fmt.Errorf("write %s as CSV: %w", id, err)
-		}
+	write := func(id string, rows [][]string) error {
+		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(csvText(rows)), 0o644)
 	}
-	return nil
+	var errs []error
+	for _, t := range p.tables() {
+		errs = append(errs, write(t.ID, t.data()))
+	}
+	for _, f := range p.figures() {
+		errs = append(errs, write(f.ID, f.data()))
+	}
+	return errors.Join(errs...)
 }

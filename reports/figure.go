@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ type Series struct {
 	Runs []Curve     // curves: one per seed
 	Ends *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
 
-	Points []Point // one per category, or with their X
+	Points []Point // without categories that have no value
 	Spans  []Span
 }
 
@@ -57,7 +58,7 @@ type Curve struct {
 
 // Point is a value with its interval; NaN for a missing number.
 type Point struct {
-	X     float64 // figures with a diagonal
+	X     float64 // index of the category, or the value on the axis X
 	Value float64
 	stats.Interval
 	Each   []float64 // the pooled values, one per seed; nil for a single seed
@@ -72,7 +73,6 @@ type Span struct {
 	Label    string // shown under the pointer
 }
 
-// orNil returns the figure, or nil without series.
 func (f *Figure) orNil() *Figure {
 	if len(f.Series) == 0 {
 		return nil
@@ -80,7 +80,6 @@ func (f *Figure) orNil() *Figure {
 	return f
 }
 
-// curves reports whether the figure shows curves.
 func (f *Figure) curves() bool { return f.Categories == nil && f.Lanes == nil && f.Diagonal == "" }
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
@@ -112,9 +111,18 @@ func (s *Series) full() string {
 	return s.Name + ", " + s.Variant
 }
 
-// has reports whether there is a point above a category.
-func (s *Series) has(category int) bool {
-	return category < len(s.Points) && !math.IsNaN(s.Points[category].Value)
+// points iterates over the points in the order of the data: by category, then by series.
+func (f *Figure) points(yield func(*Series, *Point) bool) {
+	for c := range max(1, len(f.Categories)) {
+		for i := range f.Series {
+			s := &f.Series[i]
+			for j := range s.Points {
+				if p := &s.Points[j]; (f.Categories == nil || p.X == float64(c)) && !yield(s, p) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // mean returns the mean of the runs with a value at each X.
@@ -232,21 +240,14 @@ func (f *Figure) data() [][]string {
 		return f.Data
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
-		for i, category := range f.Categories {
-			for _, s := range f.Series {
-				if s.has(i) {
-					p := s.Points[i]
-					rows = append(rows, []string{category, s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
-				}
-			}
+		for s, p := range f.points {
+			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
 		}
 		return rows
 	case f.Diagonal != "":
 		rows := [][]string{{"series", "seed", f.X, f.Y, "low", "high"}}
-		for _, s := range f.Series {
-			for _, p := range s.Points {
-				rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
-			}
+		for s, p := range f.points {
+			rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
 		}
 		return rows
 	}
@@ -256,35 +257,29 @@ func (f *Figure) data() [][]string {
 // curveData returns a column for each run and a row for each X.
 func (f *Figure) curveData() [][]string {
 	head := []string{f.X}
-	var axis []float64
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
-			name := s.full()
-			if r.Name != "" {
-				name += ", " + r.Name
-			}
-			head = append(head, name)
+			head = append(head, strings.TrimSuffix(s.full()+", "+r.Name, ", "))
 		}
-		axis = append(axis, s.X...)
 	}
-	slices.Sort(axis)
-	axis = slices.Compact(axis)
-	rows := [][]string{head}
-	for _, x := range axis {
-		rows = append(rows, make([]string, len(head)))
-		rows[len(rows)-1][0] = plain(x)
-	}
-	column := 1
+	rows, column := map[float64][]string{}, 1
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
 			for i, x := range s.X[:min(len(s.X), len(r.Y))] {
-				at, _ := slices.BinarySearch(axis, x)
-				rows[at+1][column] = plain(r.Y[i])
+				if rows[x] == nil {
+					rows[x] = make([]string, len(head))
+					rows[x][0] = plain(x)
+				}
+				rows[x][column] = plain(r.Y[i])
 			}
 			column++
 		}
 	}
-	return rows
+	data := [][]string{head}
+	for _, x := range slices.Sorted(maps.Keys(rows)) {
+		data = append(data, rows[x])
+	}
+	return data
 }
 
 // means returns the curves' means over seeds as rows of text.

@@ -26,7 +26,7 @@ type gathering struct {
 // lineage of a policy. store may be nil if no record has a key.
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
-	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.Notes, Windows: ev.Windows,
+	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
 		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
@@ -73,22 +73,21 @@ func compareSeeds(a, b *int64) int {
 
 // run returns the run of a label and a seed and adds it if it is new.
 func (g *gathering) run(label string, seed *int64) *SeedRun {
-	arm := g.study.arm(label)
-	if arm == nil {
-		g.study.Arms = append(g.study.Arms, Arm{Label: label})
-		arm = &g.study.Arms[len(g.study.Arms)-1]
+	arm := findOrAdd(&g.study.Arms, Arm{Label: label}, func(a Arm) bool { return a.Label == label })
+	return findOrAdd(&arm.Runs, SeedRun{Seed: seed}, func(r SeedRun) bool { return compareSeeds(r.Seed, seed) == 0 })
+}
+
+// findOrAdd returns the first element that is the wanted one, and appends it if there is none.
+func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
+	at := slices.IndexFunc(*all, is)
+	if at < 0 {
+		at = len(*all)
+		*all = append(*all, wanted)
 	}
-	for i := range arm.Runs {
-		if compareSeeds(arm.Runs[i].Seed, seed) == 0 {
-			return &arm.Runs[i]
-		}
-	}
-	arm.Runs = append(arm.Runs, SeedRun{Seed: seed})
-	return &arm.Runs[len(arm.Runs)-1]
+	return &(*all)[at]
 }
 
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
-	in.Label = label(in.Ref)
 	run := g.run(in.Label, in.Ref.Seed)
 	rows, err := rowsOf[rl.Score](a, rl.ScoresFile)
 	if err != nil {
@@ -96,9 +95,6 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	}
 	run.Scores = append(run.Scores, rows...)
 	run.ScoresFrom = append(run.ScoresFrom, ScoreSource{in.port(), len(rows)})
-	if a.Manifest == nil {
-		return nil
-	}
 	policy := a.Manifest.Parts["input.policy"]
 	g.lineal[policy] = in.Label
 	if run.Policy != "" && run.Policy != policy {
@@ -123,23 +119,23 @@ func rowsOf[T any](a *artifact.Artifact, file string) ([]T, error) {
 // curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
 func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	if in.Label == "" {
-		in.Label = label(in.Ref)
+		in.Label = in.Ref.Name
 		if in.Ref.Key != "" {
 			in.Label = instanceName(in.Ref)
 		}
 	}
-	if a.Manifest != nil {
-		if text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest); err == nil && g.lineal[string(text)] != "" {
-			in.Label = g.lineal[string(text)]
-		}
+	text, err := json.Marshal(a.Manifest.Outputs["checkpoint"].Digest)
+	if err != nil {
+		return err
 	}
+	in.Label = cmp.Or(g.lineal[string(text)], in.Label)
 	run := g.run(in.Label, in.Ref.Seed)
 	rows, err := rowsOf[rl.Metric](a, rl.MetricsFile)
 	if err != nil {
 		return err
 	}
 	run.CurveFrom = in.port()
-	if _, _, rl := columnOf(rows, "reward"); rl {
+	if _, _, ok := columnOf(rows, "reward"); ok {
 		run.Curve = rows
 	} else { // fine-tuning counts its own updates
 		run.Tuning = rows
@@ -147,12 +143,15 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	return nil
 }
 
-// instanceName returns "kind.name[key]".
 func instanceName(ref artifact.Ref) string {
-	if ref.Key != "" {
-		return fmt.Sprintf("%s.%s[%s]", ref.Kind, ref.Name, ref.Key)
+	name := ref.Kind + "." + ref.Name
+	if ref.Module != "" {
+		name = ref.Module + "." + name
 	}
-	return ref.Kind + "." + ref.Name
+	if ref.Key != "" {
+		name += "[" + ref.Key + "]"
+	}
+	return name
 }
 
 func (g *gathering) data(in *Input, a *artifact.Artifact) error {
@@ -162,11 +161,10 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 	}
 	tasks, err := rowsOf[*bfcl.Task](a, bfcl.TasksFile)
 	g.study.Data = append(g.study.Data, DataSet{Label: name, Seed: in.Ref.Seed,
-		Stage: in.Ref.Kind + "." + in.Ref.Name, Source: in.port(), Tasks: tasks})
+		Stage: strings.TrimSuffix(instanceName(in.Ref), "["+in.Ref.Key+"]"), Source: in.port(), Tasks: tasks})
 	return err
 }
 
-// dataset counts a fine-tuning data set by origin and token.
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
 	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port(), Counts: map[[2]string]int{}}
 	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
@@ -186,48 +184,36 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 	return nil
 }
 
-// transcripts reads the trajectories of an arm.
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
-	in.Label = label(in.Ref)
 	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
-	at := slices.IndexFunc(g.study.Transcripts, func(t *Transcripts) bool { return t.Label == in.Label })
-	if at < 0 {
-		at = len(g.study.Transcripts)
-		g.study.Transcripts = append(g.study.Transcripts, &Transcripts{Label: in.Label})
-	}
+	shown := *findOrAdd(&g.study.Transcripts, &Transcripts{Label: in.Label},
+		func(t *Transcripts) bool { return t.Label == in.Label })
 	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 		if err != nil {
 			return err
 		}
 		if !row.Reward.Missing() { // the environment failed
-			g.study.Transcripts[at].add(transcript(row, seed))
+			shown.add(transcript(row, seed))
 		}
 	}
 	return nil
 }
 
-// record reads the manifest of a stage.
-func record(stage StageEvidence, store *artifact.Store) (Record, error) {
-	r := Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
+func record(stage StageRef, store *artifact.Store) (r Record, err error) {
+	r = Record{Address: stage.Address, Kind: stage.Kind, Settings: stage.Settings, NoEffect: stage.NoEffect}
 	if stage.Key == "" {
 		return r, nil
 	}
-	m, err := store.Manifest(stage.Key)
-	if err != nil {
+	if r.Manifest, err = store.Manifest(stage.Key); err != nil {
 		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
 	}
-	r.Made, r.Started, r.Seconds, r.Device = true, m.Started, m.Seconds, m.Device
-	r.Peak, r.Revision, r.Key = m.PeakBytes, m.Revision, m.Key
-	r.Settings, r.Digests = map[string]string{}, map[string]string{}
-	for part, value := range m.Parts {
+	r.Settings = map[string]string{}
+	for part, value := range r.Manifest.Parts {
 		if name, ok := strings.CutPrefix(part, "settings."); ok {
 			r.Settings[name] = value
 		}
 	}
-	for port, o := range m.Outputs {
-		r.Digests[port] = o.Digest
-	}
-	r.Phases, err = phases(m, store)
+	r.Phases, err = phases(r.Manifest, store)
 	return r, err
 }
 

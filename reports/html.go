@@ -27,7 +27,6 @@ var pageScript string
 //go:embed assets/echarts-5.6.0.min.js.gz
 var packedLibrary []byte
 
-// library unpacks the chart library once.
 var library = sync.OnceValues(func() (string, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packedLibrary))
 	if err != nil {
@@ -98,7 +97,6 @@ func (p *Page) view() (*pageView, error) {
 	return view, nil
 }
 
-// hasScript reports whether the page has figures or transcripts.
 func (p *Page) hasScript() bool {
 	for _, s := range p.Sections {
 		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
@@ -142,7 +140,6 @@ func sourceHash(script string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// pageFunctions are the functions of the template.
 var pageFunctions = template.FuncMap{
 	"headID": func(table string, column int) string { return cellID(table, 0, column+1) },
 	"cellID": func(table string, row, column int) string { return cellID(table, row+1, column+1) },
@@ -150,22 +147,15 @@ var pageFunctions = template.FuncMap{
 		options, err := f.chart()
 		return template.JS(options), err
 	},
-	"packed": func(f *Figure) (string, error) {
-		text, err := csvText(f.data())
-		if err != nil {
-			return "", err
-		}
-		return packed([]byte(text))
-	},
+	"packed": func(f *Figure) string { return packed([]byte(csvText(f.data()))) },
 	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
 		if f.Lanes == nil {
 			return 0
 		}
 		return 70 + 26*len(f.Lanes)
 	},
-	"address": func(t *Table) (template.URL, error) {
-		text, err := csvText(t.data())
-		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(text)), err
+	"address": func(t *Table) template.URL {
+		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.data())))
 	},
 	"class": func(t *Table, c Cell, column int) string {
 		if column < len(t.Columns) && t.Columns[column].Left {

@@ -45,7 +45,8 @@ func Kind() *lang.Kind {
 			"and JSON.",
 		Version: 7,
 		New: func() lang.Stage {
-			return &settings{Windows: &windows{Early: PaperWindows.Early, Late: PaperWindows.Late}}
+			windows := PaperWindows
+			return &settings{Windows: &windows}
 		},
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
@@ -65,12 +66,12 @@ type settings struct {
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
-	Arms     []string       `hcl:"arms,optional" doc:"labels in the order of the page; other arms follow."`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
 	_        struct{}       `doc:"of the experiment"`
-	Path     string         `hcl:"path,optional" key:"-" doc:"path of the published HTML page, relative to"`
+	Path     string         `hcl:"path,optional" doc:"path of the published HTML page, relative to"`
 	_        struct{}       `doc:"the experiment; EXPERIMENT.html unless set"`
 
 	ArmsRange hcl.Range `hcl:"arms,attr_range"`
@@ -86,18 +87,24 @@ func (s *settings) WithoutEffect() map[string]string {
 
 // Comparison is a compare block: pairs of arms, and the outcome to compare.
 type Comparison struct {
-	Label    string     `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
-	Pairs    [][]string `json:"pairs" hcl:"pairs" doc:"labels of two arms: without, with"`
-	Outcome  string     `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
-	_        struct{}   `doc:"sampled for success of sampled episodes, or a metric of training such as"`
-	_        struct{}   `doc:"zero_variance: its mean over the late window, paired by seed"`
-	Expect   string     `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}   `doc:"outcome of the second arm of each pair; the head of the page then reports"`
-	_        struct{}   `doc:"whether the result is as expected"`
-	Unpaired bool       `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
-	_        struct{}   `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
-	_        struct{}   `doc:"pair that loses more than a tenth of either side's tasks is an error"`
+	Label    string         `json:"label" hcl:"name,label" doc:"the property that only the second arm of each pair has"`
+	Without  []artifact.Ref `json:"-" hcl:"without,optional" port:"scores" doc:"evaluations of the first arms"`
+	With     []artifact.Ref `json:"-" hcl:"with,optional" port:"scores" doc:"evaluations of the second arms,"`
+	_        struct{}       `doc:"paired by equal for_each keys, else in their order; a single arm is paired with"`
+	_        struct{}       `doc:"each of the other side"`
+	Pairs    [][]string     `json:"pairs" hcl:"pairs,optional" doc:"pairs of labels, until the next release; write"`
+	_        struct{}       `doc:"without and with instead"`
+	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
+	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
+	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
+	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
+	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
+	_        struct{}       `doc:"whether the result is as expected"`
+	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
+	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
+	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
 
+	Range         hcl.Range `json:"-" hcl:"compare,def_range"`
 	PairsRange    hcl.Range `json:"-" hcl:"pairs,attr_range"`
 	OutcomeRange  hcl.Range `json:"-" hcl:"outcome,attr_range"`
 	UnpairedRange hcl.Range `json:"-" hcl:"unpaired,attr_range"`
@@ -110,7 +117,6 @@ const (
 	OutcomeSampled = "sampled" // success of sampled episodes
 )
 
-// ofTraining reports whether the outcome is a metric of training.
 func (c *Comparison) ofTraining() bool {
 	return c.Outcome != "" && c.Outcome != OutcomeSuccess && c.Outcome != OutcomeSampled
 }
@@ -118,21 +124,18 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds,"`
-	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap,"`
-	_     struct{} `doc:"gap-training, fig-reward, fig-spread, fig-zero-variance, fig-entropy,"`
-	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap, fig-variance,"`
-	_     struct{} `doc:"fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio,"`
-	_     struct{} `doc:"fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
-	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, mixtures,"`
-	_     struct{} `doc:"departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
+	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
+	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
+	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
+	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
+	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`
 }
 
-// comparableOutcomes returns the values of compare.outcome.
 func comparableOutcomes() []string {
 	names := []string{OutcomeSuccess, OutcomeSampled}
 	for _, m := range objective.Metrics {
@@ -143,29 +146,10 @@ func comparableOutcomes() []string {
 	return names
 }
 
-type windows struct {
-	Early int `hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
-	Late  int `hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
-
-	EarlyRange hcl.Range `hcl:"early,attr_range"`
-	LateRange  hcl.Range `hcl:"late,attr_range"`
-}
-
 func (s *settings) Check() hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := func(at hcl.Range, summary, format string, args ...any) {
-		diags = append(diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary,
-			Detail: fmt.Sprintf(format, args...), Subject: at.Ptr()})
-	}
-	known := map[string]bool{}
-	for _, ref := range s.Scores {
-		known[label(ref)] = true
-	}
-	checkArm := func(at hcl.Range, name string) {
-		if len(s.Scores) > 0 && !known[name] {
-			bad(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
-				strings.Join(sortedKeys(known), ", "))
-		}
+		diags = append(diags, mistake(at, summary, format, args...))
 	}
 	outcomes := comparableOutcomes()
 	for _, c := range s.Compare {
@@ -180,14 +164,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.PairsRange, "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
-				continue
 			}
-			checkArm(c.PairsRange, pair[0])
-			checkArm(c.PairsRange, pair[1])
 		}
-	}
-	for _, name := range s.Arms {
-		checkArm(s.ArmsRange, name)
+		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
+			bad(c.Range, "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+		}
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
@@ -198,12 +179,13 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	if s.Windows.Early < 1 {
-		bad(s.Windows.EarlyRange, "Empty window", "A window has at least one update; got early = %d.", s.Windows.Early)
+	window := func(at hcl.Range, name string, updates int) {
+		if updates < 1 {
+			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+		}
 	}
-	if s.Windows.Late < 1 {
-		bad(s.Windows.LateRange, "Empty window", "A window has at least one update; got late = %d.", s.Windows.Late)
-	}
+	window(s.Windows.EarlyRange, "early", s.Windows.Early)
+	window(s.Windows.LateRange, "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -211,17 +193,101 @@ func (s *settings) Check() hcl.Diagnostics {
 	return diags
 }
 
-// label returns the label of an instance on a page: its for_each key, or its name.
-func label(ref artifact.Ref) string {
-	if ref.Key != "" {
-		return ref.Key
+func mistake(at hcl.Range, summary, format string, args ...any) *hcl.Diagnostic {
+	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(format, args...),
+		Subject: at.Ptr()}
+}
+
+// CheckInputs checks that scores contains the compared arms.
+func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
+	var diags hcl.Diagnostics
+	known := labels(n, s.Scores)
+	check := func(at hcl.Range, names ...string) {
+		for _, name := range names {
+			if len(known) > 0 && !slices.Contains(known, name) {
+				diags = append(diags, mistake(at, "Unknown arm", "No evaluation in scores is called %q; there are %s.", name,
+					strings.Join(known, ", ")))
+			}
+		}
 	}
-	return ref.Name
+	for _, c := range s.Compare {
+		pairs, err := c.pairs(n)
+		if err != nil {
+			diags = append(diags, mistake(c.Range, "Arms without a partner", "%s.", err))
+		}
+		for _, pair := range pairs {
+			check(c.Range, pair...)
+		}
+		if len(c.Pairs) > 0 {
+			old := mistake(c.PairsRange, "Pairs of labels", "The next release compares references only: write "+
+				"without = stage.eval.NAME and with = stage.eval.NAME.")
+			old.Severity = hcl.DiagWarning
+			diags = append(diags, old)
+		}
+	}
+	check(s.ArmsRange, labels(n, s.Arms)...)
+	return diags
+}
+
+// label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name.
+func label(n *lang.Node, ref artifact.Ref) string {
+	if in, ok := n.Input(ref); ok {
+		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
+			return l.Label()
+		}
+	}
+	return cmp.Or(ref.Key, ref.Name)
+}
+
+// labels returns the labels of evaluations; the seeds of an arm share a label.
+func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
+	for _, ref := range refs {
+		if name := label(n, ref); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// pairs returns the labels of each pair of a comparison: those of a key if both sides have the same keys, else in the
+// order of both sides. A single arm is paired with each of the other side.
+func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
+	pairs := slices.Clone(c.Pairs)
+	add := func(a, b string) { pairs = append(pairs, []string{a, b}) }
+	without, with := labels(n, c.Without), labels(n, c.With)
+	byKey := map[string]string{}
+	for _, ref := range c.With {
+		byKey[ref.Key] = label(n, ref)
+	}
+	sameKeys := len(byKey) == len(with) && !slices.ContainsFunc(c.Without, func(ref artifact.Ref) bool {
+		return byKey[ref.Key] == ""
+	})
+	switch {
+	case len(without) == 1:
+		for _, b := range with {
+			add(without[0], b)
+		}
+	case len(with) == 1:
+		for _, a := range without {
+			add(a, with[0])
+		}
+	case len(without) != len(with):
+		return pairs, fmt.Errorf("compare %q has %d arms in without and %d in with", c.Label, len(without), len(with))
+	default:
+		for i, a := range without {
+			b := with[i]
+			if sameKeys {
+				b = byKey[c.Without[slices.IndexFunc(c.Without, func(r artifact.Ref) bool { return label(n, r) == a })].Key]
+			}
+			add(a, b)
+		}
+	}
+	return pairs, nil
 }
 
 // Run collects the study, computes its page and writes it in every format.
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
-	ev, store, err := s.evidence(job)
+	ev, store, err := s.newEvidence(job)
 	if err != nil {
 		return err
 	}
@@ -234,9 +300,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
 	page := study.Page()
-	if store != nil {
-		page.Evidence = ev
-	}
+	page.Evidence = ev
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -259,29 +323,28 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := page.writeCSV(filepath.Join(dir, CSVFolder)); err != nil {
 		return err
 	}
-	path := s.Path
-	if path == "" && job.Experiment.Name != "" {
-		path = job.Experiment.Name + ".html"
-	}
-	if path == "" {
-		return nil
-	}
-	return job.Publish("page", HTMLFile, path)
+	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
 }
 
-// evidence lists the inputs of the page that exist, and the stages behind them that the store still contains. The store
-// is nil for a job without a plan, whose inputs have no keys.
-func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
+// newEvidence lists the inputs of the page that exist, and the stages behind them that the store still contains.
+func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Arms: s.Arms, Compare: s.Compare, Chosen: s.Sections,
-		Windows: Windows{Early: s.Windows.Early, Late: s.Windows.Late},
-		Files:   sourceFiles(job.Experiment),
+		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
+		Files: sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
 	node := job.Experiment.Node(job.Address)
+	ev.Arms = labels(node, s.Arms)
+	for _, c := range s.Compare {
+		var err error
+		if c.Pairs, err = c.pairs(node); err != nil {
+			return nil, nil, err
+		}
+		ev.Compare = append(ev.Compare, c)
+	}
 	made := map[string]*artifact.Manifest{} // by address
 	for _, list := range []struct {
 		role string
@@ -295,19 +358,17 @@ func (s *settings) evidence(job *engine.Job) (*Evidence, *artifact.Store, error)
 			if err != nil {
 				return nil, nil, err
 			}
-			in := Input{Role: list.role, Ref: ref, Address: fmt.Sprintf("stage.%s.%s", ref.Kind, ref.Name)}
-			if node != nil {
-				if edge, ok := node.Input(ref); ok {
-					in.Ref, in.Address = edge.Ref, edge.From.Address
-				}
-				in.Key, in.Digest = a.Manifest.Key, a.Digest
-				made[in.Address] = a.Manifest
+			edge, ok := node.Input(ref)
+			if !ok {
+				return nil, nil, fmt.Errorf("%s reads %s.%s, which is not an input of it", node.Address, ref.Kind, ref.Name)
 			}
-			ev.Inputs = append(ev.Inputs, in)
+			input := Input{Role: list.role, Ref: edge.Ref, Address: edge.From.Address, Key: a.Manifest.Key, Digest: a.Digest}
+			if list.role == roleScores || list.role == roleTranscripts {
+				input.Label = label(node, ref)
+			}
+			ev.Inputs = append(ev.Inputs, input)
+			made[edge.From.Address] = a.Manifest
 		}
-	}
-	if node == nil || job.Site.StorePath == "" {
-		return ev, nil, nil
 	}
 	store, err := artifact.Open(job.Site.StorePath)
 	if err != nil {
@@ -331,7 +392,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		if err := ev.addRecords(in.From, store, made, seen); err != nil {
 			return err
 		}
-		stage, err := stageEvidence(in.From, made[address])
+		stage, err := stageRef(in.From, made[address])
 		if err != nil {
 			return err
 		}
@@ -353,23 +414,23 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 	return m
 }
 
-// stageEvidence describes a node by its manifest, or by its settings without a manifest.
-func stageEvidence(n *lang.Node, m *artifact.Manifest) (StageEvidence, error) {
-	stage := StageEvidence{Address: n.Address, Kind: n.Kind.Name}
+// stageRef names a node by its manifest, or by its settings without a manifest.
+func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
+	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
+	if m == nil {
+		stage.Settings = map[string]string{}
+	} else {
+		stage.Key = m.Key
+		var err error
+		if stage.Manifest, err = fingerprint(m); err != nil {
+			return stage, err
+		}
+	}
 	for _, setting := range n.Settings {
 		if setting.NoEffect != "" {
 			stage.NoEffect = append(stage.NoEffect, setting.Name)
 		}
-	}
-	if m != nil {
-		stage.Key = m.Key
-		var err error
-		stage.Manifest, err = fingerprint(m)
-		return stage, err
-	}
-	stage.Settings = map[string]string{}
-	for _, setting := range n.Settings {
-		if setting.InKey {
+		if m == nil && setting.InKey {
 			stage.Settings[setting.Name] = setting.Value
 		}
 	}

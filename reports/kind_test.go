@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,7 +28,8 @@ import (
 // setting and writes a curve, evaluation passes as many of 40 tasks as its skill.
 
 type scripted struct {
-	run func(*scripted, *engine.Job) error
+	ArmLabel string `hcl:"label,optional" key:"-"`
+	run      func(*scripted, *engine.Job) error
 
 	Policy artifact.Ref   `hcl:"policy,optional" port:"checkpoint"`
 	Tasks  []artifact.Ref `hcl:"tasks,optional" port:"tasks"`
@@ -67,6 +69,8 @@ func (s *scripted) skill(job *engine.Job) (float64, error) {
 	_, err = fmt.Sscan(string(text), &skill)
 	return skill, err
 }
+
+func (s *scripted) Label() string { return s.ArmLabel }
 
 func train(s *scripted, job *engine.Job) error {
 	if s.Fail {
@@ -245,20 +249,24 @@ stage "report" "page" {
   data   = [stage.tasks.t.train, stage.tasks.t.test]
   notes  = ["Scripted stages, no model."]
   compare "more training" {
-    pairs  = [["Little training", "Much training"]]
-    expect = "higher"
+    without = stage.eval.arm["Little training"]
+    with    = stage.eval.arm["Much training"]
+    expect  = "higher"
   }
   compare "more training" {
     outcome = "reward"
-    pairs   = [["Little training", "Much training"]]
+    without = stage.eval.arm["Little training"]
+    with    = stage.eval.arm["Much training"]
     expect  = "higher"
   }
   compare "any training" {
-    pairs = [["None", "Little training"], ["None", "Much training"]]
+    without = stage.eval.arm["None"]
+    with    = [stage.eval.arm["Little training"], stage.eval.arm["Much training"]]
   }
   compare "any training, sampled" {
     outcome = "sampled"
-    pairs   = [["None", "Much training"]]
+    without = [stage.eval.arm["None"].scores]
+    with    = [stage.eval.arm["Much training"].scores]
   }
   compare "other tasks" {
     unpaired = true
@@ -394,8 +402,8 @@ func TestReportSettingsAreChecked(t *testing.T) {
 	for summary, change := range map[string]func(*settings){
 		"":              func(*settings) {},
 		"Pair expected": func(s *settings) { s.Compare = []Comparison{{Label: "x", Pairs: [][]string{{"a"}}}} },
-		"Unknown arm": func(s *settings) {
-			s.Compare = []Comparison{{Label: "x", Pairs: [][]string{{"a", "c"}}}}
+		"Nothing to compare": func(s *settings) {
+			s.Compare = []Comparison{{Label: "x", Without: []artifact.Ref{ref("a")}}}
 		},
 		"Empty window":                func(s *settings) { s.Windows.Late = 0 },
 		"Unknown outcome":             func(s *settings) { s.Compare = []Comparison{ab("zero_varianse", false)} },
@@ -415,6 +423,65 @@ func TestReportSettingsAreChecked(t *testing.T) {
 	}
 }
 
+// Both sides of a comparison are evaluations; labels come from them.
+func TestComparedArmsArePairedAndNamedByTheirEvaluations(t *testing.T) {
+	text := strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`)
+	stages, _, _ := strings.Cut(text, `stage "report" "page"`)
+	stages += `
+stage "eval" "sft" {
+  for_each = { a = stage.grpo.arm["little"].checkpoint, b = stage.grpo.arm["much"].checkpoint }
+  policy   = each.value
+  tasks    = [stage.tasks.t.test]
+  label    = "SFT ${each.key}"
+}
+stage "eval" "rl" {
+  for_each = { b = stage.grpo.arm["much"].checkpoint, a = stage.grpo.arm["little"].checkpoint }
+  policy   = each.value
+  tasks    = [stage.tasks.t.test]
+  label    = "RL ${each.key}"
+}
+stage "report" "page" {
+  scores = [stage.eval.arm, stage.eval.sft, stage.eval.rl]
+  compare "x" {
+    %s
+  }
+  arms = [stage.eval.rl["b"]]
+}
+`
+	for _, c := range []struct{ settings, want string }{
+		{"without = stage.eval.sft\nwith = stage.eval.rl", "[[SFT a RL a] [SFT b RL b]]"},
+		{`without = stage.eval.sft["a"]` + "\nwith = stage.eval.rl", "[[SFT a RL a] [SFT a RL b]]"},
+		{`without = stage.eval.sft` + "\nwith = stage.eval.arm[\"None\"]", "[[SFT a None] [SFT b None]]"},
+		{`without = [stage.eval.sft["a"], stage.eval.sft["b"]]` + "\n" +
+			`with = [stage.eval.arm["None"], stage.eval.rl["a"]]`, "[[SFT a None] [SFT b RL a]]"},
+		{"without = stage.eval.sft\nwith = stage.eval.arm", "Arms without a partner"},
+		{"without = stage.eval.sft\nwith = stage.eval.once", "Unknown arm"},
+		{`pairs = [["SFT a", "RL c"]]`, "Unknown arm"},
+		{`pairs = [["SFT a", "RL b"]]`, "Pairs of labels"},
+		{"without = stage.eval.sft", "Nothing to compare"},
+	} {
+		file := filepath.Join(t.TempDir(), "x.hcl")
+		if err := os.WriteFile(file, fmt.Appendf(nil, stages, c.settings), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		x, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+		got := ""
+		if len(diags) > 0 {
+			got = diags[0].Summary
+		} else {
+			n := x.Node("stage.report.page")
+			pairs, err := n.Stage.(*settings).Compare[0].pairs(n)
+			if err != nil || !slices.Equal(labels(n, n.Stage.(*settings).Arms), []string{"RL b"}) {
+				t.Errorf("%s: got %v", c.settings, err)
+			}
+			got = fmt.Sprint(pairs)
+		}
+		if got != c.want {
+			t.Errorf("%s: got %s, want %s", c.settings, got, c.want)
+		}
+	}
+}
+
 func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 	g := &gathering{study: &Study{}, lineal: map[string]string{}}
 	scores := func(stage, policy string) error {
@@ -422,7 +489,7 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 		if err := artifact.WriteRows(dir, rl.ScoresFile, []rl.Score{{Task: "1", Greedy: true}}); err != nil {
 			t.Fatal(err)
 		}
-		in := &Input{Address: stage, Ref: artifact.Ref{Kind: "eval", Name: "arm", Key: "SFT", Port: "scores"}}
+		in := &Input{Address: stage, Label: "SFT", Ref: artifact.Ref{Kind: "eval", Name: "arm", Key: "SFT", Port: "scores"}}
 		return g.scores(in, &artifact.Artifact{Dir: dir,
 			Manifest: &artifact.Manifest{Parts: map[string]string{"input.policy": policy}}})
 	}

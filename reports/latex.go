@@ -32,11 +32,15 @@ const (
 func (t *Table) latex(out *sticky) {
 	least, natural := make([]float64, len(t.Columns)), make([]float64, len(t.Columns))
 	for i, c := range t.Columns {
-		least[i], natural[i] = latexWidths(c.Name)
+		texts := []string{c.Name}
 		for _, r := range t.Rows {
 			if i < len(r.Cells) {
-				least[i], natural[i] = r.Cells[i].latexWidths(least[i], natural[i])
+				texts = append(append(texts, r.Cells[i].Text), r.Cells[i].Lines()...)
 			}
+		}
+		for _, text := range texts {
+			l, n := latexWidths(text)
+			least[i], natural[i] = max(least[i], l), max(natural[i], n)
 		}
 		natural[i] = max(least[i], min(natural[i], latexWide))
 	}
@@ -126,25 +130,16 @@ func (c Cell) Lines() []string {
 	return strings.Split(c.Detail, " · ")
 }
 
-// latexWidths returns the widths of a column with this cell.
-func (c Cell) latexWidths(least, natural float64) (float64, float64) {
-	for _, line := range append(c.Lines(), c.Text) {
-		l, n := latexWidths(line)
-		least, natural = max(least, l), max(natural, n)
-	}
-	return least, natural
-}
-
-// latexWidths estimates the width of a text in one line and of its longest unbreakable piece.
+// latexWidths estimates the width of a text in one line and of its longest unbreakable chunk.
 func latexWidths(text string) (least, natural float64) {
 	const spare = 4 // bold letters, and the error of the estimate
-	for _, p := range latexPieces(text) {
-		piece := 0.0
+	for _, p := range latexChunks(text) {
+		chunk := 0.0
 		for _, r := range p {
-			piece += latexRuneWidth(r)
+			chunk += latexRuneWidth(r)
 		}
-		least = max(least, piece+spare)
-		natural += piece
+		least = max(least, chunk+spare)
+		natural += chunk
 	}
 	return least, natural + spare
 }
@@ -162,28 +157,28 @@ func latexRuneWidth(r rune) float64 {
 	return 4.7
 }
 
-// latexPieces splits a text where a line may end: after blanks, and in long words after punctuation or after the
+// latexChunks splits a text where a line may end: after blanks, and in long words after punctuation or after the
 // maximal number of characters.
-func latexPieces(text string) []string {
-	const long, longest = 16, 12 // characters of a word that is split, and of a piece of it
-	var pieces []string
+func latexChunks(text string) []string {
+	const long, longest = 16, 12 // characters of a word that is split, and of a chunk of it
+	var chunks []string
 	for _, word := range strings.SplitAfter(clean(text), " ") {
 		if len([]rune(word)) <= long {
-			pieces = append(pieces, word)
+			chunks = append(chunks, word)
 			continue
 		}
-		var piece []rune
+		var chunk []rune
 		for _, r := range word {
-			piece = append(piece, r)
-			if len(piece) == longest || strings.ContainsRune("._-/@[]=+,;:\u00a0", r) {
-				pieces, piece = append(pieces, string(piece)), nil
+			chunk = append(chunk, r)
+			if len(chunk) == longest || strings.ContainsRune("._-/@[]=+,;:\u00a0", r) {
+				chunks, chunk = append(chunks, string(chunk)), nil
 			}
 		}
-		if len(piece) > 0 {
-			pieces = append(pieces, string(piece))
+		if len(chunk) > 0 {
+			chunks = append(chunks, string(chunk))
 		}
 	}
-	return pieces
+	return chunks
 }
 
 // latexEscapes escapes the characters with a meaning in LaTeX (also brackets and stars at the start of a row) and the
@@ -200,11 +195,11 @@ var latexEscapes = strings.NewReplacer(
 // latexText returns foreign text as LaTeX, in one line. A character without a glyph is replaced by its code point.
 func latexText(text string) string {
 	var b strings.Builder
-	for i, piece := range latexPieces(text) {
+	for i, chunk := range latexChunks(text) {
 		if i > 0 && !strings.HasSuffix(b.String(), " ") {
 			b.WriteString(`\allowbreak{}`)
 		}
-		for _, r := range piece {
+		for _, r := range chunk {
 			known := r < 0x7f || latexEscapes.Replace(string(r)) != string(r)
 			if letter := unicode.Is(unicode.Latin, r) && r < 0x180; !known && !letter {
 				fmt.Fprintf(&b, "{[}U+%04X{]}", r)

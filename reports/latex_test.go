@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"rcgrpo/engine/artifact"
 )
 
 // compileLaTeX puts tables into a document of the class article and returns the log of pdflatex.
@@ -97,7 +99,7 @@ func latexStudy() *Study {
 		s.Records = append(s.Records, r)
 	}
 	for i, kind := range []string{"sft", "rctp-ft", "grpo", "rc-grpo"} {
-		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Made: true,
+		r := Record{Address: "stage." + kind + ".arm[\"RCTP-FT + RC-GRPO\"]@1", Kind: kind, Manifest: &artifact.Manifest{},
 			Settings: map[string]string{}}
 		for name, value := range PaperSettings()[kind] {
 			if i%2 == 0 {

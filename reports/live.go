@@ -4,15 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	_ "embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,9 +24,9 @@ var livePage string
 //go:embed assets/live.js
 var liveScript string
 
-// Live serves the page of a running experiment: the state of each stage, the curves so far and the load of the machine.
-// It listens on the loopback interface only, under an address with a secret, and the page updates itself. Observing an
-// event takes microseconds and never waits for a reader.
+// Live serves the page of a running experiment: the state of each stage and the curves so far. It listens on the
+// loopback interface only, under an address with a secret, and the page updates itself. Observing an event takes
+// microseconds and never waits for a reader.
 type Live struct {
 	URL string
 
@@ -45,13 +41,12 @@ type Live struct {
 
 // liveState is the complete state that readers receive as JSON.
 type liveState struct {
-	Title     string      `json:"title"`
-	Question  string      `json:"question,omitempty"`
-	Planned   int         `json:"planned"` // stages that the run executes
-	Stages    []liveStage `json:"stages"`
-	Files     []string    `json:"files,omitempty"` // published
-	Resources resources   `json:"resources"`
-	Ended     string      `json:"ended,omitempty"` // result of the run, once it has ended
+	Title    string      `json:"title"`
+	Question string      `json:"question,omitempty"`
+	Planned  int         `json:"planned"` // stages that the run executes
+	Stages   []liveStage `json:"stages"`
+	Files    []string    `json:"files,omitempty"` // published
+	Ended    string      `json:"ended,omitempty"` // result of the run, once it has ended
 }
 
 type liveStage struct {
@@ -66,11 +61,9 @@ type liveStage struct {
 	Curves  map[string][]float64 `json:"curves,omitempty"` // by name: done, value, done, value, …
 }
 
-// Intervals of updates to readers and of measurements of the machine.
 const (
-	liveEvery   = 500 * time.Millisecond
-	liveMachine = 2 * time.Second
-	livePoints  = 400 // of a curve; a longer curve is thinned
+	liveEvery  = 500 * time.Millisecond // between updates to a reader
+	livePoints = 400                    // of a curve; a longer curve is thinned
 )
 
 // StartLive serves the page of a run on a free port until Close.
@@ -79,25 +72,14 @@ func StartLive(x *lang.Experiment) (*Live, error) {
 	if err != nil {
 		return nil, fmt.Errorf("serve the live page: %w", err)
 	}
-	var secret [16]byte
-	rand.Read(secret[:])
-	path := "/" + hex.EncodeToString(secret[:]) + "/"
+	path := "/" + rand.Text() + "/"
 	l := &Live{URL: "http://" + listener.Addr().String() + path, done: make(chan struct{}), places: map[string]int{},
 		state: liveState{Title: x.Name, Question: x.Question, Stages: []liveStage{}}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+path+"{$}", l.page)
-	mux.HandleFunc("GET "+path+"events", l.events)
-	host := listener.Addr().String()
-	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Host != host { // DNS rebinding
-				http.NotFound(w, r)
-				return
-			}
-			mux.ServeHTTP(w, r)
-		})}
+	mux.HandleFunc("GET 127.0.0.1"+path+"{$}", l.page) // no other host, because of DNS rebinding
+	mux.HandleFunc("GET 127.0.0.1"+path+"events", l.events)
+	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: mux}
 	go l.server.Serve(listener)
-	go l.watchMachine()
 	return l, nil
 }
 
@@ -130,21 +112,22 @@ func (l *Live) Observe(e runs.Event) {
 				l.state.Planned += n
 			}
 		}
-		return
 	case runs.EventEnded:
 		var words []string
 		for _, outcome := range sortedKeys(e.Counts) {
 			words = append(words, fmt.Sprintf("%d %s", e.Counts[outcome], outcome))
 		}
 		l.state.Ended = "ended: " + strings.Join(words, ", ")
-		return
 	case runs.EventFile:
 		l.state.Files = append(l.state.Files, e.Path)
-		return
+	default:
+		if e.Address != "" {
+			l.observeStage(e)
+		}
 	}
-	if e.Address == "" {
-		return
-	}
+}
+
+func (l *Live) observeStage(e runs.Event) {
 	at, known := l.places[e.Address]
 	if !known {
 		at = len(l.state.Stages)
@@ -234,103 +217,4 @@ func (l *Live) events(w http.ResponseWriter, r *http.Request) {
 		case <-tick.C:
 		}
 	}
-}
-
-func (l *Live) watchMachine() {
-	var before cpuTimes
-	tick := time.NewTicker(liveMachine)
-	defer tick.Stop()
-	for {
-		now, r := machine(before)
-		before = now
-		l.mu.Lock()
-		if r != l.state.Resources {
-			l.state.Resources = r
-			l.number++
-		}
-		l.mu.Unlock()
-		select {
-		case <-l.done:
-			return
-		case <-tick.C:
-		}
-	}
-}
-
-// resources is the load of the machine, as far as it is known.
-type resources struct {
-	CPU         float64 `json:"cpu"`          // share of all cores since the last measurement
-	Memory      int64   `json:"memory"`       // bytes in use
-	MemoryTotal int64   `json:"memory_total"` // 0: unknown
-	GPUs        string  `json:"gpus,omitempty"`
-}
-
-// cpuTimes counts jiffies since the machine started.
-type cpuTimes struct{ busy, all float64 }
-
-// machine reads /proc and, if it is installed, queries nvidia-smi.
-func machine(before cpuTimes) (now cpuTimes, r resources) {
-	if stat, err := os.ReadFile("/proc/stat"); err == nil {
-		now = readCPU(stat)
-		if all := now.all - before.all; before.all > 0 && all > 0 {
-			r.CPU = (now.busy - before.busy) / all
-		}
-	}
-	if info, err := os.ReadFile("/proc/meminfo"); err == nil {
-		total, available := readMemory(info)
-		r.Memory, r.MemoryTotal = total-available, total
-	}
-	if _, err := exec.LookPath("nvidia-smi"); err == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-		defer cancel()
-		out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=index,utilization.gpu,memory.used,memory.total",
-			"--format=csv,noheader,nounits").Output()
-		if err == nil {
-			r.GPUs = readGPUs(out)
-		}
-	}
-	return now, r
-}
-
-// readCPU parses the first line of /proc/stat.
-func readCPU(stat []byte) cpuTimes {
-	var user, nice, system, idle, iowait, irq, softirq, steal float64
-	fmt.Sscanf(string(stat), "cpu %g %g %g %g %g %g %g %g", &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal)
-	busy := user + nice + system + irq + softirq + steal
-	return cpuTimes{busy, busy + idle + iowait}
-}
-
-// readMemory parses MemTotal and MemAvailable of /proc/meminfo, in bytes.
-func readMemory(info []byte) (total, available int64) {
-	for line := range strings.Lines(string(info)) {
-		var name string
-		var kibibytes int64
-		fmt.Sscan(line, &name, &kibibytes)
-		switch name {
-		case "MemTotal:":
-			total = kibibytes << 10
-		case "MemAvailable:":
-			available = kibibytes << 10
-		}
-	}
-	return total, available
-}
-
-// readGPUs formats the driver's table: "GPU 0: 87 %, 11 of 141 GB".
-func readGPUs(table []byte) string {
-	var words []string
-	for line := range strings.Lines(string(table)) {
-		fields := strings.Split(strings.TrimSpace(line), ", ")
-		if len(fields) != 4 {
-			continue
-		}
-		used, err1 := strconv.ParseFloat(fields[2], 64)
-		total, err2 := strconv.ParseFloat(fields[3], 64)
-		if err1 != nil || err2 != nil {
-			continue
-		}
-		const gb = 1.048576e-3 // of a MiB
-		words = append(words, fmt.Sprintf("GPU %s: %s %%, %.0f of %.0f GB", fields[0], fields[1], gb*used, gb*total))
-	}
-	return strings.Join(words, "; ")
 }

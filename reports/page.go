@@ -43,26 +43,16 @@ type Failure struct {
 	Log     []string `json:"log,omitempty"` // its last lines
 }
 
-// tables returns the tables of the page, in order.
-func (p *Page) tables() []*Table {
-	var all []*Table
-	for _, s := range p.Sections {
-		for _, part := range s.Parts {
-			if part.Table != nil {
-				all = append(all, part.Table)
-			}
-		}
-	}
-	return all
-}
+func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
 
-// figures returns the figures of the page, in order.
-func (p *Page) figures() []*Figure {
-	var all []*Figure
+func (p *Page) figures() []*Figure { return collect(p, func(part Part) *Figure { return part.Figure }) }
+
+func collect[T any](p *Page, of func(Part) *T) []*T {
+	var all []*T
 	for _, s := range p.Sections {
 		for _, part := range s.Parts {
-			if part.Figure != nil {
-				all = append(all, part.Figure)
+			if one := of(part); one != nil {
+				all = append(all, one)
 			}
 		}
 	}
@@ -116,7 +106,6 @@ func (s *Section) trim() {
 	}
 }
 
-// labels returns the labels of the arms, in the order of their colours.
 func (s *Study) labels() []string {
 	var labels []string
 	for _, a := range s.Arms {
@@ -125,7 +114,6 @@ func (s *Study) labels() []string {
 	return labels
 }
 
-// facts returns sentences about the origin of the numbers.
 func (s *Study) facts() []string {
 	var facts, fewer []string
 	seeds := map[int64]bool{}
@@ -167,11 +155,8 @@ func (s *Study) facts() []string {
 func (s *Study) size(seeds map[int64]bool) []string {
 	text := plural(len(s.Arms), "arm")
 	if len(seeds) > 0 {
-		var names []string
-		for _, n := range slices.Sorted(maps.Keys(seeds)) {
-			names = append(names, fmt.Sprint(n))
-		}
-		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.Join(names, ", "))
+		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
+		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
 	}
 	drawn := false // evaluations have different tasks
 	for _, set := range s.sets() {
@@ -271,23 +256,23 @@ func items() []item {
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
 		item{"fig-timeline", "cost", one((*Study).timelineFigure)},
-		item{"evidence", "sources", one((*Study).evidenceTable)},
+		item{"evidence", "sources", one((*Study).artifactsTable)},
 	)
 }
 
 // partsOf returns a table or a figure as parts; none if it is nil.
 func partsOf[T *Table | *Figure](of T, set string) []Part {
+	if of == nil {
+		return nil
+	}
+	part := Part{set: set}
 	switch of := any(of).(type) {
 	case *Table:
-		if of != nil {
-			return []Part{{Table: of, set: set}}
-		}
+		part.Table = of
 	case *Figure:
-		if of != nil {
-			return []Part{{Figure: of, set: set}}
-		}
+		part.Figure = of
 	}
-	return nil
+	return []Part{part}
 }
 
 func one[T *Table | *Figure](of func(*Study) T) func(*Study) []Part {

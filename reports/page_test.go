@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
 )
 
@@ -74,9 +75,9 @@ func hostile(text string) *Study {
 	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
 	for i := range s.Records {
 		r := &s.Records[i]
-		r.Address, r.Device, r.Revision, r.Key = text, text, text, text
+		r.Address, r.Manifest.Device, r.Manifest.Revision, r.Manifest.Key = text, text, text, text
 		r.Settings[text] = `"` + text + `"`
-		r.Phases[text], r.Digests[text] = 1, text
+		r.Phases[text], r.Manifest.Outputs[text] = 1, artifact.Output{Digest: text}
 	}
 	return s
 }

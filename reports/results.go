@@ -1,11 +1,12 @@
 package reports
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -174,33 +175,27 @@ func (s *Study) markBest(t *Table, set string) {
 		return
 	}
 	winner, all := &s.Arms[best.Arm], s.contrasts(set, false) // the adjustment covers every test of the set
-	type test struct {
-		how   Comparison
-		names []string
-		won   int // verdict that supports the mark
-	}
-	var against []test
+	var against []*Contrast
 	for _, row := range t.Rows {
 		if row.Arm == best.Arm {
 			continue
 		}
 		a := &s.Arms[row.Arm]
 		how := Comparison{Unpaired: unmatched(a.side(), winner.side(), set, true).tooMany()}
-		one := test{how, []string{a.Label, winner.Label}, 1}
-		if back := []string{winner.Label, a.Label}; contrastOf(all, how, back) != nil {
-			one.names, one.won = back, -1
-		} else if contrastOf(all, how, one.names) == nil {
-			c, ok := compareEvaluations(a.side(), winner.side(), set, how)
-			if !ok {
+		c := contrastOf(all, how, []string{winner.Label, a.Label})
+		if c == nil {
+			c = contrastOf(all, how, []string{a.Label, winner.Label})
+		}
+		if c == nil {
+			if c = compareEvaluations(a.side(), winner.side(), set, how); c == nil {
 				return
 			}
 			all = append(all, c)
 		}
-		against = append(against, one)
+		against = append(against, c)
 	}
 	judge(all)
-	lost := func(one test) bool { return contrastOf(all, one.how, one.names).Verdict != one.won }
-	if !slices.ContainsFunc(against, lost) {
+	if !slices.ContainsFunc(against, func(c *Contrast) bool { return c.winner() != winner.Label }) {
 		best.Cells[1].Mark = MarkBest
 	}
 }
@@ -251,7 +246,6 @@ func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categori
 	return append(cells, unlessMerged(runs, set, of("", verdict)))
 }
 
-// categoryFigure shows success by category with intervals; nil without scores.
 func (s *Study) categoryFigure(set string) *Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &Figure{
@@ -266,66 +260,56 @@ func (s *Study) categoryFigure(set string) *Figure {
 			continue
 		}
 		series := Series{Name: a.Label, Arm: i}
-		for _, c := range categories {
-			series.Points = append(series.Points, a.point(all, set, c))
-		}
-		if len(series.Points[0].Each) > 1 {
-			f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small rings: " +
-				"each policy separately."
+		for x, c := range categories {
+			found := samples(all, c, false)
+			share := pooled(found).share()
+			if share.Of == 0 {
+				continue
+			}
+			p := Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: fraction(share),
+				Source: a.scored(set, c, byReward)}
+			if share.Interval != nil {
+				p.Interval = *share.Interval
+			}
+			if len(found) > 1 {
+				p.Each = rates(found)
+				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small " +
+					"rings: each policy separately."
+			}
+			series.Points = append(series.Points, p)
 		}
 		f.Series = append(f.Series, series)
 	}
 	return f.orNil()
 }
 
-// point returns the success on a category ("": all) of the arm's policies.
-func (a *Arm) point(all []policy, set, category string) Point {
-	found := samples(all, category, false)
-	c := pooled(found).share()
-	p := Point{Value: math.NaN(), Interval: stats.Unknown, Source: a.scored(set, category, byReward)}
-	if c.Of > 0 {
-		p.Value, p.Label = *c.Value, fraction(c)
-	}
-	if c.Interval != nil {
-		p.Interval = *c.Interval
-	}
-	if len(found) > 1 {
-		p.Each = rates(found)
-	}
-	return p
-}
-
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that
-// one of k succeeds, mean over tasks, then over seeds. k doubles up to the number of episodes that every task has. nil
-// if no task was sampled at least twice.
+// one of k succeeds, mean over tasks, then over policies. k doubles up to the number of episodes that every task has.
+// nil without passFigure.
 func (s *Study) passTable(set string) *Table {
-	most := 0
-	curves := make([][][]float64, len(s.Arms)) // by arm and policy: pass@1, pass@2, pass@4, …
-	for i := range s.Arms {
-		for _, p := range s.Arms[i].policies(set, false) {
-			curve := p.passCurve()
-			curves[i] = append(curves[i], curve)
-			most = max(most, len(curve))
-		}
-	}
-	if most < 2 {
+	f := s.passFigure(set)
+	if f == nil {
 		return nil
 	}
 	t := &Table{ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
 			"its 95 % t-interval; below three: each policy separately."}}
+	most := 0
+	for _, series := range f.Series {
+		most = max(most, len(series.X))
+	}
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, series := range f.Series {
+		a := &s.Arms[series.Arm]
 		cells := []Cell{Text("%s", a.Label)}
 		for p := range most {
 			var values []float64
-			for _, curve := range curves[i] {
-				if p < len(curve) {
-					values = append(values, curve[p])
+			for _, curve := range series.Runs {
+				if p < len(curve.Y) {
+					values = append(values, curve.Y[p])
 				}
 			}
 			cell := shareList(values)
@@ -335,14 +319,12 @@ func (s *Study) passTable(set string) *Table {
 			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
 			cells = append(cells, cell.From(scoresOf(a.Runs, by, set, a.condition(), "", false)))
 		}
-		if len(curves[i]) > 0 {
-			t.add(i, cells...)
-		}
+		t.add(series.Arm, cells...)
 	}
 	return t
 }
 
-// passFigure draws the curves of passTable, one for each seed; nil without that table.
+// passFigure draws the curves of passTable, one for each policy; nil if no task was sampled at least twice.
 func (s *Study) passFigure(set string) *Figure {
 	f := &Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
@@ -402,70 +384,52 @@ func shareList(shares []float64) Cell {
 	return c
 }
 
-// episode is a column of an outcome matrix: a task of one seed.
+// episode is a column of the outcome figure: a task of one seed.
 type episode struct{ seed, task string }
 
-// matrix holds which arm passed which episode.
-type matrix struct {
-	arms     []int // indices of the arms with episodes
-	episodes []episode
-	passed   map[episode]string // one character per arm: '1', '0', or ' ' without the episode
-}
-
-// outcomeMatrix collects the greedy episodes of all arms, sorted by the number of arms that pass them.
-func (s *Study) outcomeMatrix(set string) matrix {
-	m := matrix{passed: map[episode]string{}}
-	var bySeed []map[string]outcomes // of each arm in m.arms
-	seeded := false
-	for i := range s.Arms {
-		a := &s.Arms[i]
-		found := map[string]outcomes{}
-		for j := range a.Runs {
-			if o := a.Runs[j].outcomes(set, a.condition(), true); len(o) > 0 {
-				found[a.Runs[j].Name()] = o
-				seeded = seeded || a.Runs[j].Name() != ""
-			}
-		}
-		if len(found) > 0 {
-			m.arms, bySeed = append(m.arms, i), append(bySeed, found)
-		}
-	}
-	passed := func(seeds map[string]outcomes, e episode) string {
-		for _, seed := range []string{e.seed, ""} { // a run without seed belongs to every seed
-			if o, known := seeds[seed][e.task]; known {
-				return strconv.Itoa(min(1, o.passed))
-			}
-		}
-		return " "
-	}
-	for _, seeds := range bySeed {
-		for seed, o := range seeds {
-			for task := range o {
-				e := episode{seed, task}
-				if m.passed[e] != "" || seeded && seed == "" {
-					continue
+// outcomesByEpisode returns the results of each greedy episode on a set, one character per arm: '1' passed, '0' failed,
+// ' ' without this episode. A run without seed belongs to every seed.
+func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
+	results := map[episode][]byte{}
+	each := func(seeded bool, use func(arm int, seed string, found outcomes)) {
+		for i, a := range arms {
+			for j := range a.Runs {
+				if run := &a.Runs[j]; (run.Seed != nil) == seeded {
+					use(i, run.Name(), run.outcomes(set, a.condition(), true))
 				}
-				for _, of := range bySeed {
-					m.passed[e] += passed(of, e)
-				}
-				m.episodes = append(m.episodes, e)
 			}
 		}
 	}
-	slices.SortFunc(m.episodes, func(a, b episode) int {
-		x, y := m.passed[a], m.passed[b]
-		return cmp.Or(strings.Count(y, "1")-strings.Count(x, "1"), strings.Compare(y, x),
-			strings.Compare(a.seed, b.seed), strings.Compare(a.task, b.task))
+	at := func(seed, task string) []byte {
+		e := episode{seed, task}
+		if results[e] == nil {
+			results[e] = bytes.Repeat([]byte(" "), len(arms))
+		}
+		return results[e]
+	}
+	each(true, func(arm int, seed string, found outcomes) {
+		for task, one := range found {
+			at(seed, task)[arm] = '0' + byte(min(1, one.passed))
+		}
 	})
-	return m
+	seeded := len(results) > 0
+	each(false, func(arm int, seed string, found outcomes) {
+		for task := range found {
+			if !seeded {
+				at(seed, task)
+			}
+		}
+		for e, passed := range results {
+			if one, ok := found[e.task]; ok && passed[arm] == ' ' {
+				passed[arm] = '0' + byte(min(1, one.passed))
+			}
+		}
+	})
+	return results
 }
 
 // outcomeFigure is the matrix of arms and tasks, sorted by the number of arms that pass a task. nil below two arms.
 func (s *Study) outcomeFigure(set string) *Figure {
-	m := s.outcomeMatrix(set)
-	if len(m.arms) < 2 {
-		return nil
-	}
 	f := &Figure{
 		ID: "fig-outcomes-" + setID(set), Title: "Passed " + setName(set) + " by arm",
 		X: "episodes, sorted by the number of arms that pass", Y: "arm", Folded: true,
@@ -473,31 +437,45 @@ func (s *Study) outcomeFigure(set string) *Figure {
 			"paper's reward.",
 		Data: [][]string{{"seed", "task"}}, Source: Source{By: "reward of each episode"},
 	}
-	for _, e := range m.episodes {
-		f.Data = append(f.Data, []string{e.seed, e.task})
+	var arms []*Arm
+	for i := range s.Arms {
+		a := &s.Arms[i]
+		if len(a.policies(set, true)) > 0 {
+			arms, f.Lanes = append(arms, a), append(f.Lanes, a.Label)
+			f.Series = append(f.Series, Series{Name: a.Label, Arm: i})
+			f.Source = together(f.Source.By, "", f.Source, a.scored(set, "", ""))
+		}
 	}
-	for i, arm := range m.arms {
-		label := s.Arms[arm].Label
-		f.Source = together(f.Source.By, "", f.Source, s.Arms[arm].scored(set, "", ""))
-		f.Lanes, f.Data[0] = append(f.Lanes, label), append(f.Data[0], label)
-		series := Series{Name: label, Arm: arm}
-		for at, e := range m.episodes {
-			outcome := m.passed[e][i : i+1]
-			f.Data[at+1] = append(f.Data[at+1], strings.TrimSpace(outcome))
-			if outcome != "1" {
-				continue
-			}
-			if last := len(series.Spans) - 1; last >= 0 && series.Spans[last].To == float64(at) {
-				series.Spans[last].To++
-			} else {
-				series.Spans = append(series.Spans, Span{Lane: i, From: float64(at), To: float64(at + 1)})
+	if len(arms) < 2 {
+		return nil
+	}
+	f.Data[0] = append(f.Data[0], f.Lanes...)
+	results := outcomesByEpisode(arms, set)
+	for at, e := range slices.SortedFunc(maps.Keys(results), func(a, b episode) int {
+		x, y := results[a], results[b]
+		return cmp.Or(bytes.Count(y, []byte("1"))-bytes.Count(x, []byte("1")), bytes.Compare(y, x),
+			strings.Compare(a.seed, b.seed), strings.Compare(a.task, b.task))
+	}) {
+		row := []string{e.seed, e.task}
+		for lane, result := range results[e] {
+			row = append(row, strings.TrimSpace(string(result)))
+			if result == '1' {
+				f.Series[lane].extend(lane, float64(at))
 			}
 		}
-		for j := range series.Spans {
-			span := &series.Spans[j]
-			span.Label = plural(int(span.To-span.From), "episode") + " passed"
-		}
-		f.Series = append(f.Series, series)
+		f.Data = append(f.Data, row)
 	}
 	return f
+}
+
+// extend adds the unit interval from a position to the last span of the series, or begins a span.
+func (s *Series) extend(lane int, from float64) {
+	last := len(s.Spans) - 1
+	if last < 0 || s.Spans[last].To != from {
+		s.Spans = append(s.Spans, Span{Lane: lane, From: from})
+		last++
+	}
+	span := &s.Spans[last]
+	span.To = from + 1
+	span.Label = plural(int(span.To-span.From), "episode") + " passed"
 }

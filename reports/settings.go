@@ -61,22 +61,22 @@ type settingsColumn struct {
 // settingsColumns returns a column for each training stage, and one for each instance with other settings.
 func (s *Study) settingsColumns() []*settingsColumn {
 	var all []*settingsColumn
-	instances := map[string][]string{}
+	instances, columns := map[string][]string{}, map[string][]*settingsColumn{} // by stage
 	for _, r := range s.Records {
 		if PaperSettings()[r.Kind] == nil {
 			continue
 		}
-		head := stageName(r.Address)
-		instances[head] = append(instances[head], manifestOf(r.Address))
-		same := func(c *settingsColumn) bool { return stageName(c.Address) == head }
-		if slices.ContainsFunc(all, func(c *settingsColumn) bool { return same(c) && maps.Equal(c.Settings, r.Settings) }) {
+		stage := stageName(r.Address)
+		instances[stage] = append(instances[stage], manifestOf(r.Address))
+		same := func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) }
+		if slices.ContainsFunc(columns[stage], same) {
 			continue
 		}
-		column := &settingsColumn{Record: r, head: head}
-		if slices.ContainsFunc(all, same) {
+		column := &settingsColumn{Record: r, head: stage}
+		if len(columns[stage]) > 0 {
 			column.head = strings.TrimPrefix(r.Address, "stage.")
 		}
-		all = append(all, column)
+		all, columns[stage] = append(all, column), append(columns[stage], column)
 	}
 	for _, c := range all {
 		c.instances = instances[stageName(c.Address)]
@@ -102,7 +102,6 @@ func (c *settingsColumn) cell(name string) Cell {
 	return cell
 }
 
-// settingsTable lists all settings of the training stages.
 func (s *Study) settingsTable() *Table {
 	all := s.settingsColumns()
 	t := &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: columns("<Setting"),

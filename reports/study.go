@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
@@ -75,8 +77,11 @@ func (r *SeedRun) identity() string {
 
 // Windows are the numbers of updates that tables summarize at both ends of a training.
 type Windows struct {
-	Early int `json:"early"`
-	Late  int `json:"late"`
+	Early int `json:"early" hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
+	Late  int `json:"late" hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
+
+	EarlyRange hcl.Range `json:"-" hcl:"early,attr_range"`
+	LateRange  hcl.Range `json:"-" hcl:"late,attr_range"`
 }
 
 // PaperWindows are the windows of the paper's tables.
@@ -88,7 +93,8 @@ func (w Windows) fit(n int) Windows {
 		return w
 	}
 	fifth := max(1, n/5)
-	return Windows{min(w.Early, fifth), min(w.Late, fifth)}
+	w.Early, w.Late = min(w.Early, fifth), min(w.Late, fifth)
+	return w
 }
 
 // DataSet is a list of tasks that the experiment used.
@@ -109,24 +115,16 @@ type Mixture struct {
 	Source  string
 }
 
-// Record is the part of a stage's manifest that a page shows.
+// Record describes a stage behind the shown artifacts.
 type Record struct {
 	Address  string
 	Kind     string
-	Settings map[string]string // canonical JSON by name
-	NoEffect []string          // settings without effect in combination with the others, by name
-	Made     bool              // the store has a manifest; the fields below are empty otherwise
-	Started  time.Time
-	Seconds  float64
+	Settings map[string]string  // canonical JSON by name
+	NoEffect []string           // settings without effect in combination with the others, by name
+	Manifest *artifact.Manifest // of its result; nil if the store has none
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
-	Device   string
-	Peak     int64 // bytes
-	Revision string
-	Key      string
-	Digests  map[string]string // by port
 }
 
-// arm returns the arm with the label, or nil.
 func (s *Study) arm(label string) *Arm {
 	if i := slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label }); i >= 0 {
 		return &s.Arms[i]
@@ -142,16 +140,20 @@ func (s *Study) sortArms(named []string) {
 			order = append(order, pair...)
 		}
 	}
-	place := func(a Arm) int {
-		if i := slices.Index(order, a.Label); i >= 0 {
+	sortByLabel(s.Arms, order, func(a Arm) string { return a.Label })
+}
+
+// sortByLabel sorts stably by the index of the label in order, unknown labels last.
+func sortByLabel[T any](all []T, order []string, label func(T) string) {
+	place := func(one T) int {
+		if i := slices.Index(order, label(one)); i >= 0 {
 			return i
 		}
 		return len(order)
 	}
-	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return place(a) - place(b) })
+	slices.SortStableFunc(all, func(a, b T) int { return place(a) - place(b) })
 }
 
-// scores iterates over all scores of the study.
 func (s *Study) scores(yield func(rl.Score) bool) {
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
@@ -210,24 +212,24 @@ func (s *Study) comparisons() []Comparison {
 
 // condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.
 func (a *Arm) condition() string {
-	condition, found := rl.TokenNone, false
+	tokens := map[string]bool{}
 	for _, r := range a.Runs {
 		for _, row := range r.Scores {
-			switch {
-			case row.Token == rl.TokenHigh:
-				return rl.TokenHigh
-			case !found || row.Token == rl.TokenNone:
-				condition, found = row.Token, true
-			}
+			tokens[row.Token] = true
 		}
 	}
-	return condition
+	switch {
+	case tokens[rl.TokenHigh]:
+		return rl.TokenHigh
+	case tokens[rl.TokenLow] && !tokens[rl.TokenNone]:
+		return rl.TokenLow
+	}
+	return rl.TokenNone
 }
 
 // outcomes are the results of one policy on one set of tasks, by task.
 type outcomes map[string]tally
 
-// tally counts the episodes of one task.
 type tally struct {
 	family, category           string
 	episodes, passed, official int
@@ -281,6 +283,11 @@ func (p *policy) name() string {
 	return "seeds " + strings.ReplaceAll(strings.Join(p.seeds, ", "), "seed ", "")
 }
 
+// newPolicy returns the policy of a run without outcomes.
+func newPolicy(r *SeedRun) policy { return policy{identity: r.identity(), outcomes: outcomes{}} }
+
+func (p *policy) same(other policy) bool { return p.identity == other.identity }
+
 // policies returns the policies of some runs on a set under a token, without those that have no episodes.
 func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 	var all []policy
@@ -290,16 +297,13 @@ func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 		if len(found) == 0 {
 			continue
 		}
-		at := slices.IndexFunc(all, func(p policy) bool { return p.identity == run.identity() })
-		if at < 0 {
-			at = len(all)
-			all = append(all, policy{identity: run.identity(), outcomes: outcomes{}})
-		}
+		one := newPolicy(run)
+		p := findOrAdd(&all, one, one.same)
 		if name := run.Name(); name != "" {
-			all[at].seeds = append(all[at].seeds, name)
+			p.seeds = append(p.seeds, name)
 		}
 		for task, one := range found {
-			all[at].add(task, one, greedy)
+			p.add(task, one, greedy)
 		}
 	}
 	return all
@@ -310,7 +314,6 @@ func (a *Arm) policies(set string, greedy bool) []policy {
 	return policies(a.Runs, set, a.condition(), greedy)
 }
 
-// runsOf returns the runs of the arm that evaluated a policy.
 func (a *Arm) runsOf(p *policy) []SeedRun {
 	return slices.DeleteFunc(slices.Clone(a.Runs), func(r SeedRun) bool { return r.identity() != p.identity })
 }
@@ -326,18 +329,15 @@ func (o outcomes) sample(category string, official bool) sample {
 			continue
 		}
 		f := families[one.family]
-		f.Episodes += one.episodes
+		passed := one.passed
 		if official {
-			f.Passed += one.official
-		} else {
-			f.Passed += one.passed
+			passed = one.official
 		}
-		families[one.family] = f
+		families[one.family] = stats.Family{Sum: f.Sum + float64(passed), N: f.N + float64(one.episodes)}
 	}
 	return families
 }
 
-// samples returns the samples of some policies, without empty ones.
 func samples(all []policy, category string, official bool) []sample {
 	var found []sample
 	for i := range all {
@@ -348,25 +348,16 @@ func samples(all []policy, category string, official bool) []sample {
 	return found
 }
 
-// pooled adds up samples.
 func pooled(samples []sample) sample {
 	all := sample{}
 	for _, one := range samples {
 		for name, f := range one {
-			all[name] = stats.Family{Passed: all[name].Passed + f.Passed, Episodes: all[name].Episodes + f.Episodes}
+			all[name] = stats.Pooled([]stats.Family{all[name], f})
 		}
 	}
 	return all
 }
 
-func (s sample) count() (passed, episodes int) {
-	for _, f := range s {
-		passed, episodes = passed+f.Passed, episodes+f.Episodes
-	}
-	return passed, episodes
-}
-
-// families returns the families sorted by name.
 func (s sample) families() []stats.Family {
 	var all []stats.Family
 	for _, name := range sortedKeys(s) {
@@ -375,18 +366,19 @@ func (s sample) families() []stats.Family {
 	return all
 }
 
+func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
+
 // share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
 func (s sample) share() Cell {
-	passed, episodes := s.count()
-	return shareCell(passed, episodes, stats.ClusteredWilson(s.families(), stats.Level))
+	all := s.total()
+	return shareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
 }
 
 // rates returns the shares of samples with episodes.
 func rates(samples []sample) []float64 {
 	var shares []float64
 	for _, one := range samples {
-		passed, episodes := one.count()
-		shares = append(shares, float64(passed)/float64(episodes))
+		shares = append(shares, one.total().Mean())
 	}
 	return shares
 }

@@ -38,8 +38,8 @@ func of(runs ...SeedRun) side { return side{"arm", runs, ""} }
 func TestPairedDifferencesByHand(t *testing.T) {
 	a := of(scored(1, "1100"), scored(2, "1000"))
 	b := of(scored(1, "1011"), scored(2, "1111"), scored(3, "1111")) // seed 3 has no partner
-	c, ok := compareEvaluations(a, b, "", Comparison{})
-	if !ok || len(c.Pairs) != 2 {
+	c := compareEvaluations(a, b, "", Comparison{})
+	if c == nil || len(c.Pairs) != 2 {
 		t.Fatalf("got %+v, want two pairs", c)
 	}
 	// Seed 1: 2 against 3 of 4, one task lost, two won. Seed 2: 1 against 4, three won.
@@ -58,8 +58,8 @@ func TestPairedDifferencesByHand(t *testing.T) {
 func TestARunWithoutSeedMatchesEverySeed(t *testing.T) {
 	base := scored(0, "1000")
 	base.Seed = nil
-	c, ok := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), "", Comparison{})
-	if !ok || len(c.Pairs) != 2 || c.Mean != 0.375 || c.PoliciesA != 1 || c.PoliciesB != 2 {
+	c := compareEvaluations(of(base), of(scored(1, "1100"), scored(2, "1110")), "", Comparison{})
+	if c == nil || len(c.Pairs) != 2 || c.Mean != 0.375 || c.PoliciesA != 1 || c.PoliciesB != 2 {
 		t.Errorf("got %+v", c)
 	}
 	if c.CellA.Of != 4 || c.CellB.Of != 8 { // the base's episodes count once
@@ -170,8 +170,8 @@ func TestDecisionsRequireEveryPairOrBothIntervals(t *testing.T) {
 				}
 				return r
 			}
-			c, _ := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), "", Comparison{})
-			all := []Contrast{c}
+			c := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), "", Comparison{})
+			all := []*Contrast{c}
 			judge(all)
 			if all[0].Verdict != tc.want || all[0].method() != tc.method {
 				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Verdict,
@@ -188,8 +188,8 @@ func TestAVerdictAboutCheckpointsRequiresTheFamilies(t *testing.T) {
 	for i := range a.Scores {
 		a.Scores[i].Family, b.Scores[i].Family = fmt.Sprint(i/10), fmt.Sprint(i/10)
 	}
-	c, _ := compareEvaluations(of(a), of(b), "", Comparison{})
-	all := []Contrast{c}
+	c := compareEvaluations(of(a), of(b), "", Comparison{})
+	all := []*Contrast{c}
 	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Verdict != 0 {
 		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict",
 			c.Pairs[0].P, c.Families.Interval, all[0].Verdict)
@@ -275,7 +275,7 @@ func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
 	}
 	a := of(share(1, 61, 0), share(2, 64, 0), share(3, 58, 0))
 	b := of(share(1, 70, 1000), share(2, 72, 1000), share(3, 69, 1000), share(4, 75, 1000))
-	c, _ := compareEvaluations(a, b, "", Comparison{Unpaired: true})
+	c := compareEvaluations(a, b, "", Comparison{Unpaired: true})
 	close12(t, "p", c.OverSeedsP, 0.00808931623218704) // as in TestWelchAndClusteredTEqualScipy
 	close12(t, "low", c.OverSeeds.Low, 0.04499224384242018)
 	close12(t, "mean", c.Mean, 0.105)
@@ -326,7 +326,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			runs[i].Scores, runs[i].ScoresFrom = from.Scores, from.ScoresFrom
 		}
 	}
-	s := &Study{Windows: Windows{1, 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
+	s := &Study{Windows: Windows{Early: 1, Late: 2}, Arms: []Arm{{"SFT + GRPO", plain}, {"RCTP-FT + RC-GRPO", token}},
 		Compare: []Comparison{
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
 			{Label: "other", Pairs: [][]string{{"RCTP-FT + RC-GRPO", "SFT + GRPO"}}},
@@ -360,7 +360,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 
 func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
 	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"},
-		Pairs: []PolicyPair{{N: 80}},
+		Pairs: []PolicyPair{{Tasks: 80}},
 		Mean:  -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01},
 		Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
 	for expect, want := range map[string]string{
@@ -398,7 +398,7 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	long, short := logging(1, "reward", 0.1, 0.2, 0.3, 0.4, 0.5, 0.6), logging(2, "reward", 0.7, 0.8, 0.9)
 	short.Seed = long.Seed
-	s := &Study{Windows: Windows{1, 1}, Arms: []Arm{{"long", []SeedRun{long}}, {"short", []SeedRun{short}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"long", []SeedRun{long}}, {"short", []SeedRun{short}}}}
 	var got []string
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
@@ -406,7 +406,7 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	if want := []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	c, _ := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
+	c := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
 	close12(t, "difference", c.Mean, 0.9-0.3)
 	// The long arm's row of the short window depends on the short training.
 	if from := s.lateTable().Rows[1].Cells[2].Source.From; !slices.Contains(from, short.CurveFrom) {
@@ -619,7 +619,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 		t.Fatalf("got columns %q, want %q", heads, want)
 	}
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
-	if want := stats.ClusteredWilson([]stats.Family{{Passed: 5, Episodes: 6}, {Passed: 3, Episodes: 4}},
+	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
 		t.Errorf("overall: got %d/%d, %v, interval %v, want 8/10 and %v", overall.Count, overall.Of, *overall.Value,
 			*overall.Interval, want)
@@ -715,8 +715,8 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 }
 
 func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
-	for n, want := range map[int]Windows{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
-		if got := PaperWindows.fit(n); got != want {
+	for n, want := range map[int][2]int{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
+		if got := PaperWindows.fit(n); got.Early != want[0] || got.Late != want[1] {
 			t.Errorf("windows of %d updates: got %v, want %v", n, got, want)
 		}
 	}
@@ -751,8 +751,8 @@ func TestFalseWinsAreRare(t *testing.T) {
 				runs[side] = append(runs[side], scored(seed, text.String()))
 			}
 		}
-		c, _ := compareEvaluations(of(runs[0]...), of(runs[1]...), "", Comparison{})
-		all := []Contrast{c}
+		c := compareEvaluations(of(runs[0]...), of(runs[1]...), "", Comparison{})
+		all := []*Contrast{c}
 		if judge(all); all[0].Verdict != 0 {
 			wins++
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/rl"
 )
 
@@ -82,13 +83,14 @@ func synthetic(seeds, tasks, updates int) *Study {
 			}
 			arm.Runs = append(arm.Runs, run)
 			s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.rc-grpo.arm[%q]@%d", a.label, seed),
-				Kind: "rc-grpo", Made: true,
+				Kind: "rc-grpo",
 				Settings: map[string]string{"lr": "0.0003", "group": "5", "kl.beta": "0.1", "clip.low": "0.2",
 					"clip.high": "0.2", "tokens.high": "0.5"},
-				Started: time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC), Seconds: 61.5 + float64(n),
-				Phases: map[string]float64{"rollout": 40, "update": 20}, Device: "cpu", Peak: 412_000_000,
-				Revision: "b0976090000000", Key: fmt.Sprintf("%064d", i*10+n),
-				Digests: map[string]string{"checkpoint": fmt.Sprintf("%064d", 7*i+n), "metrics": fmt.Sprintf("%064d", 11*i+n)}})
+				Phases: map[string]float64{"rollout": 40, "update": 20},
+				Manifest: &artifact.Manifest{Started: time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC),
+					Seconds: 61.5 + float64(n), Device: "cpu", PeakBytes: 412_000_000, Revision: "b0976090000000",
+					Key: fmt.Sprintf("%064d", i*10+n), Outputs: map[string]artifact.Output{
+						"checkpoint": {Digest: fmt.Sprintf("%064d", 7*i+n)}, "metrics": {Digest: fmt.Sprintf("%064d", 11*i+n)}}}})
 		}
 		s.Arms = append(s.Arms, arm)
 		talks := &Transcripts{Label: a.label}

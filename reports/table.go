@@ -52,10 +52,8 @@ type Row struct {
 // NoArm is the Arm of a row or series that belongs to no arm.
 const NoArm = -1
 
-// add appends a row.
 func (t *Table) add(arm int, cells ...Cell) { t.Rows = append(t.Rows, Row{Arm: arm, Cells: cells}) }
 
-// orNil returns the table, or nil without rows.
 func (t *Table) orNil() *Table {
 	if len(t.Rows) == 0 {
 		return nil
@@ -145,13 +143,11 @@ func (c Cell) From(source Source) Cell {
 	return c
 }
 
-// whole returns a cell with an integer.
 func whole(n int) Cell {
 	v := float64(n)
 	return Cell{Text: fmt.Sprint(n), Value: &v}
 }
 
-// line returns the whole cell in one line.
 func (c Cell) line() string {
 	if c.Detail == "" {
 		return c.Text
@@ -199,10 +195,8 @@ func significant(v float64) string {
 	}
 }
 
-// signed replaces hyphens by minus signs.
 func signed(text string) string { return strings.ReplaceAll(text, "-", "−") }
 
-// probability formats a p-value.
 func probability(p float64) string {
 	switch {
 	case math.IsNaN(p):

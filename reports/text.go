@@ -156,7 +156,6 @@ func split[N int | float64](widths []N, line N) (parts [][]int) {
 	return parts
 }
 
-// textPart writes some columns, including the first.
 func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 	pick := func(cells []string) (picked []string) {
 		for _, i := range columns {
@@ -164,21 +163,17 @@ func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 		}
 		return picked
 	}
-	head := make([]string, len(t.Columns))
+	var head []string
 	var align []tw.Align
-	for i, c := range t.Columns {
-		head[i] = clean(c.Name)
-		if !slices.Contains(columns, i) {
-			continue
+	for _, i := range columns {
+		side := tw.AlignRight
+		if i == 0 || t.Columns[i].Left {
+			side = tw.AlignLeft
 		}
-		if i == 0 || c.Left {
-			align = append(align, tw.AlignLeft)
-		} else {
-			align = append(align, tw.AlignRight)
-		}
+		head, align = append(head, clean(t.Columns[i].Name)), append(align, side)
 	}
 	table := tablewriter.NewTable(out, tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
-		Borders: tw.Border{Left: tw.Off, Right: tw.Off, Top: tw.Off, Bottom: tw.Off},
+		Borders: tw.BorderNone,
 		Symbols: tw.NewSymbols(tw.StyleLight),
 		Settings: tw.Settings{
 			Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
@@ -191,7 +186,7 @@ func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 		tablewriter.WithAlignment(align),
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
-	table.Header(pick(head))
+	table.Header(head)
 	for _, row := range rows {
 		if err := table.Append(pick(row)); err != nil {
 			return err
@@ -211,7 +206,6 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 	return rows
 }
 
-// widths returns the columns' widths with their padding.
 func (t *Table) widths(rows [][]string) []int {
 	widths := make([]int, len(t.Columns))
 	for i, c := range t.Columns {
@@ -244,7 +238,7 @@ func (f *Figure) text(out *sticky, width int) {
 			note += fmt.Sprintf(" Blocks: moving average over %d %ss.", f.Smooth, f.X)
 		}
 	}
-	out.wrapped(clean(f.Title)+prefixed(" – ", clean(strings.TrimSpace(note))), width)
+	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(strings.TrimSpace(note)), " – "), width)
 	names, low, high := 0, math.Inf(1), math.Inf(-1)
 	for _, lane := range f.Lanes {
 		names = max(names, len([]rune(lane)))
@@ -303,13 +297,6 @@ func clean(text string) string {
 		}
 		return r
 	}, text)
-}
-
-func prefixed(prefix, text string) string {
-	if text == "" {
-		return ""
-	}
-	return prefix + text
 }
 
 // sticky is a writer that stores its first error.
@@ -383,21 +370,20 @@ func (f *Figure) markdown(out *sticky) {
 		note = strings.TrimSpace(note + " " + f.numbers())
 	}
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
-	if f.Categories != nil || f.Diagonal != "" {
+	switch {
+	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
 		}
-		return
-	}
-	if f.Lanes != nil {
+	case f.Lanes != nil:
 		for i, lane := range f.Lanes {
 			out.line("- " + escaped(lane) + ": " + Sparkline(f.coverage(i, 40), 0, 1, 40))
 		}
-		return
-	}
-	for _, s := range f.Series {
-		first, last := s.values()
-		out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(first), significant(last)))
+	default:
+		for _, s := range f.Series {
+			first, last := s.values()
+			out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(first), significant(last)))
+		}
 	}
 }
 

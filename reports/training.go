@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -100,9 +101,21 @@ func meanNumber(values []float64) Cell {
 	return c
 }
 
-// hasCurve reports whether a run of the arm is a training by RL.
 func (a *Arm) hasCurve() bool {
 	return slices.ContainsFunc(a.Runs, func(r SeedRun) bool { return r.Curve != nil })
+}
+
+// metricNames returns the names of all metrics that the arm's trainings by RL logged.
+func (a *Arm) metricNames() map[string]bool {
+	names := map[string]bool{}
+	for _, r := range a.Runs {
+		for _, row := range r.Curve {
+			for name := range row.Values {
+				names[name] = true
+			}
+		}
+	}
+	return names
 }
 
 // logged returns the source of a value from metrics that the arm's trainings logged.
@@ -166,6 +179,17 @@ func (s *Study) blocks() []block {
 	return all
 }
 
+// trainings iterates over the arms of all blocks that have a training there.
+func (s *Study) trainings(yield func(b *block, arm int) bool) {
+	for _, b := range s.blocks() {
+		for i := range b.Arms {
+			if b.Arms[i].hasCurve() && !yield(&b, i) {
+				return
+			}
+		}
+	}
+}
+
 // early and late return the updates of the windows: "1–20", "131–150".
 func (b *block) early() string { return updatesBetween(1, b.Windows.fit(b.updates).Early) }
 
@@ -189,7 +213,6 @@ func (b *block) logged(arm int, by string, metrics ...string) Source {
 	return together(source.By, source.Rows, source, Source{From: []string{b.bound}})
 }
 
-// windowNote explains the windows.
 func (s *Study) windowNote() string {
 	note := fmt.Sprintf("Windows: the first %d and the last %d updates", s.Windows.Early, s.Windows.Late)
 	all := s.blocks()
@@ -217,35 +240,33 @@ func (s *Study) entropyTable() *Table {
 			"updates (as in the paper), the second uses the effective number of updates of two series with these lag-one " +
 			"autocorrelations."},
 	}
-	for _, b := range s.blocks() {
-		for i := range b.Arms {
-			a := &b.Arms[i]
-			both := a.summary("entropy", s.Windows)
-			if len(both.early) == 0 {
+	for b, i := range s.trainings {
+		a := &b.Arms[i]
+		both := a.summary("entropy", s.Windows)
+		if len(both.early) == 0 {
+			continue
+		}
+		var rho []float64
+		var plainP, effectiveP, effectiveN []string
+		for j := range a.Runs {
+			entropy, reward, ok := a.Runs[j].both("entropy", "reward")
+			if !ok {
 				continue
 			}
-			var rho []float64
-			var plainP, effectiveP, effectiveN []string
-			for j := range a.Runs {
-				entropy, reward, ok := a.Runs[j].both("entropy", "reward")
-				if !ok {
-					continue
-				}
-				c := stats.Correlate(entropy, reward)
-				rho, plainP = append(rho, c.Pearson), append(plainP, probability(c.P))
-				effectiveP, effectiveN = append(effectiveP, probability(c.PEff)), append(effectiveN, significant(c.NEff))
-			}
-			by := func(how string) Source { return b.logged(i, how, "entropy", "reward") }
-			t.add(i, Text("%s", a.Label), Text("%s, %s", b.early(), b.late()),
-				meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
-				meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
-				changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
-					"entropy")),
-				meanWithT(rho).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
-				Text("%s", strings.Join(plainP, "; ")).From(by("p of Pearson's correlation, every update counts")),
-				Text("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
-					From(by("p of Pearson's correlation with the effective number of updates")))
+			c := stats.Correlate(entropy, reward)
+			rho, plainP = append(rho, c.Pearson), append(plainP, probability(c.P))
+			effectiveP, effectiveN = append(effectiveP, probability(c.PEff)), append(effectiveN, significant(c.NEff))
 		}
+		by := func(how string) Source { return b.logged(i, how, "entropy", "reward") }
+		t.add(i, Text("%s", a.Label), Text("%s, %s", b.early(), b.late()),
+			meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
+			meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
+			changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
+				"entropy")),
+			meanWithT(rho).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
+			Text("%s", strings.Join(plainP, "; ")).From(by("p of Pearson's correlation, every update counts")),
+			Text("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
+				From(by("p of Pearson's correlation with the effective number of updates")))
 	}
 	return t.orNil()
 }
@@ -300,7 +321,6 @@ var signalMetrics = []lateColumn{
 	{"effective_sample_size", "Effective sample"},
 }
 
-// lateTable is the paper's table of the late phase.
 func (s *Study) lateTable() *Table {
 	return s.windowTable("late", "Late phase of training", lateMetrics,
 		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over "+
@@ -308,7 +328,6 @@ func (s *Study) lateTable() *Table {
 			"deviation divided by n (ddof 0) or n−1 (ddof 1); these two grow with the batch.")
 }
 
-// signalTable shows the learning signal in the late phase.
 func (s *Study) signalTable() *Table {
 	return s.windowTable("signal", "Learning signal in the late phase", signalMetrics,
 		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance "+
@@ -328,24 +347,18 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *Ta
 	if len(used) == 0 {
 		return nil
 	}
-	for _, b := range s.blocks() {
-		for i := range b.Arms {
-			a := &b.Arms[i]
-			if !a.hasCurve() {
-				continue
-			}
-			cells := []Cell{Text("%s", a.Label), Text("%s", b.late())}
-			for _, metric := range used {
-				cells = append(cells, meanNumber(a.summary(metric, s.Windows).late).From(b.logged(i, byLate, metric)))
-			}
-			t.add(i, cells...)
+	for b, i := range s.trainings {
+		a := &b.Arms[i]
+		cells := []Cell{Text("%s", a.Label), Text("%s", b.late())}
+		for _, metric := range used {
+			cells = append(cells, meanNumber(a.summary(metric, s.Windows).late).From(b.logged(i, byLate, metric)))
 		}
+		t.add(i, cells...)
 	}
 	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
 	return t.orNil()
 }
 
-// trainingGapTable shows the reward under each token during training.
 func (s *Study) trainingGapTable() *Table {
 	t := &Table{
 		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
@@ -353,24 +366,22 @@ func (s *Study) trainingGapTable() *Table {
 			"Gap, late"),
 		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds."},
 	}
-	for _, b := range s.blocks() {
-		for i := range b.Arms {
-			a := &b.Arms[i]
-			high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows),
-				a.summary("token_gap", s.Windows)
-			if len(high.early) == 0 || len(low.early) == 0 {
-				continue
-			}
-			cells := []Cell{Text("%s", a.Label), Text("%s, %s", b.early(), b.late())}
-			window := func(by string, high, low, gap []float64) {
-				cells = append(cells, meanNumber(high).From(b.logged(i, by, "reward_high")),
-					meanNumber(low).From(b.logged(i, by, "reward_low")),
-					meanWithT(gap).From(b.logged(i, by+", t-interval", "token_gap")))
-			}
-			window(byEarly, high.early, low.early, gap.early)
-			window(byLate, high.late, low.late, gap.late)
-			t.add(i, cells...)
+	for b, i := range s.trainings {
+		a := &b.Arms[i]
+		high, low, gap := a.summary("reward_high", s.Windows), a.summary("reward_low", s.Windows),
+			a.summary("token_gap", s.Windows)
+		if len(high.early) == 0 || len(low.early) == 0 {
+			continue
 		}
+		cells := []Cell{Text("%s", a.Label), Text("%s, %s", b.early(), b.late())}
+		window := func(by string, high, low, gap []float64) {
+			cells = append(cells, meanNumber(high).From(b.logged(i, by, "reward_high")),
+				meanNumber(low).From(b.logged(i, by, "reward_low")),
+				meanWithT(gap).From(b.logged(i, by+", t-interval", "token_gap")))
+		}
+		window(byEarly, high.early, low.early, gap.early)
+		window(byLate, high.late, low.late, gap.late)
+		t.add(i, cells...)
 	}
 	return t.orNil()
 }
@@ -392,24 +403,14 @@ func (s *Study) valuesTable() *Table {
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
 		Columns: columns("<Value", "<Definition", "<Unit"),
 	}
-	type column struct {
-		block *block
-		arm   int
-	}
-	var shown []column
+	var shown []*Arm // each cut to the longest block with a training of it
 	logged := map[string]bool{}
 	all := s.blocks()
 	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			for _, row := range r.Curve {
-				for name := range row.Values {
-					logged[name] = true
-				}
-			}
-		}
+		maps.Copy(logged, s.Arms[i].metricNames())
 		longest := slices.IndexFunc(all, func(b block) bool { return b.Arms[i].hasCurve() })
 		if longest >= 0 {
-			shown = append(shown, column{&all[longest], i})
+			shown = append(shown, &all[longest].Arms[i])
 			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
 		}
 	}
@@ -419,8 +420,7 @@ func (s *Study) valuesTable() *Table {
 				continue
 			}
 			cells := []Cell{Text("%s", name), Text("%s", info.Formula), Text("%s", info.Unit)}
-			for _, c := range shown {
-				a := &c.block.Arms[c.arm]
+			for _, a := range shown {
 				cells = append(cells, meanNumber(a.summary(name, s.Windows).late).From(a.logged(byLate, name)))
 			}
 			t.add(NoArm, cells...)

@@ -2,8 +2,6 @@ package reports
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -57,10 +55,9 @@ type Utterance struct {
 
 // transcript returns the part of a trajectory that a page shows.
 func transcript(t *rl.Trajectory, seed string) Transcript {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))
 	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
 		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors,
-		hash: hex.EncodeToString(sum[:])}
+		hash: hexSum(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))}
 	for _, m := range t.Messages {
 		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
 		if m.Role == rl.RoleTool {
@@ -138,15 +135,8 @@ func (t *Transcripts) Summary() string {
 
 // transcriptParts returns the transcripts of every arm, in the order of the arms.
 func (s *Study) transcriptParts() []Part {
-	labels := s.labels()
-	place := func(t *Transcripts) int {
-		if i := slices.Index(labels, t.Label); i >= 0 {
-			return i
-		}
-		return len(labels)
-	}
 	sorted := slices.Clone(s.Transcripts)
-	slices.SortStableFunc(sorted, func(a, b *Transcripts) int { return place(a) - place(b) })
+	sortByLabel(sorted, s.labels(), func(t *Transcripts) string { return t.Label })
 	var parts []Part
 	for _, t := range sorted {
 		if len(t.Failed)+len(t.Passed) > 0 {
@@ -160,8 +150,5 @@ func (s *Study) transcriptParts() []Part {
 func (t *Transcripts) Packed() (string, error) {
 	failed, passed := t.chosen()
 	text, err := json.Marshal(slices.Concat(failed, passed))
-	if err != nil {
-		return "", err
-	}
-	return packed(text)
+	return packed(text), err
 }

@@ -2,9 +2,9 @@ package reports
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"html"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +20,6 @@ type Verification struct {
 	Artifacts   int `json:"artifacts"`   // that were hashed completely
 	Files       int `json:"files"`       // of the experiment, compared with the recorded files
 
-	NotCovered  []string     `json:"not_covered,omitempty"` // sentences about parts that were not compared
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page
 }
@@ -43,33 +42,17 @@ func (v *Verification) NumbersHold() bool {
 }
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
-// digests, every value and every byte of the page with the recomputed page. The error reports a page without
-// evidence; everything else is in the result.
-func Verify(page []byte, store *artifact.Store) (*Verification, error) {
-	return verify(page, store, nil)
-}
-
-// VerifyBundle verifies a page with the artifacts of a bundle, and compares the experiment's files in the bundle with
-// the recorded files. The page may come from the bundle or from another file.
-func VerifyBundle(page []byte, b *Bundle) (*Verification, error) {
-	return verify(page, b.Store, b.Files)
-}
-
-// verify implements Verify. experiment is nil without files of the experiment.
-func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
+// digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by
+// name, with the recorded files unless they are nil. The error reports a page without evidence; everything else is in
+// the result.
+func Verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		return nil, err
 	}
-	v := new(Verification)
-	switch {
-	case experiment == nil:
-	case len(ev.Files) == 0:
-		v.NotCovered = append(v.NotCovered, "The page does not record the experiment's files, so those of the bundle "+
-			"were not compared. Read them before you run them.")
-	default:
-		v.Files = len(experiment)
-		v.Faults = append(v.Faults, ev.checkFiles(experiment)...)
+	v := &Verification{Files: len(experiment)}
+	if experiment != nil {
+		v.Faults = ev.checkFiles(experiment)
 	}
 	v.count(ev)
 	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
@@ -90,18 +73,18 @@ func verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*
 	if err := again.HTML(&text); err != nil {
 		return nil, err
 	}
-	if bytes.Equal(page, text.Bytes()) {
-		return v, nil
+	if !bytes.Equal(page, text.Bytes()) {
+		v.compareValues(ev, string(page), text.String())
+		v.compareLines(string(page), text.String())
 	}
-	v.compareValues(ev, again, string(page))
-	v.compareLines(string(page), text.String())
 	return v, nil
 }
 
-// count counts the values and transcripts of the page.
 func (v *Verification) count(ev *Evidence) {
 	for _, g := range ev.Tables {
-		g.each(func(string, string) { v.Cells++ })
+		for range g.values {
+			v.Cells++
+		}
 	}
 	for _, g := range ev.Figures {
 		for _, row := range g.Rows {
@@ -125,11 +108,12 @@ func (v *Verification) count(ev *Evidence) {
 // another result is a fault, but the page can be recomputed from it.
 func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[string]bool {
 	damaged := map[string]bool{}
+	fault := func(from, format string, args ...any) {
+		v.Faults = append(v.Faults, from+": "+fmt.Sprintf(format, args...))
+	}
 	seen := map[string]bool{} // key and port
 	check := func(address, port, key, digest string) {
-		bad := func(format string, args ...any) {
-			v.Faults = append(v.Faults, address+"."+port+": "+fmt.Sprintf(format, args...))
-		}
+		from := address + "." + port
 		if seen[key+"."+port] {
 			return
 		}
@@ -137,20 +121,19 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		v.Artifacts++
 		m, err := store.Manifest(key)
 		if err != nil {
-			damaged[address+"."+port] = true
-			bad("key %s: %v", prefix(key, 16), err)
+			damaged[from] = true
+			fault(from, "key %s: %v", prefix(key, 16), err)
 			return
 		}
 		if got := m.Outputs[port].Digest; digest != "" && got != digest {
-			bad("the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
+			fault(from, "the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
 		}
 		for _, p := range store.CheckPort(m, port) {
-			damaged[address+"."+port] = true
-			bad("%s is %s", p.Path, p.What)
+			damaged[from] = true
+			fault(from, "%s is %s", p.Path, p.What)
 		}
 	}
-	for i := range ev.Inputs {
-		in := &ev.Inputs[i]
+	for _, in := range ev.Inputs {
 		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
 	for _, stage := range ev.Records {
@@ -160,12 +143,12 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		m, err := store.Manifest(stage.Key)
 		if err != nil {
 			damaged[manifestOf(stage.Address)] = true
-			v.Faults = append(v.Faults, fmt.Sprintf("%s: record %s: %v", stage.Address, prefix(stage.Key, 16), err))
+			fault(stage.Address, "record %s: %v", prefix(stage.Key, 16), err)
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
-			v.Faults = append(v.Faults, stage.Address+": its record is not the one that the page was made from (the stage "+
-				"ran again, or the record was edited)")
+			fault(stage.Address, "its record is not the one that the page was made from (the stage ran again, or the "+
+				"record was edited)")
 		}
 		if m.Outputs["metrics"].Times != nil { // seconds by phase
 			check(stage.Address, "metrics", stage.Key, "")
@@ -177,27 +160,18 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 // notComputed lists the values that depend on damaged artifacts.
 func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 	for _, g := range ev.Tables {
-		g.each(func(id, text string) {
+		for id, text := range g.values {
 			s, ok := ev.source(id)
 			if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
 				v.Differences = append(v.Differences, Difference{Where: id, Shown: text, Source: s.String()})
 			}
-		})
+		}
 	}
 }
 
-// compareValues compares the recomputed values with the recorded and the visible values.
-func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
-	recomputed, shown := valuesOf(again.grids()), valuesOf(slices.Concat(ev.Tables, ev.Figures))
-	visible := visibleCells(page)
-	for id := range valuesOf(ev.Tables) {
-		visible[id] += "" // also cells that the page lacks
-	}
-	for id, text := range visible {
-		if text != recomputed[id] {
-			shown[id] = text
-		}
-	}
+// compareValues lists the values that differ from those of the recomputed page.
+func (v *Verification) compareValues(ev *Evidence, page, again string) {
+	shown, recomputed := visibleValues(page), visibleValues(again)
 	for id := range recomputed {
 		shown[id] += "" // also values that the page lacks
 	}
@@ -209,15 +183,6 @@ func (v *Verification) compareValues(ev *Evidence, again *Page, page string) {
 	}
 }
 
-// valuesOf returns the values of grids by id.
-func valuesOf(grids []Grid) map[string]string {
-	values := map[string]string{}
-	for _, g := range grids {
-		g.each(func(id, text string) { values[id] = text })
-	}
-	return values
-}
-
 var (
 	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
 		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
@@ -225,33 +190,37 @@ var (
 		`<span class="detail">`, "\x00", `</span>`, "")
 )
 
-// visibleCells returns the visible text of all cells of tables by id, in the format of Cell.line.
-func visibleCells(page string) map[string]string {
-	cells := map[string]string{}
+// visibleValues returns the cells of all tables, in the format of Cell.line, and the data of all figures, by id.
+func visibleValues(page string) map[string]string {
+	values := map[string]string{}
 	for _, element := range cellElement.FindAllStringSubmatch(page, -1) {
 		id := element[1]
 		if _, _, _, cell := parseCell(id); !cell {
 			continue
 		}
-		if _, twice := cells[id]; twice {
+		if _, twice := values[id]; twice {
 			id += " (again)"
 		}
 		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(element[2])), "\x00")
-		cells[id] = Cell{Text: text, Detail: detail}.line()
+		values[id] = Cell{Text: text, Detail: detail}.line()
 	}
-	return cells
+	for _, g := range readFigures(page) {
+		maps.Insert(values, g.values)
+	}
+	return values
 }
 
 // compareLines lists the lines of the page that differ from the recomputed page, without those of differing values.
 func (v *Verification) compareLines(page, again string) {
-	explained := []string{evidenceID}
+	var explained []string
 	for _, d := range v.Differences {
 		table, _, _ := cutLast(d.Where, ".")
-		explained = append(explained, `"`+d.Where+`"`, `"`+table+`-csv"`, `"`+table+`-options"`, `"`+table+`.csv"`)
+		explained = append(explained, evidenceID, `"`+d.Where+`"`, `"`+table+`-csv"`, `"`+table+`-options"`,
+			`"`+table+`.csv"`)
 	}
 	a, b := strings.Split(page, "\n"), strings.Split(again, "\n")
-	length, found := max(len(a), len(b)), 0
-	a, b = append(a, make([]string, length-len(a))...), append(b, make([]string, length-len(b))...)
+	a, b = append(a, make([]string, max(0, len(b)-len(a)))...), append(b, make([]string, max(0, len(a)-len(b)))...)
+	found := 0
 	for i := range a {
 		if a[i] == b[i] || slices.ContainsFunc(explained, func(part string) bool { return strings.Contains(b[i], part) }) {
 			continue
@@ -271,11 +240,7 @@ func around(a, b string) (string, string) {
 	for first < min(len(a), len(b)) && a[first] == b[first] {
 		first++
 	}
-	cut := func(s string) string {
-		from, to := max(0, first-30), min(len(s), first+60)
-		return strings.Repeat("…", min(from, 1)) + strings.ToValidUTF8(s[min(from, to):to], "�") +
-			strings.Repeat("…", min(len(s)-to, 1))
-	}
+	cut := func(s string) string { return strings.ToValidUTF8(s[max(0, first-30):min(len(s), first+60)], "�") }
 	return cut(a), cut(b)
 }
 
@@ -310,29 +275,22 @@ func (s *Study) checkSize() error {
 		pairs += len(c.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
-	rows := len(sets)*(runs+pairs) + len(s.Data)
-	limit := func(cells int, format string, counts ...any) error {
-		if cells > maxCells {
-			return fmt.Errorf("the artifacts have "+format+", more than a page can show: nothing was recomputed", counts...)
-		}
-		return nil
+	cells := (len(sets)*(runs+pairs)+len(s.Data))*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
+	if len(sets) > maxSets || cells > maxCells {
+		return fmt.Errorf("the artifacts have %d task sets, %d categories, %d runs, %d pairs, %d tasks and %d updates, "+
+			"more than a page can show: nothing was recomputed", len(sets), len(categories), runs, pairs, len(tasks),
+			len(updates))
 	}
-	return cmp.Or(limit(len(sets)*(maxCells/maxSets), "%d task sets", len(sets)),
-		limit(rows*(len(categories)+columns), "%d task sets, %d categories, %d runs and %d pairs", len(sets),
-			len(categories), runs, pairs),
-		limit(len(tasks)*len(s.Arms), "%d tasks and %d arms", len(tasks), len(s.Arms)),
-		limit(len(updates)*runs, "%d updates and %d runs", len(updates), runs))
+	return nil
 }
 
 // Reproduction compares one value of a page with the value from other artifacts.
 type Reproduction struct {
-	Cell     string   `json:"cell"`
-	Name     string   `json:"name"` // of row and column: "SFT + GRPO | Overall"
-	Shown    string   `json:"shown"`
-	Got      string   `json:"got"` // "" if the artifacts give no such value
-	Source   Source   `json:"source"`
-	Differs  []string `json:"differs,omitempty"` // ports with other content than those of the page
-	Artifact int      `json:"artifacts"`         // number of read artifacts
+	Cell    string
+	Name    string // of row and column: "SFT + GRPO | Overall"
+	Shown   string
+	Got     string   // "" if the artifacts give no such value
+	Differs []string // ports with other content than those of the page
 }
 
 // Equal reports whether the value is as shown.
@@ -346,65 +304,55 @@ func Reproduce(page []byte, cell string, store *artifact.Store,
 	if err != nil {
 		return nil, err
 	}
+	source, err := ev.SourceOf(cell)
+	if err != nil {
+		return nil, err
+	}
 	r := &Reproduction{Cell: strings.TrimPrefix(cell, "#")}
-	if r.Source, err = ev.SourceOf(cell); err != nil {
-		return nil, err
+	table, row, column, _ := parseCell(r.Cell)
+	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
+		if g.ID == table && 0 < row && row <= len(g.Rows) && 0 < column && column <= len(g.Head) {
+			r.Name = g.name(row-1, column-1)
+		}
 	}
-	if r.Name, r.Shown, err = ev.shown(r.Cell, string(page)); err != nil {
-		return nil, err
+	if r.Name == "" {
+		return nil, fmt.Errorf("the page has no cell %q: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
 	}
-	part := ev.part(r.Source)
+	r.Shown = visibleValues(string(page))[r.Cell]
+	part := ev.part(source)
 	for i := range part.Inputs {
 		in := &part.Inputs[i]
 		m, err := made(in.Address)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", in.Address, err)
 		}
-		if digest := m.Outputs[in.Ref.Port].Digest; digest != in.Digest {
+		if m.Outputs[in.Ref.Port].Digest != in.Digest {
 			r.Differs = append(r.Differs, in.port())
 		}
 		in.Key = m.Key
-		r.Artifact++
 	}
 	for i := range part.Records {
-		m, err := made(part.Records[i].Address)
+		stage := &part.Records[i]
+		m, err := made(stage.Address)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part.Records[i].Address, err)
+			return nil, fmt.Errorf("%s: %w", stage.Address, err)
 		}
-		part.Records[i].Key = m.Key
+		stage.Key = m.Key
 	}
 	again, err := part.recompute(store)
 	if err != nil {
 		return nil, err
 	}
-	table, _, _, _ := parseCell(r.Cell)
 	r.Got, _ = find(again, table, r.Name)
 	return r, nil
-}
-
-// shown returns the name of a value and its text on the page.
-func (ev *Evidence) shown(cell, page string) (name, text string, err error) {
-	table, row, column, ok := parseCell(cell)
-	if !ok {
-		return "", "", fmt.Errorf("%q is not a cell: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
-	}
-	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
-		if g.ID != table || row < 1 || row > len(g.Rows) || column < 1 ||
-			column > min(len(g.Head), len(g.Rows[row-1].Cells)) {
-			continue
-		}
-		name, text = g.Rows[row-1].Name+" | "+g.Head[column-1], g.Rows[row-1].Cells[column-1]
-		return name, cmp.Or(visibleCells(page)[cell], text), nil
-	}
-	return "", "", fmt.Errorf("the page has no cell %s", cell)
 }
 
 // find returns the value with a name in the table or figure with that id.
 func find(grids []Grid, id, name string) (text string, ok bool) {
 	for _, g := range grids {
-		for _, row := range g.Rows {
+		for r, row := range g.Rows {
 			for c, text := range row.Cells {
-				if g.ID == id && row.Name+" | "+g.Head[c] == name {
+				if g.ID == id && g.name(r, c) == name {
 					return text, true
 				}
 			}
@@ -419,13 +367,12 @@ func (ev *Evidence) part(source Source) *Evidence {
 	part.Failures = nil
 	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
 		func(in Input) bool { return !slices.Contains(source.From, in.port()) })
-	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageEvidence) bool {
+	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageRef) bool {
 		return !slices.Contains(source.From, manifestOf(r.Address))
 	})
 	return &part
 }
 
-// recompute returns all values of a page from a store.
 func (ev *Evidence) recompute(store *artifact.Store) ([]Grid, error) {
 	study, err := gather(ev, opener(store), store)
 	if err != nil {

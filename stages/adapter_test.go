@@ -186,8 +186,7 @@ func changes(c lm.Config, a, b []float32) (projections []string, rows int) {
 	return projections, rows
 }
 
-// forPeft writes the adapter of a checkpoint, and what the merged model says of some tokens, where
-// bench/transformers.sh looks for them.
+// forPeft writes the adapter of a checkpoint and logits of the merged model for bench/transformers.sh.
 func forPeft(t *testing.T, name, merged, base string, m *lm.Model) {
 	t.Helper()
 	out := os.Getenv("TRANSFORMERS_OUT")

@@ -18,7 +18,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// growing is an experiment whose trainings last as long as the test says: %d epochs and %d updates.
+// growing is an experiment with trainings of %d epochs and %d updates.
 var growing = expand(`
 experiment {
   seeds = [1]
@@ -105,8 +105,8 @@ stage "rc-grpo" "adapter" {
 }
 `)
 
-// grow runs growing through the engine, in the store of root, and returns the plan beforehand and the digests of
-// what came out by address and port.
+// grow runs growing through the engine, in the store of root, and returns the plan and the digests of the outputs
+// by address and port.
 func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[string]string) {
 	t.Helper()
 	path := filepath.Join(root, "growing.hcl")
@@ -147,8 +147,7 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 	}
 	_, want := grow(t, long, 4, 40)
 
-	// Nobody earns a reward here, so the first evaluation is the best, and the best policy that of a run which
-	// ends there.
+	// All rewards are 0, so the first evaluation is the best. The best policy is that of a run which ends there.
 	_, first := grow(t, t.TempDir(), 4, 7)
 	if best, last := want["stage.rc-grpo.arm@1.best"], first["stage.rc-grpo.arm@1.checkpoint"]; best == "" ||
 		best != last {

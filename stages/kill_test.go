@@ -22,7 +22,6 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
@@ -90,13 +89,13 @@ stage "rc-grpo" "arm" {
 }
 `
 
-// A test binary with this variable is the process of the trainings in the folder that it names.
+// With this variable the test binary runs the trainings in the named folder.
 const victimVariable = "RCGRPO_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr, func(runs.Event) {}))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr))
 	}
 	if dir := os.Getenv(victimVariable); dir != "" {
 		if err := train(dir); err != nil {
@@ -108,12 +107,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// node is where a stage works below dir, and done the file that says that it has ended.
+// node returns the folder of a stage below dir; done returns the file that marks its end.
 func nodeDir(dir string, n *lang.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
 func doneFile(dir string) string              { return filepath.Join(dir, "done") }
 
-// train runs what is not done of the experiment survivors. As the engine does, it throws the ports of an attempt
-// that was killed away and keeps the scratch folder.
+// train runs the unfinished stages of the experiment survivors. Like the engine, it deletes the ports of a killed
+// attempt and keeps the scratch folder.
 func train(dir string) error {
 	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "survivors.hcl")}, lang.Registry(Kinds()))
 	if diags.HasErrors() {
@@ -166,7 +165,7 @@ func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
 	return cmd, said
 }
 
-// trained are the digests of what both trainings made, without what they took in seconds.
+// trained returns the digests of the outputs of both trainings, without times.
 func trained(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -184,7 +183,7 @@ func trained(t *testing.T, dir string) map[string]string {
 
 const insideGroup = "rc-grpo, inside a group of rollouts"
 
-// where says what a kill has interrupted.
+// where describes the state that a kill has interrupted.
 func where(t *testing.T, dir string) string {
 	t.Helper()
 	if _, err := os.Stat(doneFile(filepath.Join(dir, "sft.warm"))); err != nil {
@@ -204,7 +203,7 @@ func where(t *testing.T, dir string) string {
 	return "rc-grpo, elsewhere"
 }
 
-// logged is how much the rollouts' log holds.
+// logged returns the size of the log of trajectories.
 func logged(dir string) (bytes int64) {
 	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
 	for _, path := range logs {
@@ -215,8 +214,8 @@ func logged(dir string) (bytes int64) {
 	return bytes
 }
 
-// kill ends a process after a time, or a moment after so many further bytes of trajectories were logged, and says
-// whether it was still there to be killed. A failure of its own is the test's.
+// kill kills a process after a time, or after so many further bytes of trajectories were logged, and reports
+// whether it was still running. If the process failed, the test fails.
 func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bool) {
 	t.Helper()
 	cmd, said := victim(t, dir)
@@ -250,8 +249,7 @@ func kill(t *testing.T, dir string, after time.Duration, bytes int64) (killed bo
 }
 
 // TestKilledTrainingEndsInTheSameBytes kills SFT and RC-GRPO runs at random instants, each several times, and
-// compares weights, metrics and trajectories with those of a run that nobody touched. RCGRPO_CRASH is the number
-// of kills.
+// compares weights, metrics and trajectories with those of an undisturbed run. RCGRPO_CRASH is the number of kills.
 func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
 	for what, tc := range map[string]struct {
 		lora  string
@@ -313,7 +311,7 @@ func killTrainings(t *testing.T, experiment string, kills int) {
 	t.Logf("an undisturbed run takes %v; kills hit %v", whole.Round(time.Millisecond), hit)
 }
 
-// damages are what befalls the checkpoints in a scratch folder between two attempts.
+// damages change the checkpoints in a scratch folder between two attempts.
 var damages = map[string]func(t *testing.T, states []string){
 	"a flipped bit in the newest": func(t *testing.T, states []string) { rewriteLargest(t, slices.Max(states), flipped) },
 	"the newest is cut": func(t *testing.T, states []string) {
@@ -351,8 +349,7 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 }
 
 // TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints,
-// damages these, and has the next attempt end in the bytes of a run that nobody touched, after a sentence about
-// it.
+// damages these, and checks that the next attempt reports it and ends in the bytes of an undisturbed run.
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
 	// a checkpoint after every update

@@ -13,7 +13,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestLayoutMarksWhatIsLearned(t *testing.T) {
+func TestLayoutMarksLearnedPieces(t *testing.T) {
 	expert := &rl.Trajectory{Token: rl.TokenHigh, Messages: []rl.Message{
 		{Role: rl.RoleUser, Text: "List it."},
 		{Role: rl.RoleAssistant, Calls: []string{"ls()"}},

@@ -21,7 +21,7 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// line is the whole way from tasks to scores, as small as it can be. The stages named refused must fail.
+// line is a minimal pipeline from tasks to scores. The stages named refused must fail.
 var line = expand(`
 experiment {
   seeds = [1, 2]
@@ -301,7 +301,7 @@ func play(t *testing.T, seed int64) played {
 	return p
 }
 
-// digests are those of the ports, without what a stage took in seconds.
+// digests returns the digests of the ports, without times.
 func (p played) digests(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -325,7 +325,7 @@ func rows[T any](t *testing.T, dir, file string) []T {
 	return out
 }
 
-func TestTheWholeLine(t *testing.T) {
+func TestPipelineFromTasksToEvaluation(t *testing.T) {
 	p := play(t, 0)
 	t.Run("what is refused says why", p.checkRefusals)
 	t.Run("a checkpoint knows its condition", p.checkConditions)
@@ -346,7 +346,7 @@ func TestTheWholeLine(t *testing.T) {
 			if again[address] != digest {
 				t.Errorf("%s has other bytes in a second run", address)
 			}
-			// The certificate counts what is shared, and two seeds may share equally little.
+			// The certificates of two seeds may be equal: they count shared values only.
 			if stem, port, seeded := strings.Cut(address, "@1."); seeded && port != "certificate" &&
 				first[stem+"@2."+port] == digest {
 				t.Errorf("%s has the same bytes under seed 2", address)

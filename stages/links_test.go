@@ -33,7 +33,7 @@ stage "curate" "experts" {
 }
 `
 
-// said loads stages behind a base and its tasks, and returns what Load says of them, and whether it is an error.
+// said loads stages after a base and its tasks, and returns the diagnostic of Load and whether it is an error.
 func said(t *testing.T, text string) (what string, fails bool) {
 	t.Helper()
 	_, diags := enginetest.Load(t, lang.Registry(Kinds()), drilled+text)
@@ -43,8 +43,8 @@ func said(t *testing.T, text string) (what string, fails bool) {
 	return enginetest.Mistakes(diags), fails
 }
 
-// 720 failures from 720 single rollouts: one success among them ends the stage after hours of sampling.
-func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
+// 720 failures from 720 single rollouts: one success would fail the stage after hours of sampling.
+func TestPlanReportsRolloutsWithTooFewFailures(t *testing.T) {
 	rollouts := func(names map[string]string) string {
 		text := ""
 		for name, samples := range names {
@@ -64,12 +64,12 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 		fails    bool
 	}{
 		"as many as are wanted": {map[string]string{"a": ""}, one,
-			"Too few rollouts: ratio = 1 asks for that many real failures per task, and the stages in failures make 1 " +
-				"rollout per task: one success", true},
+			"Too few rollouts: ratio = 1 requires that many real failures per task, and the stages in failures sample 1 " +
+				"rollout per task: this stage fails if one of them succeeds", true},
 		"fewer than are wanted": {map[string]string{"a": "samples = 2"}, one + "ratio = 3",
-			"ratio = 3 asks for that many real failures per task, and the stages in failures make 2 rollouts per task", true},
+			"ratio = 3 requires that many real failures per task, and the stages in failures sample 2 rollouts per task", true},
 		"hardly more": {map[string]string{"a": "samples = 4"}, one + "ratio = 3",
-			"Barely enough rollouts: ratio = 3 asks for that many real failures per task, and the stages in failures make " +
+			"Barely enough rollouts: ratio = 3 requires that many real failures per task, and the stages in failures sample " +
 				"4 rollouts per task: this stage fails if more than 25 % of them succeed", false},
 		"twice as many": {map[string]string{"a": "samples = 2"}, one, "", false},
 		"of several stages": {map[string]string{"a": "", "b": ""},
@@ -87,7 +87,7 @@ func TestAPlanSeesThatRolloutsMayHoldTooFewFailures(t *testing.T) {
 	}
 }
 
-func TestEvaluatingBestOnTheTasksThatChoseItIsWarnedOf(t *testing.T) {
+func TestEvaluatingBestOnItsSelectionTasksIsAWarning(t *testing.T) {
 	const arm = `
 stage "grpo" "arm" {
   policy = stage.model.base.checkpoint

@@ -20,8 +20,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A process of a stage with this variable runs out of memory in any matrix product of more rows than it says, as
-// long as the file that it names behind a colon, if any, is not there; then it makes the file.
+// With this variable (ROWS or ROWS:FILE) a stage's process runs out of memory in any matrix product of more rows,
+// unless FILE exists; it creates FILE.
 const memoryVariable = "RCGRPO_TEST_ROWS"
 
 func plantMemory(setting string) {
@@ -79,7 +79,7 @@ stage "sft" "warm" {
 }
 `
 
-// Memory runs out in processes that the engine starts, and what it makes of that is read from its events.
+// Memory runs out in processes of the engine; the test reads the engine's events.
 func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 	leases := filepath.Join(t.TempDir(), "leases") // which the engine makes for its user alone
 	t.Setenv("RCGRPO_LEASES", leases)

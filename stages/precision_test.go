@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// inPrecision is a line of trainings; $split stands for settings of the two, $precision for one of every policy.
+// inPrecision is a line of trainings; $split is replaced by settings of both, $precision by one of every stage.
 var inPrecision = expand(tinyStart + `
 stage "rctp-ft" "warm" {
   policy = stage.model.random.checkpoint
@@ -56,8 +56,7 @@ func runInPrecision(t *testing.T, split, precision string) string {
 	return dir
 }
 
-// Recomputation changes no byte of what stages make; bf16 changes what they compute a little, and still gives
-// float32 checkpoints.
+// Recomputation changes no output byte. bf16 changes values slightly and still writes float32 checkpoints.
 func TestStagesInBF16AndWithRecomputation(t *testing.T) {
 	plain := runInPrecision(t, "", "")
 	again := runInPrecision(t, "recompute = true", "")

@@ -31,11 +31,10 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The paper's experiments as they stand in experiments/, at a pretended scale: a tiny model of the same family
-// and one task of each set, through the same files with other variables, up to the page. The model knows the
-// expert episodes of these tasks well enough to succeed in some of its rollouts and not in all, so that groups
-// have variance and gradients are not 0.
-func TestThePapersExperimentsRunAtAPretendedScale(t *testing.T) {
+// The paper's experiments of experiments/ at reduced scale: a tiny model of the same family and one task of each
+// set, through the same files with other variables, up to the page. The model has memorized the expert episodes of
+// these tasks well enough to succeed in some of its rollouts, so groups have variance and gradients are not 0.
+func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data := must.Get(bfcl.LoadData(benchmark))(t)
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
@@ -109,11 +108,11 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 // here runs every stage in this process.
 type here struct{}
 
-func (here) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
-	return w.Perform(ctx, observe)
+func (here) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
+	return w.Execute(ctx, observe)
 }
 
-// folder is where a port of a node lies.
+// folder returns the folder of a port of a node.
 func (p pretended) folder(t *testing.T, n *plan.Planned, port string) string {
 	t.Helper()
 	m, err := p.Store.Lookup(n.Key)
@@ -124,8 +123,7 @@ func (p pretended) folder(t *testing.T, n *plan.Planned, port string) string {
 	return a.Dir
 }
 
-// checkRewardsAndGradients: a model that always fails, or never, has advantages and gradients of 0 everywhere,
-// and whatever is wrong behind them would not show.
+// checkRewardsAndGradients fails if all advantages and gradients are 0, which would hide errors.
 func (p pretended) checkRewardsAndGradients(t *testing.T) {
 	arms, learning := 0, 0
 	for _, n := range p.Nodes {
@@ -168,7 +166,7 @@ func (p pretended) checkRewardsAndGradients(t *testing.T) {
 	t.Logf("%d of %d arms learn", learning, arms)
 }
 
-// checkPage: the page is there in every form, with every table that the file's stages can fill.
+// checkPage checks that the page exists in every form, with every table that the file's stages can fill.
 func (p pretended) checkPage(t *testing.T, more []string) {
 	last := p.Nodes[len(p.Nodes)-1]
 	if last.Kind.Name != "report" {
@@ -282,7 +280,8 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 // of more than an eighth as a whole.
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
-	trainer := must.Get(lm.NewTrainer(m, lm.OptimizerConfig{}))(t)
+	trainer := must.Get(lm.NewTrainer(m, lm.OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1,
+		MicroTokens: lm.DefaultMicroTokens}))(t)
 	defer trainer.Close()
 	const enough = 2 // nats of a lesson
 	known := 0       // variants in a row

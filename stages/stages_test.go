@@ -6,8 +6,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// Several devices are for commands, which know what to do with them; all other stages are one process on one
-// device.
+// Only commands may use several devices; all other stages are one process on one device.
 func TestOnlyExecMayHaveSeveralDevices(t *testing.T) {
 	for _, k := range Kinds() {
 		if k.MultiGPU != (k.Name == "exec") {

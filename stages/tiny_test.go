@@ -21,7 +21,7 @@ func expand(text string) string {
 		"limits {\n    steps   = $1\n    reply   = $2\n    context = $3\n  }")
 }
 
-// tinyModel is a model of random weights whose vocabulary comes from stage.curate.data.
+// tinyModel is a model of random weights whose tokenizer is trained on stage.curate.data.
 const tinyModel = `
 stage "model" "random" {
   seed   = 0

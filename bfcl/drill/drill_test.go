@@ -62,7 +62,7 @@ func TestNoFamilyIsInBothSets(t *testing.T) {
 	}
 }
 
-func TestHeldOutPairsAreAboutAFifth(t *testing.T) {
+func TestAboutAFifthOfThePairsIsHeldOut(t *testing.T) {
 	held := 0
 	for _, a := range intents() {
 		for _, b := range intents() {

@@ -10,7 +10,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -27,7 +26,7 @@ func main() {
 	s := newSummary(os.Stdout)
 	for _, args := range lists(os.Args[1:]) {
 		if err := s.run(args); err != nil {
-			s.fail(test{pkg: "go test " + strings.Join(args, " "), name: err.Error()})
+			s.failed[test{pkg: "go test " + strings.Join(args, " "), name: err.Error()}] = true
 		}
 	}
 	if !s.end() {
@@ -64,14 +63,12 @@ type summary struct {
 	failed  map[test]bool
 	skipped map[test]string // the reason
 
-	output map[test]*bytes.Buffer // of running tests in this run
+	output map[test][]byte // of running tests in this run
 }
 
 func newSummary(w io.Writer) *summary {
 	return &summary{w: w, passed: map[test]bool{}, failed: map[test]bool{}, skipped: map[test]string{}}
 }
-
-func (s *summary) fail(t test) { s.failed[t] = true }
 
 // run runs `go test -json` and reads its events. A failed test is not an error of run.
 func (s *summary) run(args []string) error {
@@ -95,7 +92,7 @@ func (s *summary) run(args []string) error {
 
 // read processes the events of one run.
 func (s *summary) read(r io.Reader) error {
-	s.output = map[test]*bytes.Buffer{}
+	s.output = map[test][]byte{}
 	in := bufio.NewReader(r)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -125,68 +122,51 @@ func (s *summary) take(e event) {
 	case "build-output":
 		io.WriteString(s.w, e.Output)
 	case "run":
-		s.output[t] = new(bytes.Buffer)
+		s.output[t] = []byte{}
 	case "output":
-		if s.output[t] == nil {
-			s.output[t] = new(bytes.Buffer)
-		}
 		if !chatter.MatchString(e.Output) {
-			s.output[t].WriteString(e.Output)
+			s.output[t] = append(s.output[t], e.Output...)
 		}
 	case "pass", "fail", "skip":
-		if e.Test == "" {
+		switch {
+		case e.Test == "":
 			s.endPackage(e)
 			return
-		}
-		switch e.Action {
-		case "pass":
+		case e.Action == "pass":
 			s.passed[t] = true
-		case "skip":
-			s.skipped[t] = reason(s.text(t))
-		case "fail":
-			s.fail(t)
-			fmt.Fprintf(s.w, "--- FAIL in %s\n%s", e.Package, s.text(t))
+		case e.Action == "skip":
+			s.skipped[t] = reason(s.output[t])
+		default:
+			s.failed[t] = true
+			fmt.Fprintf(s.w, "--- FAIL in %s\n%s", e.Package, s.output[t])
 		}
 		delete(s.output, t)
 	}
-}
-
-// text returns the output of a test.
-func (s *summary) text(t test) string {
-	if b := s.output[t]; b != nil {
-		return b.String()
-	}
-	return ""
 }
 
 // endPackage prints the package's line. A package that failed without a failing test (build error,
 // os.Exit) counts as one failure; its running tests failed with it.
 func (s *summary) endPackage(e event) {
 	whole := test{pkg: e.Package}
-	text := s.text(whole)
+	text := s.output[whole]
 	delete(s.output, whole)
-	cached := ""
-	if strings.Contains(text, "(cached)") {
-		cached = " (cached)"
-	}
-	passed, skipped := within(s.passed, e.Package), within(s.skipped, e.Package)
 	if e.Action != "fail" {
-		if passed+skipped > 0 {
-			fmt.Fprintf(s.w, "ok   %s %.1fs%s\n", e.Package, e.Elapsed, cached)
+		if within(s.passed, e.Package)+within(s.skipped, e.Package) > 0 {
+			fmt.Fprintf(s.w, "ok   %s %.1fs\n", e.Package, e.Elapsed)
 		}
 		return
 	}
 	for t, b := range s.output {
 		if t.pkg == e.Package {
-			s.fail(t)
+			s.failed[t] = true
 			fmt.Fprintf(s.w, "--- FAIL in %s: %s did not end\n%s", e.Package, t.name, b)
 			delete(s.output, t)
 		}
 	}
 	if within(s.failed, e.Package) == 0 {
-		s.fail(whole)
+		s.failed[whole] = true
 	}
-	fmt.Fprintf(s.w, "%sFAIL %s %.1fs\n", verdict.ReplaceAllString(text, ""), e.Package, e.Elapsed)
+	fmt.Fprintf(s.w, "%sFAIL %s %.1fs\n", verdict.ReplaceAll(text, nil), e.Package, e.Elapsed)
 }
 
 // within counts the tests of a package.
@@ -203,12 +183,12 @@ func within[V any](tests map[test]V, pkg string) int {
 var logged = regexp.MustCompile(`(?m)^\s+\S+\.go:\d+: (.+)$`)
 
 // reason returns the last message that a test logged before it skipped.
-func reason(output string) string {
-	lines := logged.FindAllStringSubmatch(output, -1)
+func reason(output []byte) string {
+	lines := logged.FindAllSubmatch(output, -1)
 	if len(lines) == 0 {
 		return "no reason given"
 	}
-	return lines[len(lines)-1][1]
+	return string(lines[len(lines)-1][1])
 }
 
 // end prints failures, skip reasons and counts, and reports whether all tests passed.

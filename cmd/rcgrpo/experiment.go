@@ -135,7 +135,7 @@ func (c *command) plan(args []string, o plan.Options) (*plan.Plan, error) {
 }
 
 // unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
-func (c *command) unchanged(args []string, o plan.Options) *plan.Verdict {
+func (c *command) unchanged(args []string, o plan.Options) *plan.Idle {
 	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
 		return nil
 	}

@@ -98,7 +98,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 		}
 		moved := false
 		if err == nil && follow && !p.pinned && state != runs.StageEnded {
-			moved, err = p.Next()
+			moved, err = p.Next(p.Folder)
 		}
 		atEnd := !follow || state == runs.StageEnded || state == runs.RunKilled && p.pinned
 		if err == nil && atEnd && !moved {
@@ -106,7 +106,7 @@ func (p *logPrinter) print(ctx context.Context, last int, follow bool) error {
 				return nil
 			}
 			if !p.pinned {
-				moved, err = p.Newest()
+				moved, err = p.Next("")
 			}
 			if err == nil && !moved {
 				err = fmt.Errorf("run %s has not started %s, so there is no log", p.Folder.Name(), p.Address)

@@ -46,7 +46,7 @@ func planCommand() *cobra.Command {
 			return err
 		}
 		if short {
-			p.SaveVerdict()
+			p.SaveIdle()
 		}
 		forecast := p.Forecast(context.Background())
 		if *asJSON {
@@ -207,11 +207,11 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 	}
 }
 
-func planCounts(experiment string, counts map[plan.Verb]int) string {
+func planCounts(experiment string, counts map[string]int) string {
 	var parts []string
 	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun} {
-		if counts[v] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[v], strings.Replace(string(v), "run", "to run", 1)))
+		if n := counts[string(v)]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, strings.Replace(string(v), "run", "to run", 1)))
 		}
 	}
 	if len(parts) == 0 {
@@ -222,11 +222,7 @@ func planCounts(experiment string, counts map[plan.Verb]int) string {
 
 // planSummary returns the last line: nodes per verb, and the estimated cost.
 func planSummary(p *plan.Plan, f plan.Forecast) string {
-	counts := map[plan.Verb]int{}
-	for _, n := range p.Nodes {
-		counts[n.Verb]++
-	}
-	text := planCounts(p.Experiment.Name, counts)
+	text := planCounts(p.Experiment.Name, p.Counts())
 	if f.Work >= minDuration {
 		text += " About " + runs.DurationText(f.Work.Seconds()) + " of stage time"
 		if f.Wall < f.Work-f.Work/20 {
@@ -384,12 +380,11 @@ func digests(m *artifact.Manifest) map[string]string {
 
 func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
-		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), map[string]int{}, []planNodeJSON{},
+		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
 		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
 	}
 	for _, n := range p.Nodes {
-		out.Counts[string(n.Verb)]++
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
 			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,

@@ -119,9 +119,12 @@ func writeBundle(path string, x *lang.Experiment, m *artifact.Manifest, store *a
 	if err != nil {
 		return err
 	}
-	files := map[string][]byte{}
-	for _, path := range x.Paths {
-		files[filepath.Base(path)] = x.Files[path].Bytes
+	files := x.SourceFiles()
+	for name := range files {
+		if !filepath.IsLocal(name) {
+			return fmt.Errorf("the module %s is not below the experiment's folder, so a bundle cannot contain it; move it there",
+				name)
+		}
 	}
 	f, err := renameio.NewPendingFile(path, renameio.WithPermissions(0o644))
 	if err != nil {

@@ -29,7 +29,7 @@ func runCommand() *cobra.Command {
 	var o engine.Options
 	var po plan.Options
 	c.Flags().BoolVar(&o.KeepGoing, "keep-going", false, "after a failure, run all stages that do not depend on it")
-	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress, curves, load of the machine")
+	page := c.Flags().Bool("page", false, "serve a page that follows the run: progress and curves")
 	c.planFlags(&po)
 	return c.runs(func(args []string) error { return c.run(args, o, po, *page) })
 }
@@ -40,7 +40,7 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	c.writeOverrides(c.source.Sets)
 	if idle := c.unchanged(args, po); idle != nil {
 		view := newDisplay(c.stdout())
-		view.Observe(engine.EndedUnchanged(idle))
+		view.Observe(engine.EndedUnchanged(idle.Counts))
 		view.Close()
 		return nil
 	}
@@ -124,9 +124,7 @@ func runNode(args []string, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "rcgrpo node: want --run FOLDER --node ADDRESS")
 		return exitMisuse
 	}
-	view := display.New(stderr, display.Options{})
-	defer view.Close()
-	return engine.NodeMain(args[1], args[3], kinds(), stderr, view.Observe)
+	return engine.NodeMain(args[1], args[3], kinds(), stderr)
 }
 
 // notification describes a run to the command of the site file's notify block: as JSON on standard input, and in the

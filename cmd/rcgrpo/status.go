@@ -202,7 +202,7 @@ type statusNodeJSON struct {
 func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
 	out := statusJSON{[]statusRunJSON{}, []survivorJSON{}}
 	for _, s := range survivors {
-		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Adopted})
+		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Taken})
 	}
 	for _, s := range found {
 		r := statusRunJSON{Experiment: s.Experiment, Run: s.ID, Folder: s.Folder, State: s.State(), Started: s.Started,

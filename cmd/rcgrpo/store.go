@@ -186,7 +186,7 @@ func storeCheckCommand() *cobra.Command {
 		}
 		var lines []string
 		for _, p := range problems {
-			lines = append(lines, p.String())
+			lines = append(lines, p.Error())
 		}
 		lines = unique(lines) // results of one stage may share a file
 		for _, line := range lines {

@@ -40,13 +40,13 @@ func verifyCommand() *cobra.Command {
 
 func (c *command) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
-		return reports.VerifyBundle(in.page, in.bundle)
+		return reports.Verify(in.page, in.bundle.Store, in.bundle.Files)
 	}
 	store, _, err := c.siteStore()
 	if err != nil {
 		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
 	}
-	return reports.Verify(in.page, store)
+	return reports.Verify(in.page, store, nil)
 }
 
 type openedPage struct {
@@ -85,9 +85,6 @@ func (c *command) limitFlag() (megabytes *uint32) {
 
 func printVerification(w io.Writer, v *reports.Verification, page string) error {
 	var b strings.Builder
-	for _, text := range v.NotCovered {
-		fmt.Fprintln(&b, text)
-	}
 	for _, fault := range v.Faults {
 		fmt.Fprintf(&b, "%s\n", fault)
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Problem is one finding of Check.
+// Problem is a difference between the store and its records. Lookup returns the first one as an error.
 type Problem struct {
 	Address string // of the node; "" if no manifest names the file
 	Key     string
@@ -19,7 +19,9 @@ type Problem struct {
 	What    string // "missing", "edited", "not recorded", or why it cannot be read
 }
 
-func (p Problem) String() string {
+const missing = "missing"
+
+func (p Problem) Error() string {
 	s := p.Path + ": " + p.What
 	if p.Address != "" {
 		s += " (" + p.Address + ")"
@@ -77,76 +79,75 @@ func (s *Store) Check() ([]Problem, error) {
 				found = s.checkObject(o)
 				checked[o.Digest] = found
 			}
-			for _, p := range found {
-				p.Address, p.Key = m.Address, m.Key
-				problems = append(problems, p)
-			}
+			problems = append(problems, m.name(found)...)
 		}
 	}
 	return problems, nil
 }
 
-// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
-// record is a problem, not an error.
-func (s *Store) CheckPort(m *Manifest, port string) []Problem {
-	o, ok := m.Outputs[port]
-	if !ok {
-		return []Problem{{Address: m.Address, Key: m.Key, Path: s.path("nodes", m.Key+".json"),
-			What: fmt.Sprintf("has no port %q", port)}}
-	}
-	problems := s.checkObject(o)
-	if o.Times != nil {
-		problems = append(problems, s.checkObject(*o.Times)...)
-	}
-	if len(problems) > 0 && !m.Collected.IsZero() {
-		problems = []Problem{{Path: s.objectDir(o.Digest), What: "collected: gc has removed its bytes"}}
-	}
+// name returns problems of a result with its address and key.
+func (m *Manifest) name(problems []Problem) []Problem {
+	problems = slices.Clone(problems)
 	for i := range problems {
 		problems[i].Address, problems[i].Key = m.Address, m.Key
 	}
 	return problems
 }
 
-func (s *Store) checkObject(o Output) []Problem {
-	dir := s.objectDir(o.Digest)
+// CheckPort compares the files of one port of a result, times.* included, with the record. A port without a
+// record is a problem, not an error.
+func (s *Store) CheckPort(m *Manifest, port string) []Problem {
+	o, err := m.output(port)
+	if err != nil {
+		return m.name([]Problem{{Path: s.manifestPath(m.Key), What: err.Error()}})
+	}
 	var problems []Problem
+	for _, object := range o.objects() {
+		problems = append(problems, s.checkObject(object)...)
+	}
+	if len(problems) > 0 && !m.Collected.IsZero() {
+		problems = []Problem{{Path: s.objectDir(o.Digest), What: "collected: gc has removed its bytes"}}
+	}
+	return m.name(problems)
+}
+
+func (s *Store) checkObject(o Output) []Problem {
 	if validKey(o.Digest) != nil { // a foreign bundle may name any path
 		return []Problem{{Path: o.Digest, What: "no digest"}}
 	}
+	dir := s.objectDir(o.Digest)
+	var problems []Problem
+	add := func(path, what string) { problems = append(problems, Problem{Path: path, What: what}) }
 	if got := treeDigest(o.Files); got != o.Digest {
-		problems = append(problems, Problem{Path: dir, What: "the record does not add up: its files give digest " + got})
+		add(dir, "the record does not add up: its files give digest "+got)
 	}
 	recorded := map[string]bool{}
 	for _, f := range o.Files {
 		if !filepath.IsLocal(filepath.FromSlash(f.Name)) {
-			problems = append(problems, Problem{Path: f.Name, What: "no name of a file in an object"})
+			add(f.Name, "no name of a file in an object")
 			continue
 		}
-		recorded[f.Name] = true
 		path := s.filePath(o, f)
+		recorded[path] = true
 		sum, _, err := hashFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			problems = append(problems, Problem{Path: path, What: "missing"})
+			add(path, missing)
 		case err != nil:
-			problems = append(problems, Problem{Path: path, What: err.Error()})
+			add(path, err.Error())
 		case sum != f.SHA256:
 			unseal(path)
-			problems = append(problems, Problem{Path: path, What: fmt.Sprintf("edited: sha256 %s, want %s", sum, f.SHA256)})
+			add(path, fmt.Sprintf("edited: sha256 %s, want %s", sum, f.SHA256))
 		}
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		rel, err := filepath.Rel(dir, path)
-		if err == nil && !recorded[filepath.ToSlash(rel)] {
-			problems = append(problems, Problem{Path: path, What: "not recorded"})
+		if err == nil && !d.IsDir() && !recorded[path] {
+			add(path, "not recorded")
 		}
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		problems = append(problems, Problem{Path: dir, What: err.Error()})
+		add(dir, err.Error())
 	}
 	return problems
 }

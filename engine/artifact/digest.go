@@ -76,19 +76,22 @@ func list(dir string, links linkRule) ([]FileInfo, error) {
 		if links == refuseLinks && !utf8.ValidString(name) { // manifests are JSON
 			return fmt.Errorf("%q: the name of a file in a result must be valid UTF-8", name)
 		}
-		if d.Type()&fs.ModeSymlink != 0 && links == followLinks {
+		mode := d.Type()
+		if mode&fs.ModeSymlink != 0 && links == followLinks {
 			target, err := os.Stat(path)
 			if err != nil {
 				return err
 			}
-			if target.IsDir() {
+			mode = target.Mode()
+			switch {
+			case mode.IsDir():
 				return fmt.Errorf("%s links to a folder; name that folder itself", path)
+			case !mode.IsRegular():
+				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(mode))
 			}
-			if !target.Mode().IsRegular() {
-				return fmt.Errorf("%s links to %s, which is no plain file", path, Form(target.Mode()))
-			}
-		} else if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is no plain file but %s", path, Form(d.Type()))
+		}
+		if !mode.IsRegular() {
+			return fmt.Errorf("%s is no plain file but %s", path, Form(mode))
 		}
 		if links == refuseLinks {
 			if err := ownInode(path, d); err != nil {

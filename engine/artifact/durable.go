@@ -21,18 +21,12 @@ func (s *Store) writeJSON(scratch, path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	write := func(f *os.File) error {
-		_, err := disk.Write(f, append(b, '\n'))
-		return err
-	}
-	err = disk.Replace(scratch, path, write)
+	b = append(b, '\n')
+	err = disk.Overwrite(scratch, path, b)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := s.MakeDir(filepath.Dir(path)); err != nil {
-		return err
-	}
-	return disk.Replace(filepath.Dir(path), path, write)
+	return s.inFolder(path, func() error { return disk.Overwrite(filepath.Dir(path), path, b) })
 }
 
 // rename creates the parent folder of the new name if it is missing.

@@ -3,7 +3,6 @@ package artifact
 import (
 	"cmp"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -168,16 +167,12 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 	if err := s.checkOrphans(busy, pinned); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"nodes", "last"} { // temporary files of killed processes
-		left, err := filepath.Glob(s.path(folder, disk.TempPattern))
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range left {
-			if err := os.Remove(path); err != nil {
-				return nil, err
-			}
-		}
+	left, err := filepath.Glob(s.path("*", disk.TempPattern)) // temporary files of killed processes
+	for _, path := range left {
+		err = errors.Join(err, os.Remove(path))
+	}
+	if err != nil {
+		return nil, err
 	}
 	var made []Garbage
 	for full := false; ; full = true {
@@ -194,7 +189,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 	}
 }
 
-// moveAway moves garbage to a folder below removed/, with the stored verdicts, since they depend on results.
+// moveAway moves garbage to a folder below removed/, with the stored answers "nothing to do", which depend on results.
 func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
 	if len(plan) == 0 && !disk.Exists(compiled) {
@@ -217,19 +212,8 @@ func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 	if err := disk.Rename(compiled, filepath.Join(away, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	marked := false
-	for _, g := range plan {
-		if g.Manifest != nil {
-			if err := s.markCollected(g.Manifest); err != nil {
-				return err
-			}
-			marked = true
-		}
-	}
-	if marked { // durable before the bytes are gone
-		if err := s.sync(); err != nil {
-			return err
-		}
+	if err := errors.Join(s.markCollected(plan), s.sync()); err != nil { // durable before the bytes are gone
+		return err
 	}
 	n := 0
 	for _, g := range plan {
@@ -243,10 +227,19 @@ func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 	return mark()
 }
 
-func (s *Store) markCollected(m *Manifest) error {
-	gone := *m
-	gone.Collected = time.Now().UTC()
-	return s.writeJSON(s.path("nodes"), s.path("nodes", m.Key+".json"), &gone)
+// markCollected marks the results among the garbage as collected.
+func (s *Store) markCollected(plan []Garbage) error {
+	for _, g := range plan {
+		if g.Manifest == nil {
+			continue
+		}
+		gone := *g.Manifest
+		gone.Collected = time.Now().UTC()
+		if err := s.writeJSON(s.path("nodes"), s.manifestPath(gone.Key), &gone); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the
@@ -266,21 +259,14 @@ func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
 		}
 		made = append(made, g)
 	}
-	for _, g := range made {
-		if g.Manifest != nil {
-			if err := s.markCollected(g.Manifest); err != nil {
-				return made, err
-			}
-		}
-	}
-	return made, nil
+	return made, s.markCollected(made)
 }
 
 // checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its
 // inputs have lost their pins.
 func (s *Store) checkOrphans(locked []string, pinned map[string]bool) error {
 	for _, key := range locked {
-		var holder json.RawMessage
+		var holder any
 		if !pinned[key] && s.Holder(key, &holder) == nil {
 			return fmt.Errorf("%w: a stage whose engine is gone still runs", ErrBusy)
 		}
@@ -309,8 +295,7 @@ func (s *Store) each(folder string, f func(name, path string) error) error {
 func size(path string) (n int64, err error) {
 	err = filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
-			var info fs.FileInfo
-			if info, err = d.Info(); err == nil {
+			if info, infoErr := d.Info(); infoErr == nil {
 				n += info.Size()
 			}
 		}

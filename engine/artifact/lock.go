@@ -38,12 +38,9 @@ const exitAt = 8192
 // inherited file: $? and the boot id, since a record written before a power cut proves nothing after it.
 func ExitText() string { return "exit $? " + boot() }
 
-// boot identifies this start of the machine.
+// boot identifies this start of the machine. If it is "", no exit record is valid.
 var boot = sync.OnceValue(func() string {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Sprint(os.Getpid(), time.Now().UnixNano()) // valid in this process only
-	}
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))
 })
 
@@ -108,9 +105,13 @@ func (l *Lock) File() *os.File {
 	return l.file
 }
 
-// Describe records the holder of a lock for Holder. v is one JSON value.
-func Describe(lock *os.File, v []byte) error {
-	_, err := disk.WriteAt(lock, append(v, '\n'), 0) // Holder ignores anything behind the first value
+// Describe records the holder of a lock for Holder, as JSON.
+func Describe(lock *os.File, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = disk.WriteAt(lock, append(b, '\n'), 0) // Holder ignores anything behind the first value
 	return err
 }
 
@@ -118,14 +119,14 @@ func Describe(lock *os.File, v []byte) error {
 // error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
 	f, err := os.Open(s.path("locks", key))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return ErrNotFound
-	}
-	if err != nil {
+	case err != nil:
 		return err
 	}
 	defer f.Close()
-	if err := json.NewDecoder(f).Decode(v); err != nil { // empty, or being written
+	if json.NewDecoder(f).Decode(v) != nil { // empty, or being written
 		return ErrNotFound
 	}
 	return nil
@@ -254,7 +255,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
-			committed := disk.Exists(s.path("nodes", key+".json"))
+			committed := disk.Exists(s.manifestPath(key))
 			if folder == "work" && !committed { // to resume from
 				return nil
 			}
@@ -266,14 +267,15 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				busy = append(busy, key)
 				return nil
 			}
-			err = s.Discard(key)
+			errs := []error{s.Discard(key)}
 			if committed {
-				err = errors.Join(err, s.RemoveWork(key))
+				errs = append(errs, s.RemoveWork(key))
 			}
+			end := lock.Unlock
 			if lock.orphan && !committed {
-				return errors.Join(err, lock.file.Close())
+				end = lock.file.Close
 			}
-			return errors.Join(err, lock.Unlock())
+			return errors.Join(append(errs, end())...)
 		})
 		if err != nil {
 			return busy, err

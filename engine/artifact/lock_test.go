@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/internal/must"
 )
 
 func lock(t *testing.T, s *Store, name string) *Lock {
@@ -69,7 +70,7 @@ func TestUnlockReleasesTheLockOfAnInheritedFile(t *testing.T) {
 	l := lock(t, s, "a")
 	child := exec.Command("sleep", "600")
 	child.ExtraFiles = []*os.File{l.File()}
-	must(t, child.Start())
+	must.OK(t, child.Start())
 	unlock(t, l)
 	unlock(t, lock(t, s, "a"))
 	child.Process.Kill()
@@ -81,7 +82,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	s := openStore(t)
 	record := func(l *Lock, code string) { // as the shell of a program does
 		t.Helper()
-		must(t, l.PrepareExit())
+		must.OK(t, l.PrepareExit())
 		if _, err := fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)); err != nil {
 			t.Fatal(err)
 		}
@@ -90,9 +91,9 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	record(killed, "0")
 	killed.File().Close()
 	ended := time.Now().Add(-time.Hour).Truncate(time.Second)
-	must(t, os.Chtimes(killed.path, ended, ended))
+	must.OK(t, os.Chtimes(killed.path, ended, ended))
 	next := lock(t, s, "a")
-	must(t, Describe(next.File(), []byte(`"the next one"`)))
+	must.OK(t, Describe(next.File(), "the next one"))
 	if code, at, ok := next.Exit(); code != 0 || !ok || !at.Equal(ended) {
 		t.Errorf("exit record: got %d at %v, %v, want 0 at %v", code, at, ok, ended)
 	}
@@ -103,7 +104,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	if code, at, ok := next.Exit(); code != 3 || !ok || time.Since(at) > time.Minute {
 		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
 	}
-	must(t, next.ClearExit())
+	must.OK(t, next.ClearExit())
 	if code, _, ok := next.Exit(); ok {
 		t.Errorf("cleared exit record: got %d, want none", code)
 	}
@@ -125,7 +126,7 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		}
 	}
 	running, orphan := lock(t, s, "running"), lock(t, s, "orphan")
-	must(t, orphan.PrepareExit())
+	must.OK(t, orphan.PrepareExit())
 	fmt.Fprintln(orphan.File(), strings.ReplaceAll(ExitText(), "$?", "0"))
 	orphan.File().Close()
 	lock(t, s, "killed").File().Close()

@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"fmt"
 	"maps"
 	"path"
 	"slices"
@@ -64,14 +65,14 @@ type FileInfo struct {
 	SHA256 string `json:"sha256"`
 }
 
+// Duration is the wall time of the stage.
+func (m *Manifest) Duration() time.Duration { return time.Duration(m.Seconds * float64(time.Second)) }
+
 // Ended is when the stage ended.
-func (m *Manifest) Ended() time.Time {
-	return m.Started.Add(time.Duration(m.Seconds * float64(time.Second)))
-}
+func (m *Manifest) Ended() time.Time { return m.Started.Add(m.Duration()) }
 
 // Bytes is the size of all outputs.
-func (m *Manifest) Bytes() int64 {
-	var n int64
+func (m *Manifest) Bytes() (n int64) {
 	for _, o := range m.objects() {
 		n += o.Bytes
 	}
@@ -83,32 +84,41 @@ func (m *Manifest) Ports() []string {
 	return slices.Sorted(maps.Keys(m.Outputs))
 }
 
+// output returns the output of a port.
+func (m *Manifest) output(port string) (Output, error) {
+	o, ok := m.Outputs[port]
+	if !ok {
+		return o, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
+	}
+	return o, nil
+}
+
 // File returns the record of a published file; ok is false if the output does not have it.
 func (m *Manifest) File(p Published) (f FileInfo, ok bool) {
-	o := m.Outputs[p.Port]
-	all := o.Files
-	if o.Times != nil {
-		all = slices.Concat(all, o.Times.Files)
-	}
-	for _, f := range all {
-		if f.Name == p.File {
-			return f, true
+	for _, o := range m.Outputs[p.Port].objects() {
+		for _, f := range o.Files {
+			if f.Name == p.File {
+				return f, true
+			}
 		}
 	}
-	return FileInfo{}, false
+	return f, false
 }
 
 // objects returns the outputs and their times, by port.
-func (m *Manifest) objects() []Output {
-	var all []Output
+func (m *Manifest) objects() (all []Output) {
 	for _, port := range m.Ports() {
-		o := m.Outputs[port]
-		all = append(all, o)
-		if o.Times != nil {
-			all = append(all, *o.Times)
-		}
+		all = append(all, m.Outputs[port].objects()...)
 	}
 	return all
+}
+
+// objects returns the output and its times.
+func (o Output) objects() []Output {
+	if o.Times == nil {
+		return []Output{o}
+	}
+	return []Output{o, *o.Times}
 }
 
 // isTimes reports whether a file is not part of the digest: its base name begins with "times.".

@@ -18,10 +18,15 @@ import (
 // readable returns an error that names the owner if the store exists and this user may not read it.
 func (s *Store) readable() error {
 	for _, dir := range []string{s.dir, s.path("nodes")} {
-		if err := unix.Access(dir, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {
-			return fmt.Errorf("open store: %s is private to %s. Name a folder of your own (store { path } in the site file)",
-				s.dir, ownerOf(dir))
+		if err := unix.Access(dir, unix.R_OK|unix.X_OK); !errors.Is(err, fs.ErrPermission) {
+			continue
 		}
+		owner := "another user"
+		if info, err := os.Stat(dir); err == nil {
+			owner = ownerOf(info)
+		}
+		return fmt.Errorf("open store: %s is private to %s. Name a folder of your own (store { path } in the site file)",
+			s.dir, owner)
 	}
 	return nil
 }
@@ -34,38 +39,19 @@ func (s *Store) owned(made *os.File) error {
 		return err
 	}
 	folder, err := os.Stat(filepath.Dir(made.Name()))
-	if err != nil {
+	if err != nil || ownerOf(file) == ownerOf(folder) {
 		return err
-	}
-	if uidOf(file) == uidOf(folder) {
-		return nil
 	}
 	return fmt.Errorf("the store %s belongs to %s, who could not read the files of %s. "+
 		"Run as that user, or name a folder of your own (store { path } in the site file)",
-		s.dir, userName(uidOf(folder)), userName(uidOf(file)))
+		s.dir, ownerOf(folder), ownerOf(file))
 }
 
-// ownerOf names the owner of a folder, or of the folder around one that this user may not stat.
-func ownerOf(dir string) string {
-	info, err := os.Stat(dir)
-	if err != nil {
-		if info, err = os.Stat(filepath.Dir(dir)); err != nil {
-			return "another user"
-		}
-	}
-	return userName(uidOf(info))
-}
-
-func uidOf(info fs.FileInfo) int {
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(sys.Uid)
-	}
-	return -1
-}
-
-func userName(uid int) string {
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+// ownerOf names the owner of a file.
+func ownerOf(info fs.FileInfo) string {
+	uid := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid))
+	if u, err := user.LookupId(uid); err == nil {
 		return "user " + u.Username
 	}
-	return fmt.Sprintf("user %d", uid)
+	return "user " + uid
 }

@@ -152,14 +152,6 @@ func (w *RowWriter[T]) Write(row T) error {
 	return nil
 }
 
-// Flush makes the written rows visible to readers. Compressed files are flushed by Close only.
-func (w *RowWriter[T]) Flush() error {
-	if w.err == nil && w.zip == nil {
-		w.err = w.buf.Flush()
-	}
-	return w.err
-}
-
 // Close completes the file. A second call has no effect.
 func (w *RowWriter[T]) Close() error {
 	if w.file == nil {

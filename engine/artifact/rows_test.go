@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 type row struct {
@@ -35,7 +37,7 @@ func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 		var first []byte
 		for range 2 {
 			dir := t.TempDir()
-			must(t, WriteRows(dir, name, want))
+			must.OK(t, WriteRows(dir, name, want))
 			path := filepath.Join(dir, name)
 			got, err := read(t, path)
 			if err != nil || !reflect.DeepEqual(got, want) {
@@ -72,7 +74,7 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 
 func TestRowsEndWithTheFirstError(t *testing.T) {
 	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
-	must(t, err)
+	must.OK(t, err)
 	err = w.Write(row{Values: map[string]float64{"loss": math.NaN()}})
 	if err == nil || !strings.Contains(err.Error(), "row 1") {
 		t.Errorf("NaN: got %v, want an error that names row 1", err)
@@ -106,11 +108,11 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			if _, err := z.Write(tc.text); err != nil {
 				t.Fatal(err)
 			}
-			must(t, z.Close())
+			must.OK(t, z.Close())
 			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
 			s.Limit(&tc.budget)
 			a, err := s.Open(m, "out")
-			must(t, err)
+			must.OK(t, err)
 			var got error
 			for _, err := range Rows[row](a, "rows.jsonl.gz") {
 				got = err

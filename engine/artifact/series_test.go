@@ -4,22 +4,24 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // lengthen commits a result of a series with a state beside it.
 func lengthen(t *testing.T, s *Store, series, name string, length int) {
 	t.Helper()
 	g, err := s.Begin(key(name))
-	must(t, err)
+	must.OK(t, err)
 	for file, folder := range map[string]func() (string, error){
 		"weights": func() (string, error) { return g.Dir("out") },
 		"moments": g.State,
 	} {
 		dir, err := folder()
-		must(t, err)
-		must(t, os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600))
+		must.OK(t, err)
+		must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600))
 	}
-	must(t, g.KeepState(key(series), length))
+	must.OK(t, g.KeepState(key(series), length))
 	if _, err := g.Commit(Manifest{Address: name, Seconds: 1}, map[string]string{"out": "checkpoint"}); err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +31,7 @@ func lengthen(t *testing.T, s *Store, series, name string, length int) {
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
 	got, err := s.Longest(key(series), below, nil)
-	must(t, err)
+	must.OK(t, err)
 	if got == nil {
 		return 0
 	}
@@ -69,7 +71,7 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 			s := openStore(t)
 			lengthen(t, s, "a", "a9", 9)
 			lengthen(t, s, "a", "a20", 20)
-			must(t, harm(s, s.path("series", key("a"), "20."+key("a20"))))
+			must.OK(t, harm(s, s.path("series", key("a"), "20."+key("a20"))))
 			if got := longest(t, s, "a", 40); got != 9 {
 				t.Errorf("got %d, want 9", got)
 			}
@@ -93,7 +95,7 @@ func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	}
 	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
-	must(t, os.Remove(s.path("nodes", key("a30")+".json")))
+	must.OK(t, os.Remove(s.path("nodes", key("a30")+".json")))
 	if plan, err = s.Collect(0); err != nil || len(plan) != 2 { // the object without a manifest and its state
 		t.Errorf("a state without a result: %v, %v", plan, err)
 	}
@@ -104,7 +106,7 @@ func TestLongestPinsItsResult(t *testing.T) {
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
 	session, err := s.NewSession()
-	must(t, err)
+	must.OK(t, err)
 	got, err := s.Longest(key("a"), 50, session)
 	if err != nil || got.Length != 20 {
 		t.Fatalf("longest: got %+v, %v, want a20", got, err)
@@ -115,7 +117,7 @@ func TestLongestPinsItsResult(t *testing.T) {
 	if !intactState(got.Dir) || s.Verify(got.Manifest) != nil {
 		t.Error("gc has removed the result that a stage resumes from")
 	}
-	must(t, session.Close())
+	must.OK(t, session.Close())
 	if got := longest(t, s, "a", 101); got != 20 {
 		t.Errorf("longest: got %d, want 20, since the other was not pinned", got)
 	}

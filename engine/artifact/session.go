@@ -78,7 +78,7 @@ func (u *Session) Close() error { return u.lock.Unlock() }
 func (s *Store) InUse() (results int, err error) {
 	pinned, err := s.pinned()
 	for key := range pinned {
-		if disk.Exists(s.path("nodes", key+".json")) {
+		if disk.Exists(s.manifestPath(key)) {
 			results++
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/internal/must"
 )
 
 func TestGarbageLeavesPinnedResults(t *testing.T) {
@@ -17,17 +18,17 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	commit(t, s, "same", files{"x": "mine"}) // the same object
 	commit(t, s, "other", files{"x": "other"})
 	session, err := s.NewSession()
-	must(t, err)
-	must(t, session.Pin(key("mine"), "", key("unmade")))
+	must.OK(t, err)
+	must.OK(t, session.Pin(key("mine"), "", key("unmade")))
 	leaveUnfinished(t, s, "unmade")
 	leaveUnfinished(t, s, "killed")
 	planned, err := s.Garbage(1)
-	must(t, err)
+	must.OK(t, err)
 	running := lock(t, s, "unmade") // otherwise its output is stale
 	other, err := Open(s.Dir())     // as another process has it
-	must(t, err)
+	must.OK(t, err)
 	done, err := other.Collect(1)
-	must(t, err)
+	must.OK(t, err)
 	names := func(plan []Garbage) string {
 		var all []string
 		for _, g := range plan {
@@ -48,7 +49,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
 		t.Errorf("left in removed: %v", left)
 	}
-	must(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
+	must.OK(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
 	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
 		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
 	}
@@ -57,7 +58,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 func TestKilledSessionsPinNothing(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "a", files{"x": "12"})
-	must(t, (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()))
+	must.OK(t, (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()))
 	if done, err := s.Collect(1); err != nil || len(done) != 1 {
 		t.Errorf("collect: got %v, %v, want the result", done, err)
 	}
@@ -70,7 +71,7 @@ func TestKilledSessionsPinNothing(t *testing.T) {
 func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)
 	other, err := Open(s.Dir()) // as another process has it
-	must(t, err)
+	must.OK(t, err)
 	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
 	exclusiveWithin = 20 * time.Millisecond
 	defer disk.Fail(nil)
@@ -102,9 +103,9 @@ func TestCollectionOnAFullDisk(t *testing.T) {
 			s := openStore(t)
 			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
 			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
-			must(t, garbage.write(s.path("objects")))
+			must.OK(t, garbage.write(s.path("objects")))
 			before, err := os.ReadDir(s.path("objects"))
-			must(t, err)
+			must.OK(t, err)
 			disk.Fail(func(op, path string) error {
 				if _, err := os.Lstat(path); err == nil && op == "open" {
 					return nil

@@ -166,7 +166,7 @@ func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Ou
 			c.unsealed = append(c.unsealed, o)
 			return o, err
 		}
-		sealed, err := s.verify("", o, Sealed, nil)
+		sealed, err := s.verify("", o, Sealed, unvisited)
 		if err == nil {
 			if !sealed {
 				c.unsealed = append(c.unsealed, o)
@@ -182,31 +182,24 @@ func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Ou
 
 // quarantine moves a damaged object to edited/.
 func (s *Store) quarantine(digest string) error {
-	if err := s.MakeDir(s.path("edited")); err != nil {
-		return err
-	}
 	for n := 1; ; n++ {
-		to := s.path("edited", fmt.Sprintf("%s.%d", digest, n))
-		if _, err := os.Lstat(to); err != nil {
-			return disk.Rename(s.objectDir(digest), to)
+		if to := s.path("edited", fmt.Sprintf("%s.%d", digest, n)); !disk.Exists(to) {
+			return s.rename(s.objectDir(digest), to)
 		}
 	}
 }
 
 // record names the manifest and makes it the last one of its address.
 func (s *Store) record(m *Manifest) error {
-	path := s.path("nodes", m.Key+".json")
-	if err := s.writeJSON(s.Work(m.Key), path, m); err != nil {
+	if err := s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m); err != nil {
 		return err
 	}
 	return s.point(pointer{m.Experiment, m.Address, m.Key})
 }
 
-// Flush makes results durable and seals their objects. A single result is flushed file by file; for several,
-// one flush of the file system takes a tenth of the time.
+// Flush makes results durable and seals their objects.
 func (s *Store) Flush(results ...*Committed) error {
-	err := s.syncResults(results)
-	if err != nil {
+	if err := s.sync(); err != nil {
 		return fmt.Errorf("flush the store %s: %w", s.dir, err)
 	}
 	for _, c := range results {
@@ -218,19 +211,6 @@ func (s *Store) Flush(results ...*Committed) error {
 		c.unsealed = nil
 	}
 	return nil
-}
-
-func (s *Store) syncResults(results []*Committed) error {
-	if len(results) != 1 {
-		return s.sync()
-	}
-	m := results[0].Manifest
-	for _, o := range results[0].unsealed {
-		if err := s.syncObject(o); err != nil {
-			return err
-		}
-	}
-	return errors.Join(syncFile(s.path("nodes", m.Key+".json")), syncFile(s.path("nodes")))
 }
 
 // flushAfter is how long a Flusher waits for more results after the first of a group.

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -25,15 +24,6 @@ var (
 
 // errDamaged reports a record that a power cut or an edit has left unreadable.
 var errDamaged = errors.New("is damaged")
-
-// DamageError reports a result that has a manifest, but a file of it is missing or differs from the record.
-type DamageError struct {
-	Address string
-	File    string // path of the file
-	What    string // "missing", "edited"
-}
-
-func (e *DamageError) Error() string { return fmt.Sprintf("%s of %s is %s", e.File, e.Address, e.What) }
 
 // Sealed is the modification time of every durable file in objects/. An edit changes it, so one stat per file
 // shows whether a result is intact; a file with another time is hashed.
@@ -84,19 +74,21 @@ func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.dir}, parts...)...)
 }
 
+func (s *Store) manifestPath(key string) string { return s.path("nodes", key+".json") }
+
 func (s *Store) objectDir(digest string) string { return s.path("objects", digest) }
 
 // Lookup returns the result of a key, after one stat per file. Without a manifest the error is ErrNotFound;
-// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a *DamageError. The last
-// two come with the manifest.
+// if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a Problem. The last two come
+// with the manifest.
 func (s *Store) Lookup(key string) (*Manifest, error) {
-	return s.Witness(key, func(string, fs.FileInfo) {})
+	return s.Witness(key, unvisited)
 }
 
 // Witness is Lookup that calls visit with each file its answer depends on, as it was before it was read: the manifest
 // and the files of the objects.
 func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (*Manifest, error) {
-	path := s.path("nodes", key+".json")
+	path := s.manifestPath(key)
 	if info, err := os.Lstat(path); err == nil {
 		visit(path, info)
 	}
@@ -127,20 +119,20 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 		return nil, err
 	}
 	m := new(Manifest)
-	if err := readJSON(s.path("nodes", key+".json"), m); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, ErrNotFound
-		}
+	err := readJSON(s.manifestPath(key), m)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ErrNotFound
+	case err != nil:
 		return nil, err
-	}
-	if m.Key != key {
+	case m.Key != key:
 		return nil, fmt.Errorf("manifest %s.json has key %q: it %w", key, m.Key, errDamaged)
 	}
 	return m, nil
 }
 
 // verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
-// are none. A difference is a *DamageError, and the file loses its seal, so that every later Lookup finds it.
+// are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it.
 func (s *Store) verify(
 	address string, o Output, trusted time.Time, visit func(path string, info fs.FileInfo),
 ) (sealed bool, err error) {
@@ -150,16 +142,15 @@ func (s *Store) verify(
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return false, &DamageError{address, path, "missing"}
+			return false, Problem{Address: address, Path: path, What: missing}
 		case err != nil:
 			return false, err
 		}
-		if visit != nil {
-			visit(path, info)
-		}
+		visit(path, info)
+		edited := Problem{Address: address, Path: path, What: "edited"}
 		switch {
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():
-			return false, &DamageError{address, path, "edited"}
+			return false, edited
 		case info.ModTime().Equal(trusted):
 			continue
 		}
@@ -170,16 +161,19 @@ func (s *Store) verify(
 		}
 		if sum != f.SHA256 {
 			unseal(path)
-			return false, &DamageError{address, path, "edited"}
+			return false, edited
 		}
 	}
 	return sealed, nil
 }
 
+// unvisited is the visitor of callers that need none.
+func unvisited(string, fs.FileInfo) {}
+
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
-		if _, err := s.verify(m.Address, o, time.Time{}, nil); err != nil {
+		if _, err := s.verify(m.Address, o, time.Time{}, unvisited); err != nil {
 			return err
 		}
 	}
@@ -207,8 +201,8 @@ func (s *Store) filePath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
 }
 
-// pointer is the content of last/HASH.json, or the part of it that counts: on file systems with hard links
-// that file is a link to the manifest, which has the same fields.
+// pointer is the content of last/HASH.json. Earlier releases made that file a link to the manifest, which has the same
+// fields.
 type pointer struct {
 	Experiment string `json:"experiment"`
 	Address    string `json:"address"`
@@ -248,24 +242,8 @@ func (s *Store) Remember(experiment, address, key string) error {
 	return s.point(pointer{experiment, address, key})
 }
 
-// point replaces the file of a pointer by a link to its manifest, or by a copy of the pointer where links are
-// impossible.
 func (s *Store) point(p pointer) error {
-	path, manifest := s.pointerPath(p.Experiment, p.Address), s.path("nodes", p.Key+".json")
-	link := func(to string) error {
-		return s.inFolder(to, func() error { return disk.Link(manifest, to) })
-	}
-	err := link(path)
-	if errors.Is(err, fs.ErrExist) {
-		next := filepath.Join(filepath.Dir(path), ".new-"+rand.Text())
-		if err = link(next); err == nil {
-			err = disk.Rename(next, path)
-			os.Remove(next) // after an error, or if both were links to one file
-		}
-	}
-	if err == nil {
-		return nil
-	}
+	path := s.pointerPath(p.Experiment, p.Address)
 	return s.writeJSON(filepath.Dir(path), path, p)
 }
 
@@ -283,9 +261,9 @@ type Artifact struct {
 
 // Open opens one port of a result.
 func (s *Store) Open(m *Manifest, port string) (*Artifact, error) {
-	o, ok := m.Outputs[port]
-	if !ok {
-		return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
+	o, err := m.output(port)
+	if err != nil {
+		return nil, err
 	}
 	a := &Artifact{Dir: s.objectDir(o.Digest), Type: o.Type, Digest: o.Digest, Manifest: m, files: o.Files,
 		budget: s.budget}
@@ -307,25 +285,21 @@ func (a *Artifact) Path(name string) string {
 // Only returns the path of the one file or folder that contains the whole artifact. ok is false if there are
 // several, or none.
 func (a *Artifact) Only() (path string, ok bool) {
-	var names []string
+	names := map[string]bool{}
 	for _, f := range a.files {
-		names = append(names, f.Name)
+		first, _, _ := strings.Cut(f.Name, "/")
+		names[first] = true
 	}
 	if a.Manifest == nil {
 		entries, _ := os.ReadDir(a.Dir)
 		for _, e := range entries {
-			names = append(names, e.Name())
+			names[e.Name()] = true
 		}
 	}
-	var only string
-	for i, name := range names {
-		first, _, _ := strings.Cut(name, "/")
-		if i > 0 && first != only {
-			return "", false
-		}
-		only = first
+	for only := range names {
+		return filepath.Join(a.Dir, only), len(names) == 1
 	}
-	return filepath.Join(a.Dir, only), only != ""
+	return "", false
 }
 
 // validKey rejects everything but a hash, since keys become parts of paths.
@@ -355,21 +329,18 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string]string{"nodes/" + key + ".json": s.path("nodes", key+".json")}
+	files := map[string]string{"nodes/" + key + ".json": s.manifestPath(key)}
 	for _, port := range ports {
-		o, ok := m.Outputs[port]
-		if !ok {
-			return nil, fmt.Errorf("%s has no port %q; it has %v", m.Address, port, m.Ports())
+		o, err := m.output(port)
+		if err != nil {
+			return nil, err
 		}
 		if !m.Collected.IsZero() {
 			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
 		}
-		for _, part := range []*Output{&o, o.Times} {
-			if part == nil {
-				continue
-			}
-			for _, f := range part.Files {
-				files["objects/"+part.Digest+"/"+f.Name] = s.filePath(*part, f)
+		for _, object := range o.objects() {
+			for _, f := range object.Files {
+				files["objects/"+object.Digest+"/"+f.Name] = s.filePath(object, f)
 			}
 		}
 	}

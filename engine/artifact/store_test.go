@@ -14,21 +14,14 @@ import (
 	"time"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/internal/must"
 )
-
-// must ends the test if a step of its setup returns an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // openStore opens a store in a new folder and checks at the end of the test that it is sound.
 func openStore(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	must(t, err)
+	must.OK(t, err)
 	t.Cleanup(func() {
 		problems, err := s.Check()
 		if err != nil || len(problems) > 0 {
@@ -49,8 +42,8 @@ type files map[string]string // path below the port -> content
 func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	t.Helper()
 	c, err := tryCommit(s, name, content)
-	must(t, err)
-	must(t, s.Flush(c))
+	must.OK(t, err)
+	must.OK(t, s.Flush(c))
 	return c.Manifest
 }
 
@@ -92,14 +85,14 @@ func (c files) write(dir string) (err error) {
 // leaveUnfinished creates the output of a killed stage.
 func leaveUnfinished(t *testing.T, s *Store, name string) {
 	t.Helper()
-	must(t, (files{key(name) + "/half": "ha"}).write(s.path("staging")))
+	must.OK(t, (files{key(name) + "/half": "ha"}).write(s.path("staging")))
 }
 
 // fileOf returns the path of a file of a result; contentOf its content.
 func fileOf(t *testing.T, s *Store, m *Manifest, name string) string {
 	t.Helper()
 	a, err := s.Open(m, "out")
-	must(t, err)
+	must.OK(t, err)
 	return a.Path(name)
 }
 
@@ -116,7 +109,7 @@ func contentOf(t *testing.T, s *Store, m *Manifest, name string) string {
 func sealed(t *testing.T, path string) bool {
 	t.Helper()
 	info, err := os.Stat(path)
-	must(t, err)
+	must.OK(t, err)
 	return info.ModTime().Equal(Sealed)
 }
 
@@ -138,7 +131,7 @@ func TestLookupReturnsACommittedResult(t *testing.T) {
 	}
 	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
 	got, err := s.Lookup(key("a"))
-	must(t, err)
+	must.OK(t, err)
 	if !reflect.DeepEqual(got, made) {
 		t.Errorf("lookup: got %+v, want %+v", got, made)
 	}
@@ -176,7 +169,7 @@ func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 		}
 	}
 	overwrite(t, fileOf(t, s, b, "times.jsonl"), "0.9\n")
-	var damage *DamageError
+	var damage Problem
 	if _, err := s.Lookup(key("b")); !errors.As(err, &damage) {
 		t.Errorf("lookup after an edit of times.jsonl: got %v, want damage", err)
 	}
@@ -189,7 +182,7 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 	s := openStore(t)
 	for name, torn := range map[string]bool{"whole": false, "torn": true} {
 		c, err := tryCommit(s, name, files{"x.txt": name})
-		must(t, err)
+		must.OK(t, err)
 		path := fileOf(t, s, c.Manifest, "x.txt")
 		if sealed(t, path) {
 			t.Errorf("%s: sealed before the flush", name)
@@ -197,7 +190,7 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 		if torn {
 			overwrite(t, path, strings.Repeat("\x00", len(name)))
 		}
-		var damage *DamageError
+		var damage Problem
 		if _, err := s.Lookup(key(name)); errors.As(err, &damage) != torn {
 			t.Errorf("%s: lookup: got %v, want damage %v", name, err, torn)
 		}
@@ -216,7 +209,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 		var made []*Manifest
 		for i := range 3 {
 			c, err := tryCommit(s, fmt.Sprint(fault, i), files{"x": fmt.Sprint(fault, i)})
-			must(t, err)
+			must.OK(t, err)
 			f.Add(c, lock(t, s, fmt.Sprint(fault, i)))
 			made = append(made, c.Manifest)
 		}
@@ -230,7 +223,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 			t.Errorf("close: got %v, want %v and the store", err, fault)
 		}
 		for _, m := range made {
-			if sealed, err := s.verify("", m.Outputs["out"], Sealed, nil); err != nil || sealed != (fault == nil) {
+			if sealed, err := s.verify("", m.Outputs["out"], Sealed, unvisited); err != nil || sealed != (fault == nil) {
 				t.Errorf("with %v: sealed %v, %v", fault, sealed, err)
 			}
 			if disk.Exists(s.path("locks", m.Key)) {
@@ -244,11 +237,11 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	s := openStore(t)
 	g, err := stage(s, "a", files{"x": "1"})
-	must(t, err)
-	must(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
+	must.OK(t, err)
+	must.OK(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
 	c, err := g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	must(t, err)
-	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, nil); err != nil || sealed {
+	must.OK(t, err)
+	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, unvisited); err != nil || sealed {
 		t.Errorf("before the flush: sealed %v, %v", sealed, err)
 	}
 }
@@ -256,7 +249,7 @@ func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 func overwrite(t *testing.T, path, text string) {
 	t.Helper()
 	os.Chmod(path, 0o644)
-	must(t, os.WriteFile(path, []byte(text), 0o644))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
@@ -273,8 +266,8 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 			s := openStore(t)
 			path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
 			tc.damage(t, path)
-			var damage *DamageError
-			if _, err := s.Lookup(key("a")); !errors.As(err, &damage) || damage.What != tc.what || damage.File != path {
+			var damage Problem
+			if _, err := s.Lookup(key("a")); !errors.As(err, &damage) || damage.What != tc.what || damage.Path != path {
 				t.Errorf("lookup: got %v, want %s %s", err, path, tc.what)
 			}
 			problems, err := s.Check()
@@ -294,7 +287,7 @@ func TestDamageIsNoticedNamedAndHealed(t *testing.T) {
 func TestCheckReadsNothingOutsideTheObjects(t *testing.T) {
 	s := openStore(t)
 	dir := t.TempDir()
-	must(t, (files{"secret": "secret"}).write(dir))
+	must.OK(t, (files{"secret": "secret"}).write(dir))
 	outside := strings.Repeat("../", 20) + strings.TrimPrefix(dir, "/")
 	for name, change := range map[string]func(*Output){
 		"by a file's name": func(o *Output) { o.Files[0].Name = outside + "/secret"; o.Digest = treeDigest(o.Files) },
@@ -334,7 +327,7 @@ func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 func TestTouchedFileIsIntactAndSealedAgain(t *testing.T) {
 	s := openStore(t)
 	path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
-	must(t, os.Chtimes(path, time.Now(), time.Now()))
+	must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
 	wantIntact(t, s, "a", "after a touch")
 	if !sealed(t, path) {
 		t.Error("not sealed after the lookup")
@@ -360,8 +353,8 @@ func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
 			g, err := s.Begin(key("a"))
-			must(t, err)
-			must(t, tc.fill(g))
+			must.OK(t, err)
+			must.OK(t, tc.fill(g))
 			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
@@ -417,7 +410,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Fatalf("plan without a limit: got %+v, %v, want the unfinished output", plan, err)
 	}
 	orphan := lock(t, s, "killed")
-	must(t, Describe(orphan.File(), []byte(`{"of": "a run that was killed"}`)))
+	must.OK(t, Describe(orphan.File(), "a run that was killed"))
 	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
 		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
 	}
@@ -446,7 +439,7 @@ func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
 		dir := t.TempDir()
 		err := content.write(dir)
 		d, digestErr := Digest(dir)
-		must(t, errors.Join(err, digestErr))
+		must.OK(t, errors.Join(err, digestErr))
 		return d
 	}
 	base := digest(files{"a": "1", "b/c": "2"})
@@ -477,7 +470,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 		s := openStore(t)
 		m := commit(t, s, "k", made)
 		recorded, err := s.Open(m, "out")
-		must(t, err)
+		must.OK(t, err)
 		for _, a := range []*Artifact{recorded, {Dir: recorded.Dir}} {
 			path, ok := a.Only()
 			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
@@ -520,11 +513,11 @@ func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	s := openStore(t)
 	victim := filepath.Join(t.TempDir(), "victim")
-	must(t, os.WriteFile(victim, []byte("precious"), 0o640))
+	must.OK(t, os.WriteFile(victim, []byte("precious"), 0o640))
 	before, err := os.Stat(victim)
-	must(t, err)
+	must.OK(t, err)
 	g, err := stage(s, "a", nil)
-	must(t, err)
+	must.OK(t, err)
 	names := []string{"again", "linked", "times.txt"}
 	for _, name := range names {
 		if err := os.Link(victim, filepath.Join(g.ports["out"], name)); err != nil {
@@ -532,9 +525,9 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 		}
 	}
 	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
-	must(t, err)
+	must.OK(t, err)
 	after, err := os.Stat(victim)
-	must(t, err)
+	must.OK(t, err)
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the user's file: got %v of %v, want %v of %v",
 			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
@@ -19,145 +15,110 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-var actKind = &lang.Kind{Name: "act", Summary: "Ends as its script demands.", Version: 1,
-	New: func() lang.Stage { return &act{} }, Outputs: FilesOut}
-
-// act ends as the file Script demands: "well", "fail", "die" (by SIGKILL), or "wait" for the end of its
-// context. It counts its starts in its scratch folder, where a training would save checkpoints.
-type act struct {
-	Script string `hcl:"script" key:"-"`
-}
-
-func (a *act) Check() hcl.Diagnostics { return nil }
-
-func (a *act) Run(ctx context.Context, job *engine.Job) error {
-	starts := filepath.Join(job.Dir, "starts")
-	before, err := os.ReadFile(starts)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	now := append(before, "start\n"...)
-	dir, err := job.Create("out")
-	if err != nil {
-		return err
-	}
-	err = errors.Join(os.WriteFile(starts, now, 0o600), os.WriteFile(filepath.Join(dir, "out.txt"), now, 0o600))
-	if err != nil {
-		return err
-	}
-	script, err := os.ReadFile(a.Script)
-	if err != nil {
-		return err
-	}
-	job.Logf("the script demands %s", script)
-	job.Progress(1, 1, "starts")
-	switch string(script) {
-	case "fail":
-		return engine.WithCause(lang.CauseNaN, errors.New("the loss is not a number"))
-	case "die":
-		if os.Getenv("RCGRPO_CHILD") != "" {
-			syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		}
-		return engine.WithCause(lang.CauseKilled, errors.New("its process was killed"))
-	case "wait":
-		<-ctx.Done()
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
 // Executor is the suite that every executor must pass: success, failure text, cancel, kill, restart. x is
 // nil for the local executor. The package's TestMain must call Main.
 func Executor(t *testing.T, x engine.Executor) {
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases")) // runs of other tests must not interfere
 	for name, test := range map[string]func(*suite){
 		"success is committed, with its progress and its log": func(s *suite) {
-			r := s.run("well")
-			s.wantResult("start\n")
-			progress := func(e runs.Event) bool { return e.Kind == runs.EventProgress && e.Done == 1 }
-			if !slices.ContainsFunc(r.Events, progress) {
+			r := s.run(`shell = "echo output of the stage"`)
+			s.wantResult(r)
+			if e, ok := r.Find(runs.EventProgress, "toy.a"); !ok || e.Done != 1 {
 				s.Errorf("got events %v, want the progress", r)
 			}
-			started, _ := r.Find(runs.EventStarted, "act.a")
-			log, err := os.ReadFile(started.Path)
-			if err != nil || !strings.Contains(string(log), "the script demands well") {
-				s.Errorf("log: got %q, %v, want the stage's output", log, err)
-			}
+			s.wantLog(r, "output of the stage")
 		},
 		"a failure carries the stage's error and cause": func(s *suite) {
-			s.wantFailure(s.run("fail"), lang.CauseNaN, "the loss is not a number")
+			r := s.run(`fail = "the loss is not a number"`, `cause = "nan"`)
+			s.wantFailure(r, lang.CauseNaN, "the loss is not a number")
 		},
 		"a killed process is distinguished from a failure of the stage": func(s *suite) {
-			s.wantFailure(s.run("die"), lang.CauseKilled, "killed")
+			s.wantFailure(s.run(`die = true`), lang.CauseKilled, "killed")
 		},
-		"a cancelled stage stops soon and leaves no partial result": func(s *suite) {
-			ctx, cancel := context.WithCancel(s.Context())
-			defer cancel()
-			r := s.start(ctx, "wait", func(e runs.Event) {
-				if e.Kind == runs.EventProgress {
-					cancel()
-				}
-			})
-			if !errors.Is(r.Err, engine.ErrInterrupted) {
-				s.Errorf("got %v, want ErrInterrupted", r.Err)
-			}
-			s.wantNoResult()
-		},
+		"a cancelled stage stops soon and leaves no partial result": (*suite).cancel,
 		"a restarted stage finds its scratch folder": func(s *suite) {
-			s.run("fail")
-			s.run("die")
-			s.run("well")
-			s.wantResult("start\nstart\nstart\n")
-			s.run("well") // up to date, so the stage does not start again
-			s.wantResult("start\nstart\nstart\n")
+			s.cancel()
+			s.run(`die = true`)
+			r := s.run()
+			s.wantResult(r)
+			s.wantLog(r, "resumed from 1")
+			if e, started := s.run().Find(runs.EventStarted, ""); started {
+				s.Errorf("got %v, want no start, since the result is up to date", e)
+			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := &suite{NewLab(t), x}
-			s.Write("stage \"act\" \"a\" {\n  script = \"$dir/script\"\n}\n")
-			test(s)
-		})
+		t.Run(name, func(t *testing.T) { test(&suite{NewLab(t), x}) })
 	}
 }
 
-// suite is an experiment with one act.
+// suite is an experiment with one toy.
 type suite struct {
 	*Lab
 	executor engine.Executor
 }
 
-func (s *suite) start(ctx context.Context, script string, watch ...func(runs.Event)) Record {
+// start runs the toy with settings that its key ignores.
+func (s *suite) start(ctx context.Context, watch func(runs.Event), settings ...string) Record {
 	s.Helper()
-	s.Put("script", script)
+	s.Write("stage \"toy\" \"a\" {\n  text = \"made\"\n  " + strings.Join(settings, "\n  ") + "\n}\n")
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	return s.RunPlan(ctx, s.Plan(), engine.Options{Executor: s.executor}, watch...)
+	return s.RunPlan(ctx, s.Plan(), engine.Options{Executor: s.executor}, watch)
 }
 
 // run is start without an interruption.
-func (s *suite) run(script string) Record {
+func (s *suite) run(settings ...string) Record {
 	s.Helper()
-	r := s.start(s.Context(), script)
+	r := s.start(s.Context(), func(runs.Event) {}, settings...)
 	if errors.Is(r.Err, engine.ErrInterrupted) {
 		s.Fatal("the stage did not end within a minute")
 	}
 	return r
 }
 
-// wantResult checks the committed output and that the commit removed the scratch folder.
-func (s *suite) wantResult(want string) {
+// cancel interrupts the toy at its gate.
+func (s *suite) cancel() {
 	s.Helper()
-	if got := s.Text("act.a"); got != want {
-		s.Errorf("output: got %q, want %q", got, want)
+	s.Gate()
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	r := s.start(ctx, func(e runs.Event) {
+		if e.Kind == runs.EventProgress {
+			cancel()
+		}
+	}, `gate = "$dir/gate"`)
+	if !errors.Is(r.Err, engine.ErrInterrupted) {
+		s.Errorf("got %v, want ErrInterrupted", r.Err)
 	}
-	if _, err := os.Stat(s.Store().Work(s.Planned("act.a").Key)); !errors.Is(err, os.ErrNotExist) {
+	s.wantNoResult()
+}
+
+// wantResult checks the committed output and that the commit removed the scratch folder.
+func (s *suite) wantResult(r Record) {
+	s.Helper()
+	if r.Err != nil {
+		s.Fatalf("run: %v\n%s", r.Err, r)
+	}
+	if got := s.Text("toy.a"); got != "made\n" {
+		s.Errorf("output: got %q, want the text", got)
+	}
+	if _, err := os.Stat(s.Store().Work(s.Planned("toy.a").Key)); !errors.Is(err, os.ErrNotExist) {
 		s.Errorf("scratch folder: got %v, want none after the commit", err)
+	}
+}
+
+func (s *suite) wantLog(r Record, want string) {
+	s.Helper()
+	started, _ := r.Find(runs.EventStarted, "toy.a")
+	log, err := os.ReadFile(started.Path)
+	if err != nil || !strings.Contains(string(log), want) {
+		s.Errorf("log: got %q, %v, want %q", log, err, want)
 	}
 }
 
 func (s *suite) wantFailure(r Record, cause, text string) {
 	s.Helper()
-	failed, ok := r.Find(runs.EventFailed, "act.a")
+	failed, ok := r.Find(runs.EventFailed, "toy.a")
 	if !ok || failed.Failure.Cause != cause || !strings.Contains(failed.Failure.Text, text) {
 		s.Errorf("got %v\n%s, want a failure %q with cause %q", r.Err, r, text, cause)
 	}
@@ -167,7 +128,7 @@ func (s *suite) wantFailure(r Record, cause, text string) {
 // wantNoResult checks that no result is committed and that the scratch folder remains for the next start.
 func (s *suite) wantNoResult() {
 	s.Helper()
-	n := s.Planned("act.a")
+	n := s.Planned("toy.a")
 	if n.Verb != plan.MustRun {
 		s.Errorf("got %s, want no result", n.Verb)
 	}

@@ -19,8 +19,8 @@ func TestLocalExecutor(t *testing.T) { Executor(t, nil) }
 // inPlace runs nodes in the engine's process.
 type inPlace struct{}
 
-func (inPlace) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
-	return w.Perform(ctx, observe)
+func (inPlace) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
+	return w.Execute(ctx, observe)
 }
 
 func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }
@@ -28,7 +28,7 @@ func TestExecutorInPlace(t *testing.T) { Executor(t, inPlace{}) }
 // apart is an executor of another package that starts processes, as one for a cluster would start jobs.
 type apart struct{}
 
-func (apart) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
+func (apart) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err

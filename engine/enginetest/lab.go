@@ -19,31 +19,29 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // Main is the TestMain of a package that uses Lab or Executor: its test binary also serves as the engine's
-// binary. `node` runs a node, `engine` a whole experiment of toys.
+// binary. `node` runs a node, `engine` a whole experiment of toys. The tests share a ledger with no other run of the
+// user.
 func Main(m *testing.M) {
 	switch {
 	case len(os.Args) == 6 && os.Args[1] == "node":
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], kinds(), os.Stderr, func(runs.Event) {}))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], ToyKinds(), os.Stderr))
 	case len(os.Args) == 4 && os.Args[1] == "engine":
 		os.Exit(engineMain(os.Args[2], os.Args[3]))
 	}
-	os.Exit(isolated(m))
-}
-
-// isolated runs the tests with a ledger that no other run of the user shares.
-func isolated(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "leases")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		return 1
+		os.Exit(1)
 	}
-	defer os.RemoveAll(dir)
 	os.Setenv("RCGRPO_LEASES", filepath.Join(dir, "new")) // an existing empty folder looks recently cleaned
 	os.Setenv("GORACE", "atexit_sleep_ms=0")              // otherwise each process lingers for a second
-	return m.Run()
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
 }
 
 // engineMain plans and runs an experiment and prints the kind, address and text of each event.
@@ -65,7 +63,7 @@ func engineMain(path, store string) int {
 func planToys(path, store string) (*plan.Plan, error) {
 	dir := filepath.Dir(path)
 	src := lang.Source{Path: path, Site: filepath.Join(dir, "site.hcl"), Env: []string{"HOME=" + dir}}
-	x, diags := lang.Load(src, kinds())
+	x, diags := lang.Load(src, ToyKinds())
 	if diags.HasErrors() {
 		return nil, diags
 	}
@@ -75,8 +73,6 @@ func planToys(path, store string) (*plan.Plan, error) {
 	}
 	return plan.New(x, s, plan.Options{})
 }
-
-func kinds() lang.Registry { return append(ToyKinds(), actKind) }
 
 // Lab is the folder of an experiment of toys, with its own store.
 type Lab struct {
@@ -118,7 +114,7 @@ func NewLab(t *testing.T) *Lab {
 // Put writes a file of the lab.
 func (l *Lab) Put(name, text string) {
 	l.Helper()
-	noError(l.T, os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644))
+	must.OK(l, os.WriteFile(filepath.Join(l.Dir, name), []byte(text), 0o644))
 }
 
 // Write replaces the experiment's stages; $dir in the text is the lab's folder.
@@ -139,16 +135,12 @@ func (l *Lab) Read(name string) string {
 
 func (l *Lab) Store() *artifact.Store {
 	l.Helper()
-	s, err := artifact.Open(l.StoreDir)
-	noError(l.T, err)
-	return s
+	return must.Get(artifact.Open(l.StoreDir))(l)
 }
 
 func (l *Lab) Plan() *plan.Plan {
 	l.Helper()
-	p, err := planToys(l.File, l.StoreDir)
-	noError(l.T, err)
-	return p
+	return must.Get(planToys(l.File, l.StoreDir))(l)
 }
 
 // Planned returns the node of a short address in the current plan.
@@ -221,9 +213,7 @@ func (l *Lab) Start(ctx context.Context, watch ...func(runs.Event)) <-chan Recor
 // Engine returns the command that runs the experiment in another process.
 func (l *Lab) Engine() *exec.Cmd {
 	l.Helper()
-	self, err := os.Executable()
-	noError(l.T, err)
-	cmd := exec.Command(self, "engine", l.File, l.StoreDir)
+	cmd := exec.Command(must.Get(os.Executable())(l), "engine", l.File, l.StoreDir)
 	cmd.Stderr = os.Stderr
 	return cmd
 }
@@ -250,15 +240,12 @@ func (l *Lab) Text(address string) string {
 	if m == nil {
 		l.Fatalf("%s has no result", address)
 	}
-	a, err := l.Store().Open(m, "out")
-	noError(l.T, err)
-	b, err := os.ReadFile(a.Path("out.txt"))
-	noError(l.T, err)
-	return string(b)
+	a := must.Get(l.Store().Open(m, "out"))(l)
+	return string(must.Get(os.ReadFile(a.Path("out.txt")))(l))
 }
 
-// Log returns the newest log of a stage, and whether the stage may still write to it.
-func (l *Lab) Log(address string) (path string, live bool, err error) {
+// StageLog returns the newest log of a stage, and whether the stage may still write to it.
+func (l *Lab) StageLog(address string) (path string, live bool, err error) {
 	w, err := runs.NewWatch(l.Store(), "x", address, "")
 	if err != nil {
 		return "", false, err
@@ -270,12 +257,8 @@ func (l *Lab) Log(address string) (path string, live bool, err error) {
 // Runs returns the statuses of the experiment's runs, newest first.
 func (l *Lab) Runs() (all []*runs.Status) {
 	l.Helper()
-	folders, err := runs.Folders(l.Store(), "x")
-	noError(l.T, err)
-	for _, folder := range folders {
-		s, err := runs.ReadStatus(folder)
-		noError(l.T, err)
-		all = append(all, s)
+	for _, folder := range must.Get(runs.Folders(l.Store(), "x"))(l) {
+		all = append(all, must.Get(runs.ReadStatus(folder))(l))
 	}
 	return all
 }
@@ -336,8 +319,8 @@ func (l *Lab) Want(r Record, kind runs.EventKind, addresses ...string) {
 
 // Gate stops toys until the test lets them pass.
 type Gate struct {
-	t *testing.T
-	l *net.UnixListener
+	*Lab
+	listener *net.UnixListener
 }
 
 // Visitor is a toy that waits at the gate.
@@ -350,24 +333,17 @@ type Visitor struct {
 // Gate opens the gate of the toys whose setting is gate = "$dir/gate".
 func (l *Lab) Gate() *Gate {
 	l.Helper()
-	listener, err := net.Listen("unix", filepath.Join(l.Dir, "gate"))
-	noError(l.T, err)
+	listener := must.Get(net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(l.Dir, "gate"), Net: "unix"}))(l)
 	l.Cleanup(func() { listener.Close() })
-	return &Gate{l.T, listener.(*net.UnixListener)}
+	return &Gate{l, listener}
 }
 
 // Next waits up to 30 seconds for a toy to arrive.
 func (g *Gate) Next() Visitor {
-	g.t.Helper()
-	g.l.SetDeadline(time.Now().Add(30 * time.Second))
-	conn, err := g.l.Accept()
-	if err != nil {
-		g.t.Fatalf("no stage came to the gate: %v", err)
-	}
-	v := Visitor{Conn: conn}
-	if _, err := fmt.Fscan(conn, &v.Address, &v.PID); err != nil {
-		g.t.Fatal(err)
-	}
+	g.Helper()
+	g.listener.SetDeadline(time.Now().Add(30 * time.Second))
+	v := Visitor{Conn: must.Get(g.listener.Accept())(g)}
+	must.Get(fmt.Fscan(v.Conn, &v.Address, &v.PID))(g)
 	return v
 }
 

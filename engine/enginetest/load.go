@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // Load reads an experiment that consists of the given stages.
@@ -22,18 +23,10 @@ func Load(t testing.TB, kinds lang.Registry, stages string) (*lang.Experiment, h
 	return lang.Load(lang.Source{Path: path}, kinds)
 }
 
-// noError ends the test if there is an error.
-func noError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // WriteFile writes a file.
 func WriteFile(t testing.TB, path, text string) {
 	t.Helper()
-	noError(t, os.WriteFile(path, []byte(text), 0o644))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // Mistakes returns the diagnostics as lines "summary: detail".

@@ -8,6 +8,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 // Content returns the content of a port of a node that Make executes.
@@ -34,14 +35,13 @@ func Make(t testing.TB, p *plan.Plan, content Content) (executed []string) {
 		}
 		m, err := p.Store.Lookup(key)
 		if err != nil || d.Force {
-			var damage *artifact.DamageError
-			if err != nil && !errors.Is(err, artifact.ErrNotFound) && !errors.As(err, &damage) {
+			if err != nil && !errors.Is(err, artifact.ErrNotFound) && !errors.As(err, new(artifact.Problem)) {
 				t.Fatal(err)
 			}
 			m = commit(t, p, d.Node, key, parts, content)
 			executed = append(executed, d.Address)
 		}
-		noError(t, p.Store.Remember(p.Experiment.Name, d.Address, key))
+		must.OK(t, p.Store.Remember(p.Experiment.Name, d.Address, key))
 		made[d.Node] = m
 	}
 	return executed
@@ -50,28 +50,21 @@ func Make(t testing.TB, p *plan.Plan, content Content) (executed []string) {
 func commit(t testing.TB, p *plan.Plan, n *lang.Node, key string, parts artifact.Parts,
 	content Content) *artifact.Manifest {
 	t.Helper()
-	staging, err := p.Store.Begin(key)
-	noError(t, err)
+	staging := must.Get(p.Store.Begin(key))(t)
 	for port := range n.Outputs {
-		dir, err := staging.Dir(port)
-		noError(t, err)
+		dir := must.Get(staging.Dir(port))(t)
 		WriteFile(t, filepath.Join(dir, "out.txt"), content(n, key, port))
 	}
-	c, err := staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
-		Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2}, n.Outputs)
-	if err == nil {
-		err = p.Store.Flush(c)
-	}
-	noError(t, err)
+	c := must.Get(staging.Commit(artifact.Manifest{Key: key, Kind: n.Kind.Name, Version: n.Kind.Version,
+		Experiment: p.Experiment.Name, Address: n.Address, Parts: parts, Seconds: 2}, n.Outputs))(t)
+	must.OK(t, p.Store.Flush(c))
 	return c.Manifest
 }
 
 // NewStore opens a store in a temporary folder.
 func NewStore(t testing.TB) *artifact.Store {
 	t.Helper()
-	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
-	noError(t, err)
-	return store
+	return must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
 }
 
 // Causes maps the short addresses of the nodes that are not up to date to "verb: cause".

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 // The settings below have the names and ports of the real kinds and cover every sort of setting that the
@@ -147,28 +148,24 @@ func PaperKinds() lang.Registry {
 	grpo := func() lang.Stage { return &PaperGRPO{Updates: 200, Group: 8, Clip: &paperClip{0.2, 0.2}} }
 	trained := ports("checkpoint", "metrics")
 	optimised := ports("checkpoint", "metrics", "trajectories")
-	return lang.Registry{
-		{Name: "model", Summary: "Weights.", Version: 1, New: func() lang.Stage { return &paperModel{} },
-			Outputs:    ports("checkpoint"),
+	all := lang.Registry{
+		{Name: "model", New: func() lang.Stage { return &paperModel{} }, Outputs: ports("checkpoint"),
 			Stochastic: func(s lang.Stage) bool { return s.(*paperModel).Path.Path == "" }},
-		{Name: "tasks", Summary: "Tasks.", Version: 1, New: func() lang.Stage { return &paperTasks{} },
-			Outputs:    ports("train:tasks", "test:tasks"),
+		{Name: "tasks", New: func() lang.Stage { return &paperTasks{} }, Outputs: ports("train:tasks", "test:tasks"),
 			Stochastic: func(s lang.Stage) bool { return s.(*paperTasks).Source == "drills" }},
-		{Name: "rollout", Summary: "Episodes.", Version: 1, New: func() lang.Stage { return &paperRollout{Samples: 1} },
+		{Name: "rollout", New: func() lang.Stage { return &paperRollout{Samples: 1} },
 			Outputs: ports("trajectories"), Stochastic: always},
-		{Name: "curate", Summary: "Data.", Version: 1, New: func() lang.Stage { return &paperCurate{Ratio: 1} },
+		{Name: "curate", New: func() lang.Stage { return &paperCurate{Ratio: 1} },
 			Outputs: ports("expert:dataset", "mixed:dataset"), Stochastic: always},
-		{Name: "sft", Summary: "Fine-tuning.", Version: 2, New: train, Outputs: trained, Stochastic: always},
-		{Name: "rctp-ft", Summary: "Fine-tuning.", Version: 1, New: train, Outputs: trained, Stochastic: always},
-		{Name: "grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always,
-			MultiGPU: true},
-		{Name: "rc-grpo", Summary: "Optimisation.", Version: 1, New: grpo, Outputs: optimised, Stochastic: always},
-		{Name: "eval", Summary: "Scores.", Version: 1, New: func() lang.Stage { return &paperEval{} },
-			Outputs:    ports("scores", "trajectories"),
+		{Name: "sft", Version: 2, New: train, Outputs: trained, Stochastic: always},
+		{Name: "rctp-ft", New: train, Outputs: trained, Stochastic: always},
+		{Name: "grpo", New: grpo, Outputs: optimised, Stochastic: always, MultiGPU: true},
+		{Name: "rc-grpo", New: grpo, Outputs: optimised, Stochastic: always},
+		{Name: "eval", New: func() lang.Stage { return &paperEval{} }, Outputs: ports("scores", "trajectories"),
 			Stochastic: func(s lang.Stage) bool { return s.(*paperEval).Sample }},
-		{Name: "report", Summary: "Page.", Version: 1, New: func() lang.Stage { return &PaperReport{} },
-			Outputs: ports("page"), AcrossSeeds: true, InProcess: true, AfterFailures: true},
-		{Name: "exec", Summary: "A command.", Version: 1, New: func() lang.Stage { return &PaperExec{} },
+		{Name: "report", New: func() lang.Stage { return &PaperReport{} }, Outputs: ports("page"),
+			AcrossSeeds: true, InProcess: true, AfterFailures: true},
+		{Name: "exec", New: func() lang.Stage { return &PaperExec{} },
 			Outputs: func(s lang.Stage) map[string]string {
 				out := map[string]string{}
 				for port := range s.(*PaperExec).Outputs {
@@ -177,6 +174,10 @@ func PaperKinds() lang.Registry {
 				return out
 			}},
 	}
+	for _, k := range all {
+		k.Summary, k.Version = k.Name+".", max(k.Version, 1)
+	}
+	return all
 }
 
 // LoadPaper loads a text with PaperKinds. The file raw.csv is in its folder.
@@ -206,7 +207,7 @@ func MustLoadPaper(t testing.TB, text string, change ...func(*lang.Source)) *lan
 func PaperText(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	noError(t, err)
+	must.OK(t, err)
 	const raw = `file("raw.csv")`
 	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -33,6 +34,7 @@ type Toy struct {
 	Cause string          `hcl:"cause,optional" key:"-"` // of that error
 	Until int             `hcl:"until,optional" key:"-"` // fail only in attempts before this one
 	Panic bool            `hcl:"panic,optional" key:"-"`
+	Die   bool            `hcl:"die,optional" key:"-"`   // by SIGKILL
 	Shell string          `hcl:"shell,optional" key:"-"` // program to run first
 	Takes bool            `hcl:"takes,optional"`         // the output is the folder made/, written by Shell
 }
@@ -64,7 +66,7 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 	if err := t.count(job); err != nil {
 		return err
 	}
-	if t.Takes && !job.Adopted() {
+	if t.Takes && !job.Recovered() {
 		if err := os.RemoveAll(filepath.Join(job.Dir, "made")); err != nil { // of an earlier attempt
 			return err
 		}
@@ -97,8 +99,13 @@ func (t *Toy) Run(ctx context.Context, job *engine.Job) error {
 			return errors.Join(err, os.WriteFile(filepath.Join(job.Dir, "checkpoint"), []byte("1"), 0o644))
 		}
 	}
-	if t.Panic {
+	switch {
+	case t.Panic:
 		panic("a mistake in a kind")
+	case t.Die && os.Getenv("RCGRPO_CHILD") != "":
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case t.Die:
+		return engine.WithCause(lang.CauseKilled, errors.New("its process was killed"))
 	}
 	if t.Fail != "" && (t.Until == 0 || job.Attempt < t.Until) {
 		job.Logf("about to fail")
@@ -141,7 +148,7 @@ func (t *Toy) text(job *engine.Job) (string, error) {
 }
 
 func (t *Toy) count(job *engine.Job) error {
-	if t.Count == "" || job.Adopted() { // the start of an adopted program has been counted
+	if t.Count == "" || job.Recovered() { // the start of a recovered program has been counted
 		return nil
 	}
 	f, err := os.OpenFile(t.Count, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)

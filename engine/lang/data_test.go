@@ -116,7 +116,7 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
 		}
 		if tc.src.Path != good {
-			if _, err := stat.ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, _, err := stat.ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("ReadSource, %s: got %v, want %q", name, err, tc.want)
 			}
 		}

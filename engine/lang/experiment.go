@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -75,7 +76,7 @@ type Experiment struct {
 	VariableNames []string    // of all variable blocks, also of an experiment with errors
 	Invalid       bool        // Load reported an error; such an experiment cannot be planned
 	Warned        bool        // Load reported an error or a warning
-	Sources       []stat.File // every file and folder that Load read, for a stored verdict
+	Sources       []stat.File // every file and folder that Load read, for plan.SaveIdle
 
 	byAddress map[string]*Node
 	evaluate  func(expression string) (string, hcl.Diagnostics)
@@ -139,6 +140,33 @@ type Retry struct {
 	Attempts int      // number of starts; 0 and 1 mean no retry
 	On       []string // "oom", "nan", "preempted", "timeout", or a pattern; empty: never
 	Backoff  time.Duration
+}
+
+// SourceFiles returns the texts of the experiment's files and modules, by their paths relative to the experiment's
+// folder, with slashes.
+func (x *Experiment) SourceFiles() map[string][]byte {
+	files := map[string][]byte{}
+	add := func(name, path string) {
+		if f := x.Files[path]; f != nil {
+			files[filepath.ToSlash(name)] = f.Bytes
+		}
+	}
+	for _, path := range x.Paths {
+		add(filepath.Base(path), path)
+	}
+	for _, m := range x.Modules {
+		for _, path := range m.Files {
+			name := m.Path
+			if m.Folder {
+				name = filepath.Join(name, filepath.Base(path))
+			}
+			if rel, err := filepath.Rel(x.Dir, name); err == nil {
+				name = rel
+			}
+			add(name, path)
+		}
+	}
+	return files
 }
 
 // Node returns the node with that exact address, or nil.

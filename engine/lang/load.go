@@ -34,7 +34,10 @@ type loader struct {
 }
 
 // ReadSource reads a file of HCL. It rejects files that are not regular or exceed the size limit.
-func ReadSource(path string) ([]byte, error) { return stat.ReadSource(path) }
+func ReadSource(path string) ([]byte, error) {
+	text, _, err := stat.ReadSource(path)
+	return text, err
+}
 
 // Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
 // error that it finds, in the order of the files; a file with syntax errors is not checked further. The experiment is
@@ -123,7 +126,7 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return b
 	}
 	l.bodies[path] = nil
-	text, w, err := stat.ReadSourceState(path)
+	text, w, err := stat.ReadSource(path)
 	if err != nil {
 		l.errorf(hcl.Range{}, "Unreadable file", "%s.", err)
 		return nil
@@ -211,7 +214,7 @@ func FindExperiment(dir string) (string, error) {
 	experiment := regexp.MustCompile(`(?m)^\s*experiment\b`) // also a malformed block
 	var with []string
 	for _, path := range paths {
-		text, err := stat.ReadSource(path)
+		text, err := ReadSource(path)
 		if err != nil {
 			return "", err
 		}

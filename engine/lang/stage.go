@@ -270,9 +270,8 @@ func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 	w := settingsWalker{origins: origins}
 	w.structure(reflect.ValueOf(in.stage).Elem(), "", true)
 	in.settings, in.files = w.settings, w.files
-	if kind.AcrossSeeds && len(l.x.Overrides) > 0 { // a page lists them
-		in.settings = append(in.settings, Setting{Name: "overrides", Value: JSONText(l.x.Overrides), InKey: true,
-			From: OverridesFile})
+	if kind.AcrossSeeds {
+		in.settings = append(in.settings, l.x.shownOnPages()...)
 	}
 	for _, r := range w.refs {
 		from := l.scopes[r.ref.Module].named[r.ref.Kind][r.ref.Name].byKey[r.ref.Key]
@@ -285,6 +284,17 @@ func (l *loader) bindInputs(in *instance, origins map[string]origin) {
 		in.inputs = append(in.inputs, r)
 	}
 	in.multiplies = in.multiplies && in.meta.Seed == nil && !kind.AcrossSeeds
+}
+
+// shownOnPages returns what a page shows of the experiment itself, for the key of the page.
+func (x *Experiment) shownOnPages() []Setting {
+	shown := []Setting{{Name: "experiment.name", Value: JSONText(x.Name), InKey: true},
+		{Name: "experiment.question", Value: JSONText(x.Question), InKey: true},
+		{Name: "experiment.expect", Value: JSONText(x.Expect), InKey: true}}
+	if len(x.Overrides) > 0 {
+		shown = append(shown, Setting{Name: "overrides", Value: JSONText(x.Source.Sets), InKey: true, From: OverridesFile})
+	}
+	return shown
 }
 
 func (l *loader) checkMeta(in *instance) {

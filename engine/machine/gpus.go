@@ -69,11 +69,8 @@ func inspect(ctx context.Context) ([]device, error) {
 	}
 	var all []device
 	for _, row := range rows {
-		if len(row) != 4 {
+		if _, err := strconv.Atoi(row[0]); err != nil || len(row) != 4 {
 			return nil, fmt.Errorf("nvidia-smi: got the row %q, want index, uuid and two sizes", strings.Join(row, ", "))
-		}
-		if _, err := strconv.Atoi(row[0]); err != nil {
-			return nil, fmt.Errorf("nvidia-smi: got %q, want the index of a device", row[0])
 		}
 		all = append(all, device{index: row[0], uuid: row[1], total: mebibytes(row[2]), used: mebibytes(row[3])})
 	}
@@ -144,29 +141,17 @@ const idleMemory = 1 << 30
 // ForeignUse describes the process that uses a GPU that no run has reserved; "" if none does.
 func (g GPUs) ForeignUse(id string) string {
 	d := g.find(id)
-	if d == nil {
+	switch {
+	case d == nil || len(d.apps) == 0 && d.used <= idleMemory:
 		return ""
+	case len(d.apps) == 0:
+		return fmt.Sprintf("a process that this machine does not show uses %d MiB of it", d.used>>20)
 	}
-	if len(d.apps) == 0 {
-		if d.used > idleMemory {
-			return fmt.Sprintf("a process that this machine does not show uses %d MiB of it", d.used>>20)
-		}
-		return ""
+	app, memory := d.apps[0], ""
+	if app.used > 0 {
+		memory = fmt.Sprintf("%d MiB of ", app.used>>20)
 	}
-	a := d.apps[0]
-	text := fmt.Sprintf("process %d", a.pid)
-	if name := proc.Name(a.pid); name != "?" {
-		text += " (" + name + ")"
-	}
-	if a.used > 0 {
-		text += fmt.Sprintf(" uses %d MiB of it", a.used>>20)
-	} else {
-		text += " uses it"
-	}
-	if n := len(d.apps) - 1; n > 0 {
-		text += fmt.Sprintf(", and %d more", n)
-	}
-	return text
+	return fmt.Sprintf("process %d (%s) uses %sit", app.pid, proc.Name(app.pid), memory)
 }
 
 // WithMemory returns the ids of the GPUs that have that many bytes; a GPU of unknown size counts as large enough.

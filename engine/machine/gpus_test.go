@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // fakeDriver puts a shell script named nvidia-smi into PATH; $0.gpus and $0.apps contain the given texts.
@@ -15,7 +17,7 @@ func fakeDriver(t *testing.T, script, gpus, apps string) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "nvidia-smi")
 	for name, text := range map[string]string{path: "#!/bin/sh\n" + script, path + ".gpus": gpus, path + ".apps": apps} {
-		must(t, os.WriteFile(name, []byte(text), 0o755))
+		must.OK(t, os.WriteFile(name, []byte(text), 0o755))
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 }
@@ -32,14 +34,14 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 		err        string
 	}{
 		"no use": {strings.ReplaceAll(threeGPUs, "20000", "0"), "", []string{"", "", ""}, ""},
-		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 uses 1200 MiB",
+		"a process": {threeGPUs, "GPU-aaa, 999999999, 1200\n", []string{"process 999999999 (?) uses 1200 MiB",
 			"a process that this machine does not show uses 20000 MiB", ""}, ""},
 		"unknown memory": {threeGPUs, "GPU-ccc, 999999999, [N/A]\nGPU-ccc, 1, 5\n",
-			[]string{"", "20000", "process 999999999 uses it, and 1 more"}, ""},
+			[]string{"", "20000", "process 999999999 (?) uses it"}, ""},
 		"a slice of a device":  {threeGPUs, "MIG-1-2-3, 77, 1200\n", []string{"", "20000", ""}, ""},
 		"words instead":        {threeGPUs, "No running processes found\n", []string{"", "20000", ""}, ""},
 		"an error message":     {"NVIDIA-SMI has failed because it couldn't communicate\n", "", nil, "want index"},
-		"text with commas":     {"a, b, c, d\n", "", nil, "want the index"},
+		"text with commas":     {"a, b, c, d\n", "", nil, "want index"},
 		"an unclosed quote":    {"\"0, GPU-aaa, 1, 2\n", "", nil, "nvidia-smi"},
 		"no devices":           {"", "", []string{"", "", ""}, ""},
 		"a row without memory": {"0, GPU-aaa\n", "", nil, "want index"},

@@ -35,8 +35,8 @@ type Ledger struct {
 	mutex   *os.File // nil before the first lock, and after its name was removed
 	run     string   // folder of the run
 	Store   string
-	leases  []*LeaseFile
-	request *LeaseFile    // for the share that the run waits for; nil if it never waited
+	files   []*LeaseFile  // the leases, and the request
+	request *LeaseFile    // for the share that the run waits for, or nil
 	partial time.Duration // since boot: until then reservations of other runs may be missing
 	start   uint64        // of this process, in ticks since boot
 }
@@ -44,7 +44,7 @@ type Ledger struct {
 // Lease is the reservation of one stage, or the request of a run that waits. Its times count from the boot of the
 // machine, because that clock cannot be set.
 type Lease struct {
-	Run     string        `json:"run,omitempty"` // folder; "": the file is unused
+	Run     string        `json:"run,omitempty"` // folder
 	Store   string        `json:"store,omitempty"`
 	Address string        `json:"address,omitempty"`
 	Key     string        `json:"key,omitempty"`
@@ -63,19 +63,13 @@ type Lease struct {
 
 // LeaseFile is a file of the ledger that this run has locked.
 type LeaseFile struct {
-	file     *os.File
-	previous []*os.File // whose names were removed; the process of a starting stage may still inherit one
-	lease    Lease
-	used     bool
+	ledger *Ledger
+	opened []*os.File // the last one counts; the names of the others were removed, but a starting stage may inherit one
+	lease  Lease
 }
 
-// Inherited returns the file for the stage's process to inherit; nil for a nil receiver.
-func (f *LeaseFile) Inherited() *os.File {
-	if f == nil {
-		return nil
-	}
-	return f.file
-}
+// File returns the file, for the stage's process to inherit.
+func (f *LeaseFile) File() *os.File { return f.opened[len(f.opened)-1] }
 
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
@@ -101,23 +95,20 @@ func ledgerFolders() []string {
 }
 
 func ownFile(info fs.FileInfo) bool {
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	return !ok || int(owner.Uid) == os.Geteuid()
+	return int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // OpenLedger opens the ledger of this user on this machine for a run, given the folders of the run and of its store.
 func OpenLedger(run, store string) (*Ledger, error) {
+	self, _ := proc.ReadStat(os.Getpid())
 	var errs []error
 	for _, dir := range ledgerFolders() {
-		l := &Ledger{Dir: dir, run: run, Store: store}
-		if self, ok := proc.ReadStat(os.Getpid()); ok {
-			l.start = self.Start
-		}
+		l := &Ledger{Dir: dir, run: run, Store: store, start: self.Start}
 		locked, err := l.tryLock()
+		if locked {
+			l.Unlock()
+		}
 		if err == nil {
-			if locked {
-				l.Unlock()
-			}
 			return l, nil
 		}
 		errs = append(errs, err)
@@ -145,51 +136,41 @@ func (l *Ledger) makeFolder() (created bool, err error) {
 	return created, nil
 }
 
-// openTries limits loops in which another process may remove a file as soon as it is created.
-const openTries = 100
-
-// openMutex opens the mutex. If the mutex or the folder is missing, it creates them.
+// openMutex opens the mutex. If the mutex or the folder is missing, it creates them. The error is fs.ErrNotExist if
+// another process has removed one of them in between.
 func (l *Ledger) openMutex() error {
-	path := filepath.Join(l.Dir, "mutex")
-	for range openTries {
-		created, err := l.makeFolder()
-		if err != nil {
-			return err
-		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-		if err == nil {
-			if !created {
-				l.setPartial()
-			}
-			l.mutex = f
-			if l.Partial() { // runs that start later read this
-				_, err = fmt.Fprintln(f, int64(l.partial))
-			}
-			return err
-		}
-		if errors.Is(err, fs.ErrExist) {
-			f, err = os.OpenFile(path, os.O_RDWR, 0)
-		}
-		if err == nil {
-			var until int64
-			fmt.Fscan(f, &until) // usually the file is empty
-			l.mutex, l.partial = f, max(l.partial, time.Duration(until))
-			return nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
+	created, err := l.makeFolder()
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s is removed as often as it is created", path)
+	path := filepath.Join(l.Dir, "mutex")
+	l.mutex, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err == nil {
+		if !created {
+			l.setPartial()
+		}
+		if l.Partial() { // runs that start later read this
+			_, err = fmt.Fprintln(l.mutex, int64(l.partial))
+		}
+		return err
+	}
+	if errors.Is(err, fs.ErrExist) {
+		l.mutex, err = os.OpenFile(path, os.O_RDWR, 0)
+	}
+	if err != nil {
+		return err
+	}
+	var until int64
+	fmt.Fscan(l.mutex, &until) // usually the file is empty
+	l.partial = max(l.partial, time.Duration(until))
+	return nil
 }
 
 // RenewEvery is how often a run checks that its files are still in the ledger. Tests shorten it.
 var RenewEvery = time.Second
 
-// renewWithin is the time that all runs have to register again in a ledger that was emptied.
-func renewWithin() time.Duration { return 2 * RenewEvery }
-
-func (l *Ledger) setPartial() { l.partial = proc.SinceBoot() + renewWithin() }
+// setPartial gives all runs the time to register again in a ledger that was emptied.
+func (l *Ledger) setPartial() { l.partial = proc.SinceBoot() + 2*RenewEvery }
 
 // Partial reports whether reservations of other runs may be missing, because the folder was emptied.
 func (l *Ledger) Partial() bool { return proc.SinceBoot() < l.partial }
@@ -206,9 +187,13 @@ func named(f *os.File) bool {
 
 // tryLock tries to acquire the mutex. A mutex whose name was removed excludes no process and is opened again.
 func (l *Ledger) tryLock() (bool, error) {
-	for range openTries {
+	for range 100 { // another process may remove the mutex as soon as it is created
 		if l.mutex == nil {
-			if err := l.openMutex(); err != nil {
+			err := l.openMutex()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
 				return false, err
 			}
 		}
@@ -279,7 +264,8 @@ func (l *Ledger) Others() ([]Lease, error) {
 	now := proc.SinceBoot()
 	var all []Lease
 	for _, e := range entries {
-		if e.Name() == "mutex" || l.owns(e.Name()) {
+		own := func(f *LeaseFile) bool { return filepath.Base(f.File().Name()) == e.Name() }
+		if e.Name() == "mutex" || slices.ContainsFunc(l.files, own) {
 			continue
 		}
 		lease, ok := readLease(filepath.Join(l.Dir, e.Name()))
@@ -305,18 +291,6 @@ func hasEnded(name string, lease Lease) bool {
 	return len(pids) == 0
 }
 
-func (l *Ledger) owns(name string) bool {
-	return slices.ContainsFunc(l.files(), func(f *LeaseFile) bool { return filepath.Base(f.file.Name()) == name })
-}
-
-// files returns the leases and the request.
-func (l *Ledger) files() []*LeaseFile {
-	if l.request == nil {
-		return l.leases
-	}
-	return append(slices.Clone(l.leases), l.request)
-}
-
 // readLease reads a file of another run. If no process holds its lock, it removes the file.
 func readLease(path string) (lease Lease, ok bool) {
 	f, err := os.Open(path)
@@ -324,114 +298,89 @@ func readLease(path string) (lease Lease, ok bool) {
 		return lease, false
 	}
 	defer f.Close()
-	switch err := disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB); {
-	case err == nil:
+	err = disk.Flock(f, unix.LOCK_SH|unix.LOCK_NB)
+	if err == nil {
 		os.Remove(path)
-		return lease, false
-	case !errors.Is(err, unix.EWOULDBLOCK):
+	}
+	if !errors.Is(err, unix.EWOULDBLOCK) {
 		return lease, false
 	}
 	return lease, json.NewDecoder(f).Decode(&lease) == nil
 }
 
-// Patterns of file names.
-const (
-	leasePattern   = "lease-*"
-	requestPattern = "wish-*"
-)
-
-// create makes a file and locks it.
-func (l *Ledger) create(pattern string) (*os.File, error) {
-	f, err := os.CreateTemp(l.Dir, pattern)
-	if err != nil {
-		return nil, err
-	}
-	if err := disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
-}
-
 // Renew registers the run again if files of it were removed, and reports whether they were.
 func (l *Ledger) Renew(ctx context.Context) (lost bool, err error) {
-	missing := func(f *LeaseFile) bool { return f.used && !named(f.file) }
-	if l.mutex != nil && named(l.mutex) && !slices.ContainsFunc(l.files(), missing) {
+	lost = l.mutex == nil || !named(l.mutex)
+	for _, f := range l.files {
+		lost = lost || !named(f.File())
+	}
+	if !lost {
 		return false, nil
 	}
 	if err := l.Lock(ctx); err != nil {
 		return true, err
 	}
 	defer l.Unlock()
-	l.leases = slices.DeleteFunc(l.leases, func(f *LeaseFile) bool {
-		return !f.used && !named(f.file) && f.close() == nil
-	})
-	for _, f := range l.files() {
-		if !missing(f) {
+	for _, f := range l.files {
+		if named(f.File()) {
 			continue
 		}
-		pattern := leasePattern
-		if f == l.request {
-			pattern = requestPattern
-		}
-		file, err := l.create(pattern)
-		if err != nil {
+		if err := f.create(); err != nil {
 			return true, err
 		}
-		f.previous, f.file = append(f.previous, f.file), file
-		if err := l.write(f, f.lease); err != nil {
+		if err := f.write(); err != nil {
 			return true, err
 		}
 	}
 	return true, nil
 }
 
-// Reserve records the share of a stage in a file that the stage's process inherits; files of ended stages are reused.
-// The caller holds the mutex.
+// Reserve records the share of a stage in a file that the stage's process inherits. The caller holds the mutex.
 func (l *Ledger) Reserve(lease Lease) (*LeaseFile, error) {
-	i := slices.IndexFunc(l.leases, func(f *LeaseFile) bool { return !f.used && named(f.file) })
-	if i < 0 {
-		file, err := l.create(leasePattern)
-		if err != nil {
-			return nil, err
-		}
-		i, l.leases = len(l.leases), append(l.leases, &LeaseFile{file: file})
-	}
-	f := l.leases[i]
-	if err := l.write(f, lease); err != nil {
+	f := &LeaseFile{ledger: l, lease: lease}
+	if err := f.create(); err != nil {
 		return nil, err
 	}
-	f.used = true
-	return f, nil
+	l.files = append(l.files, f)
+	return f, f.write()
 }
 
-func (l *Ledger) write(f *LeaseFile, lease Lease) error {
+// create makes an empty file and locks it.
+func (f *LeaseFile) create() error {
+	pattern := "lease-*"
+	if f.lease.Waits {
+		pattern = "wish-*"
+	}
+	file, err := os.CreateTemp(f.ledger.Dir, pattern)
+	if err != nil {
+		return err
+	}
+	if err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(err, file.Close())
+	}
+	f.opened = append(f.opened, file)
+	return nil
+}
+
+func (f *LeaseFile) write() error {
+	lease, l := &f.lease, f.ledger
 	lease.Run, lease.Store, lease.PID, lease.Start, lease.Written = l.run, l.Store, os.Getpid(), l.start, proc.SinceBoot()
-	f.lease = lease
 	b, err := json.Marshal(lease)
 	if err != nil {
 		return err
 	}
-	_, err = f.file.WriteAt(append(b, '\n'), 0) // readers ignore everything behind the first value
+	_, err = f.File().WriteAt(append(b, '\n'), 0) // readers ignore everything behind the first value
 	return err
 }
 
-// Free marks the file as unused. It needs no mutex: a reader sees the whole lease or none.
+// Free removes the file, unless it was removed before. It needs no mutex: a reader finds the whole lease or none.
 func (f *LeaseFile) Free() error {
-	f.used = false
-	_, err := f.file.WriteAt([]byte("{}\n"), 0)
-	return err
-}
-
-// close closes the file and removes it, unless it was removed before.
-func (f *LeaseFile) close() error {
-	var err error
-	if named(f.file) {
-		err = os.Remove(f.file.Name())
-	}
+	f.ledger.files = slices.DeleteFunc(f.ledger.files, func(other *LeaseFile) bool { return other == f })
+	err := os.Remove(f.File().Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	for _, file := range append(f.previous, f.file) {
+	for _, file := range f.opened {
 		err = errors.Join(err, file.Close())
 	}
 	return err
@@ -439,34 +388,30 @@ func (f *LeaseFile) close() error {
 
 // Request records the share that the run has waited for since a time after boot. The caller holds the mutex.
 func (l *Ledger) Request(need sched.Share, address string, since time.Duration) error {
-	if l.request == nil {
-		file, err := l.create(requestPattern)
-		if err != nil {
-			return err
-		}
-		l.request = &LeaseFile{file: file}
+	lease := Lease{Address: address, CPUs: need.CPUs, Devices: need.GPUs, Memory: need.Memory, Since: since, Waits: true}
+	if l.request != nil {
+		l.request.lease = lease
+		return l.request.write()
 	}
-	l.request.used = true
-	return l.write(l.request,
-		Lease{Address: address, CPUs: need.CPUs, Devices: need.GPUs, Memory: need.Memory, Since: since, Waits: true})
+	f, err := l.Reserve(lease)
+	l.request = f
+	return err
 }
 
 // Withdraw removes the request of this run, if there is one.
 func (l *Ledger) Withdraw() error {
-	if l.request == nil || !l.request.used {
+	f := l.request
+	if l.request = nil; f == nil {
 		return nil
 	}
-	return l.request.Free()
+	return f.Free()
 }
 
 // Close removes the files of this run. It needs no mutex, because an unlocked file does not count.
 func (l *Ledger) Close() error {
-	if l == nil {
-		return nil
-	}
 	var err error
-	for _, f := range l.files() {
-		err = errors.Join(err, f.close())
+	for _, f := range slices.Clone(l.files) {
+		err = errors.Join(err, f.Free())
 	}
 	if l.mutex != nil {
 		err = errors.Join(err, l.mutex.Close())

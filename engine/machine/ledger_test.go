@@ -18,15 +18,8 @@ import (
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/sched"
+	"rcgrpo/internal/must"
 )
-
-// must ends the test if a step of its setup returns an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 // ownFolder sets a private ledger folder. At the end of the test all runs must have removed their files.
 func ownFolder(t *testing.T) string {
@@ -44,7 +37,7 @@ func ownFolder(t *testing.T) string {
 func open(t *testing.T, run string) *Ledger {
 	t.Helper()
 	l, err := OpenLedger(run, "store")
-	must(t, err)
+	must.OK(t, err)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -55,19 +48,19 @@ func open(t *testing.T, run string) *Ledger {
 
 func others(t *testing.T, l *Ledger) []Lease {
 	t.Helper()
-	must(t, l.Lock(t.Context()))
+	must.OK(t, l.Lock(t.Context()))
 	defer l.Unlock()
 	all, err := l.Others()
-	must(t, err)
+	must.OK(t, err)
 	return all
 }
 
 func reserve(t *testing.T, l *Ledger, lease Lease) *LeaseFile {
 	t.Helper()
-	must(t, l.Lock(t.Context()))
+	must.OK(t, l.Lock(t.Context()))
 	defer l.Unlock()
 	f, err := l.Reserve(lease)
-	must(t, err)
+	must.OK(t, err)
 	return f
 }
 
@@ -75,16 +68,16 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	ownFolder(t)
 	b := open(t, "runs/y/2")
 	a, err := OpenLedger("runs/x/1", "store")
-	must(t, err)
+	must.OK(t, err)
 	f := reserve(t, a, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
 	if got := others(t, b); len(got) != 1 || got[0].CPUs != 2 || got[0].Devices != 1 || got[0].Memory != 5 ||
 		got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
 		t.Fatalf("others: got %+v, want the lease of the first run, and none for itself", got)
 	}
 	child := exec.Command("sleep", "600")
-	child.ExtraFiles = []*os.File{f.Inherited()}
-	must(t, child.Start())
-	f.file.Close() // as after a kill of the engine
+	child.ExtraFiles = []*os.File{f.File()}
+	must.OK(t, child.Start())
+	f.File().Close() // as after a kill of the engine
 	a.mutex.Close()
 	if got := others(t, b); len(got) != 1 {
 		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
@@ -96,7 +89,7 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	}
 }
 
-func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
+func TestFreedLeaseDoesNotCountAndItsFileIsRemoved(t *testing.T) {
 	dir := ownFolder(t)
 	a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
 	for i := range 5 {
@@ -105,19 +98,19 @@ func TestFreedLeaseDoesNotCountAndItsFileIsReused(t *testing.T) {
 		if got := others(t, b); len(got) != 1 || got[0].Address != address {
 			t.Errorf("reserved: got %+v", got)
 		}
-		must(t, f.Free())
+		must.OK(t, f.Free())
 		if got := others(t, b); len(got) != 0 {
 			t.Errorf("freed: got %+v", got)
 		}
 	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 2 {
-		t.Errorf("files: got %v, want the mutex and one lease", entries)
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("files: got %v, want the mutex", entries)
 	}
 }
 
 func TestReadableLedgerFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755))
+	must.OK(t, os.Chmod(dir, 0o755))
 	t.Setenv(leasesVariable, dir)
 	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
 		t.Errorf("got %v, want an error that names the variable", err)
@@ -127,15 +120,15 @@ func TestReadableLedgerFolderIsRefused(t *testing.T) {
 func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	ownFolder(t)
 	stopped, other := open(t, "runs/x/1"), open(t, "runs/y/2")
-	must(t, stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour))
+	must.OK(t, stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour))
 	if got := others(t, other); len(got) != 1 {
 		t.Errorf("a new request: got %+v, want one", got)
 	}
 	written := stopped.request.lease
 	written.Written = proc.SinceBoot() - 2*requestTimeout
 	b, err := json.Marshal(written)
-	must(t, err)
-	if _, err := stopped.request.file.WriteAt(append(b, '\n'), 0); err != nil {
+	must.OK(t, err)
+	if _, err := stopped.request.File().WriteAt(append(b, '\n'), 0); err != nil {
 		t.Fatal(err)
 	}
 	if got := others(t, other); len(got) != 0 {
@@ -152,8 +145,8 @@ func holdMutex(t *testing.T, dir string) *os.Process {
 	}
 	cmd := exec.Command(flock, "--no-fork", filepath.Join(dir, "mutex"), "sh", "-c", "echo locked; exec sleep 600")
 	out, err := cmd.StdoutPipe()
-	must(t, err)
-	must(t, cmd.Start())
+	must.OK(t, err)
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -182,7 +175,7 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a process holds it: got %v, want %q in it", err, want)
 	}
-	must(t, holder.Signal(syscall.SIGSTOP))
+	must.OK(t, holder.Signal(syscall.SIGSTOP))
 	for deadline := time.Now().Add(30 * time.Second); !proc.Stopped(holder.Pid) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
@@ -202,8 +195,8 @@ func TestRemovedMutexIsCreatedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := ownFolder(t)
 			a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
-			must(t, remove(dir))
-			must(t, a.Lock(t.Context()))
+			must.OK(t, remove(dir))
+			must.OK(t, a.Lock(t.Context()))
 			defer a.Unlock()
 			if locked, err := b.tryLock(); locked || err != nil {
 				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
@@ -222,7 +215,7 @@ func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 	foreign := "/proc/sys" // belongs to root
 	if os.Getuid() == 0 {
 		foreign = t.TempDir()
-		must(t, os.Chown(foreign, 12345, 12345))
+		must.OK(t, os.Chown(foreign, 12345, 12345))
 	}
 	temporary, name := fmt.Sprintf("/tmp/rcgrpo-%d", os.Getuid()), "leases-"+proc.HostName()
 	for what, tc := range map[string]struct {
@@ -256,7 +249,7 @@ func TestLedgerNeedsAFolderWithLocks(t *testing.T) {
 	if !strings.HasPrefix(l.Dir, home) {
 		t.Fatalf("got %s, want a ledger below %s", l.Dir, home)
 	}
-	held := reserve(t, l, Lease{Address: "stage.toy.a", CPUs: 1}).file.Name()
+	held := reserve(t, l, Lease{Address: "stage.toy.a", CPUs: 1}).File().Name()
 	disk.Lack(func(op, path string) error {
 		if op == "flock" && strings.HasPrefix(path, home) {
 			return syscall.ENOLCK

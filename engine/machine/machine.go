@@ -108,7 +108,8 @@ func machineMemory(root fs.FS) int64 {
 	text, _ := fs.ReadFile(root, "proc/meminfo")
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "MemTotal:"); ok {
-			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			var kib int64
+			fmt.Sscan(rest, &kib)
 			limit(kib << 10)
 		}
 	}
@@ -137,14 +138,9 @@ func machineCPUs(root fs.FS, processors int) int {
 		if v2 {
 			text = read(folder, "cpu.max")
 		}
-		fields := strings.Fields(text) // CPU time per period; "max" or -1 is no limit
-		if len(fields) != 2 {
-			return
-		}
-		quota, _ := strconv.ParseInt(fields[0], 10, 64)
-		period, _ := strconv.ParseInt(fields[1], 10, 64)
-		if quota > 0 && period > 0 {
-			least = min(least, int((quota+period-1)/period))
+		var quota, period int // CPU time per period; "max" or -1 is no limit
+		if _, err := fmt.Sscan(text, &quota, &period); err == nil && quota > 0 && period > 0 {
+			least = min(least, (quota+period-1)/period)
 		}
 	})
 	return least

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/stat"
 )
 
 // Published returns the files that the node publishes from a result: none if it is a stage of a module.
@@ -18,33 +17,15 @@ func (d *Planned) Published(m *artifact.Manifest) []artifact.Published {
 	return m.Published
 }
 
-// publishedFiles returns the files that a node published from a result. intact reports whether each is the copy of its
-// output.
-func (p *Plan) publishedFiles(d *Planned, m *artifact.Manifest) (files []stat.File, intact bool) {
-	for _, pub := range d.Published(m) {
-		w, intact := p.publishedFile(m, pub)
-		if !intact {
-			return nil, false
-		}
-		files = append(files, w)
-	}
-	return files, true
-}
-
-func (p *Plan) publishedFile(m *artifact.Manifest, pub artifact.Published) (w stat.File, intact bool) {
-	path := filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-	now := stat.Clock()
+// published stats a published file. intact reports whether it is the copy of its output.
+func (p *Plan) published(m *artifact.Manifest, pub artifact.Published) (path string, info fs.FileInfo, intact bool) {
+	path = filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
 	info, err := os.Lstat(path)
 	f, ok := m.File(pub)
-	if err != nil || !ok {
-		return w, false
+	if err == nil && ok {
+		intact, err = p.IsCopy(path, info, f, m.Ended())
 	}
-	if same, err := p.IsCopy(path, info, f, m.Ended()); err != nil || !same {
-		return w, false
-	}
-	w = stat.File{Path: path, Stamp: stat.StampOf(info), Digest: f.SHA256}
-	w.TooRecent = w.Stamp.TooRecent(now)
-	return w, true
+	return path, info, intact && err == nil
 }
 
 // IsCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan
@@ -69,10 +50,13 @@ func (p *Plan) Unlike() []string {
 			continue
 		}
 		for _, pub := range n.Published(n.Manifest) {
-			if _, intact := p.publishedFile(n.Manifest, pub); !intact {
+			if _, _, intact := p.published(n.Manifest, pub); !intact {
 				names = append(names, pub.Name)
 			}
 		}
 	}
 	return names
 }
+
+// Idle reports whether a run would change nothing: no node runs, and every published file is its copy.
+func (p *Plan) Idle() bool { return !p.Changes() && len(p.Unlike()) == 0 }

@@ -42,7 +42,7 @@ func (p *Plan) estimate() {
 			continue
 		}
 		for _, like := range []likeness{{d.Kind.Name, d.Name}, {d.Kind.Name, ""}} {
-			times[like] = append(times[like], seconds(d.Last))
+			times[like] = append(times[like], d.Last.Duration())
 			bytes[like] = append(bytes[like], d.Last.Bytes())
 		}
 	}
@@ -62,74 +62,69 @@ func (p *Plan) estimate() {
 	}
 }
 
-// simulation schedules the open nodes of a plan, those that a run executes or may execute, in simulated time.
+// simulation runs the scheduler over estimated times instead of stages.
 type simulation struct {
-	nodes   []*Planned
-	readers [][]int         // of each node, the nodes that wait for it
-	waits   []int           // of each node, the number of open nodes that it waits for
-	rank    []time.Duration // of each node, the estimated time of the longest path from its start to the end
-
+	open     []*simulated
 	machine  machine.Machine
 	executor string // of nodes that name none
 	queue    sched.Queue
-	requests map[*sched.Request]int // node of each request
-	now      time.Time
+	requests map[*sched.Request]*simulated
 	moment   int // number of stages that have ended
 }
 
+// simulated is a node that a run executes or may execute.
+type simulated struct {
+	*Planned
+	readers []*simulated  // nodes that wait for it
+	waits   int           // number of nodes that it waits for
+	rank    time.Duration // estimated time of the longest path from its start to the end
+	gpus    []string
+	end     time.Time
+}
+
 func newSimulation(nodes []*Planned) *simulation {
-	s := &simulation{requests: map[*sched.Request]int{}}
-	index := map[*lang.Node]int{}
+	s := &simulation{requests: map[*sched.Request]*simulated{}}
+	byNode := map[*lang.Node]*simulated{}
 	for _, d := range nodes {
-		if d.Verb != UpToDate && !d.Collected() {
-			index[d.Node] = len(s.nodes)
-			s.nodes = append(s.nodes, d)
+		if d.Verb == UpToDate || d.Collected() {
+			continue
 		}
-	}
-	n := len(s.nodes)
-	s.readers, s.waits, s.rank = make([][]int, n), make([]int, n), make([]time.Duration, n)
-	for i, d := range s.nodes {
-		before := slices.Clone(d.DependsOn)
-		if d.DuplicateOf != nil {
-			before = append(before, d.DuplicateOf.Node)
-		}
-		for _, in := range d.Inputs {
-			before = append(before, in.From)
-		}
-		seen := map[int]bool{}
-		for _, from := range before {
-			if up, open := index[from]; open && !seen[up] {
-				seen[up] = true
-				s.readers[up] = append(s.readers[up], i)
-				s.waits[i]++
+		n := &simulated{Planned: d}
+		s.open = append(s.open, n)
+		byNode[d.Node] = n
+		for _, from := range d.Before() {
+			up := byNode[from]
+			if up != nil && (len(up.readers) == 0 || up.readers[len(up.readers)-1] != n) {
+				up.readers = append(up.readers, n)
+				n.waits++
 			}
 		}
 	}
-	for i := n - 1; i >= 0; i-- {
-		for _, reader := range s.readers[i] {
-			s.rank[i] = max(s.rank[i], s.rank[reader])
+	for _, n := range slices.Backward(s.open) {
+		for _, reader := range n.readers {
+			n.rank = max(n.rank, reader.rank)
 		}
-		s.rank[i] += max(s.nodes[i].Estimate, time.Second) // without a record every stage counts the same
+		n.rank += max(n.Estimate, time.Second) // without a record every stage counts the same
 	}
 	return s
 }
 
-// Forecast runs the scheduler over estimated times instead of stages.
+// Forecast simulates a run of the plan.
 func (p *Plan) Forecast(ctx context.Context) Forecast {
 	s := newSimulation(p.Nodes)
-	needsGPU := slices.ContainsFunc(s.nodes, func(d *Planned) bool { return d.Resources.GPUs > 0 })
+	needsGPU := slices.ContainsFunc(s.open, func(n *simulated) bool { return n.Resources.GPUs > 0 })
 	s.machine = machine.Detect(ctx, p.Experiment.Site, needsGPU)
 	s.executor = cmp.Or(p.Experiment.Site.Executor, "local")
 	f := Forecast{Placements: map[*Planned]Placement{}}
-	for _, d := range s.nodes {
-		if d.Estimate == 0 {
+	for _, n := range s.open {
+		if n.Estimate == 0 {
 			f.Unknown++
 		}
-		f.Work += d.Estimate
-		f.GPUHours += d.Estimate.Hours() * float64(d.Resources.GPUs)
-		f.Bytes += d.EstimateBytes
-		if why := s.machine.Unfit(d.Node); why != "" {
-			f.Placements[d] = Placement{Unfit: why}
+		f.Work += n.Estimate
+		f.GPUHours += n.Estimate.Hours() * float64(n.Resources.GPUs)
+		f.Bytes += n.EstimateBytes
+		if why := s.machine.Unfit(n.Node); why != "" {
+			f.Placements[n.Planned] = Placement{Unfit: why}
 		}
 	}
 	f.Wall = s.run(f.Placements)
@@ -138,61 +133,56 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 
 // run fills placements and returns the time from the first start to the last end.
 func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
-	type execution struct {
-		request *sched.Request
-		gpus    []string
-		end     time.Time
-	}
 	begin := time.Now()
-	s.now = begin
-	s.queue.Free = sched.Share{CPUs: s.machine.CPUs, GPUs: len(s.machine.GPUs), Memory: s.machine.Memory}
-	free := s.machine.GPUs
-	for i, n := range slices.Clone(s.waits) {
-		if n == 0 {
-			s.ready(i)
-		}
+	now, free := begin, s.machine.GPUs
+	s.queue.Free = sched.Share{CPUs: s.machine.CPUs, GPUs: len(free), Memory: s.machine.Memory}
+	ready := slices.DeleteFunc(slices.Clone(s.open), func(n *simulated) bool { return n.waits > 0 })
+	for _, n := range ready {
+		s.ready(n)
 	}
-	var running []execution
+	var running []*sched.Request
 	for {
-		for q := s.queue.Next(s.now); q != nil; q = s.queue.Next(s.now) {
-			d := s.nodes[s.requests[q]]
-			e := execution{q, slices.Clone(free[:q.Need.GPUs]), s.now.Add(d.Estimate)}
+		for q := s.queue.Next(now); q != nil; q = s.queue.Next(now) {
+			n := s.requests[q]
+			n.gpus, n.end = slices.Clone(free[:q.Need.GPUs]), now.Add(n.Estimate)
 			free = free[q.Need.GPUs:]
-			placements[d] = Placement{Executor: cmp.Or(d.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: e.gpus,
-				Start: s.now.Sub(begin), Memory: s.machine.MemoryOf(d.Resources)}
-			running = append(running, e)
+			placements[n.Planned] = Placement{Executor: cmp.Or(n.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: n.gpus,
+				Start: now.Sub(begin), Memory: s.machine.MemoryOf(n.Resources)}
+			running = append(running, q)
 		}
 		if len(running) == 0 {
-			return s.now.Sub(begin)
+			return now.Sub(begin)
 		}
-		slices.SortStableFunc(running, func(a, b execution) int { return a.end.Compare(b.end) })
-		e := running[0]
+		slices.SortStableFunc(running, func(a, b *sched.Request) int {
+			return s.requests[a].end.Compare(s.requests[b].end)
+		})
+		q := running[0]
 		running = running[1:]
+		n := s.requests[q]
+		now = n.end
 		s.moment++
-		s.now = e.end
-		s.queue.Release(e.request)
-		free = append(free, e.gpus...)
+		s.queue.Release(q)
+		free = append(free, n.gpus...)
 		slices.Sort(free)
-		s.ended(s.requests[e.request])
+		s.ended(n)
 	}
 }
 
 // ready queues a node. A node that can never run here is skipped, so that its readers are placed all the same.
-func (s *simulation) ready(i int) {
-	d := s.nodes[i]
-	if s.machine.Unfit(d.Node) != "" {
-		s.ended(i)
+func (s *simulation) ready(n *simulated) {
+	if s.machine.Unfit(n.Node) != "" {
+		s.ended(n)
 		return
 	}
-	q := &sched.Request{ID: d.Address, Need: s.machine.Share(d.Resources), ReadyAt: s.moment, Rank: s.rank[i],
-		Estimate: d.Estimate}
-	s.requests[q] = i
+	q := &sched.Request{ID: n.Address, Need: s.machine.Share(n.Resources), ReadyAt: s.moment, Rank: n.rank,
+		Estimate: n.Estimate}
+	s.requests[q] = n
 	s.queue.Add(q)
 }
 
-func (s *simulation) ended(i int) {
-	for _, reader := range s.readers[i] {
-		if s.waits[reader]--; s.waits[reader] == 0 {
+func (s *simulation) ended(n *simulated) {
+	for _, reader := range n.readers {
+		if reader.waits--; reader.waits == 0 {
 			s.ready(reader)
 		}
 	}

@@ -1,12 +1,17 @@
 package plan
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"debug/elf"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,22 +21,57 @@ import (
 	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/internal/stat"
 	"rcgrpo/engine/lang"
 )
 
-// Verdict is the answer that a run of an experiment would change nothing.
-type Verdict struct {
+// Idle is the answer that a run of an experiment would change nothing.
+type Idle struct {
 	Experiment string
-	Counts     map[Verb]int // of all nodes
-	Disabled   []string     // as in Experiment
+	Counts     map[string]int // of all nodes, by verb
+	Disabled   []string       // as in Experiment
 }
 
-// Unchanged returns the verdict that SaveVerdict stored, if every file it was derived from is unchanged. It does not
-// parse the experiment. It returns nil if something may have changed or no verdict is stored; then Load and New
-// decide. A Source without a path means the only experiment of the current folder, as in FindExperiment.
-// RCGRPO_COMPILED=off in the environment disables stored verdicts.
-func Unchanged(src lang.Source) *Verdict {
+// idleRecord is the stored form of an Idle, with the stamp of every file that it depends on. It is text: a CRC-32 of
+// the remaining text, the exported fields as JSON, and a line "STAMP PATH" per file.
+type idleRecord struct {
+	Idle
+	Build    string   // ID of the binary that made the record
+	Identity string   // of the experiment and its variables (idlePath)
+	Base     string   // the experiment's folder
+	Paths    []string // the experiment's own files, absolute
+	Sources  int      // number of files that Load read; symbolic links among them are followed
+
+	files []string // lines; the path of a file below Base is relative to it, that of a folder ends with a slash
+}
+
+func (c *idleRecord) add(path string, s stat.Stamp) {
+	if !strings.HasSuffix(path, "/") {
+		path = strings.TrimPrefix(path, c.Base+"/")
+	}
+	c.files = append(c.files, string(s.Append(nil))+" "+path)
+}
+
+// unchanged reports whether the file of a line has its stamp. Base is open as dir; flags are those of fstatat.
+func unchanged(line string, dir, flags int) bool {
+	stamp, path, _ := strings.Cut(line, " ")
+	var now stat.Stamp
+	var err error
+	if strings.HasSuffix(path, "/") {
+		now, _, err = stat.FolderStamp(path)
+	} else {
+		now, err = stat.StampAt(dir, path, flags)
+	}
+	var text [80]byte // on the stack, since a record may have 100,000 lines
+	return err == nil && string(now.Append(text[:0])) == stamp
+}
+
+// Unchanged returns the answer that SaveIdle stored, if no file that it depends on has another stamp. It does not parse
+// the experiment. It returns nil if something may have changed or no answer is stored; then Load and New decide. A
+// Source without a path means the only experiment of the current folder, as in FindExperiment. RCGRPO_COMPILED=off in
+// the environment disables stored answers.
+func Unchanged(src lang.Source) *Idle {
 	if src.Path == "" {
 		src.Path = "."
 		if paths, _, _, err := lang.ExperimentFiles(".", nil); err == nil && len(paths) == 1 {
@@ -42,60 +82,35 @@ func Unchanged(src lang.Source) *Verdict {
 	if len(diags) > 0 || site.StorePath == "" {
 		return nil
 	}
-	path, identity, ok := verdictPath(src, site)
+	path, identity, ok := idlePath(src, site)
 	if !ok {
 		return nil
 	}
-	c, err := readVerdict(path, buildID(), identity)
-	if err != nil {
+	c, err := readIdle(path)
+	if err != nil || c.Build != buildID() || c.Identity != identity || !c.holds(src) {
 		return nil
 	}
-	reread, holds := c.stillHolds(src)
-	if !holds {
-		return nil
-	}
-	if reread >= refreshFrom {
-		if record, ok := c.encode(); ok {
-			_ = writeVerdict(path, record) // without it the next run reads the files again
-		}
-	}
-	return &Verdict{Experiment: c.Experiment, Counts: c.Counts, Disabled: c.Disabled}
+	return &c.Idle
 }
 
-// refreshFrom is the number of touched but equal files that justify a new record. Below it a run with nothing to do
-// writes nothing.
-const refreshFrom = 100
-
-// verdictPath returns where the verdict of an experiment is stored, and the identity that it must contain. ok is false
+// idlePath returns where the record of an experiment is stored, and the identity that it must contain. ok is false
 // where none can be stored.
-func verdictPath(src lang.Source, site *lang.Site) (path, identity string, ok bool) {
+func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool) {
 	if lang.EnvValue(src.Env, "RCGRPO_COMPILED") == "off" || src.Base != "" || src.Name != "" || src.Digests != nil ||
 		len(src.Targets) > 0 || buildID() == "" {
 		return "", "", false
 	}
-	h := sha256.New()
-	add := func(texts ...string) {
-		for _, s := range texts {
-			h.Write([]byte(s))
-			h.Write([]byte{0})
-		}
-	}
-	for _, p := range append([]string{src.Path, site.Path}, src.VarFiles...) {
+	paths := append([]string{src.Path, site.Path}, src.VarFiles...)
+	for i, p := range paths {
 		if p != "" {
-			p = stat.Absolute(p)
-		}
-		add("path", p)
-	}
-	for _, name := range slices.Sorted(maps.Keys(src.Vars)) {
-		add("var", name, src.Vars[name])
-	}
-	add("set", strings.Join(src.Sets, "\n"))
-	for _, v := range src.Env {
-		if strings.HasPrefix(v, "RCGRPO_VAR_") || strings.HasPrefix(v, "HOME=") {
-			add("env", v)
+			paths[i] = stat.Absolute(p)
 		}
 	}
-	identity = hex.EncodeToString(h.Sum(nil))
+	env := slices.DeleteFunc(slices.Clone(src.Env), func(v string) bool {
+		return !strings.HasPrefix(v, "RCGRPO_VAR_") && !strings.HasPrefix(v, "HOME=")
+	})
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", paths, src.Vars, src.Sets, env))
+	identity = hex.EncodeToString(sum[:])
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
 
@@ -118,150 +133,149 @@ var buildID = sync.OnceValue(func() string {
 	return strings.TrimRight(string(b[header:]), "\x00")
 })
 
-// stillHolds compares every file of the verdict with its recorded state. reread counts the files whose content had to
-// be read because their stamps prove nothing; their states are current afterwards.
-func (c *verdictFile) stillHolds(src lang.Source) (reread int, holds bool) {
-	if !c.sameFiles(src) {
-		return 0, false
+// readIdle reads a record. A power cut may have torn it.
+func readIdle(path string) (*idleRecord, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	in := bufio.NewReader(file)
+	first, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	if info, err := file.Stat(); err == nil {
+		text.Grow(int(info.Size()))
+	}
+	sum := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(&text, sum), in); err != nil {
+		return nil, err
+	}
+	if first != fmt.Sprintf("%08x\n", sum.Sum32()) {
+		return nil, errors.New("torn record")
+	}
+	lines := strings.Split(text.String(), "\n")
+	c := &idleRecord{files: lines[1:]}
+	return c, json.Unmarshal([]byte(lines[0]), c)
+}
+
+// write stores the record in path.
+func (c *idleRecord) write(path string) error {
+	header, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	text := strings.Join(append([]string{string(header)}, c.files...), "\n")
+	record := fmt.Appendf(nil, "%08x\n%s", crc32.ChecksumIEEE([]byte(text)), text)
+	dir := filepath.Dir(path)
+	return errors.Join(os.MkdirAll(dir, 0o700), disk.Overwrite(dir, path, record))
+}
+
+// filesPerGoroutine is the number of files that justify a goroutine of holds.
+const filesPerGoroutine = 1024
+
+// holds reports whether the experiment consists of the recorded files, and every file has the recorded stamp.
+func (c *idleRecord) holds(src lang.Source) bool {
+	paths, _, _, err := lang.ExperimentFiles(src.Path, src.Besides())
+	same := func(path, had string) bool { return stat.Absolute(path) == had }
+	if err != nil || !slices.EqualFunc(paths, c.Paths, same) {
+		return false
 	}
 	base, err := unix.Open(c.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, false
+		return false
 	}
 	defer unix.Close(base)
-	var read atomic.Int64
-	check := func(f *stat.File, flags int) bool {
-		same, wasRead := unchanged(f, base, c.Base, flags)
-		if wasRead {
-			read.Add(1)
+	var checks sync.WaitGroup
+	var changed atomic.Bool
+	check := func(files []string, flags int) {
+		for part := range slices.Chunk(files, filesPerGoroutine) {
+			checks.Go(func() {
+				if slices.ContainsFunc(part, func(line string) bool { return !unchanged(line, base, flags) }) {
+					changed.Store(true)
+				}
+			})
 		}
-		return same
 	}
-	sources, copies := len(c.sources), len(c.published)
-	holds = stat.Every(sources+copies+len(c.results), stat.ManyStats, func(i int) bool {
-		switch {
-		case i < sources:
-			return check(&c.sources[i], 0)
-		case i < sources+copies:
-			f := &c.published[i-sources]
-			before := f.Stamp
-			return check(f, unix.AT_SYMLINK_NOFOLLOW) && f.Stamp == before // a touched copy is published again
-		}
-		f := &c.results[i-sources-copies]
-		now, err := stat.StampAt(base, f.Path, unix.AT_SYMLINK_NOFOLLOW)
-		return err == nil && now == f.Stamp && !f.TooRecent
-	})
-	return int(read.Load()), holds
+	check(c.files[:c.Sources], 0)
+	check(c.files[c.Sources:], unix.AT_SYMLINK_NOFOLLOW)
+	checks.Wait()
+	return !changed.Load()
 }
 
-// sameFiles reports whether the experiment consists of the recorded files.
-func (c *verdictFile) sameFiles(src lang.Source) bool {
-	paths, _, _, err := lang.ExperimentFiles(src.Path, src.Besides())
-	same := func(path, had string) bool { return stat.Absolute(path) == had }
-	return err == nil && slices.EqualFunc(paths, c.Paths, same)
-}
-
-// unchanged compares a file with its recorded state. It reads the content only if the stamps differ or are too recent;
-// read is then true and the state is updated. A relative path is below base, which is open as dir.
-func unchanged(f *stat.File, dir int, base string, flags int) (same, read bool) {
-	path := f.Path
-	if !filepath.IsAbs(path) {
-		path = base + "/" + path
-	}
-	if !f.TooRecent {
-		var now stat.Stamp
-		var err error
-		if f.Folder {
-			now, _, err = stat.FolderStamp(path)
-		} else {
-			now, err = stat.StampAt(dir, f.Path, flags)
-		}
-		if err != nil || now == f.Stamp {
-			return err == nil, false
-		}
-	}
-	var d stat.Digests
-	digest, err := d.Of(path, path, f.Folder)
-	if err != nil || digest != f.Digest {
-		return false, true
-	}
-	*f = d.Seen[path]
-	return true, true
-}
-
-// SaveVerdict stores a verdict for Unchanged, if everything is up to date. It stats all results and published files.
-// A store that cannot be written is no error: it only costs the next run time.
-func (p *Plan) SaveVerdict() {
+// SaveIdle stores the answer of Unchanged, if everything is up to date. It stats all results and published files. A
+// store that cannot be written is no error: it only costs the next run time.
+func (p *Plan) SaveIdle() {
 	x := p.Experiment
-	if len(p.Nodes) != len(x.Nodes) || x.Warned || slices.ContainsFunc(x.Modules, isFolder) || x.Site == nil || x.Site.StorePath != p.Store.Dir() {
+	if len(p.Nodes) != len(x.Nodes) || x.Warned || slices.ContainsFunc(x.Modules, isFolder) || x.Site == nil ||
+		x.Site.StorePath != p.Store.Dir() {
 		return
 	}
-	path, identity, ok := verdictPath(x.Source, x.Site)
+	path, identity, ok := idlePath(x.Source, x.Site)
 	if !ok {
 		return
 	}
-	c := &verdictFile{Build: buildID(), Identity: identity, Experiment: x.Name, Base: x.Dir, Disabled: x.Disabled,
-		Counts: map[Verb]int{}, sources: x.Sources}
+	c := &idleRecord{Idle: Idle{x.Name, map[string]int{}, x.Disabled}, Build: buildID(), Identity: identity,
+		Base: x.Dir, Sources: len(x.Sources)}
 	for _, path := range x.Paths {
 		c.Paths = append(c.Paths, stat.Absolute(path))
 	}
-	stat.AwaitTick() // otherwise the stamps of the results that were committed last are too recent
-	if !p.addResults(c) {
-		return
+	for _, f := range x.Sources {
+		if f.TooRecent {
+			return
+		}
+		path := f.Path
+		if f.Folder {
+			path += "/"
+		}
+		c.add(path, f.Stamp)
 	}
-	if record, ok := c.encode(); ok {
-		_ = writeVerdict(path, record)
+	stat.AwaitTick() // otherwise the stamps of the results that were committed last are too recent
+	if p.addResults(c) {
+		_ = c.write(path)
 	}
 }
 
-// isFolder reports whether a module is a folder. A new file in it would change the experiment, and no file of a verdict.
+// isFolder reports whether a module is a folder. A new file in it would change the experiment, but no recorded file.
 func isFolder(m lang.ModuleSource) bool { return m.Folder }
 
-// addResults adds all results and published files to c. It reports whether they are those that the plan is based on.
-func (p *Plan) addResults(c *verdictFile) bool {
-	index := make(map[*lang.Node]int, len(p.Nodes))
-	for i, n := range p.Nodes {
-		index[n.Node] = i
+// addResults adds all results and published files to c. It reports whether they are those that the plan is based on,
+// with stamps that prove it.
+func (p *Plan) addResults(c *idleRecord) bool {
+	now, tooRecent := stat.Clock(), false
+	add := func(path string, info fs.FileInfo) {
+		stamp := stat.StampOf(info)
+		tooRecent = tooRecent || stamp.TooRecent(now)
+		c.add(path, stamp)
 	}
-	manifests := make([]*artifact.Manifest, len(p.Nodes))
-	results := make([][]stat.File, len(p.Nodes))
-	published := make([][]stat.File, len(p.Nodes))
-	intact := stat.Every(len(p.Nodes), stat.ManyReads, func(i int) (ok bool) {
-		manifests[i], results[i], ok = p.result(p.Nodes[i].Key)
-		if ok && manifests[i].Collected.IsZero() {
-			published[i], ok = p.publishedFiles(p.Nodes[i], manifests[i])
+	manifests := make(map[*lang.Node]*artifact.Manifest, len(p.Nodes))
+	for _, n := range p.Nodes {
+		m, err := p.Store.Witness(n.Key, add)
+		verb := UpToDate
+		switch {
+		case errors.Is(err, artifact.ErrCollected):
+			verb = Collected
+		case err != nil:
+			return false
 		}
-		return ok
-	}) && stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool { // the key must follow from these inputs
-		n := p.Nodes[i]
-		if len(n.Inputs) == 0 {
-			return true
+		key, _, _ := keyFrom(n.Node, func(from *lang.Node) *artifact.Manifest { return manifests[from] })
+		if key != n.Key || tooRecent {
+			return false
 		}
-		key, _, _ := keyFrom(n.Node, func(from *lang.Node) *artifact.Manifest { return manifests[index[from]] })
-		return key == n.Key
-	})
-	if !intact {
-		return false
+		manifests[n.Node] = m
+		c.Counts[string(verb)]++
+		if verb == Collected {
+			continue
+		}
+		for _, pub := range n.Published(m) {
+			path, info, intact := p.published(m, pub)
+			if !intact {
+				return false
+			}
+			add(path, info)
+		}
 	}
-	for i, m := range manifests {
-		if m.Collected.IsZero() {
-			c.Counts[UpToDate]++
-		} else {
-			c.Counts[Collected]++
-		}
-		c.results = append(c.results, results[i]...)
-		c.published = append(c.published, published[i]...)
-	}
-	return true
-}
-
-// result returns the manifest of a key with the states of its files.
-func (p *Plan) result(key string) (m *artifact.Manifest, files []stat.File, ok bool) {
-	now := stat.Clock()
-	m, err := p.Store.Witness(key, func(path string, info fs.FileInfo) {
-		f := stat.File{Path: path, Stamp: stat.StampOf(info)}
-		f.TooRecent = f.Stamp.TooRecent(now)
-		files = append(files, f)
-	})
-	return m, files, err == nil || errors.Is(err, artifact.ErrCollected)
+	return !tooRecent
 }

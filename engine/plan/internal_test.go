@@ -9,14 +9,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/stat"
 )
-
-const RefreshFrom = refreshFrom
 
 // SetBuildID imitates another build of this binary.
 func SetBuildID(id string) (restore func()) {
@@ -50,52 +47,28 @@ func TestKeysHashCanonicalJSON(t *testing.T) {
 	}
 }
 
-// FuzzVerdictLine checks that parsing any line ends with an error at worst.
-func FuzzVerdictLine(f *testing.F) {
-	f.Add("r 1 2 3 4 - store/nodes/a.json")
-	f.Add("s/? 1 -2 3 18446744073709551615 d /base with spaces")
-	f.Fuzz(func(t *testing.T, line string) {
-		use, state, ok := parseLine(line)
-		if !ok || strings.Contains(line, "\n") {
-			return
-		}
-		written := strings.TrimSuffix(string(appendLine(&state, []byte{use}, "/")), "\n")
-		again, same, ok := parseLine(written)
-		if !ok || again != use || same.Stamp != state.Stamp || same.Digest != state.Digest {
-			t.Errorf("%q: got %c %+v, then %c %+v", line, use, state, again, same)
-		}
-	})
-}
-
-// A record is read back as written. Each changed byte and another build or experiment make it invalid.
-func TestVerdictRecordRoundTripsOrIsRejected(t *testing.T) {
+// A record is read back as written. A record with a changed byte is rejected.
+func TestIdleRecordRoundTripsOrIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "compiled", "r")
-	want := verdictFile{Build: "b", Identity: "i", Experiment: "x",
-		Counts:   map[Verb]int{UpToDate: 300, Collected: 1},
-		Disabled: []string{"d", ""}, Base: "/base", Paths: []string{"/base/x.hcl"},
-		sources: []stat.File{{Path: "/base/one", TooRecent: true, Digest: "d", Stamp: stat.Stamp{Size: 1, Mtime: -2,
-			Ctime: 3, Inode: 1 << 63}}, {Path: "/basement", Folder: true, Digest: "e"}},
-		published: []stat.File{{Path: "/base/two words", Digest: "f"}},
-		results:   []stat.File{{Path: "/base/r", Stamp: stat.Stamp{Size: 9}}}}
-	record, ok := want.encode()
-	if !ok {
-		t.Fatal("not encoded")
+	want := idleRecord{Idle: Idle{"x", map[string]int{"up to date": 300, "collected": 1}, []string{"d", ""}},
+		Build: "b", Identity: "i", Base: "/base", Paths: []string{"/base/x.hcl"}, Sources: 2}
+	want.add("/base/two words", stat.Stamp{Size: 1, Mtime: -2, Ctime: 3, Inode: 1 << 63})
+	want.add("/base/folder/", stat.Stamp{Size: 9})
+	want.add("/basement", stat.Stamp{})
+	lines := []string{"1.-2.3.9223372036854775808 two words", "9.0.0.0 /base/folder/", "0.0.0.0 /basement"}
+	if !slices.Equal(want.files, lines) {
+		t.Errorf("got lines %q, want %q", want.files, lines)
 	}
-	if err := writeVerdict(path, record); err != nil {
+	if err := want.write(path); err != nil {
 		t.Fatal(err)
 	}
-	got, err := readVerdict(path, "b", "i")
+	got, err := readIdle(path)
+	if err != nil || !reflect.DeepEqual(got, &want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	record, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
-	}
-	want.sources[0].Path, want.published[0].Path, want.results[0].Path = "one", "two words", "r"
-	if !reflect.DeepEqual(got, &want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	for _, of := range [][2]string{{"another", "i"}, {"b", "another"}} {
-		if _, err := readVerdict(path, of[0], of[1]); err == nil {
-			t.Errorf("read a record of build b and experiment i as one of %v", of)
-		}
 	}
 	for i := range record {
 		bad := slices.Clone(record)
@@ -103,30 +76,8 @@ func TestVerdictRecordRoundTripsOrIsRejected(t *testing.T) {
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := readVerdict(path, "b", "i"); err == nil {
+		if _, err := readIdle(path); err == nil {
 			t.Errorf("read a record with byte %d of %d changed", i, len(record))
-		}
-	}
-	want.sources[0].Path = "two\nlines"
-	if _, ok := want.encode(); ok {
-		t.Error("a path of two lines was encoded")
-	}
-}
-
-// A file with the recorded stamp counts as unchanged without being read, unless the stamp is too recent.
-func TestRecentStampsAreComparedByContent(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "one.txt")
-	if err := os.WriteFile(path, []byte("other content"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	now, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, recent := range []bool{false, true} {
-		forged := stat.File{Path: path, Stamp: stat.StampOf(now), Digest: "x", TooRecent: recent}
-		if same, _ := unchanged(&forged, 0, "", 0); same == recent {
-			t.Errorf("other content, too recent %v: got same %v, want %v", recent, same, !recent)
 		}
 	}
 }

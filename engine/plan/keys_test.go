@@ -106,9 +106,6 @@ var cosmetic = []struct {
 		n := rng.IntN(300)
 		return strings.Replace(s, "default = 350", fmt.Sprintf("default = %d + %d", n, 350-n), 1)
 	}},
-	{"another question", func(s string, rng *rand.Rand) string {
-		return strings.Replace(s, "RCTP-FT + RC-GRPO above", fmt.Sprintf("%d above", rng.Int()), 1)
-	}},
 	{"resources, timeout, retry and description", func(s string, rng *rand.Rand) string {
 		return strings.NewReplacer("gpus       = 8", fmt.Sprintf("gpus = %d", 1+rng.IntN(8)), `"48h"`, `"50h"`,
 			"attempts = 3", "attempts = 2", `"unconditioned"`, `"plain"`).Replace(s)
@@ -159,6 +156,7 @@ var semantic = []struct {
 	{"the label of a block", `compare "initialisation"`, `compare "start"`, []string{"report.paper"}},
 	{"a command", `\"$src\" >`, `-u \"$src\" >`, []string{"exec.score"}},
 	{"the number of samples", "samples = 4", "samples = 5", []string{"rollout.explore"}},
+	{"the expectation that a page shows", "RCTP-FT + RC-GRPO above", "RC-GRPO above", []string{"report.paper"}},
 	{"the test split", "test = 0.1", "test = 0.2", []string{"tasks.bfcl"}},
 }
 

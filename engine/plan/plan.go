@@ -17,7 +17,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/stat"
 	"rcgrpo/engine/lang"
 )
 
@@ -135,25 +134,23 @@ func targets(x *lang.Experiment, addresses []string, dataOnly bool) (map[*lang.N
 	if len(addresses) == 0 {
 		return nil, nil
 	}
+	nodes, err := findAll(x, addresses)
 	wanted := map[*lang.Node]bool{}
-	var want func(n *lang.Node)
-	want = func(n *lang.Node) {
-		if wanted[n] {
-			return
-		}
+	for _, n := range nodes {
 		wanted[n] = true
+	}
+	for _, n := range slices.Backward(x.Nodes) {
+		if !wanted[n] {
+			continue
+		}
 		for _, in := range n.Inputs {
-			want(in.From)
+			wanted[in.From] = true
 		}
 		if !dataOnly {
 			for _, from := range n.DependsOn {
-				want(from)
+				wanted[from] = true
 			}
 		}
-	}
-	nodes, err := findAll(x, addresses)
-	for _, n := range nodes {
-		want(n)
 	}
 	return wanted, err
 }
@@ -174,7 +171,7 @@ func findAll(x *lang.Experiment, addresses []string) (all []*lang.Node, err erro
 func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
 	key, parts, ok := keyFrom(n, func(from *lang.Node) *artifact.Manifest { return planned[from].Manifest })
-	var damage *artifact.DamageError
+	var damage artifact.Problem
 	if ok {
 		d.Key = key
 		m, err := p.Store.Lookup(key)
@@ -192,7 +189,7 @@ func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool)
 		case errors.As(err, &damage):
 			d.Verb = MustRun
 			d.remember(m)
-			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.File), damage.What)
+			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
 			d.Cause = Cause{Reason: ReasonMissing, Text: text}
 			return d, nil
 		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
@@ -235,12 +232,8 @@ func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bo
 // remember sets the last result and its estimates.
 func (d *Planned) remember(m *artifact.Manifest) {
 	if d.Last = m; m != nil {
-		d.Estimate, d.EstimateBytes = seconds(m), m.Bytes()
+		d.Estimate, d.EstimateBytes = m.Duration(), m.Bytes()
 	}
-}
-
-func seconds(m *artifact.Manifest) time.Duration {
-	return time.Duration(m.Seconds * float64(time.Second))
 }
 
 // Collected reports whether gc removed the bytes and no node is certain to need them.
@@ -426,6 +419,18 @@ func (p *Plan) Changes() bool {
 	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
 }
 
+// Before lists the nodes that come before this one.
+func (d *Planned) Before() []*lang.Node {
+	nodes := slices.Clone(d.DependsOn)
+	if d.DuplicateOf != nil {
+		nodes = append(nodes, d.DuplicateOf.Node)
+	}
+	for _, in := range d.Inputs {
+		nodes = append(nodes, in.From)
+	}
+	return nodes
+}
+
 // Clone copies the nodes of a plan, which a run changes.
 func (p *Plan) Clone() *Plan {
 	c := *p
@@ -462,18 +467,6 @@ func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
 			return nil, err
 		}
 	}
-}
-
-// Idle reports whether a run would change nothing: no node runs, and every published file is its copy.
-func (p *Plan) Idle() bool {
-	return stat.Every(len(p.Nodes), stat.ManyReads, func(i int) bool {
-		n := p.Nodes[i]
-		if n.Verb == UpToDate && n.Manifest != nil {
-			_, intact := p.publishedFiles(n, n.Manifest)
-			return intact
-		}
-		return n.Verb == UpToDate || n.Verb == Collected
-	})
 }
 
 // Counts returns the numbers of the plan's nodes by verb.

@@ -3,10 +3,8 @@ package proc
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
@@ -26,10 +24,7 @@ type LogLimit struct {
 
 // Watch polls the log until the returned function is called, which polls once more.
 func (l *LogLimit) Watch() (end func() error) {
-	if l.Most == 0 {
-		return func() error { return nil }
-	}
-	stop, stopped := make(chan struct{}), make(chan error, 1)
+	stop, stopped := make(chan struct{}), make(chan error)
 	go func() {
 		every := time.NewTicker(logPollEvery)
 		defer every.Stop()
@@ -56,9 +51,6 @@ func (l *LogLimit) Poll() error {
 		return nil
 	}
 	info, err := os.Stat(l.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil || info.Size() <= l.Most {
 		return err
 	}

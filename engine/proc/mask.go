@@ -13,10 +13,9 @@ import (
 // mask is a writer that replaces every secret by ***. It works line by line, and by pieces in very long lines.
 type mask struct {
 	to      io.Writer
-	secrets [][]byte // longest first, because one may contain another
+	secrets *strings.Replacer
 	longest int
 	pending []byte // the unfinished line
-	err     error
 }
 
 // SecretLines returns the non-empty lines of a secret. Each of them is masked by itself.
@@ -30,14 +29,16 @@ func SecretLines(secret string) (lines []string) {
 }
 
 func newMask(to io.Writer, secrets []string) *mask {
-	m := &mask{to: to}
+	var lines, pairs []string
 	for _, s := range secrets {
-		for _, line := range SecretLines(s) {
-			m.secrets = append(m.secrets, []byte(line))
-			m.longest = max(m.longest, len(line))
-		}
+		lines = append(lines, SecretLines(s)...)
 	}
-	slices.SortFunc(m.secrets, func(a, b []byte) int { return len(b) - len(a) })
+	slices.SortFunc(lines, func(a, b string) int { return len(b) - len(a) }) // one may contain another
+	m := &mask{to: to}
+	for _, line := range lines {
+		pairs, m.longest = append(pairs, line, "***"), max(m.longest, len(line))
+	}
+	m.secrets = strings.NewReplacer(pairs...)
 	return m
 }
 
@@ -50,31 +51,20 @@ func (m *mask) Write(text []byte) (int, error) {
 		end += len(m.pending)
 	}
 	m.pending = append(m.pending, text...)
-	if end == 0 && len(m.pending) > maxPending { // after hide only the last bytes can be part of a secret
-		m.pending = m.hide(m.pending)
-		end = len(m.pending) - m.longest
+	if end == 0 && len(m.pending) > maxPending { // only the last bytes can be part of a secret that follows
+		m.pending = []byte(m.secrets.Replace(string(m.pending)))
+		end = max(0, len(m.pending)-m.longest)
 	}
-	m.writeOut(end)
-	return len(text), m.err
+	return len(text), m.writeOut(end)
 }
 
 // Flush writes the last line, which may lack its end.
-func (m *mask) Flush() { m.writeOut(len(m.pending)) }
+func (m *mask) Flush() error { return m.writeOut(len(m.pending)) }
 
-func (m *mask) writeOut(end int) {
-	if end <= 0 {
-		return
-	}
-	_, err := m.to.Write(m.hide(m.pending[:end]))
-	m.err = errors.Join(m.err, err)
+func (m *mask) writeOut(end int) error {
+	_, err := m.secrets.WriteString(m.to, string(m.pending[:end]))
 	m.pending = append(m.pending[:0], m.pending[end:]...)
-}
-
-func (m *mask) hide(text []byte) []byte {
-	for _, s := range m.secrets {
-		text = bytes.ReplaceAll(text, s, []byte("***"))
-	}
-	return text
+	return err
 }
 
 // OpenOutput returns a file for the output of a program, and a function to call after its end. It is the log itself,
@@ -91,8 +81,7 @@ func OpenOutput(log io.Writer, secrets []string) (out *os.File, finish func() er
 	copied := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(masked, read)
-		masked.Flush()
-		copied <- err
+		copied <- errors.Join(err, masked.Flush())
 	}()
 	return write, func() error {
 		write.Close()

@@ -2,12 +2,14 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +28,7 @@ type Command struct {
 	Args  []string   // path of the program, and its arguments
 	Env   []string   // NAME=VALUE; nothing else is inherited
 	Dir   string     // "": the current folder
-	Files []*os.File // descriptors 0, 1, 2, …
+	Files []*os.File // descriptors 0, 1, 2, …; nil: /dev/null
 	Group bool       // Wait asks the whole process group to stop, not only the program
 	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
 }
@@ -38,26 +40,30 @@ type Process struct {
 
 	command Command
 	process *os.Process
-	started time.Time
-	left    Leftovers
 }
 
 // Start starts a program.
 func Start(c Command) (*Process, error) {
-	p := &Process{command: c, started: time.Now(), left: Leftovers{Mark: c.Mark, before: lastPID()}}
 	env := c.Env
 	if c.Mark != "" {
 		env = append(slices.Clip(env), c.Mark)
 	}
-	var err error
-	p.process, err = os.StartProcess(c.Args[0], c.Args,
-		&os.ProcAttr{Dir: c.Dir, Env: env, Files: c.Files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
-	p.PID, p.left.session = p.process.Pid, p.process.Pid
+	defer null.Close()
+	files := slices.Clone(c.Files)
+	for i, f := range files {
+		files[i] = cmp.Or(f, null)
+	}
+	process, err := os.StartProcess(c.Args[0], c.Args,
+		&os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+	if err != nil {
+		return nil, err
+	}
 	ended := make(chan struct{})
-	p.Ended = ended
+	p := &Process{PID: process.Pid, Ended: ended, command: c, process: process}
 	go func() {
 		defer close(ended)
 		for unix.Waitid(unix.P_PID, p.PID, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR { // does not reap
@@ -82,22 +88,18 @@ func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kil
 	case <-ctx.Done():
 		p.stop(grace(context.Cause(ctx)), kill)
 	}
-	syscall.Kill(-p.PID, syscall.SIGKILL)    // before it is reaped no other process can have this PID
-	if time.Since(p.started) > time.Minute { // PIDs may have wrapped around
-		p.left.before = 0
-	}
-	exit := Exit{Left: p.left.Kill()}
+	syscall.Kill(-p.PID, syscall.SIGKILL) // before it is reaped no other process can have this PID
+	self, _ := ReadStat(p.PID)
+	left := Leftovers{session: p.PID, since: self.Start, Mark: p.command.Mark}.Kill()
 	state, err := p.process.Wait()
 	if err != nil {
-		return exit, err
+		return Exit{Left: left}, err
 	}
-	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+	exit := Exit{Left: left, PeakBytes: state.SysUsage().(*syscall.Rusage).Maxrss << 10} // Linux reports KiB
+	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		exit.Signal = status.Signal()
 	} else {
-		exit.Code = state.ExitCode()
-	}
-	if usage, ok := state.SysUsage().(*syscall.Rusage); ok {
-		exit.PeakBytes = usage.Maxrss << 10 // Linux reports KiB
+		exit.Code = status.ExitStatus()
 	}
 	return exit, nil
 }
@@ -116,8 +118,7 @@ func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
 	case <-timer.C:
 	case <-kill:
 	}
-	syscall.Kill(p.PID, syscall.SIGKILL)
-	KillSession(p.PID)
+	syscall.Kill(p.PID, syscall.SIGKILL) // Wait kills the others
 	<-p.Ended
 }
 
@@ -139,9 +140,10 @@ func SinceBoot() time.Duration {
 // Tick is the unit of Stat.start.
 const Tick = time.Second / 100
 
-// Stat contains the fields of /proc/PID/stat that identify a process.
+// Stat contains fields of /proc/PID/stat.
 type Stat struct {
 	ended   bool // but not reaped
+	stopped bool // by SIGSTOP or ^Z
 	group   int
 	session int
 	Start   uint64 // in ticks since boot
@@ -160,7 +162,7 @@ func ReadStat(pid int) (s Stat, ok bool) {
 	}
 	// The first thread of a process may end before the others, which may still hold its files open.
 	lastThread := fields[17] == "1" || fields[17] == "0"
-	s.ended = fields[0] == "Z" && lastThread
+	s.ended, s.stopped = fields[0] == "Z" && lastThread, fields[0] == "T"
 	s.group, _ = strconv.Atoi(fields[2])
 	s.session, _ = strconv.Atoi(fields[3])
 	s.Start, err = strconv.ParseUint(fields[19], 10, 64)
@@ -177,23 +179,15 @@ func Same(pid int, start uint64) bool {
 }
 
 // Stopped reports whether a process is stopped, by SIGSTOP or ^Z.
-func Stopped(pid int) bool { return strings.HasPrefix(statusField(pid, "State"), "T") }
+func Stopped(pid int) bool {
+	s, _ := ReadStat(pid)
+	return s.stopped
+}
 
 // StoppedText reports that the engine of a run is stopped and how to continue it.
 func StoppedText(pid int) string {
 	return fmt.Sprintf("its engine is stopped (process %[1]d; `fg` in its terminal or `kill -CONT %[1]d` continues it)",
 		pid)
-}
-
-// statusField returns a field of /proc/PID/status; "" if there is no such process or thread.
-func statusField(pid int, name string) string {
-	b, err := os.ReadFile(File(pid, "status"))
-	if err != nil {
-		return ""
-	}
-	_, rest, _ := strings.Cut(string(b), "\n"+name+":")
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.TrimSpace(line)
 }
 
 // Name returns the name of a program without control characters; "?" if there is no such process.
@@ -202,12 +196,7 @@ func Name(pid int) string {
 	if err != nil {
 		return "?"
 	}
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return -1
-		}
-		return r
-	}, string(b))
+	return strings.Join(strings.FieldsFunc(string(b), unicode.IsControl), "")
 }
 
 // processes lists the PIDs of this machine.
@@ -243,17 +232,10 @@ func HoldsFlock(pid int, f *os.File) bool {
 	if err != nil {
 		return false
 	}
-	inode := strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+	// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
+	pattern := fmt.Sprintf(`(?m)^\d+: FLOCK +\w+ +\w+ +%d +\w+:\w+:%d `, pid, info.Sys().(*syscall.Stat_t).Ino)
 	all, _ := os.ReadFile("/proc/locks")
-	for line := range strings.Lines(string(all)) {
-		// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
-		fields := strings.Fields(line)
-		if len(fields) == 8 && fields[1] == "FLOCK" && fields[4] == strconv.Itoa(pid) &&
-			strings.HasSuffix(fields[5], ":"+inode) {
-			return true
-		}
-	}
-	return false
+	return regexp.MustCompile(pattern).Match(all)
 }
 
 // KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
@@ -274,19 +256,18 @@ func KillSession(leader int) {
 // Leftovers are the processes of a program that run outside its process group after it has ended.
 type Leftovers struct {
 	session int    // that the program led; 0: unknown
-	before  int    // lastPID before the program started; 0: unknown
+	since   uint64 // start of the program, in ticks since boot; 0: unknown
 	Mark    string // NAME=VALUE in the environment of those that left the session; "": none
 }
 
 func (l Leftovers) list() (pids []int) {
-	for _, pid := range startedAfter(l.before) {
+	for _, pid := range processes() {
 		s, ok := ReadStat(pid)
-		if !ok || s.ended || s.session == 0 || l.session != 0 && s.group == l.session { // session 0 is the kernel's
+		if !ok || s.ended || s.session == 0 || s.Start < l.since { // session 0 is the kernel's
 			continue
 		}
-		found := l.session != 0 && s.session == l.session ||
-			l.Mark != "" && bytes.Contains(environment(pid), []byte(l.Mark+"\x00"))
-		if found && strconv.Itoa(pid) == statusField(pid, "Tgid") { // not a thread
+		if l.session != 0 && s.session == l.session && s.group != l.session ||
+			l.Mark != "" && s.group != l.session && bytes.Contains(environment(pid), []byte(l.Mark+"\x00")) {
 			pids = append(pids, pid)
 		}
 	}
@@ -296,12 +277,9 @@ func (l Leftovers) list() (pids []int) {
 // Kill kills the processes until none is left, and returns a sentence that names them; "" if there were none.
 func (l Leftovers) Kill() string {
 	var names []string
-	var left []int
 	seen := map[int]bool{}
-	for range 200 { // a killed process takes time to end, and may have started another
-		if left = l.list(); len(left) == 0 {
-			break
-		}
+	left := l.list()
+	for try := 0; try < 200 && len(left) > 0; try++ { // a killed process takes time to end, and may have started another
 		for _, pid := range left {
 			if !seen[pid] {
 				seen[pid] = true
@@ -310,40 +288,15 @@ func (l Leftovers) Kill() string {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(5 * time.Millisecond)
+		left = l.list()
 	}
-	if len(names) == 0 {
+	switch {
+	case len(names) == 0:
 		return ""
+	case len(left) > 0:
+		return fmt.Sprintf("its program left %s running, and process %v could not be killed", strings.Join(names, ", "), left)
 	}
-	text := fmt.Sprintf("its program left %s running", strings.Join(names, ", "))
-	if len(left) > 0 {
-		return text + fmt.Sprintf(", and process %v could not be killed", left)
-	}
-	return text + "; killed"
-}
-
-// lastPID returns the newest PID or thread id; 0: unknown.
-func lastPID() int {
-	text, _ := os.ReadFile("/proc/loadavg")
-	fields := strings.Fields(string(text))
-	if len(fields) != 5 {
-		return 0
-	}
-	pid, _ := strconv.Atoi(fields[4])
-	return pid
-}
-
-// startedAfter lists the PIDs and thread ids that the kernel assigned after lastPID returned before. If before
-// is 0 or the PIDs have wrapped around, it lists all processes.
-func startedAfter(before int) (pids []int) {
-	const atMost = 10_000
-	last := lastPID()
-	if before == 0 || last < before || last-before > atMost {
-		return processes()
-	}
-	for pid := before + 1; pid <= last; pid++ {
-		pids = append(pids, pid)
-	}
-	return pids
+	return fmt.Sprintf("its program left %s running; killed", strings.Join(names, ", "))
 }
 
 // environment returns the variables with which a program was started. While a process executes a new program they are
@@ -382,7 +335,7 @@ func ControlGroups(root fs.FS, controller string, f func(folder string, v2 bool)
 }
 
 // oomFile is the file that counts processes killed because memory ran out: of this process's control group, or
-// else of the machine; "": none.
+// else of the machine.
 var oomFile = sync.OnceValue(func() (file string) {
 	ControlGroups(os.DirFS("/"), "memory", func(folder string, v2 bool) {
 		name := "memory.oom_control"
@@ -393,10 +346,7 @@ var oomFile = sync.OnceValue(func() (file string) {
 			file = path
 		}
 	})
-	if file == "" && disk.Exists("/proc/vmstat") {
-		file = "/proc/vmstat"
-	}
-	return file
+	return cmp.Or(file, "/proc/vmstat")
 })
 
 // OOMKills returns the number of processes killed so far because memory ran out; -1: unknown.
@@ -404,9 +354,8 @@ func OOMKills() int64 {
 	b, _ := os.ReadFile(oomFile())
 	for line := range strings.Lines(string(b)) {
 		if count, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			if n, err := strconv.ParseInt(strings.TrimSpace(count), 10, 64); err == nil {
-				return n
-			}
+			n, _ := strconv.ParseInt(strings.TrimSpace(count), 10, 64)
+			return n
 		}
 	}
 	return -1

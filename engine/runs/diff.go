@@ -3,6 +3,7 @@ package runs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,64 +31,42 @@ type NodeDiff struct {
 // of them is changed, with the reason as the cause.
 func Compare(store *artifact.Store, from, to *Status) (*Diff, error) {
 	d := &Diff{From: from, To: to}
-	before, after := map[string]NodeStatus{}, map[string]NodeStatus{}
-	for _, n := range from.Nodes {
-		before[n.Address] = n
-	}
-	add := func(address, what string) error {
-		diff := NodeDiff{Address: address, What: what}
-		err := diff.compare(store, before[address], after[address])
-		d.Nodes = append(d.Nodes, diff)
-		return err
-	}
-	for _, n := range to.Nodes {
-		after[n.Address] = n
-		old, ok := before[n.Address]
-		if ok && old.Key != "" && old.Key == n.Key {
+	before, after := from.byAddress(), to.byAddress()
+	onlyBefore := slices.DeleteFunc(slices.Clone(from.Nodes), func(n NodeStatus) bool { return after[n.Address] != nil })
+	for _, n := range slices.Concat(to.Nodes, onlyBefore) {
+		old, now := before[n.Address], after[n.Address]
+		diff := NodeDiff{Address: n.Address, What: "changed"}
+		switch {
+		case old == nil:
+			diff.What = "only in the second"
+		case now == nil:
+			diff.What = "only in the first"
+		case old.Key != "" && old.Key == now.Key:
 			d.Same++
 			continue
 		}
-		what := "changed"
-		if !ok {
-			what = "only in the second"
-		}
-		if err := add(n.Address, what); err != nil {
+		if err := diff.compare(store, old, now); err != nil {
 			return nil, err
 		}
-	}
-	for _, n := range from.Nodes {
-		if _, ok := after[n.Address]; !ok {
-			if err := add(n.Address, "only in the first"); err != nil {
-				return nil, err
-			}
-		}
+		d.Nodes = append(d.Nodes, diff)
 	}
 	return d, nil
 }
 
-// compare sets the differences between the results of a node; a zero status is a run without the node.
-func (d *NodeDiff) compare(store *artifact.Store, from, to NodeStatus) error {
-	for _, side := range []struct {
-		name   string
-		status NodeStatus
-		m      **artifact.Manifest
-	}{{"the first ", from, &d.From}, {"the second ", to, &d.To}} {
-		if side.status.Address == "" {
-			continue
-		}
-		why := side.status.missingResult()
-		if why == "" {
-			m, err := store.Manifest(side.status.Key)
-			if errors.Is(err, artifact.ErrNotFound) {
-				why = "has a result that is no longer in the store"
-			} else if err != nil {
-				return err
-			}
-			*side.m = m
-		}
-		if why != "" {
-			d.Causes = append(d.Causes, side.name+why)
-		}
+// compare sets the differences between the results of a node; nil is a run without the node.
+func (d *NodeDiff) compare(store *artifact.Store, from, to *NodeStatus) (err error) {
+	var first, second string
+	if d.From, first, err = from.result(store); err != nil {
+		return err
+	}
+	if d.To, second, err = to.result(store); err != nil {
+		return err
+	}
+	if first != "" {
+		d.Causes = append(d.Causes, "the first "+first)
+	}
+	if second != "" {
+		d.Causes = append(d.Causes, "the second "+second)
 	}
 	if d.From == nil || d.To == nil {
 		return nil
@@ -101,25 +80,32 @@ func (d *NodeDiff) compare(store *artifact.Store, from, to NodeStatus) error {
 	return nil
 }
 
-// missingResult explains why a node has no result; "" if it has one.
-func (n NodeStatus) missingResult() string {
+// result returns the result of a node, or explains why there is none.
+func (n *NodeStatus) result(store *artifact.Store) (m *artifact.Manifest, why string, err error) {
 	switch {
+	case n == nil:
+		return nil, "", nil
 	case n.Key != "":
-		return ""
+		m, err := store.Manifest(n.Key)
+		if errors.Is(err, artifact.ErrNotFound) {
+			return nil, "has a result that is no longer in the store", nil
+		}
+		return m, "", err
 	case n.State == EventFailed:
-		return "failed"
+		return nil, "failed", nil
 	case n.State == EventSkipped:
-		return "was skipped"
+		return nil, "was skipped", nil
 	case n.State == EventShown:
-		return "was shown, not committed"
+		return nil, "was shown, not committed", nil
 	}
-	return "has no result"
+	return nil, "has no result", nil
 }
 
 // diffParts describes the parts of two keys that differ: settings by value, inputs by name.
-func diffParts(from, to artifact.Parts) []string {
-	var causes []string
-	add := func(name string) {
+func diffParts(from, to artifact.Parts) (causes []string) {
+	all := maps.Clone(from)
+	maps.Copy(all, to)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		before, inFrom := from[name]
 		after, inTo := to[name]
 		switch input, isInput := strings.CutPrefix(name, "input."); {
@@ -131,14 +117,5 @@ func diffParts(from, to artifact.Parts) []string {
 				fmt.Sprintf("%s %s → %s", name, lang.FormatValue(before, inFrom), lang.FormatValue(after, inTo)))
 		}
 	}
-	for name := range from {
-		add(name)
-	}
-	for name := range to {
-		if _, ok := from[name]; !ok {
-			add(name)
-		}
-	}
-	slices.Sort(causes)
 	return causes
 }

@@ -1,13 +1,8 @@
 package runs
 
 import (
-	"bufio"
-	"cmp"
 	"encoding/json"
-	"errors"
-	"io"
 	"os"
-	"sync"
 	"time"
 
 	"rcgrpo/engine/internal/disk"
@@ -72,10 +67,8 @@ func (f *Failure) Error() string { return f.Text }
 
 // EventLog appends events to a file as JSON Lines. It writes whole lines, so a kill tears at most the last one.
 type EventLog struct {
-	mu   sync.Mutex
 	file *os.File
 	last map[string]time.Time // of the newest written progress, by address
-	err  error                // the first error of writing
 }
 
 const progressEvery = time.Second // between written progress events of one stage
@@ -83,17 +76,11 @@ const progressEvery = time.Second // between written progress events of one stag
 // OpenEventLog opens a file of events for appending.
 func OpenEventLog(path string) (*EventLog, error) {
 	f, err := disk.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return &EventLog{file: f, last: map[string]time.Time{}}, nil
+	return &EventLog{file: f, last: map[string]time.Time{}}, err
 }
 
-// Write appends an event, except for progress that follows other progress of the stage within a second. After an error
-// every call returns it.
+// Write appends an event, except for progress that follows other progress of the stage within a second.
 func (l *EventLog) Write(e Event) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if e.Kind == EventProgress {
 		since := e.Time.Sub(l.last[e.Address]) // negative if the clock was set
 		if since >= 0 && since < progressEvery && e.Done != e.Total {
@@ -106,29 +93,8 @@ func (l *EventLog) Write(e Event) error {
 		return err
 	}
 	_, err = disk.Write(l.file, append(line, '\n'))
-	l.err = cmp.Or(l.err, err)
-	return l.err
+	return err
 }
 
-// Close returns the first error of writing.
-func (l *EventLog) Close() error { return errors.Join(l.err, l.file.Close()) }
-
-// ReadEvents calls f for every whole event of r and skips damaged lines. read is the number of bytes of whole
-// lines, at which a later call can continue.
-func ReadEvents(r io.Reader, f func(Event)) (read int64, err error) {
-	lines := bufio.NewReader(r)
-	for {
-		line, err := lines.ReadBytes('\n')
-		if err == io.EOF {
-			return read, nil
-		}
-		if err != nil {
-			return read, err
-		}
-		read += int64(len(line))
-		var e Event
-		if json.Unmarshal(line, &e) == nil {
-			f(e)
-		}
-	}
-}
+// Close closes the file.
+func (l *EventLog) Close() error { return l.file.Close() }

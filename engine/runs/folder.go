@@ -11,9 +11,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,6 +50,12 @@ type Record struct {
 	Revision   string
 	Nodes      []NodeRecord
 }
+
+// Verbs of a node with a result. Package plan defines the type and all verbs.
+const (
+	VerbUpToDate  = "up to date"
+	VerbCollected = "collected"
+)
 
 // NodeRecord is a node of a Record.
 type NodeRecord struct {
@@ -105,15 +113,12 @@ func (f Folder) Events(address string) string {
 // Name returns the name of a run for people: EXPERIMENT/ID.
 func (f Folder) Name() string { return filepath.Join(f.Experiment(), f.ID()) }
 
+// unplain matches the characters of an address that a file name does not contain.
+var unplain = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[^a-zA-Z0-9._@\[\]=+-]`) })
+
 // FileName turns an address into a readable file name. Distinct addresses have distinct names.
 func FileName(address string) string {
-	name := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("._-@[]=+", r):
-			return r
-		}
-		return '_'
-	}, lang.ShortAddress(address))
+	name := unplain().ReplaceAllString(lang.ShortAddress(address), "_")
 	if name != lang.ShortAddress(address) || len(name) > 120 {
 		sum := sha256.Sum256([]byte(address))
 		name = name[:min(len(name), 120)] + "-" + hex.EncodeToString(sum[:4])
@@ -126,24 +131,30 @@ func FileName(address string) string {
 // too. Create sets the id, time and process of the record.
 func Create(
 	store *artifact.Store, source lang.Source, files map[string][]byte, record Record,
-) (Folder, *os.File, error) {
+) (f Folder, lock *os.File, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("create the run folder: %w", err)
+			lock.Close() // of a nil file too
+		}
+	}()
 	folders, err := Folders(store, record.Experiment)
 	if err != nil {
-		return "", nil, err
+		return f, nil, err
 	}
-	var suffix [2]byte
-	rand.Read(suffix[:])
+	suffix := make([]byte, 2)
+	rand.Read(suffix)
 	started := time.Now()
-	runs := store.Runs(record.Experiment)
-	record.ID = runTime(started, folders) + "-" + hex.EncodeToString(suffix[:])
+	record.ID = runTime(started, folders) + "-" + hex.EncodeToString(suffix)
 	record.Started, record.PID, record.Host = started.UTC(), os.Getpid(), proc.HostName()
-	f, temporary := Folder(filepath.Join(runs, record.ID)), Folder(filepath.Join(runs, "."+record.ID))
+	dir := store.Runs(record.Experiment)
+	f, temporary := Folder(filepath.Join(dir, record.ID)), Folder(filepath.Join(dir, "."+record.ID))
 	source.Path = f.Path(source.Path)
 	for module, path := range source.Modules {
 		source.Modules[module] = f.Path(path)
 	}
-	if err := store.MakeDir(runs); err != nil {
-		return f, nil, fmt.Errorf("create the run folder: %w", err)
+	if err := store.MakeDir(dir); err != nil {
+		return f, nil, err
 	}
 	dirs := []string{"nodes", "logs"}
 	for name := range files {
@@ -151,11 +162,10 @@ func Create(
 	}
 	for _, sub := range dirs {
 		if err := disk.MkdirAll(temporary.Path(sub), 0o700); err != nil {
-			return f, nil, fmt.Errorf("create the run folder: %w", err)
+			return f, nil, err
 		}
 	}
-	lock, err := disk.OpenFile(temporary.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
+	if lock, err = disk.OpenFile(temporary.Path("lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
 		return f, nil, err
 	}
 	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
@@ -163,13 +173,10 @@ func Create(
 	for name, text := range files {
 		errs = append(errs, disk.WriteFile(temporary.Path(name), text, 0o600))
 	}
-	if err = cmp.Or(errs...); err == nil {
-		err = disk.Rename(string(temporary), string(f))
+	if err := cmp.Or(errs...); err != nil {
+		return f, lock, err
 	}
-	if err != nil {
-		return f, nil, errors.Join(fmt.Errorf("create the run folder: %w", err), lock.Close())
-	}
-	return f, lock, nil
+	return f, lock, disk.Rename(string(temporary), string(f))
 }
 
 // runTimeFormat is the prefix of a run's id. Runs are sorted by id.
@@ -178,16 +185,15 @@ const runTimeFormat = "20060102-150405.000"
 // runTime returns the prefix for a new run: its start time, or a later one if the newest run has a later prefix
 // because the clock was set back. folders are sorted, newest first.
 func runTime(started time.Time, folders []Folder) string {
-	now := started.UTC().Format(runTimeFormat)
-	if len(folders) == 0 {
-		return now
+	at := started.UTC().Truncate(time.Millisecond)
+	if len(folders) > 0 {
+		id := folders[0].ID()
+		newest, err := time.Parse(runTimeFormat, id[:min(len(id), len(runTimeFormat))])
+		if err == nil && !at.After(newest) {
+			at = newest.Add(time.Millisecond)
+		}
 	}
-	newest := folders[0].ID()
-	newest = newest[:min(len(newest), len(runTimeFormat))]
-	if t, err := time.Parse(runTimeFormat, newest); err == nil && newest >= now {
-		return t.Add(time.Millisecond).Format(runTimeFormat)
-	}
-	return now
+	return at.Format(runTimeFormat)
 }
 
 // Source returns the source for lang.Load.
@@ -228,9 +234,8 @@ func (f Folder) Live() bool {
 }
 
 // Folders returns the run folders of an experiment, newest first.
-func Folders(store *artifact.Store, experiment string) ([]Folder, error) {
+func Folders(store *artifact.Store, experiment string) (all []Folder, err error) {
 	names, err := subfolders(store.Runs(experiment))
-	var all []Folder
 	for _, name := range slices.Backward(names) {
 		if !strings.HasPrefix(name, ".") { // incomplete: Create has not renamed it
 			all = append(all, Folder(filepath.Join(store.Runs(experiment), name)))
@@ -238,6 +243,9 @@ func Folders(store *artifact.Store, experiment string) ([]Folder, error) {
 	}
 	return all, err
 }
+
+// Experiments returns the names of the experiments that have runs in a store.
+func Experiments(store *artifact.Store) ([]string, error) { return subfolders(store.Runs("")) }
 
 // subfolders returns the sorted names of the folders in dir; none if dir does not exist.
 func subfolders(dir string) (names []string, err error) {
@@ -260,65 +268,58 @@ func Find(store *artifact.Store, experiment, name string) (Folder, error) {
 	if f := Folder(name); disk.Exists(f.Path("plan.json")) {
 		return f, nil
 	}
-	runs, err := allRuns(store)
+	all, err := allRuns(store)
 	if err != nil {
 		return "", err
 	}
-	if len(runs) == 0 {
-		return "", fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
+	if of, back, ok := parseLatest(name); ok {
+		of = cmp.Or(of, experiment)
+		found := slices.DeleteFunc(slices.Clone(all), func(f Folder) bool { return of != "" && f.Experiment() != of })
+		if back < len(found) {
+			return found[back], nil
+		}
+		return "", missingRun(store, name, all)
 	}
-	if prefix, back, ok := parseLatest(name); ok {
-		experiment = cmp.Or(prefix, experiment)
-		runs = slices.DeleteFunc(runs, func(f Folder) bool { return experiment != "" && f.Experiment() != experiment })
-		if back < len(runs) {
-			return runs[back], nil
-		}
-		have := "there are"
-		if experiment != "" {
-			have = experiment + " has"
-		}
-		return "", fmt.Errorf("there is no latest~%d: %s %s", back, have, lang.Plural(len(runs), "run"))
+	if i := slices.IndexFunc(all, func(f Folder) bool { return f.Name() == name || f.ID() == name }); i >= 0 {
+		return all[i], nil
 	}
-	var found []string
-	for _, f := range runs {
-		run := f.Name()
-		if run == name || f.ID() == name {
-			return f, nil
-		}
-		if strings.HasPrefix(run, name) || strings.HasPrefix(f.ID(), name) {
-			found = append(found, run)
-		}
-	}
+	found := slices.DeleteFunc(slices.Clone(all), func(f Folder) bool {
+		return !strings.HasPrefix(f.Name(), name) && !strings.HasPrefix(f.ID(), name)
+	})
 	switch len(found) {
-	case 1:
-		return Folder(store.Runs(found[0])), nil
 	case 0:
-		var names []string
-		for _, f := range runs[:min(5, len(runs))] {
-			names = append(names, f.Name())
-		}
-		return "", fmt.Errorf("there is no run %s in %s; the last ones are %s",
-			name, store.Runs(""), strings.Join(names, ", "))
+		return "", missingRun(store, name, all)
+	case 1:
+		return found[0], nil
 	}
-	return "", fmt.Errorf("%s is ambiguous: it matches the runs %s", name, strings.Join(found, ", "))
+	return "", fmt.Errorf("%s is ambiguous: it matches the runs %s", name, joinNames(found))
+}
+
+func missingRun(store *artifact.Store, name string, all []Folder) error {
+	if len(all) == 0 {
+		return fmt.Errorf("there is no run %s: %s has none", name, store.Runs(""))
+	}
+	last := joinNames(all[:min(5, len(all))])
+	return fmt.Errorf("there is no run %s in %s; the last ones are %s", name, store.Runs(""), last)
+}
+
+func joinNames(folders []Folder) string {
+	var names []string
+	for _, f := range folders {
+		names = append(names, f.Name())
+	}
+	return strings.Join(names, ", ")
 }
 
 // allRuns returns the run folders of all experiments, newest first.
-func allRuns(store *artifact.Store) ([]Folder, error) {
+func allRuns(store *artifact.Store) (all []Folder, err error) {
 	experiments, err := Experiments(store)
-	if err != nil {
-		return nil, err
-	}
-	var all []Folder
 	for _, experiment := range experiments {
-		folders, err := Folders(store, experiment)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, folders...)
+		folders, folderErr := Folders(store, experiment)
+		all, err = append(all, folders...), cmp.Or(err, folderErr)
 	}
 	slices.SortFunc(all, func(a, b Folder) int { return strings.Compare(b.ID(), a.ID()) })
-	return all, nil
+	return all, err
 }
 
 // parseLatest parses "latest", "latest~2" and "x/latest~2".
@@ -342,11 +343,10 @@ func WriteJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	next := path + ".new"
-	if err := disk.WriteFile(next, append(b, '\n'), 0o600); err != nil {
+	return disk.Replace(filepath.Dir(path), path, func(f *os.File) error {
+		_, err := disk.Write(f, append(b, '\n'))
 		return err
-	}
-	return disk.Rename(next, path)
+	})
 }
 
 // ReadJSON reads a file that WriteJSON has written.

@@ -1,18 +1,21 @@
 package runs
 
 import (
+	"bufio"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"time"
 )
 
 const followEvery = 100 * time.Millisecond
 
-// readNewEvents calls f for the complete events of a file after offset, and returns the new offset. A missing file
-// counts as empty.
-func readNewEvents(path string, offset int64, f func(Event)) (int64, error) {
+// readEvents calls f for the complete events of a file after offset, skips damaged lines, and returns the new offset.
+// A missing file counts as empty.
+func readEvents(path string, offset int64, f func(Event)) (int64, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return offset, nil
@@ -21,11 +24,21 @@ func readNewEvents(path string, offset int64, f func(Event)) (int64, error) {
 		return offset, err
 	}
 	defer file.Close()
-	if _, err := file.Seek(offset, io.SeekStart); err != nil {
-		return offset, err
+	lines := bufio.NewReader(io.NewSectionReader(file, offset, math.MaxInt64-offset))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err == io.EOF {
+			return offset, nil
+		}
+		if err != nil {
+			return offset, err
+		}
+		offset += int64(len(line))
+		var e Event
+		if json.Unmarshal(line, &e) == nil {
+			f(e)
+		}
 	}
-	n, err := ReadEvents(file, f)
-	return offset + n, err
 }
 
 // EventReader reads the events that a stage's process appends to a file.
@@ -37,7 +50,7 @@ type EventReader struct {
 
 // Read calls observe for the events since the last call, except for the failure.
 func (r *EventReader) Read(path string, observe func(Event)) {
-	r.offset, r.err = readNewEvents(path, r.offset, func(e Event) {
+	r.offset, r.err = readEvents(path, r.offset, func(e Event) {
 		if e.Kind == EventFailed {
 			r.Failure = e.Failure
 		} else {

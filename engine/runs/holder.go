@@ -1,11 +1,9 @@
 package runs
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -35,36 +33,13 @@ func (a Assignment) Holder(folder Folder) Holder {
 }
 
 // Write stores the holder in a lock.
-func (h Holder) Write(lock *os.File) error {
-	b, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return artifact.Describe(lock, b)
-}
+func (h Holder) Write(lock *os.File) error { return artifact.Describe(lock, h) }
 
-// WithProcess sets the process of the holder.
-func (h Holder) WithProcess(pid int) (Holder, error) {
+// WithProcess sets the process of the holder; ok is false if that has ended.
+func (h Holder) WithProcess(pid int) (with Holder, ok bool) {
 	stat, ok := proc.ReadStat(pid)
-	if !ok {
-		return h, fmt.Errorf("read %s", proc.File(pid, "stat"))
-	}
 	h.PID, h.Start = pid, stat.Start
-	return h, nil
-}
-
-// Sign stores this process as the holder in the lock that it inherited as a descriptor.
-func (h Holder) Sign(descriptor int) error {
-	h, err := h.WithProcess(os.Getpid())
-	if err != nil {
-		return err
-	}
-	copied, err := syscall.Dup(descriptor) // Close must not close the descriptor of the lock
-	if err != nil {
-		return err
-	}
-	lock := os.NewFile(uintptr(copied), "lock")
-	return errors.Join(h.Write(lock), lock.Close())
+	return h, ok
 }
 
 // Running returns how long the stage's process has been running. On this machine it counts from the boot, because the
@@ -126,14 +101,14 @@ type Orphan struct {
 	Holder
 	Key      string
 	Progress *Event // the newest; nil without any
-	Adopted  bool   // another run has adopted it
+	Taken    bool   // another run has adopted it
 }
 
 // Text describes the progress of the stage and how to stop it.
 func (o Orphan) Text(now time.Time) string {
 	text := fmt.Sprintf("%s of run %s is still running as process %d: %s", o.Address, o.Run.Name(), o.PID,
 		PaceSince(o.Since, o.Progress).Text(now))
-	if o.Adopted {
+	if o.Taken {
 		return text
 	}
 	kill := fmt.Sprint("kill ", o.PID)
@@ -160,17 +135,22 @@ func Orphans(store *artifact.Store) ([]Orphan, error) {
 	}
 	var all []Orphan
 	for _, key := range keys {
-		var h Holder
-		if store.Holder(key, &h) != nil || h.PID == 0 || h.remote() || h.Run.Live() || !proc.Same(h.PID, h.Start) {
-			continue
+		if o := findOrphan(store, key); o != nil {
+			all = append(all, *o)
 		}
-		o := Orphan{Holder: h, Key: key, Progress: lastProgress(h.Run.Events(h.Address))}
-		if adopted := h.Adopt(); adopted != nil {
-			adopted.Close()
-		} else {
-			o.Adopted = true
-		}
-		all = append(all, o)
 	}
 	return all, nil
+}
+
+// findOrphan returns the running stage that holds the lock of a key, if its run has ended.
+func findOrphan(store *artifact.Store, key string) *Orphan {
+	o := &Orphan{Key: key}
+	if store.Holder(key, &o.Holder) != nil || o.PID == 0 || o.remote() || o.Run.Live() || !proc.Same(o.PID, o.Start) {
+		return nil
+	}
+	o.Progress = lastProgress(o.Run.Events(o.Address))
+	guard := o.Adopt()
+	o.Taken = guard == nil
+	guard.Close() // of a nil file too
+	return o
 }

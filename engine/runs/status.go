@@ -13,9 +13,8 @@ import (
 type Status struct {
 	Record
 	Folder Folder
-	Live   bool // its engine is running
-	Ended  bool // it has ended, successfully or not; neither Live nor Ended: it was killed
-	Counts map[string]int
+	Live   bool      // its engine is running
+	Ended  bool      // it has ended, successfully or not; neither Live nor Ended: it was killed
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
 }
@@ -34,22 +33,24 @@ type NodeStatus struct {
 	Survives bool      `json:",omitzero"` // it is running although its run was killed
 }
 
-// Experiments returns the names of the experiments that have runs in a store.
-func Experiments(store *artifact.Store) ([]string, error) { return subfolders(store.Runs("")) }
-
 // ReadStatus reads the state of a run. It does not wait for locks.
 func ReadStatus(folder Folder) (*Status, error) {
 	s, err := initialStatus(folder)
 	if err != nil {
 		return nil, err
 	}
-	index := map[string]*NodeStatus{}
-	for i := range s.Nodes {
-		index[s.Nodes[i].Address] = &s.Nodes[i]
-	}
-	_, err = readNewEvents(folder.Path("events.jsonl"), 0, func(e Event) { s.observe(e, index[e.Address]) })
+	nodes := s.byAddress()
+	_, err = readEvents(folder.Path("events.jsonl"), 0, func(e Event) { s.observe(e, nodes[e.Address]) })
 	s.findOrphans()
 	return s, err
+}
+
+func (s *Status) byAddress() map[string]*NodeStatus {
+	nodes := map[string]*NodeStatus{}
+	for i := range s.Nodes {
+		nodes[s.Nodes[i].Address] = &s.Nodes[i]
+	}
+	return nodes
 }
 
 // initialStatus is the status of a run before its first event.
@@ -61,7 +62,7 @@ func initialStatus(f Folder) (*Status, error) {
 	s := &Status{Record: record, Folder: f, Live: f.Live(), Last: record.Started}
 	for _, n := range record.Nodes {
 		status := NodeStatus{Address: n.Address, State: EventPlanned}
-		if n.Verb == "up to date" || n.Verb == "collected" {
+		if n.Verb == VerbUpToDate || n.Verb == VerbCollected {
 			status.State, status.Key = "", n.Key
 		}
 		s.Nodes = append(s.Nodes, status)
@@ -75,31 +76,29 @@ func (s *Status) findOrphans() {
 		return
 	}
 	for i := range s.Nodes {
-		if n := &s.Nodes[i]; n.State == EventStarted && s.Folder.runs(n.Address) {
-			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
+		n := &s.Nodes[i]
+		if n.State != EventStarted {
+			continue
+		}
+		a, err := s.Folder.Assignment(n.Address)
+		if err != nil {
+			continue
+		}
+		store, err := artifact.Open(a.Store)
+		if err != nil {
+			continue
+		}
+		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder {
+			n.Survives, n.Progress = true, o.Progress
 		}
 	}
-}
-
-// runs reports whether the process of a stage that this run started is running.
-func (f Folder) runs(address string) bool {
-	a, err := f.Assignment(address)
-	if err != nil || a.Key == "" {
-		return false
-	}
-	store, err := artifact.Open(a.Store)
-	if err != nil {
-		return false
-	}
-	var h Holder
-	return store.Holder(a.Key, &h) == nil && h.Run == f && h.PID != 0 && h.Alive()
 }
 
 // observe updates the status by one event; n is the node of the event's address, or nil.
 func (s *Status) observe(e Event, n *NodeStatus) {
 	s.Last = e.Time
 	if e.Kind == EventEnded {
-		s.Ended, s.Live, s.Counts = true, false, e.Counts
+		s.Ended, s.Live = true, false
 	}
 	if n != nil {
 		n.observe(e)
@@ -108,9 +107,7 @@ func (s *Status) observe(e Event, n *NodeStatus) {
 
 func (n *NodeStatus) observe(e Event) {
 	switch e.Kind {
-	case EventStarted:
-		n.State, n.Started, n.First, n.Progress = EventStarted, e.Time, nil, nil
-	case EventAdopted:
+	case EventStarted, EventAdopted: // which has been running for e.Seconds
 		started := e.Time.Add(-time.Duration(e.Seconds * float64(time.Second)))
 		n.State, n.Started, n.First, n.Progress = EventStarted, started, nil, nil
 	case EventProgress:
@@ -120,19 +117,13 @@ func (n *NodeStatus) observe(e Event) {
 		n.Progress = &e
 	case EventNote:
 		n.Note = e.Text
-	case EventSkipped:
-		n.Note = e.Text
-		n.end(e)
-	case EventDone, EventKept:
-		n.Key = e.Key
-		n.end(e)
-	case EventShown, EventFailed:
-		n.end(e)
+	case EventSkipped, EventDone, EventKept, EventShown, EventFailed:
+		n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
+		n.Key = cmp.Or(e.Key, n.Key)
+		if e.Kind == EventSkipped {
+			n.Note = e.Text
+		}
 	}
-}
-
-func (n *NodeStatus) end(e Event) {
-	n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
 }
 
 // Now is the time to which the run's duration counts: the current time while it is live, then that of the last event.
@@ -157,13 +148,12 @@ func (s *Status) State() string {
 // Text describes the state of the run in a few words.
 func (s *Status) Text() string {
 	took := DurationText(s.Now().Sub(s.Started).Seconds())
-	switch s.State() {
-	case "running":
-		if s.Host == proc.HostName() && proc.Stopped(s.PID) {
-			return fmt.Sprintf("started %s ago, but %s", took, proc.StoppedText(s.PID))
-		}
+	switch {
+	case s.Live && s.Host == proc.HostName() && proc.Stopped(s.PID):
+		return fmt.Sprintf("started %s ago, but %s", took, proc.StoppedText(s.PID))
+	case s.Live:
 		return "running for " + took
-	case "ended":
+	case s.Ended:
 		return "ended after " + took
 	}
 	return "killed, last event after " + took + "; a plain run resumes it"

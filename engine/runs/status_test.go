@@ -30,7 +30,7 @@ stage "toy" "below" {
   from = [stage.toy.bad.out]
 }
 `)
-	if _, _, err := l.Log("stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
+	if _, _, err := l.StageLog("stage.toy.a"); !errors.Is(err, artifact.ErrNotFound) {
 		t.Errorf("log before any run: got %v, want ErrNotFound", err)
 	}
 	done := l.Start(t.Context())
@@ -47,7 +47,7 @@ stage "toy" "below" {
 		!strings.HasPrefix(s.Text(), "running") {
 		t.Errorf("during the run: got live %v, ended %v, %v, %q", s.Live, s.Ended, states, s.Text())
 	}
-	path, live, err := l.Log("stage.toy.a")
+	path, live, err := l.StageLog("stage.toy.a")
 	if err != nil || !live {
 		t.Errorf("log during the run: got %q, %v, %v, want a live one", path, live, err)
 	}

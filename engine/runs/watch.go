@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,46 +16,38 @@ type Watch struct {
 	Log     string // in the current run; it may not exist yet
 	Folder  Folder // of the current run
 
-	store      *artifact.Store
-	experiment string
-	status     *Status // with this node only
-	read       int64   // bytes of events.jsonl
+	store  *artifact.Store
+	status *Status // with this node only
+	read   int64   // bytes of events.jsonl
 }
 
 // NewWatch starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
 // executes the stage or will do so, or else with the newest run that has a log of the stage. Without such a run
 // it returns artifact.ErrNotFound.
 func NewWatch(store *artifact.Store, experiment, address string, folder Folder) (*Watch, error) {
-	w := &Watch{store: store, experiment: experiment, Address: address}
-	if folder == "" {
-		folders, err := Folders(store, experiment)
-		if err != nil {
-			return nil, err
+	w := &Watch{store: store, Address: address}
+	if folder != "" {
+		return w, w.start(folder)
+	}
+	folders, err := Folders(store, experiment)
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range folders {
+		if disk.Exists(f.Log(address)) {
+			return w, w.start(f)
 		}
-		for i, f := range folders {
-			if disk.Exists(f.Log(address)) {
-				folder = f
-				break
-			}
-			if i == 0 && f.Live() {
-				folder = f.executor(store, address)
-				break
-			}
+		if i == 0 && f.Live() {
+			return w, w.start(f.executor(store, address))
 		}
 	}
-	if folder == "" {
-		return nil, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
-	}
-	return w, w.start(folder)
+	return nil, fmt.Errorf("%s has no log in %s: %w", address, store.Runs(experiment), artifact.ErrNotFound)
 }
 
 // executor returns the run of the experiment that executes a stage of this run: another one if it holds the
 // stage's key.
 func (f Folder) executor(store *artifact.Store, address string) Folder {
-	record, err := f.Record()
-	if err != nil {
-		return f
-	}
+	record, _ := f.Record()
 	for _, n := range record.Nodes {
 		var h Holder
 		if n.Address == address && n.Key != "" && store.Holder(n.Key, &h) == nil && h.Address == address &&
@@ -70,14 +63,13 @@ func (w *Watch) start(f Folder) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range s.Nodes {
-		if n.Address == w.Address {
-			s.Nodes = []NodeStatus{n}
-			w.Folder, w.Log, w.status, w.read = f, f.Log(w.Address), s, 0
-			return nil
-		}
+	n := s.byAddress()[w.Address]
+	if n == nil {
+		return fmt.Errorf("run %s has no stage %s: %w", f.Name(), w.Address, artifact.ErrNotFound)
 	}
-	return fmt.Errorf("run %s has no stage %s: %w", f.Name(), w.Address, artifact.ErrNotFound)
+	s.Nodes = []NodeStatus{*n}
+	w.Folder, w.Log, w.status, w.read = f, f.Log(w.Address), s, 0
+	return nil
 }
 
 // StageState is the state of a watched stage.
@@ -90,15 +82,18 @@ const (
 )
 
 // Poll returns the state of the stage in the current run.
-func (w *Watch) Poll() (StageState, error) {
+func (w *Watch) Poll() (_ StageState, err error) {
 	w.status.Live = w.Folder.Live() // before the events, which contain the end of the run
-	if err := w.readEvents(); err != nil {
+	nodes := w.status.byAddress()
+	observe := func(e Event) { w.status.observe(e, nodes[e.Address]) }
+	w.read, err = readEvents(w.Folder.Path("events.jsonl"), w.read, observe)
+	if err != nil {
 		return StageEnded, err
 	}
 	w.status.findOrphans()
 	n := w.status.Nodes[0]
-	switch open := n.State == EventStarted || n.State == EventPlanned; {
-	case !open || w.status.Ended:
+	switch {
+	case w.status.Ended || n.State != EventStarted && n.State != EventPlanned:
 		return StageEnded, nil
 	case w.status.Live || n.Survives:
 		return StageOpen, nil
@@ -106,27 +101,10 @@ func (w *Watch) Poll() (StageState, error) {
 	return RunKilled, nil
 }
 
-func (w *Watch) readEvents() (err error) {
-	w.read, err = readNewEvents(w.Folder.Path("events.jsonl"), w.read, func(e Event) {
-		switch e.Address {
-		case w.Address:
-			w.status.observe(e, &w.status.Nodes[0])
-		case "":
-			w.status.observe(e, nil)
-		}
-	})
-	return err
-}
-
-// Next moves to the newest run after the current one that has a log of the stage, and reports whether there is one.
-func (w *Watch) Next() (bool, error) { return w.move(w.Folder) }
-
-// Newest moves to the newest run that has a log of the stage, and reports whether there is one. It is for a stage whose
-// result the current run found in the store.
-func (w *Watch) Newest() (bool, error) { return w.move("") }
-
-func (w *Watch) move(after Folder) (bool, error) {
-	folders, err := Folders(w.store, w.experiment)
+// Next moves to the newest run after a folder, or of all for "", that has a log of the stage, and reports whether there
+// is one.
+func (w *Watch) Next(after Folder) (bool, error) {
+	folders, err := Folders(w.store, w.Folder.Experiment())
 	if err != nil {
 		return false, err
 	}
@@ -145,32 +123,19 @@ func FindStage(store *artifact.Store, experiment, wanted string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	var newest []string
+	if len(folders) == 0 {
+		return "", fmt.Errorf("experiment %s has no runs in %s", experiment, store.Dir())
+	}
+	var names []string
 	for _, f := range folders {
-		record, err := f.Record()
-		if err != nil {
-			continue
-		}
-		var names []string
+		record, _ := f.Record()
 		for _, n := range record.Nodes {
 			if lang.ShortAddress(n.Address) == lang.ShortAddress(wanted) {
 				return n.Address, nil
 			}
 			names = append(names, lang.ShortAddress(n.Address))
 		}
-		if newest == nil {
-			newest = names
-		}
 	}
-	if newest == nil {
-		return "", fmt.Errorf("experiment %s has no runs in %s", experiment, store.Dir())
-	}
-	hint := lang.NearHint(strings.TrimPrefix(wanted, "stage."), newest)
-	if hint == "" {
-		hint = "; the newest run had " + strings.Join(newest[:min(10, len(newest))], ", ")
-		if more := len(newest) - 10; more > 0 {
-			hint += " and " + lang.Plural(more, "other")
-		}
-	}
-	return "", fmt.Errorf("no run of %s had a stage %s%s", experiment, wanted, hint)
+	return "", fmt.Errorf("no run of %s had a stage %s%s", experiment, wanted,
+		cmp.Or(lang.NearHint(strings.TrimPrefix(wanted, "stage."), names), "; `rcgrpo status --all` lists the stages"))
 }

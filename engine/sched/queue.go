@@ -25,9 +25,8 @@ func (s Share) Minus(o Share) Share {
 
 // Fits reports whether free contains s. A resource of which s needs nothing may be overcommitted.
 func (s Share) Fits(free Share) bool {
-	enough := func(need, free int64) bool { return need == 0 || need <= free }
-	return enough(int64(s.CPUs), int64(free.CPUs)) && enough(int64(s.GPUs), int64(free.GPUs)) &&
-		enough(s.Memory, free.Memory)
+	return (s.CPUs == 0 || s.CPUs <= free.CPUs) && (s.GPUs == 0 || s.GPUs <= free.GPUs) &&
+		(s.Memory == 0 || s.Memory <= free.Memory)
 }
 
 // Request is a demand for a share of the machine. Next reserves the share, Release frees it.
@@ -94,24 +93,14 @@ func (s *Queue) assignBatch(q *Request) {
 // Add inserts a request.
 func (s *Queue) Add(q *Request) {
 	s.assignBatch(q)
-	afterEquals := func(w, q *Request) int { return cmp.Or(w.compare(q), -1) }
-	i, _ := slices.BinarySearchFunc(s.Waiting, q, afterEquals)
+	i, _ := slices.BinarySearchFunc(s.Waiting, q, func(w, q *Request) int { return cmp.Or(w.compare(q), -1) })
 	s.Waiting = slices.Insert(s.Waiting, i, q)
-}
-
-// search returns the index of the first waiting request that is not ordered before q.
-func (s *Queue) search(q *Request) int {
-	i, _ := slices.BinarySearchFunc(s.Waiting, q, (*Request).compare)
-	return i
 }
 
 // Remove deletes a waiting request, if it is there.
 func (s *Queue) Remove(q *Request) {
-	for i := s.search(q); i < len(s.Waiting) && s.Waiting[i].compare(q) == 0; i++ {
-		if s.Waiting[i] == q {
-			s.Waiting = slices.Delete(s.Waiting, i, i+1)
-			return
-		}
+	if i := slices.Index(s.Waiting, q); i >= 0 {
+		s.Waiting = slices.Delete(s.Waiting, i, i+1)
 	}
 }
 
@@ -120,10 +109,11 @@ func (s *Queue) Next(now time.Time) *Request {
 	var first *reservation
 	free := s.Free.Minus(s.Taken)
 	limit := max(0, free.GPUs) + 1 // a request for GPUs must need fewer: the least that a skipped request needs
-	for i := 0; i < len(s.Waiting) && free.CPUs > 0; i++ {
-		q := s.Waiting[i]
+	for i, q := range s.Waiting {
+		if free.CPUs <= 0 {
+			break
+		}
 		if q.Need.GPUs > 0 && limit <= 1 { // no other request for GPUs may start
-			i = s.search(&Request{batch: noGPUs, Rank: math.MaxInt64}) - 1
 			continue
 		}
 		overtakes := q.Need.GPUs > 0 && q.Need.GPUs >= limit
@@ -137,7 +127,7 @@ func (s *Queue) Next(now time.Time) *Request {
 			return q
 		}
 		if first == nil {
-			first = s.reserve(q, now)
+			first = s.reserve(q)
 		}
 		if q.Need.GPUs > 0 {
 			limit = min(limit, q.Need.GPUs)
@@ -149,7 +139,8 @@ func (s *Queue) Next(now time.Time) *Request {
 // PutBack undoes Next.
 func (s *Queue) PutBack(q *Request) {
 	s.Release(q)
-	s.Waiting = slices.Insert(s.Waiting, s.search(q), q)
+	i, _ := slices.BinarySearchFunc(s.Waiting, q, (*Request).compare)
+	s.Waiting = slices.Insert(s.Waiting, i, q)
 }
 
 // Release frees the share of a running request.
@@ -166,18 +157,13 @@ type reservation struct {
 	spare Share     // free beside it from then on
 }
 
-// reserve computes the earliest time at which q fits if everything that runs ends as expected. Overdue requests count
-// as ending now, requests without an estimate as ending last.
-func (s *Queue) reserve(q *Request, now time.Time) *reservation {
+// reserve computes the earliest time at which q fits if everything that runs ends as expected. Requests without an
+// estimate count as ending last.
+func (s *Queue) reserve(q *Request) *reservation {
 	running := append(slices.Clone(s.running), &Request{Need: s.Taken})
-	slices.SortFunc(running, func(a, b *Request) int {
-		switch {
-		case a.ends.IsZero() && b.ends.IsZero():
-			return 0
-		case a.ends.IsZero():
-			return 1
-		case b.ends.IsZero():
-			return -1
+	slices.SortStableFunc(running, func(a, b *Request) int {
+		if a.ends.IsZero() != b.ends.IsZero() {
+			return b.ends.Compare(a.ends) // an unknown end is the last
 		}
 		return a.ends.Compare(b.ends)
 	})
@@ -185,11 +171,7 @@ func (s *Queue) reserve(q *Request, now time.Time) *reservation {
 	for _, r := range running {
 		free = free.Plus(r.Need)
 		if q.Need.Fits(free) {
-			at := r.ends
-			if !at.IsZero() && at.Before(now) {
-				at = now
-			}
-			return &reservation{at: at, spare: free.Minus(q.Need)}
+			return &reservation{at: r.ends, spare: free.Minus(q.Need)}
 		}
 	}
 	return &reservation{spare: free.Minus(q.Need)}
@@ -197,11 +179,5 @@ func (s *Queue) reserve(q *Request, now time.Time) *reservation {
 
 // allows reports whether q does not delay the reserved start: it ends before, or fits beside the reservation.
 func (r *reservation) allows(q *Request, now time.Time) bool {
-	if r == nil {
-		return true
-	}
-	if q.Estimate > 0 && !r.at.IsZero() && !now.Add(q.Estimate).After(r.at) {
-		return true
-	}
-	return q.Need.Fits(r.spare)
+	return r == nil || q.Estimate > 0 && !now.Add(q.Estimate).After(r.at) || q.Need.Fits(r.spare)
 }

@@ -3,7 +3,6 @@
 (() => {
   const place = id => document.getElementById(id);
   const make = (tag, properties, ...children) => { const e = Object.assign(document.createElement(tag), properties); e.append(...children); return e; };
-  const bytes = n => (n / 1e9).toFixed(1) + " GB";
   const order = { started: 0, adopted: 0, failed: 1, note: 2 };
   const chart = (stage, name, points) => {
     const xs = points.filter((_, i) => i % 2 === 0), ys = points.filter((_, i) => i % 2);
@@ -21,8 +20,8 @@
     document.title = s.title;
     place("title").textContent = s.title;
     place("question").textContent = s.question || "";
-    const settled = s.stages.filter(t => !(t.state in order) || t.state === "failed").length, r = s.resources;
-    place("now").textContent = [settled + " of " + s.planned + " stages", "CPU " + Math.round(100 * r.cpu) + " %", r.memory_total ? "memory " + bytes(r.memory) + " of " + bytes(r.memory_total) : "", r.gpus || ""].filter(Boolean).join(" · ");
+    const settled = s.stages.filter(t => !(t.state in order) || t.state === "failed").length;
+    place("now").textContent = settled + " of " + s.planned + " stages";
     place("ended").textContent = s.ended || "";
     const sorted = s.stages.map((t, i) => [t, i]).sort(([a, i], [b, j]) => (order[a.state] ?? 3) - (order[b.state] ?? 3) || j - i).map(([t]) => t);
     place("stages").replaceChildren(...sorted.slice(0, 60).map(t => make("tr", {},

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -10,8 +11,8 @@ import (
 
 // ReadTable reads a table of percentages from CSV: a header, then rows. The last cells of a row, one for each
 // denominator, are percentages ("4.54%", "4.54 %" or "4.54"), in Markdown's **bold** or __underlined__ if the table
-// marked them. The cells before them name the row. If there are two, the first is its group, and an empty cell repeats
-// the group above. overall names the column over all tasks; with "" it is the first column whose denominator is the sum
+// marked them. The cells before them name the row. If there are two, the first is its block, and an empty cell repeats
+// the block above. overall names the column over all tasks; with "" it is the first column whose denominator is the sum
 // of the other denominators, if there is one.
 func ReadTable(r io.Reader, denominators []int, overall string) (Table, error) {
 	t := Table{Denominators: denominators, Overall: -1}
@@ -41,15 +42,12 @@ func ReadTable(r io.Reader, denominators []int, overall string) (Table, error) {
 	if t.Overall, err = overallColumn(t.Columns, denominators, overall); err != nil {
 		return t, err
 	}
-	group := ""
+	block := ""
 	for _, cells := range rows[1:] {
-		row := Row{Name: strings.TrimSpace(cells[names-1])}
 		if names == 2 {
-			if own := strings.TrimSpace(cells[0]); own != "" {
-				group = own
-			}
-			row.Group = group
+			block = cmp.Or(strings.TrimSpace(cells[0]), block)
 		}
+		row := Row{Block: block, Name: strings.TrimSpace(cells[names-1])}
 		for _, text := range cells[names:] {
 			row.Cells = append(row.Cells, parseCell(text))
 		}
@@ -67,32 +65,25 @@ func overallColumn(columns []string, denominators []int, name string) (int, erro
 		}
 		return i, nil
 	}
+	if len(denominators) < 3 { // one other column is not a sum
+		return -1, nil
+	}
 	all := 0
 	for _, n := range denominators {
 		all += n
 	}
-	if len(denominators) < 3 { // one other column is not a sum
-		return -1, nil
-	}
 	return slices.IndexFunc(denominators, func(n int) bool { return n == all-n }), nil
 }
 
-// parseCell removes the marks of Markdown from a cell, in any order.
 func parseCell(text string) Cell {
 	c := Cell{Text: strings.TrimSpace(text)}
-	for {
-		switch {
-		case surrounded(c.Text, "**"):
-			c.Bold = true
-		case surrounded(c.Text, "__"):
-			c.Underline = true
-		default:
-			return c
+	for len(c.Text) > 4 {
+		mark := c.Text[:2]
+		if mark != "**" && mark != "__" || !strings.HasSuffix(c.Text, mark) {
+			break
 		}
+		c.Bold, c.Underline = c.Bold || mark == "**", c.Underline || mark == "__"
 		c.Text = strings.TrimSpace(c.Text[2 : len(c.Text)-2])
 	}
-}
-
-func surrounded(text, mark string) bool {
-	return len(text) > 2*len(mark) && strings.HasPrefix(text, mark) && strings.HasSuffix(text, mark)
+	return c
 }

@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -15,9 +16,9 @@ type Table struct {
 	Rows         []Row
 }
 
-// Row is one row. Marks are compared among the rows of one Group.
+// Row is one row. Marks are compared among the rows of one Block, such as those of one model.
 type Row struct {
-	Group, Name string
+	Block, Name string
 	Cells       []Cell
 }
 
@@ -40,8 +41,8 @@ const (
 // Finding is one error of a table.
 type Finding struct {
 	Code     string   `json:"code"`
-	Group    string   `json:"group,omitempty"`
-	Row      string   `json:"row,omitempty"`      // "" for marks, which concern a column of a group
+	Block    string   `json:"group,omitempty"`
+	Row      string   `json:"row,omitempty"`      // "" for marks, which concern a column of a block
 	Columns  []string `json:"columns"`            // as printed
 	Printed  []string `json:"printed"`            // texts; for marks the marked rows
 	Expected []string `json:"expected,omitempty"` // the correct texts or rows, if they are known
@@ -49,14 +50,10 @@ type Finding struct {
 
 func (f Finding) String() string {
 	place := strings.Join(f.Columns, ", ")
-	if row := strings.TrimSpace(f.Group + " " + f.Row); row != "" {
+	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
 		place = row + ", " + place
 	}
-	printed := strings.Join(f.Printed, ", ")
-	if printed == "" {
-		printed = "nothing is marked"
-	}
-	text := fmt.Sprintf("%s: %s: %s", f.Code, place, printed)
+	text := fmt.Sprintf("%s: %s: %s", f.Code, place, cmp.Or(strings.Join(f.Printed, ", "), "nothing is marked"))
 	if len(f.Expected) > 0 {
 		text += "; expected " + strings.Join(f.Expected, ", ")
 	}
@@ -69,24 +66,24 @@ func Check(t Table) ([]Finding, error) {
 		return nil, fmt.Errorf("table has %d columns and %d denominators", len(t.Columns), len(t.Denominators))
 	}
 	var findings []Finding
+	var rows []*parsedRow
 	for _, r := range t.Rows {
 		row, err := t.parse(r)
 		if err != nil {
 			return nil, err
 		}
-		findings = append(findings, row.findings()...)
+		rows, findings = append(rows, row), append(findings, row.findings()...)
 	}
-	return append(findings, t.markFindings()...), nil
+	return append(findings, t.markFindings(rows)...), nil
 }
 
-// parsedRow is a row as integers in units of its last printed digit.
+// parsedRow is a row with its percentages and the counts behind them.
 type parsedRow struct {
 	Row
-	table  Table
-	values []int  // 454 for "4.54%"
-	digits []int  // printed decimals
-	counts []int  // count that gives the value, -1: none
-	exact  []bool // the count gives the value by rounding
+	table    Table
+	percents []percent
+	counts   []int  // -1: no count gives the percentage
+	exact    []bool // the count gives it by rounding
 }
 
 func (t Table) parse(r Row) (*parsedRow, error) {
@@ -95,65 +92,59 @@ func (t Table) parse(r Row) (*parsedRow, error) {
 	}
 	row := &parsedRow{Row: r, table: t}
 	for i, c := range r.Cells {
-		value, digits, err := readPercent(c.Text)
+		p, err := readPercent(c.Text)
 		if err != nil {
 			return nil, fmt.Errorf("row %q, column %q: %w", r.Name, t.Columns[i], err)
 		}
-		count, exact := countFor(value, digits, t.Denominators[i])
-		row.values, row.digits = append(row.values, value), append(row.digits, digits)
-		row.counts, row.exact = append(row.counts, count), append(row.exact, exact)
+		count, exact := p.countOf(t.Denominators[i])
+		row.percents, row.counts, row.exact = append(row.percents, p), append(row.counts, count), append(row.exact, exact)
 	}
 	return row, nil
 }
 
-// readPercent parses "4.54%" into 454 and two decimals.
-func readPercent(text string) (value, digits int, err error) {
+// percent is a percentage in units of its last digit: "4.54%" is 454 with unit 100, "4%" is 4 with unit 1.
+type percent struct{ value, unit, decimals int }
+
+func readPercent(text string) (percent, error) {
 	number := strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "%"))
 	whole, fraction, _ := strings.Cut(number, ".")
-	value, err = strconv.Atoi(whole + fraction)
-	if err != nil || value < 0 || len(fraction) > 6 {
-		return 0, 0, fmt.Errorf("%q is not a percentage", text)
+	p := percent{unit: 1, decimals: len(fraction)}
+	var err error
+	p.value, err = strconv.Atoi(whole + fraction)
+	if err != nil || p.value < 0 || p.decimals > 6 {
+		return p, fmt.Errorf("%q is not a percentage", text)
 	}
-	return value, len(fraction), nil
+	for range p.decimals {
+		p.unit *= 10
+	}
+	return p, nil
 }
 
-func scale(digits int) int {
-	s := 100
-	for range digits {
-		s *= 10
-	}
-	return s
+// rounded returns k/n with the decimals of p, rounded half up.
+func (p percent) rounded(k, n int) percent {
+	p.value = (200*k*p.unit + n) / (2 * n)
+	return p
 }
 
-func rounded(k, n, digits int) int   { return (2*k*scale(digits) + n) / (2 * n) }
-func truncated(k, n, digits int) int { return k * scale(digits) / n }
-
-// countFor returns the k for which k/n gives the value by rounding (exact) or else by truncation, or -1.
-func countFor(value, digits, n int) (k int, exact bool) {
-	if n <= 0 {
-		return -1, false
+func (p percent) String() string {
+	if p.decimals == 0 {
+		return fmt.Sprintf("%d%%", p.value)
 	}
-	near := value * n / scale(digits)
-	cut := -1
+	return fmt.Sprintf("%d.%0*d%%", p.value/p.unit, p.decimals, p.value%p.unit)
+}
+
+// countOf returns the k for which k/n gives p by rounding (exact) or else by truncation, or -1.
+func (p percent) countOf(n int) (k int, exact bool) {
+	near, truncated := p.value*n/(100*p.unit), -1
 	for k := max(0, near-1); k <= min(n, near+2); k++ {
-		switch value {
-		case rounded(k, n, digits):
+		switch p.value {
+		case p.rounded(k, n).value:
 			return k, true
-		case truncated(k, n, digits):
-			cut = k
+		case 100 * k * p.unit / n:
+			truncated = k
 		}
 	}
-	return cut, false
-}
-
-func (r *parsedRow) print(count, column int) string {
-	digits := r.digits[column]
-	value := rounded(count, r.table.Denominators[column], digits)
-	if digits == 0 {
-		return fmt.Sprintf("%d%%", value)
-	}
-	unit := scale(digits) / 100
-	return fmt.Sprintf("%d.%0*d%%", value/unit, digits, value%unit)
+	return truncated, false
 }
 
 func (r *parsedRow) impossible() []int {
@@ -184,7 +175,7 @@ func (r *parsedRow) moved(columns []int) (from, counts []int) {
 		}
 		for i, c := range left {
 			from[at] = c
-			counts[at], _ = countFor(r.values[c], r.digits[c], r.table.Denominators[columns[at]])
+			counts[at], _ = r.percents[c].countOf(r.table.Denominators[columns[at]])
 			if counts[at] >= 0 && place(at+1, slices.Delete(slices.Clone(left), i, i+1)) {
 				return true
 			}
@@ -197,7 +188,7 @@ func (r *parsedRow) moved(columns []int) (from, counts []int) {
 	return from, counts
 }
 
-// sum returns the sum of the counts of all columns except the overall column.
+// sum adds up the counts of all columns except the overall column.
 func (r *parsedRow) sum(counts []int) int {
 	sum := 0
 	for c, k := range counts {
@@ -224,10 +215,10 @@ func (r *parsedRow) corrected() []int {
 	}
 	c := bad[0]
 	counts[c] = 0
-	if c == overall {
-		counts[c] = r.sum(counts)
+	if known := r.sum(counts); c == overall {
+		counts[c] = known
 	} else {
-		counts[c] = counts[overall] - r.sum(counts)
+		counts[c] = counts[overall] - known
 	}
 	if counts[c] < 0 || counts[c] > r.table.Denominators[c] {
 		counts[c] = -1
@@ -238,78 +229,82 @@ func (r *parsedRow) corrected() []int {
 func (r *parsedRow) findings() []Finding {
 	var findings []Finding
 	add := func(code string, columns []int, expected ...string) {
-		f := Finding{Code: code, Group: r.Group, Row: r.Name, Expected: expected}
+		f := Finding{Code: code, Block: r.Block, Row: r.Name, Expected: expected}
 		for _, c := range columns {
 			f.Columns, f.Printed = append(f.Columns, r.table.Columns[c]), append(f.Printed, r.Cells[c].Text)
 		}
 		findings = append(findings, f)
 	}
 	right, bad := r.corrected(), r.impossible()
+	expected := func(count, column, printed int) string { // the percentage of a count, with the decimals as printed
+		return r.percents[printed].rounded(count, r.table.Denominators[column]).String()
+	}
 	for c, k := range r.counts {
 		switch {
 		case k < 0 && right[c] >= 0:
-			add(ImpossibleFraction, []int{c}, fmt.Sprintf("%d/%d = %s", right[c], r.table.Denominators[c], r.print(right[c], c)))
+			add(ImpossibleFraction, []int{c}, fmt.Sprintf("%d/%d = %s", right[c], r.table.Denominators[c],
+				expected(right[c], c, c)))
 		case k < 0:
 			add(ImpossibleFraction, []int{c})
 		case !r.exact[c]:
-			add(TruncatedNotRounded, []int{c}, r.print(k, c))
+			add(TruncatedNotRounded, []int{c}, expected(k, c, c))
 		}
 	}
+	overall := r.table.Overall
 	if from, counts := r.moved(bad); from != nil {
-		var expected []string
+		var all []string
 		for c := range r.counts {
-			if c != r.table.Overall {
-				expected = append(expected, r.print(right[c], c))
+			if c != overall {
+				all = append(all, expected(right[c], c, c))
 			}
 		}
-		add(ColumnsPermuted, bad, expected...)
+		add(ColumnsPermuted, bad, all...)
 		for i, c := range from {
-			if rounded(counts[i], r.table.Denominators[bad[i]], r.digits[c]) != r.values[c] {
-				add(TruncatedNotRounded, []int{c}, r.print(counts[i], bad[i]))
+			if p := r.percents[c]; p != p.rounded(counts[i], r.table.Denominators[bad[i]]) {
+				add(TruncatedNotRounded, []int{c}, expected(counts[i], bad[i], bad[i]))
 			}
 		}
 	}
-	if overall := r.table.Overall; overall >= 0 && len(bad) == 0 && r.sum(r.counts) != r.counts[overall] {
-		add(CountsDoNotAddUp, []int{overall}, r.print(r.sum(r.counts), overall))
+	if overall >= 0 && len(bad) == 0 && r.sum(r.counts) != r.counts[overall] {
+		add(CountsDoNotAddUp, []int{overall}, expected(r.sum(r.counts), overall, overall))
 	}
 	return findings
 }
 
 // markFindings compares the bold rows with the largest and the underlined rows with the second-largest values of each
-// column and group. Groups of one row, groups without bold cells and columns without underlined cells are skipped.
-func (t Table) markFindings() []Finding {
-	var groups []string
-	rowsOf := map[string][]Row{}
-	for _, r := range t.Rows {
-		if rowsOf[r.Group] == nil {
-			groups = append(groups, r.Group)
+// column and block. Blocks of one row, blocks without bold cells and columns without underlined cells are skipped.
+func (t Table) markFindings(all []*parsedRow) []Finding {
+	var blocks []string
+	rowsOf := map[string][]*parsedRow{}
+	for _, r := range all {
+		if rowsOf[r.Block] == nil {
+			blocks = append(blocks, r.Block)
 		}
-		rowsOf[r.Group] = append(rowsOf[r.Group], r)
+		rowsOf[r.Block] = append(rowsOf[r.Block], r)
 	}
-	bold := func(c Cell) bool { return c.Bold }
+	bold, underlined := func(c Cell) bool { return c.Bold }, func(c Cell) bool { return c.Underline }
 	var findings []Finding
-	for _, group := range groups {
-		rows := rowsOf[group]
-		if len(rows) < 2 || !slices.ContainsFunc(rows, func(r Row) bool { return slices.ContainsFunc(r.Cells, bold) }) {
+	for _, block := range blocks {
+		rows := rowsOf[block]
+		marked := func(r *parsedRow) bool { return slices.ContainsFunc(r.Cells, bold) }
+		if len(rows) < 2 || !slices.ContainsFunc(rows, marked) {
 			continue
 		}
 		for c, name := range t.Columns {
+			value := func(r *parsedRow) float64 { return float64(r.percents[c].value) / float64(r.percents[c].unit) }
 			var values []float64
 			for _, r := range rows {
-				value, digits, err := readPercent(r.Cells[c].Text)
-				if err != nil {
-					return findings // Check has reported it
-				}
-				values = append(values, float64(value)/float64(scale(digits)))
+				values = append(values, value(r))
 			}
-			order := slices.Compact(slices.Sorted(slices.Values(values)))
+			slices.Sort(values)
+			values = slices.Compact(values)
 			check := func(code string, rank int, marked func(Cell) bool) {
-				f := Finding{Code: code, Group: group, Columns: []string{name}}
-				for i, r := range rows {
+				f := Finding{Code: code, Block: block, Columns: []string{name}}
+				for _, r := range rows {
 					if marked(r.Cells[c]) {
 						f.Printed = append(f.Printed, r.Name)
 					}
-					if len(order) >= rank && values[i] == order[len(order)-rank] {
+					if len(values) >= rank && value(r) == values[len(values)-rank] {
 						f.Expected = append(f.Expected, r.Name)
 					}
 				}
@@ -318,7 +313,7 @@ func (t Table) markFindings() []Finding {
 				}
 			}
 			check(WrongBold, 1, bold)
-			check(WrongUnderline, 2, func(c Cell) bool { return c.Underline })
+			check(WrongUnderline, 2, underlined)
 		}
 	}
 	return findings

@@ -27,7 +27,7 @@ func lintKey(code, group, row string, columns, printed, expected []string) strin
 func keysOf(findings []Finding) []string {
 	var keys []string
 	for _, f := range findings {
-		keys = append(keys, lintKey(f.Code, f.Group, f.Row, f.Columns, f.Printed, f.Expected))
+		keys = append(keys, lintKey(f.Code, f.Block, f.Row, f.Columns, f.Printed, f.Expected))
 	}
 	slices.Sort(keys)
 	return keys
@@ -115,7 +115,7 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 			if row[0].Text != "" {
 				group = row[0].Text
 			}
-			table.Rows = append(table.Rows, Row{Group: group, Name: row[1].Text, Cells: row[2:]})
+			table.Rows = append(table.Rows, Row{Block: group, Name: row[1].Text, Cells: row[2:]})
 		}
 	}
 	// The same table by way of a CSV file.
@@ -123,7 +123,7 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 	w := csv.NewWriter(&text)
 	lines := [][]string{append([]string{"Model", "Method"}, table.Columns...)}
 	for _, row := range table.Rows {
-		line := []string{row.Group, row.Name}
+		line := []string{row.Block, row.Name}
 		for _, c := range row.Cells {
 			cell := c.Text
 			if c.Bold {
@@ -183,7 +183,7 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 		got := row.corrected()
 		for c, name := range []string{"overall", "base", "miss_func", "miss_param", "long_context"} {
 			if want := paper.Counts[i].Counts[name]; got[c] != want {
-				t.Errorf("%s %s, %s: got %d, want %d", r.Group, r.Name, name, got[c], want)
+				t.Errorf("%s %s, %s: got %d, want %d", r.Block, r.Name, name, got[c], want)
 			}
 		}
 	}

@@ -21,109 +21,101 @@ func (s *splitMix) below(n int) int {
 	return int((z >> 32) * uint64(n) >> 32)
 }
 
-// mean draws as many families as there are with replacement and returns the mean of their values.
-func (s *splitMix) mean(of Sums) float64 {
-	sum, size := 0.0, 0.0
-	for range of.Sums {
-		i := s.below(len(of.Sums))
-		sum += of.Sums[i]
-		size += of.Sizes[i]
+// resample draws as many families as there are with replacement and returns the mean of their values.
+func (s *splitMix) resample(families []Family) float64 {
+	var drawn Family
+	for range families {
+		f := families[s.below(len(families))]
+		drawn = Family{drawn.Sum + f.Sum, drawn.N + f.N}
 	}
-	return sum / size
+	return drawn.Mean()
 }
 
-// Sums holds the sum and the number of some values for each family.
-type Sums struct{ Sums, Sizes []float64 }
+// Family holds the sum and the number of the values of one task family: its passed episodes, or differences of tasks.
+type Family struct{ Sum, N float64 }
 
 // ByFamily sums values by family, in ascending order of the families' names.
-func ByFamily(values []float64, family []string) Sums {
+func ByFamily(values []float64, family []string) []Family {
 	names := slices.Compact(slices.Sorted(slices.Values(family)))
-	s := Sums{make([]float64, len(names)), make([]float64, len(names))}
+	families := make([]Family, len(names))
 	for i, v := range values {
 		at, _ := slices.BinarySearch(names, family[i])
-		s.Sums[at] += v
-		s.Sizes[at]++
+		families[at].Sum += v
+		families[at].N++
 	}
-	return s
+	return families
 }
 
-func sumsOf(families []Family) Sums {
-	var s Sums
+// Pooled adds up the families.
+func Pooled(families []Family) (all Family) {
 	for _, f := range families {
-		s.Sums, s.Sizes = append(s.Sums, float64(f.Passed)), append(s.Sizes, float64(f.Episodes))
+		all = Family{all.Sum + f.Sum, all.N + f.N}
 	}
-	return s
+	return all
 }
 
-func (s Sums) mean() float64 { return total(s.Sums) / total(s.Sizes) }
+// Mean returns the mean of the values, NaN without values.
+func (f Family) Mean() float64 { return f.Sum / f.N }
 
 // Variance returns the cluster-robust variance of the mean of all values, with the correction F/(F-1) for F families.
 // NaN below two families.
-func (s Sums) Variance() float64 {
-	families, n := float64(len(s.Sums)), total(s.Sizes)
-	if families < 2 {
+func Variance(families []Family) float64 {
+	count := float64(len(families))
+	if count < 2 {
 		return math.NaN()
 	}
-	mean, square := s.mean(), 0.0
-	for i := range s.Sums {
-		deviation := s.Sums[i] - mean*s.Sizes[i]
+	all, square := Pooled(families), 0.0
+	for _, f := range families {
+		deviation := f.Sum - all.Mean()*f.N
 		square += deviation * deviation
 	}
-	return families / (families - 1) * square / (n * n)
+	return count / (count - 1) * square / (all.N * all.N)
 }
 
 // Bootstrap is the result of resampling a mean or a difference of means.
 type Bootstrap struct {
 	Mean float64 // of the data
 	Interval
-	Error      float64   // sample standard deviation of the replicates
 	Replicates []float64 // in the order of the draws
 	Families   int       // that were drawn
 }
 
 // ClusterBootstrap resamples families with all their values, because tasks of one family pass and fail together. The
 // result is unknown without values.
-func ClusterBootstrap(values Sums, seed uint64, replicates int, level float64) Bootstrap {
+func ClusterBootstrap(families []Family, seed uint64, replicates int, level float64) Bootstrap {
+	b := Bootstrap{Mean: Pooled(families).Mean(), Interval: Unknown, Families: len(families)}
 	random := splitMix{state: seed}
-	return bootstrap(values.mean(), len(values.Sums), replicates, level, func() float64 { return random.mean(values) })
+	if len(families) > 0 {
+		b.draw(replicates, level, func() float64 { return random.resample(families) })
+	}
+	return b
 }
 
 // UnpairedBootstrap resamples the families of each side separately and returns mean b minus mean a. Families counts
-// both sides. The result is unknown if a side has no episodes.
+// both sides. Both sides have episodes.
 func UnpairedBootstrap(a, b []Family, seed uint64, replicates int, level float64) Bootstrap {
-	left, right, families := sumsOf(a), sumsOf(b), len(a)+len(b)
-	if len(a) == 0 || len(b) == 0 {
-		families = 0
-	}
+	both := Bootstrap{Mean: Pooled(b).Mean() - Pooled(a).Mean(), Families: len(a) + len(b)}
 	random := splitMix{state: seed}
-	return bootstrap(right.mean()-left.mean(), families, replicates, level, func() float64 {
-		ofA := random.mean(left)
-		return random.mean(right) - ofA
+	both.draw(replicates, level, func() float64 {
+		ofA := random.resample(a)
+		return random.resample(b) - ofA
 	})
+	return both
 }
 
-func bootstrap(mean float64, families, replicates int, level float64, draw func() float64) Bootstrap {
-	b := Bootstrap{Mean: mean, Interval: Unknown, Error: math.NaN(), Families: families}
-	if families == 0 {
-		return b
-	}
+func (b *Bootstrap) draw(replicates int, level float64, mean func() float64) {
 	b.Replicates = make([]float64, replicates)
 	for r := range b.Replicates {
-		b.Replicates[r] = draw()
+		b.Replicates[r] = mean()
 	}
 	sorted := slices.Sorted(slices.Values(b.Replicates))
 	b.Interval = Interval{quantile(sorted, (1-level)/2), quantile(sorted, (1+level)/2)}
-	b.Error = StandardDeviation(b.Replicates)
-	return b
 }
 
 // UniformInterval returns the interval of a mean difference if all families have the same value, where resampling
 // would give a point. By Clopper and Pearson's bound, at most a share 1 - ((1-level)/2)^(1/families) of all families
 // has another value, which is between -1 and 1.
 func UniformInterval(value float64, families int, level float64) Interval {
-	if families == 0 {
-		return Unknown
-	}
 	others := 1 - math.Pow((1-level)/2, 1/float64(families))
 	return Interval{value - others*(value+1), value + others*(1-value)}
 }

@@ -7,21 +7,17 @@ type Correlation struct {
 	Pearson float64
 	P       float64 // of Pearson, as if the n steps were independent (as in the paper)
 
-	Lag1X, Lag1Y float64 // lag-one autocorrelations
-	// NEff is the number of independent steps that carry the same information as two series with these
-	// autocorrelations, n(1-ab)/(1+ab), at most n (Bartlett 1935). PEff is Pearson's p-value with it.
+	// NEff is the number of independent steps that carry the same information as two series with the lag-one
+	// autocorrelations a and b, n(1-ab)/(1+ab), at most n (Bartlett 1935). PEff is Pearson's p-value with it.
 	NEff, PEff float64
 }
 
 // Correlate computes the correlation of x and y, which have the same length. Coefficients and p-values are NaN below
 // three values and for a constant series.
 func Correlate(x, y []float64) Correlation {
-	n := float64(len(x))
-	c := Correlation{Pearson: pearson(x, y), Lag1X: lagOne(x), Lag1Y: lagOne(y)}
-	ab := c.Lag1X * c.Lag1Y
-	c.NEff = math.Min(n, n*(1-ab)/(1+ab))
-	c.P, c.PEff = correlationP(c.Pearson, n), correlationP(c.Pearson, c.NEff)
-	return c
+	n, r, ab := float64(len(x)), pearson(x, y), lagOne(x)*lagOne(y)
+	effective := math.Min(n, n*(1-ab)/(1+ab))
+	return Correlation{Pearson: r, P: correlationP(r, n), NEff: effective, PEff: correlationP(r, effective)}
 }
 
 func pearson(x, y []float64) float64 {

@@ -10,18 +10,16 @@ import (
 
 // Mean returns the mean of the values, NaN without values. The sum runs in order, so that a page has the same digits on
 // every machine.
-func Mean(values []float64) float64 { return total(values) / float64(len(values)) }
-
-func total(values []float64) float64 {
+func Mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
 		sum += v
 	}
-	return sum
+	return sum / float64(len(values))
 }
 
-// StandardDeviation returns the sample standard deviation (divided by n-1), NaN below two values.
-func StandardDeviation(values []float64) float64 {
+// standardDeviation returns the sample standard deviation (divided by n-1), NaN below two values.
+func standardDeviation(values []float64) float64 {
 	if len(values) < 2 {
 		return math.NaN()
 	}
@@ -34,7 +32,7 @@ func StandardDeviation(values []float64) float64 {
 
 // MeanError returns the variance of the mean of independent values and its degrees of freedom.
 func MeanError(values []float64) (variance, df float64) {
-	n, deviation := float64(len(values)), StandardDeviation(values)
+	n, deviation := float64(len(values)), standardDeviation(values)
 	return deviation * deviation / n, n - 1
 }
 
@@ -46,7 +44,7 @@ func TInterval(values []float64, level float64) Interval {
 		return Unknown
 	}
 	mean := Mean(values)
-	half := tQuantile(0.5+level/2, n-1) * StandardDeviation(values) / math.Sqrt(n)
+	half := tQuantile(0.5+level/2, n-1) * standardDeviation(values) / math.Sqrt(n)
 	return Interval{mean - half, mean + half}
 }
 
@@ -100,8 +98,6 @@ func quantile(sorted []float64, q float64) float64 {
 	}
 	return sorted[i] + (at-float64(i))*(sorted[i+1]-sorted[i])
 }
-
-func normalQuantile(p float64) float64 { return mathext.NormalQuantile(p) }
 
 // tQuantile returns the t with P(T <= t) = p >= 0.5 for Student's distribution. The degrees of freedom may be
 // fractional.

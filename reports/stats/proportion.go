@@ -3,6 +3,8 @@ package stats
 import (
 	"math"
 	"math/big"
+
+	"gonum.org/v1/gonum/mathext"
 )
 
 // Level is the confidence level of every interval on a page. Tests decide at 1 - Level.
@@ -37,14 +39,11 @@ func Wilson(successes, n int, level float64) Interval {
 
 // scoreInterval returns Wilson's interval of a share p of size episodes. The size may be fractional.
 func scoreInterval(p, size, level float64) Interval {
-	z := normalQuantile(0.5 + level/2)
+	z := mathext.NormalQuantile(0.5 + level/2)
 	centre := (p + z*z/(2*size)) / (1 + z*z/size)
 	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
 	return Interval{centre - half, centre + half}
 }
-
-// Family counts the episodes of one task family.
-type Family struct{ Passed, Episodes int }
 
 // ClusteredWilson returns Wilson's interval of the pooled share of episodes that are grouped in families.
 //
@@ -56,30 +55,23 @@ type Family struct{ Passed, Episodes int }
 //
 // Unknown without episodes, and if a single family has both outcomes.
 func ClusteredWilson(families []Family, level float64) Interval {
-	var passed, n int
-	for _, f := range families {
-		passed, n = passed+f.Passed, n+f.Episodes
-	}
-	count := len(families)
+	all, count := Pooled(families), len(families)
 	switch {
-	case n == 0:
+	case all.N == 0:
 		return Unknown
-	case passed == 0:
+	case all.Sum == 0:
 		return Wilson(0, count, level)
-	case passed == n:
+	case all.Sum == all.N:
 		return Wilson(count, count, level)
 	case count < 2:
 		return Unknown
 	}
-	share := float64(passed) / float64(n)
-	independent := share * (1 - share) / float64(n-1)
-	few := tQuantile(0.5+level/2, float64(n-1)) / tQuantile(0.5+level/2, float64(count-1))
-	effective := float64(n) * independent / ShareVariance(families) * few * few
-	return scoreInterval(share, math.Min(effective, float64(n)), level)
+	share := all.Mean()
+	independent := share * (1 - share) / (all.N - 1)
+	few := tQuantile(0.5+level/2, all.N-1) / tQuantile(0.5+level/2, float64(count-1))
+	effective := all.N * independent / Variance(families) * few * few
+	return scoreInterval(share, math.Min(effective, all.N), level)
 }
-
-// ShareVariance returns the cluster-robust variance of the pooled share of the families.
-func ShareVariance(families []Family) float64 { return sumsOf(families).Variance() }
 
 // Newcombe returns the hybrid score interval of the difference b - a of two independent shares (Newcombe 1998,
 // method 10), given the interval of each share.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"testing"
 
+	"gonum.org/v1/gonum/mathext"
+
 	"rcgrpo/bench/fixtures"
 )
 
@@ -94,17 +96,17 @@ func TestStatisticsEqualPublishedLibraries(t *testing.T) {
 				got["families"] = []float64{float64(b.Families)}
 			}
 			got["mean"], got["low"], got["high"] = []float64{b.Mean}, []float64{b.Low}, []float64{b.High}
-			got["bootstrap_se"], got["first_replicates"] = []float64{b.Error}, b.Replicates[:5]
+			got["bootstrap_se"], got["first_replicates"] = []float64{standardDeviation(b.Replicates)}, b.Replicates[:5]
 		case "t_interval":
-			i, sd := TInterval(in.Values, in.Level), StandardDeviation(in.Values)
+			i, sd := TInterval(in.Values, in.Level), standardDeviation(in.Values)
 			got["mean"], got["sd"], got["low"], got["high"] = []float64{Mean(in.Values)}, []float64{sd}, []float64{i.Low},
 				[]float64{i.High}
 		case "correlation":
 			c := Correlate(in.X, in.Y)
-			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {c.Lag1X}, "lag1_y": {c.Lag1Y},
-				"n_eff_lag1": {c.NEff}, "pearson_p_n_eff_lag1": {c.PEff}}
+			got = map[string][]float64{"pearson": {c.Pearson}, "pearson_p": {c.P}, "lag1_x": {lagOne(in.X)},
+				"lag1_y": {lagOne(in.Y)}, "n_eff_lag1": {c.NEff}, "pearson_p_n_eff_lag1": {c.PEff}}
 		case "quantile":
-			got["normal"] = []float64{normalQuantile(in.P)}
+			got["normal"] = []float64{mathext.NormalQuantile(in.P)}
 			for _, df := range in.DF {
 				if t := tQuantile(math.Max(in.P, 1-in.P), df); in.P < 0.5 {
 					got["t"] = append(got["t"], -t)
@@ -175,7 +177,7 @@ func TestClusteredWilsonEqualsStatsmodels(t *testing.T) {
 			0.746218402366294},
 	} {
 		got := ClusteredWilson(tc.families, Level)
-		close12(t, name+", variance", ShareVariance(tc.families), tc.variance)
+		close12(t, name+", variance", Variance(tc.families), tc.variance)
 		close12(t, name+", low", got.Low, tc.low)
 		close12(t, name+", high", got.High, tc.high)
 	}
@@ -186,7 +188,7 @@ func TestClusteredWilsonOfSingleEpisodesIsWilsons(t *testing.T) {
 	for i := range families {
 		families[i] = Family{0, 1}
 		if i < 68 {
-			families[i].Passed = 1
+			families[i].Sum = 1
 		}
 	}
 	got, want := ClusteredWilson(families, Level), Wilson(68, 80, Level)
@@ -230,8 +232,8 @@ func TestWelchAndClusteredTEqualScipy(t *testing.T) {
 	close12(t, "Welch, low", i.Low, 0.04499224384242018)
 	close12(t, "Welch, high", i.High, 0.1650077561575798)
 
-	variance := ByFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25},
-		[]string{"a", "a", "b", "b", "b", "c", "d", "d"}).Variance()
+	variance := Variance(ByFamily([]float64{.5, -.25, .25, 1, 0, .75, -.5, .25},
+		[]string{"a", "a", "b", "b", "b", "c", "d", "d"}))
 	close12(t, "clusters, variance", variance, 0.0234375)
 	close12(t, "clusters, p", TTest(0.25, variance, 3), 0.200976226198922)
 }
@@ -273,7 +275,7 @@ func TestStatisticsOfNothingAreUnknown(t *testing.T) {
 		"Wilson":      Wilson(0, 0, Level),
 		"t, one seed": TInterval([]float64{0.5}, Level),
 		"clustered":   ClusteredWilson(nil, Level),
-		"bootstrap":   ClusterBootstrap(Sums{}, 1, 10, Level).Interval,
+		"bootstrap":   ClusterBootstrap(nil, 1, 10, Level).Interval,
 	} {
 		if i.Known() || i.Excludes(0) {
 			t.Errorf("%s: got %v, want an unknown interval that excludes nothing", name, i)
@@ -316,13 +318,13 @@ func TestIntervalsCoverTheTruth(t *testing.T) {
 		passed, truth := 0, 0.5
 		for range 60 {
 			p := truth + 0.3*(2*r.Float64()-1)
-			f := Family{Episodes: 5}
+			f := Family{N: 5}
 			for range 5 {
 				if r.Float64() < p {
-					f.Passed++
+					f.Sum++
 				}
 			}
-			families, passed = append(families, f), passed+f.Passed
+			families, passed = append(families, f), passed+int(f.Sum)
 		}
 		if !ClusteredWilson(families, Level).Excludes(truth) {
 			hits++

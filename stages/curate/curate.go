@@ -44,12 +44,12 @@ func Kind() *lang.Kind {
 		New:     func() lang.Stage { return &settings{Ratio: 1} },
 		Outputs: func(s lang.Stage) map[string]string {
 			ports := map[string]string{"expert": "dataset"}
-			if set := s.(*settings); len(set.Failures) > 0 || set.Spoilt > 0 {
+			if s.(*settings).mixes() {
 				ports["mixed"] = "dataset"
 			}
 			return ports
 		},
-		Stochastic: func(s lang.Stage) bool { set := s.(*settings); return len(set.Failures) > 0 || set.Spoilt > 0 },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).mixes() },
 		InProcess:  true,
 	}
 }
@@ -60,8 +60,7 @@ type settings struct {
 	_        struct{}       `doc:"reward 0 are real failures. Sample more than needed: without spoilt failures the"`
 	_        struct{}       `doc:"stage fails if too many rollouts succeed or repeat"`
 	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
-	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes; 0 uses"`
-	_        struct{}       `doc:"real failures only"`
+	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes"`
 
 	FailuresRange hcl.Range `hcl:"failures,attr_range"`
 	RatioRange    hcl.Range `hcl:"ratio,attr_range"`
@@ -86,23 +85,17 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 		offered += sampler.EpisodesPerTask()
 	}
-	d := &hcl.Diagnostic{Subject: &s.FailuresRange}
-	wayOut := "Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt above 0)."
-	switch share := 100 * (1 - s.Ratio/float64(offered)); {
+	d := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Barely enough rollouts", Subject: &s.FailuresRange}
+	fatal := fmt.Sprintf("more than %.0f %% of them succeed or repeat a failure", 100*(1-s.Ratio/float64(offered)))
+	switch {
 	case s.Ratio >= float64(offered):
-		d.Severity, d.Summary = hcl.DiagError, "Too few rollouts"
-		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
-			"%s per task: one success or one repeated failure among them would end this stage, after all of them are "+
-			"sampled. %s",
-			s.Ratio, lang.Plural(offered, "rollout"), wayOut)
-	case 2*s.Ratio > float64(offered):
-		d.Severity, d.Summary = hcl.DiagWarning, "Barely enough rollouts"
-		d.Detail = fmt.Sprintf("ratio = %v asks for that many real failures per task, and the stages in failures make "+
-			"%s per task: this stage fails if more than %.0f %% of them succeed or repeat a failure. %s",
-			s.Ratio, lang.Plural(offered, "rollout"), share, wayOut)
-	default:
+		d.Severity, d.Summary, fatal = hcl.DiagError, "Too few rollouts", "one of them succeeds or repeats a failure"
+	case 2*s.Ratio <= float64(offered):
 		return nil
 	}
+	d.Detail = fmt.Sprintf("ratio = %v requires that many real failures per task, and the stages in failures sample %s "+
+		"per task: this stage fails if %s. Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt "+
+		"above 0).", s.Ratio, lang.Plural(offered, "rollout"), fatal)
 	return hcl.Diagnostics{d}
 }
 
@@ -114,3 +107,14 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		"spoilt is a share of the failures, between 0 and 1; got %v.", s.Spoilt)
 	return diags
 }
+
+// WithoutEffect returns the settings that have no effect in combination with the others.
+func (s *settings) WithoutEffect() map[string]string {
+	e := blocks.Effects{}
+	e.Add(!s.mixes(), "without failures, real or spoilt, there is no port mixed", "ratio")
+	e.Add(len(s.Failures) > 0 && s.Ratio == 0, "ratio is 0, so there are no failures", "spoilt")
+	return e
+}
+
+// mixes reports whether there is a port mixed.
+func (s *settings) mixes() bool { return len(s.Failures) > 0 || s.Spoilt > 0 }

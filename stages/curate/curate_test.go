@@ -28,7 +28,7 @@ func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
 	return must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), form, drill.Train, "t", n))(t)
 }
 
-// rollout is an episode in which the policy said one thing.
+// rollout returns an episode with one reply.
 func rollout(task *bfcl.Task, said string, reward float64) *rl.Trajectory {
 	return &rl.Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: rl.OriginPolicy,
 		Reward: rl.Reward(reward), Stop: rl.StopDone,
@@ -172,7 +172,7 @@ func TestRatioIsExact(t *testing.T) {
 	}
 }
 
-func TestTasksWithoutFailurePassTheirQuotaOn(t *testing.T) {
+func TestQuotaOfTasksWithoutFailurePassesToOthers(t *testing.T) {
 	b := bench{tasks: drills(t, drill.Multi, 8), rollouts: [][]*rl.Trajectory{nil}}
 	for i, task := range b.tasks {
 		if i < 3 { // these were solved every time
@@ -199,7 +199,7 @@ func TestTasksWithoutFailurePassTheirQuotaOn(t *testing.T) {
 			t.Errorf("task %d gave %d failures", i, n)
 		}
 	}
-	// Half spoilt: the spoilt ones come first from tasks that gave no real one.
+	// Half are spoilt: tasks without a real failure are spoilt first.
 	if _, mixed, _, err = curate(t, b, 1, 0.5, 1); err != nil {
 		t.Fatal(err)
 	}
@@ -270,14 +270,14 @@ func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Task = "elsewhere_1"
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
-	must.Match(t, err, "elsewhere_1, which is not one of the tasks")
+	must.Match(t, err, `elsewhere_1 in prompt mode "", which is not one of the tasks`)
 }
 
 func TestRolloutsInAnotherPromptModeAreRefused(t *testing.T) {
 	b := explored(t, 3, 1)
 	b.rollouts[0][0].Prompt = bfcl.PromptMerged
 	_, _, _, err := curate(t, b, 1, 0.5, 1)
-	must.Match(t, err, "another prompt mode")
+	must.Match(t, err, `in prompt mode "merged"`)
 }
 
 func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
@@ -292,7 +292,7 @@ func TestTasksThatCannotBeSpoiltAreCountedOnce(t *testing.T) {
 	must.Match(t, err, "2 spoilt experts are wanted")
 }
 
-func TestSameSeedSameDataAnotherSeedOther(t *testing.T) {
+func TestDataDependsOnTheSeedOnly(t *testing.T) {
 	b := explored(t, 12, 3)
 	_, one, _, err := curate(t, b, 1, 0.5, 1)
 	must.OK(t, err)

@@ -25,7 +25,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err := c.write("expert", c.expert, nil); err != nil {
 		return err
 	}
-	if len(s.Failures) == 0 && s.Spoilt == 0 {
+	if !s.mixes() {
 		return nil
 	}
 	if err := c.rollouts(); err != nil {
@@ -103,14 +103,9 @@ func (c *curation) rollouts() error {
 			if err != nil {
 				return err
 			}
-			task := known[t.Task]
-			if task != nil && task.Prompt != t.Prompt {
-				return fmt.Errorf("the rollouts of stage.%s.%s have task %s in another prompt mode than the tasks curated "+
-					"here; give both stages the same tasks", ref.Kind, ref.Name, t.Task)
-			}
-			if task == nil {
-				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s, which is not one of the tasks curated here; "+
-					"give both stages the same tasks", ref.Kind, ref.Name, t.Task)
+			if task := known[t.Task]; task == nil || task.Prompt != t.Prompt {
+				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s in prompt mode %q, which is not one of "+
+					"the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task, t.Prompt)
 			}
 			c.sum.Rollouts++
 			if t.Reward.Missing() {
@@ -214,10 +209,9 @@ func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Tr
 			without = append(without, i)
 		}
 	}
-	order = append(without, with...)
 	var out []*rl.Trajectory
-	for variant := 0; variant < variants; variant++ {
-		for _, i := range order {
+	for variant := range variants {
+		for _, i := range append(without, with...) {
 			if len(out) == n {
 				return out, nil
 			}

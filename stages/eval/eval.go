@@ -33,21 +33,24 @@ func Kind() *lang.Kind {
 	}
 }
 
+// Label returns the label of the arm on pages; "" for the for_each key.
+func (s *settings) Label() string { return s.ArmLabel }
+
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
-	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
-	_           struct{}       `doc:"vocabulary"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
+	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task; more than"`
 	_           struct{}       `doc:"one needs a temperature above 0"`
-	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k, the probability that one"`
-	_           struct{}       `doc:"of k episodes succeeds, by the unbiased estimator (Chen et al. 2021, eq. 1), in"`
-	_           struct{}       `doc:"passes.jsonl beside the scores"`
+	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k by the unbiased"`
+	_           struct{}       `doc:"estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+	ArmLabel    string         `hcl:"label,optional" key:"-" doc:"label of the arm on pages; the for_each"`
+	_           struct{}       `doc:"key unless set"`
 
 	blocks.Arithmetic
 

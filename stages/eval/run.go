@@ -41,7 +41,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	defer sampler.Close()
 	trajectories, err := sampler.Sample(ctx, job, rollouts)
 	if err != nil {
 		return err

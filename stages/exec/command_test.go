@@ -98,9 +98,9 @@ func (l *lab) outputOf(address, port string) (text string, m *artifact.Manifest)
 	return "", nil
 }
 
-// A stage ends as its command does in a plain shell, whatever a file that it sources does to the shell: status,
-// output and log are equal to those of `sh -c TEXT` outside the engine. Its peak memory is recorded.
-func TestCommandsEndAsInAPlainShell(t *testing.T) {
+// A stage has the exit status, output and log of `sh -c TEXT` outside the engine, also if it sources a file that
+// changes the shell. Its peak memory is recorded.
+func TestCommandsExitAsInAPlainShell(t *testing.T) {
 	rows := []struct{ name, sourced, text string }{
 		{"nothing", ``, `echo 1 >"$out"`},
 		{"failure", ``, `echo 1 >"$out"; exit 3`},
@@ -211,7 +211,7 @@ stage "exec" %q {
 	}
 }
 
-// The reproduction of the report: a sourced file that sets a trap made a good stage look killed.
+// A sourced file that sets a trap once made a successful stage look killed.
 func TestStageThatSourcesATrapIsNotReportedAsKilled(t *testing.T) {
 	l := newLab(t)
 	l.put("env/env.sh", "trap 'rm -f note.tmp' EXIT\n")
@@ -234,8 +234,8 @@ stage "exec" "b" {
 	}
 }
 
-// Processes that leave their stage's process group are killed and reported when the stage ends, and none of them
-// keeps the lock of the key: the stage can run again at once.
+// Processes that leave their stage's process group are killed and reported when the stage ends. They do not hold
+// the lock of the key, so the stage can run again immediately.
 func TestDaemonsEndWithTheirStage(t *testing.T) {
 	for name, start := range map[string]string{
 		"setsid":                  `setsid sh "$daemon" &`,
@@ -276,8 +276,8 @@ stage "exec" "a" {
 	}
 }
 
-// What a command leaves in its process group ends with it, without a note.
-func TestBackgroundJobsEndWithoutANote(t *testing.T) {
+// Processes in the command's process group end with the command, without a message.
+func TestBackgroundJobsEndWithoutAMessage(t *testing.T) {
 	l := newLab(t)
 	events, err := l.run(`
 stage "exec" "a" {
@@ -329,8 +329,8 @@ stage "exec" "a" {
 	}
 }
 
-// A name that is not UTF-8 cannot stand in a manifest: the stage fails before anything is committed.
-func TestNamesThatAreNotUTF8AreRefusedBeforeTheCommit(t *testing.T) {
+// A manifest cannot contain a name that is not UTF-8, so the stage fails before the commit.
+func TestFileNamesMustBeUTF8(t *testing.T) {
 	l := newLab(t)
 	events, err := l.run(`
 stage "exec" "a" {
@@ -351,9 +351,9 @@ stage "exec" "a" {
 	}
 }
 
-// Nothing is written through a symbolic link below the experiment's folder, and what stands where a file is
-// published and is no plain file is moved aside unread.
-func TestPublishedFilesFollowNoLink(t *testing.T) {
+// Publishing follows no symbolic link below the experiment's folder. A path that is no plain file is moved aside
+// unread.
+func TestPublishingDoesNotFollowLinks(t *testing.T) {
 	const stages = `
 stage "exec" "a" {
   command = ["sh", "-c", "echo made > $out"]

@@ -14,7 +14,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
+func TestBlanksBetweenShellWordsDoNotChangeTheKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"cp  src.txt \t a.txt":          "cp src.txt a.txt",
 		"  a\n   b ;  c  \n":            "a\nb ; c\n",
@@ -41,8 +41,8 @@ func TestBlanksBetweenShellWordsMeanNothing(t *testing.T) {
 	}
 }
 
-// FuzzPlain: the plain form of a text does the same as the text, as far as the shell's own parser tells, and is
-// its own plain form.
+// FuzzPlain checks that a text and its normalized form are equal for the shell's parser, and that normalization is
+// idempotent.
 func FuzzPlain(f *testing.F) {
 	for _, text := range []string{`echo "a  b"  c`, "a  `b  c`", `x\  y`, `echo "$(a "b  c")"`, "a\n  b", "$( ( a  ) )"} {
 		f.Add(text)
@@ -59,8 +59,8 @@ func FuzzPlain(f *testing.F) {
 	})
 }
 
-// The words of an echo are the same before and after, asked of the shell itself.
-func TestPlainTextsGiveTheSameWords(t *testing.T) {
+// The shell prints the same words for an echo and for its normalized form.
+func TestNormalizedShellTextsHaveTheSameWords(t *testing.T) {
 	for _, text := range []string{
 		`printf '<%s>' a   b "c   d" 'e  f' g\  h`,
 		`printf '<%s>'   $(echo   a    b)  "$(echo "x   y")"`,
@@ -80,7 +80,7 @@ func TestPlainTextsGiveTheSameWords(t *testing.T) {
 	}
 }
 
-func TestMistakesAreTold(t *testing.T) {
+func TestMistakesAreReported(t *testing.T) {
 	good := func() *settings {
 		return &settings{Command: command{"true"}, Outputs: map[string]string{"out": "out.txt"}}
 	}
@@ -120,7 +120,7 @@ func TestMistakesAreTold(t *testing.T) {
 	}
 }
 
-func TestPortOfOneFileIsThatFile(t *testing.T) {
+func TestPortOfOneFileIsPassedAsThatFile(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "in")
 	must.OK(t, os.MkdirAll(in, 0o700))

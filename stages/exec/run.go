@@ -22,7 +22,7 @@ import (
 // Run executes the command in an empty folder and collects its outputs.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	dir := job.Dir
-	if !job.Adopted() {
+	if !job.Recovered() {
 		if job.Resumes() { // after an attempt that failed
 			if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 				return err

@@ -21,7 +21,7 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// alone is a training of a tiny model that is given its trajectories.
+// alone returns a training of a tiny model on given trajectories.
 func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1}))(t)
@@ -31,11 +31,11 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
 		run: &train.Training{Settings: &s.Settings, Job: job,
 			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
-	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Checkpoints{}))(t)
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(r.run.Policy.Model.Clone())(t)
-	r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, lm.OptimizerConfig{}))(t)
+	r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, adamW(lm.DefaultMicroTokens)))(t)
 	t.Cleanup(r.close)
 	return r
 }
@@ -46,7 +46,7 @@ func letters(t *testing.T) *token.Tokenizer {
 	return must.Get(token.Train([]string{"a"}, 256, nil))(t)
 }
 
-// plant changes an update's trajectories, or how they are looked at.
+// plant changes the trajectories of an update, or the settings.
 type plant func(r *training, trajectories []*rl.Trajectory)
 
 func rewards(list ...rl.Reward) plant {
@@ -57,7 +57,7 @@ func rewards(list ...rl.Reward) plant {
 	}
 }
 
-// update learns from planted trajectories and says what it logged and whether the weights moved.
+// update trains on planted trajectories and returns the logged values and whether the weights changed.
 func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, moved bool) {
 	t.Helper()
 	trajectories := conversations()
@@ -73,9 +73,8 @@ func update(t *testing.T, r *training, u int, p plant) (v map[string]float64, mo
 	return v, !slices.Equal(before, after)
 }
 
-// TestAlarmsAct plants the trouble of every alarm in the third update and looks at what becomes of weights and
-// rate, not at what is said.
-func TestAlarmsAct(t *testing.T) {
+// TestAlarmsExecuteTheirActions plants the trouble of every alarm in the third update and checks weights and rate.
+func TestAlarmsExecuteTheirActions(t *testing.T) {
 	one, two, nat := 1, 2, 1.0           // a fresh model of 24 tokens has an entropy of about 3
 	healthy := rewards(1, 0, 1, 0, 1, 0) // high is right, low is wrong
 	for name, tc := range map[string]struct {
@@ -132,7 +131,7 @@ func TestAlarmsAct(t *testing.T) {
 	}
 }
 
-func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
+func TestWithoutAlarmsAnUpdateWithoutFiniteGradientIsSkipped(t *testing.T) {
 	r := alone(t)
 	if _, moved := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0)); !moved {
 		t.Fatal("a healthy update moves nothing")
@@ -144,7 +143,7 @@ func TestWithoutAlarmsAGradientThatIsNoNumberIsLeftOut(t *testing.T) {
 }
 
 // A skipped batch is stored, and the third in a row ends the training.
-func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
+func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 	r := alone(t)
 	healthy, planted := rewards(1, 0, 1, 0, 1, 0), rewards(1, 0, 1, rl.Reward(math.Inf(1)), 1, 0)
 	for u, p := range []plant{healthy, planted, planted, healthy, planted, planted} { // two in a row are not three
@@ -193,8 +192,8 @@ func TestBatchesWithoutAFiniteGradientAreKept(t *testing.T) {
 	}
 }
 
-// TestDivergenceTakenOffTheRewardIsLogged: the loss has no term then, and the metric would be 0.
-func TestDivergenceTakenOffTheRewardIsLogged(t *testing.T) {
+// With place = "reward" the loss has no KL term, from which the metric would be 0.
+func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	r := alone(t)
 	r.KL.Place, r.KL.Estimator = "reward", "k1"
 	v, _ := update(t, r, 1, rewards(1, 0, 1, 0, 1, 0))

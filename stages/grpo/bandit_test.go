@@ -40,11 +40,11 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	r := &training{settings: &s, watch: blocks.NewWatch(nil),
 		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
-	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+	r.run.Scratch = must.Get(resume.Open(job.Dir, resume.Checkpoints{}))(t)
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(m.Clone())(t)
-	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer))(t)
+	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer, s.MicroBatch))(t)
 	return r
 }
 
@@ -65,7 +65,7 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 }
 
 // success trains on the bandit with the given reward of the winning token, and returns the probability of winning
-// before and after under a token. Groups get their tokens as allocation says.
+// before and after under a token. allocation returns the tokens of a group.
 func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64,
 	change func(s *settings)) (before, after float64) {
 	t.Helper()
@@ -113,7 +113,7 @@ func conditionedHalf(update int, key string) []string {
 	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
 }
 
-// TestLearningRaisesTheRewardOfABandit: a wrong sign of the advantage, of a gradient or of the KL term fails it.
+// A wrong sign of the advantage, of a gradient or of the KL term fails this test.
 func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	start := time.Now()
 	verl := must.Get(objective.ProfileNamed("verl"))(t)

@@ -29,19 +29,14 @@ type updateBatch struct {
 
 // newBatch prepares the trajectories of an update for the model. advantage completes the batch.
 func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
-	b := &updateBatch{trajectories: trajectories, size: size}
+	sampled := objective.NewBatch(trajectories)
+	b := &updateBatch{trajectories: trajectories, size: size, length: sampled.Length, turn: sampled.Turn,
+		logpSampled: sampled.Logp}
+	first := 0
 	for i, t := range trajectories {
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
-		b.first = append(b.first, len(b.turn))
-		for _, m := range t.Messages {
-			for k := m.From; k < m.To; k++ {
-				if t.Mask[k] {
-					b.turn = append(b.turn, m.Turn)
-					b.logpSampled = append(b.logpSampled, float64(t.Logp[k]))
-				}
-			}
-		}
-		b.length = append(b.length, len(b.turn)-b.first[i])
+		b.first = append(b.first, first)
+		first += b.length[i]
 	}
 	return b
 }
@@ -71,27 +66,11 @@ func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
 	return parts
 }
 
-// advantage computes the advantages from the rewards minus a penalty each [B], nil for none. The penalty does not
-// affect which groups count as equal.
+// advantage computes the advantages from the rewards minus a penalty each [B], nil for none.
 func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 	b.penalty = penalty
-	b.advantages, b.skip = o.Advantage.OfEpisodes(b.trajectories, b.size, penalty, b.length)
-	if o.ZeroVariance == "mask" {
-		equal := b.equalGroups()
-		for i, without := range b.skip {
-			equal[i] = equal[i] || without
-		}
-		b.skip = equal
-	}
+	b.advantages, b.skip = o.Advantages(b.trajectories, b.size, penalty, b.length)
 	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
-}
-
-func (b *updateBatch) equalGroups() []bool {
-	equal := make([]bool, 0, len(b.trajectories))
-	for members := range slices.Chunk(b.trajectories, b.size) {
-		equal = append(equal, slices.Repeat([]bool{objective.EqualRewards(members)}, len(members))...)
-	}
-	return equal
 }
 
 // evaluate computes the objective over the trajectories [first, first+n), given the model's statistics of their

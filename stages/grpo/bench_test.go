@@ -24,11 +24,11 @@ const (
 	benchPrompt, benchNew    = 64, 64
 )
 
-// phases are the processor time that updates spend in each part: with one thread the time they take on a quiet
-// machine, and on a busy one the better measure.
+// phases is the CPU time of updates by part. With one thread it equals the wall time on an idle machine; on a busy
+// one it is the better measure.
 type phases struct{ prefill, decode, learn, optimizer time.Duration }
 
-// cpu is the processor time that this process has had.
+// cpu returns the CPU time of this process.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -79,9 +79,8 @@ func (a asking) Done() bool                           { return true }
 func (a asking) Stop() string                         { return rl.StopDone }
 func (a asking) Verdict() bfcl.Verdict                { return bfcl.Verdict{} }
 
-// BenchmarkUpdate times one update of GRPO as the other side's script does: sample,
-// log-probabilities of policy and reference, loss with KL, gradient, AdamW; on one thread, where
-// that script has two. Metrics say where the time goes.
+// BenchmarkUpdate times one update of GRPO like the script for TRL: sampling, logprobs of policy and reference,
+// loss with KL, gradient, AdamW. It uses one thread, the script two. Metrics show the time by part.
 func BenchmarkUpdate(b *testing.B) {
 	drills := lm.Config{Family: "qwen2", Vocab: 1408, Hidden: 128, Layers: 2, Heads: 4, KVHeads: 2,
 		HeadDim: 32, MLP: 384, RopeBase: 1000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 512}
@@ -106,12 +105,12 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	reference, err := policy.Clone()
 	check(err)
 	defer reference.Close()
-	trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{})
+	trainer, err := lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens))
 	check(err)
 	defer trainer.Close()
 	decoder, err := lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1)
 	check(err)
-	defer decoder.Close()
+	defer decoder.Release()
 
 	var p phases
 	codec := plain{map[string][]int32{}}

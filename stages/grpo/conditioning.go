@@ -12,9 +12,15 @@ import (
 // conditioning is the distribution of reward tokens of a training. Plain GRPO has one condition: p is 1 and high
 // is that condition.
 type conditioning struct {
-	p         float64
-	high, low string
+	p          float64
+	high, low  string
+	allocation string
+	draw       drawTokens
 }
+
+// drawTokens returns the reward tokens of a group [G]. key is the id of the task, extended if the task occurs twice
+// in one update.
+type drawTokens func(update int, key string) []string
 
 // sample samples each task a number of times under each token and counts the successes for a forecast. The
 // episodes belong to update 0.
@@ -41,27 +47,23 @@ func (c *conditioning) sample(ctx context.Context, tasks []*bfcl.Task, samples i
 	}
 	counts := make([]objective.TaskSample, len(tasks))
 	for i, t := range got {
-		if t.Reward.Missing() {
-			continue
-		}
 		s := &counts[i/(len(tokens)*samples)]
-		right := 0
-		if t.Reward == 1 {
-			right = 1
+		n, right := &s.High, &s.HighRight
+		if list[i].Member >= samples {
+			n, right = &s.Low, &s.LowRight
 		}
-		if list[i].Member < samples {
-			s.High++
-			s.HighRight += right
-		} else {
-			s.Low++
-			s.LowRight += right
+		if !t.Reward.Missing() {
+			*n++
+		}
+		if t.Reward == 1 {
+			*right++
 		}
 	}
 	return counts, nil
 }
 
-// draw returns n of the tasks in their order; all if n is 0 or too large.
-func draw(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
+// subset returns n of the tasks in their order; all if n is 0 or too large.
+func subset(tasks []*bfcl.Task, n int, perm func(int) []int) []*bfcl.Task {
 	if n == 0 || n >= len(tasks) {
 		return tasks
 	}

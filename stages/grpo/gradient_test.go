@@ -28,6 +28,10 @@ func tiny(t *testing.T, seed uint64) *lm.Model {
 	return m
 }
 
+func adamW(microTokens int) lm.OptimizerConfig {
+	return lm.OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1, MicroTokens: microTokens}
+}
+
 // conversations are two groups of three episodes over random tokens, of one to three turns each, mixed rewards.
 func conversations() []*rl.Trajectory {
 	r := rand.New(rand.NewPCG(8, 9))
@@ -50,7 +54,7 @@ func conversations() []*rl.Trajectory {
 	return out
 }
 
-// perturbed is the model in dir with one number of its weights file moved by delta.
+// perturbed returns the model in dir with delta added to one number of its weights.
 func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	t.Helper()
 	path := filepath.Join(dir, "model.safetensors")
@@ -64,7 +68,7 @@ func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	return m
 }
 
-// places returns where some numbers of each tensor stand in the weights file.
+// places returns the offsets of some numbers of each tensor in the weights file.
 func places(t *testing.T, dir string, perTensor int) []int64 {
 	t.Helper()
 	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
@@ -116,7 +120,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			policy, reference := tiny(t, 1), tiny(t, 2)
 			must.OK(t, policy.Save(dir))
-			trainer, err := lm.NewTrainer(policy, lm.OptimizerConfig{MicroTokens: 30}) // several micro-batches
+			trainer, err := lm.NewTrainer(policy, adamW(30)) // several micro-batches
 			must.OK(t, err)
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
@@ -168,13 +172,13 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 	}
 }
 
-// TestPenaltyOfAPolicyThatIsItsReferenceIsZero: a penalty of rounding size would give groups of equal rewards
-// advantages of full size, because the deviation is divided out.
+// A penalty of rounding size would give groups of equal rewards advantages of full size, because they are divided
+// by their deviation.
 func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference := must.Get(policy.Clone())(t)
 	defer reference.Close()
-	trainer := must.Get(lm.NewTrainer(policy, lm.OptimizerConfig{}))(t)
+	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens)))(t)
 	defer trainer.Close()
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"

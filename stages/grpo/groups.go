@@ -16,15 +16,11 @@ type groupSource struct {
 	batch, group int
 	resample     bool // replace groups of equal rewards
 	course       *course
-	tokens       allocate
+	tokens       drawTokens
 	collect      func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error)
 
 	taken int // tasks of the course
 }
-
-// allocate returns the reward tokens of a group [G]. key is the id of the task, extended if the task occurs twice
-// in one update.
-type allocate func(update int, key string) []string
 
 func (s *groupSource) next(n int) []*bfcl.Task {
 	out := make([]*bfcl.Task, n)

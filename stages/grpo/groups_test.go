@@ -22,7 +22,7 @@ func streams(seed int64) func(string) *rand.Rand {
 	return func(stream string) *rand.Rand { return engine.Rand(seed, stream) }
 }
 
-// scripted is a sampler over n tasks whose episodes earn what reward says.
+// scripted returns a sampler over n tasks; reward returns the rewards of episodes.
 func scripted(n int, reward func(r rl.Rollout) float64) *groupSource {
 	s := &groupSource{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
 		course: &course{sets: [][]*bfcl.Task{named("t", n)}, rand: streams(1)}}
@@ -61,7 +61,7 @@ func tasksOf(trajectories []*rl.Trajectory, group int) []string {
 	return ids
 }
 
-func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
+func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	s := scripted(10, solvedBy(0))
 	var seen []string
 	for u := 1; u <= 5; u++ { // 20 tasks: two passes
@@ -83,7 +83,7 @@ func TestEveryPassTakesEveryTaskOnce(t *testing.T) {
 }
 
 func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
-	order := func(seed int64, tokens allocate) []string {
+	order := func(seed int64, tokens drawTokens) []string {
 		s := scripted(10, solvedBy(0))
 		s.course.rand, s.tokens = streams(seed), tokens
 		got, _, err := s.update(t.Context(), 1)
@@ -111,7 +111,7 @@ func TestTasksInTheirGivenOrderSetAfterSet(t *testing.T) {
 	}
 }
 
-func TestWeightsGiveEverySetItsShareOfEveryStretch(t *testing.T) {
+func TestWeightsHoldInEveryPartOfTheList(t *testing.T) {
 	sets := [][]*bfcl.Task{named("easy", 7), named("hard", 3)}
 	c := &course{sets: sets, weights: []float64{3, 1}, rand: streams(1)}
 	hard := map[string]int{}
@@ -171,24 +171,24 @@ func TestForecastCountsSuccessesByTaskAndToken(t *testing.T) {
 	}
 }
 
-func TestASubsetIsDrawnOnceAndKeepsItsOrder(t *testing.T) {
+func TestSubsetKeepsTheOrderOfTasks(t *testing.T) {
 	tasks := named("t", 6)
 	perm := func(n int) []int { return []int{4, 1, 5, 0, 2, 3}[:n] }
 	var ids []string
-	for _, task := range draw(tasks, 3, perm) {
+	for _, task := range subset(tasks, 3, perm) {
 		ids = append(ids, task.ID)
 	}
 	if !slices.Equal(ids, []string{"t1", "t4", "t5"}) {
 		t.Errorf("got %v", ids)
 	}
 	for _, n := range []int{0, 6, 9} {
-		if got := draw(tasks, n, perm); len(got) != 6 {
+		if got := subset(tasks, n, perm); len(got) != 6 {
 			t.Errorf("subset = %d: got %d tasks, want all", n, len(got))
 		}
 	}
 }
 
-func TestTaskThatComesAgainInAnUpdateDrawsItsOwnNumbers(t *testing.T) {
+func TestRepeatedTaskHasItsOwnRandomNumbers(t *testing.T) {
 	s := scripted(2, solvedBy(0)) // 4 groups of 2 tasks: each comes twice
 	var keys []string
 	s.tokens = func(_ int, key string) []string {
@@ -249,7 +249,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 	}
 }
 
-func TestResampleGivesUpAfterItsRounds(t *testing.T) {
+func TestResampleStopsAfterItsRounds(t *testing.T) {
 	s := scripted(20, solvedBy())
 	s.resample = true
 	got, sampled, err := s.update(t.Context(), 1)
@@ -288,9 +288,8 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 	}
 }
 
-// The batch goes on without the member that has no reward, or without its group, and learns nothing from its
-// tokens.
-func TestMissingRewardsAreLeftOutOfTheLoss(t *testing.T) {
+// A member without a reward, or its group, is excluded from the batch: its tokens have no gradient.
+func TestMissingRewardsDoNotEnterTheLoss(t *testing.T) {
 	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2),
 		episode(0, 1)}
 	stats := lm.TokenStats{}
@@ -332,7 +331,7 @@ func episode(reward rl.Reward, n int) *rl.Trajectory {
 	return t
 }
 
-func TestMaskLeavesEqualGroupsOut(t *testing.T) {
+func TestMaskSkipsEqualGroups(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 2), episode(1, 3), episode(0, 1), episode(1, 4)}, 2)
 	o := objective.PaperObjective()
 	o.ZeroVariance = "mask"
@@ -347,7 +346,7 @@ func TestMaskLeavesEqualGroupsOut(t *testing.T) {
 	for range 10 {
 		stats.Logp, stats.LogpRef = append(stats.Logp, -1), append(stats.LogpRef, -1.5)
 	}
-	// In two parts, as micro-batches come.
+	// In two parts, like micro-batches.
 	var dLogp []float64
 	for _, part := range []struct{ first, n, from, to int }{{0, 1, 0, 2}, {1, 3, 2, 10}} {
 		out := must.Get(b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to],
@@ -379,8 +378,10 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 			t.Errorf("advantage %d: got %v, want %v", i, b.advantages[i], want)
 		}
 	}
-	if got, want := b.equalGroups(), []bool{false, false, true, true}; !slices.Equal(got, want) {
-		t.Errorf("groups equal by their rewards: got %v, want %v", got, want)
+	o.ZeroVariance = "mask"
+	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
+	if want := []bool{false, false, true, true}; !slices.Equal(b.skip, want) {
+		t.Errorf("skipped by rewards without penalty: got %v, want %v", b.skip, want)
 	}
 }
 

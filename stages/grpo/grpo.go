@@ -33,19 +33,19 @@ func Kinds() []*lang.Kind {
 		return ports
 	}
 	draws := func(lang.Stage) bool { return true }
-	extends := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ extends() (string, string) }).extends()
+	length := func(s lang.Stage) (setting, why string) {
+		return s.(interface{ length() (string, string) }).length()
 	}
 	return []*lang.Kind{
 		{
-			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Group relative policy optimisation over multi-turn episodes, under the condition of its checkpoint.",
 			New: func() lang.Stage {
 				return &grpo{settings: defaults(64), Tokens: &fixed{}}
 			},
 		},
 		{
-			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "rc-grpo", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
@@ -85,11 +85,10 @@ type settings struct {
 	_           struct{}       `doc:"one, usually 1e-5 to 5e-5"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature of rollouts (verl, TRL,"`
 	_           struct{}       `doc:"OpenRLHF: 1); also that of the logprobs in the objective"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
-	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
-	_           struct{}       `doc:"vocabulary. The logprobs in the objective always cover the whole vocabulary"`
-	_           struct{}       `doc:"(verl, TRL), so below 1 they differ from those of the sampler, and sampler_gap"`
-	_           struct{}       `doc:"is not logged"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
+	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary. The logprobs in the"`
+	_           struct{}       `doc:"objective cover the whole vocabulary (verl, TRL), so below 1 they differ"`
+	_           struct{}       `doc:"from the sampler's, and sampler_gap is not logged"`
 	Keep        int            `hcl:"keep,optional" unit:"updates" doc:"interval of updates whose trajectories are"`
 	_           struct{}       `doc:"stored in the port trajectories; 0 stores none"`
 
@@ -133,9 +132,8 @@ type evaluate struct {
 	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"number of held-out tasks, drawn once by the"`
 	_           struct{}       `doc:"seed; 0 takes all"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
-	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
-	_           struct{}       `doc:"vocabulary, the default"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
+	_           struct{}       `doc:"reach this (nucleus); 1, the default, is the whole vocabulary"`
 
 	EveryRange       hcl.Range `hcl:"every,attr_range"`
 	SubsetRange      hcl.Range `hcl:"subset,attr_range"`
@@ -164,8 +162,7 @@ type conditioned struct {
 type drawn struct {
 	High       float64  `hcl:"high,optional" doc:"p, the probability of the high token (paper, eq. 3: 0.5)"`
 	Allocation string   `hcl:"allocation,optional" choices:"iid|stratified" doc:"iid draws each rollout's token"`
-	_          struct{} `doc:"independently (paper, eq. 3); stratified gives every group round(pG) high tokens, so"`
-	_          struct{} `doc:"no group has a single token"`
+	_          struct{} `doc:"independently (paper, eq. 3); stratified gives every group round(pG) high tokens"`
 	Position   string   `hcl:"position,optional" choices:"checkpoint|first_user|before_each_action" doc:"position of"`
 	_          struct{} `doc:"the token: end of the first user message (paper, appendix), after the header of every"`
 	_          struct{} `doc:"reply (paper, section 3.1), or that of the checkpoint"`
@@ -209,8 +206,8 @@ func (s *settings) ChoosesOn() []artifact.Ref {
 	return s.Evaluate.Tasks
 }
 
-// extends reports whether more updates continue a shorter run.
-func (s *settings) extends() (setting, why string) { return "updates", s.Schedule.Extends() }
+// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
+func (s *settings) length() (setting, why string) { return "updates", s.Schedule.WhyNotResumed() }
 
 // check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {

@@ -11,7 +11,7 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
+// load decodes one stage from a file and returns it with its diagnostics.
 func load(t *testing.T, kind, body string) (lang.Stage, string) {
 	t.Helper()
 	node, mistakes := loadNode(t, kind, body)
@@ -50,7 +50,7 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 }
 
-func TestHighOfGRPOIsAbsentNoneOrAll(t *testing.T) {
+func TestHighOfGRPOIsAbsentOr0Or1(t *testing.T) {
 	for body, want := range map[string]float64{"tokens {\nhigh = 1\n}": 1, "tokens {\nhigh = 0\n}": 0} {
 		stage, mistakes := load(t, "grpo", body)
 		if mistakes != "" {
@@ -109,7 +109,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 	}
 }
 
-func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
+func TestFileOverridesProfile(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
 		want func(o *objective.Objective)
@@ -138,7 +138,7 @@ func TestAProfileGivesDefaultsAndTheFileWins(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
+func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
 	paper, written := settingsText(t, `profile = "paper"`), settingsText(t, "")
 	if paper != written {
 		t.Error("profile = \"paper\" and no profile at all differ in the key")
@@ -172,7 +172,7 @@ func TestOnlyWhatComesOutOfAProfileIsInTheKey(t *testing.T) {
 	}
 }
 
-// settingsText is what the key of a grpo stage is made of.
+// settingsText returns the settings that enter the key of a grpo stage.
 func settingsText(t *testing.T, body string) string {
 	t.Helper()
 	node, mistakes := loadNode(t, "grpo", body)

@@ -94,7 +94,7 @@ func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 	return m
 }
 
-// normed is what the last norm makes of the 1 in a unit vector.
+// normed is the output of the last norm for the 1 in a unit vector.
 func normed() float64 { return 1 / math.Sqrt(1.0/tableWidth+1e-6) }
 
 // rewrite gives the matrices of a weights file, named by the end of their names, new values.
@@ -129,7 +129,7 @@ func rewrite(t *testing.T, dir string, values map[string]func(row, column int) f
 	must.OK(t, os.WriteFile(path, raw, 0o600))
 }
 
-// trajectories are the record's as episodes of token ids: before each token stands the state that it is drawn in.
+// trajectories returns the record's episodes as token ids: each token follows the state in which it is drawn.
 func (r *whole) trajectories() []*rl.Trajectory {
 	var out []*rl.Trajectory
 	for i, reward := range r.Inputs.Rewards {
@@ -146,7 +146,7 @@ func (r *whole) trajectories() []*rl.Trajectory {
 	return out
 }
 
-// TestAWholeUpdateEqualsTheIndependentOne takes the fixture's updates through the code of a training: batches,
+// TestAWholeUpdateEqualsTheIndependentOne runs the fixture's updates through the code of a training: batches,
 // advantages, forward and backward pass of the model, policy and reference. The second of them is off policy: its
 // old log-probabilities are recorded before the first. Beside the paper's objective, each update goes through the
 // published losses of verl, TRL and others. Weights and passes are float32, so values of size 1 are right to
@@ -173,10 +173,10 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			s := &settings{Objective: o, Temperature: 1}
 			s.Passes = 2
 			b := newBatch(r.trajectories(), r.G)
-			recording := must.Get(lm.NewTrainer(old, lm.OptimizerConfig{}))(t)
+			recording := must.Get(lm.NewTrainer(old, adamW(lm.DefaultMicroTokens)))(t)
 			defer recording.Close()
 			must.OK(t, s.prepare(t.Context(), recording, reference, b))
-			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), lm.OptimizerConfig{}))(t)
+			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), adamW(lm.DefaultMicroTokens)))(t)
 			defer trainer.Close()
 			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])
 			must.OK(t, err)

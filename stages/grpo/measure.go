@@ -5,30 +5,36 @@ package grpo
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
 
-func (t *training) course() (c *course, tasks []*bfcl.Task, err error) {
-	c = &course{given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}
-	for _, ref := range t.Tasks {
+func (t *training) course() (*course, error) {
+	sets, err := t.readSets(t.Tasks)
+	if t.Weights == nil {
+		sets = [][]*bfcl.Task{slices.Concat(sets...)}
+	}
+	return &course{sets: sets, given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}, err
+}
+
+// readSets reads sets of tasks, none empty.
+func (t *training) readSets(refs []artifact.Ref) (sets [][]*bfcl.Task, err error) {
+	for _, ref := range refs {
 		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if len(set) == 0 {
-			return nil, nil, fmt.Errorf("the set of tasks stage.%s.%s.%s is empty", ref.Kind, ref.Name, ref.Port)
+			return nil, fmt.Errorf("the set of tasks stage.%s.%s.%s is empty", ref.Kind, ref.Name, ref.Port)
 		}
-		c.sets = append(c.sets, set)
-		tasks = append(tasks, set...)
+		sets = append(sets, set)
 	}
-	if t.Weights == nil {
-		c.sets = [][]*bfcl.Task{tasks}
-	}
-	return c, tasks, nil
+	return sets, nil
 }
 
 // readHeldOut reads the tasks of the evaluation during training: the whole sets or a subset drawn once.
@@ -36,15 +42,12 @@ func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 	if t.Evaluate == nil {
 		return nil, nil
 	}
-	var tasks []*bfcl.Task
-	for _, ref := range t.Evaluate.Tasks {
-		set, err := checkpoint.ReadTasks(t.run.Job, ref)
-		if err != nil {
-			return nil, err
-		}
-		tasks = append(tasks, set...)
+	sets, err := t.readSets(t.Evaluate.Tasks)
+	if err != nil {
+		return nil, err
 	}
-	return draw(tasks, t.Evaluate.Subset, t.run.Job.Rand("subset of the evaluation").Perm), nil
+	tasks := slices.Concat(sets...)
+	return subset(tasks, t.Evaluate.Subset, t.run.Job.Rand("subset of the evaluation").Perm), nil
 }
 
 // evaluate samples the held-out tasks under the condition of the checkpoint.
@@ -75,11 +78,8 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 // forecast samples training tasks under each token and forecasts the share of the first update's groups without
 // variance. Its episodes belong to update 0, so no training episode is sampled twice.
 func (t *training) forecast(ctx context.Context, v map[string]float64) error {
-	var all []*bfcl.Task
-	for _, set := range t.groups.course.sets {
-		all = append(all, set...)
-	}
-	tasks := draw(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
+	all := slices.Concat(t.groups.course.sets...)
+	tasks := subset(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
 	samples, err := t.sample(ctx, tasks, t.Forecast.Samples,
 		func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 			got, _, err := t.episodes.Collect(ctx, list, nil)
@@ -88,7 +88,7 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	if err != nil {
 		return err
 	}
-	f := objective.ForecastZeroVariance(samples, t.allocation.name, t.Group, t.p)
+	f := objective.ForecastZeroVariance(samples, t.allocation, t.Group, t.p)
 	v["forecast_zero_variance"], v["forecast_all_right"], v["forecast_all_wrong"] = f.ZeroVariance, f.AllRight, f.AllWrong
 	v["forecast_low"], v["forecast_high"] = f.Band(t.Batch)
 	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from "+

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"rcgrpo/internal/must"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -23,8 +22,8 @@ func starve(rows int64) (remove func()) {
 	})
 }
 
-// The update that was begun anew with half the micro-batch is the update that memory would have allowed at once:
-// nothing of the passes before the failure is left in metrics and gradient.
+// An update that is repeated with half the micro-batch has the metrics and gradient of an update with enough
+// memory: nothing of the passes before the failure remains.
 func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	one := func(rows int64) (v map[string]float64, gradient []float32) {
 		r := alone(t)
@@ -35,7 +34,7 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 		r.Temperature = 1
 		v = map[string]float64{}
 		b := newBatch(conversations(), r.Group)
-		must.OK(t, checkpoint.WithinMemory(r.run.Job, &r.Split, r.run.Trainer, b.sequences, func() error {
+		must.OK(t, r.run.WithinMemory(b.sequences, func() error {
 			if err := r.prepare(t.Context(), r.run.Trainer, r.reference, b); err != nil {
 				return err
 			}
@@ -71,7 +70,7 @@ func TestAnUpdateWithHalfTheMicroBatchIsTheSameUpdate(t *testing.T) {
 	}
 }
 
-func TestWithoutLeaveToHalveTheErrorNamesTheSplit(t *testing.T) {
+func TestOutOfMemoryErrorNamesTheMicroBatch(t *testing.T) {
 	for name, tc := range map[string]struct {
 		split blocks.Split
 		rows  int64

@@ -11,7 +11,7 @@ import (
 // recorder logs every trajectory to the scratch folder when it ends, so that an attempt after a kill samples only
 // the missing ones. A trajectory is a function of the policy and its names, so logged and new ones can be mixed.
 type recorder struct {
-	scratch *resume.Training
+	scratch *resume.Scratch
 	earlier map[rolloutKey]*rl.Trajectory // logged by earlier attempts and not used yet
 }
 
@@ -23,7 +23,7 @@ type rolloutKey struct {
 	token  string
 }
 
-func readRecorder(scratch *resume.Training, after int) (*recorder, error) {
+func readRecorder(scratch *resume.Scratch, after int) (*recorder, error) {
 	r := &recorder{scratch, map[rolloutKey]*rl.Trajectory{}}
 	err := scratch.Replayed(func(record []byte) error {
 		t := new(rl.Trajectory)

@@ -13,14 +13,14 @@ import (
 
 func openRecorder(t *testing.T, dir string, after int) *recorder {
 	t.Helper()
-	scratch := must.Get(resume.Open(dir, resume.Settings{}))(t)
+	scratch := must.Get(resume.Open(dir, resume.Checkpoints{}))(t)
 	t.Cleanup(func() { scratch.Close() })
 	must.Get(scratch.Restore(&struct{}{}, nil))(t)
 	return must.Get(readRecorder(scratch, after))(t)
 }
 
-// Two members end before the kill, in another order than asked for; the next attempt samples the third alone, and
-// gives back all of them in their order.
+// Two members end before the kill, out of order. The next attempt samples only the third and returns all three in
+// the order of the request.
 func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	var list []rl.Rollout
@@ -63,7 +63,7 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	}
 }
 
-// The environment may be well again: an episode that it failed in is played anew by the next attempt.
+// The next attempt samples an episode again whose environment failed.
 func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
 	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1},
 		{Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
@@ -84,8 +84,7 @@ func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
 	}
 }
 
-// A trajectory under another reward token is another one: the log of a run whose tokens were drawn otherwise is
-// no use.
+// A logged trajectory under another reward token is not reused.
 func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
 	r := openRecorder(t, dir, 0)
@@ -102,8 +101,8 @@ func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
 	}
 }
 
-// A sampler that is told how many tasks were taken asks for what would have followed.
-func TestSkippedTasksAreThoseThatWereTaken(t *testing.T) {
+// A sampler that resumes with the number of tasks taken continues at the next task.
+func TestSkippedDrillsAreTheFirstOfTheList(t *testing.T) {
 	ids := func(tasks []*bfcl.Task) (all []string) {
 		for _, task := range tasks {
 			all = append(all, task.ID)

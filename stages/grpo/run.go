@@ -28,7 +28,7 @@ import (
 
 // Run trains under the condition of the checkpoint or of tokens { high }.
 func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
 		if high := s.Tokens.High; high != nil {
 			p.Condition = rl.TokenNone
 			if *high == 1 {
@@ -43,19 +43,17 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 			return nil, err
 		}
 		tokens := slices.Repeat([]string{p.Condition}, s.Group)
-		return &allocation{conditioning: conditioning{p: 1, high: p.Condition}, name: rl.AllocationIID,
-			tokens: func(int, string) []string { return tokens }}, nil
+		return &conditioning{p: 1, high: p.Condition, allocation: rl.AllocationIID,
+			draw: func(int, string) []string { return tokens }}, nil
 	})
 }
 
 // Run trains with a reward token drawn per rollout. The checkpoint conditions on high at inference.
 func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
-	return s.run(ctx, job, func(p *checkpoint.Policy) (*allocation, error) {
+	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
 		position := s.Tokens.Position
 		if position == "checkpoint" {
-			if position = p.Position; position == "" {
-				position = rl.FirstUser
-			}
+			position = cmp.Or(p.Position, rl.FirstUser)
 		}
 		if err := p.UseTokens(position, s.Tokens.Init); err != nil {
 			return nil, err
@@ -64,23 +62,16 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 		if err := p.EnableLoRA(s.LoRA, job, chat.RewardTokens...); err != nil {
 			return nil, err
 		}
-		return &allocation{conditioning: conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow}, name: s.Tokens.Allocation,
-			tokens: func(update int, key string) []string {
+		return &conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow, s.Tokens.Allocation,
+			func(update int, key string) []string {
 				return rl.DrawTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
 			}}, nil
 	})
 }
 
-// allocation is a conditioning and the draw of a group's tokens.
-type allocation struct {
-	conditioning
-	name   string
-	tokens allocate
-}
-
 // run trains the policy after prepare has set it up.
 func (s *settings) run(ctx context.Context, job *engine.Job,
-	prepare func(*checkpoint.Policy) (*allocation, error)) error {
+	prepare func(*checkpoint.Policy) (*conditioning, error)) error {
 	if err := checkpoint.PlanMemory(job, s); err != nil {
 		return err
 	}
@@ -93,9 +84,9 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, allocation: tokens, watch: blocks.NewWatch(s.Alarms)}
+	t := &training{settings: s, conditioning: tokens, watch: blocks.NewWatch(s.Alarms)}
 	t.state.Watch = t.watch.WatchState
-	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "updates", PerUnit: 1,
+	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
 	if err := t.open(); err != nil {
@@ -109,7 +100,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 
 type training struct {
 	*settings
-	*allocation
+	*conditioning
 	run       *train.Training
 	reference *lm.Model // nil if the objective needs none
 	episodes  *checkpoint.Collector
@@ -141,7 +132,7 @@ const bestFolder = "best"
 // open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from
 // the recorder. close frees what was opened before an error.
 func (t *training) open() error {
-	course, tasks, err := t.course()
+	course, err := t.course()
 	if err != nil {
 		return err
 	}
@@ -156,7 +147,7 @@ func (t *training) open() error {
 	if err := t.run.Open(); err != nil {
 		return err
 	}
-	played := append(tasks, t.heldOut...)
+	played := append(slices.Concat(course.sets...), t.heldOut...)
 	if t.episodes, err = t.run.Policy.Collector(t.run.Job, played, *t.Limits, t.Temperature, t.TopP); err != nil {
 		return err
 	}
@@ -164,11 +155,11 @@ func (t *training) open() error {
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}
-	if err := t.run.Continue(t.extend); err != nil {
+	if err := t.run.ResumeShorter(t.extend); err != nil {
 		return err
 	}
 	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course,
-		tokens: t.tokens, collect: t.collect, taken: t.state.Taken}
+		tokens: t.draw, collect: t.collect, taken: t.state.Taken}
 	t.watch.WatchState, t.run.Stopped = t.state.Watch, t.state.Watch.Stopped
 	if t.recorded, err = readRecorder(t.run.Scratch, t.run.Made); err != nil {
 		return err
@@ -227,9 +218,6 @@ func (t *training) publish() error {
 
 func (t *training) close() {
 	t.run.Close()
-	if t.episodes != nil {
-		t.episodes.Close()
-	}
 	if t.reference != nil {
 		t.reference.Close()
 	}
@@ -302,21 +290,13 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 	}); err != nil {
 		return err
 	}
+	v["lr"] = 0
 	parts := b.minibatches(&t.Objective)
 	steps, taken, norms := t.Passes*len(parts), 0, 0.0
 	var all objective.Outcome // sums over steps
 	for step := range steps {
 		part := parts[step%len(parts)]
-		var outcome *objective.Outcome
-		var stats lm.TokenStats
-		err := t.run.WithinMemory(part.sequences, func() (err error) {
-			outcome, stats, err = t.accumulate(ctx, t.run.Trainer, t.reference, part)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		norm, err := t.run.Trainer.Norm()
+		outcome, stats, norm, err := t.gradient(ctx, part)
 		if err != nil {
 			return err
 		}
@@ -336,7 +316,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 		t.run.Ahead = true
 		apply := t.checkAlarms(u, step, observed, v)
 		rate := t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
-		skipped := !apply
+		skipped := true
 		if apply {
 			_, skipped, err = t.run.Trainer.Update(rate)
 		} else {
@@ -361,10 +341,21 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 	v["loss"], v["grad_norm"] = all.Loss/float64(steps), norms/float64(steps)
 	b.describeOutcome(&t.Objective, &all, steps, v)
 	v["skipped"] = 1 - float64(taken)/float64(t.Passes*len(parts))
-	if taken == 0 {
-		v["lr"] = 0
-	}
 	return nil
+}
+
+// gradient accumulates the gradient of an optimizer step and returns its norm.
+func (t *training) gradient(
+	ctx context.Context, b *updateBatch,
+) (outcome *objective.Outcome, stats lm.TokenStats, norm float64, err error) {
+	err = t.run.WithinMemory(b.sequences, func() (err error) {
+		outcome, stats, err = t.accumulate(ctx, t.run.Trainer, t.reference, b)
+		return err
+	})
+	if err == nil {
+		norm, err = t.run.Trainer.Norm()
+	}
+	return outcome, stats, norm, err
 }
 
 // dump stores the batch of an update without a finite gradient. It returns the error that ends the training, or
@@ -383,10 +374,7 @@ func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) e
 // checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to
 // apply the gradient.
 func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (apply bool) {
-	at := fmt.Sprintf("update %d", u)
-	if step > 0 {
-		at += fmt.Sprintf(", optimizer step %d", step+1)
-	}
+	at := fmt.Sprintf("update %d, optimizer step %d", u, step+1)
 	raised := t.watch.Observe(observed)
 	apply = true
 	for _, a := range t.Alarms {
@@ -418,9 +406,7 @@ func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (app
 // equal models give penalty 0.
 func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *lm.Model, b *updateBatch) error {
 	several := s.Steps(len(b.trajectories)/b.size) > 1
-	penalised := s.KL.Place == "reward" && s.KL.Beta != 0
-	var penalty []float64
-	if several || penalised {
+	if several || s.KL.Place == "reward" && s.KL.Beta != 0 {
 		b.before = lm.TokenStats{}
 		perStep := len(b.sequences)
 		if s.Minibatches > 0 {
@@ -437,10 +423,7 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	if several {
 		b.logpOld = b.before.Logp
 	}
-	if penalised {
-		penalty = s.Penalty(b.length, b.before.Logp, b.before.LogpRef)
-	}
-	b.advantage(&s.Objective, penalty)
+	b.advantage(&s.Objective, s.Penalty(b.length, b.before.Logp, b.before.LogpRef))
 	return nil
 }
 

@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// several is a training of a tiny model whose updates make an optimizer step of one task after another, twice.
+// several returns a training of a tiny model with one optimizer step per task and two passes.
 func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	t.Helper()
 	r := alone(t, alarms...)
@@ -29,9 +29,8 @@ func weightsOf(t *testing.T, r *training) []float32 {
 	return must.Get(r.run.Policy.Model.Weights())(t)
 }
 
-// The old policy is that before the first step, in the numbers of the training forward, and stays so through all
-// steps.
-func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
+// The old policy's logprobs are those of the training forward before the first step, for all steps.
+func TestOldPolicyPrecedesTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
 		r := several(t)
 		r.run.Trainer.SetMicroTokens(12) // several micro-batches in a step
@@ -57,8 +56,8 @@ func TestOldPolicyIsThatBeforeTheFirstOptimizerStep(t *testing.T) {
 	}
 }
 
-// An update of several steps is what the objective, evaluated by hand on each minibatch against the
-// log-probabilities before the update, makes of the weights, to the bit.
+// The weights after an update of several steps equal, bit for bit, those after steps by hand: the objective on each
+// minibatch against the logprobs before the update.
 func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 	r := several(t)
 	r.Temperature, r.Ratio.Level, r.Clip.Low, r.Clip.High = 1, "token", 0.05, 0.05
@@ -123,8 +122,8 @@ func TestRatiosAndClippingAreLoggedOnlyWhereTheyCanVary(t *testing.T) {
 	}
 }
 
-// Of an update whose second step has no finite gradient, an alarm leaves out that step and the rest.
-func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
+// If the second step of an update has no finite gradient, an alarm skips that step and the remaining ones.
+func TestAlarmsCheckEveryOptimizerStep(t *testing.T) {
 	for _, action := range []string{blocks.ActionSkip, blocks.ActionStop} {
 		r := several(t, blocks.Alarm{Name: blocks.AlarmNaN, Action: action})
 		v, moved := update(t, r, 1, func(r *training, list []*rl.Trajectory) {
@@ -141,7 +140,7 @@ func TestAlarmsWatchEveryOptimizerStep(t *testing.T) {
 	}
 }
 
-// callsLeft is a context that is cancelled after a number of looks at it.
+// callsLeft is a context that is cancelled after a number of calls of Err.
 type callsLeft struct {
 	context.Context
 	n int
@@ -154,8 +153,8 @@ func (c *callsLeft) Err() error {
 	return nil
 }
 
-// A training that is told to stop saves itself only if its weights are those after an update: not inside a pass.
-func TestTrainingToldToStopInsideAPassIsNotSavedAsItStands(t *testing.T) {
+// A training that is stopped inside a pass does not save its state.
+func TestTrainingStoppedInsideAPassIsNotSaved(t *testing.T) {
 	inside := 0
 	for n := range 1000 {
 		r := several(t)

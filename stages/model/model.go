@@ -31,15 +31,13 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or Llama"`
-	_            struct{}       `doc:"3.1, dir(\"...\"): config.json, weights in safetensors, tokenizer and chat"`
-	_            struct{}       `doc:"template"`
+	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
+	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
 	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
 	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
 	_            struct{}       `doc:"one"`
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
-	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets whose trajectories, as text,"`
-	_            struct{}       `doc:"train the tokenizer"`
+	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets that train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
 	_            struct{}       `doc:"corpus, evenly from its data sets"`
 	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`
@@ -99,9 +97,6 @@ func (s *settings) checkFolder() error {
 	if err != nil {
 		return err
 	}
-	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
-		return err
-	}
 	if _, err = s.chatLayout(cfg); errors.Is(err, fs.ErrNotExist) {
 		return nil // a folder without a tokenizer's files is refused when the stage runs
 	}
@@ -109,8 +104,11 @@ func (s *settings) checkFolder() error {
 }
 
 // chatLayout returns the layout of the setting, or that of the decoder family, whose template the folder must
-// contain.
+// contain. It refuses a folder with another generation of the family.
 func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
+	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
+		return nil, err
+	}
 	layout, err := chat.LayoutOf(cfg.Family)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// load decodes a model as a file would give it and returns each mistake with the line it stands on.
+// load decodes a model from a file and returns each mistake with its line.
 func load(t *testing.T, body string) string {
 	t.Helper()
 	_, diags := enginetest.Load(t, lang.Registry{Kind(), enginetest.Given(map[string]string{"expert": "dataset"})},
@@ -38,7 +38,7 @@ architecture {
 }
 `
 
-func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
+func TestMistakesOfAModelAreReportedAtTheirLine(t *testing.T) {
 	if got := load(t, sound); got != "" {
 		t.Fatal(got)
 	}
@@ -70,7 +70,7 @@ func TestMistakesOfAModelStandOnTheirLine(t *testing.T) {
 	}
 }
 
-func TestModelFoldersAreJudgedBeforeAnythingRuns(t *testing.T) {
+func TestPlanChecksModelFolders(t *testing.T) {
 	dir := t.TempDir()
 	config := `{"model_type": "qwen2", "vocab_size": 8, "hidden_size": 8, "intermediate_size": 8,
 		"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 64}`

@@ -63,9 +63,6 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := lm.CheckGeneration(from, cfg); err != nil {
-		return err
-	}
 	layout, err := s.chatLayout(cfg)
 	if err != nil {
 		return err

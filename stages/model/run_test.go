@@ -15,7 +15,7 @@ import (
 
 // A folder with an edited chat template is exported with the published template of the layout that the stage
 // names.
-func TestALayoutReplacesTheTemplateOfTheFolder(t *testing.T) {
+func TestLayoutReplacesTheTemplateOfAFolder(t *testing.T) {
 	from, published := fixtures.Dir(t, "hf/models/qwen2-tiny"), fixtures.Read(t, "hf/chat/qwen2_5.jinja")
 	must.OK(t, os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...),
 		0o600))

@@ -79,7 +79,7 @@ func (s *CollectStats) Add(o CollectStats) {
 func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(*bfcl.Task) (Env, error) {
 	s.MaxSteps = l.Steps
 	return func(t *bfcl.Task) (Env, error) {
-		return start(t, s)
+		return newEnv(t, s)
 	}
 }
 
@@ -96,7 +96,6 @@ type live struct {
 	header int     // start of the current reply's header in t.IDs
 	reply  int     // start of the reply itself
 	due    int     // batch that it joins, unless Free
-	begun  bool
 }
 
 // Collect samples one trajectory per rollout and returns them in the order of the rollouts. It calls finished, if
@@ -303,58 +302,61 @@ func (r *collection) longest() int { return min(r.Limits.Context, r.Policy.MaxLe
 
 // advance does the work between two replies of an episode, on its own goroutine: it starts the environment, or
 // parses the reply and executes its calls, and appends the ids that the policy reads next. An episode that ends
-// gets its verdict.
+// gets its verdict, or no reward if its environment failed.
 func (r *collection) advance(e *live) {
-	if !e.begun {
-		e.begun = true
-		env, err := r.Start(e.ask.Task)
-		if err != nil {
-			r.fail(e, err)
-			return
-		}
-		e.env = env
-		e.t.Tools = env.Tools()
-		text := env.User()
-		ids := append(slices.Clone(r.Codec.Begin(e.t.Tools)), r.Codec.User(text, true, e.ask.Token)...)
-		r.show(e, Message{Role: RoleUser, Turn: env.Turn(), Text: text}, nil, ids)
-		if e.t.Stop != "" {
-			e.t.judge(env.Verdict())
-		}
-		return
+	work := r.step
+	if e.env == nil {
+		work = r.open
 	}
+	switch err := work(e); {
+	case err != nil:
+		e.t.fail(err)
+	case e.t.Stop != "":
+		e.t.judge(e.env.Verdict())
+	}
+}
+
+// fail ends an episode without a reward.
+func (t *Trajectory) fail(err error) {
+	t.Stop, t.Failure = StopError, err.Error()
+	t.Reward, t.RState, t.RAction = MissingReward(), MissingReward(), MissingReward()
+}
+
+func (r *collection) open(e *live) (err error) {
+	if e.env, err = r.Start(e.ask.Task); err != nil {
+		return err
+	}
+	e.t.Tools = e.env.Tools()
+	text := e.env.User()
+	ids := append(slices.Clone(r.Codec.Begin(e.t.Tools)), r.Codec.User(text, true, e.ask.Token)...)
+	r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, nil, ids)
+	return nil
+}
+
+func (r *collection) step(e *live) error {
 	turn := e.env.Turn()
 	text, calls := r.Codec.Parse(e.t.IDs[e.reply:])
 	e.t.Messages = append(e.t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: text, Calls: calls,
 		From: e.header, To: len(e.t.IDs)})
 	if e.t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
-		e.t.judge(e.env.Verdict())
-		return
+		return nil
 	}
 	results, errs, err := e.env.Step(calls)
 	e.t.Calls += len(results)
 	e.t.Errors += errs
-	if err != nil {
-		r.fail(e, err)
-		return
-	}
-	if e.env.Done() { // the policy does not read results after the last turn
-		e.t.Stop = StopDone
-		if e.env.Stop() != StopDone {
-			e.t.Stop = StopTurnLimit
-		}
-		e.t.judge(e.env.Verdict())
-		return
-	}
-	if len(results) > 0 {
+	switch {
+	case err != nil:
+		return err
+	case e.env.Done(): // the policy does not read results after the last turn
+		e.t.Stop = e.env.Stop()
+	case len(results) > 0:
 		r.show(e, toolMessage(turn, results), r.Codec.Between(), r.Codec.Tool(results))
-	} else {
+	default:
 		text := e.env.User()
 		r.show(e, Message{Role: RoleUser, Turn: e.env.Turn(), Text: text}, r.Codec.Between(),
 			r.Codec.User(text, false, e.ask.Token))
 	}
-	if e.t.Stop != "" {
-		e.t.judge(e.env.Verdict())
-	}
+	return nil
 }
 
 // show appends a message that the policy reads and opens its next reply. If the context has no room for the
@@ -381,13 +383,6 @@ func (e *live) appendGiven(ids []int32) {
 	e.t.IDs = append(e.t.IDs, ids...)
 	e.t.Mask = append(e.t.Mask, make([]bool, len(ids))...)
 	e.t.Logp = append(e.t.Logp, make([]float32, len(ids))...)
-}
-
-// fail ends an episode without a reward because its environment failed.
-func (r *collection) fail(e *live, err error) {
-	e.t.Stop = StopError
-	e.t.Failure = err.Error()
-	e.t.Reward, e.t.RState, e.t.RAction = MissingReward(), MissingReward(), MissingReward()
 }
 
 // judge stores the verdict of an ended episode. The official verdict also counts if the episode exceeded the turn

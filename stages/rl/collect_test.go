@@ -55,8 +55,7 @@ func (runes) Parse(is []int32) (string, []string) {
 	return strings.TrimSuffix(s, "."), nil
 }
 
-// script is a policy that replies to each prompt (all text up to the open reply) as told, one character at a
-// time.
+// script is a policy with a given reply to each prompt (all text up to the open reply), one character at a time.
 type script struct {
 	reply     func(prompt string) string
 	slots     int
@@ -190,7 +189,7 @@ func obedient(prompt string) string {
 	return "f;bad" + strings.Repeat("x", strings.Count(last, "x")) + "!"
 }
 
-func TestAnEpisodeIsRecordedAsItHappened(t *testing.T) {
+func TestTrajectoryRecordsTheEpisode(t *testing.T) {
 	got, stats, err := collector(newScript(1, obedient)).Collect(t.Context(), asks("a"), nil)
 	must.OK(t, err)
 	e := got[0]
@@ -251,8 +250,8 @@ func (p *reader) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return p.script.Next(ctx, rs)
 }
 
-// A policy keeps what it has read: over all turns of an episode each token is fed once, the last draw excepted,
-// which nobody reads, and a later turn feeds its observation with what frames it.
+// Over all turns of an episode each token is fed once, except the last draw. A later turn feeds its observation
+// with the tokens around it.
 func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
 	c := collector(p)
@@ -273,7 +272,7 @@ func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
 	}
 }
 
-// drawn keeps what each batch fed to each slot and, behind a bar, drew for it.
+// drawn records the tokens that each batch fed to each slot and, after a bar, the drawn one.
 type drawn struct {
 	*script
 	batches []map[int]string
@@ -289,9 +288,9 @@ func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return draws, err
 }
 
-// Replies of one batch end each at its own stop token: no token is drawn after it, it belongs to the reply as the
-// policy's own, the next message is read behind it, and the others go on meanwhile. A reply without one ends at
-// the limit. Who has ended gives its slot, emptied, to the next in the queue.
+// Each reply of a batch ends at its own stop token: it belongs to the reply, no token is drawn after it, and the
+// next message follows it, while the other episodes continue. A reply without a stop token ends at the limit. The
+// slot of an ended episode is reset for the next rollout.
 func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	p := &drawn{script: newScript(2, func(prompt string) string {
 		last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
@@ -345,7 +344,7 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	}
 }
 
-func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
+func TestEveryStopReasonIsRecordedInTheTrajectory(t *testing.T) {
 	got, _, err := collector(newScript(2, obedient)).Collect(t.Context(),
 		asks("loop", "never", "crash", "broken", "long", "a"), nil)
 	must.OK(t, err)
@@ -368,7 +367,7 @@ func TestWhateverEndsAnEpisodeIsData(t *testing.T) {
 	}
 }
 
-func TestAReplyThatFillsTheContextEndsTheEpisode(t *testing.T) {
+func TestEpisodeEndsWhenTheContextIsFull(t *testing.T) {
 	c := collector(newScript(1, obedient))
 	c.Limits.Context = 20
 	got, _, err := c.Collect(t.Context(), asks("never", strings.Repeat("z", 30)), nil)
@@ -423,7 +422,7 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 			t.Fatalf("round %d: other trajectories", round)
 		}
 	}
-	// Slots, order and freedom change nothing in a policy whose arithmetic does not depend on the batch.
+	// With arithmetic that does not depend on the batch, slots, order and Free change no trajectory.
 	for _, slots := range []int{1, 10} {
 		c := collector(newScript(slots, obedient))
 		c.Free = slots == 10
@@ -435,9 +434,8 @@ func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
 	}
 }
 
-// TestEnvironmentsWorkWhileOthersSample: the first step of an environment ends only once the policy has begun the
-// batch after the one that ended the reply. A collector that waited for environments between batches would never
-// begin it.
+// The first step of an environment ends only after the policy has started the next batch. A collector that waited
+// for environments between batches would never start it.
 func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
 	var batches int
 	var begun [200]chan bool // by batch
@@ -477,7 +475,7 @@ func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
 	}
 }
 
-// counting tells of every batch as it begins.
+// counting calls a function at the start of every batch.
 type counting struct {
 	*script
 	begin func()
@@ -488,7 +486,7 @@ func (c counting) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return c.script.Next(ctx, rs)
 }
 
-// ending tells of the ids that might end a reply.
+// ending calls a function for every id that might end a reply.
 type ending struct {
 	runes
 	drawn func(int32)
@@ -499,7 +497,7 @@ func (e ending) Stop(id int32) bool {
 	return e.runes.Stop(id)
 }
 
-func TestASlowEnvironmentHoldsUpNobodyWhenFree(t *testing.T) {
+func TestSlowEnvironmentDelaysNoOtherEpisodeWhenFree(t *testing.T) {
 	release := make(chan bool)
 	var once sync.Once
 	c := collector(newScript(3, obedient))

@@ -2,9 +2,12 @@ package rl
 
 import (
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"rcgrpo/bfcl"
 )
@@ -18,16 +21,20 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
 	}
-	turns := make([][]string, len(task.Turns))
-	for i, t := range task.Turns {
-		turns[i] = t.GroundTruth
-	}
-	t, err := play(task, s, turns, nil)
+	t, err := play(task, s, groundTruth(task), nil)
 	if err != nil {
 		return nil, err
 	}
 	t.Origin = OriginExpert
 	return t, nil
+}
+
+func groundTruth(task *bfcl.Task) [][]string {
+	turns := make([][]string, len(task.Turns))
+	for i, t := range task.Turns {
+		turns[i] = t.GroundTruth
+	}
+	return turns
 }
 
 // copied returns the trajectory of a task without an environment.
@@ -46,7 +53,7 @@ func copied(task *bfcl.Task) *Trajectory {
 // watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
-	s.MaxSteps, s.MaxCalls = 1+longestTurn(turns), 0
+	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
 	e, err := task.Start(s)
 	if err != nil {
 		return nil, err
@@ -89,14 +96,6 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	return t, nil
 }
 
-func longestTurn(turns [][]string) int {
-	n := 0
-	for _, calls := range turns {
-		n = max(n, len(calls))
-	}
-	return n
-}
-
 // Shares of mistakes in a spoilt episode (docs/training.md 5). In a fifth of the episodes a whole turn is
 // skipped. In the others one or two calls are omitted (30 %), made with another tool (35 %) or made with another
 // value (35 %).
@@ -114,16 +113,8 @@ const spoilAttempts = 24
 // arguments give equal trajectories. Spoil returns nil without an error if no plan gives reward 0, as for a task
 // without classes or calls.
 func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Trajectory, error) {
-	if len(task.Classes) == 0 {
-		return nil, nil
-	}
-	truth := make([][]string, len(task.Turns))
-	places := 0
-	for i, t := range task.Turns {
-		truth[i] = t.GroundTruth
-		places += len(t.GroundTruth)
-	}
-	if places == 0 {
+	truth := groundTruth(task)
+	if len(task.Classes) == 0 || len(slices.Concat(truth...)) == 0 {
 		return nil, nil
 	}
 	before := make([][]*bfcl.Episode, len(truth)) // copies from before each call of the ground truth
@@ -133,7 +124,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 	}
 	for attempt := range spoilAttempts {
 		d := &dice{stream: newStream(forSpoiling, seed, hash(task.ID), uint64(variant), uint64(attempt))}
-		turns, what := d.plan(task, truth, before)
+		turns, what := d.plan(truth, before)
 		if what == "" {
 			continue
 		}
@@ -162,7 +153,7 @@ func (d *dice) float() float64 {
 func (d *dice) below(n int) int { return int(d.float() * float64(n)) }
 
 // plan changes a copy of the ground truth and describes the change; what is "" if nothing was changed.
-func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
+func (d *dice) plan(truth [][]string, before [][]*bfcl.Episode) (turns [][]string, what string) {
 	turns = make([][]string, len(truth))
 	type place struct{ turn, call int }
 	var places []place
@@ -189,20 +180,19 @@ func (d *dice) plan(task *bfcl.Task, truth [][]string, before [][]*bfcl.Episode)
 		places = slices.Delete(places, k, k+1)
 		call := truth[p.turn][p.call]
 		note := func(text string) { done = append(done, fmt.Sprintf("turn %d: %s", p.turn+1, text)) }
+		other := ""
 		switch kind := d.float(); {
 		case kind < shareLeftOut:
 			turns[p.turn][p.call] = ""
 			note("left out " + call)
 		case kind < shareLeftOut+shareTool:
-			if other := d.otherTool(call, before[p.turn][p.call]); other != "" {
-				turns[p.turn][p.call] = other
-				note(other + " instead of " + call)
-			}
+			other = d.otherTool(call, before[p.turn][p.call])
 		default:
-			if other := d.otherValue(call, task); other != "" {
-				turns[p.turn][p.call] = other
-				note(other + " instead of " + call)
-			}
+			other = d.otherValue(call, truth)
+		}
+		if other != "" {
+			turns[p.turn][p.call] = other
+			note(other + " instead of " + call)
 		}
 	}
 	for i := range turns {
@@ -237,7 +227,7 @@ func (d *dice) otherTool(call string, e *bfcl.Episode) string {
 
 // otherValue returns the call with one literal replaced: a text by another text of the task's ground truth or by
 // itself with an added letter, a number by a near number. The result is "" if the call has no literal.
-func (d *dice) otherValue(call string, task *bfcl.Task) string {
+func (d *dice) otherValue(call string, truth [][]string) string {
 	own := literals(call)
 	if len(own) == 0 {
 		return ""
@@ -250,16 +240,13 @@ func (d *dice) otherValue(call string, task *bfcl.Task) string {
 		if err != nil {
 			return "" // a number of more than 18 digits
 		}
-		replaced := strconv.Itoa(n+1+d.below(9)) + text[len(whole):]
-		return call[:l.from] + replaced + call[l.to:]
+		return call[:l.from] + strconv.Itoa(n+1+d.below(9)) + text[len(whole):] + call[l.to:]
 	}
 	var others []string
-	for _, turn := range task.Turns {
-		for _, c := range turn.GroundTruth {
-			for _, o := range literals(c) {
-				if v := c[o.from:o.to]; !o.number && v != text && !slices.Contains(others, v) {
-					others = append(others, v)
-				}
+	for _, c := range slices.Concat(truth...) {
+		for _, o := range literals(c) {
+			if v := c[o.from:o.to]; !o.number && v != text && !slices.Contains(others, v) {
+				others = append(others, v)
 			}
 		}
 	}
@@ -276,39 +263,20 @@ type literal struct {
 	number   bool
 }
 
+// words finds quoted texts, numbers and names, which may contain digits.
+var words = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?s)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[0-9][0-9.]*|[A-Za-z_][A-Za-z0-9_]*`)
+})
+
 // literals finds the literals of a call's text, from left to right.
 func literals(call string) []literal {
 	var out []literal
-	for i := 0; i < len(call); {
-		c := call[i]
-		switch {
+	for _, at := range words().FindAllStringIndex(call, -1) {
+		switch c := call[at[0]]; {
 		case c == '\'' || c == '"':
-			j := i + 1
-			for j < len(call) && call[j] != c {
-				if call[j] == '\\' {
-					j++
-				}
-				j++
-			}
-			if j >= len(call) {
-				return out
-			}
-			out = append(out, literal{i, j + 1, false})
-			i = j + 1
+			out = append(out, literal{at[0], at[1], false})
 		case c >= '0' && c <= '9':
-			j := i
-			for j < len(call) && (call[j] >= '0' && call[j] <= '9' || call[j] == '.') {
-				j++
-			}
-			out = append(out, literal{i, j, true})
-			i = j
-		case c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-			for i < len(call) && (call[i] == '_' || call[i] >= '0' && call[i] <= '9' || call[i] >= 'a' && call[i] <= 'z' ||
-				call[i] >= 'A' && call[i] <= 'Z') {
-				i++
-			}
-		default:
-			i++
+			out = append(out, literal{at[0], at[1], true})
 		}
 	}
 	return out

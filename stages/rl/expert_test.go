@@ -42,7 +42,7 @@ func TestEveryGroundTruthOfDrillsEarnsItsReward(t *testing.T) {
 	}
 }
 
-func TestSpoiltEpisodesFailAndSayWhy(t *testing.T) {
+func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	kinds := map[string]int{}
 	n := 0
 	for _, task := range drills(t, drill.Multi, 150) {

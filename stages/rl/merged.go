@@ -38,9 +38,9 @@ func (m mergedEnv) Verdict() bfcl.Verdict {
 	return v
 }
 
-// start starts an episode in the prompt mode of its task. A merged episode may have twice as many steps, because
+// newEnv starts an episode in the prompt mode of its task. A merged episode may have twice as many steps, because
 // its one turn contains the steps of several.
-func start(t *bfcl.Task, s bfcl.Settings) (Env, error) {
+func newEnv(t *bfcl.Task, s bfcl.Settings) (Env, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2
 	}

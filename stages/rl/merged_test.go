@@ -12,7 +12,7 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
+func TestMergedTasksHaveOneTurn(t *testing.T) {
 	task := &bfcl.Task{ID: "x", Turns: []bfcl.Turn{
 		{User: "Copy it.", GroundTruth: []string{"cp()"}},
 		{User: "Send it.", GroundTruth: nil},
@@ -32,7 +32,7 @@ func TestAMergedTaskHasAllRequestsInOneTurn(t *testing.T) {
 	}
 }
 
-// replies are what a policy says at each step of an episode, and what the episode answers.
+// replies are the replies of a policy at each step of an episode, and the results.
 func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
 	env = must.Get(EpisodeStart(bfcl.Settings{}, l)(task.Merged()))(t)
@@ -47,7 +47,7 @@ func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]str
 	return env, answers
 }
 
-func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
+func TestDoneEndsAMergedEpisodeWithoutACall(t *testing.T) {
 	task := drills(t, drill.Multi, 1)[0]
 	var truth []string
 	for _, turn := range task.Turns {
@@ -81,7 +81,7 @@ func TestDoneEndsAMergedEpisodeAndIsNoCallToTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestAMergedEpisodeMayHaveTwiceTheSteps(t *testing.T) {
+func TestMergedEpisodesHaveTwiceTheStepLimit(t *testing.T) {
 	task := drills(t, drill.Multi, 1)[0]
 	env, _ := playMerged(t, task, blocks.Limits{Steps: 2}, []string{"ls()"}, []string{"ls()"}, []string{"ls()"},
 		[]string{"ls()"})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // PassesFile is the optional file of a scores artifact with rows of Pass.
@@ -51,14 +52,9 @@ func Passes(scores []Score, ks []int) []Pass {
 			}
 		}
 	}
+	name := func(u unit) string { return strings.TrimPrefix(u.category, "all") } // "all" first
 	order := slices.SortedFunc(maps.Keys(tasks), func(a, b unit) int {
-		if a.set == b.set && (a.category == "all") != (b.category == "all") {
-			if a.category == "all" {
-				return -1
-			}
-			return 1
-		}
-		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(a.category, b.category))
+		return cmp.Or(cmp.Compare(a.set, b.set), cmp.Compare(name(a), name(b)))
 	})
 	var out []Pass
 	for _, u := range order {

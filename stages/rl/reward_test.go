@@ -17,7 +17,7 @@ func earned(size int, rewards string) []*Trajectory {
 		case "1":
 			t.Reward = 1
 		case "x":
-			(&collection{}).fail(&live{t: t}, errors.New("no connection"))
+			t.fail(errors.New("no connection"))
 		}
 		out = append(out, t)
 	}
@@ -48,7 +48,7 @@ func TestMissingRewardIsNullAndReadBackAsMissing(t *testing.T) {
 	}
 }
 
-func TestMoreThanOneMissingRewardInTwentyIsAnError(t *testing.T) {
+func TestMoreThanFivePercentMissingRewardsAreAnError(t *testing.T) {
 	ones := func(n int) string { return strings.Repeat("1 ", n) }
 	if got, err := Rewarded(earned(1, ones(19)+"x")); err != nil || len(got) != 19 {
 		t.Errorf("1 of 20: got %d, %v; want the other 19", len(got), err)

@@ -41,25 +41,19 @@ const (
 // stream, so arms with and without tokens share tasks and all other random numbers.
 func DrawTokens(allocation string, p float64, group int, seed uint64, update int, task string) []string {
 	s := newStream(forTokens, seed, uint64(update), hash(task))
-	tokens := make([]string, group)
-	high := func(i int) bool { return s.At(i) < p }
-	if allocation == AllocationStratified {
-		order := make([]int, group)
-		for i := range order {
-			order[i] = i
+	var high []int
+	for i := range group {
+		if allocation == AllocationStratified || s.At(i) < p {
+			high = append(high, i)
 		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(s.At(a), s.At(b)) })
-		chosen := map[int]bool{}
-		for _, i := range order[:int(math.Floor(p*float64(group)+0.5))] {
-			chosen[i] = true
-		}
-		high = func(i int) bool { return chosen[i] }
 	}
-	for i := range tokens {
-		tokens[i] = TokenLow
-		if high(i) {
-			tokens[i] = TokenHigh
-		}
+	if allocation == AllocationStratified {
+		slices.SortFunc(high, func(a, b int) int { return cmp.Compare(s.At(a), s.At(b)) })
+		high = high[:int(math.Floor(p*float64(group)+0.5))]
+	}
+	tokens := slices.Repeat([]string{TokenLow}, group)
+	for _, i := range high {
+		tokens[i] = TokenHigh
 	}
 	return tokens
 }

@@ -34,9 +34,8 @@ type settings struct {
 	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest most probable tokens whose"`
-	_           struct{}       `doc:"probabilities reach this (nucleus, Holtzman et al. 2020); 1 is the whole"`
-	_           struct{}       `doc:"vocabulary"`
+	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
+	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`

@@ -36,7 +36,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	defer sampler.Close()
 	var rollouts []rl.Rollout
 	for _, task := range tasks {
 		for i := range s.Samples {

@@ -71,8 +71,8 @@ func phrase(r *rand.Rand, sick bool) lm.Sequence {
 	return q
 }
 
-// A batch without a finite gradient is left out and kept where it can be read; three in a row end the training.
-func TestBatchesWithoutAFiniteGradientAreLeftOutAndKept(t *testing.T) {
+// A batch without a finite gradient is skipped and stored; three in a row end the training.
+func TestBatchesWithoutAFiniteGradientAreSkippedAndStored(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	healthy := []lm.Sequence{phrase(r, false), phrase(r, false), phrase(r, false), phrase(r, false)}
 	one := phrase(r, true)

@@ -127,13 +127,13 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 	for range s.Epochs {
 		plan = append(plan, batches(order, examples, s.Batch)...)
 	}
-	t := &train.Training{Settings: &s.Settings, Job: job, Policy: policy, Extended: "epochs",
-		PerUnit: len(plan) / s.Epochs}
+	t := &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "epochs",
+		UpdatesPerUnit: len(plan) / s.Epochs}
 	defer t.Close()
 	if err := t.Open(); err != nil {
 		return err
 	}
-	if err := t.Continue(nil); err != nil {
+	if err := t.ResumeShorter(nil); err != nil {
 		return err
 	}
 	if t.Made > 0 {

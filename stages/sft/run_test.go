@@ -89,7 +89,7 @@ func learned(p *checkpoint.Policy, e lm.Sequence) (replies []string) {
 	return replies
 }
 
-func TestOnlyTheExpertsOwnTokensAreLearned(t *testing.T) {
+func TestOnlyTokensOfRepliesAreLearned(t *testing.T) {
 	data := corpus(t)
 	for name, tc := range map[string]struct {
 		position    string
@@ -145,7 +145,7 @@ func TestEpisodesWithoutARewardAreNotLearned(t *testing.T) {
 	must.Match(t, err, "1 have no reward")
 }
 
-func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
+func TestTrajectoriesBeyondTheContextAreDroppedAndCounted(t *testing.T) {
 	data := corpus(t)
 	p := policyFor(t, data, 2048)
 	whole := must.Get(encode(t, p, data, false))(t)
@@ -166,7 +166,7 @@ func TestTrajectoriesBeyondTheContextAreLeftOutAndCounted(t *testing.T) {
 	must.Match(t, err, "6 have more tokens than context")
 }
 
-func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
+func TestEpisodesBeyondTheModelsContextAreAnError(t *testing.T) {
 	data := corpus(t)
 	_, err := encode(t, policyFor(t, data, 32), data, false)
 	if err == nil || !strings.Contains(err.Error(), "task t_0 has") ||
@@ -180,7 +180,7 @@ func TestEpisodesTooLongForTheModelAreNamed(t *testing.T) {
 	}
 }
 
-func TestBatchesHoldEveryExampleOnce(t *testing.T) {
+func TestEveryExampleIsInOneBatch(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var examples []lm.Sequence
 	for i := range 100 {

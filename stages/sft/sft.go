@@ -29,17 +29,17 @@ func Kinds() []*lang.Kind {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	}
 	draws := func(lang.Stage) bool { return true }
-	extends := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ extends() (string, string) }).extends()
+	length := func(s lang.Stage) (setting, why string) {
+		return s.(interface{ length() (string, string) }).length()
 	}
 	return []*lang.Kind{
 		{
-			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "sft", Version: 3, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: extends,
+			Name: "rctp-ft", Version: 3, Outputs: outputs, Stochastic: draws, Length: length,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
 			New: func() lang.Stage {
@@ -59,8 +59,7 @@ type settings struct {
 	_       struct{}       `doc:"RCTP-FT)"`
 	Batch   int            `hcl:"batch,optional" unit:"trajectories" doc:"trajectories per update (paper: 16)"`
 	Context int            `hcl:"context,optional" unit:"tokens" doc:"maximal length; longer trajectories are"`
-	_       struct{}       `doc:"dropped and counted in the log. With 0, a trajectory beyond the model's context is"`
-	_       struct{}       `doc:"an error"`
+	_       struct{}       `doc:"dropped and logged. With 0, one beyond the model's context is an error"`
 	LR      float64        `hcl:"lr,optional" doc:"peak learning rate (paper: 1e-5); an adapter (lora) needs a"`
 	_       struct{}       `doc:"higher one, usually 1e-4 to 5e-4"`
 
@@ -103,8 +102,8 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
-// extends reports whether more epochs continue a shorter run.
-func (s *settings) extends() (setting, why string) { return "epochs", s.Schedule.Extends() }
+// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
+func (s *settings) length() (setting, why string) { return "epochs", s.Schedule.WhyNotResumed() }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {

@@ -8,7 +8,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// load decodes one stage as a file would give it and returns what is wrong with it, beside the stage.
+// load decodes one stage from a file and returns it with its diagnostics.
 func load(t *testing.T, kind, body string) (lang.Stage, string) {
 	t.Helper()
 	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
@@ -40,7 +40,7 @@ func TestDefaultsAreThePapers(t *testing.T) {
 	}
 }
 
-func TestUsualRatesOfAnAdapterAreNotWarnedOf(t *testing.T) {
+func TestUsualRatesOfAnAdapterAreNoWarning(t *testing.T) {
 	for _, body := range []string{"lr = 1e-4\nlora {\nrank = 1\nalpha = 1\n}",
 		"lr = 5e-5\nlora {\nrank = 1\nalpha = 1\n}", "lr = 1e-7"} {
 		if _, got := load(t, "sft", body); got != "" {

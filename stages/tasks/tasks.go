@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -46,10 +47,8 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Source  string   `hcl:"source" choices:"bfcl|drills" doc:"the benchmark's official tasks, or drills generated"`
-	_       struct{} `doc:"over its classes"`
-	Version string   `hcl:"version,optional" doc:"release of the benchmark's data (source bfcl); the site file names"`
-	_       struct{} `doc:"its folder"`
+	Source  string   `hcl:"source" choices:"bfcl|drills" doc:"official tasks, or drills over its classes"`
+	Version string   `hcl:"version,optional" doc:"release of the data (source bfcl)"`
 	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
 	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
 	_       struct{} `doc:"with the instruction to call done() when all tasks are finished, and adds the tool done,"`
@@ -62,16 +61,13 @@ type settings struct {
 	Form     string   `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills"`
 	_        struct{} `doc:"have a training set only (source drills)"`
 	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
-	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills of this form and seed to skip, because"`
-	_        struct{} `doc:"another stage uses them: stages with the same seed draw from the same list (source"`
-	_        struct{} `doc:"drills)"`
+	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills to skip, because another stage"`
+	_        struct{} `doc:"with this form and seed uses them (source drills)"`
 	Test     int      `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in"`
 	_        struct{} `doc:"training wording (test) and in held-out wording (test_new), drawn by the seed from the"`
 	_        struct{} `doc:"pool (source drills, form multi)"`
-	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"size of the pool that the test sets of all seeds are"`
-	_        struct{} `doc:"drawn from (source drills, form multi)"`
-	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed of the experiment"`
-	_        struct{} `doc:"(source drills, form multi)"`
+	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
+	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
 
 	TakeRange   hcl.Range `hcl:"take,attr_range"`
 	PromptRange hcl.Range `hcl:"prompt,attr_range"`
@@ -94,8 +90,7 @@ type split struct {
 	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: connected components of tasks that share"`
 	_     struct{} `doc:"number, initial state or ground truth; paper: single tasks, as the paper's counts imply"`
 	_     struct{} `doc:"(its test tasks have siblings in train)"`
-	Test  float64  `hcl:"test,optional" doc:"share of the task numbers in the test set (by family; the paper's split"`
-	_     struct{} `doc:"has 80 of 800 tasks)"`
+	Test  float64  `hcl:"test,optional" doc:"share of the task numbers in the test set (by family)"`
 	Seed  int      `hcl:"seed,optional" doc:"seed of the draw of families (by family)"`
 	Order string   `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's"`
 	_     struct{} `doc:"shuffle (by paper)"`
@@ -145,27 +140,25 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
+	if err := s.certify(job, sets); err != nil {
+		return err
+	}
 	for _, port := range s.setPorts() {
+		tasks := sets[port]
+		if s.Prompt == bfcl.PromptMerged {
+			for i, t := range tasks {
+				tasks[i] = t.Merged()
+			}
+		}
 		dir, err := job.Create(port)
 		if err != nil {
 			return err
 		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, s.prompted(sets[port])); err != nil {
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, tasks); err != nil {
 			return err
 		}
 	}
-	return s.certify(job, sets)
-}
-
-func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
-	if s.Prompt != bfcl.PromptMerged {
-		return tasks
-	}
-	merged := make([]*bfcl.Task, len(tasks))
-	for i, t := range tasks {
-		merged[i] = t.Merged()
-	}
-	return merged
+	return nil
 }
 
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
@@ -236,8 +229,8 @@ func (s *settings) certify(job *engine.Job, sets map[string][]*bfcl.Task) error 
 	if err != nil {
 		return err
 	}
-	held := append(append([]*bfcl.Task{}, sets["test"]...), sets["test_new"]...)
-	text, err := json.MarshalIndent(bfcl.Certify(sets["train"], held), "", "\t")
+	certificate := bfcl.Certify(sets["train"], slices.Concat(sets["test"], sets["test_new"]))
+	text, err := json.MarshalIndent(certificate, "", "\t")
 	if err != nil {
 		return err
 	}

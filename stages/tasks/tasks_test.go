@@ -20,13 +20,13 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// made is what a run wrote.
+// made contains the outputs of a run.
 type made struct {
 	sets map[string][]*bfcl.Task
 	cert bfcl.Certificate
 }
 
-// load decodes one stage of the kind from its settings, as a file would give them.
+// load decodes one stage of the kind from a file with its settings.
 func load(t *testing.T, body string) (*lang.Experiment, string) {
 	t.Helper()
 	x, diags := enginetest.Load(t, lang.Registry{Kind()}, "stage \"tasks\" \"t\" {\n"+body+"\n}\n")
@@ -173,7 +173,7 @@ func TestMergedTasksAreTheSameTasks(t *testing.T) {
 	}
 }
 
-func TestSkipGoesOnWhereAnotherStageEnds(t *testing.T) {
+func TestSkipContinuesAfterAnotherStagesDrills(t *testing.T) {
 	all := run(t, "source = \"drills\"\ntrain = 12\ntest = 0", 4, nil).sets["train"]
 	first := run(t, "source = \"drills\"\ntrain = 5\ntest = 0", 4, nil).sets["train"]
 	rest := run(t, "source = \"drills\"\ntrain = 7\nskip = 5\ntest = 0", 4, nil).sets["train"]
@@ -182,7 +182,7 @@ func TestSkipGoesOnWhereAnotherStageEnds(t *testing.T) {
 	}
 }
 
-func TestCertificateOfDrillsSaysThatNoFamilyIsShared(t *testing.T) {
+func TestCertificateOfDrillsHasNoSharedFamily(t *testing.T) {
 	m := run(t, "source = \"drills\"\ntrain = 200\ntest = 30\npool = 60", 1, nil)
 	c := m.cert
 	if c.Train != 200 || c.Test != 60 {
@@ -245,7 +245,7 @@ func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 	}
 }
 
-func TestOfficialTasksWithoutDataSayWhatToDo(t *testing.T) {
+func TestErrorOfMissingOfficialDataNamesTheWayOut(t *testing.T) {
 	x, mistakes := load(t, `source = "bfcl"`)
 	if mistakes != "" {
 		t.Fatal(mistakes)

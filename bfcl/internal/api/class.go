@@ -19,10 +19,13 @@ type Class struct {
 	New     func() Instance
 }
 
-// Method is one tool. Instance.Call takes its position in Class.Methods.
+// Method is one tool.
 type Method struct {
 	Name   string
 	Params []Param
+	// Call executes the method on an instance of its class. args has one value per parameter,
+	// defaults included. An error is a *py.Exception.
+	Call func(in Instance, args []py.Value) (py.Value, error)
 }
 
 // Param is one parameter, in the order of the signature, without self.
@@ -37,9 +40,6 @@ type Instance interface {
 	// Load sets the initial state. A nil scenario gives the defaults. The instance takes ownership
 	// of scenario.
 	Load(scenario *py.Dict, s *Shared, longContext bool) error
-	// Call executes Methods[method]. args has one value per parameter, defaults included. An error
-	// is a *py.Exception.
-	Call(method int, args []py.Value) (py.Value, error)
 	// State returns the public attributes in order (bfcl/SPEC.md 7). The values are live.
 	State() []Attr
 	// Private returns the attributes that fixtures record besides the state (current directory,
@@ -88,6 +88,44 @@ func Required(name string) Param { return Param{Name: name, Required: true} }
 
 // Optional returns a parameter with an immutable default.
 func Optional(name string, def py.Value) Param { return Param{Name: name, Default: def} }
+
+// on0 describes a method of the class T without parameters, on1 to on4 one with so many parameters,
+// and onAll one that takes its arguments as a list.
+func on0[T Instance](name string, f func(T) (py.Value, error)) Method {
+	return onAll(name, func(t T, _ []py.Value) (py.Value, error) { return f(t) })
+}
+
+func on1[T Instance](name string, f func(T, py.Value) (py.Value, error), params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0]) }, params...)
+}
+
+func on2[T Instance](name string, f func(t T, a, b py.Value) (py.Value, error), params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1]) }, params...)
+}
+
+func on3[T Instance](name string, f func(t T, a, b, c py.Value) (py.Value, error), params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1], a[2]) }, params...)
+}
+
+func on4[T Instance](name string, f func(t T, a, b, c, d py.Value) (py.Value, error), params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1], a[2], a[3]) }, params...)
+}
+
+func onAll[T Instance](name string, f func(T, []py.Value) (py.Value, error), params ...Param) Method {
+	return Method{name, params, func(in Instance, args []py.Value) (py.Value, error) { return f(in.(T), args) }}
+}
+
+// guarded returns a method that refuses with an error reply unless allowed holds for the instance.
+func guarded[T Instance](m Method, allowed func(T) bool, refusal string) Method {
+	call := m.Call
+	m.Call = func(in Instance, args []py.Value) (py.Value, error) {
+		if !allowed(in.(T)) {
+			return fault(refusal), nil
+		}
+		return call(in, args)
+	}
+	return m
+}
 
 // classes is the class table, one line per class.
 var classes = []Class{

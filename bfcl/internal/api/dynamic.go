@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strings"
 
 	"rcgrpo/bfcl/internal/py"
@@ -64,11 +65,6 @@ func settingElse(scenario *py.Dict, key string, def func() py.Value) py.Value {
 // fault returns the reply {"error": text}.
 func fault(text string) py.Value { return py.NewDict("error", text) }
 
-// fixed returns a constant reply, a dict of alternating keys and values that is printed once.
-func fixed(kv ...py.Value) *py.Frozen { return py.FrozenDict(kv...) }
-
-func noMethod(method int) error { return py.Raise("RuntimeError", "there is no method %d", method) }
-
 // seeded returns the initial generator of a class; own is used if the scenario has no seed.
 func seeded(scenario *py.Dict, own int64) (*py.Random, error) {
 	seed, ok := setting(scenario, "random_seed", own).(int64)
@@ -91,18 +87,14 @@ func join(items []py.Value) (string, error) {
 	return strings.Join(texts, ", "), nil
 }
 
-// replyFor returns table.get(key, missing) for a table of constant replies, or a TypeError if the
-// key is unhashable.
-func replyFor(table map[string]*py.Frozen, key py.Value, missing *py.Frozen) (py.Value, error) {
-	if text, ok := key.(string); ok {
-		if reply, ok := table[text]; ok {
-			return reply, nil
-		}
-	}
+// replyFor returns the reply {name: table.get(key, missing)}, or a TypeError if the key is
+// unhashable.
+func replyFor(name string, table map[string]string, key py.Value, missing string) (py.Value, error) {
 	if err := py.Hashable(key); err != nil {
 		return nil, err
 	}
-	return missing, nil
+	text, _ := key.(string)
+	return py.NewDict(name, cmp.Or(table[text], missing)), nil
 }
 
 // inPlace returns a += b or a -= b; its error messages show the operator with its equals sign.

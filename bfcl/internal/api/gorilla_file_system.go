@@ -9,24 +9,24 @@ import (
 
 // gorillaFileSystemMethods is in the order of gorilla_file_system.json.
 var gorillaFileSystemMethods = []Method{
-	{Name: "cat", Params: []Param{Required("file_name")}},
-	{Name: "cd", Params: []Param{Required("folder")}},
-	{Name: "cp", Params: []Param{Required("source"), Required("destination")}},
-	{Name: "diff", Params: []Param{Required("file_name1"), Required("file_name2")}},
-	{Name: "du", Params: []Param{Optional("human_readable", false)}},
-	{Name: "echo", Params: []Param{Required("content"), Optional("file_name", nil)}},
-	{Name: "find", Params: []Param{Optional("path", "."), Optional("name", nil)}},
-	{Name: "grep", Params: []Param{Required("file_name"), Required("pattern")}},
-	{Name: "ls", Params: []Param{Optional("a", false)}},
-	{Name: "mkdir", Params: []Param{Required("dir_name")}},
-	{Name: "mv", Params: []Param{Required("source"), Required("destination")}},
-	{Name: "pwd"},
-	{Name: "rm", Params: []Param{Required("file_name")}},
-	{Name: "rmdir", Params: []Param{Required("dir_name")}},
-	{Name: "sort", Params: []Param{Required("file_name")}},
-	{Name: "tail", Params: []Param{Required("file_name"), Optional("lines", int64(10))}},
-	{Name: "touch", Params: []Param{Required("file_name")}},
-	{Name: "wc", Params: []Param{Required("file_name"), Optional("mode", "l")}},
+	on1("cat", (*gorillaFileSystem).cat, Required("file_name")),
+	on1("cd", (*gorillaFileSystem).cd, Required("folder")),
+	on2("cp", (*gorillaFileSystem).cp, Required("source"), Required("destination")),
+	on2("diff", (*gorillaFileSystem).diff, Required("file_name1"), Required("file_name2")),
+	on1("du", (*gorillaFileSystem).du, Optional("human_readable", false)),
+	on2("echo", (*gorillaFileSystem).echo, Required("content"), Optional("file_name", nil)),
+	on2("find", (*gorillaFileSystem).find, Optional("path", "."), Optional("name", nil)),
+	on2("grep", (*gorillaFileSystem).grep, Required("file_name"), Required("pattern")),
+	on1("ls", (*gorillaFileSystem).ls, Optional("a", false)),
+	on1("mkdir", (*gorillaFileSystem).mkdir, Required("dir_name")),
+	on2("mv", (*gorillaFileSystem).mv, Required("source"), Required("destination")),
+	on0("pwd", (*gorillaFileSystem).pwd),
+	on1("rm", (*gorillaFileSystem).rm, Required("file_name")),
+	on1("rmdir", (*gorillaFileSystem).rmdir, Required("dir_name")),
+	on1("sort", (*gorillaFileSystem).sort, Required("file_name")),
+	on2("tail", (*gorillaFileSystem).tail, Required("file_name"), Optional("lines", int64(10))),
+	on1("touch", (*gorillaFileSystem).touch, Required("file_name")),
+	on2("wc", (*gorillaFileSystem).wc, Required("file_name"), Optional("mode", "l")),
 }
 
 // File is a file of the simulated file system. A call may store any value in either field.
@@ -360,47 +360,6 @@ func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
 	return c
 }
 
-func (g *gorillaFileSystem) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case 0:
-		return g.cat(args[0])
-	case 1:
-		return g.cd(args[0])
-	case 2:
-		return g.cp(args[0], args[1])
-	case 3:
-		return g.diff(args[0], args[1])
-	case 4:
-		return g.du(py.Truthy(args[0]))
-	case 5:
-		return g.echo(args[0], args[1])
-	case 6:
-		return g.find(args[0], args[1])
-	case 7:
-		return g.grep(args[0], args[1])
-	case 8:
-		return g.ls(py.Truthy(args[0]))
-	case 9:
-		return g.mkdir(args[0])
-	case 10:
-		return g.mv(args[0], args[1])
-	case 11:
-		path, err := g.path()
-		return py.NewDict("current_working_directory", path), err
-	case 12:
-		return g.rm(args[0])
-	case 13:
-		return g.rmdir(args[0])
-	case 14:
-		return g.sort(args[0])
-	case 15:
-		return g.tail(args[0], args[1])
-	case 16:
-		return g.touch(args[0])
-	}
-	return g.wc(args[0], args[1])
-}
-
 // failure returns the reply {"error": ...} of the file tools.
 func failure(parts ...string) *py.Dict { return py.NewDict("error", strings.Join(parts, "")) }
 
@@ -423,11 +382,16 @@ func (g *gorillaFileSystem) path() (string, error) {
 	return b.String(), nil
 }
 
-func (g *gorillaFileSystem) ls(all bool) (py.Value, error) {
+func (g *gorillaFileSystem) pwd() (py.Value, error) {
+	path, err := g.path()
+	return py.NewDict("current_working_directory", path), err
+}
+
+func (g *gorillaFileSystem) ls(all py.Value) (py.Value, error) {
 	names := make([]py.Value, 0, g.here.Contents.Len())
 	for i := range g.here.Contents.Len() {
 		name, _ := g.here.Contents.At(i)
-		if !all {
+		if !py.Truthy(all) {
 			s, ok := name.(string)
 			if !ok {
 				return nil, py.AttributeError(name, "startswith")
@@ -524,39 +488,42 @@ func (g *gorillaFileSystem) has(name py.Value) (bool, error) {
 	return ok, err
 }
 
-func (g *gorillaFileSystem) mkdir(name py.Value) (py.Value, error) {
+// entry returns the entry of the current directory with that name.
+func (g *gorillaFileSystem) entry(name py.Value) (item py.Value, exists bool, err error) {
+	if exists, err = g.has(name); !exists || err != nil {
+		return nil, false, err
+	}
+	item, err = g.here.get(name)
+	return item, true, err
+}
+
+// refuseNew returns the refusal of a name that no new entry can have, or None. It begins with prefix.
+func (g *gorillaFileSystem) refuseNew(prefix string, name py.Value) (py.Value, error) {
 	bad, err := badName(name)
 	if err != nil {
 		return nil, err
 	}
 	if bad {
-		return failure("mkdir: cannot create directory '", py.Str(name), "': Invalid character"), nil
+		return failure(prefix, " '", py.Str(name), "': Invalid character"), nil
 	}
 	exists, err := g.has(name)
-	if err != nil {
+	if !exists || err != nil {
 		return nil, err
 	}
-	if exists {
-		return failure("mkdir: cannot create directory '", py.Str(name), "': File exists"), nil
+	return failure(prefix, " '", py.Str(name), "': File exists"), nil
+}
+
+func (g *gorillaFileSystem) mkdir(name py.Value) (py.Value, error) {
+	if refusal, err := g.refuseNew("mkdir: cannot create directory", name); refusal != nil || err != nil {
+		return refusal, err
 	}
-	_, err = g.here.addDirectory(name)
+	_, err := g.here.addDirectory(name)
 	return nil, err
 }
 
 func (g *gorillaFileSystem) touch(name py.Value) (py.Value, error) {
-	bad, err := badName(name)
-	if err != nil {
-		return nil, err
-	}
-	if bad {
-		return failure("touch: cannot touch '", py.Str(name), "': Invalid character"), nil
-	}
-	exists, err := g.has(name)
-	if err != nil {
-		return nil, err
-	}
-	if exists {
-		return failure("touch: cannot touch '", py.Str(name), "': File exists"), nil
+	if refusal, err := g.refuseNew("touch: cannot touch", name); refusal != nil || err != nil {
+		return refusal, err
 	}
 	return nil, g.here.addFile(name, "")
 }
@@ -575,16 +542,12 @@ func (g *gorillaFileSystem) echo(content, name py.Value) (py.Value, error) {
 	if !py.Truthy(name) {
 		return py.NewDict("terminal_output", content), nil
 	}
-	exists, err := g.has(name)
+	item, exists, err := g.entry(name)
 	if err != nil {
 		return nil, err
 	}
 	if !exists {
 		return failure("echo: cannot write to '", py.Str(name), "': No such file"), nil
-	}
-	item, err := g.here.get(name)
-	if err != nil {
-		return nil, err
 	}
 	f, ok := item.(*File)
 	if !ok {
@@ -602,16 +565,12 @@ func (g *gorillaFileSystem) cat(name py.Value) (py.Value, error) {
 	if bad {
 		return failure("cat: '", py.Str(name), "': Invalid character"), nil
 	}
-	exists, err := g.has(name)
+	item, exists, err := g.entry(name)
 	if err != nil {
 		return nil, err
 	}
 	if !exists {
 		return failure("cat: '", py.Str(name), "': No such file or directory"), nil
-	}
-	item, err := g.here.get(name)
-	if err != nil {
-		return nil, err
 	}
 	if f, ok := item.(*File); ok {
 		return py.NewDict("file_content", f.Content), nil
@@ -621,11 +580,7 @@ func (g *gorillaFileSystem) cat(name py.Value) (py.Value, error) {
 
 // file returns the file of that name, or nil for a directory or no entry.
 func (g *gorillaFileSystem) file(name py.Value) (*File, error) {
-	exists, err := g.has(name)
-	if err != nil || !exists {
-		return nil, err
-	}
-	item, err := g.here.get(name)
+	item, _, err := g.entry(name)
 	f, _ := item.(*File)
 	return f, err
 }
@@ -638,6 +593,24 @@ func (f *File) text(method string) (string, error) {
 		return "", py.AttributeError(f.Content, method)
 	}
 	return s, nil
+}
+
+func (f *File) lines() ([]string, error) {
+	text, err := f.text("splitlines")
+	return py.SplitLines(text), err
+}
+
+// lines returns the lines of a file, or the reply of a tool that there is none.
+func (g *gorillaFileSystem) lines(tool string, name py.Value) (lines []string, missing py.Value, err error) {
+	f, err := g.file(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if f == nil {
+		return nil, failure(tool, ": ", py.Str(name), ": No such file or directory"), nil
+	}
+	lines, err = f.lines()
+	return lines, nil, err
 }
 
 func (g *gorillaFileSystem) find(path, name py.Value) (py.Value, error) {
@@ -701,85 +674,55 @@ func (g *gorillaFileSystem) wc(name, mode py.Value) (py.Value, error) {
 	switch m {
 	case "l":
 		kind = "lines"
-		text, err := f.text("splitlines")
-		if err != nil {
-			return nil, err
-		}
-		py.EachLine(text, func(string) bool { count++; return true })
+		var lines []string
+		lines, err = f.lines()
+		count = len(lines)
 	case "w":
 		kind = "words"
-		text, err := f.text("split")
-		if err != nil {
-			return nil, err
-		}
-		count = py.CountWords(text)
+		var text string
+		text, err = f.text("split")
+		count = len(strings.FieldsFunc(text, py.Space))
 	default:
-		if count, err = py.Len(f.Content); err != nil {
-			return nil, err
-		}
+		count, err = py.Len(f.Content)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return py.NewDict("count", int64(count), "type", kind), nil
 }
 
 func (g *gorillaFileSystem) sort(name py.Value) (py.Value, error) {
-	f, err := g.file(name)
-	if err != nil {
-		return nil, err
+	lines, missing, err := g.lines("sort", name)
+	if missing != nil || err != nil {
+		return missing, err
 	}
-	if f == nil {
-		return failure("sort: ", py.Str(name), ": No such file or directory"), nil
-	}
-	text, err := f.text("splitlines")
-	if err != nil {
-		return nil, err
-	}
-	lines := py.SplitLines(text)
 	sort.Strings(lines) // byte order of UTF-8 is code point order
 	return py.NewDict("sorted_content", strings.Join(lines, "\n")), nil
 }
 
 func (g *gorillaFileSystem) grep(name, pattern py.Value) (py.Value, error) {
-	f, err := g.file(name)
-	if err != nil {
-		return nil, err
-	}
-	if f == nil {
-		return failure("grep: ", py.Str(name), ": No such file or directory"), nil
-	}
-	text, err := f.text("splitlines")
-	if err != nil {
-		return nil, err
+	lines, missing, err := g.lines("grep", name)
+	if missing != nil || err != nil {
+		return missing, err
 	}
 	found := py.NewList()
-	py.EachLine(text, func(line string) bool {
-		var hit bool
-		if hit, err = py.Contains(line, pattern); err != nil {
-			return false
+	for _, line := range lines {
+		hit, err := py.Contains(line, pattern)
+		if err != nil {
+			return nil, err
 		}
 		if hit {
 			found.Append(line)
 		}
-		return true
-	})
-	if err != nil {
-		return nil, err
 	}
 	return py.NewDict("matching_lines", found), nil
 }
 
 func (g *gorillaFileSystem) tail(name, count py.Value) (py.Value, error) {
-	f, err := g.file(name)
-	if err != nil {
-		return nil, err
+	lines, missing, err := g.lines("tail", name)
+	if missing != nil || err != nil {
+		return missing, err
 	}
-	if f == nil {
-		return failure("tail: ", py.Str(name), ": No such file or directory"), nil
-	}
-	text, err := f.text("splitlines")
-	if err != nil {
-		return nil, err
-	}
-	lines := py.SplitLines(text)
 	more, err := py.Compare(">", count, int64(len(lines)))
 	if err != nil {
 		return nil, err
@@ -820,15 +763,14 @@ func (g *gorillaFileSystem) diff(name1, name2 py.Value) (py.Value, error) {
 	if f1 == nil || f2 == nil {
 		return missing, nil
 	}
-	text1, err := f1.text("splitlines")
+	lines1, err := f1.lines()
 	if err != nil {
 		return nil, err
 	}
-	text2, err := f2.text("splitlines")
+	lines2, err := f2.lines()
 	if err != nil {
 		return nil, err
 	}
-	lines1, lines2 := py.SplitLines(text1), py.SplitLines(text2)
 	var b strings.Builder
 	for i := range min(len(lines1), len(lines2)) {
 		if lines1[i] == lines2[i] {
@@ -845,12 +787,12 @@ func (g *gorillaFileSystem) diff(name1, name2 py.Value) (py.Value, error) {
 	return py.NewDict("diff_lines", b.String()), nil
 }
 
-func (g *gorillaFileSystem) du(human bool) (py.Value, error) {
+func (g *gorillaFileSystem) du(human py.Value) (py.Value, error) {
 	total, err := size(g.here, 0)
 	if err != nil {
 		return nil, err
 	}
-	if !human {
+	if !py.Truthy(human) {
 		return py.NewDict("disk_usage", py.Str(total)+" bytes"), nil
 	}
 	amount := float64(total)
@@ -900,19 +842,14 @@ func (g *gorillaFileSystem) rm(name py.Value) (py.Value, error) {
 }
 
 func (g *gorillaFileSystem) rmdir(name py.Value) (py.Value, error) {
-	exists, err := g.has(name)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return failure("rmdir: cannot remove '", py.Str(name), "': No such file or directory"), nil
-	}
-	item, err := g.here.get(name)
+	item, exists, err := g.entry(name)
 	if err != nil {
 		return nil, err
 	}
 	dir, ok := item.(*Directory)
 	switch {
+	case !exists:
+		return failure("rmdir: cannot remove '", py.Str(name), "': No such file or directory"), nil
 	case !ok:
 		return failure("rmdir: cannot remove '", py.Str(name), "': Not a directory"), nil
 	case dir.Contents.Len() > 0:
@@ -933,17 +870,13 @@ func (g *gorillaFileSystem) cp(source, destination py.Value) (py.Value, error) {
 // transfer implements mv and cp: identical checks in identical order, into a directory or to a new
 // name.
 func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) (py.Value, error) {
-	exists, err := g.has(source)
+	item, exists, err := g.entry(source)
 	if err != nil {
 		return nil, err
 	}
 	from := py.Str(source)
 	if !exists {
 		return failure(tool, ": cannot ", verb, " '", from, "': No such file or directory"), nil
-	}
-	item, err := g.here.get(source)
-	if err != nil {
-		return nil, err
 	}
 	slash, err := py.Contains(destination, "/")
 	if err != nil {
@@ -952,17 +885,13 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 	if slash {
 		return failure(tool, ": path not allowed in destination. Provide only a file or directory name."), nil
 	}
-	taken, err := g.has(destination)
+	at, taken, err := g.entry(destination)
 	if err != nil {
 		return nil, err
 	}
 	to := py.Str(destination)
 	target, name := g.here, destination
 	if taken {
-		at, err := g.here.get(destination)
-		if err != nil {
-			return nil, err
-		}
 		dir, ok := at.(*Directory)
 		if !ok {
 			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "': Not a directory"), nil

@@ -31,7 +31,7 @@ func TestMovedDirectoriesKeepStaleParents(t *testing.T) {
 	copied.want("find('new')", `{"matches": ["new/sub", "new/late", "new/only in the clone"]}`)
 }
 
-func TestLongContextFillsLeavesAndLengthensFiles(t *testing.T) {
+func TestLongContextAddsFilesAndExtendsContents(t *testing.T) {
 	const scenario = `{"root": {"ws": {"type": "directory", "contents": {
 		"a": {"type": "directory", "contents": {
 			"log.txt": {"type": "file", "content": "x"}, "b.txt": {"type": "file", "content": "y"}}},

@@ -7,44 +7,23 @@ import (
 )
 
 var mathMethods = []Method{
-	{"logarithm", []Param{Required("value"), Required("base"), Required("precision")}},
-	{"mean", []Param{Required("numbers")}},
-	{"standard_deviation", []Param{Required("numbers")}},
-	{"si_unit_conversion", []Param{Required("value"), Required("unit_in"), Required("unit_out")}},
-	{"imperial_si_conversion", []Param{Required("value"), Required("unit_in"), Required("unit_out")}},
-	{"add", []Param{Required("a"), Required("b")}},
-	{"subtract", []Param{Required("a"), Required("b")}},
-	{"multiply", []Param{Required("a"), Required("b")}},
-	{"divide", []Param{Required("a"), Required("b")}},
-	{"power", []Param{Required("base"), Required("exponent")}},
-	{"square_root", []Param{Required("number"), Required("precision")}},
-	{"absolute_value", []Param{Required("number")}},
-	{"round_number", []Param{Required("number"), Optional("decimal_places", int64(0))}},
-	{"percentage", []Param{Required("part"), Required("whole")}},
-	{"min_value", []Param{Required("numbers")}},
-	{"max_value", []Param{Required("numbers")}},
-	{"sum_values", []Param{Required("numbers")}},
-}
-
-// mathBodies implements the methods in the order of mathMethods.
-var mathBodies = []func(args []py.Value) (py.Value, error){
-	mathLogarithm,
-	mathMean,
-	mathStandardDeviation,
-	mathSI,
-	mathImperial,
-	mathAdd,
-	mathSubtract,
-	mathMultiply,
-	mathDivide,
-	mathPower,
-	mathSquareRoot,
-	mathAbsolute,
-	mathRound,
-	mathPercentage,
-	mathMin,
-	mathMax,
-	mathSum,
+	on3("logarithm", mathAPI.logarithm, Required("value"), Required("base"), Required("precision")),
+	on1("mean", mathAPI.mean, Required("numbers")),
+	on1("standard_deviation", mathAPI.deviation, Required("numbers")),
+	on3("si_unit_conversion", mathAPI.convertSI, Required("value"), Required("unit_in"), Required("unit_out")),
+	on3("imperial_si_conversion", mathAPI.convertImperial, Required("value"), Required("unit_in"), Required("unit_out")),
+	on2("add", mathAPI.add, Required("a"), Required("b")),
+	on2("subtract", mathAPI.subtract, Required("a"), Required("b")),
+	on2("multiply", mathAPI.multiply, Required("a"), Required("b")),
+	on2("divide", mathAPI.divide, Required("a"), Required("b")),
+	on2("power", mathAPI.power, Required("base"), Required("exponent")),
+	on2("square_root", mathAPI.squareRoot, Required("number"), Required("precision")),
+	on1("absolute_value", mathAPI.absolute, Required("number")),
+	on2("round_number", mathAPI.round, Required("number"), Optional("decimal_places", int64(0))),
+	on2("percentage", mathAPI.percentage, Required("part"), Required("whole")),
+	on1("min_value", mathAPI.min, Required("numbers")),
+	on1("max_value", mathAPI.max, Required("numbers")),
+	on1("sum_values", mathAPI.sum, Required("numbers")),
 }
 
 // mathAPI implements MathAPI (bfcl/SPEC.md 13.2). It is stateless.
@@ -57,46 +36,29 @@ func (mathAPI) State() []Attr                      { return nil }
 func (mathAPI) Private() []Attr                    { return nil }
 func (mathAPI) Clone(*py.Memo) Instance            { return mathAPI{} }
 
-func (mathAPI) Call(method int, args []py.Value) (py.Value, error) {
-	if method < 0 || method >= len(mathBodies) {
-		return nil, noMethod(method)
-	}
-	return mathBodies[method](args)
-}
-
-// mathResult returns the reply {"result": v}. A TypeError becomes the reply notNumber; other errors
-// are returned.
-func mathResult(v py.Value, err error, notNumber *py.Frozen) (py.Value, error) {
+// mathResult returns the reply {"result": v}. A TypeError becomes the reply {"error": notNumber}; other
+// errors are returned.
+func mathResult(v py.Value, err error, notNumber string) (py.Value, error) {
 	if err == nil {
 		return py.NewDict("result", v), nil
 	}
 	if py.IsException(err, "TypeError") {
-		return notNumber, nil
+		return fault(notNumber), nil
 	}
 	return nil, err
 }
 
-var (
-	mathBothNumbers  = fixed("error", "Both inputs must be numbers")
-	mathAllNumbers   = fixed("error", "All elements in the list must be numbers")
-	mathInputNumber  = fixed("error", "Input must be a number")
-	mathValueNumber  = fixed("error", "Value must be a number")
-	mathRoundInputs  = fixed("error", "First input must be a number, second input must be an integer")
-	mathRootInput    = fixed("error", "Input must be a number or computation resulted in an invalid operation")
-	mathNegativeRoot = fixed("error", "Cannot calculate square root of a negative number")
-	mathTooLarge     = fixed("error", "Conversion resulted in a value too large to represent")
-	mathByZero       = fixed("error", "Cannot divide by zero")
-	mathZeroWhole    = fixed("error", "Whole value cannot be zero")
-	mathNoMean       = fixed("error", "Cannot calculate mean of an empty list")
-	mathNoDeviation  = fixed("error", "Cannot calculate standard deviation of an empty list")
-	mathNoMin        = fixed("error", "Cannot find minimum of an empty list")
-	mathNoMax        = fixed("error", "Cannot find maximum of an empty list")
-	mathNoSum        = fixed("error", "Cannot calculate sum of an empty list")
-)
+func bothNumbers(v py.Value, err error) (py.Value, error) {
+	return mathResult(v, err, "Both inputs must be numbers")
+}
 
-// mathLogarithm replies with the text of any error.
-func mathLogarithm(args []py.Value) (py.Value, error) {
-	v, err := py.Logarithm(args[0], args[1], args[2])
+func allNumbers(v py.Value, err error) (py.Value, error) {
+	return mathResult(v, err, "All elements in the list must be numbers")
+}
+
+// logarithm replies with the text of any error.
+func (mathAPI) logarithm(value, base, precision py.Value) (py.Value, error) {
+	v, err := py.Logarithm(value, base, precision)
 	if err != nil {
 		return fault(py.AsException(err).Message), nil
 	}
@@ -123,20 +85,18 @@ func meanOf(numbers py.Value) (py.Value, error) {
 	return py.TrueDiv(sum, int64(n))
 }
 
-func mathMean(args []py.Value) (py.Value, error) {
-	if !py.Truthy(args[0]) {
-		return mathNoMean, nil
+func (mathAPI) mean(numbers py.Value) (py.Value, error) {
+	if !py.Truthy(numbers) {
+		return fault("Cannot calculate mean of an empty list"), nil
 	}
-	mean, err := meanOf(args[0])
-	return mathResult(mean, err, mathAllNumbers)
+	return allNumbers(meanOf(numbers))
 }
 
-func mathStandardDeviation(args []py.Value) (py.Value, error) {
-	if !py.Truthy(args[0]) {
-		return mathNoDeviation, nil
+func (mathAPI) deviation(numbers py.Value) (py.Value, error) {
+	if !py.Truthy(numbers) {
+		return fault("Cannot calculate standard deviation of an empty list"), nil
 	}
-	deviation, err := standardDeviation(args[0])
-	return mathResult(deviation, err, mathAllNumbers)
+	return allNumbers(standardDeviation(numbers))
 }
 
 // standardDeviation is that of the population, summed from left to right.
@@ -173,30 +133,28 @@ func standardDeviation(numbers py.Value) (py.Value, error) {
 // metres is the length of each unit in metres: an int where Python's table has one.
 var metres = map[string]py.Value{"km": int64(1000), "m": int64(1), "cm": 0.01, "mm": 0.001, "um": 1e-6, "nm": 1e-9}
 
-// mathSI converts lengths in two rounded products: to metres, then by the inverse of the target
+// convertSI converts lengths in two rounded products: to metres, then by the inverse of the target
 // unit.
-func mathSI(args []py.Value) (py.Value, error) {
-	if !py.IsNumber(args[0]) {
-		return mathValueNumber, nil
+func (mathAPI) convertSI(value, unitIn, unitOut py.Value) (py.Value, error) {
+	if !py.IsNumber(value) {
+		return fault("Value must be a number"), nil
 	}
-	in, known, err := siUnit(args[1])
+	in, known, err := siUnit(unitIn)
+	var out py.Value
+	if known {
+		out, known, err = siUnit(unitOut)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var out py.Value
-	if known {
-		if out, known, err = siUnit(args[2]); err != nil {
-			return nil, err
-		}
-	}
 	if !known {
-		return noConversion(args[1], args[2]), nil
+		return noConversion(unitIn, unitOut), nil
 	}
 	inverse, err := py.TrueDiv(int64(1), out)
 	if err != nil {
 		return nil, err
 	}
-	return converted(args[0], in, inverse)
+	return converted(value, in, inverse)
 }
 
 func siUnit(unit py.Value) (py.Value, bool, error) {
@@ -225,7 +183,7 @@ func converted(value py.Value, factors ...py.Value) (py.Value, error) {
 
 func conversionFault(err error) (py.Value, error) {
 	if py.IsException(err, "OverflowError") {
-		return mathTooLarge, nil
+		return fault("Conversion resulted in a value too large to represent"), nil
 	}
 	return nil, err
 }
@@ -240,10 +198,9 @@ var imperial = map[string]float64{
 	"celsius_to_fahrenheit": 1.8, "fahrenheit_to_celsius": 5.0 / 9,
 }
 
-func mathImperial(args []py.Value) (py.Value, error) {
-	value, in, out := args[0], args[1], args[2]
+func (mathAPI) convertImperial(value, in, out py.Value) (py.Value, error) {
 	if !py.IsNumber(value) {
-		return mathValueNumber, nil
+		return fault("Value must be a number"), nil
 	}
 	same, err := py.EqualErr(in, out)
 	if err != nil {
@@ -277,87 +234,83 @@ func mathImperial(args []py.Value) (py.Value, error) {
 	return converted(value, factor)
 }
 
-func mathAdd(args []py.Value) (py.Value, error) {
-	v, err := py.Add(args[0], args[1])
-	return mathResult(v, err, mathBothNumbers)
-}
+func (mathAPI) add(a, b py.Value) (py.Value, error) { return bothNumbers(py.Add(a, b)) }
 
-func mathSubtract(args []py.Value) (py.Value, error) {
-	v, err := py.Sub(args[0], args[1])
-	return mathResult(v, err, mathBothNumbers)
-}
+func (mathAPI) subtract(a, b py.Value) (py.Value, error) { return bothNumbers(py.Sub(a, b)) }
 
-func mathMultiply(args []py.Value) (py.Value, error) {
-	if !py.IsNumber(args[0]) || !py.IsNumber(args[1]) {
-		return mathBothNumbers, nil
+func (mathAPI) multiply(a, b py.Value) (py.Value, error) {
+	if !py.IsNumber(a) || !py.IsNumber(b) {
+		return fault("Both inputs must be numbers"), nil
 	}
-	v, err := py.Mul(args[0], args[1])
-	return mathResult(v, err, mathBothNumbers)
+	return bothNumbers(py.Mul(a, b))
 }
 
-func mathDivide(args []py.Value) (py.Value, error) {
-	if py.Equal(args[1], int64(0)) {
-		return mathByZero, nil
+func (mathAPI) divide(a, b py.Value) (py.Value, error) {
+	if py.Equal(b, int64(0)) {
+		return fault("Cannot divide by zero"), nil
 	}
-	v, err := py.TrueDiv(args[0], args[1])
-	return mathResult(v, err, mathBothNumbers)
+	return bothNumbers(py.TrueDiv(a, b))
 }
 
-func mathPower(args []py.Value) (py.Value, error) {
-	v, err := py.Pow(args[0], args[1])
-	return mathResult(v, err, mathBothNumbers)
+func (mathAPI) power(base, exponent py.Value) (py.Value, error) {
+	return bothNumbers(py.Pow(base, exponent))
 }
 
-func mathSquareRoot(args []py.Value) (py.Value, error) {
-	negative, err := py.Compare("<", args[0], int64(0))
-	if err == nil && negative {
-		return mathNegativeRoot, nil
+func (mathAPI) squareRoot(number, precision py.Value) (py.Value, error) {
+	negative, err := py.Compare("<", number, int64(0))
+	if negative {
+		return fault("Cannot calculate square root of a negative number"), nil
 	}
 	var root py.Value
 	if err == nil {
-		root, err = py.SquareRoot(args[0], args[1])
+		root, err = py.SquareRoot(number, precision)
 	}
-	return mathResult(root, err, mathRootInput)
+	return mathResult(root, err, "Input must be a number or computation resulted in an invalid operation")
 }
 
-func mathAbsolute(args []py.Value) (py.Value, error) {
-	v, err := py.Abs(args[0])
-	return mathResult(v, err, mathInputNumber)
+func (mathAPI) absolute(number py.Value) (py.Value, error) {
+	v, err := py.Abs(number)
+	return mathResult(v, err, "Input must be a number")
 }
 
-func mathRound(args []py.Value) (py.Value, error) {
-	v, err := py.Round(args[0], args[1])
-	return mathResult(v, err, mathRoundInputs)
+func (mathAPI) round(number, places py.Value) (py.Value, error) {
+	v, err := py.Round(number, places)
+	return mathResult(v, err, "First input must be a number, second input must be an integer")
 }
 
-func mathPercentage(args []py.Value) (py.Value, error) {
-	if py.Equal(args[1], int64(0)) {
-		return mathZeroWhole, nil
+func (mathAPI) percentage(part, whole py.Value) (py.Value, error) {
+	if py.Equal(whole, int64(0)) {
+		return fault("Whole value cannot be zero"), nil
 	}
-	v, err := py.TrueDiv(args[0], args[1])
+	v, err := py.TrueDiv(part, whole)
 	if err == nil {
 		v, err = py.Mul(v, int64(100))
 	}
-	return mathResult(v, err, mathBothNumbers)
+	return bothNumbers(v, err)
 }
 
-func mathMin(args []py.Value) (py.Value, error) { return mathExtreme(args[0], "<", mathNoMin) }
-func mathMax(args []py.Value) (py.Value, error) { return mathExtreme(args[0], ">", mathNoMax) }
+func (mathAPI) min(numbers py.Value) (py.Value, error) {
+	return mathExtreme(numbers, "<", "Cannot find minimum of an empty list")
+}
+
+func (mathAPI) max(numbers py.Value) (py.Value, error) {
+	return mathExtreme(numbers, ">", "Cannot find maximum of an empty list")
+}
 
 // mathExtreme returns the first minimum (op "<") or maximum (">").
-func mathExtreme(numbers py.Value, op string, empty *py.Frozen) (py.Value, error) {
+func mathExtreme(numbers py.Value, op, empty string) (py.Value, error) {
 	if !py.Truthy(numbers) {
-		return empty, nil
+		return fault(empty), nil
 	}
 	items, err := py.Iterate(numbers)
 	if err != nil {
-		return mathResult(nil, err, mathAllNumbers)
+		return allNumbers(nil, err)
 	}
 	best := items[0]
 	for _, item := range items[1:] {
 		better, err := py.Compare(op, item, best)
 		if err != nil {
-			return mathResult(nil, err, mathAllNumbers)
+			return allNumbers(nil, err)
 		}
 		if better {
 			best = item
@@ -366,10 +319,9 @@ func mathExtreme(numbers py.Value, op string, empty *py.Frozen) (py.Value, error
 	return py.NewDict("result", best), nil
 }
 
-func mathSum(args []py.Value) (py.Value, error) {
-	if !py.Truthy(args[0]) {
-		return mathNoSum, nil
+func (mathAPI) sum(numbers py.Value) (py.Value, error) {
+	if !py.Truthy(numbers) {
+		return fault("Cannot calculate sum of an empty list"), nil
 	}
-	v, err := sumOf(args[0])
-	return mathResult(v, err, mathAllNumbers)
+	return allNumbers(sumOf(numbers))
 }

@@ -6,30 +6,17 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-const (
-	messageListUsers = iota
-	messageUserID
-	messageLogin
-	messageLoginStatus
-	messageSend
-	messageDelete
-	messageView
-	messageAddContact
-	messageSearch
-	messageStats
-)
-
 var messageMethods = []Method{
-	messageListUsers:   {"list_users", nil},
-	messageUserID:      {"get_user_id", []Param{Required("user")}},
-	messageLogin:       {"message_login", []Param{Required("user_id")}},
-	messageLoginStatus: {"message_get_login_status", nil},
-	messageSend:        {"send_message", []Param{Required("receiver_id"), Required("message")}},
-	messageDelete:      {"delete_message", []Param{Required("receiver_id")}},
-	messageView:        {"view_messages_sent", nil},
-	messageAddContact:  {"add_contact", []Param{Required("user_name")}},
-	messageSearch:      {"search_messages", []Param{Required("keyword")}},
-	messageStats:       {"get_message_stats", nil},
+	on0("list_users", (*messageAPI).list),
+	on1("get_user_id", (*messageAPI).userID, Required("user")),
+	on1("message_login", (*messageAPI).login, Required("user_id")),
+	on0("message_get_login_status", (*messageAPI).status),
+	loginRequired(on2("send_message", (*messageAPI).send, Required("receiver_id"), Required("message"))),
+	loginRequired(on1("delete_message", (*messageAPI).delete, Required("receiver_id"))),
+	loginRequired(on0("view_messages_sent", (*messageAPI).view)),
+	on1("add_contact", (*messageAPI).addContact, Required("user_name")),
+	loginRequired(on1("search_messages", (*messageAPI).search, Required("keyword"))),
+	loginRequired(on0("get_message_stats", (*messageAPI).stats)),
 }
 
 // messageSeed seeds the generator of message ids.
@@ -87,49 +74,21 @@ func (a *messageAPI) Clone(m *py.Memo) Instance {
 	}
 }
 
-var (
-	messageIn         = fixed("login_status", true)
-	messageOut        = fixed("login_status", false)
-	messageNeedsLogin = fixed("error", "No user is currently logged in.")
-)
+func (a *messageAPI) list() (py.Value, error) {
+	users, err := asDict(a.users, "keys")
+	if err != nil {
+		return nil, err
+	}
+	return py.NewDict("user_list", py.NewList(users.Keys()...)), nil
+}
 
-func (a *messageAPI) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case messageListUsers:
-		users, err := asDict(a.users, "keys")
-		if err != nil {
-			return nil, err
-		}
-		return py.NewDict("user_list", py.NewList(users.Keys()...)), nil
-	case messageUserID:
-		return a.userID(args[0])
-	case messageLogin:
-		return a.login(args[0])
-	case messageLoginStatus:
-		if py.Truthy(a.user) {
-			return messageIn, nil
-		}
-		return messageOut, nil
-	case messageAddContact:
-		return a.addContact(args[0])
-	}
-	if method < 0 || method >= len(messageMethods) {
-		return nil, noMethod(method)
-	}
-	if !py.Truthy(a.user) {
-		return messageNeedsLogin, nil
-	}
-	switch method {
-	case messageSend:
-		return a.send(args[0], args[1])
-	case messageDelete:
-		return a.delete(args[0])
-	case messageView:
-		return a.view()
-	case messageSearch:
-		return a.search(args[0])
-	}
-	return a.stats()
+func (a *messageAPI) status() (py.Value, error) {
+	return py.NewDict("login_status", py.Truthy(a.user)), nil
+}
+
+// loginRequired makes a method refuse if no user is logged in.
+func loginRequired(m Method) Method {
+	return guarded(m, func(a *messageAPI) bool { return py.Truthy(a.user) }, "No user is currently logged in.")
 }
 
 func (a *messageAPI) userID(name py.Value) (py.Value, error) {

@@ -46,14 +46,14 @@ func start(t testing.TB, class, scenario string, long map[string]py.Value) *play
 }
 
 // parse returns the method and arguments, including defaults, of a call in Python.
-func (p *play) parse(call string) (method int, args []py.Value) {
+func (p *play) parse(call string) (method Method, args []py.Value) {
 	p.t.Helper()
 	e, err := py.Parse(call)
 	if err != nil {
 		p.t.Fatalf("%s: %v", call, err)
 	}
 	c := e.(*py.Call)
-	for i, m := range p.class.Methods {
+	for _, m := range p.class.Methods {
 		if m.Name != c.Func.(*py.Name).ID {
 			continue
 		}
@@ -67,16 +67,17 @@ func (p *play) parse(call string) (method int, args []py.Value) {
 		for _, param := range m.Params[len(args):] {
 			args = append(args, param.Default)
 		}
-		return i, args
+		return m, args
 	}
 	p.t.Fatalf("%s: %s has no such method", call, p.class.Name)
-	return 0, nil
+	return Method{}, nil
 }
 
 // call returns the result string, or the class and text of an exception.
 func (p *play) call(call string) string {
 	p.t.Helper()
-	return resultOf(p.it.Call(p.parse(call)))
+	method, args := p.parse(call)
+	return resultOf(method.Call(p.it, args))
 }
 
 func resultOf(v py.Value, err error) string {
@@ -114,7 +115,6 @@ func TestSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	long := smallLong(t)
-	PrepareLong(long)
 	preamble, rest, _ := strings.Cut(string(raw), "\n== ")
 	scenarios := map[string]string{}
 	for line := range strings.Lines(preamble) {
@@ -165,7 +165,7 @@ func odd() []py.Value {
 // callWith calls every method with arguments that pick selects from values, and passes the results
 // to seen.
 func callWith(it Instance, c *Class, values []py.Value, pick func(n int) int, seen func(py.Value, error)) {
-	for i, m := range c.Methods {
+	for _, m := range c.Methods {
 		args := make([]py.Value, len(m.Params))
 		for j, p := range m.Params {
 			if k := pick(len(values) + 1); k < len(values) {
@@ -174,7 +174,7 @@ func callWith(it Instance, c *Class, values []py.Value, pick func(n int) int, se
 				args[j] = p.Default
 			}
 		}
-		seen(it.Call(i, args))
+		seen(m.Call(it, args))
 	}
 }
 
@@ -196,7 +196,6 @@ func checkResult(t *testing.T) func(v py.Value, err error) {
 // variants returns all classes, and those with long-context constants a second time.
 func variants(t testing.TB) (classes []string, long []map[string]py.Value) {
 	constants := smallLong(t)
-	PrepareLong(constants)
 	for _, c := range Classes() {
 		classes, long = append(classes, c.Name), append(long, nil)
 	}
@@ -254,7 +253,7 @@ func TestClonesAreIndependent(t *testing.T) {
 			if now := p.state(); now != before {
 				t.Fatalf("%s, round %d: the new clone differs:\n%s\n%s", class, round, before, now)
 			}
-			callWith(p.it, p.class, values, pick, func(v py.Value, _ error) { _ = py.Thaw(v) })
+			callWith(p.it, p.class, values, pick, func(py.Value, error) {})
 			if after := stateText(copied); after != before {
 				t.Fatalf("%s, round %d: calls changed the clone from\n%s\nto\n%s", class, round, before, after)
 			}
@@ -295,7 +294,7 @@ func TestDefaultListsOfTweetsAreOneObject(t *testing.T) {
 	mentions(p, 1, "1", `["@o"]`)
 }
 
-func TestForcesAndSlopeAreNoState(t *testing.T) {
+func TestForcesAndSlopeAreNotPartOfTheState(t *testing.T) {
 	for _, a := range start(t, "VehicleControlAPI", "", nil).it.State() {
 		if strings.HasSuffix(a.Name, "Force") || strings.HasSuffix(a.Name, "Angle") {
 			t.Errorf("%s is part of the state, want it hidden", a.Name)
@@ -319,7 +318,6 @@ func BenchmarkCalls(b *testing.B) {
 		b.Fatal(err)
 	}
 	long := constantsOf(b, raw)
-	PrepareLong(long)
 	const user = `{"authenticated": true}`
 	for _, bm := range []struct {
 		class, scenario, call string
@@ -345,10 +343,10 @@ func BenchmarkCalls(b *testing.B) {
 	} {
 		p := start(b, bm.class, bm.scenario, bm.long)
 		method, args := p.parse(bm.call)
-		b.Run(bm.class+"/"+p.class.Methods[method].Name, func(b *testing.B) {
+		b.Run(bm.class+"/"+method.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v, err := p.it.Call(method, args)
+				v, err := method.Call(p.it, args)
 				if err != nil {
 					b.Fatal(err)
 				}

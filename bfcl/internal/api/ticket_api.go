@@ -2,29 +2,17 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-const (
-	ticketCreate = iota
-	ticketGet
-	ticketClose
-	ticketResolve
-	ticketEdit
-	ticketLogin
-	ticketLoginStatus
-	ticketLogout
-	ticketOfUser
-)
-
 var ticketMethods = []Method{
-	ticketCreate: {"create_ticket", []Param{Required("title"), Optional("description", ""),
-		Optional("priority", int64(1))}},
-	ticketGet:         {"get_ticket", []Param{Required("ticket_id")}},
-	ticketClose:       {"close_ticket", []Param{Required("ticket_id")}},
-	ticketResolve:     {"resolve_ticket", []Param{Required("ticket_id"), Required("resolution")}},
-	ticketEdit:        {"edit_ticket", []Param{Required("ticket_id"), Required("updates")}},
-	ticketLogin:       {"ticket_login", []Param{Required("username"), Required("password")}},
-	ticketLoginStatus: {"ticket_get_login_status", nil},
-	ticketLogout:      {"logout", nil},
-	ticketOfUser:      {"get_user_tickets", []Param{Optional("status", nil)}},
+	on3("create_ticket", (*ticketAPI).create,
+		Required("title"), Optional("description", ""), Optional("priority", int64(1))),
+	on1("get_ticket", (*ticketAPI).get, Required("ticket_id")),
+	on1("close_ticket", (*ticketAPI).close, Required("ticket_id")),
+	on2("resolve_ticket", (*ticketAPI).resolve, Required("ticket_id"), Required("resolution")),
+	on2("edit_ticket", (*ticketAPI).edit, Required("ticket_id"), Required("updates")),
+	on2("ticket_login", (*ticketAPI).login, Required("username"), Required("password")),
+	on0("ticket_get_login_status", (*ticketAPI).status),
+	on0("logout", (*ticketAPI).logout),
+	on1("get_user_tickets", (*ticketAPI).ofUser, Optional("status", nil)),
 }
 
 // ticketAPI implements TicketAPI (bfcl/SPEC.md 13.5). Creating and listing tickets require a login;
@@ -54,60 +42,9 @@ func (t *ticketAPI) Clone(m *py.Memo) Instance {
 	return &ticketAPI{queue: py.Clone(t.queue, m), counter: py.Clone(t.counter, m), user: py.Clone(t.user, m)}
 }
 
-var (
-	ticketDone       = fixed("success", true)
-	ticketNotDone    = fixed("success", false)
-	ticketIn         = fixed("login_status", true)
-	ticketOut        = fixed("login_status", false)
-	ticketNeedsLogin = fixed("error", "User not authenticated. Please log in to create a ticket.")
-	ticketPriority   = fixed("error", "Invalid priority. Priority must be between 1 and 5.")
-)
-
-func (t *ticketAPI) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case ticketCreate:
-		return t.create(args[0], args[1], args[2])
-	case ticketGet:
-		ticket, err := t.find(args[0])
-		if err != nil {
-			return nil, err
-		}
-		if ticket == nil {
-			return ticketMissing(args[0]), nil
-		}
-		return ticket, nil
-	case ticketClose:
-		return t.finish(args[0], "Closed", "closed", nil)
-	case ticketResolve:
-		return t.finish(args[0], "Resolved", "resolved", args[1:])
-	case ticketEdit:
-		return t.edit(args[0], args[1])
-	case ticketLogin:
-		if py.Truthy(args[0]) && py.Truthy(args[1]) {
-			t.user = args[0]
-			return ticketDone, nil
-		}
-		return ticketNotDone, nil
-	case ticketLoginStatus:
-		if py.Truthy(t.user) {
-			return ticketIn, nil
-		}
-		return ticketOut, nil
-	case ticketLogout:
-		if py.Truthy(t.user) {
-			t.user = nil
-			return ticketDone, nil
-		}
-		return ticketNotDone, nil
-	case ticketOfUser:
-		return t.ofUser(args[0])
-	}
-	return nil, noMethod(method)
-}
-
 func (t *ticketAPI) create(title, description, priority py.Value) (py.Value, error) {
 	if !py.Truthy(t.user) {
-		return ticketNeedsLogin, nil
+		return fault("User not authenticated. Please log in to create a ticket."), nil
 	}
 	wrong, err := py.Compare("<", priority, int64(1))
 	if err == nil && !wrong {
@@ -117,7 +54,7 @@ func (t *ticketAPI) create(title, description, priority py.Value) (py.Value, err
 		return nil, err
 	}
 	if wrong {
-		return ticketPriority, nil
+		return fault("Invalid priority. Priority must be between 1 and 5."), nil
 	}
 	ticket := py.NewDict("id", t.counter, "title", title, "description", description, "status", "Open",
 		"priority", priority, "created_by", t.user)
@@ -168,9 +105,45 @@ func ticketMissing(id py.Value) py.Value {
 	return fault("Ticket with ID " + py.Str(id) + " not found.")
 }
 
+func (t *ticketAPI) get(id py.Value) (py.Value, error) {
+	ticket, err := t.find(id)
+	if ticket == nil && err == nil {
+		return ticketMissing(id), nil
+	}
+	return ticket, err
+}
+
+func (t *ticketAPI) close(id py.Value) (py.Value, error) {
+	return t.finish(id, "Closed", "closed")
+}
+
+func (t *ticketAPI) resolve(id, resolution py.Value) (py.Value, error) {
+	return t.finish(id, "Resolved", "resolved", resolution)
+}
+
+func (t *ticketAPI) login(name, password py.Value) (py.Value, error) {
+	success := py.Truthy(name) && py.Truthy(password)
+	if success {
+		t.user = name
+	}
+	return py.NewDict("success", success), nil
+}
+
+func (t *ticketAPI) status() (py.Value, error) {
+	return py.NewDict("login_status", py.Truthy(t.user)), nil
+}
+
+func (t *ticketAPI) logout() (py.Value, error) {
+	was := py.Truthy(t.user)
+	if was {
+		t.user = nil
+	}
+	return py.NewDict("success", was), nil
+}
+
 // finish sets a ticket's final status and an optional resolution. It refuses only a ticket that
 // already has this status.
-func (t *ticketAPI) finish(id py.Value, status, word string, resolution []py.Value) (py.Value, error) {
+func (t *ticketAPI) finish(id py.Value, status, word string, resolution ...py.Value) (py.Value, error) {
 	ticket, err := t.find(id)
 	if err != nil {
 		return nil, err

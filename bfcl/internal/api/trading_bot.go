@@ -2,52 +2,30 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-const (
-	tradingWatch = iota
-	tradingCancel
-	tradingFilter
-	tradingFund
-	tradingAccount
-	tradingSector
-	tradingTime
-	tradingOrder
-	tradingOrders
-	tradingStock
-	tradingSymbol
-	tradingTransactions
-	tradingWatchlist
-	tradingNotify
-	tradingPlace
-	tradingUnwatch
-	tradingLoginStatus
-	tradingLogin
-	tradingLogout
-	tradingWithdraw
-)
-
 var tradingMethods = []Method{
-	tradingWatch:  {"add_to_watchlist", []Param{Required("stock")}},
-	tradingCancel: {"cancel_order", []Param{Required("order_id")}},
-	tradingFilter: {"filter_stocks_by_price",
-		[]Param{Required("stocks"), Required("min_price"), Required("max_price")}},
-	tradingFund:         {"fund_account", []Param{Required("amount")}},
-	tradingAccount:      {"get_account_info", nil},
-	tradingSector:       {"get_available_stocks", []Param{Required("sector")}},
-	tradingTime:         {"get_current_time", nil},
-	tradingOrder:        {"get_order_details", []Param{Required("order_id")}},
-	tradingOrders:       {"get_order_history", nil},
-	tradingStock:        {"get_stock_info", []Param{Required("symbol")}},
-	tradingSymbol:       {"get_symbol_by_name", []Param{Required("name")}},
-	tradingTransactions: {"get_transaction_history", []Param{Optional("start_date", nil), Optional("end_date", nil)}},
-	tradingWatchlist:    {"get_watchlist", nil},
-	tradingNotify:       {"notify_price_change", []Param{Required("stocks"), Required("threshold")}},
-	tradingPlace: {"place_order", []Param{Required("order_type"), Required("symbol"),
-		Required("price"), Required("amount")}},
-	tradingUnwatch:     {"remove_stock_from_watchlist", []Param{Required("symbol")}},
-	tradingLoginStatus: {"trading_get_login_status", nil},
-	tradingLogin:       {"trading_login", []Param{Required("username"), Required("password")}},
-	tradingLogout:      {"trading_logout", nil},
-	tradingWithdraw:    {"withdraw_funds", []Param{Required("amount")}},
+	on1("add_to_watchlist", (*tradingBot).watch, Required("stock")),
+	on1("cancel_order", (*tradingBot).cancel, Required("order_id")),
+	on3("filter_stocks_by_price", (*tradingBot).filter,
+		Required("stocks"), Required("min_price"), Required("max_price")),
+	on1("fund_account", (*tradingBot).fund, Required("amount")),
+	on0("get_account_info", (*tradingBot).info),
+	on1("get_available_stocks", (*tradingBot).sector, Required("sector")),
+	on0("get_current_time", (*tradingBot).now),
+	on1("get_order_details", (*tradingBot).order, Required("order_id")),
+	on0("get_order_history", (*tradingBot).listOrders),
+	on1("get_stock_info", (*tradingBot).stock, Required("symbol")),
+	on1("get_symbol_by_name", (*tradingBot).symbol, Required("name")),
+	on2("get_transaction_history", (*tradingBot).history,
+		Optional("start_date", nil), Optional("end_date", nil)),
+	on0("get_watchlist", (*tradingBot).watched),
+	on2("notify_price_change", (*tradingBot).notify, Required("stocks"), Required("threshold")),
+	on4("place_order", (*tradingBot).place,
+		Required("order_type"), Required("symbol"), Required("price"), Required("amount")),
+	on1("remove_stock_from_watchlist", (*tradingBot).unwatch, Required("symbol")),
+	on0("trading_get_login_status", (*tradingBot).status),
+	on2("trading_login", (*tradingBot).login, Required("username"), Required("password")),
+	on0("trading_logout", (*tradingBot).logout),
+	on1("withdraw_funds", (*tradingBot).withdraw, Required("amount")),
 }
 
 const tradingSeed = 1053520
@@ -129,82 +107,3 @@ func (b *tradingBot) Clone(m *py.Memo) Instance {
 		counter: py.Clone(b.counter, m), stocks: py.Clone(b.stocks, m), watchList: py.Clone(b.watchList, m),
 		transactions: py.Clone(b.transactions, m)}
 }
-
-func (b *tradingBot) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case tradingWatch:
-		return b.watch(args[0])
-	case tradingCancel:
-		return b.cancel(args[0])
-	case tradingFilter:
-		return b.filter(args[0], args[1], args[2])
-	case tradingFund:
-		return b.fund(args[0])
-	case tradingAccount:
-		if !py.Truthy(b.authenticated) {
-			return tradingNoAccount, nil
-		}
-		return b.account, nil
-	case tradingSector:
-		return b.sector(args[0])
-	case tradingTime:
-		return tradingNow, nil
-	case tradingOrder:
-		return b.order(args[0])
-	case tradingOrders:
-		if !py.Truthy(b.authenticated) {
-			return py.NewList(fault("User not authenticated. Please log in to view order history.")), nil // a list, as in Python
-		}
-		return py.NewDict("history", py.NewList(b.orders.Keys()...)), nil
-	case tradingStock:
-		return b.stock(args[0])
-	case tradingSymbol:
-		return replyFor(stockSymbols(), args[0], noSymbol)
-	case tradingTransactions:
-		return b.history(args[0], args[1])
-	case tradingWatchlist:
-		return b.watched()
-	case tradingNotify:
-		return b.notify(args[0], args[1])
-	case tradingPlace:
-		return b.place(args[0], args[1], args[2], args[3])
-	case tradingUnwatch:
-		return b.unwatch(args[0])
-	case tradingLoginStatus:
-		return py.NewDict("status", py.Truthy(b.authenticated)), nil
-	case tradingLogin:
-		if py.Truthy(b.authenticated) {
-			return tradingAlready, nil
-		}
-		b.authenticated = true
-		return tradingLoggedIn, nil
-	case tradingLogout:
-		if !py.Truthy(b.authenticated) {
-			return tradingNobody, nil
-		}
-		b.authenticated = false
-		return tradingLoggedOut, nil
-	case tradingWithdraw:
-		return b.withdraw(args[0])
-	}
-	return nil, noMethod(method)
-}
-
-var (
-	tradingNow       = fixed("current_time", "10:30 AM")
-	tradingAlready   = fixed("status", "Already logged in")
-	tradingLoggedIn  = fixed("status", "Logged in successfully")
-	tradingNobody    = fixed("status", "No user is currently logged in")
-	tradingLoggedOut = fixed("status", "Logged out successfully")
-	tradingNoAccount = fixed("error", "User not authenticated. Please log in to view account information.")
-	tradingNoOrder   = fixed("error", "User not authenticated. Please log in to place an order.")
-	tradingNoFunding = fixed("error", "User not authenticated. Please log in to fund the account.")
-	tradingNoMoney   = fixed("error", "User not authenticated. Please log in to make a transaction.")
-	tradingNoUnwatch = fixed("error", "User not authenticated. Please log in to modify the watchlist.")
-	tradingClosed    = fixed("error", "Market is closed. Transactions are not allowed.")
-	tradingBadAmount = fixed("error", "Transaction amount must be positive.")
-	tradingBadFund   = fixed("error", "Funding amount must be positive.")
-	tradingBadOrder  = fixed("error", "Price and amount must be positive values.")
-	tradingTooLittle = fixed("error", "Insufficient funds for withdrawal.")
-	tradingQuiet     = fixed("notification", "No significant price changes in the selected stocks.")
-)

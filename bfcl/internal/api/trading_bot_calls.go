@@ -7,6 +7,47 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
+func (b *tradingBot) info() (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return fault("User not authenticated. Please log in to view account information."), nil
+	}
+	return b.account, nil
+}
+
+func (b *tradingBot) now() (py.Value, error) { return py.NewDict("current_time", "10:30 AM"), nil }
+
+// listOrders refuses with a list, as in Python.
+func (b *tradingBot) listOrders() (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return py.NewList(fault("User not authenticated. Please log in to view order history.")), nil
+	}
+	return py.NewDict("history", py.NewList(b.orders.Keys()...)), nil
+}
+
+func (b *tradingBot) symbol(name py.Value) (py.Value, error) {
+	return replyFor("symbol", stockSymbols, name, "Stock not found")
+}
+
+func (b *tradingBot) status() (py.Value, error) {
+	return py.NewDict("status", py.Truthy(b.authenticated)), nil
+}
+
+func (b *tradingBot) login(_, _ py.Value) (py.Value, error) {
+	if py.Truthy(b.authenticated) {
+		return py.NewDict("status", "Already logged in"), nil
+	}
+	b.authenticated = true
+	return py.NewDict("status", "Logged in successfully"), nil
+}
+
+func (b *tradingBot) logout() (py.Value, error) {
+	if !py.Truthy(b.authenticated) {
+		return py.NewDict("status", "No user is currently logged in"), nil
+	}
+	b.authenticated = false
+	return py.NewDict("status", "Logged out successfully"), nil
+}
+
 // stock returns the record of a symbol; in long context a copy with long lists as moving averages.
 func (b *tradingBot) stock(symbol py.Value) (py.Value, error) {
 	known, err := py.Contains(b.stocks, symbol)
@@ -92,7 +133,7 @@ func (b *tradingBot) cancel(id py.Value) (py.Value, error) {
 // exceed the balance, but nothing is charged.
 func (b *tradingBot) place(kind, symbol, price, amount py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return tradingNoOrder, nil
+		return fault("User not authenticated. Please log in to place an order."), nil
 	}
 	known, err := py.Contains(b.stocks, symbol)
 	if err != nil {
@@ -107,7 +148,7 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) (py.Value, erro
 			return nil, err
 		}
 		if bad {
-			return tradingBadOrder, nil
+			return fault("Price and amount must be positive values."), nil
 		}
 	}
 	word, err := lower(kind)
@@ -183,16 +224,16 @@ func money(v py.Value) (string, error) {
 func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
 	switch {
 	case !py.Truthy(b.authenticated):
-		return tradingNoMoney, nil
+		return fault("User not authenticated. Please log in to make a transaction."), nil
 	case b.market != "Open":
-		return tradingClosed, nil
+		return fault("Market is closed. Transactions are not allowed."), nil
 	}
 	bad, err := py.Compare("<=", amount, int64(0))
 	if err != nil {
 		return nil, err
 	}
 	if bad {
-		return tradingBadAmount, nil
+		return fault("Transaction amount must be positive."), nil
 	}
 	balance, err := field(b.account, "balance")
 	if err != nil {
@@ -203,7 +244,7 @@ func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if over {
-		return tradingTooLittle, nil
+		return fault("Insufficient funds for withdrawal."), nil
 	}
 	return b.transact("withdrawal", "-", amount, "Withdrawal successful")
 }
@@ -211,14 +252,14 @@ func (b *tradingBot) withdraw(amount py.Value) (py.Value, error) {
 // fund checks neither the market nor an upper bound.
 func (b *tradingBot) fund(amount py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return tradingNoFunding, nil
+		return fault("User not authenticated. Please log in to fund the account."), nil
 	}
 	bad, err := py.Compare("<=", amount, int64(0))
 	if err != nil {
 		return nil, err
 	}
 	if bad {
-		return tradingBadFund, nil
+		return fault("Funding amount must be positive."), nil
 	}
 	return b.transact("deposit", "+", amount, "Account funded successfully")
 }
@@ -339,7 +380,7 @@ func (b *tradingBot) watch(symbol py.Value) (py.Value, error) {
 
 func (b *tradingBot) unwatch(symbol py.Value) (py.Value, error) {
 	if !py.Truthy(b.authenticated) {
-		return tradingNoUnwatch, nil
+		return fault("User not authenticated. Please log in to modify the watchlist."), nil
 	}
 	watched, err := py.Contains(b.watchList, symbol)
 	if err != nil {
@@ -437,7 +478,7 @@ func (b *tradingBot) notify(symbols, threshold py.Value) (py.Value, error) {
 		}
 	}
 	if len(changed) == 0 {
-		return tradingQuiet, nil
+		return py.NewDict("notification", "No significant price changes in the selected stocks."), nil
 	}
 	names, err := join(changed)
 	if err != nil {

@@ -1,10 +1,6 @@
 package api
 
-import (
-	"sync"
-
-	"rcgrpo/bfcl/internal/py"
-)
+import "rcgrpo/bfcl/internal/py"
 
 func defaultAccount() py.Value {
 	return py.NewDict("account_id", int64(12345), "balance", 10000.0, "binding_card", int64(1974202140965533))
@@ -53,22 +49,18 @@ var (
 )
 
 // stockSymbols are the companies of get_symbol_by_name.
-var stockSymbols = sync.OnceValue(func() map[string]*py.Frozen {
-	return map[string]*py.Frozen{
-		"Apple":            fixed("symbol", "AAPL"),
-		"Google":           fixed("symbol", "GOOG"),
-		"Tesla":            fixed("symbol", "TSLA"),
-		"Microsoft":        fixed("symbol", "MSFT"),
-		"Nvidia":           fixed("symbol", "NVDA"),
-		"Zeta Corp":        fixed("symbol", "ZETA"),
-		"Alpha Tech":       fixed("symbol", "ALPH"),
-		"Omega Industries": fixed("symbol", "OMEG"),
-		"Quasar Ltd.":      fixed("symbol", "QUAS"),
-		"Neptune Systems":  fixed("symbol", "NEPT"),
-		"Synex Solutions":  fixed("symbol", "SYNX"),
-		"Amazon":           fixed("symbol", "AMZN"),
-		"Gorilla":          fixed("symbol", "GORI"),
-	}
-})
-
-var noSymbol = fixed("symbol", "Stock not found")
+var stockSymbols = map[string]string{
+	"Apple":            "AAPL",
+	"Google":           "GOOG",
+	"Tesla":            "TSLA",
+	"Microsoft":        "MSFT",
+	"Nvidia":           "NVDA",
+	"Zeta Corp":        "ZETA",
+	"Alpha Tech":       "ALPH",
+	"Omega Industries": "OMEG",
+	"Quasar Ltd.":      "QUAS",
+	"Neptune Systems":  "NEPT",
+	"Synex Solutions":  "SYNX",
+	"Amazon":           "AMZN",
+	"Gorilla":          "GORI",
+}

@@ -28,20 +28,53 @@ func (a *travelAPI) number(low, high int64) string {
 }
 
 // authenticate always succeeds and replaces the token.
-func (a *travelAPI) authenticate(grant, firstName, lastName py.Value) py.Value {
+func (a *travelAPI) authenticate(args []py.Value) (py.Value, error) {
+	grant := args[3]
 	a.expiresIn = int64(2)
 	a.token = a.number(100000, 999999)
 	a.tokenType = "Bearer"
 	a.scope = grant
-	a.firstName, a.lastName = firstName, lastName
-	return py.NewDict("expires_in", int64(2), "access_token", a.token, "token_type", "Bearer", "scope", grant)
+	a.firstName, a.lastName = args[4], args[5]
+	return py.NewDict("expires_in", int64(2), "access_token", a.token, "token_type", "Bearer", "scope", grant), nil
+}
+
+func (a *travelAPI) status() (py.Value, error) {
+	return py.NewDict("status", a.expiresIn != nil && !py.Equal(a.expiresIn, int64(0))), nil
+}
+
+func (a *travelAPI) listCards() (py.Value, error) {
+	return py.NewDict("credit_card_list", a.cards), nil
+}
+
+func (a *travelAPI) history(token py.Value) (py.Value, error) {
+	if problem := a.refuse(token); problem != "" {
+		return fault(problem), nil
+	}
+	return py.NewDict("booking_history", py.Clone(a.bookings, &py.Memo{})), nil
+}
+
+func (a *travelAPI) fiscalYear(_, _ py.Value) (py.Value, error) {
+	return py.NewDict("budget_fiscal_year", "2018"), nil
+}
+
+func (a *travelAPI) nearest(city py.Value) (py.Value, error) {
+	return replyFor("nearest_airport", nearestAirports, city, "Unknown")
+}
+
+func (a *travelAPI) airports() (py.Value, error) {
+	codes := make([]py.Value, len(airportCodes))
+	for i, code := range airportCodes {
+		codes[i] = code
+	}
+	return py.NewList(codes...), nil
 }
 
 // register compares the card's number with the ids of cards, as Python does, so it hardly ever
 // finds a duplicate.
-func (a *travelAPI) register(token, number, expires, holder, verification py.Value) (py.Value, error) {
+func (a *travelAPI) register(args []py.Value) (py.Value, error) {
+	token, number, expires, holder, verification := args[0], args[1], args[2], args[3], args[4]
 	if a.expiresIn == nil {
-		return travelNoToken, nil
+		return fault("Token not initialized"), nil
 	}
 	if problem := a.refuse(token); problem != "" {
 		return fault(problem), nil
@@ -51,7 +84,7 @@ func (a *travelAPI) register(token, number, expires, holder, verification py.Val
 		return nil, err
 	}
 	if known {
-		return travelCardTaken, nil
+		return fault("Card already registered"), nil
 	}
 	id := a.number(100000000000, 999999999999)
 	if err := py.SetItem(a.cards, id, py.NewDict("card_number", number, "expiration_date", expires,
@@ -117,7 +150,11 @@ func (a *travelAPI) costs(from, to, date, class py.Value) (py.Value, error) {
 	}
 	if a.long {
 		a.priced = int64(len(flights))
-		return py.NewDict("travel_cost_list", allCosts()[multiplier]), nil
+		costs := make([]py.Value, len(flights))
+		for i, f := range flights {
+			costs[i] = float64(f.base * multiplier)
+		}
+		return py.NewDict("travel_cost_list", py.NewList(costs...)), nil
 	}
 	a.priced = 1
 	return py.NewDict("travel_cost_list", py.NewList(cost)), nil
@@ -206,7 +243,8 @@ const bookingStatus = "booking_status"
 
 // book checks its arguments, charges the card and stores the booking. It compares the budget limit
 // with the balance of the card, not with the cost.
-func (a *travelAPI) book(token, card, date, from, to, class py.Value) (py.Value, error) {
+func (a *travelAPI) book(args []py.Value) (py.Value, error) {
+	token, card, date, from, to, class := args[0], args[1], args[2], args[3], args[4], args[5]
 	if problem := a.refuse(token); problem != "" {
 		return denied(bookingStatus, problem), nil
 	}
@@ -339,7 +377,7 @@ func (a *travelAPI) cancel(token, booking py.Value) (py.Value, error) {
 		return nil, py.Raise("TypeError", "'%s' object doesn't support item deletion", py.TypeName(a.bookings))
 	}
 	bookings.Delete(booking)
-	return travelCancelled, nil
+	return py.NewDict("cancel_status", true), nil
 }
 
 // booking returns the record of a booking.
@@ -354,7 +392,7 @@ func (a *travelAPI) booking(id py.Value) (record py.Value, known bool, err error
 // invoiceFields are the fields that an invoice copies from its booking.
 var invoiceFields = []string{"travel_date", "travel_from", "travel_to", "travel_class", "travel_cost", "transaction_id"}
 
-func (a *travelAPI) invoice(token, id py.Value) (py.Value, error) {
+func (a *travelAPI) invoice(token, id, _ py.Value) (py.Value, error) {
 	if problem := a.refuse(token); problem != "" {
 		return fault(problem), nil
 	}
@@ -363,7 +401,7 @@ func (a *travelAPI) invoice(token, id py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if !known {
-		return travelNoBooking, nil
+		return fault("Booking not found"), nil
 	}
 	invoice := py.MakeDict(1 + len(invoiceFields))
 	invoice.SetStr("booking_id", id)
@@ -377,19 +415,22 @@ func (a *travelAPI) invoice(token, id py.Value) (py.Value, error) {
 	return py.NewDict("invoice", invoice), nil
 }
 
-func (a *travelAPI) support(booking py.Value) (py.Value, error) {
+func (a *travelAPI) support(booking, _ py.Value) (py.Value, error) {
 	known, err := py.Contains(a.bookings, booking)
 	if err != nil {
 		return nil, err
 	}
 	if !known {
-		return travelNoBooking, nil
+		return fault("Booking not found"), nil
 	}
-	return travelThanks, nil
+	return py.NewDict("customer_support_message",
+		"Thank you for contacting customer support. Your message has been received "+
+			"and we will get back to you shortly."), nil
 }
 
 // insure charges the card without checking its balance.
-func (a *travelAPI) insure(token, booking, cost, card py.Value) (py.Value, error) {
+func (a *travelAPI) insure(args []py.Value) (py.Value, error) {
+	token, booking, cost, card := args[0], args[2], args[3], args[4]
 	const status = "insurance_status"
 	if problem := a.refuse(token); problem != "" {
 		return denied(status, problem), nil
@@ -435,7 +476,7 @@ func (a *travelAPI) setLimit(token, limit py.Value) (py.Value, error) {
 }
 
 // exchange converts from US dollars, or to US dollars with rounding to cents.
-func exchange(base, target, value py.Value) (py.Value, error) {
+func (a *travelAPI) exchange(base, target, value py.Value) (py.Value, error) {
 	for _, rate := range exchangeRates {
 		var amount py.Value
 		var err error
@@ -463,13 +504,12 @@ func exchange(base, target, value py.Value) (py.Value, error) {
 // passport of the United States.
 func (a *travelAPI) verify(firstName, lastName, birth, passport py.Value) (py.Value, error) {
 	if !py.Equal(a.firstName, firstName) || !py.Equal(a.lastName, lastName) {
-		return py.NewDict("verification_status", false, "verification_failure",
-			"Cannot book flight information for another user.Expected "+py.Str(a.firstName)+" "+py.Str(a.lastName)+
-				", got "+py.Str(firstName)+" "+py.Str(lastName)), nil
+		return unverified("Cannot book flight information for another user.Expected " + py.Str(a.firstName) + " " +
+			py.Str(a.lastName) + ", got " + py.Str(firstName) + " " + py.Str(lastName)), nil
 	}
 	born, err := py.ParseDate(birth)
 	if py.IsException(err, "ValueError") {
-		return travelBadBirth, nil
+		return unverified("Invalid date of birth format. Please use YYYY-MM-DD."), nil
 	}
 	if err != nil {
 		return nil, err
@@ -480,14 +520,18 @@ func (a *travelAPI) verify(firstName, lastName, birth, passport py.Value) (py.Va
 		age--
 	}
 	if age < 18 {
-		return travelMinor, nil
+		return unverified("Traveler must be at least 18 years old."), nil
 	}
 	text, ok := passport.(string)
 	if !ok {
 		return nil, py.AttributeError(passport, "startswith")
 	}
 	if !strings.HasPrefix(text, "US") {
-		return travelForeign, nil
+		return unverified("Passport must be issued by the United States."), nil
 	}
-	return travelVerified, nil
+	return py.NewDict("verification_status", true), nil
+}
+
+func unverified(reason string) py.Value {
+	return py.NewDict("verification_status", false, "verification_failure", reason)
 }

@@ -54,19 +54,6 @@ var flightBase = sync.OnceValue(func() map[[2]string]int {
 	return base
 })
 
-// allCosts are the long-context cost lists by the factor of the base costs.
-var allCosts = sync.OnceValue(func() map[int]*py.Frozen {
-	lists := make(map[int]*py.Frozen)
-	for _, multiplier := range []int{1, 2, 4, 5, 10} {
-		costs := make([]py.Value, len(flights))
-		for i, f := range flights {
-			costs[i] = float64(f.base * multiplier)
-		}
-		lists[multiplier] = py.NewFrozen(py.NewList(costs...))
-	}
-	return lists
-})
-
 // exchangeRates are the values of one US dollar. Whole rates are integers, because Python can
 // repeat a string by an integer.
 var exchangeRates = []struct {
@@ -88,42 +75,29 @@ func isAirport(v py.Value) bool {
 	return ok && slices.Contains(airportCodes, code)
 }
 
-// allAirports is the reply of list_all_airports.
-var allAirports = sync.OnceValue(func() *py.Frozen {
-	codes := make([]py.Value, len(airportCodes))
-	for i, code := range airportCodes {
-		codes[i] = code
-	}
-	return py.NewFrozen(py.NewList(codes...))
-})
-
 // nearestAirports are the cities of get_nearest_airport_by_city.
-var nearestAirports = sync.OnceValue(func() map[string]*py.Frozen {
-	return map[string]*py.Frozen{
-		"Rivermist":       fixed("nearest_airport", "RMS"),
-		"Stonebrook":      fixed("nearest_airport", "SBK"),
-		"Maplecrest":      fixed("nearest_airport", "MPC"),
-		"Silverpine":      fixed("nearest_airport", "SVP"),
-		"Shadowridge":     fixed("nearest_airport", "SHD"),
-		"London":          fixed("nearest_airport", "LHR"),
-		"Paris":           fixed("nearest_airport", "CDG"),
-		"Sunset Valley":   fixed("nearest_airport", "SSV"),
-		"Oakendale":       fixed("nearest_airport", "OKD"),
-		"Willowbend":      fixed("nearest_airport", "WLB"),
-		"Crescent Hollow": fixed("nearest_airport", "CRH"),
-		"Autumnville":     fixed("nearest_airport", "ATV"),
-		"Pinehaven":       fixed("nearest_airport", "PHV"),
-		"Greenfield":      fixed("nearest_airport", "GFD"),
-		"San Francisco":   fixed("nearest_airport", "SFO"),
-		"Los Angeles":     fixed("nearest_airport", "LAX"),
-		"New York":        fixed("nearest_airport", "JFK"),
-		"Chicago":         fixed("nearest_airport", "ORD"),
-		"Boston":          fixed("nearest_airport", "BOS"),
-		"Beijing":         fixed("nearest_airport", "PEK"),
-		"Hong Kong":       fixed("nearest_airport", "HKG"),
-		"Rome":            fixed("nearest_airport", "CIA"),
-		"Tokyo":           fixed("nearest_airport", "HND"),
-	}
-})
-
-var noAirport = fixed("nearest_airport", "Unknown")
+var nearestAirports = map[string]string{
+	"Rivermist":       "RMS",
+	"Stonebrook":      "SBK",
+	"Maplecrest":      "MPC",
+	"Silverpine":      "SVP",
+	"Shadowridge":     "SHD",
+	"London":          "LHR",
+	"Paris":           "CDG",
+	"Sunset Valley":   "SSV",
+	"Oakendale":       "OKD",
+	"Willowbend":      "WLB",
+	"Crescent Hollow": "CRH",
+	"Autumnville":     "ATV",
+	"Pinehaven":       "PHV",
+	"Greenfield":      "GFD",
+	"San Francisco":   "SFO",
+	"Los Angeles":     "LAX",
+	"New York":        "JFK",
+	"Chicago":         "ORD",
+	"Boston":          "BOS",
+	"Beijing":         "PEK",
+	"Hong Kong":       "HKG",
+	"Rome":            "CIA",
+	"Tokyo":           "HND",
+}

@@ -7,39 +7,22 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-const (
-	twitterLogin = iota
-	twitterLoginStatus
-	twitterPost
-	twitterRetweet
-	twitterComment
-	twitterMention
-	twitterFollow
-	twitterFollowing
-	twitterUnfollow
-	twitterGet
-	twitterOfUser
-	twitterSearch
-	twitterComments
-	twitterStats
-)
-
 var twitterMethods = []Method{
-	twitterLogin:       {"authenticate_twitter", []Param{Required("username"), Required("password")}},
-	twitterLoginStatus: {"posting_get_login_status", nil},
-	twitterPost: {"post_tweet", []Param{Required("content"), Optional("tags", sharedDefault),
-		Optional("mentions", sharedDefault)}},
-	twitterRetweet:   {"retweet", []Param{Required("tweet_id")}},
-	twitterComment:   {"comment", []Param{Required("tweet_id"), Required("comment_content")}},
-	twitterMention:   {"mention", []Param{Required("tweet_id"), Required("mentioned_usernames")}},
-	twitterFollow:    {"follow_user", []Param{Required("username_to_follow")}},
-	twitterFollowing: {"list_all_following", nil},
-	twitterUnfollow:  {"unfollow_user", []Param{Required("username_to_unfollow")}},
-	twitterGet:       {"get_tweet", []Param{Required("tweet_id")}},
-	twitterOfUser:    {"get_user_tweets", []Param{Required("username")}},
-	twitterSearch:    {"search_tweets", []Param{Required("keyword")}},
-	twitterComments:  {"get_tweet_comments", []Param{Required("tweet_id")}},
-	twitterStats:     {"get_user_stats", []Param{Required("username")}},
+	on2("authenticate_twitter", (*twitterAPI).login, Required("username"), Required("password")),
+	on0("posting_get_login_status", (*twitterAPI).status),
+	before("posting", on3("post_tweet", (*twitterAPI).post,
+		Required("content"), Optional("tags", sharedDefault), Optional("mentions", sharedDefault))),
+	before("retweeting", on1("retweet", (*twitterAPI).retweet, Required("tweet_id"))),
+	before("commenting", on2("comment", (*twitterAPI).comment, Required("tweet_id"), Required("comment_content"))),
+	on2("mention", (*twitterAPI).mention, Required("tweet_id"), Required("mentioned_usernames")),
+	before("following", on1("follow_user", (*twitterAPI).follow, Required("username_to_follow"))),
+	before("listing following", on0("list_all_following", (*twitterAPI).listFollowing)),
+	before("unfollowing", on1("unfollow_user", (*twitterAPI).unfollow, Required("username_to_unfollow"))),
+	on1("get_tweet", (*twitterAPI).tweet, Required("tweet_id")),
+	on1("get_user_tweets", (*twitterAPI).tweetsOf, Required("username")),
+	on1("search_tweets", (*twitterAPI).search, Required("keyword")),
+	on1("get_tweet_comments", (*twitterAPI).commentsOn, Required("tweet_id")),
+	on1("get_user_stats", (*twitterAPI).stats, Required("username")),
 }
 
 // sharedDefault marks omitted tags or mentions of post_tweet, whose defaults are in Shared. No call
@@ -108,96 +91,10 @@ func (t *twitterAPI) Clone(m *py.Memo) Instance {
 	}
 }
 
-var (
-	twitterIn        = fixed("authentication_status", true)
-	twitterNotIn     = fixed("authentication_status", false)
-	twitterStatusIn  = fixed("login_status", true)
-	twitterStatusOut = fixed("login_status", false)
-	twitterDone      = fixed("retweet_status", "Successfully retweeted")
-	twitterAgain     = fixed("retweet_status", "Already retweeted")
-	twitterCommented = fixed("comment_status", "Comment added successfully")
-	twitterMentioned = fixed("mention_status", "Users mentioned successfully")
-)
-
-// twitterNeedsLogin contains the refusals of the methods that require a login.
-var twitterNeedsLogin = map[int]*py.Frozen{
-	twitterPost:      fixed("error", "User not authenticated. Please authenticate before posting."),
-	twitterRetweet:   fixed("error", "User not authenticated. Please authenticate before retweeting."),
-	twitterComment:   fixed("error", "User not authenticated. Please authenticate before commenting."),
-	twitterFollow:    fixed("error", "User not authenticated. Please authenticate before following."),
-	twitterFollowing: fixed("error", "User not authenticated. Please authenticate before listing following."),
-	twitterUnfollow:  fixed("error", "User not authenticated. Please authenticate before unfollowing."),
-}
-
-func (t *twitterAPI) Call(method int, args []py.Value) (py.Value, error) {
-	if !py.Truthy(t.authenticated) {
-		if reply, ok := twitterNeedsLogin[method]; ok {
-			return reply, nil
-		}
-	}
-	switch method {
-	case twitterLogin:
-		if py.Equal(args[0], t.username) && py.Equal(args[1], t.password) {
-			t.authenticated = true
-			return twitterIn, nil
-		}
-		return twitterNotIn, nil
-	case twitterLoginStatus:
-		if py.Truthy(t.authenticated) {
-			return twitterStatusIn, nil
-		}
-		return twitterStatusOut, nil
-	case twitterPost:
-		return t.post(args[0], args[1], args[2])
-	case twitterFollow:
-		return t.follow(args[0])
-	case twitterFollowing:
-		return py.NewDict("following_list", t.following), nil
-	case twitterUnfollow:
-		return t.unfollow(args[0])
-	case twitterOfUser:
-		tweets, err := t.ofUser(args[0])
-		if err != nil {
-			return nil, err
-		}
-		return tweets, nil
-	case twitterSearch:
-		return t.search(args[0])
-	case twitterStats:
-		return t.stats(args[0])
-	case twitterRetweet, twitterComment, twitterMention, twitterGet, twitterComments:
-		tweet, known, err := t.tweets.GetErr(args[0])
-		if err != nil {
-			return nil, err
-		}
-		if !known {
-			return fault("Tweet with ID " + py.Str(args[0]) + " not found."), nil
-		}
-		return t.onTweet(method, tweet, args)
-	}
-	return nil, noMethod(method)
-}
-
-// onTweet executes a method on an existing tweet; args[0] is the id as passed by the caller.
-func (t *twitterAPI) onTweet(method int, tweet py.Value, args []py.Value) (py.Value, error) {
-	switch method {
-	case twitterRetweet:
-		return t.retweet(args[0])
-	case twitterComment:
-		return t.comment(args[0], args[1])
-	case twitterMention:
-		return t.mention(tweet, args[1])
-	case twitterComments:
-		comments, err := asDict(t.comments, "get")
-		if err != nil {
-			return nil, err
-		}
-		if own, ok := comments.Get(args[0]); ok {
-			return own, nil
-		}
-		return py.NewList(), nil
-	}
-	return tweet, nil
+// before makes a method refuse if the user is not logged in.
+func before(doing string, m Method) Method {
+	return guarded(m, func(t *twitterAPI) bool { return py.Truthy(t.authenticated) },
+		"User not authenticated. Please authenticate before "+doing+".")
 }
 
 func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
@@ -218,6 +115,53 @@ func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
 	return tweet, nil
 }
 
+func (t *twitterAPI) login(name, password py.Value) (py.Value, error) {
+	success := py.Equal(name, t.username) && py.Equal(password, t.password)
+	if success {
+		t.authenticated = true
+	}
+	return py.NewDict("authentication_status", success), nil
+}
+
+func (t *twitterAPI) status() (py.Value, error) {
+	return py.NewDict("login_status", py.Truthy(t.authenticated)), nil
+}
+
+func (t *twitterAPI) listFollowing() (py.Value, error) {
+	return py.NewDict("following_list", t.following), nil
+}
+
+// find returns the tweet of an id, or the reply that there is none.
+func (t *twitterAPI) find(id py.Value) (tweet, missing py.Value, err error) {
+	tweet, known, err := t.tweets.GetErr(id)
+	if !known && err == nil {
+		missing = fault("Tweet with ID " + py.Str(id) + " not found.")
+	}
+	return tweet, missing, err
+}
+
+func (t *twitterAPI) tweet(id py.Value) (py.Value, error) {
+	tweet, missing, err := t.find(id)
+	if missing != nil {
+		return missing, nil
+	}
+	return tweet, err
+}
+
+func (t *twitterAPI) commentsOn(id py.Value) (py.Value, error) {
+	if _, missing, err := t.find(id); missing != nil || err != nil {
+		return missing, err
+	}
+	comments, err := asDict(t.comments, "get")
+	if err != nil {
+		return nil, err
+	}
+	if own, ok := comments.Get(id); ok {
+		return own, nil
+	}
+	return py.NewList(), nil
+}
+
 // listOf returns table[key]; it inserts a new list if the key is absent.
 func listOf(table, key py.Value) (py.Value, error) {
 	known, err := py.Contains(table, key)
@@ -233,6 +177,9 @@ func listOf(table, key py.Value) (py.Value, error) {
 }
 
 func (t *twitterAPI) retweet(id py.Value) (py.Value, error) {
+	if _, missing, err := t.find(id); missing != nil || err != nil {
+		return missing, err
+	}
 	own, err := listOf(t.retweets, t.username)
 	if err != nil {
 		return nil, err
@@ -242,17 +189,20 @@ func (t *twitterAPI) retweet(id py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if again {
-		return twitterAgain, nil
+		return py.NewDict("retweet_status", "Already retweeted"), nil
 	}
 	ids, err := asList(own, "append")
 	if err != nil {
 		return nil, err
 	}
 	ids.Append(id)
-	return twitterDone, nil
+	return py.NewDict("retweet_status", "Successfully retweeted"), nil
 }
 
 func (t *twitterAPI) comment(id, text py.Value) (py.Value, error) {
+	if _, missing, err := t.find(id); missing != nil || err != nil {
+		return missing, err
+	}
 	under, err := listOf(t.comments, id)
 	if err != nil {
 		return nil, err
@@ -262,12 +212,16 @@ func (t *twitterAPI) comment(id, text py.Value) (py.Value, error) {
 		return nil, err
 	}
 	comments.Append(py.NewDict("username", t.username, "content", text))
-	return twitterCommented, nil
+	return py.NewDict("comment_status", "Comment added successfully"), nil
 }
 
 // mention extends the tweet's list in place; tweets with the shared default share it. A string
 // counts as a list of characters.
-func (t *twitterAPI) mention(tweet, names py.Value) (py.Value, error) {
+func (t *twitterAPI) mention(id, names py.Value) (py.Value, error) {
+	tweet, missing, err := t.find(id)
+	if missing != nil || err != nil {
+		return missing, err
+	}
 	have, err := field(tweet, "mentions")
 	if err != nil {
 		return nil, err
@@ -281,7 +235,7 @@ func (t *twitterAPI) mention(tweet, names py.Value) (py.Value, error) {
 		return nil, err
 	}
 	mentions.Items = append(mentions.Items, more...)
-	return twitterMentioned, nil
+	return py.NewDict("mention_status", "Users mentioned successfully"), nil
 }
 
 func (t *twitterAPI) follow(name py.Value) (py.Value, error) {
@@ -312,6 +266,14 @@ func (t *twitterAPI) unfollow(name py.Value) (py.Value, error) {
 		following.Remove(name)
 	}
 	return py.NewDict("unfollow_status", followed), nil
+}
+
+func (t *twitterAPI) tweetsOf(name py.Value) (py.Value, error) {
+	tweets, err := t.ofUser(name)
+	if err != nil {
+		return nil, err
+	}
+	return tweets, nil
 }
 
 func (t *twitterAPI) ofUser(name py.Value) (*py.List, error) {

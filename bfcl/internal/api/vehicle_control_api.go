@@ -2,56 +2,32 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-const (
-	vehicleParkingBrake = iota
-	vehicleClimate
-	vehicleTirePressure
-	vehicleStatus
-	vehicleLog
-	vehicleDistance
-	vehicleFeasible
-	vehicleFuel
-	vehicleTireShop
-	vehicleToLiter
-	vehicleSpeed
-	vehicleGoogle
-	vehicleWeatherCom
-	vehicleZipcode
-	vehicleToGallon
-	vehicleDoors
-	vehiclePress
-	vehicleRelease
-	vehicleCruise
-	vehicleLights
-	vehicleNavigate
-	vehicleEngine
-)
-
 var vehicleMethods = []Method{
-	vehicleParkingBrake: {"activateParkingBrake", []Param{Required("mode")}},
-	vehicleClimate: {"adjustClimateControl", []Param{Required("temperature"), Optional("unit", "celsius"),
-		Optional("fanSpeed", int64(50)), Optional("mode", "auto")}},
-	vehicleTirePressure: {"check_tire_pressure", nil},
-	vehicleStatus:       {"displayCarStatus", []Param{Required("option")}},
-	vehicleLog:          {"display_log", []Param{Required("messages")}},
-	vehicleDistance:     {"estimate_distance", []Param{Required("cityA"), Required("cityB")}},
-	vehicleFeasible:     {"estimate_drive_feasibility_by_mileage", []Param{Required("distance")}},
-	vehicleFuel:         {"fillFuelTank", []Param{Required("fuelAmount")}},
-	vehicleTireShop:     {"find_nearest_tire_shop", nil},
-	vehicleToLiter:      {"gallon_to_liter", []Param{Required("gallon")}},
-	vehicleSpeed:        {"get_current_speed", nil},
-	vehicleGoogle:       {"get_outside_temperature_from_google", nil},
-	vehicleWeatherCom:   {"get_outside_temperature_from_weather_com", nil},
-	vehicleZipcode:      {"get_zipcode_based_on_city", []Param{Required("city")}},
-	vehicleToGallon:     {"liter_to_gallon", []Param{Required("liter")}},
-	vehicleDoors:        {"lockDoors", []Param{Required("unlock"), Required("door")}},
-	vehiclePress:        {"pressBrakePedal", []Param{Required("pedalPosition")}},
-	vehicleRelease:      {"releaseBrakePedal", nil},
-	vehicleCruise: {"setCruiseControl", []Param{Required("speed"), Required("activate"),
-		Required("distanceToNextVehicle")}},
-	vehicleLights:   {"setHeadlights", []Param{Required("mode")}},
-	vehicleNavigate: {"set_navigation", []Param{Required("destination")}},
-	vehicleEngine:   {"startEngine", []Param{Required("ignitionMode")}},
+	on1("activateParkingBrake", (*vehicleControlAPI).activateParkingBrake, Required("mode")),
+	on4("adjustClimateControl", (*vehicleControlAPI).adjustClimate,
+		Required("temperature"), Optional("unit", "celsius"), Optional("fanSpeed", int64(50)),
+		Optional("mode", "auto")),
+	on0("check_tire_pressure", (*vehicleControlAPI).checkTires),
+	on1("displayCarStatus", (*vehicleControlAPI).status, Required("option")),
+	on1("display_log", (*vehicleControlAPI).log, Required("messages")),
+	on2("estimate_distance", (*vehicleControlAPI).estimateDistance, Required("cityA"), Required("cityB")),
+	on1("estimate_drive_feasibility_by_mileage", (*vehicleControlAPI).canDrive, Required("distance")),
+	on1("fillFuelTank", (*vehicleControlAPI).fill, Required("fuelAmount")),
+	on0("find_nearest_tire_shop", (*vehicleControlAPI).tireShop),
+	on1("gallon_to_liter", (*vehicleControlAPI).toLiter, Required("gallon")),
+	on0("get_current_speed", (*vehicleControlAPI).speed),
+	on0("get_outside_temperature_from_google", (*vehicleControlAPI).weather),
+	on0("get_outside_temperature_from_weather_com", (*vehicleControlAPI).noWeather),
+	on1("get_zipcode_based_on_city", (*vehicleControlAPI).zipcode, Required("city")),
+	on1("liter_to_gallon", (*vehicleControlAPI).toGallon, Required("liter")),
+	on2("lockDoors", (*vehicleControlAPI).lock, Required("unlock"), Required("door")),
+	on1("pressBrakePedal", (*vehicleControlAPI).press, Required("pedalPosition")),
+	on0("releaseBrakePedal", (*vehicleControlAPI).release),
+	on3("setCruiseControl", (*vehicleControlAPI).setCruise,
+		Required("speed"), Required("activate"), Required("distanceToNextVehicle")),
+	on1("setHeadlights", (*vehicleControlAPI).setHeadlights, Required("mode")),
+	on1("set_navigation", (*vehicleControlAPI).navigate, Required("destination")),
+	on1("startEngine", (*vehicleControlAPI).ignite, Required("ignitionMode")),
 }
 
 const vehicleSeed = 141053
@@ -152,81 +128,3 @@ func (v *vehicleControlAPI) Clone(m *py.Memo) Instance {
 	}
 	return &c
 }
-
-func (v *vehicleControlAPI) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case vehicleParkingBrake:
-		return v.activateParkingBrake(args[0]), nil
-	case vehicleClimate:
-		return v.adjustClimate(args[0], args[1], args[2], args[3])
-	case vehicleTirePressure:
-		return v.checkTires()
-	case vehicleStatus:
-		return v.status(args[0]), nil
-	case vehicleLog:
-		return py.NewDict("log", args[0]), nil
-	case vehicleDistance:
-		return v.estimateDistance(args[0], args[1]), nil
-	case vehicleFeasible:
-		return v.canDrive(args[0])
-	case vehicleFuel:
-		return v.fill(args[0])
-	case vehicleTireShop:
-		return vehicleShop, nil
-	case vehicleToLiter:
-		return product("liter", args[0], 3.78541)
-	case vehicleToGallon:
-		return product("gallon", args[0], 0.264172)
-	case vehicleSpeed:
-		return py.NewDict("currentSpeed", v.random.Uniform(0, 120)), nil
-	case vehicleGoogle:
-		return v.weather(), nil
-	case vehicleWeatherCom:
-		return vehicleNoWeather, nil
-	case vehicleZipcode:
-		return zipcode(args[0]), nil
-	case vehicleDoors:
-		return v.lock(py.Truthy(args[0]), args[1])
-	case vehiclePress:
-		return v.press(args[0])
-	case vehicleRelease:
-		return v.release(), nil
-	case vehicleCruise:
-		return v.setCruise(args[0], args[1], args[2])
-	case vehicleLights:
-		return v.setHeadlights(args[0]), nil
-	case vehicleNavigate:
-		v.destination = args[0] // stored even if the message cannot be built
-		text, err := py.Add("Navigating to ", args[0])
-		if err != nil {
-			return nil, err
-		}
-		return py.NewDict("status", text), nil
-	case vehicleEngine:
-		return v.ignite(args[0])
-	}
-	return nil, noMethod(method)
-}
-
-var (
-	vehicleShop      = fixed("shopLocation", "456 Oakwood Avenue, Rivermist, 83214")
-	vehicleNoWeather = fixed("error", int64(404))
-	vehicleReleased  = fixed("brakePedalStatus", "released", "brakePedalForce", 0.0)
-	vehicleBadPedal  = fixed("error", "Pedal position must be between 0 and 1.")
-	vehicleBadFan    = fixed("error", "Fan speed must be between 0 and 100.")
-	vehicleBadMode   = fixed("error", "Invalid mode")
-	vehicleBadLights = fixed("error", "Invalid headlight mode.")
-	vehicleLightsOn  = fixed("headlightStatus", "on")
-	vehicleLightsOff = fixed("headlightStatus", "off")
-	vehicleCan       = fixed("canDrive", true)
-	vehicleCannot    = fixed("canDrive", false)
-	vehicleNegative  = fixed("error", "Fuel amount cannot be negative.")
-	vehicleOverfull  = fixed("error", "Cannot fill gas above the tank capacity.")
-	vehicleUnderfull = fixed("error", "Fuel tank is empty. Min fuel level is 0 gallons.")
-	vehicleNoPedal   = fixed("error", "Brake pedal needs to be pressed when starting the engine.")
-	vehicleHalfPedal = fixed("error", "Must press the brake fully before starting the engine.")
-	vehicleEmpty     = fixed("error", "Fuel tank is empty.")
-	vehicleBadKey    = fixed("error", "Invalid ignition mode.")
-	vehicleBadSpeed  = fixed("error", "Invalid speed")
-	vehicleEngineOff = fixed("error", "Start the engine before activating the cruise control.")
-)

@@ -1,11 +1,37 @@
 package api
 
 import (
+	"cmp"
 	"math"
-	"sync"
 
 	"rcgrpo/bfcl/internal/py"
 )
+
+func (v *vehicleControlAPI) log(messages py.Value) (py.Value, error) {
+	return py.NewDict("log", messages), nil
+}
+
+func (v *vehicleControlAPI) tireShop() (py.Value, error) {
+	return py.NewDict("shopLocation", "456 Oakwood Avenue, Rivermist, 83214"), nil
+}
+
+func (v *vehicleControlAPI) noWeather() (py.Value, error) {
+	return py.NewDict("error", int64(404)), nil
+}
+
+func (v *vehicleControlAPI) speed() (py.Value, error) {
+	return py.NewDict("currentSpeed", v.random.Uniform(0, 120)), nil
+}
+
+// navigate stores the destination even if the reply cannot be built.
+func (v *vehicleControlAPI) navigate(destination py.Value) (py.Value, error) {
+	v.destination = destination
+	text, err := py.Add("Navigating to ", destination)
+	if err != nil {
+		return nil, err
+	}
+	return py.NewDict("status", text), nil
+}
 
 // ignite starts the engine. "STOP" stops it, then runs the same checks, so it never reports
 // success.
@@ -17,19 +43,19 @@ func (v *vehicleControlAPI) ignite(mode py.Value) (py.Value, error) {
 		return v.unlockedDoors()
 	}
 	if v.pedal != "pressed" {
-		return vehicleNoPedal, nil
+		return fault("Brake pedal needs to be pressed when starting the engine."), nil
 	}
 	if !py.Equal(v.pedalForce, 1000.0) {
-		return vehicleHalfPedal, nil
+		return fault("Must press the brake fully before starting the engine."), nil
 	}
 	empty, err := py.Compare("<", v.fuel, 0.0)
 	switch {
 	case err != nil:
 		return nil, err
 	case empty:
-		return vehicleEmpty, nil
+		return fault("Fuel tank is empty."), nil
 	case mode != "START":
-		return vehicleBadKey, nil
+		return fault("Invalid ignition mode."), nil
 	}
 	v.engine = "running"
 	return py.NewDict("engineState", v.engine, "fuelLevel", v.fuel, "batteryVoltage", v.battery), nil
@@ -58,7 +84,7 @@ func (v *vehicleControlAPI) fill(amount py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if negative {
-		return vehicleNegative, nil
+		return fault("Fuel amount cannot be negative."), nil
 	}
 	level, err := py.Add(v.fuel, amount)
 	if err != nil {
@@ -69,27 +95,27 @@ func (v *vehicleControlAPI) fill(amount py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if over {
-		return vehicleOverfull, nil
+		return fault("Cannot fill gas above the tank capacity."), nil
 	}
 	under, err := py.Compare("<", level, 0.0)
 	if err != nil {
 		return nil, err
 	}
 	if under {
-		return vehicleUnderfull, nil
+		return fault("Fuel tank is empty. Min fuel level is 0 gallons."), nil
 	}
 	v.fuel = level
 	return py.NewDict("fuelLevel", level), nil
 }
 
 // lock locks or unlocks doors in order; doors before an unknown one stay changed.
-func (v *vehicleControlAPI) lock(unlock bool, doors py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) lock(unlock, doors py.Value) (py.Value, error) {
 	names, err := py.Iterate(doors)
 	if err != nil {
 		return nil, err
 	}
 	status, change := "locked", int64(-1)
-	if unlock {
+	if py.Truthy(unlock) {
 		status, change = "unlocked", 1
 	}
 	for _, name := range names {
@@ -113,7 +139,7 @@ func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value)
 		return nil, err
 	}
 	if !fits {
-		return vehicleBadFan, nil
+		return fault("Fan speed must be between 0 and 100."), nil
 	}
 	v.temperature = temperature
 	if unit == "fahrenheit" {
@@ -146,10 +172,10 @@ func between(v, low, high py.Value) (bool, error) {
 
 // weather draws a temperature. In long context all replies are one object, so replies within one
 // expression show the latest temperature.
-func (v *vehicleControlAPI) weather() py.Value {
+func (v *vehicleControlAPI) weather() (py.Value, error) {
 	now := v.random.Uniform(-10, 40)
 	if !v.long {
-		return py.NewDict("outsideTemperature", now)
+		return py.NewDict("outsideTemperature", now), nil
 	}
 	if v.week == nil {
 		v.week = &py.Dict{}
@@ -158,22 +184,22 @@ func (v *vehicleControlAPI) weather() py.Value {
 		}
 	}
 	v.week.SetStr("outsideTemperature", now)
-	return v.week
+	return v.week, nil
 }
 
-func (v *vehicleControlAPI) setHeadlights(mode py.Value) py.Value {
+func (v *vehicleControlAPI) setHeadlights(mode py.Value) (py.Value, error) {
 	switch mode {
 	case "on":
 		v.headlights = "on"
-		return vehicleLightsOn
 	case "off", "auto":
 		v.headlights = "off"
-		return vehicleLightsOff
+	default:
+		return fault("Invalid headlight mode."), nil
 	}
-	return vehicleBadLights
+	return py.NewDict("headlightStatus", v.headlights), nil
 }
 
-func (v *vehicleControlAPI) status(option py.Value) py.Value {
+func (v *vehicleControlAPI) status(option py.Value) (py.Value, error) {
 	reply := py.MakeDict(5)
 	if v.long {
 		reply.SetStr("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
@@ -204,11 +230,11 @@ func (v *vehicleControlAPI) status(option py.Value) py.Value {
 	default:
 		reply.SetStr("error", "Invalid option")
 	}
-	return reply
+	return reply, nil
 }
 
 // activateParkingBrake sets the slope to 10 degrees, engaged or released.
-func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
+func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) (py.Value, error) {
 	var status string
 	var force float64
 	switch mode {
@@ -217,7 +243,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	case "release":
 		status, force = "released", 0
 	default:
-		return vehicleBadMode
+		return fault("Invalid mode"), nil
 	}
 	v.parkingBrake, v.parkingForce, v.slope = status, force, 10.0
 	reply := py.MakeDict(4)
@@ -227,7 +253,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	reply.SetStr("parkingBrakeStatus", v.parkingBrake)
 	reply.SetStr("_parkingBrakeForce", v.parkingForce)
 	reply.SetStr("_slopeAngle", v.slope)
-	return reply
+	return reply, nil
 }
 
 // press stores the force with the number type of the position and replies with a float.
@@ -237,10 +263,10 @@ func (v *vehicleControlAPI) press(position py.Value) (py.Value, error) {
 		return nil, err
 	}
 	if !fits {
-		return vehicleBadPedal, nil
+		return fault("Pedal position must be between 0 and 1."), nil
 	}
 	if py.Equal(position, int64(0)) {
-		return v.release(), nil
+		return v.release()
 	}
 	force, err := py.Mul(position, int64(1000))
 	if err != nil {
@@ -254,9 +280,9 @@ func (v *vehicleControlAPI) press(position py.Value) (py.Value, error) {
 	return py.NewDict("brakePedalStatus", v.pedal, "brakePedalForce", shown), nil
 }
 
-func (v *vehicleControlAPI) release() py.Value {
+func (v *vehicleControlAPI) release() (py.Value, error) {
 	v.pedal, v.pedalForce = "released", 0.0
-	return vehicleReleased
+	return py.NewDict("brakePedalStatus", "released", "brakePedalForce", 0.0), nil
 }
 
 // setCruise stores the distance of an active cruise control before it checks the speed.
@@ -269,12 +295,12 @@ func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) (py.Va
 		return nil, err
 	}
 	if v.engine == "stopped" {
-		return vehicleEngineOff, nil
+		return fault("Start the engine before activating the cruise control."), nil
 	}
 	v.distance = distance
 	active := py.Truthy(activate)
 	if s, ok := speed.(float64); active && (!ok || !(s >= 0 && s <= 120 && math.Mod(s, 5) == 0)) {
-		return vehicleBadSpeed, nil
+		return fault("Invalid speed"), nil
 	}
 	v.cruise = "inactive"
 	if active {
@@ -294,10 +320,15 @@ func (v *vehicleControlAPI) canDrive(distance py.Value) (py.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if short {
-		return vehicleCannot, nil
-	}
-	return vehicleCan, nil
+	return py.NewDict("canDrive", !short), nil
+}
+
+func (v *vehicleControlAPI) toLiter(gallon py.Value) (py.Value, error) {
+	return product("liter", gallon, 3.78541)
+}
+
+func (v *vehicleControlAPI) toGallon(liter py.Value) (py.Value, error) {
+	return product("gallon", liter, 0.264172)
 }
 
 // product returns the reply {key: v * factor}.
@@ -338,26 +369,15 @@ func (v *vehicleControlAPI) checkTires() (py.Value, error) {
 }
 
 // zipcodes are the cities of get_zipcode_based_on_city.
-var zipcodes = sync.OnceValue(func() map[string]*py.Frozen {
-	return map[string]*py.Frozen{
-		"Rivermist": fixed("zipcode", "83214"), "Stonebrook": fixed("zipcode", "74532"),
-		"Maplecrest": fixed("zipcode", "56108"),
-		"Silverpine": fixed("zipcode", "62947"), "Shadowridge": fixed("zipcode", "71354"),
-		"Sunset Valley": fixed("zipcode", "83462"),
-		"Oakendale":     fixed("zipcode", "47329"), "Willowbend": fixed("zipcode", "52013"),
-		"Crescent Hollow": fixed("zipcode", "69238"),
-		"Autumnville":     fixed("zipcode", "51479"), "San Francisco": fixed("zipcode", "94016"),
-	}
-})
+var zipcodes = map[string]string{
+	"Rivermist": "83214", "Stonebrook": "74532", "Maplecrest": "56108", "Silverpine": "62947", "Shadowridge": "71354",
+	"Sunset Valley": "83462", "Oakendale": "47329", "Willowbend": "52013", "Crescent Hollow": "69238",
+	"Autumnville": "51479", "San Francisco": "94016",
+}
 
-var noZipcode = fixed("zipcode", "00000")
-
-func zipcode(city py.Value) py.Value {
+func (v *vehicleControlAPI) zipcode(city py.Value) (py.Value, error) {
 	name, _ := city.(string)
-	if reply, ok := zipcodes()[name]; ok {
-		return reply
-	}
-	return noZipcode
+	return py.NewDict("zipcode", cmp.Or(zipcodes[name], "00000")), nil
 }
 
 // distances are the known distances between zip codes, the smaller code first.
@@ -367,7 +387,7 @@ var distances = map[[2]string]float64{
 	{"74532", "83214"}: 750, {"74532", "94016"}: 880, {"83214", "94016"}: 980, {"94016", "94704"}: 600,
 }
 
-func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) py.Value {
+func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) (py.Value, error) {
 	a, _ := cityA.(string)
 	b, _ := cityB.(string)
 	reply := py.MakeDict(2)
@@ -379,5 +399,5 @@ func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) py.Value {
 	if v.long {
 		reply.SetStr("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
 	}
-	return reply
+	return reply, nil
 }

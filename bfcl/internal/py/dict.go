@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -11,8 +12,7 @@ import (
 // Dict is a Python dict: insertion order, keys compared by Python's ==. The zero Dict is empty.
 type Dict struct {
 	entries []entry
-	strs    map[string]int32 // position by string key; nil below indexFrom entries
-	others  map[any]int32    // position by normalised other key; built with strs
+	index   map[any]int // position by hashKey; nil until a search among indexFrom entries or more
 }
 
 type entry struct {
@@ -31,40 +31,8 @@ func NewDict(kv ...Value) *Dict {
 	return d
 }
 
-// MakeDict returns an empty dict with capacity n; a small one is a single allocation.
-func MakeDict(n int) *Dict {
-	switch {
-	case n <= 1:
-		d := &struct {
-			Dict
-			room [1]entry
-		}{}
-		d.entries = d.room[:0]
-		return &d.Dict
-	case n == 2:
-		d := &struct {
-			Dict
-			room [2]entry
-		}{}
-		d.entries = d.room[:0]
-		return &d.Dict
-	case n <= 4:
-		d := &struct {
-			Dict
-			room [4]entry
-		}{}
-		d.entries = d.room[:0]
-		return &d.Dict
-	case n <= 8:
-		d := &struct {
-			Dict
-			room [8]entry
-		}{}
-		d.entries = d.room[:0]
-		return &d.Dict
-	}
-	return &Dict{entries: make([]entry, 0, n)}
-}
+// MakeDict returns an empty dict with capacity n.
+func MakeDict(n int) *Dict { return &Dict{entries: make([]entry, 0, n)} }
 
 func (d *Dict) Len() int { return len(d.entries) }
 
@@ -176,44 +144,31 @@ func (d *Dict) Delete(k Value) bool {
 		return false
 	}
 	d.entries = append(d.entries[:i], d.entries[i+1:]...)
-	d.strs, d.others = nil, nil
+	d.index = nil
 	return true
 }
 
+// add appends an entry whose key is hashable and absent.
 func (d *Dict) add(k, v Value) {
-	if d.strs != nil {
-		if s, ok := k.(string); ok {
-			d.strs[s] = int32(len(d.entries))
-		} else if h, err := hashKey(k); err == nil {
-			if d.others == nil {
-				d.others = make(map[any]int32)
-			}
-			d.others[h] = int32(len(d.entries))
-		}
+	if d.index != nil {
+		h, _ := hashKey(k)
+		d.index[h] = len(d.entries)
 	}
 	d.entries = append(d.entries, entry{k, v})
 }
 
+// findStr is find for a string. It allocates nothing in a small dict.
 func (d *Dict) findStr(k string) int {
 	if len(d.entries) < indexFrom {
-		for i := range d.entries {
-			if s, ok := d.entries[i].key.(string); ok && s == k {
-				return i
-			}
-		}
-		return -1
+		return slices.IndexFunc(d.entries, func(e entry) bool { return e.key == k })
 	}
-	if d.strs == nil {
-		d.index()
-	}
-	if i, ok := d.strs[k]; ok {
-		return int(i)
-	}
-	return -1
+	i, _ := d.find(k)
+	return i
 }
 
+// find returns the position of a key, or -1. An unhashable key is a TypeError.
 func (d *Dict) find(k Value) (int, error) {
-	if s, ok := k.(string); ok {
+	if s, ok := k.(string); ok && len(d.entries) < indexFrom {
 		return d.findStr(s), nil
 	}
 	h, err := hashKey(k)
@@ -221,45 +176,29 @@ func (d *Dict) find(k Value) (int, error) {
 		return -1, err
 	}
 	if len(d.entries) < indexFrom {
+		return slices.IndexFunc(d.entries, func(e entry) bool {
+			g, err := hashKey(e.key)
+			return err == nil && g == h
+		}), nil
+	}
+	if d.index == nil {
+		d.index = make(map[any]int, len(d.entries))
 		for i := range d.entries {
-			if _, isStr := d.entries[i].key.(string); !isStr {
-				if g, err := hashKey(d.entries[i].key); err == nil && g == h {
-					return i, nil
-				}
+			if g, err := hashKey(d.entries[i].key); err == nil {
+				d.index[g] = i
 			}
 		}
-		return -1, nil
 	}
-	if d.strs == nil {
-		d.index()
-	}
-	if i, ok := d.others[h]; ok {
-		return int(i), nil
+	if i, ok := d.index[h]; ok {
+		return i, nil
 	}
 	return -1, nil
 }
 
-func (d *Dict) index() {
-	d.strs = make(map[string]int32, len(d.entries))
-	d.others = nil
-	for i := range d.entries {
-		if s, ok := d.entries[i].key.(string); ok {
-			d.strs[s] = int32(i)
-		} else if h, err := hashKey(d.entries[i].key); err == nil {
-			if d.others == nil {
-				d.others = make(map[any]int32)
-			}
-			d.others[h] = int32(i)
-		}
-	}
-}
-
 // Clone is the method form of the function Clone.
 func (d *Dict) Clone(memo *Memo) *Dict {
-	if memo != nil {
-		if c, ok := memo.Get(d); ok {
-			return c.(*Dict)
-		}
+	if c, ok := memo.Get(d); ok {
+		return c.(*Dict)
 	}
 	c := MakeDict(len(d.entries))
 	memo.Put(d, c)
@@ -283,19 +222,11 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 		return false, nil
 	}
 	for i := range d.entries {
-		e := &d.entries[i]
-		j := i
-		if s, ok := e.key.(string); ok {
-			if t, ok := o.entries[i].key.(string); !ok || s != t {
-				j = o.findStr(s)
-			}
-		} else {
-			j, _ = o.find(e.key)
-		}
+		j, _ := o.find(d.entries[i].key)
 		if j < 0 {
 			return false, nil
 		}
-		if eq, err := equal(e.val, o.entries[j].val, depth+1); !eq || err != nil {
+		if eq, err := equal(d.entries[i].val, o.entries[j].val, depth+1); !eq || err != nil {
 			return false, err
 		}
 	}
@@ -304,9 +235,6 @@ func (d *Dict) equal(o *Dict, depth int) (bool, error) {
 
 // Hashable returns nil for a valid dict key or set member, else Python's TypeError.
 func Hashable(v Value) error {
-	if _, ok := v.(string); ok {
-		return nil
-	}
 	_, err := hashKey(v)
 	return err
 }
@@ -315,7 +243,6 @@ type (
 	bigKey   string
 	tupleKey string
 	noneKey  struct{}
-	strKey   string
 	nanKey   struct{ p *byte }
 )
 
@@ -325,7 +252,7 @@ func hashKey(v Value) (any, error) {
 	case nil:
 		return noneKey{}, nil
 	case string:
-		return strKey(v), nil
+		return v, nil
 	case int64:
 		return v, nil
 	case bool:
@@ -357,10 +284,6 @@ func hashKey(v Value) (any, error) {
 		return tupleKey(b.String()), nil
 	case Opaque:
 		return v, nil
-	case *List, *Dict, *Set:
-		return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
-	case *Frozen:
-		return hashKey(v.Value())
 	}
 	return nil, Raise("TypeError", "unhashable type: '%s'", TypeName(v))
 }

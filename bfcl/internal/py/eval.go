@@ -97,19 +97,27 @@ func evalCall(e *Call, s Scope) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	args, err := evalItems(e.Args, s)
+	args, keywords, err := e.Arguments(s)
 	if err != nil {
 		return nil, err
 	}
-	keywords := make([]Argument, len(e.Keywords))
+	return s.Call(f, args, keywords)
+}
+
+// Arguments returns the values of the arguments. With a nil scope only literals have a value.
+func (e *Call) Arguments(s Scope) (args []Value, keywords []Argument, err error) {
+	if args, err = evalItems(e.Args, s); err != nil {
+		return nil, nil, err
+	}
+	keywords = make([]Argument, len(e.Keywords))
 	for i, k := range e.Keywords {
 		v, err := Eval(k.Value, s)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		keywords[i] = Argument{k.Name, v}
 	}
-	return s.Call(f, args, keywords)
+	return args, keywords, nil
 }
 
 func evalSet(e *SetExpr, s Scope) (Value, error) {

@@ -47,49 +47,6 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzPlainCall compares PlainCall with Parse: all calls that PlainCall accepts have the same values
-// in Parse.
-func FuzzPlainCall(f *testing.F) {
-	for _, s := range sources {
-		f.Add(s)
-		f.Add("f(" + s + ")")
-		f.Add("f(a=" + s + ", b = [" + s + "])")
-	}
-	f.Fuzz(func(t *testing.T, src string) {
-		var plain PlainCall
-		if !plain.Read(src) {
-			return
-		}
-		e, err := Parse(src)
-		if err != nil {
-			t.Fatalf("%q is read as a call, but %v", src, err)
-		}
-		c, ok := e.(*Call)
-		if !ok {
-			t.Fatalf("%q is read as a call, but is a %T", src, e)
-		}
-		if name, ok := c.Func.(*Name); !ok || name.ID != plain.Name || len(c.Args) != len(plain.Args) ||
-			len(c.Keywords) != len(plain.Keywords) {
-			t.Fatalf("%q is read as %+v, but is %s", src, plain, Dump(e))
-		}
-		same := func(e Expr, got Value) {
-			want, ok := Literal(e)
-			if !ok || Repr(got) != Repr(want) {
-				t.Errorf("%q: got %s, want %s", src, Repr(got), Repr(want))
-			}
-		}
-		for i, a := range c.Args {
-			same(a, plain.Args[i])
-		}
-		for i, k := range c.Keywords {
-			if k.Name != plain.Keywords[i].Name {
-				t.Errorf("%q: keyword %q, want %q", src, plain.Keywords[i].Name, k.Name)
-			}
-			same(k.Value, plain.Keywords[i].Value)
-		}
-	})
-}
-
 // FuzzJSON checks that values of valid JSON survive a round trip.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a": [1, 2.0, null, true, "x\u00e9\ud83d\ude00"], "a": -0.0}`, `NaN`,

@@ -3,6 +3,7 @@ package py
 import (
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,7 +48,6 @@ func isFloat(v Value) bool {
 
 // Add returns a + b.
 func Add(a, b Value) (Value, error) {
-	a, b = unfreeze(a), unfreeze(b)
 	if IsNumber(a) && IsNumber(b) {
 		if isFloat(a) || isFloat(b) {
 			x, y, err := floats(a, b)
@@ -79,13 +79,6 @@ func Add(a, b Value) (Value, error) {
 		return nil, Raise("TypeError", `can only concatenate tuple (not "%s") to tuple`, TypeName(b))
 	}
 	return nil, operandError("+", a, b)
-}
-
-func unfreeze(v Value) Value {
-	if f, ok := v.(*Frozen); ok {
-		return f.Value()
-	}
-	return v
 }
 
 // Sub returns a - b.
@@ -157,36 +150,30 @@ func Mul(a, b Value) (Value, error) {
 
 func repeat(seq, count Value, n int64) (Value, error) {
 	n = max(n, 0)
-	length := func(l int) bool { return l == 0 || n <= maxIntBits/int64(l) }
+	length := 0
 	switch s := seq.(type) {
 	case string:
-		if !length(len(s)) {
-			return nil, Raise("MemoryError", "")
-		}
-		return strings.Repeat(s, int(n)), nil
+		length = len(s)
 	case *List:
-		if !length(len(s.Items)) {
-			return nil, Raise("MemoryError", "")
-		}
-		return &List{Items: repeatItems(s.Items, int(n))}, nil
+		length = len(s.Items)
 	case Tuple:
-		if !length(len(s)) {
-			return nil, Raise("MemoryError", "")
-		}
-		return Tuple(repeatItems(s, int(n))), nil
+		length = len(s)
+	default:
+		return nil, operandError("*", seq, count)
 	}
-	return nil, operandError("*", seq, count)
-}
-
-func repeatItems(items []Value, n int) []Value {
-	if len(items) == 0 {
-		return nil
+	switch {
+	case length == 0:
+		n = 0
+	case n > maxIntBits/int64(length):
+		return nil, Raise("MemoryError", "")
 	}
-	out := make([]Value, 0, len(items)*n)
-	for range n {
-		out = append(out, items...)
+	switch s := seq.(type) {
+	case *List:
+		return &List{Items: slices.Repeat(s.Items, int(n))}, nil
+	case Tuple:
+		return slices.Repeat(s, int(n)), nil
 	}
-	return out
+	return strings.Repeat(seq.(string), int(n)), nil
 }
 
 // TrueDiv returns a / b as a float.
@@ -335,7 +322,6 @@ func Abs(a Value) (Value, error) {
 
 // Compare evaluates a op b for <, <=, >, >=, == and !=.
 func Compare(op string, a, b Value) (bool, error) {
-	a, b = unfreeze(a), unfreeze(b)
 	switch op {
 	case "==":
 		return EqualErr(a, b)
@@ -391,7 +377,7 @@ func compareItems(op string, x, y []Value) (bool, error) {
 
 // Contains evaluates "item in container".
 func Contains(container, item Value) (bool, error) {
-	switch c := unfreeze(container).(type) {
+	switch c := container.(type) {
 	case string:
 		s, ok := item.(string)
 		if !ok {
@@ -413,17 +399,12 @@ func Contains(container, item Value) (bool, error) {
 }
 
 func containsItem(items []Value, v Value) bool {
-	for _, item := range items {
-		if Equal(item, v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(items, func(item Value) bool { return Equal(item, v) })
 }
 
 // Len returns len(v).
 func Len(v Value) (int, error) {
-	switch v := unfreeze(v).(type) {
+	switch v := v.(type) {
 	case string:
 		return RuneLen(v), nil
 	case *List:
@@ -440,7 +421,7 @@ func Len(v Value) (int, error) {
 
 // Iterate returns the items of a for loop over v: items, keys of a dict, characters of a string.
 func Iterate(v Value) ([]Value, error) {
-	switch v := unfreeze(v).(type) {
+	switch v := v.(type) {
 	case *List:
 		return v.Items, nil
 	case Tuple:

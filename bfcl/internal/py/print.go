@@ -50,12 +50,6 @@ func Result(v Value) (string, error) {
 		return "None", nil
 	case Opaque:
 		return Str(v), nil
-	case *Frozen:
-		p := v.prepared()
-		if _, ok := p.value.(*Dict); ok && p.jsonErr == nil {
-			return p.json, nil
-		}
-		return p.repr, nil
 	}
 	p := printers.Get().(*printer)
 	defer printers.Put(p)
@@ -174,8 +168,6 @@ func (p *printer) repr(v Value) {
 		p.buf = append(p.buf, '}')
 	case Opaque:
 		p.buf = append(p.buf, v.Text...)
-	case *Frozen:
-		p.buf = append(p.buf, v.prepared().repr...)
 	default:
 		p.buf = append(p.buf, '<')
 		p.buf = append(p.buf, TypeName(v)...)
@@ -218,12 +210,6 @@ func (p *printer) json(v Value) error {
 		return p.jsonItems(v)
 	case *Dict:
 		return p.jsonDict(v)
-	case *Frozen:
-		f := v.prepared()
-		if f.jsonErr != nil {
-			return f.jsonErr
-		}
-		p.buf = append(p.buf, f.json...)
 	default:
 		return Raise("TypeError", "Object of type %s is not JSON serializable", TypeName(v))
 	}
@@ -358,25 +344,10 @@ func AppendJSON(b []byte, s string) []byte {
 }
 
 // plainRun returns the length of the prefix of s that json.dumps and repr copy unchanged: printable
-// ASCII without the quote and the backslash. It checks eight bytes at a time.
+// ASCII without the quote and the backslash.
 func plainRun(s string, quote byte) int {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
-	quotes := ones * uint64(quote)
 	i := 0
-	for ; i+8 <= len(s); i += 8 {
-		x := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
-			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
-		q, slash, del := x^quotes, x^(ones*'\\'), x^(ones*0x7f)
-		// The top bit of each special byte is set; a higher byte may be a false positive.
-		special := x | (x - ones*0x20) | (q-ones)&^q | (slash-ones)&^slash | (del-ones)&^del
-		if special&tops != 0 {
-			break
-		}
-	}
-	for i < len(s) {
-		if c := s[i]; c < 0x20 || c >= 0x7f || c == quote || c == '\\' {
-			break
-		}
+	for i < len(s) && s[i] >= 0x20 && s[i] < 0x7f && s[i] != quote && s[i] != '\\' {
 		i++
 	}
 	return i

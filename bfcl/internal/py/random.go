@@ -1,9 +1,6 @@
 package py
 
-import (
-	"math/bits"
-	"sync"
-)
+import "math/bits"
 
 // Random is CPython's random.Random: MT19937 and its methods for integers and floats. Blocks of 624
 // outputs are immutable, so clones share the current block.
@@ -12,35 +9,14 @@ type Random struct {
 	next  int
 }
 
-var seeded struct {
-	sync.Mutex
-	blocks map[int64]*[624]uint32
-}
-
-// seededKeep limits the cache of seeded states; the benchmark uses four.
-const seededKeep = 64
-
 // NewRandom seeds like random.Random(seed), which uses the absolute value.
 func NewRandom(seed int64) *Random {
-	seeded.Lock()
-	defer seeded.Unlock()
-	state, ok := seeded.blocks[seed]
-	if !ok {
-		key := uint64(seed)
-		if seed < 0 {
-			key = -key
-		}
-		words := []uint32{uint32(key)}
-		if key>>32 != 0 {
-			words = append(words, uint32(key>>32))
-		}
-		state = twist(initByArray(words))
-		if seeded.blocks == nil || len(seeded.blocks) >= seededKeep {
-			seeded.blocks = make(map[int64]*[624]uint32)
-		}
-		seeded.blocks[seed] = state
+	key := uint64(max(seed, -seed))
+	words := []uint32{uint32(key)}
+	if key>>32 != 0 {
+		words = append(words, uint32(key>>32))
 	}
-	return &Random{state: state}
+	return &Random{state: twist(initByArray(words))}
 }
 
 func initByArray(key []uint32) *[624]uint32 {

@@ -2,7 +2,7 @@ package py
 
 // GetItem returns container[key].
 func GetItem(container, key Value) (Value, error) {
-	switch c := unfreeze(container).(type) {
+	switch c := container.(type) {
 	case *Dict:
 		return c.Index(key)
 	case *List:

@@ -30,7 +30,6 @@ func TestSubscript(t *testing.T) {
 		"text":               {"aé", int64(-1), "é", ""},
 		"text, outside":      {"", int64(0), nil, "IndexError: string index out of range"},
 		"text, text":         {"abc", "k", nil, "TypeError: string indices must be integers, not 'str'"},
-		"a constant":         {NewFrozen(dict), "k", "v", ""},
 		"int":                {int64(5), "k", nil, "TypeError: 'int' object is not subscriptable"},
 		"None":               {nil, int64(0), nil, "TypeError: 'NoneType' object is not subscriptable"},
 		"set":                {NewSet("a"), int64(0), nil, "TypeError: 'set' object is not subscriptable"},

@@ -79,66 +79,27 @@ func Space(r rune) bool {
 // Strip is str.strip() without arguments.
 func Strip(s string) string { return strings.TrimFunc(s, Space) }
 
-// CountWords returns len(s.split()) without allocating the words.
-func CountWords(s string) int {
-	n, inside := 0, false
-	for i := 0; i < len(s); {
-		r, w := rune(s[i]), 1
-		var blank bool
-		if r < utf8.RuneSelf {
-			blank = r == ' ' || r >= 0x09 && r <= 0x0d || r >= 0x1c && r <= 0x1f
-		} else {
-			r, w = utf8.DecodeRuneInString(s[i:])
-			blank = Space(r)
-		}
-		if inside && blank {
-			n++
-		}
-		inside = !blank
-		i += w
-	}
-	if inside {
-		n++
-	}
-	return n
-}
-
 // RuneLen is len(s), in code points.
 func RuneLen(s string) int { return utf8.RuneCountInString(s) }
 
 // SplitLines is str.splitlines(): all line breaks of Python, no empty last line.
 func SplitLines(s string) []string {
-	lines := make([]string, 0, 1+strings.Count(s, "\n"))
-	EachLine(s, func(line string) bool {
-		lines = append(lines, line)
-		return true
-	})
-	return lines
-}
-
-// EachLine calls f with the lines of SplitLines until f returns false.
-func EachLine(s string, f func(line string) bool) {
+	lines := []string{}
 	start := 0
 	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= 0x20 && c < 0x80 || c == '\t' {
-			i++
-			continue
-		}
 		n := lineBreak(s, i)
 		if n == 0 {
 			i++
 			continue
 		}
-		if !f(s[start:i]) {
-			return
-		}
+		lines = append(lines, s[start:i])
 		i += n
 		start = i
 	}
 	if start < len(s) {
-		f(s[start:])
+		lines = append(lines, s[start:])
 	}
+	return lines
 }
 
 // lineBreak returns the byte length of the line break at s[i], or 0.
@@ -161,15 +122,6 @@ func lineBreak(s string, i int) int {
 
 // Lower is str.lower(), with the final sigma and the dotted capital I.
 func Lower(s string) string {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= utf8.RuneSelf {
-			return lowerUnicode(s)
-		}
-	}
-	return strings.ToLower(s)
-}
-
-func lowerUnicode(s string) string {
 	runes := []rune(s)
 	var b strings.Builder
 	b.Grow(len(s))

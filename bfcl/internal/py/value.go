@@ -1,9 +1,10 @@
 package py
 
 import (
+	"cmp"
 	"math"
 	"math/big"
-	"sync"
+	"slices"
 )
 
 // Value is one of the Go types listed in the package comment.
@@ -14,29 +15,6 @@ type List struct{ Items []Value }
 
 // NewList returns a list that owns items.
 func NewList(items ...Value) *List { return &List{Items: items} }
-
-// makeList returns an empty list with capacity n; a small one is a single allocation.
-func makeList(n int) *List {
-	switch {
-	case n == 0:
-		return &List{}
-	case n <= 2:
-		l := &struct {
-			List
-			room [2]Value
-		}{}
-		l.Items = l.room[:0]
-		return &l.List
-	case n <= 4:
-		l := &struct {
-			List
-			room [4]Value
-		}{}
-		l.Items = l.room[:0]
-		return &l.List
-	}
-	return &List{Items: make([]Value, 0, n)}
-}
 
 // Tuple is a Python tuple. It is immutable.
 type Tuple []Value
@@ -51,81 +29,6 @@ type Opaque struct {
 
 // Ellipsis is Python's "...", which one long-context constant contains.
 var Ellipsis Value = Opaque{Class: "ellipsis", Text: "Ellipsis"}
-
-// Frozen is a constant with prepared texts, so that printing it is one copy. A class may include it
-// in a result but must not store it in an instance: the executor thaws results before another call
-// can access them.
-type Frozen struct {
-	pairs []Value   // of a FrozenDict: alternating keys and values
-	once  sync.Once // sets v
-	v     prepared
-}
-
-type prepared struct {
-	value      Value
-	repr, json string
-	jsonErr    error
-}
-
-// NewFrozen prepares v, which must not change afterwards.
-func NewFrozen(v Value) *Frozen {
-	f := &Frozen{}
-	f.once.Do(func() { f.v = prepare(v) })
-	return f
-}
-
-// FrozenDict returns a dict of alternating keys and values, prepared at its first use to keep
-// program start fast.
-func FrozenDict(kv ...Value) *Frozen { return &Frozen{pairs: kv} }
-
-func prepare(v Value) prepared {
-	p := prepared{value: v, repr: Repr(v)}
-	p.json, p.jsonErr = JSON(v)
-	return p
-}
-
-func (f *Frozen) prepared() *prepared {
-	f.once.Do(func() { f.v = prepare(NewDict(f.pairs...)) })
-	return &f.v
-}
-
-// Value returns the constant, which is read-only.
-func (f *Frozen) Value() Value { return f.prepared().value }
-
-// Thaw replaces every Frozen in v by a private copy. It changes containers of v in place.
-func Thaw(v Value) Value { return thaw(v, 0) }
-
-func thaw(v Value, depth int) Value {
-	if depth > maxDepth {
-		return v
-	}
-	switch v := v.(type) {
-	case *Frozen:
-		return Clone(v.Value(), nil)
-	case *List:
-		for i, item := range v.Items {
-			if holdsFrozen(item) {
-				v.Items[i] = thaw(item, depth+1)
-			}
-		}
-	case *Dict:
-		for i := range v.entries {
-			if holdsFrozen(v.entries[i].val) {
-				v.entries[i].val = thaw(v.entries[i].val, depth+1)
-			}
-		}
-	}
-	return v
-}
-
-// holdsFrozen reports whether a value may be or contain a Frozen.
-func holdsFrozen(v Value) bool {
-	switch v.(type) {
-	case *Frozen, *List, *Dict:
-		return true
-	}
-	return false
-}
 
 // maxDepth limits recursion into nested values. CPython's limit is near 1,000 frames; only values
 // that contain themselves are deeper.
@@ -154,8 +57,6 @@ func TypeName(v Value) string {
 		return "tuple"
 	case Opaque:
 		return v.Class
-	case *Frozen:
-		return TypeName(v.Value())
 	case Named:
 		return v.PyType()
 	}
@@ -193,8 +94,6 @@ func Truthy(v Value) bool {
 		return v.Len() > 0
 	case Tuple:
 		return len(v) > 0
-	case *Frozen:
-		return Truthy(v.Value())
 	}
 	return true
 }
@@ -217,41 +116,24 @@ func equal(a, b Value, depth int) (bool, error) {
 		return false, errRecursion()
 	}
 	switch x := a.(type) {
-	case string:
-		y, ok := b.(string)
-		if f, frozen := b.(*Frozen); frozen {
-			return equal(a, f.Value(), depth)
-		}
-		return ok && x == y, nil
-	case nil:
-		return b == nil, nil
+	case nil, string:
+		return a == b, nil
 	case *List:
 		y, ok := b.(*List)
-		if !ok {
-			if f, frozen := b.(*Frozen); frozen {
-				return equal(a, f.Value(), depth)
-			}
-			return false, nil
-		}
-		if x == y {
-			return true, nil
+		if !ok || x == y {
+			return ok, nil
 		}
 		return equalItems(x.Items, y.Items, depth)
 	case Tuple:
-		y, ok := b.(Tuple)
-		if !ok {
-			return false, nil
+		if y, ok := b.(Tuple); ok {
+			return equalItems(x, y, depth)
 		}
-		return equalItems(x, y, depth)
+		return false, nil
 	case *Dict:
-		y, ok := b.(*Dict)
-		if !ok {
-			if f, frozen := b.(*Frozen); frozen {
-				return equal(a, f.Value(), depth)
-			}
-			return false, nil
+		if y, ok := b.(*Dict); ok {
+			return x.equal(y, depth)
 		}
-		return x.equal(y, depth)
+		return false, nil
 	case *Set:
 		y, ok := b.(*Set)
 		if !ok || x.Len() != y.Len() {
@@ -266,8 +148,6 @@ func equal(a, b Value, depth int) (bool, error) {
 	case Opaque:
 		y, ok := b.(Opaque)
 		return ok && x.Class == y.Class && x.Text == y.Text, nil
-	case *Frozen:
-		return equal(x.Value(), b, depth)
 	case Named:
 		return x.PyEqual(b), nil
 	}
@@ -304,25 +184,13 @@ func IsNumber(v Value) bool {
 func compareNumbers(a, b Value) (c int, ordered bool) {
 	if x, ok := small(a); ok {
 		if y, ok := small(b); ok {
-			switch {
-			case x < y:
-				return -1, true
-			case x > y:
-				return 1, true
-			}
-			return 0, true
+			return cmp.Compare(x, y), true
 		}
 	}
 	x, xf := exactFloat(a)
 	y, yf := exactFloat(b)
 	if xf && yf {
-		switch {
-		case x < y:
-			return -1, true
-		case x > y:
-			return 1, true
-		}
-		return 0, x == y
+		return cmp.Compare(x, y), x == x && y == y
 	}
 	x, xf = a.(float64)
 	y, yf = b.(float64)
@@ -424,12 +292,10 @@ func (m *Memo) Put(original, copied any) {
 func Clone(v Value, memo *Memo) Value {
 	switch v := v.(type) {
 	case *List:
-		if memo != nil {
-			if c, ok := memo.Get(v); ok {
-				return c
-			}
+		if c, ok := memo.Get(v); ok {
+			return c
 		}
-		c := makeList(len(v.Items))
+		c := &List{Items: make([]Value, 0, len(v.Items))}
 		memo.Put(v, c)
 		for _, item := range v.Items {
 			c.Items = append(c.Items, Clone(item, memo))
@@ -438,10 +304,8 @@ func Clone(v Value, memo *Memo) Value {
 	case *Dict:
 		return v.Clone(memo)
 	case *Set:
-		if memo != nil {
-			if c, ok := memo.Get(v); ok {
-				return c
-			}
+		if c, ok := memo.Get(v); ok {
+			return c
 		}
 		c := v.clone()
 		memo.Put(v, c)
@@ -462,13 +326,11 @@ func (l *List) Clone(memo *Memo) *List { return Clone(l, memo).(*List) }
 
 // Remove removes the first item equal to v like list.remove; it returns false if there is none.
 func (l *List) Remove(v Value) bool {
-	for i, item := range l.Items {
-		if Equal(item, v) {
-			l.Items = append(l.Items[:i], l.Items[i+1:]...)
-			return true
-		}
+	i := slices.IndexFunc(l.Items, func(item Value) bool { return Equal(item, v) })
+	if i >= 0 {
+		l.Items = slices.Delete(l.Items, i, i+1)
 	}
-	return false
+	return i >= 0
 }
 
 func (l *List) Append(v Value) { l.Items = append(l.Items, v) }

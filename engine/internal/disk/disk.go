@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -18,24 +17,32 @@ import (
 var ErrShort = errors.New("short write")
 
 // Optional are the operations that a file system may lack. Only flock has no replacement.
-var Optional = []string{"link", "symlink", "flock"}
+var Optional = []string{"symlink", "flock"}
 
 // hook is called before an operation, whose error it may set.
-type hook struct {
-	atomic.Pointer[func(op, path string) error]
+var hook atomic.Pointer[func(op, path string) error]
+
+// Lack makes every operation call f first and return its error instead, to imitate a file system without the
+// operations of Optional; nil ends that. It is for tests and affects the whole process.
+func Lack(f func(op, path string) error) { hook.Store(&f) }
+
+// Fail is Lack for the operations that write: all but flock. It replaces the function of Lack.
+func Fail(f func(op, path string) error) {
+	if f == nil {
+		Lack(nil)
+		return
+	}
+	Lack(func(op, path string) error {
+		if op == "flock" {
+			return nil
+		}
+		return f(op, path)
+	})
 }
 
-var fail, lack hook
-
-// Fail makes every write call f first and return its error instead of writing; nil ends that. It is for tests
-// and affects the whole process.
-func Fail(f func(op, path string) error) { fail.Store(&f) }
-
-// Lack is Fail for the operations of Optional alone, to imitate a file system without them.
-func Lack(f func(op, path string) error) { lack.Store(&f) }
-
-func (h *hook) check(op, path string) error {
-	f := h.Load()
+// check returns the error that the hook sets for an operation.
+func check(op, path string) error {
+	f := hook.Load()
 	if f == nil || *f == nil {
 		return nil
 	}
@@ -45,17 +52,10 @@ func (h *hook) check(op, path string) error {
 	return nil
 }
 
-// do executes an operation unless a hook makes it fail.
+// do executes an operation unless the hook makes it fail.
 func do(op, path string, f func() error) error {
-	if op != "flock" { // it writes nothing
-		if err := fail.check(op, path); err != nil {
-			return err
-		}
-	}
-	if slices.Contains(Optional, op) {
-		if err := lack.check(op, path); err != nil {
-			return err
-		}
+	if err := check(op, path); err != nil {
+		return err
 	}
 	return f()
 }
@@ -114,6 +114,14 @@ func Replace(dir, path string, write func(*os.File) error) error {
 	return err
 }
 
+// Overwrite is Replace with the content b.
+func Overwrite(dir, path string, b []byte) error {
+	return Replace(dir, path, func(f *os.File) error {
+		_, err := Write(f, b)
+		return err
+	})
+}
+
 // TempPattern matches the temporary names of Replace.
 const TempPattern = ".new-*"
 
@@ -127,7 +135,7 @@ func WriteAt(f *os.File, b []byte, at int64) (int, error) {
 
 // write writes half of b if the fault is ErrShort.
 func write(f *os.File, b []byte, to func([]byte) (int, error)) (int, error) {
-	fault := fail.check("write", f.Name())
+	fault := check("write", f.Name())
 	switch {
 	case fault == nil:
 		return to(b)
@@ -155,11 +163,6 @@ func Rename(from, to string) error {
 // Symlink is os.Symlink.
 func Symlink(to, path string) error {
 	return do("symlink", path, func() error { return os.Symlink(to, path) })
-}
-
-// Link is os.Link.
-func Link(from, to string) error {
-	return do("link", to, func() error { return os.Link(from, to) })
 }
 
 // Chmod is os.Chmod.

@@ -1,9 +1,6 @@
 package stat
 
 import (
-	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,51 +125,26 @@ func (c *Digests) Save() {
 	if !c.dirty || c.Cache == "" {
 		return
 	}
+	dir := filepath.Dir(c.Cache)
 	b, err := json.Marshal(c.known)
-	if err == nil && os.MkdirAll(filepath.Dir(c.Cache), 0o700) == nil {
-		_ = WriteTemporary(c.Cache, b)
+	if err == nil && os.MkdirAll(dir, 0o700) == nil {
+		_ = disk.Overwrite(dir, c.Cache, b)
 	}
 }
 
 // maxSource is the size in bytes of the largest HCL file.
 const maxSource = 64 << 20
 
-// ReadSource reads an HCL file: a regular file of at most 64 MiB.
-func ReadSource(path string) ([]byte, error) {
-	text, _, err := ReadSourceState(path)
-	return text, err
-}
-
-// ReadSourceState is ReadSource that also returns the state of the file before it was read.
-func ReadSourceState(path string) ([]byte, File, error) {
+// ReadSource reads an HCL file: a regular file of at most 64 MiB. It also returns the file as it was before it was
+// read, without its digest.
+func ReadSource(path string) ([]byte, File, error) {
 	now := Clock()
 	file, err := disk.OpenPlain(path, maxSource)
 	if err != nil {
 		return nil, File{}, err
 	}
 	defer file.Close()
+	stamp := StampOf(file.Info)
 	text, err := io.ReadAll(file)
-	if err != nil {
-		return nil, File{}, err
-	}
-	sum := sha256.Sum256(text)
-	f := File{Path: Absolute(path), Stamp: StampOf(file.Info), Digest: hex.EncodeToString(sum[:])}
-	f.TooRecent = f.Stamp.TooRecent(now)
-	return text, f, nil
-}
-
-// WriteTemporary writes a file under a temporary name and renames it. Unlike disk.WriteFile it does not flush.
-func WriteTemporary(path string, content []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	if err = cmp.Or(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		os.Remove(file.Name())
-	}
-	return err
+	return text, File{Path: Absolute(path), Stamp: stamp, TooRecent: stamp.TooRecent(now)}, err
 }

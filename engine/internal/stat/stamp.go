@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -16,6 +17,14 @@ type Stamp struct {
 	Mtime int64  `json:"mtime"` // nanoseconds
 	Ctime int64  `json:"ctime"` // nanoseconds
 	Inode uint64 `json:"inode"`
+}
+
+// Append appends the stamp as text to b.
+func (s Stamp) Append(b []byte) []byte {
+	for _, n := range [...]int64{s.Size, s.Mtime, s.Ctime} {
+		b = append(strconv.AppendInt(b, n, 10), '.')
+	}
+	return strconv.AppendUint(b, s.Inode, 10)
 }
 
 // StampOf returns the stamp of a file.
@@ -34,11 +43,7 @@ func StampAt(dir int, name string, flags int) (Stamp, error) {
 	if err := unix.Fstatat(dir, name, &st, flags); err != nil {
 		return Stamp{}, err
 	}
-	return stampOfStat(&st), nil
-}
-
-func stampOfStat(st *unix.Stat_t) Stamp {
-	return Stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}
+	return Stamp{st.Size, st.Mtim.Nano(), st.Ctim.Nano(), st.Ino}, nil
 }
 
 // changed returns the time of the last change, in nanoseconds. Some file systems have a resolution of a second.
@@ -101,7 +106,7 @@ type File struct {
 	Folder    bool
 	TooRecent bool // the stamp proves nothing, so that only the content counts
 	Stamp     Stamp
-	Digest    string // of the content; "" where the stamp is enough
+	Digest    string // of the content; "" for an HCL file
 }
 
 // Absolute returns the absolute path, or the path itself if the current folder is deleted.

@@ -10,6 +10,7 @@ package chat
 import (
 	"fmt"
 
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -74,10 +75,24 @@ func pad(mask []bool, n int, value bool) []bool {
 	return mask
 }
 
-func position(name string) error {
-	switch name {
-	case "", rl.FirstUser, rl.BeforeEachAction:
-		return nil
+// rewardIDs returns the ids of the reward tokens by name, none without a position.
+func rewardIDs(tokens *token.Tokenizer, position string) (map[string]int32, error) {
+	switch position {
+	case "":
+		return nil, nil
+	case rl.FirstUser, rl.BeforeEachAction:
+	default:
+		return nil, fmt.Errorf("unknown token position %q; known are %s and %s", position, rl.FirstUser,
+			rl.BeforeEachAction)
 	}
-	return fmt.Errorf("unknown token position %q; known are %s and %s", name, rl.FirstUser, rl.BeforeEachAction)
+	ids := map[string]int32{}
+	for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
+		id, ok := tokens.ID(content)
+		if !ok {
+			return nil, fmt.Errorf("token position %q needs %s in the vocabulary; add the reward tokens first", position,
+				content)
+		}
+		ids[name] = id
+	}
+	return ids, nil
 }

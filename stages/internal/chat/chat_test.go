@@ -90,7 +90,7 @@ func marked(c rl.Codec, ids []int32, mask []bool) string {
 	return b.String()
 }
 
-func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
+func TestRewardTokenIsASingleTokenAndLeavesOthersUnchanged(t *testing.T) {
 	for _, where := range []string{rl.FirstUser, rl.BeforeEachAction} {
 		d := codec(t, where)
 		e := expert(rand.New(rand.NewPCG(1, 1)))
@@ -114,7 +114,7 @@ func TestARewardTokenIsOneEntryAndChangesNothingElse(t *testing.T) {
 	}
 }
 
-func TestWhatAPolicySeesIsAPrefixOfTheWholeEpisode(t *testing.T) {
+func TestContextsArePrefixesOfTheEpisode(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 		d := codec(t, where)
@@ -245,7 +245,7 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 	}
 }
 
-func TestParsingAReplyGivesBackItsCalls(t *testing.T) {
+func TestParsedRepliesHaveTheirCalls(t *testing.T) {
 	d := codec(t, "")
 	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"},
 		{"ls()", "pwd()"}} {

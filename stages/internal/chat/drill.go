@@ -41,25 +41,16 @@ type Drill struct {
 // NewDrill returns the codec of a vocabulary. where is the position of reward tokens, or "" for a policy without
 // them; a position requires reward tokens in the vocabulary. An episode under rl.TokenNone has no reward token.
 func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
-	if err := position(where); err != nil {
-		return nil, err
+	reward, err := rewardIDs(tokens, where)
+	if err != nil {
+		return nil, fmt.Errorf("drill layout: %w", err)
 	}
-	d := &Drill{tokens: tokens, position: where, reward: map[string]int32{}}
+	d := &Drill{tokens: tokens, position: where, reward: reward}
 	for name, id := range map[string]*int32{user: &d.user, assistant: &d.assistant, call: &d.call, end: &d.end} {
 		var ok bool
 		if *id, ok = tokens.ID(name); !ok {
 			return nil, fmt.Errorf("drill layout: the vocabulary has no token %s; train it with the special tokens %v",
 				name, DrillTokens)
-		}
-	}
-	if where != "" {
-		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
-			id, ok := tokens.ID(content)
-			if !ok {
-				return nil, fmt.Errorf("drill layout: token position %q needs %s in the vocabulary; add the reward tokens "+
-					"first", where, content)
-			}
-			d.reward[name] = id
 		}
 	}
 	return d, nil

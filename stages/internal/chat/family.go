@@ -31,8 +31,8 @@ type Layout struct {
 	after   string // text after the end of a reply
 	between string // text between two calls of one reply
 
-	function func(v any) (string, error) // a tool between head and tail
-	call     func(name string, arguments any) ([]token.Part, error)
+	function func(v any) string // a tool between head and tail
+	call     func(name string, arguments any) []token.Part
 	results  func(results []string) []token.Part
 	decode   func(text string) ([]string, error)
 
@@ -75,7 +75,7 @@ type Chat struct {
 	tokens    *token.Tokenizer
 	position  string
 	functions map[string]string // text of a tool between head and tail
-	reward    map[string]string
+	reward    map[string]int32
 	stop      []int32
 }
 
@@ -84,10 +84,11 @@ func plainly(text string) token.Part { return token.Part{Text: text, See: token.
 
 // New returns the codec of a layout. where is the position of reward tokens, or "" for a policy without them.
 func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string) (*Chat, error) {
-	if err := position(where); err != nil {
-		return nil, err
+	reward, err := rewardIDs(tokens, where)
+	if err != nil {
+		return nil, fmt.Errorf("layout %s: %w", l.Name, err)
 	}
-	c := &Chat{Layout: l, tokens: tokens, position: where, reward: map[string]string{}, functions: map[string]string{}}
+	c := &Chat{Layout: l, tokens: tokens, position: where, reward: reward, functions: map[string]string{}}
 	for i, name := range l.stops {
 		if id, ok := tokens.ID(name); ok {
 			c.stop = append(c.stop, id)
@@ -96,23 +97,12 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 				l.Name, name)
 		}
 	}
-	if where != "" {
-		for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
-			if _, ok := tokens.ID(content); !ok {
-				return nil, fmt.Errorf("layout %s: token position %q needs %s in the vocabulary; add the reward tokens first",
-					l.Name, where, content)
-			}
-			c.reward[name] = content
-		}
-	}
 	for name, raw := range functions {
 		v, err := parseJSON(raw)
-		if err == nil {
-			c.functions[name], err = l.function(v)
-		}
 		if err != nil {
 			return nil, fmt.Errorf("layout %s: tool %s: %w", l.Name, name, err)
 		}
+		c.functions[name] = l.function(v)
 	}
 	return c, nil
 }
@@ -138,14 +128,15 @@ func (c *Chat) User(text string, first bool, reward string) []int32 {
 	if first {
 		before = c.first
 	}
-	content, ok := c.reward[reward]
+	id, ok := c.reward[reward]
 	if !ok || !first || c.position != rl.FirstUser {
 		return c.tokens.EncodeParts(all(before), plainly(c.trim(text)), all(c.userEnd))
 	}
 	if c.trims {
 		text = strings.TrimLeftFunc(text, pySpace)
 	}
-	return c.tokens.EncodeParts(all(before), plainly(text+goalBefore), all(content), plainly(goalAfter), all(c.userEnd))
+	ids := append(c.tokens.EncodeParts(all(before), plainly(text+goalBefore)), id)
+	return append(ids, c.tokens.EncodeParts(plainly(goalAfter), all(c.userEnd))...)
 }
 
 func (c *Chat) trim(text string) string {
@@ -160,10 +151,11 @@ func (c *Chat) Tool(results []string) []int32 { return c.tokens.EncodeParts(c.re
 
 // Header implements rl.Codec.
 func (c *Chat) Header(reward string) []int32 {
-	if content, ok := c.reward[reward]; ok && c.position == rl.BeforeEachAction {
-		return c.tokens.EncodeParts(all(c.header + content))
+	ids := c.tokens.EncodeParts(all(c.header))
+	if id, ok := c.reward[reward]; ok && c.position == rl.BeforeEachAction {
+		ids = append(ids, id)
 	}
-	return c.tokens.EncodeParts(all(c.header))
+	return ids
 }
 
 // Reply implements rl.Codec. A call without a JSON form (see bfcl.CallJSON) is written as text, which calls
@@ -181,9 +173,7 @@ func (c *Chat) replyParts(calls []string) []token.Part {
 		written := []token.Part{plainly(text)}
 		if name, raw, err := bfcl.CallJSON(text); err == nil {
 			if arguments, err := parseJSON(raw); err == nil {
-				if call, err := c.call(name, arguments); err == nil {
-					written = call
-				}
+				written = c.call(name, arguments)
 			}
 		}
 		parts = append(parts, written...)

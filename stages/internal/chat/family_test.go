@@ -120,7 +120,7 @@ func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
+func TestContextsOfInstructModelsArePrefixesOfTheEpisode(t *testing.T) {
 	for f := range present(t) {
 		for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
 			c := fixtureChat(t, f, where)
@@ -140,7 +140,7 @@ func TestWhatAnInstructModelSeesIsAPrefixOfItsEpisode(t *testing.T) {
 	}
 }
 
-func TestRepliesOfInstructModelsGiveBackTheirCalls(t *testing.T) {
+func TestParsedRepliesOfInstructModelsHaveTheirCalls(t *testing.T) {
 	for f := range present(t) {
 		c := fixtureChat(t, f, "")
 		for _, calls := range [][]string{nil, {"pwd()"}, {"mv(source=\"it's\",destination='a \"b\" <tool_call> é')"},
@@ -238,8 +238,8 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 			}
 			tools := must.Get(parseJSON(v.Tools))(t)
 			for _, tool := range tools.(list) {
-				name, _ := tool.(object)["function"].value.(object)["name"].value.(string)
-				want := must.Get(compactJSON.text(tool))(t)
+				name, _ := tool.(object).get("function").(object).get("name").(string)
+				want := oneLine(tool)
 				if got, ok := functions[name]; ok {
 					seen[name] = true
 					if string(got) != want {

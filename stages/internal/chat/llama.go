@@ -28,27 +28,22 @@ var llama = Layout{
 	trims:   true,
 	bare:    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" + llamaSystem,
 	head: "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nEnvironment: ipython\n" + llamaSystem +
-		"Given the following functions, please respond with a JSON for a function call with its proper arguments that " +
-		"best " +
-		"answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": dictionary of " +
-		"argument name and its value}.Do not use variables.\n\n",
-	user:    llamaUser,
-	userEnd: "<|eot_id|>",
-	header:  "<|start_header_id|>assistant<|end_header_id|>\n\n",
-	between: "; ",
-	function: func(f any) (string, error) {
-		text, err := indentedJSON.text(f)
-		return text + "\n\n", err
-	},
-	call: func(name string, arguments any) ([]token.Part, error) {
-		text, err := compactJSON.text(arguments)
-		return []token.Part{plainly(`{"name": "` + name + `", "parameters": ` + text + "}")}, err
+		"Given the following functions, please respond with a JSON for a function call with its proper arguments " +
+		"that best answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": " +
+		"dictionary of argument name and its value}.Do not use variables.\n\n",
+	user:     llamaUser,
+	userEnd:  "<|eot_id|>",
+	header:   "<|start_header_id|>assistant<|end_header_id|>\n\n",
+	between:  "; ",
+	function: func(f any) string { return indented(f) + "\n\n" },
+	call: func(name string, arguments any) []token.Part {
+		return []token.Part{plainly(`{"name": "` + name + `", "parameters": ` + oneLine(arguments) + "}")}
 	},
 	results: func(results []string) []token.Part {
 		var parts []token.Part
 		for _, r := range results {
 			parts = append(parts, all("<|start_header_id|>ipython<|end_header_id|>\n\n"),
-				plainly(string(compactJSON.quote(nil, r))), all("<|eot_id|>"))
+				plainly(token.Quote(r)), all("<|eot_id|>"))
 		}
 		return parts
 	},
@@ -69,9 +64,6 @@ func decodeLlama(text string) ([]string, error) {
 	if jsonErr != nil || !ok {
 		return nil, err
 	}
-	same, jsonErr := compactJSON.text(newObject("name", call["name"].value, "arguments", call["parameters"].value))
-	if jsonErr != nil {
-		return nil, err
-	}
+	same := oneLine(object{{"name", call.get("name")}, {"arguments", call.get("parameters")}})
 	return bfcl.DecodeQwen("<tool_call>\n" + same + "\n</tool_call>")
 }

@@ -32,20 +32,16 @@ var qwen = Layout{
 		"<tool_call></tool_call> XML tags:\n<tool_call>\n" +
 		`{"name": <function-name>, "arguments": <args-json-object>}` +
 		"\n</tool_call><|im_end|>\n<|im_start|>user\n",
-	first:   "<|im_start|>user\n",
-	user:    "<|im_start|>user\n",
-	userEnd: "<|im_end|>\n",
-	header:  "<|im_start|>assistant\n",
-	after:   "\n",
-	between: "\n",
-	function: func(f any) (string, error) {
-		text, err := compactJSON.text(f)
-		return "\n" + text, err
-	},
-	call: func(name string, arguments any) ([]token.Part, error) {
-		text, err := compactJSON.text(arguments)
+	first:    "<|im_start|>user\n",
+	user:     "<|im_start|>user\n",
+	userEnd:  "<|im_end|>\n",
+	header:   "<|im_start|>assistant\n",
+	after:    "\n",
+	between:  "\n",
+	function: func(f any) string { return "\n" + oneLine(f) },
+	call: func(name string, arguments any) []token.Part {
 		return []token.Part{all("<tool_call>"),
-			plainly("\n{\"name\": \"" + name + "\", \"arguments\": " + text + "}\n"), all("</tool_call>")}, err
+			plainly("\n{\"name\": \"" + name + "\", \"arguments\": " + oneLine(arguments) + "}\n"), all("</tool_call>")}
 	},
 	results: func(results []string) []token.Part {
 		parts := []token.Part{all("<|im_start|>user")}

@@ -40,35 +40,26 @@ func (l *Layout) CheckTemplate(dir string) error {
 		"interpreted; %s", dir, l.Name, way)
 }
 
-// readTemplate returns chat_template.jinja or, without that file, the key chat_template of tokenizer_config.json:
-// a text or a list of named templates, of which "default" is used.
+// readTemplate returns chat_template.jinja or, without that file, the key chat_template of tokenizer_config.json.
 func readTemplate(dir string) (string, error) {
 	source, err := token.ReadSmall(filepath.Join(dir, TemplateFile))
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
 		return string(source), err
 	}
-	raw, err := token.ReadSmall(filepath.Join(dir, configFile))
+	path := filepath.Join(dir, configFile)
+	raw, err := token.ReadSmall(path)
 	if err != nil {
 		return "", err
 	}
 	var config struct {
-		Template json.RawMessage `json:"chat_template"`
+		Template string `json:"chat_template"`
 	}
 	if err := json.Unmarshal(raw, &config); err != nil {
-		return "", fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+		return "", fmt.Errorf("%s: %w", path, err)
 	}
-	var text string
-	if config.Template != nil && json.Unmarshal(config.Template, &text) == nil {
-		return text, nil
+	if config.Template == "" {
+		return "", fmt.Errorf("%s has no chat template: neither %s nor a key chat_template in %s; put the model's "+
+			"published template there", dir, TemplateFile, configFile)
 	}
-	var named []struct{ Name, Template string }
-	if config.Template != nil && json.Unmarshal(config.Template, &named) == nil {
-		for _, n := range named {
-			if n.Name == "default" {
-				return n.Template, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("%s has no chat template: neither %s nor a key chat_template in %s; put the model's "+
-		"published template there", dir, TemplateFile, configFile)
+	return config.Template, nil
 }

@@ -3,6 +3,7 @@ package chat
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"rcgrpo/bfcl"
 )
@@ -48,19 +49,14 @@ func Function(doc json.RawMessage) (json.RawMessage, error) {
 	}
 	o, ok := v.(object)
 	if !ok {
-		return nil, fmt.Errorf("a tool document is an object, not %s", fmt.Sprintf("%T", v))
+		return nil, fmt.Errorf("a tool document is an object, not %T", v)
 	}
-	function := object{}
-	for _, k := range o.keys() {
-		if k != "response" {
-			function.set(k, renameTypes(k, o[k].value))
-		}
-	}
-	text, err := compactJSON.text(newObject("type", "function", "function", function))
-	return json.RawMessage(text), err
+	o = slices.DeleteFunc(o, func(m member) bool { return m.key == "response" })
+	function := renameTypes("", o)
+	return json.RawMessage(oneLine(object{{"type", "function"}, {"function", function}})), nil
 }
 
-// renameTypes converts the value of a key recursively.
+// renameTypes converts the value of a key recursively, in place.
 func renameTypes(key string, v any) any {
 	switch v := v.(type) {
 	case string:
@@ -68,17 +64,13 @@ func renameTypes(key string, v any) any {
 			return name
 		}
 	case list:
-		items := make(list, len(v))
 		for i, x := range v {
-			items[i] = renameTypes("", x)
+			v[i] = renameTypes("", x)
 		}
-		return items
 	case object:
-		o := object{}
-		for _, k := range v.keys() {
-			o.set(k, renameTypes(k, v[k].value))
+		for i, m := range v {
+			v[i].value = renameTypes(m.key, m.value)
 		}
-		return o
 	}
 	return v
 }

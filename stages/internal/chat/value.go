@@ -4,49 +4,35 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"maps"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"rcgrpo/stages/internal/token"
 )
 
-// JSON values with the distinctions of Python: nil, bool, int, *big.Int, float64, string, list, object. As
-// json.loads does, they keep the order of keys and the difference between 1 and 1.0.
+// JSON values with the distinctions of Python: nil, bool, json.Number (an integer), float64, string, list, object.
+// As json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
 type list []any
 
-// object is a JSON object; each value has the index of its key.
-type object map[string]member
+type object []member
 
 type member struct {
-	index int
+	key   string
 	value any
 }
 
-// newObject returns an object of alternating keys and values.
-func newObject(keysAndValues ...any) object {
-	o := make(object, len(keysAndValues)/2)
-	for i := 0; i+1 < len(keysAndValues); i += 2 {
-		o.set(keysAndValues[i].(string), keysAndValues[i+1])
+// get returns the value of a key, nil if it is absent.
+func (o object) get(key string) any {
+	for _, m := range o {
+		if m.key == key {
+			return m.value
+		}
 	}
-	return o
-}
-
-func (o object) set(key string, value any) {
-	if old, ok := o[key]; ok {
-		o[key] = member{old.index, value}
-		return
-	}
-	o[key] = member{len(o), value}
-}
-
-func (o object) keys() []string {
-	return slices.SortedFunc(maps.Keys(o), func(a, b string) int { return o[a].index - o[b].index })
+	return nil
 }
 
 // parseJSON reads one JSON value. The last of equal keys wins.
@@ -66,30 +52,24 @@ func parseJSON(raw []byte) (any, error) {
 func readJSON(d *json.Decoder) (any, error) {
 	t, err := d.Token()
 	if err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
 		return nil, err
 	}
-	switch t := t.(type) {
-	case json.Number:
-		return number(string(t))
-	case json.Delim:
-		if t == '[' {
-			items := list{}
-			for d.More() {
-				v, err := readJSON(d)
-				if err != nil {
-					return nil, err
-				}
-				items = append(items, v)
+	switch t {
+	case json.Delim('['):
+		items := list{}
+		for d.More() {
+			v, err := readJSON(d)
+			if err != nil {
+				return nil, err
 			}
-			_, err := d.Token()
-			return items, err
+			items = append(items, v)
 		}
+		_, err := d.Token()
+		return items, err
+	case json.Delim('{'):
 		o := object{}
 		for d.More() {
-			key, err := d.Token()
+			key, err := readJSON(d)
 			if err != nil {
 				return nil, err
 			}
@@ -97,29 +77,32 @@ func readJSON(d *json.Decoder) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			o.set(key.(string), v) // a JSON decoder gives texts as keys
+			m := member{key.(string), v} // a JSON decoder returns strings as keys
+			if i := slices.IndexFunc(o, func(old member) bool { return old.key == m.key }); i >= 0 {
+				o[i] = m
+			} else {
+				o = append(o, m)
+			}
 		}
 		_, err := d.Token()
 		return o, err
 	}
-	return t, nil // text, bool or nil
+	if n, ok := t.(json.Number); ok {
+		return number(n), nil
+	}
+	return t, nil // string, bool or nil
 }
 
-// number returns an int if the text has neither fraction nor exponent, as Python does.
-func number(text string) (any, error) {
-	if !strings.ContainsAny(text, ".eE") {
-		if i, err := strconv.Atoi(text); err == nil {
-			return i, nil
-		}
-		if i, ok := new(big.Int).SetString(text, 10); ok {
-			return i, nil
-		}
+// number returns an integer if the text has neither fraction nor exponent, as Python does.
+func number(n json.Number) any {
+	if strings.ContainsAny(string(n), ".eE") {
+		f, _ := n.Float64() // out of range: an infinity
+		return f
 	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) { // out of range: an infinity
-		return nil, err
+	if n == "-0" {
+		return json.Number("0")
 	}
-	return f, nil
+	return n
 }
 
 // pyFloat returns the text that json.dumps writes for a float.
@@ -138,91 +121,47 @@ func pyFloat(f float64) string {
 	return s
 }
 
-// pyJSON formats values like json.dumps.
-type pyJSON struct {
-	indent    string // of one level; used where lines is true
-	lines     bool
-	item, key string // separators
-}
+// oneLine returns a value in the format of json.dumps, which is that of tojson in chat templates.
+func oneLine(v any) string { return dump(v, "") }
 
-// compactJSON is the format of tojson in chat templates.
-var compactJSON = pyJSON{item: ", ", key: ": "}
+// indented returns a value in the format of tojson(indent=4).
+func indented(v any) string { return dump(v, "\n") }
 
-// indentedJSON is tojson(indent=4).
-var indentedJSON = pyJSON{item: ",", key: ": ", indent: "    ", lines: true}
-
-func (j pyJSON) text(v any) (string, error) {
-	b, err := j.append(nil, v, "\n")
-	return string(b), err
-}
-
-// append appends a value; line is the line end and indentation of its container.
-func (j pyJSON) append(b []byte, v any, line string) ([]byte, error) {
+// dump returns a value. line is the line end and indentation of its container, "" if all is on one line.
+func dump(v any, line string) string {
+	inner := line
+	if line != "" {
+		inner += "    "
+	}
+	var items []string
 	switch v := v.(type) {
-	case nil:
-		return append(b, "null"...), nil
 	case bool:
-		return strconv.AppendBool(b, v), nil
-	case int:
-		return strconv.AppendInt(b, int64(v), 10), nil
-	case *big.Int:
-		return v.Append(b, 10), nil
+		return strconv.FormatBool(v)
+	case json.Number:
+		return string(v)
 	case float64:
-		return append(b, pyFloat(v)...), nil
+		return pyFloat(v)
 	case string:
-		return j.quote(b, v), nil
+		return token.Quote(v)
 	case list:
-		return j.container(b, '[', ']', len(v), line, func(b []byte, i int, line string) ([]byte, error) {
-			return j.append(b, v[i], line)
-		})
+		for _, x := range v {
+			items = append(items, dump(x, inner))
+		}
+		return enclose("[", items, "]", line, inner)
 	case object:
-		keys := v.keys()
-		return j.container(b, '{', '}', len(keys), line, func(b []byte, i int, line string) ([]byte, error) {
-			return j.append(append(j.quote(b, keys[i]), j.key...), v[keys[i]].value, line)
-		})
-	default:
-		return b, fmt.Errorf("a value of type %T has no JSON", v)
+		for _, m := range v {
+			items = append(items, token.Quote(m.key)+": "+dump(m.value, inner))
+		}
+		return enclose("{", items, "}", line, inner)
 	}
+	return "null"
 }
 
-func (j pyJSON) container(b []byte, open, end byte, n int, line string,
-	item func([]byte, int, string) ([]byte, error)) ([]byte, error) {
-	b = append(b, open)
-	inner := line + j.indent
-	for i := range n {
-		if i > 0 {
-			b = append(b, j.item...)
-		}
-		if j.lines {
-			b = append(b, inner...)
-		}
-		var err error
-		if b, err = item(b, i, inner); err != nil {
-			return b, err
-		}
+func enclose(open string, items []string, end, line, inner string) string {
+	if line == "" || len(items) == 0 {
+		return open + strings.Join(items, ", ") + end
 	}
-	if j.lines && n > 0 {
-		b = append(b, line...)
-	}
-	return append(b, end), nil
-}
-
-func (j pyJSON) quote(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i, n := 0, 0; i < len(s); i += n {
-		var r rune
-		r, n = utf8.DecodeRuneInString(s[i:])
-		short := strings.IndexRune("\"\\\n\r\t\b\f", r)
-		switch {
-		case short >= 0:
-			b = append(b, '\\', `"\nrtbf`[short])
-		case r < 0x20:
-			b = fmt.Appendf(b, `\u%04x`, r)
-		default:
-			b = append(b, s[i:i+n]...)
-		}
-	}
-	return append(b, '"')
+	return open + inner + strings.Join(items, ","+inner) + line + end
 }
 
 // pySpace reports str.isspace of Python for one character.

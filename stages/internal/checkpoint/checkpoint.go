@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
@@ -45,27 +46,19 @@ type Meta struct {
 // ReadMeta reads the Meta of the checkpoint in dir.
 func ReadMeta(dir string) (Meta, error) {
 	var m Meta
-	raw, err := os.ReadFile(filepath.Join(dir, MetaFile))
+	path := filepath.Join(dir, MetaFile)
+	raw, err := os.ReadFile(path)
 	if err != nil {
 		return m, fmt.Errorf("not a checkpoint of rcgrpo: %w", err)
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%s: %w", filepath.Join(dir, MetaFile), err)
+		return m, fmt.Errorf("%s: %w", path, err)
 	}
-	switch m.Condition {
-	case rl.TokenNone, rl.TokenHigh, rl.TokenLow:
-	default:
-		return m, fmt.Errorf("%s: condition is %q, want high, low or none", filepath.Join(dir, MetaFile), m.Condition)
-	}
-	switch m.Position {
-	case "", rl.FirstUser, rl.BeforeEachAction:
-	default:
-		return m, fmt.Errorf("%s: position is %q, want %s, %s or none", filepath.Join(dir, MetaFile), m.Position,
-			rl.FirstUser, rl.BeforeEachAction)
-	}
-	if m.Condition != rl.TokenNone && m.Position == "" {
-		return m, fmt.Errorf("%s: condition is %s, but the position of the token is missing",
-			filepath.Join(dir, MetaFile), m.Condition)
+	if !slices.Contains([]string{rl.TokenNone, rl.TokenHigh, rl.TokenLow}, m.Condition) ||
+		!slices.Contains([]string{"", rl.FirstUser, rl.BeforeEachAction}, m.Position) ||
+		m.Condition != rl.TokenNone && m.Position == "" {
+		return m, fmt.Errorf("%s: condition is %q and position %q; want high, low or none at %s or %s", path, m.Condition,
+			m.Position, rl.FirstUser, rl.BeforeEachAction)
 	}
 	return m, nil
 }
@@ -90,8 +83,7 @@ func (m Meta) Resolve(setting string) (string, error) {
 	}
 	if m.Position == "" {
 		return "", fmt.Errorf("token = %q, but this policy has never used reward tokens; set token = \"none\", or use a "+
-			"policy "+
-			"trained by rctp-ft or rc-grpo", setting)
+			"policy trained by rctp-ft or rc-grpo", setting)
 	}
 	return setting, nil
 }

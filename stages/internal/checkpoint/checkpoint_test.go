@@ -37,7 +37,7 @@ func TestConditionOfAnEpisode(t *testing.T) {
 	}
 }
 
-func TestMetaReadBackIsTheOneWritten(t *testing.T) {
+func TestMetaRoundTrips(t *testing.T) {
 	dir := t.TempDir()
 	want := Meta{Family: Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true, Rows: "mean"}
 	must.OK(t, want.Write(dir))
@@ -46,12 +46,12 @@ func TestMetaReadBackIsTheOneWritten(t *testing.T) {
 	}
 }
 
-func TestBrokenMetaIsRefused(t *testing.T) {
+func TestInvalidMetaIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":           {"{", MetaFile},
 		"unknown condition": {`{"family": "drill", "condition": "medium"}`, `condition is "medium"`},
-		"no position":       {`{"family": "drill", "condition": "high"}`, "the position of the token is missing"},
-		"unknown position":  {`{"family": "drill", "position": "last"}`, `position is "last"`},
+		"no position":       {`{"family": "drill", "condition": "high"}`, `condition is "high" and position ""`},
+		"unknown position":  {`{"family": "drill", "position": "last"}`, `position "last"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -15,14 +15,11 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// Collector samples episodes with an open policy and the seed of the job. Close frees its cache.
+// Collector samples episodes with an open policy and the seed of the job.
 type Collector struct {
 	*rl.Collector
 	decoder *lm.Decoder
 }
-
-// Close frees the key-value cache.
-func (s *Collector) Close() error { return s.decoder.Close() }
 
 // Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
 // the tasks to sample; those of the benchmark need its data.

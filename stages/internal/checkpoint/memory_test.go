@@ -12,7 +12,7 @@ var qwen7B = lm.Config{Family: "qwen2", Vocab: 152064, Hidden: 3584, Layers: 28,
 	HeadDim: 128, MLP: 18944, RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 32768}
 
 // A refusal gives the numbers, and whatever it says would help does.
-func TestAStageThatDoesNotFitIsToldWhatWould(t *testing.T) {
+func TestMemoryErrorNamesSettingsThatFit(t *testing.T) {
 	const gib = 1 << 30
 	for name, tc := range map[string]struct {
 		use  lm.Use

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 
@@ -132,17 +131,9 @@ func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 }
 
 // Trainer returns an optimizer for the policy's weights or its adapter.
-func (p *Policy) Trainer(o blocks.Optimizer) (*lm.Trainer, error) {
-	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm}
-	// lm replaces zeros by defaults; the settings mean zero.
-	for _, v := range []*float64{&c.Beta1, &c.Beta2, &c.Eps} {
-		if *v == 0 {
-			*v = math.SmallestNonzeroFloat64
-		}
-	}
-	if c.Clip == 0 {
-		c.Clip = -1 // never
-	}
+func (p *Policy) Trainer(o blocks.Optimizer, microTokens int) (*lm.Trainer, error) {
+	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
+		MicroTokens: microTokens}
 	if p.adapter != nil {
 		return p.adapter.Trainer(c)
 	}
@@ -188,7 +179,7 @@ func (p *Policy) UseTokens(position, init string) error {
 		return err
 	}
 	if missing := p.Tokenizer.Size() - p.Model.Config().Vocab; missing > 0 { // a matrix may have rows to spare
-		if err := p.Model.AddRows(missing, 0); err != nil {
+		if err := p.Model.AddRows(missing); err != nil {
 			return err
 		}
 	}

@@ -119,7 +119,7 @@ func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
 	}
 }
 
-func TestRowsAreMadeOnce(t *testing.T) {
+func TestRewardTokenRowsAreInitializedOnce(t *testing.T) {
 	p := fresh(t)
 	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	before := table(t, p)
@@ -138,7 +138,7 @@ func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
 	must.Match(t, p.UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 }
 
-func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
+func TestCheckpointsRoundTrip(t *testing.T) {
 	p := fresh(t)
 	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	p.Trained, p.Condition = true, rl.TokenHigh
@@ -163,7 +163,7 @@ func TestCheckpointReadBackIsTheOneWritten(t *testing.T) {
 func TestZeroMomentDecayIsZero(t *testing.T) {
 	one := func(o blocks.Optimizer) [][]float32 {
 		p := fresh(t)
-		trainer := must.Get(p.Trainer(o))(t)
+		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
 			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},

@@ -55,7 +55,6 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		}
 	}
 	sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98))(t)
-	defer sampler.Close()
 	want := must.Get(sampler.Sample(t.Context(), job, asks))(t)
 	lengths, stops, read, turns := map[int]bool{}, map[string]int{}, 0, 0
 	for i, e := range want {
@@ -79,7 +78,7 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	}
 	for _, slots := range []int{3, 1} {
 		decoder := must.Get(lm.NewDecoder(p.Model, slots, 500))(t)
-		defer decoder.Close()
+		defer decoder.Release()
 		c := *sampler.Collector
 		c.Policy = decoder
 		got, _, err := c.Collect(t.Context(), asks, nil)
@@ -108,7 +107,6 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		var log strings.Builder
 		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log}))(t)
 		sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
-		defer sampler.Close()
 		start := sampler.Start
 		var mu sync.Mutex
 		left := broken

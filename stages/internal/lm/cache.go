@@ -2,11 +2,7 @@
 
 package lm
 
-import (
-	"context"
-
-	"rcgrpo/stages/internal/torch"
-)
+import "rcgrpo/stages/internal/torch"
 
 // cache contains the keys and values of a decoder's slots. It has room for the slots in use and for the longest
 // sequence, and doubles up to the decoder's limits, so few or short episodes allocate little.
@@ -62,10 +58,9 @@ func enough(have, want, most int) int {
 }
 
 func (c *cache) free() error {
-	err := torch.Do(context.Background(), c.m.device, func(s *torch.Scope) error {
+	err := c.m.do(func(s *torch.Scope) {
 		s.Free(c.keys...)
 		s.Free(c.values...)
-		return nil
 	})
 	*c = cache{m: c.m}
 	return err

@@ -25,7 +25,7 @@ func wide(t *testing.T, d *Decoder) *Decoder {
 // Sequences that come one after another and grow by pieces of up to 40 tokens draw the same, bit for bit, from a
 // cache that grows with them as from one that has all its room from the start, and again after the memory was
 // given back.
-func TestACacheThatGrowsChangesNoBit(t *testing.T) {
+func TestGrowingCacheGivesIdenticalLogprobs(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {
 			m := use(t, shake(t, newModel(t, drillSize(), 1), 2, 0.02), p)
@@ -66,7 +66,7 @@ func TestACacheThatGrowsChangesNoBit(t *testing.T) {
 
 // A cache has room for who asked and at most twice what they hold; its numbers are those of the products, and
 // Release frees all of it.
-func TestACacheTakesWhatIsNeeded(t *testing.T) {
+func TestCacheAllocatesForTheRequestsInUse(t *testing.T) {
 	bytes := func(d *Decoder) (n int64) {
 		number := map[torch.DType]int64{torch.Float32: 4, torch.BFloat16: 2}
 		for l := range d.cache.keys {
@@ -94,7 +94,8 @@ func TestACacheTakesWhatIsNeeded(t *testing.T) {
 				384}, {64, 2, 64, 384},
 		} {
 			feed(step.slots, step.tokens)
-			if got, want := bytes(d), m.cfg.kvBytes(step.roomSlots, step.roomTokens, u.bytes()); got != want {
+			want := int64(step.roomSlots) * int64(cacheLength(step.roomTokens)) * m.cfg.kvToken(u.bytes())
+			if got := bytes(d); got != want {
 				t.Errorf("%s, %d slots fed %d more: got %d bytes, want the %d of %d slots and %d tokens", p, step.slots,
 					step.tokens, got, want, step.roomSlots, step.roomTokens)
 			}

@@ -3,6 +3,7 @@ package lm
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -94,4 +95,48 @@ func (c Config) Check() error {
 func (c Config) Parameters() int {
 	_, n := layout(c)
 	return n
+}
+
+// Precision is the number type of a model's matrix products and attention.
+type Precision string
+
+const (
+	// Float32 computes everything in float32, the default.
+	Float32 Precision = "float32"
+	// BF16 multiplies in bfloat16. Trained weights, their gradients and moments, the residual stream, norms, the
+	// statistics of the loss head and their gradients, and checkpoints stay in float32.
+	BF16 Precision = "bf16"
+)
+
+// Check refuses other values.
+func (p Precision) Check() error {
+	if p != Float32 && p != BF16 {
+		return fmt.Errorf(`unknown precision %q; write "float32" or "bf16"`, string(p))
+	}
+	return nil
+}
+
+// frequencies returns the rotary angles per position, one per pair of a head's halves, rounded to float32 like
+// the reference: the rounding has an effect at far positions.
+func (c Config) frequencies() []float32 {
+	f := make([]float32, c.HeadDim/2)
+	for i := range f {
+		f[i] = c.RopeScaling.scale(1 / float32(math.Pow(c.RopeBase, float64(2*i)/float64(c.HeadDim))))
+	}
+	return f
+}
+
+func (r RopeScaling) scale(f float32) float32 {
+	if r.Factor == 0 {
+		return f
+	}
+	original, wavelength := float32(r.Original), 2*math.Pi/f
+	switch {
+	case wavelength < original/float32(r.High):
+		return f
+	case wavelength > original/float32(r.Low):
+		return f / float32(r.Factor)
+	}
+	smooth := (original/wavelength - float32(r.Low)) / float32(r.High-r.Low)
+	return (1-smooth)*f/float32(r.Factor) + smooth*f
 }

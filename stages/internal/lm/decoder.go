@@ -58,16 +58,13 @@ func (d *Decoder) Reset(slot int) {
 // copied from another slot.
 func (d *Decoder) Computed() int { return d.computed }
 
-// Release empties all slots and frees their memory.
+// Release empties all slots and frees their memory. The decoder remains usable.
 func (d *Decoder) Release() error {
 	for slot := range d.held {
 		d.Reset(slot)
 	}
 	return d.cache.free()
 }
-
-// Close frees the caches. It may be called twice.
-func (d *Decoder) Close() error { return d.Release() }
 
 // Next appends each request's tokens to its slot and samples the next token. All tokens of all requests are rows
 // of one pass without padding. Prefixes that new sequences share with each other or with a slot are computed
@@ -126,12 +123,9 @@ func (d *Decoder) check(requests []rl.Request) error {
 	seen := make([]bool, d.slots)
 	for i, r := range requests {
 		switch {
-		case r.Slot < 0 || r.Slot >= d.slots:
-			return fmt.Errorf("decode request %d: slot %d lies outside 0..%d", i, r.Slot, d.slots-1)
-		case seen[r.Slot]:
-			return fmt.Errorf("decode request %d: slot %d is asked twice in one call", i, r.Slot)
-		case len(r.Feed) == 0:
-			return fmt.Errorf("decode request %d: slot %d is fed no token", i, r.Slot)
+		case r.Slot < 0 || r.Slot >= d.slots || seen[r.Slot] || len(r.Feed) == 0:
+			return fmt.Errorf("decode request %d: %d tokens for slot %d, want at least one for each slot of 0..%d, once", i,
+				len(r.Feed), r.Slot, d.slots-1)
 		case len(d.held[r.Slot])+len(r.Feed) > d.maxLen:
 			return fmt.Errorf("decode request %d: slot %d holds %d tokens and is fed %d more; it has room for %d", i,
 				r.Slot, len(d.held[r.Slot]), len(r.Feed), d.maxLen)

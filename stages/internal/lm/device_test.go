@@ -97,7 +97,7 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 	if err := model.Use(p); err != nil {
 		return m, err
 	}
-	tr, err := NewTrainer(model, OptimizerConfig{MicroTokens: pass})
+	tr, err := NewTrainer(model, adamW(pass))
 	if err != nil {
 		return m, err
 	}
@@ -149,7 +149,7 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 	if err != nil {
 		return m, err
 	}
-	defer d.Close()
+	defer d.Release()
 	r := rand.New(rand.NewPCG(3, 3))
 	requests := make([]rl.Request, sequences)
 	for i := range requests {

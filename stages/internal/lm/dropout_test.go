@@ -40,7 +40,7 @@ func apart(got, want []float32) float64 {
 	return math.Sqrt(far / size)
 }
 
-func TestDropoutOfZeroChangesNoBit(t *testing.T) {
+func TestZeroDropoutIsIdenticalToNone(t *testing.T) {
 	m := newModel(t, tiny(false), 1)
 	plain, _ := drilledAs(t, m, 3, dropping(0, 0))
 	seeded, _ := drilledAs(t, m, 3, dropping(0, 9))
@@ -56,7 +56,7 @@ func TestDropoutOfZeroChangesNoBit(t *testing.T) {
 
 // A pass under a dropout that is too small to leave anything out goes through base and adapter apart, and gives
 // what the merged weights give, in numbers and gradient.
-func TestAPassBesideTheBaseIsThatOfTheMergedWeights(t *testing.T) {
+func TestSeparateAdapterPassEqualsMergedWeights(t *testing.T) {
 	for name, p := range map[string]struct {
 		precision Precision
 		tolerance float64

@@ -3,13 +3,10 @@
 package lm
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,7 +127,8 @@ func shardsOf(dir string) (map[string]string, error) {
 	text, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, noWeights(dir)
+		return nil, fmt.Errorf("%s holds neither %s nor %s; a pickle (*.bin, *.pt) can run any program when it is opened: "+
+			"convert it with save_pretrained of transformers", dir, weightsFile, indexFile)
 	case err != nil:
 		return nil, err
 	}
@@ -149,14 +147,20 @@ func shardsOf(dir string) (map[string]string, error) {
 	return index.Where, nil
 }
 
-func noWeights(dir string) error {
-	for _, pattern := range []string{"*.bin", "*.pt", "*.pth", "*.ckpt"} {
-		if found, err := filepath.Glob(filepath.Join(dir, pattern)); err == nil && len(found) > 0 {
-			return fmt.Errorf("%s is a pickle, which can run any program when it is opened; convert it to safetensors "+
-				"(save_pretrained of transformers does so)", found[0])
-		}
+// Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model
+// remain valid.
+func (m *Model) Restore(dir string) error {
+	saved, err := CheckFolder(dir)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s holds neither %s nor %s", dir, weightsFile, indexFile)
+	if got, want := saved.Parameters(), m.cfg.Parameters(); got != want {
+		return fmt.Errorf("restore a model from %s: it has %d weights, want %d", dir, got, want)
+	}
+	return m.do(func(s *torch.Scope) {
+		s.Fill(m.flat, func(flat []float32) error { return readWeights(dir, saved, flat) })
+		m.renew(s)
+	})
 }
 
 // Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files.
@@ -165,96 +169,49 @@ func (m *Model) Save(dir string) error {
 		return fmt.Errorf("save model: %w", err)
 	}
 	weights, _ := layout(m.cfg)
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		flat := s.Float32s(m.flat)
 		if s.Err() != nil {
-			return s.Err()
+			return
 		}
 		tensors := map[string]hostTensor{}
 		for _, w := range weights {
 			tensors[w.name] = hostTensor{w.shape, flat[w.offset : w.offset+w.len()]}
 		}
-		return writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"})
+		s.Fail(writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"}))
 	})
-	if err != nil {
-		return fmt.Errorf("save model: %w", err)
-	}
-	if err := m.file.write(dir, m.cfg); err != nil {
+	if err := errors.Join(err, m.file.write(dir, m.cfg)); err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
 	return nil
 }
 
-// with returns the file with the shape of c. A file from a folder keeps its other keys; weights are written in
-// float32.
-func (f configFile) with(c Config) (configFile, error) {
-	out := configFile{}
-	set := func(key string, v any) (err error) {
-		out[key], err = json.Marshal(v)
-		return err
-	}
+// write writes the file with the shape of c into dir. A file from a folder keeps its other keys; weights are
+// written in float32.
+func (f configFile) write(dir string, c Config) error {
+	out := map[string]any{}
 	if f == nil {
-		for key, v := range map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
+		out = map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
 			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
 			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
 			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
-			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings} {
-			if err := set(key, v); err != nil {
-				return nil, err
-			}
-		}
+			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings}
 		if s := c.RopeScaling; s.Factor != 0 {
-			if err := set("rope_scaling", map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
-				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}); err != nil {
-				return nil, err
-			}
+			out["rope_scaling"] = map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
+				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}
 		}
 	}
-	maps.Copy(out, f)
+	for key, v := range f {
+		out[key] = v
+	}
 	dtype := "torch_dtype"
 	if _, newer := f["dtype"]; newer {
 		dtype = "dtype"
 	}
-	if err := set(dtype, "float32"); err != nil {
-		return nil, err
-	}
-	return out, set("vocab_size", c.Vocab)
-}
-
-func (f configFile) write(dir string, c Config) error {
-	out, err := f.with(c)
+	out[dtype], out["vocab_size"] = "float32", c.Vocab
+	text, err := json.MarshalIndent(out, "", "  ") // sorts the keys
 	if err != nil {
 		return err
 	}
-	text, err := json.Marshal(out) // sorts the keys
-	if err != nil {
-		return err
-	}
-	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, text, "", "  "); err != nil {
-		return err
-	}
-	pretty.WriteByte('\n')
-	return writeWhole(filepath.Join(dir, ConfigFile), pretty.Bytes())
-}
-
-func writeWhole(path string, parts ...[]byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	for _, p := range parts {
-		if _, err := f.Write(p); err != nil {
-			return errors.Join(err, f.Close())
-		}
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return os.WriteFile(filepath.Join(dir, ConfigFile), append(text, '\n'), 0o600)
 }

@@ -24,7 +24,7 @@ func llama(t *testing.T) *Model {
 	return m
 }
 
-func TestModelReadBackIsTheOneWritten(t *testing.T) {
+func TestSavedModelLoadsUnchanged(t *testing.T) {
 	m, dir := llama(t), t.TempDir()
 	must.OK(t, m.Save(dir))
 	got := must.Get(Load(dir, torch.CPU))(t)
@@ -51,7 +51,7 @@ func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	must.OK(t, os.Rename(filepath.Join(from, weightsFile), filepath.Join(dir, weightsFile)))
 	got := must.Get(Load(dir, torch.CPU))(t)
 	defer got.Close()
-	must.OK(t, got.AddRows(2, 0))
+	must.OK(t, got.AddRows(2))
 	out := t.TempDir()
 	must.OK(t, got.Save(out))
 	text := must.Get(os.ReadFile(filepath.Join(out, ConfigFile)))(t)
@@ -74,7 +74,7 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 	}{
 		"none": {nil, nil, "holds neither model.safetensors nor model.safetensors.index.json"},
 		"a pickle": {map[string]string{"pytorch_model.bin": "x"}, nil,
-			"pytorch_model.bin is a pickle, which can run any program"},
+			"a pickle (*.bin, *.pt) can run any program"},
 		"cut short": {map[string]string{weightsFile: string(weights[:len(weights)-4])}, nil,
 			"is no valid safetensors file"},
 		"another shape": {map[string]string{weightsFile: string(weights)}, map[string]any{"vocab_size": 21},

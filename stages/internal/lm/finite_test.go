@@ -14,7 +14,7 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-func TestWeightsThatAreNoFiniteNumbersAreRefused(t *testing.T) {
+func TestNonFiniteWeightsAreRefused(t *testing.T) {
 	for name, bits := range map[string]uint32{"NaN": math.Float32bits(float32(math.NaN())), "+Inf": 0x7f800000,
 		"-Inf": 0xff800000} {
 		m := llama(t)

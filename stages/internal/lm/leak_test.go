@@ -11,15 +11,15 @@ import (
 	"rcgrpo/stages/internal/torch"
 )
 
-// TestTenThousandUpdatesLeaveMemoryFlat trains all weights against a reference, and an adapter, 10,000 updates
+// TestTenThousandUpdatesDoNotLeak trains all weights against a reference, and an adapter, 10,000 updates
 // together.
-func TestTenThousandUpdatesLeaveMemoryFlat(t *testing.T) {
+func TestTenThousandUpdatesDoNotLeak(t *testing.T) {
 	m, ref := newModel(t, tiny(true), 1), newModel(t, tiny(true), 2)
 	a := must.Get(NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
 		rand.New(rand.NewPCG(1, 2))))(t)
 	defer a.Close()
-	whole := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
-	low := must.Get(a.Trainer(OptimizerConfig{}))(t)
+	whole := newTrainer(t, m, adamW(20))
+	low := must.Get(a.Trainer(adamW(DefaultMicroTokens)))(t)
 	defer low.Close()
 	r := rand.New(rand.NewPCG(5, 5))
 	updates := 0

@@ -71,7 +71,7 @@ func peakOf(t *testing.T, pass string) {
 		}
 		all = append(all, learnAll(ids))
 	}
-	tr := newTrainer(t, m, OptimizerConfig{})
+	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 	descendOnce := func(sequences []Sequence) {
 		if pass == "log-probabilities" {
 			must.Get(m.Stats(t.Context(), sequences, nil, 1))(t)

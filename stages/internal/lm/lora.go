@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -60,20 +59,17 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 			flat[p.offset+i] = float32(bound * (2*rng.Float64() - 1))
 		}
 	}
-	if len(a.tables) > 0 {
-		width := base.cfg.Hidden
-		err := torch.Do(context.Background(), base.device, func(s *torch.Scope) error {
-			for _, table := range a.tables {
-				for i, id := range c.Rows {
-					from := a.layout[table.name].offset + int(id)*width
-					copy(flat[table.offset+i*width:], s.Float32s(s.Narrow(base.flat, 0, int64(from), int64(width))))
-				}
+	width := base.cfg.Hidden
+	err = base.do(func(s *torch.Scope) {
+		for _, table := range a.tables {
+			for i, id := range c.Rows {
+				from := a.layout[table.name].offset + int(id)*width
+				copy(flat[table.offset+i*width:], s.Float32s(s.Narrow(base.flat, 0, int64(from), int64(width))))
 			}
-			return s.Err()
-		})
-		if err != nil {
-			return nil, err
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return a, a.place(flat)
 }
@@ -121,7 +117,7 @@ func (a *Adapter) place(flat []float32) error {
 	if a.model, err = a.base.Clone(); err != nil {
 		return err
 	}
-	err = torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
+	err = a.base.do(func(s *torch.Scope) {
 		a.flat = s.FromFloat32(flat, int64(len(flat)))
 		kept := []*torch.Tensor{a.flat}
 		for i := range a.parts {
@@ -146,16 +142,11 @@ func (a *Adapter) place(flat []float32) error {
 		if s.Err() == nil {
 			s.Keep(kept...)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("place an adapter: %w", err), a.model.Close())
 	}
 	return nil
-}
-
-func cut(s *torch.Scope, flat *torch.Tensor, offset, rows, columns int) *torch.Tensor {
-	return s.View(s.Narrow(flat, 0, int64(offset), int64(rows*columns)), int64(rows), int64(columns))
 }
 
 // of returns A and B of a part in a buffer with the adapter's layout: its weights or their gradient.
@@ -183,7 +174,7 @@ func (a *Adapter) Model() *Model { return a.model }
 
 // Close frees the adapter and its model, not the base. It may be called twice.
 func (a *Adapter) Close() error {
-	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
+	err := a.base.do(func(s *torch.Scope) {
 		for _, p := range a.parts {
 			s.Free(p.base, p.merged, p.a, p.b)
 		}
@@ -192,14 +183,13 @@ func (a *Adapter) Close() error {
 			s.Free(table.own...)
 		}
 		s.Free(a.flat)
-		return nil
 	})
 	return errors.Join(err, a.model.Close())
 }
 
 // Trainer returns a trainer of the adapter; the base is frozen.
 func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o.withDefaults()}
+	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o}
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 

@@ -96,12 +96,8 @@ func TotalMemory(parts []MemoryPart) (total int64) {
 // cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the growing layer
 // exists twice.
 func (c Config) cachePeak(u Use) int64 {
-	most := c.kvBytes(u.Slots, u.Context, u.bytes())
+	most := int64(u.Slots) * int64(cacheLength(u.Context)) * c.kvToken(u.bytes())
 	return most + most/int64(2*c.Layers)
-}
-
-func (c Config) kvBytes(slots, context int, number int64) int64 {
-	return int64(slots) * int64(cacheLength(context)) * c.kvToken(number)
 }
 
 // kvToken returns the cache bytes of one token.

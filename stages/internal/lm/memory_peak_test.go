@@ -74,7 +74,7 @@ func (c peakCase) measure() error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins anew
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // reset the peak
 		return err
 	}
 	if err := work(c.Config, c.Use, c.LoRA); err != nil {
@@ -110,7 +110,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 		if u.Reference {
 			ref = m
 		}
-		if t, err = a.Trainer(OptimizerConfig{}); err != nil {
+		if t, err = a.Trainer(adamW(DefaultMicroTokens)); err != nil {
 			return err
 		}
 		defer t.Close()
@@ -124,7 +124,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 				return err
 			}
 		}
-		if t, err = NewTrainer(m, OptimizerConfig{}); err != nil {
+		if t, err = NewTrainer(m, adamW(DefaultMicroTokens)); err != nil {
 			return err
 		}
 		defer t.Close()
@@ -137,7 +137,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 		if err != nil {
 			return err
 		}
-		defer d.Close()
+		defer d.Release()
 		for _, n := range []int{8, u.Context - 9} { // the cache grows once
 			var requests []rl.Request
 			for i := range u.Slots {
@@ -181,7 +181,7 @@ func work(c Config, u Use, l LoRA) (err error) {
 
 // The plan is what the process of a stage grows by. The allocator's rounding and what libraries keep for threads
 // stand against activations that are counted as if all of a pass were alive at its fullest moment.
-func TestPlannedMemoryIsWhatAProcessTakes(t *testing.T) {
+func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 	shape := func(vocab, hidden, layers, heads, mlp int) Config {
 		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,
 			HeadDim: hidden / heads, MLP: mlp,

@@ -50,7 +50,7 @@ func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 	}
 }
 
-func TestAnAdapterHasTheWeightsOfItsMatrices(t *testing.T) {
+func TestParametersOfAnAdapter(t *testing.T) {
 	c := Config{Family: "llama", Vocab: 20, Hidden: 8, Layers: 2, Heads: 2, KVHeads: 1, HeadDim: 4, MLP: 12,
 		RopeBase: 1e4, NormEps: 1e-5, MaxPosition: 8}
 	if got, want := (LoRA{Rank: 3, Targets: []string{"q_proj",
@@ -63,7 +63,7 @@ func TestAnAdapterHasTheWeightsOfItsMatrices(t *testing.T) {
 	}
 }
 
-func TestMemoryIsWrittenForPeople(t *testing.T) {
+func TestMemoryText(t *testing.T) {
 	got := MemoryText([]MemoryPart{{"weights", 3 << 29}, {"gradient", 5 << 18}})
 	if want := "1.5 GiB: weights 1.5 GiB, gradient 1.2 MiB"; got != want {
 		t.Errorf("got %q, want %q", got, want)

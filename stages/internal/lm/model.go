@@ -4,7 +4,6 @@ package lm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -114,7 +113,7 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 // place makes a model on a device; fill sets its weights in the order of layout.
 func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
 	m := &Model{cfg: cfg, device: device, kind: torch.Float32}
-	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		m.flat = s.Empty(torch.Float32, int64(cfg.Parameters()))
 		fill(s, m.flat)
 		m.w = viewsOf(s, cfg, m.flat)
@@ -133,7 +132,6 @@ func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torc
 			s.Keep(m.flat, m.cos, m.sin)
 			s.Keep(m.w.all...)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("place a model on %s: %w", device, err)
@@ -149,13 +147,7 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	}
 	var v views
 	cut := func(name string, shape ...int) *torch.Tensor {
-		n, sizes := 1, make([]int64, len(shape))
-		for i, d := range shape {
-			n, sizes[i] = n*d, int64(d)
-		}
-		part := s.Narrow(flat, 0, int64(offset[name]), int64(n))
-		t := s.View(part, sizes...)
-		s.Free(part)
+		t := cut(s, flat, offset[name], shape...)
 		v.all = append(v.all, t)
 		return t
 	}
@@ -188,55 +180,33 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 	return v
 }
 
+// cut returns a view of a part of a flat buffer.
+func cut(s *torch.Scope, flat *torch.Tensor, offset int, shape ...int) *torch.Tensor {
+	n, sizes := 1, make([]int64, len(shape))
+	for i, d := range shape {
+		n, sizes[i] = n*d, int64(d)
+	}
+	return s.View(s.Narrow(flat, 0, int64(offset), int64(n)), sizes...)
+}
+
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
 
-// Device returns the device of the weights.
-func (m *Model) Device() torch.Device { return m.device }
-
 // Weights returns a copy of all weights in the order of their flat buffer.
-func (m *Model) Weights() ([]float32, error) {
-	var flat []float32
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
-		flat = append(flat, s.Float32s(m.flat)...)
-		return s.Err()
-	})
+func (m *Model) Weights() ([]float32, error) { return m.read(m.flat) }
+
+// read returns a copy of a float32 tensor.
+func (m *Model) read(t *torch.Tensor) (flat []float32, err error) {
+	err = m.do(func(s *torch.Scope) { flat = slices.Clone(s.Float32s(t)) })
 	return flat, err
 }
 
-// AddRows appends n rows to the embedding and an untied head, each a copy of row copyOf. Earlier trainers and
-// decoders of the model must not be used any more.
-func (m *Model) AddRows(n int, copyOf int) error {
-	if n < 0 || copyOf < 0 || copyOf >= m.cfg.Vocab {
-		return fmt.Errorf("add %d vocabulary rows as copies of row %d: the model has rows 0..%d", n, copyOf, m.cfg.Vocab-1)
-	}
-	cfg := m.cfg
-	cfg.Vocab += n
-	before, _ := layout(m.cfg)
-	after, _ := layout(cfg)
-	grown, err := place(cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) {
-		old := s.Float32s(m.flat)
-		s.Fill(flat, func(flat []float32) error {
-			for i, w := range before {
-				to := flat[after[i].offset : after[i].offset+after[i].len()]
-				from := old[w.offset : w.offset+w.len()]
-				copy(to, from)
-				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token grow
-					copy(to[at:], from[copyOf*cfg.Hidden:(copyOf+1)*cfg.Hidden])
-				}
-			}
-			return nil
-		})
+// do runs f on the device of the weights.
+func (m *Model) do(f func(s *torch.Scope)) error {
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+		f(s)
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	grown.file = m.file
-	if err := errors.Join(grown.Use(m.Precision()), m.Close()); err != nil {
-		return err
-	}
-	*m = *grown
-	return nil
 }
 
 // Clone returns an independent copy, for example the frozen reference of a policy before its training.
@@ -251,10 +221,9 @@ func (m *Model) Clone() (*Model, error) {
 
 // Close frees the weights. It may be called twice.
 func (m *Model) Close() error {
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		s.Free(m.w.all...)
 		s.Free(m.flat, m.low, m.cos, m.sin)
-		return nil
 	})
 }
 
@@ -271,32 +240,44 @@ func (m *Model) Use(p Precision) error {
 	if err := p.Check(); err != nil || p == m.Precision() {
 		return err
 	}
-	err := torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	err := m.do(func(s *torch.Scope) {
 		w, kind, low := viewsOf(s, m.cfg, m.flat), torch.Float32, (*torch.Tensor)(nil)
 		if p == BF16 {
 			kind, low = torch.BFloat16, s.As(m.flat, torch.BFloat16)
 			wide := w
 			w = viewsOf(s, m.cfg, low)
-			w.norm = wide.norm
-			for l := range w.layers {
-				w.layers[l].norm1, w.layers[l].norm2 = wide.layers[l].norm1, wide.layers[l].norm2
-			}
+			w.setNorms(&wide, func(norm *torch.Tensor) *torch.Tensor { return norm })
 			w.all = append(w.all, wide.all...)
 		}
-		if s.Err() != nil {
-			return s.Err()
+		m.replaceViews(s, w)
+		if s.Err() == nil {
+			s.Keep(low)
+			s.Free(m.low)
+			m.kind, m.low = kind, low
 		}
-		s.Keep(w.all...)
-		s.Keep(low)
-		s.Free(m.w.all...)
-		s.Free(m.low)
-		m.w, m.kind, m.low = w, kind, low
-		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("compute in %s: %w", p, err)
 	}
 	return nil
+}
+
+// setNorms takes the norms of another copy of the weights, each through convert.
+func (v *views) setNorms(from *views, convert func(norm *torch.Tensor) *torch.Tensor) {
+	v.norm = convert(from.norm)
+	for l, layer := range from.layers {
+		v.layers[l].norm1, v.layers[l].norm2 = convert(layer.norm1), convert(layer.norm2)
+	}
+}
+
+// replaceViews exchanges the views of the weights, unless there was an error.
+func (m *Model) replaceViews(s *torch.Scope, w views) {
+	if s.Err() != nil {
+		return
+	}
+	s.Keep(w.all...)
+	s.Free(m.w.all...)
+	m.w = w
 }
 
 // renew updates the bfloat16 copy after a change of the weights.
@@ -312,25 +293,17 @@ func (m *Model) Freeze() error {
 	if m.low == nil {
 		return nil
 	}
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		w := viewsOf(s, m.cfg, m.low)
-		own := func(norm *torch.Tensor) *torch.Tensor {
+		w.setNorms(&m.w, func(norm *torch.Tensor) *torch.Tensor {
 			copied := s.Empty(torch.Float32, norm.Size(0))
 			s.Copy_(copied, norm)
 			w.all = append(w.all, copied)
 			return copied
+		})
+		m.replaceViews(s, w)
+		if s.Err() == nil {
+			s.Free(m.flat)
 		}
-		w.norm = own(m.w.norm)
-		for l := range w.layers {
-			w.layers[l].norm1, w.layers[l].norm2 = own(m.w.layers[l].norm1), own(m.w.layers[l].norm2)
-		}
-		if s.Err() != nil {
-			return s.Err()
-		}
-		s.Keep(w.all...)
-		s.Free(m.w.all...)
-		s.Free(m.flat)
-		m.w = w
-		return nil
 	})
 }

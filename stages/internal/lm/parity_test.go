@@ -216,7 +216,7 @@ func TestLogProbsEqualTheReference(t *testing.T) {
 func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 	t.Helper()
 	d := must.Get(NewDecoder(m, 1, len(ids)))(t)
-	defer d.Close()
+	defer d.Release()
 	var logits []float64
 	must.OK(t, torch.Do(t.Context(), m.device, func(s *torch.Scope) error {
 		d.cache.grow(s, 1, 1, len(ids), len(ids))
@@ -323,7 +323,7 @@ func meanLoss(t *testing.T, tr *Trainer, b maskedBatch) (loss float64) {
 
 func TestGradientEqualsTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
-		tr, err := NewTrainer(m, OptimizerConfig{MicroTokens: 20}) // several micro-batches
+		tr, err := NewTrainer(m, adamW(20)) // several micro-batches
 		must.OK(t, err)
 		defer tr.Close()
 		reference := p.Gradient.gradient
@@ -357,7 +357,7 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 			t.Skip("no training run")
 		}
 		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay,
-			Clip: o.Clip}))(t)
+			Clip: o.Clip, MicroTokens: DefaultMicroTokens}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			want := p.Training.Full.Loss[i]
@@ -456,7 +456,7 @@ func TestNewRowsEqualTheReference(t *testing.T) {
 		t.Run(c.Case, func(t *testing.T) {
 			m := must.Get(Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU))(t)
 			defer m.Close()
-			must.OK(t, m.AddRows(c.Rows-m.cfg.Vocab, 0))
+			must.OK(t, m.AddRows(c.Rows-m.cfg.Vocab))
 			var ids []int32
 			for _, id := range c.IDs {
 				ids = append(ids, id)

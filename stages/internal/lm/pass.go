@@ -110,11 +110,7 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 // length.
 func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
 	for i, other := range others {
-		n := 0
-		for n < len(ids) && n < len(other) && ids[n] == other[n] {
-			n++
-		}
-		if n > shared {
+		if n := common(ids, other); n > shared {
 			like, shared = i, n
 		}
 	}
@@ -182,7 +178,7 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 
 // norm is RMSNorm with a result in the type of products. The stream x is always float32.
 func (m *Model) norm(s *torch.Scope, x, w *torch.Tensor) (y, rstd *torch.Tensor) {
-	return s.RMSNormAs(m.kind, x, w, m.cfg.NormEps)
+	return s.RMSNorm(m.kind, x, w, m.cfg.NormEps)
 }
 
 // plus is x + a·wᵀ, the residual stream after a projection.
@@ -262,9 +258,8 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 
 // layerBackward returns the gradient of the layer's input, given dx, that of its output, which it may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
-	w, g, r, c, last := m.weights(b, l), grads.layers[l], t.layers[l], m.cfg, l == m.cfg.Layers-1
-	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
-	n, keys := int64(len(b.ids)), b.keys(last)
+	w, g, r, last := m.weights(b, l), grads.layers[l], t.layers[l], l == m.cfg.Layers-1
+	keys := b.keys(last)
 
 	// Feed-forward. The residual path is dx itself.
 	dlow := s.As(dx, m.kind)
@@ -279,49 +274,70 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 	s.Free(dgateUp)
 	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
 
-	// Attention. Gradients of queries, keys and values add up in float32.
+	// Attention.
 	dlow = s.As(dx, m.kind)
 	dout := s.Mm(dlow, w.o)
 	b.addAdapterBack(s, l, dout, dlow, last, "self_attn.o_proj")
 	grads.addProduct(s, l, g.o, dlow, r.out, keys, "self_attn.o_proj")
 	if last {
-		dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
-		dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
-		dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
-		s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
-		s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
-		s.Rope_(dkv, kvHeads, d, b.positions, m.cos, m.sin, true)
-		if c.bias() {
-			s.ColumnSum_(g.qBias, dq)
-			s.ColumnSum_(g.kvBias, dkv)
-		}
-		dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
-		grads.addProduct(s, l, g.q, dq, r.hq, keys, "self_attn.q_proj")
-		grads.addProduct(s, l, g.kv, dkv, r.h, b.keys(false), "self_attn.k_proj", "self_attn.v_proj")
-		dh := s.Mm(dkv, w.kv) // [N, hidden]
-		b.addAdapterBack(s, l, dh, dkv, false, "self_attn.k_proj", "self_attn.v_proj")
-		dhq := s.Mm(dq, w.q) // [P, hidden]
-		b.addAdapterBack(s, l, dhq, dq, last, "self_attn.q_proj")
-		s.RowsAdd_(dh, b.learn, dhq)
-		all := s.Zeros(torch.Float32, n, int64(c.Hidden))
-		s.RowsAdd_(all, b.learn, dx)
-		s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, all, g.norm1)
-		return all
+		return m.lastInputBackward(s, l, b, t, dx, dout, grads)
 	}
-	dqkv := s.Zeros(torch.Float32, n, (heads+2*kvHeads)*d)
+	dh := m.projectionsBackward(s, l, b, t, dout, grads)
+	s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, dx, g.norm1)
+	return dx
+}
+
+// projectionsBackward returns the gradient of the input of the query, key and value projections, given dout, that
+// of the attention. Gradients of queries, keys and values add up in float32.
+func (m *Model) projectionsBackward(s *torch.Scope, l int, b *batch, t *tape, dout *torch.Tensor,
+	grads *views) *torch.Tensor {
+	w, g, r := m.weights(b, l), grads.layers[l], t.layers[l]
+	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
+	dqkv := s.Zeros(torch.Float32, int64(len(b.ids)), (heads+2*kvHeads)*d)
 	dq := s.Narrow(dqkv, 1, 0, heads*d)
 	dk, dv := s.Narrow(dqkv, 1, heads*d, kvHeads*d), s.Narrow(dqkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.full, heads, kvHeads, dq, dk, dv)
 	s.Rope_(dqkv, heads+kvHeads, d, b.positions, m.cos, m.sin, true)
-	if c.bias() {
+	if m.cfg.bias() {
 		s.ColumnSum_(g.qkvBias, dqkv)
 	}
 	dqkv = s.As(dqkv, m.kind)
-	grads.addProduct(s, l, g.qkv, dqkv, r.h, keys, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+	names := []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}
+	grads.addProduct(s, l, g.qkv, dqkv, r.h, b.keys(false), names...)
 	dh := s.Mm(dqkv, w.qkv)
-	b.addAdapterBack(s, l, dh, dqkv, last, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-	s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, dx, g.norm1)
-	return dx
+	b.addAdapterBack(s, l, dh, dqkv, false, names...)
+	return dh
+}
+
+// lastInputBackward returns the gradient of the last layer's input. There, dx and dout have only the rows with
+// loss, and queries are projected separately from keys and values.
+func (m *Model) lastInputBackward(s *torch.Scope, l int, b *batch, t *tape, dx, dout *torch.Tensor,
+	grads *views) *torch.Tensor {
+	w, g, r := m.weights(b, l), grads.layers[l], t.layers[l]
+	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
+	n := int64(len(b.ids))
+	dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
+	dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
+	dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
+	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
+	s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
+	s.Rope_(dkv, kvHeads, d, b.positions, m.cos, m.sin, true)
+	if m.cfg.bias() {
+		s.ColumnSum_(g.qBias, dq)
+		s.ColumnSum_(g.kvBias, dkv)
+	}
+	dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
+	grads.addProduct(s, l, g.q, dq, r.hq, b.keys(true), "self_attn.q_proj")
+	grads.addProduct(s, l, g.kv, dkv, r.h, b.keys(false), "self_attn.k_proj", "self_attn.v_proj")
+	dh := s.Mm(dkv, w.kv) // [N, hidden]
+	b.addAdapterBack(s, l, dh, dkv, false, "self_attn.k_proj", "self_attn.v_proj")
+	dhq := s.Mm(dq, w.q) // [P, hidden]
+	b.addAdapterBack(s, l, dhq, dq, true, "self_attn.q_proj")
+	s.RowsAdd_(dh, b.learn, dhq)
+	all := s.Zeros(torch.Float32, n, int64(m.cfg.Hidden))
+	s.RowsAdd_(all, b.learn, dx)
+	s.RMSNormBackward(r.x, w.norm1, r.rstd1, dh, all, g.norm1)
+	return all
 }
 
 // head is the state of the loss head between statistics and gradient. Its logits are float32 in every precision,

@@ -3,17 +3,13 @@
 package lm
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"rcgrpo/stages/internal/torch"
 )
 
 // Files of an adapter in peft's format.
@@ -24,51 +20,19 @@ const (
 )
 
 type adapterConfig struct {
-	Type    string             `json:"peft_type"`
-	Task    string             `json:"task_type"`
-	Base    string             `json:"base_model_name_or_path"`
-	Rank    int                `json:"r"`
-	Alpha   float64            `json:"lora_alpha"`
-	Targets []string           `json:"target_modules"`
-	Dropout float64            `json:"lora_dropout"`
-	Bias    string             `json:"bias"`
-	DoRA    bool               `json:"use_dora"`
-	RSLoRA  bool               `json:"use_rslora"`
-	Ranks   map[string]int     `json:"rank_pattern,omitempty"`
-	Alphas  map[string]float64 `json:"alpha_pattern,omitempty"`
-	Saved   []string           `json:"modules_to_save,omitempty"`
-	Rows    adapterRows        `json:"trainable_token_indices,omitempty"`
-}
+	Type    string   `json:"peft_type"`
+	Task    string   `json:"task_type"`
+	Base    string   `json:"base_model_name_or_path"`
+	Rank    int      `json:"r"`
+	Alpha   float64  `json:"lora_alpha"`
+	Targets []string `json:"target_modules"`
+	Dropout float64  `json:"lora_dropout"`
+	Bias    string   `json:"bias"`
+	DoRA    bool     `json:"use_dora"`
+	RSLoRA  bool     `json:"use_rslora"`
 
-// adapterRows are the vocabulary rows that an adapter replaces, by the module of the table. A list, peft's other
-// form, means the embedding.
-type adapterRows map[string][]int32
-
-func (r *adapterRows) UnmarshalJSON(text []byte) error {
-	if strings.HasPrefix(string(text), "[") {
-		var list []int32
-		err := json.Unmarshal(text, &list)
-		*r = adapterRows{moduleOf(embedName): list}
-		return err
-	}
-	return json.Unmarshal(text, (*map[string][]int32)(r))
-}
-
-// rowsOf returns the replaced rows, which must be equal in embedding and head.
-func (r adapterRows) rowsOf(c Config) ([]int32, error) {
-	rows := r[moduleOf(embedName)]
-	want := adapterRows{}
-	if len(rows) > 0 {
-		want[moduleOf(embedName)] = rows
-		if _, too := r[moduleOf(headName)]; too || !c.TiedEmbeddings {
-			want[moduleOf(headName)] = rows
-		}
-	}
-	if !maps.EqualFunc(r, want, slices.Equal[[]int32]) {
-		return nil, fmt.Errorf("trainable_token_indices is %v; want the same rows of embed_tokens and, where it is not "+
-			"tied to it, of lm_head", map[string][]int32(r))
-	}
-	return rows, nil
+	// Rows are the vocabulary rows that the adapter replaces, by the module of the table.
+	Rows map[string][]int32 `json:"trainable_token_indices,omitempty"`
 }
 
 // Save writes the adapter into dir in peft's format. base names its model.
@@ -76,11 +40,7 @@ func (a *Adapter) Save(dir, base string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}
-	var flat []float32
-	err := torch.Do(context.Background(), a.base.device, func(s *torch.Scope) error {
-		flat = append(flat, s.Float32s(a.flat)...)
-		return s.Err()
-	})
+	flat, err := a.base.read(a.flat)
 	if err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}
@@ -90,11 +50,9 @@ func (a *Adapter) Save(dir, base string) error {
 		return nil
 	})
 	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha,
-		Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none"}
+		Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none",
+		Rows: map[string][]int32{}}
 	for _, table := range a.tables {
-		if c.Rows == nil {
-			c.Rows = adapterRows{}
-		}
 		c.Rows[moduleOf(table.name)] = a.c.Rows
 	}
 	text, err := json.MarshalIndent(c, "", "  ")
@@ -102,7 +60,7 @@ func (a *Adapter) Save(dir, base string) error {
 		return fmt.Errorf("save adapter: %w", err)
 	}
 	return errors.Join(writeSafetensors(filepath.Join(dir, adapterFile), tensors, map[string]string{"format": "pt"}),
-		writeWhole(filepath.Join(dir, adapterConfigFile), append(text, '\n')))
+		os.WriteFile(filepath.Join(dir, adapterConfigFile), append(text, '\n'), 0o600))
 }
 
 // eachTensor calls f with every tensor of peft's file, its shape and its offset in the flat buffer.
@@ -121,31 +79,21 @@ func (a *Adapter) eachTensor(f func(name string, shape []int, offset int) error)
 	return err
 }
 
-// LoadAdapter reads an adapter of base that peft or Save wrote. Features beyond plain LoRA on projections and
-// vocabulary rows are refused. The conformity tests with peft use it.
+// LoadAdapter reads an adapter of base: plain LoRA on projections and vocabulary rows, as Save and peft write it.
+// Only tests use it, to compare with peft and with merged checkpoints.
 func LoadAdapter(dir string, base *Model) (*Adapter, error) {
-	path := filepath.Join(dir, adapterConfigFile)
-	text, err := os.ReadFile(path)
+	text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile))
 	if err != nil {
 		return nil, fmt.Errorf("load adapter: %w", err)
 	}
 	var c adapterConfig
 	if err := json.Unmarshal(text, &c); err != nil {
-		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
+		return nil, fmt.Errorf("load adapter from %s: %w", dir, err)
 	}
-	if c.Type != "LORA" || c.DoRA || c.RSLoRA || c.Bias != "none" || len(c.Ranks) > 0 || len(c.Alphas) > 0 ||
-		len(c.Saved) > 0 {
-		return nil, fmt.Errorf("load adapter: %s asks for more than plain LoRA (peft_type LORA, bias none, no use_dora, "+
-			"use_rslora, patterns or modules_to_save)", path)
-	}
-	rows, err := c.Rows.rowsOf(base.cfg)
+	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets,
+		Rows: c.Rows[moduleOf(embedName)], Dropout: c.Dropout})
 	if err != nil {
-		return nil, fmt.Errorf("load adapter: %s: %w", path, err)
-	}
-	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets, Rows: rows,
-		Dropout: c.Dropout})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("load adapter from %s: %w", dir, err)
 	}
 	r, err := openWeights(filepath.Join(dir, adapterFile))
 	if err != nil {

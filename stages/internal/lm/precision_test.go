@@ -46,7 +46,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 		if worst > 0.3 || sum/float64(n) > 0.045 { // rounded weights alone make 0.15 at worst (README)
 			t.Errorf("log-probabilities are %.3f off at most, %.4f on average", worst, sum/float64(n))
 		}
-		tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 20})
+		tr := newTrainer(t, m, adamW(20))
 		defer tr.Close()
 		reference := p.Gradient.gradient
 		near(t, "loss", meanLoss(t, tr, p.Gradient.maskedBatch), reference.Loss, 5e-3*reference.Loss)
@@ -66,7 +66,7 @@ func TestBF16IsNearTheReference(t *testing.T) {
 func losses(t *testing.T, p Precision, updates int) (m *Model, course []float64) {
 	t.Helper()
 	m = use(t, newModel(t, drillSize(), 4), p)
-	tr := newTrainer(t, m, OptimizerConfig{})
+	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 	all := someSequences(rand.New(rand.NewPCG(6, 6)), 6, 40, 1408, 0.7)
 	for range updates {
 		stats := must.Get(tr.Accumulate(t.Context(), all, nil, 1, func(_, _ int, s TokenStats) (Weights, error) {
@@ -149,7 +149,7 @@ func TestSamplingInBF16AgreesWithTheTrainingPass(t *testing.T) {
 // In bfloat16 the softmax of the head, of the training pass as of the sampler, sees the product of the numbers
 // that go into it with no more than float32's rounding: log-probabilities lie within 1e-4 of those in float64
 // from the same hidden states. Logits of up to 20 that were rounded to bfloat16 first would be off by up to 0.06.
-func TestTheHeadDoesNotRoundItsLogits(t *testing.T) {
+func TestLogitsInBF16AreNotRounded(t *testing.T) {
 	cfg := drillSize()
 	m := use(t, shake(t, newModel(t, cfg, 1), 2, 0.2), BF16)
 	ids := []int32{3, 700, 12, 1400, 5, 6, 99}
@@ -219,14 +219,14 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 }
 
 // A step of training, with and without recomputation, through micro-batches, an adapter and a reference.
-func TestRecomputationChangesNoBit(t *testing.T) {
+func TestRecomputationIsIdentical(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {
 			var results [][]byte
 			for _, recompute := range []bool{false, true} {
 				m := use(t, shake(t, newModel(t, tiny(true), 1), 2, 0.1), p)
 				ref := use(t, shake(t, m, 3, 0.2), p)
-				tr := newTrainer(t, m, OptimizerConfig{MicroTokens: 40})
+				tr := newTrainer(t, m, adamW(40))
 				tr.SetRecompute(recompute)
 				all := someSequences(rand.New(rand.NewPCG(5, 5)), 9, 20, m.cfg.Vocab, 0.6)
 				r := rand.New(rand.NewPCG(1, 1))

@@ -28,9 +28,9 @@ func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	return out
 }
 
-// TestBeginningsThatAreSharedGiveTheSameBits feeds families of sequences together, and one after another beside
+// TestSharedPrefixesSampleIdentically feeds families of sequences together, and one after another beside
 // slots that hold a beginning, and compares with each fed alone.
-func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
+func TestSharedPrefixesSampleIdentically(t *testing.T) {
 	m := shake(t, newModel(t, drillSize(), 1), 2, 0.02)
 	r := rand.New(rand.NewPCG(3, 4))
 	first := family(r, m.cfg.Vocab, 50, 50, 50, 49, 30, 12, 3, 0)
@@ -90,7 +90,7 @@ func TestBeginningsThatAreSharedGiveTheSameBits(t *testing.T) {
 }
 
 // A call with more tokens than a pass holds gives every slot the bits that it has alone.
-func TestLongPromptsAreReadInSeveralPasses(t *testing.T) {
+func TestLongPromptsAreSplitIntoPasses(t *testing.T) {
 	m := newModel(t, drillSize(), 1)
 	const slots, length = 14, 350 // 4,900 tokens
 	d := newDecoder(t, m, slots, length)

@@ -3,11 +3,43 @@
 package lm
 
 import (
-	"context"
+	"errors"
 	"fmt"
 
 	"rcgrpo/stages/internal/torch"
 )
+
+// AddRows appends n rows to the embedding and an untied head, each a copy of the first. Earlier trainers and
+// decoders of the model must not be used any more.
+func (m *Model) AddRows(n int) error {
+	cfg := m.cfg
+	cfg.Vocab += n
+	before, _ := layout(m.cfg)
+	after, _ := layout(cfg)
+	grown, err := place(cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) {
+		old := s.Float32s(m.flat)
+		s.Fill(flat, func(flat []float32) error {
+			for i, w := range before {
+				to := flat[after[i].offset : after[i].offset+after[i].len()]
+				from := old[w.offset : w.offset+w.len()]
+				copy(to, from)
+				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token grow
+					copy(to[at:], from[:cfg.Hidden])
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	grown.file = m.file
+	if err := errors.Join(grown.Use(m.Precision()), m.Close()); err != nil {
+		return err
+	}
+	*m = *grown
+	return nil
+}
 
 // CopyRow overwrites vocabulary rows of the embedding and an untied head with a copy of another row. Earlier
 // trainers and decoders of the model must not be used any more.
@@ -50,7 +82,7 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 		}
 	}
 	weights, _ := layout(m.cfg)
-	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error {
+	return m.do(func(s *torch.Scope) {
 		for _, w := range weights {
 			if w.name != embedName && w.name != headName {
 				continue
@@ -58,7 +90,7 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 			part := s.Narrow(m.flat, 0, int64(w.offset), int64(w.len()))
 			table, row := s.Float32s(part), make([]float32, m.cfg.Hidden)
 			if s.Err() != nil {
-				return s.Err()
+				return
 			}
 			fill(table, row)
 			one := s.FromFloat32(row, int64(len(row)))
@@ -66,6 +98,5 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 				s.Copy_(s.Narrow(part, 0, int64(id)*int64(len(row)), int64(len(row))), one)
 			}
 		}
-		return s.Err()
 	})
 }

@@ -3,8 +3,6 @@
 package lm
 
 import (
-	"bytes"
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -39,43 +37,30 @@ const maxHeader = 100_000_000
 // writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files.
 func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
 	names := slices.Sorted(maps.Keys(tensors))
-	header := []byte("{")
-	field := func(key string, value any) error {
-		k, err := json.Marshal(key)
-		if err != nil {
-			return err
-		}
-		v, err := json.Marshal(value) // sorts the keys of maps
-		if err != nil {
-			return err
-		}
-		if len(header) > 1 {
-			header = append(header, ',')
-		}
-		header = append(append(append(header, k...), ':'), v...)
-		return nil
+	entries, end := map[string]any{"__metadata__": metadata}, 0
+	for _, name := range names {
+		t, start := tensors[name], end
+		end += 4 * len(t.data)
+		entries[name] = fileTensor{"F32", t.shape, []int{start, end}}
 	}
-	if err := field("__metadata__", metadata); err != nil {
+	header, err := json.Marshal(entries) // sorts the keys
+	if err != nil {
 		return err
 	}
-	at := 0
-	for _, name := range names {
-		t := tensors[name]
-		end := at + 4*len(t.data)
-		if err := field(name, fileTensor{"F32", t.shape, []int{at, end}}); err != nil {
-			return err
-		}
-		at = end
-	}
-	header = append(header, '}')
 	for len(header)%8 != 0 {
 		header = append(header, ' ')
 	}
-	parts := [][]byte{binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header}
-	for _, name := range names {
-		parts = append(parts, littleEndian(tensors[name].data))
+	f, err := os.Create(path)
+	if err != nil {
+		return err
 	}
-	return writeWhole(path, parts...)
+	_, err = f.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...))
+	for _, name := range names {
+		if err == nil {
+			_, err = f.Write(littleEndian(tensors[name].data))
+		}
+	}
+	return errors.Join(err, f.Close())
 }
 
 // littleEndian returns the memory of v: all supported machines are little-endian.
@@ -141,23 +126,42 @@ func (r *weightsReader) parse() error {
 	if size > maxHeader || size > uint64(len(r.data)-8) {
 		return fmt.Errorf("its header of %d bytes does not fit into the file of %d", size, len(r.data))
 	}
-	header, err := headerOf(r.data[8 : 8+size])
-	if err != nil {
-		return fmt.Errorf("its header %w", err)
+	header := r.data[8 : 8+size]
+	r.body = r.data[8+size:]
+	var entries map[string]json.RawMessage
+	if err := json.Unmarshal(header, &entries); err != nil {
+		return fmt.Errorf("its header is no JSON object: %w", err)
 	}
-	r.body, r.metadata = r.data[8+size:], header.metadata
-	at := 0
-	for _, e := range header.tensors { // in order of their bytes
-		if e.Offsets[0] != at {
-			return fmt.Errorf("tensor %q begins at byte %d, but the one before ends at %d", e.name, e.Offsets[0], at)
-		}
-		if err := e.check(len(r.body)); err != nil {
-			return fmt.Errorf("tensor %q %w", e.name, err)
-		}
-		r.tensors[e.name], at = e.fileTensor, e.Offsets[1]
+	if !utf8.Valid(header) {
+		return errors.New("its header is no valid UTF-8")
 	}
-	if at != len(r.body) {
-		return fmt.Errorf("its tensors cover %d bytes of %d", at, len(r.body))
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		var t fileTensor
+		var target any = &t
+		if name == "__metadata__" {
+			target = &r.metadata
+		}
+		if err := json.Unmarshal(entries[name], target); err != nil {
+			return fmt.Errorf("its entry %q: %w", name, err)
+		}
+		if name == "__metadata__" {
+			continue
+		}
+		if err := t.check(len(r.body)); err != nil {
+			return fmt.Errorf("tensor %q %w", name, err)
+		}
+		r.tensors[name] = t
+	}
+	end := 0
+	byOffset := func(a, b fileTensor) int { return slices.Compare(a.Offsets, b.Offsets) }
+	for _, t := range slices.SortedFunc(maps.Values(r.tensors), byOffset) {
+		if t.Offsets[0] != end {
+			return fmt.Errorf("a tensor starts at byte %d, but the one before ends at %d", t.Offsets[0], end)
+		}
+		end = t.Offsets[1]
+	}
+	if end != len(r.body) {
+		return fmt.Errorf("its tensors cover %d bytes of %d", end, len(r.body))
 	}
 	return nil
 }
@@ -192,63 +196,6 @@ func (r *weightsReader) read(name string, shape []int, into []float32) error {
 	return nil
 }
 
-type fileHeader struct {
-	metadata map[string]string
-	tensors  []fileEntry
-}
-
-type fileEntry struct {
-	name string
-	fileTensor
-}
-
-func headerOf(text []byte) (h fileHeader, err error) {
-	if !utf8.Valid(text) {
-		return h, errors.New("is no valid UTF-8")
-	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if open, err := d.Token(); err != nil || open != json.Delim('{') {
-		return h, errors.New("is no JSON object")
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return h, fmt.Errorf("is broken JSON (%v)", err)
-		}
-		name, ok := key.(string)
-		if !ok || seen[name] {
-			return h, fmt.Errorf("names %v twice", key)
-		}
-		seen[name] = true
-		if name == "__metadata__" {
-			if err := d.Decode(&h.metadata); err != nil {
-				return h, fmt.Errorf("has metadata that are no table of texts (%v)", err)
-			}
-			continue
-		}
-		e := fileEntry{name: name}
-		if err := d.Decode(&e.fileTensor); err != nil {
-			return h, fmt.Errorf("describes tensor %q wrongly (%v)", name, err)
-		}
-		if e.DType == "" || e.Shape == nil || len(e.Offsets) != 2 {
-			return h, fmt.Errorf("gives tensor %q no dtype, no shape or no two data_offsets", name)
-		}
-		h.tensors = append(h.tensors, e)
-	}
-	if _, err := d.Token(); err != nil {
-		return h, fmt.Errorf("is broken JSON (%v)", err)
-	}
-	if rest := bytes.TrimSpace(text[d.InputOffset():]); len(rest) > 0 {
-		return h, fmt.Errorf("is followed by %d more bytes", len(rest))
-	}
-	slices.SortFunc(h.tensors, func(a, b fileEntry) int {
-		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.Offsets[1], b.Offsets[1]),
-			cmp.Compare(a.name, b.name))
-	})
-	return h, nil
-}
-
 // check checks type, shape and range against each other and the size of the file.
 func (f fileTensor) check(bytes int) error {
 	widths := map[string]int{"F32": 4, "BF16": 2, "F16": 2}
@@ -262,6 +209,9 @@ func (f fileTensor) check(bytes int) error {
 			return fmt.Errorf("has the impossible shape %v", f.Shape)
 		}
 		n *= d
+	}
+	if f.Shape == nil || len(f.Offsets) != 2 {
+		return errors.New("has no shape or no two data_offsets")
 	}
 	lo, hi := f.Offsets[0], f.Offsets[1]
 	if lo < 0 || hi < lo || hi > bytes || hi-lo != n*width {

@@ -37,7 +37,7 @@ func BenchmarkShape(b *testing.B) {
 		}
 		tokens := float64(size.batch * size.length)
 		b.Run(size.name+"/train", func(b *testing.B) {
-			tr := newTrainer(b, newModel(b, size.cfg, 1), OptimizerConfig{})
+			tr := newTrainer(b, newModel(b, size.cfg, 1), adamW(DefaultMicroTokens))
 			measure(b, tokens, func() {
 				train(b, tr, batch, nil, 1e-4)
 			})
@@ -56,7 +56,7 @@ func BenchmarkShape(b *testing.B) {
 			const news = 64
 			m := newModel(b, size.cfg, 1)
 			d := must.Get(NewDecoder(m, size.batch, size.prompt+news))(b)
-			defer d.Close()
+			defer d.Release()
 			measure(b, float64(size.batch*news), func() {
 				requests := make([]rl.Request, size.batch)
 				for i := range requests {

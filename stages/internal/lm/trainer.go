@@ -4,6 +4,7 @@ package lm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,22 +14,6 @@ import (
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
-
-func (o OptimizerConfig) withDefaults() OptimizerConfig {
-	set := func(v *float64, d float64) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	set(&o.Beta1, 0.9)
-	set(&o.Beta2, 0.98)
-	set(&o.Eps, 1e-8)
-	set(&o.Clip, 1)
-	if o.MicroTokens == 0 {
-		o.MicroTokens = DefaultMicroTokens
-	}
-	return o
-}
 
 // Trainer trains the weights of a model: Accumulate adds gradients, Update applies them with AdamW.
 type Trainer struct {
@@ -49,26 +34,20 @@ const maxSkipped = 3
 
 // NewTrainer returns a trainer with zero moments. The model must outlive it.
 func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: m, p: m.flat, o: o.withDefaults()}
+	t := &Trainer{m: m, p: m.flat, o: o}
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
-// start checks the settings and allocates gradient and moments; gradients returns the targets of a backward pass.
+// start allocates gradient and moments; gradients returns the targets of a backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	if t.o.Beta1 < 0 || t.o.Beta1 >= 1 || t.o.Beta2 < 0 || t.o.Beta2 >= 1 || t.o.Eps <= 0 || t.o.Decay < 0 ||
-		t.o.MicroTokens < 1 {
-		return fmt.Errorf("optimizer: beta1 and beta2 must lie in [0, 1), eps above 0, decay at 0 or above, micro "+
-			"tokens at 1 or above; got %+v", t.o)
-	}
 	n := t.p.Size(0)
-	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+	err := t.m.do(func(s *torch.Scope) {
 		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
 		t.g = gradients(s)
 		if s.Err() == nil {
 			s.Keep(t.grad, t.m1, t.m2)
 			s.Keep(t.g.all...)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return fmt.Errorf("optimizer: %w", err)
@@ -88,10 +67,9 @@ func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 
 // Close frees gradient and moments. It may be called twice.
 func (t *Trainer) Close() error {
-	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+	return t.m.do(func(s *torch.Scope) {
 		s.Free(t.g.all...)
 		s.Free(t.grad, t.m1, t.m2)
-		return nil
 	})
 }
 
@@ -135,31 +113,26 @@ func (t *Trainer) prepare() func(*batch) {
 func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any bool, err error) {
 	n := len(b.owner)
 	rows = make([]torch.HeadWeight, len(b.targets))
-	for _, part := range []struct {
-		name   string
-		values []float64
-		add    func(r *torch.HeadWeight, v float64)
-	}{
-		{"logp", w.Logp, func(r *torch.HeadWeight, v float64) { r.Logp += v }},
-		{"entropy", w.Entropy, func(r *torch.HeadWeight, v float64) { r.Entropy += v }},
-		{"KL", w.KL, func(r *torch.HeadWeight, v float64) { r.KL += v }},
-	} {
-		if part.values == nil {
-			continue
+	add := func(name string, values []float64, field func(r *torch.HeadWeight) *float64) {
+		if values == nil || err != nil {
+			return
 		}
-		if len(part.values) != n {
-			return nil, false, fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(part.values),
-				part.name, n)
+		if len(values) != n {
+			err = fmt.Errorf("weights: %d for %s, want one for each of %d learned tokens", len(values), name, n)
+			return
 		}
-		for i, v := range part.values {
-			part.add(&rows[b.owner[i]], v)
+		for i, v := range values {
+			*field(&rows[b.owner[i]]) += v
 		}
 		any = true
 	}
+	add("logp", w.Logp, func(r *torch.HeadWeight) *float64 { return &r.Logp })
+	add("entropy", w.Entropy, func(r *torch.HeadWeight) *float64 { return &r.Entropy })
+	add("KL", w.KL, func(r *torch.HeadWeight) *float64 { return &r.KL })
 	if w.KL != nil && !hasRef {
-		return nil, false, fmt.Errorf("weights: the KL has a weight but there is no reference model")
+		err = errors.New("weights: the KL has a weight but there is no reference model")
 	}
-	return rows, any, nil
+	return rows, any, err
 }
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
@@ -246,15 +219,15 @@ func (s *TokenStats) Append(t TokenStats) {
 // gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
 // skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
-	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+	err = t.m.do(func(s *torch.Scope) {
 		gradNorm = math.Sqrt(s.SquareSum(t.grad))
 		if s.Err() != nil {
-			return s.Err()
+			return
 		}
 		if math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0) {
 			skipped = true
 			s.Zero_(t.grad)
-			return s.Err()
+			return
 		}
 		t.step++
 		step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
@@ -268,7 +241,6 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		} else {
 			t.m.renew(s)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return gradNorm, false, fmt.Errorf("update: %w", err)
@@ -286,29 +258,35 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 
 // Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is.
 func (t *Trainer) Norm() (norm float64, err error) {
-	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		norm = math.Sqrt(s.SquareSum(t.grad))
-		return s.Err()
-	})
+	err = t.m.do(func(s *torch.Scope) { norm = math.Sqrt(s.SquareSum(t.grad)) })
 	return norm, err
 }
 
 // Drop discards the accumulated gradient.
-func (t *Trainer) Drop() error {
-	return torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		s.Zero_(t.grad)
-		return s.Err()
-	})
-}
+func (t *Trainer) Drop() error { return t.m.do(func(s *torch.Scope) { s.Zero_(t.grad) }) }
 
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
-func (t *Trainer) Gradient() ([]float32, error) {
-	var g []float32
-	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
-		g = append(g, s.Float32s(t.grad)...)
-		return s.Err()
-	})
-	return g, err
+func (t *Trainer) Gradient() ([]float32, error) { return t.m.read(t.grad) }
+
+// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
+// trainer's state. It contains no gradient: save after Update.
+func (t *Trainer) Save(dir string) error {
+	if t.adapter == nil {
+		if err := t.m.Save(dir); err != nil {
+			return err
+		}
+	}
+	return t.SaveState(dir)
+}
+
+// Restore restores the state that Save wrote.
+func (t *Trainer) Restore(dir string) error {
+	if t.adapter == nil {
+		if err := t.m.Restore(dir); err != nil {
+			return err
+		}
+	}
+	return t.LoadState(dir)
 }
 
 const optimizerFile = "optimizer.safetensors"
@@ -329,16 +307,15 @@ func (t *Trainer) SaveState(dir string) error {
 		return fmt.Errorf("save optimizer: %w", err)
 	}
 	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
-	err := torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+	err := t.m.do(func(s *torch.Scope) {
 		state := map[string]hostTensor{}
 		for name, x := range t.stateTensors() {
 			v := s.Float32s(x)
 			state[name] = hostTensor{[]int{len(v)}, v}
 		}
-		if s.Err() != nil {
-			return s.Err()
+		if s.Err() == nil {
+			s.Fail(writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata))
 		}
-		return writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata)
 	})
 	if err != nil {
 		return fmt.Errorf("save optimizer: %w", err)
@@ -354,14 +331,10 @@ func (t *Trainer) LoadState(dir string) error {
 		return fmt.Errorf("load optimizer: %w", err)
 	}
 	defer state.close()
-	metadata := state.metadata
-	step, err := strconv.Atoi(metadata["step"])
-	if err != nil {
-		return fmt.Errorf("load optimizer: %s gives no number of steps: %w", path, err)
-	}
-	skipped, err := strconv.Atoi(metadata["skipped_in_a_row"])
-	if err != nil {
-		return fmt.Errorf("load optimizer: %s gives no number of skipped updates: %w", path, err)
+	step, err := strconv.Atoi(state.metadata["step"])
+	skipped, err2 := strconv.Atoi(state.metadata["skipped_in_a_row"])
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Errorf("load optimizer: %s gives no number of steps or of skipped updates: %w", path, err)
 	}
 	n := int(t.p.Size(0))
 	for name := range t.stateTensors() {
@@ -369,7 +342,7 @@ func (t *Trainer) LoadState(dir string) error {
 			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
 		}
 	}
-	err = torch.Do(context.Background(), t.m.device, func(s *torch.Scope) error {
+	err = t.m.do(func(s *torch.Scope) {
 		for name, x := range t.stateTensors() {
 			s.Fill(x, func(into []float32) error { return state.read(name, []int{n}, into) })
 		}
@@ -377,7 +350,6 @@ func (t *Trainer) LoadState(dir string) error {
 		if t.adapter != nil {
 			t.adapter.merge(s)
 		}
-		return s.Err()
 	})
 	if err != nil {
 		return fmt.Errorf("load optimizer: %w", err)

@@ -41,12 +41,12 @@ type TokenStats struct {
 // zeros.
 type Weights struct{ Logp, Entropy, KL []float64 }
 
-// OptimizerConfig configures a Trainer. Zero values mean the defaults in brackets.
+// OptimizerConfig configures a Trainer.
 type OptimizerConfig struct {
-	Beta1, Beta2, Eps float64 // AdamW's [0.9, 0.98, 1e-8]
-	Decay             float64 // decoupled weight decay of all weights [0]
-	Clip              float64 // maximal global gradient norm [1]; negative never clips
-	MicroTokens       int     // tokens per forward and backward pass [4096]; a longer sequence has its own
+	Beta1, Beta2, Eps float64 // AdamW's
+	Decay             float64 // decoupled weight decay of all weights
+	Clip              float64 // maximal global gradient norm; 0 never clips
+	MicroTokens       int     // tokens per forward and backward pass; a longer sequence has its own
 }
 
 // DefaultMicroTokens holds several groups at once, whose members share prefixes.

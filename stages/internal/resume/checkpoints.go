@@ -2,7 +2,6 @@ package resume
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/hcl/v2"
 )
@@ -34,9 +33,4 @@ func (c *Checkpoints) Check() hcl.Diagnostics {
 				c.Keep), Subject: c.KeepRange.Ptr()})
 	}
 	return diags
-}
-
-// Settings returns the settings of Open.
-func (c *Checkpoints) Settings() Settings {
-	return Settings{Every: time.Duration(c.Minutes * float64(time.Minute)), Keep: c.Keep}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // trained is a counter of five updates with states after the second and the fourth, and in each a folder "best"
-// that was filled anew at that update and, after the last state, once more.
+// that was replaced at that update and, after the last state, once more.
 func trained(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -66,7 +66,7 @@ func withFormat(n int) func([]byte) []byte {
 	}
 }
 
-func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
+func TestDamagedStateIsReportedAndTheOlderOneRestored(t *testing.T) {
 	newest := func(dir string) string { return filepath.Join(dir, "states", stateName(4)) }
 	bestOf := func(t *testing.T, dir string) string {
 		s := must.Get(readState(newest(dir)))(t)
@@ -81,7 +81,7 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 			"weight is damaged"},
 		"weights cut": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), "weight"), func(b []byte) []byte { return b[:1] })
-		}, "weight has 1 bytes, want 2"},
+		}, "weight is damaged: it has 1 bytes, want 2"},
 		"weights gone": {func(t *testing.T, dir string) { os.Remove(filepath.Join(newest(dir), "weight")) },
 			"no such file"},
 		"state flipped early": {func(t *testing.T, dir string) {
@@ -98,9 +98,6 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 		"state empty": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), stateFile), func([]byte) []byte { return nil })
 		}, "state.json is damaged"},
-		"an older version": {func(t *testing.T, dir string) {
-			change(t, filepath.Join(newest(dir), stateFile), func([]byte) []byte { return []byte(`{"format":1,"update":4}`) })
-		}, "another version of rcgrpo wrote it"},
 		"a newer version": {func(t *testing.T, dir string) {
 			change(t, filepath.Join(newest(dir), stateFile), withFormat(format+1))
 		}, "in format 3; this one reads format 2"},
@@ -130,7 +127,7 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 				!strings.HasSuffix(said, "resuming from the checkpoint after update 2")) {
 				t.Errorf("got %q, want the checkpoint, %q and where it resumes", said, tc.want)
 			}
-			for n := c.Training.update + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
+			for n := c.Scratch.update + 1; n <= 6; n++ { // it goes on, and the damaged state is replaced
 				c.update(t, n)
 			}
 			c.save(t, 6)
@@ -142,24 +139,24 @@ func TestDamageOfTheNewestStateIsNamedAndTheOneBeforeUsed(t *testing.T) {
 	}
 }
 
-func TestWithoutAWholeStateATrainingStartsAgain(t *testing.T) {
+func TestWithoutAWholeStateTheTrainingRestarts(t *testing.T) {
 	dir := trained(t)
 	for _, n := range []int{2, 4} {
 		change(t, filepath.Join(dir, "states", stateName(n), "weight"), flip(0))
 	}
 	c := open(t, dir, 2)
-	if c.weight != 0 || c.Training.update != 0 || c.sums(t) != "" ||
+	if c.weight != 0 || c.Scratch.update != 0 || c.sums(t) != "" ||
 		!slices.Contains(c.Passed, "resuming from the start: no checkpoint is whole") {
-		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Training.update, c.sums(t), c.Passed)
+		t.Errorf("weight %d, update %d, rows %q, said %q; want the start", c.weight, c.Scratch.update, c.sums(t), c.Passed)
 	}
 }
 
 // A state that is whole but cannot be read has perhaps filled half a model, so without an older one the attempt
 // ends, and the next starts again.
-func TestStateThatCannotBeReadGivesWayOrEndsTheAttempt(t *testing.T) {
+func TestUnreadableStateFallsBackOrEndsTheAttempt(t *testing.T) {
 	for bad, want := range map[int]string{1: "",
 		2: "no other checkpoint is left, so the stage starts again at the next run"} {
-		c := must.Get(Open(trained(t), Settings{Keep: 2}))(t)
+		c := must.Get(Open(trained(t), Checkpoints{Keep: 2}))(t)
 		defer c.Close()
 		read := 0
 		var p taken

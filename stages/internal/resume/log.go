@@ -62,7 +62,7 @@ func (l *log) begin(state int) error {
 
 // Append adds a record. It may be called from several goroutines. The text is not flushed to the disk: it
 // survives a killed process, and records lost in a power failure are computed again.
-func (t *Training) Append(record any) error {
+func (t *Scratch) Append(record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
@@ -75,7 +75,7 @@ func (t *Training) Append(record any) error {
 }
 
 // Replayed calls each with the stored records in order: all since the restored state, and some before it.
-func (t *Training) Replayed(each func(record []byte) error) error {
+func (t *Scratch) Replayed(each func(record []byte) error) error {
 	known, err := numbered(t.logs())
 	if err != nil {
 		return err

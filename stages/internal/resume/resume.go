@@ -1,5 +1,5 @@
 // Package resume stores the state of a training in its scratch folder, so that a killed training that resumes
-// ends with the same results as an uninterrupted one. Start with Open. A Training has
+// ends with the same results as an uninterrupted one. Start with Open. A Scratch has
 //
 //   - states (Save), folders with checksums that appear by one rename: weights, moments,
 //     counters. They are expensive, so they are saved every few minutes, and the last ones are
@@ -35,22 +35,16 @@ const format = 2
 // stateFile is the file of a state's folder that describes the others; it is written last.
 const stateFile = "state.json"
 
-// Settings configure the saved states.
-type Settings struct {
-	Every time.Duration // minimal time between two states; 0 saves one after every update
-	Keep  int           // at least 1
-}
-
-// Training is the scratch folder of a training. One goroutine uses it, except for Append.
-type Training struct {
-	Settings
+// Scratch is the scratch folder of a training. One goroutine uses it, except for Append.
+type Scratch struct {
+	Checkpoints
 	Passed []string // messages about states that Restore could not use
 
 	dir     string
 	update  int // of the last restored or saved state; 0 for none
 	saved   time.Time
 	rows    []*Rows
-	marks   map[string]mark   // of that state
+	marks   map[string]mark   // of the restored state
 	folders map[string]folder // filled by Replace, by name
 	log     *log
 }
@@ -76,8 +70,8 @@ type file struct {
 }
 
 // Open opens the scratch folder of a job. Call Restore next.
-func Open(dir string, s Settings) (*Training, error) {
-	t := &Training{Settings: s, dir: dir, saved: time.Now(), marks: map[string]mark{}, folders: map[string]folder{}}
+func Open(dir string, c Checkpoints) (*Scratch, error) {
+	t := &Scratch{Checkpoints: c, dir: dir, saved: time.Now(), marks: map[string]mark{}, folders: map[string]folder{}}
 	t.Keep = max(1, t.Keep)
 	for _, folder := range []string{t.states(), t.logs(), t.rowFiles(), t.folderFiles()} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -87,11 +81,11 @@ func Open(dir string, s Settings) (*Training, error) {
 	return t, nil
 }
 
-func (t *Training) states() string   { return filepath.Join(t.dir, "states") }
-func (t *Training) logs() string     { return filepath.Join(t.dir, "log") }
-func (t *Training) rowFiles() string { return filepath.Join(t.dir, "rows") }
+func (t *Scratch) states() string   { return filepath.Join(t.dir, "states") }
+func (t *Scratch) logs() string     { return filepath.Join(t.dir, "log") }
+func (t *Scratch) rowFiles() string { return filepath.Join(t.dir, "rows") }
 
-func (t *Training) folderFiles() string { return filepath.Join(t.dir, "folders") }
+func (t *Scratch) folderFiles() string { return filepath.Join(t.dir, "folders") }
 
 // stateName names a state by the number of updates, so that names sort.
 func stateName(update int) string { return fmt.Sprintf("%09d", update) }
@@ -102,7 +96,7 @@ func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 //
 // If read fails, it may have filled a part of its target. An older state fills it again; without one, the
 // returned error tells that the next attempt starts again.
-func (t *Training) Restore(progress any, read func(dir string) error) (update int, err error) {
+func (t *Scratch) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {
 		return 0, err
@@ -137,7 +131,7 @@ func (t *Training) Restore(progress any, read func(dir string) error) (update in
 	return t.update, err
 }
 
-func (t *Training) origin() string {
+func (t *Scratch) origin() string {
 	if t.update == 0 {
 		return "the start: no checkpoint is whole"
 	}
@@ -148,9 +142,6 @@ func readState(dir string) (s state, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if err != nil {
 		return s, err
-	}
-	if bytes.HasPrefix(raw, []byte("{")) { // without a checksum, as the first format
-		return s, fmt.Errorf("another version of rcgrpo wrote it")
 	}
 	want, text, _ := bytes.Cut(raw, []byte("\n"))
 	if got := sha256.Sum256(text); hex.EncodeToString(got[:]) != string(want) {
@@ -164,7 +155,7 @@ func readState(dir string) (s state, err error) {
 
 // whole reads a state; the error describes the first difference of its files, rows or folders from what was
 // saved.
-func (t *Training) whole(dir string) (s state, err error) {
+func (t *Scratch) whole(dir string) (s state, err error) {
 	if s, err = readState(dir); err != nil {
 		return s, err
 	}
@@ -186,56 +177,53 @@ func (t *Training) whole(dir string) (s state, err error) {
 
 func unchanged(dir string, files map[string]file) error {
 	for name, want := range files {
-		switch got, err := sum(filepath.Join(dir, filepath.FromSlash(name))); {
-		case err != nil:
+		got, err := sum(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
 			return err
-		case got.Bytes != want.Bytes:
-			return fmt.Errorf("%s has %d bytes, want %d", name, got.Bytes, want.Bytes)
-		case got != want:
-			return fmt.Errorf("%s is damaged", name)
+		}
+		if got != want {
+			return fmt.Errorf("%s is damaged: it has %d bytes, want %d with another digest", name, got.Bytes, want.Bytes)
 		}
 	}
 	return nil
 }
 
 // Due reports whether a state is due.
-func (t *Training) Due() bool { return time.Since(t.saved) >= t.Every }
+func (t *Scratch) Due() bool {
+	return time.Since(t.saved) >= time.Duration(t.Minutes*float64(time.Minute))
+}
 
 // Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
 // state appears as a whole or not at all. Older states and their logs are removed.
-func (t *Training) Save(update int, progress any, write func(dir string) error) (err error) {
+func (t *Scratch) Save(update int, progress any, write func(dir string) error) error {
 	if update == t.update {
 		return nil
 	}
-	aside := filepath.Join(t.states(), ".new")
-	defer func() {
-		if err != nil {
-			err = errors.Join(fmt.Errorf("save the state after update %d: %w", update, err), os.RemoveAll(aside))
-		}
-	}()
-	if err := errors.Join(os.RemoveAll(aside), os.Mkdir(aside, 0o700)); err != nil {
+	staged := filepath.Join(t.states(), ".new")
+	err := t.stage(staged, update, progress, write)
+	if err == nil {
+		err = t.commit(staged, update)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("save the state after update %d: %w", update, err), os.RemoveAll(staged))
+	}
+	return nil
+}
+
+// stage writes a whole state to disk under a temporary name.
+func (t *Scratch) stage(dir string, update int, progress any, write func(dir string) error) (err error) {
+	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
 		return err
 	}
-	if err := write(aside); err != nil {
+	if err := write(dir); err != nil {
 		return err
 	}
-	s := state{Format: format, Update: update, Files: map[string]file{}, Rows: map[string]mark{},
-		Folders: maps.Clone(t.folders)}
+	s := state{Format: format, Update: update, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
 	if s.Progress, err = json.Marshal(progress); err != nil {
 		return err
 	}
-	names, err := os.ReadDir(aside)
-	if err != nil {
+	if s.Files, err = flushed(dir); err != nil {
 		return err
-	}
-	for _, e := range names {
-		path := filepath.Join(aside, e.Name())
-		if err := syncPath(path); err != nil {
-			return err
-		}
-		if s.Files[e.Name()], err = sum(path); err != nil {
-			return err
-		}
 	}
 	for _, r := range t.rows {
 		if err := r.file.Sync(); err != nil {
@@ -247,41 +235,31 @@ func (t *Training) Save(update int, progress any, write func(dir string) error) 
 	if err != nil {
 		return err
 	}
-	path, digest := filepath.Join(aside, stateFile), sha256.Sum256(text)
-	if err := errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", digest, text), 0o600), syncPath(path),
-		syncPath(aside)); err != nil {
-		return err
-	}
+	path := filepath.Join(dir, stateFile)
+	return errors.Join(os.WriteFile(path, fmt.Appendf(nil, "%x\n%s", sha256.Sum256(text), text), 0o600), syncPath(path),
+		syncPath(dir))
+}
+
+// commit gives a staged state its name and removes older ones.
+func (t *Scratch) commit(staged string, update int) error {
 	dir := filepath.Join(t.states(), stateName(update))
 	if err := os.RemoveAll(dir); err != nil { // a damaged state
 		return err
 	}
-	if err := errors.Join(os.Rename(aside, dir), syncPath(t.states())); err != nil {
+	if err := errors.Join(os.Rename(staged, dir), syncPath(t.states())); err != nil {
 		return err
 	}
-	t.update, t.saved, t.marks = update, time.Now(), s.Rows
+	t.update, t.saved = update, time.Now()
 	if err := t.log.begin(update); err != nil {
 		return err
 	}
-	return t.makeRoom()
+	return t.removeOld()
 }
 
-// Folder returns the folder that Replace filled last under a name.
-func (t *Training) Folder(name string) string {
-	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
-}
-
-// Replace fills a new folder. Later states contain it; earlier states keep theirs.
-func (t *Training) Replace(name string, write func(dir string) error) error {
-	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
-	if err != nil {
-		return err
-	}
-	f := folder{Dir: filepath.Base(dir), Files: map[string]file{}}
-	if err := write(dir); err != nil {
-		return errors.Join(err, os.RemoveAll(dir))
-	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+// flushed flushes all files of a folder to the disk and returns their digests by slash-separated path.
+func flushed(dir string) (map[string]file, error) {
+	files := map[string]file{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -292,9 +270,27 @@ func (t *Training) Replace(name string, write func(dir string) error) error {
 		if err != nil {
 			return err
 		}
-		f.Files[filepath.ToSlash(inside)], err = sum(path)
+		files[filepath.ToSlash(inside)], err = sum(path)
 		return err
 	})
+	return files, err
+}
+
+// Folder returns the folder that Replace filled last under a name.
+func (t *Scratch) Folder(name string) string {
+	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
+}
+
+// Replace fills a new folder. Later states contain it; earlier states keep theirs.
+func (t *Scratch) Replace(name string, write func(dir string) error) error {
+	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
+	if err != nil {
+		return err
+	}
+	f := folder{Dir: filepath.Base(dir)}
+	if err = write(dir); err == nil {
+		f.Files, err = flushed(dir)
+	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -303,7 +299,7 @@ func (t *Training) Replace(name string, write func(dir string) error) error {
 }
 
 // dropFolders removes the folders of Replace that no state contains.
-func (t *Training) dropFolders() error {
+func (t *Scratch) dropFolders() error {
 	used := map[string]bool{}
 	for _, f := range t.folders {
 		used[f.Dir] = true
@@ -351,8 +347,8 @@ func ReadProgress(dir string, progress any) error {
 	return json.Unmarshal(text, progress)
 }
 
-// makeRoom removes all states but the last ones, and logs that are older than these.
-func (t *Training) makeRoom() error {
+// removeOld removes all states but the last ones, and logs that are older than these.
+func (t *Scratch) removeOld() error {
 	known, err := numbered(t.states())
 	if err != nil {
 		return err
@@ -376,7 +372,7 @@ func (t *Training) makeRoom() error {
 }
 
 // Close closes the files. The engine removes the folder after the stage succeeded.
-func (t *Training) Close() error {
+func (t *Scratch) Close() error {
 	var err error
 	for _, r := range t.rows {
 		err = errors.Join(err, r.file.Close())

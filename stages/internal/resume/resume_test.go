@@ -15,7 +15,7 @@ import (
 // counter is a training in miniature: its weight is the sum of the numbers of its updates, its row each sum, its
 // log each number.
 type counter struct {
-	*Training
+	*Scratch
 	rows   *Rows
 	weight int
 	logged []int // replayed
@@ -26,7 +26,7 @@ type taken struct{ Numbers int }
 func open(t *testing.T, dir string, keep int) *counter {
 	t.Helper()
 	c := &counter{}
-	c.Training = must.Get(Open(dir, Settings{Keep: keep}))(t)
+	c.Scratch = must.Get(Open(dir, Checkpoints{Keep: keep}))(t)
 	t.Cleanup(func() { c.Close() })
 	var p taken
 	update := must.Get(c.Restore(&p, func(dir string) error {
@@ -37,8 +37,8 @@ func open(t *testing.T, dir string, keep int) *counter {
 		c.weight, err = strconv.Atoi(string(text))
 		return err
 	}))(t)
-	if p.Numbers != update || update != c.Training.update {
-		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Training.update)
+	if p.Numbers != update || update != c.Scratch.update {
+		t.Fatalf("restored the progress %d at update %d, %d", p.Numbers, update, c.Scratch.update)
 	}
 	must.OK(t, c.Replayed(func(record []byte) error {
 		var n int
@@ -73,7 +73,7 @@ func (c *counter) sums(t *testing.T) string {
 	return string(must.Get(os.ReadFile(filepath.Join(dir, "sums.jsonl")))(t))
 }
 
-func TestAttemptGoesOnFromTheLastStateWithWhatWasLoggedSince(t *testing.T) {
+func TestAttemptResumesFromTheLastStateAndTheLog(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)
 	for n := 1; n <= 5; n++ {
@@ -138,7 +138,7 @@ func TestDamagedRecordsEndTheLog(t *testing.T) {
 	}
 }
 
-func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
+func TestDamagedStateFallsBackToTheOlderOne(t *testing.T) {
 	for name, harm := range map[string]func(dir string) error{
 		"a changed byte": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "states", stateName(4), "weight"), []byte("99"), 0o600)
@@ -178,7 +178,7 @@ func TestDamagedStateGivesWayToTheOneBefore(t *testing.T) {
 }
 
 // A training that is told to stop saves the update before the open one, whose records are in the log already.
-func TestRecordsOfTheOpenUpdateOutliveASave(t *testing.T) {
+func TestRecordsOfTheOpenUpdateSurviveASave(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 2)
 	c.update(t, 1)
@@ -204,7 +204,7 @@ func TestLastStatesAreKept(t *testing.T) {
 	}
 }
 
-func TestStateThatCannotBeWrittenLeavesTheOneBefore(t *testing.T) {
+func TestFailedSaveLeavesTheOlderState(t *testing.T) {
 	dir := t.TempDir()
 	c := open(t, dir, 1)
 	c.update(t, 1)

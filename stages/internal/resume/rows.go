@@ -39,7 +39,7 @@ type Rows struct {
 }
 
 // Rows opens a file of rows, truncated to its length at the restored state.
-func (t *Training) Rows(name string) (*Rows, error) {
+func (t *Scratch) Rows(name string) (*Rows, error) {
 	f, err := os.OpenFile(filepath.Join(t.rowFiles(), name), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)

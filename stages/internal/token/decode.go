@@ -9,16 +9,16 @@ import (
 // Decode returns the text of ids. Invalid UTF-8 becomes U+FFFD, one per maximal invalid part; ids without a token
 // are ignored. skipSpecial drops special tokens.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
-	s := Stream{t: t}
-	var b strings.Builder
+	var text []byte
 	for _, id := range ids {
-		if skipSpecial && t.special(id) {
-			continue
+		if !skipSpecial || !t.special(id) {
+			text = append(text, t.Bytes(id)...)
 		}
-		b.WriteString(s.Push(id))
 	}
-	b.WriteString(s.Flush())
-	return b.String()
+	if utf8.Valid(text) {
+		return string(text)
+	}
+	return lossy(text)
 }
 
 func (t *Tokenizer) special(id int32) bool {
@@ -26,61 +26,19 @@ func (t *Tokenizer) special(id int32) bool {
 	return ok && t.added[i].Special
 }
 
-// Stream decodes ids one by one. It holds back an incomplete character at the end, at most three bytes, so
-// returned text is final.
-type Stream struct {
-	t    *Tokenizer
-	held []byte
-}
-
-// Stream returns a new stream.
-func (t *Tokenizer) Stream() *Stream { return &Stream{t: t} }
-
-// Push returns the text that one more id completes; it may be empty.
-func (s *Stream) Push(id int32) string {
-	piece := s.t.Bytes(id)
-	if len(s.held) == 0 && utf8.Valid(piece) {
-		return string(piece)
-	}
-	text, rest := lossy(append(s.held, piece...))
-	s.held = append(s.held[:0:0], rest...)
-	return text
-}
-
-// Flush ends the stream: held-back bytes become one U+FFFD (two for the start of a surrogate).
-func (s *Stream) Flush() string {
-	n := min(len(s.held), 1)
-	if halfSurrogate(s.held) {
-		n = 2
-	}
-	s.held = nil
-	return strings.Repeat("\uFFFD", n)
-}
-
-// halfSurrogate reports whether b is the first two of three bytes of an encoded surrogate. They are invalid
-// already, but the reference decoder (Python's, incremental) waits for the third byte.
-func halfSurrogate(b []byte) bool {
-	return len(b) == 2 && b[0] == 0xED && b[1] >= 0xA0 && b[1] <= 0xBF
-}
-
-// lossy decodes bytes up to an incomplete character at their end, which it returns as rest. Each maximal subpart
-// of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9, like Rust's from_utf8_lossy).
-func lossy(b []byte) (text string, rest []byte) {
+// lossy decodes bytes. Each maximal subpart of an ill-formed sequence becomes one U+FFFD (Unicode 15, section 3.9,
+// like Rust's from_utf8_lossy).
+func lossy(b []byte) string {
 	var out strings.Builder
 	for len(b) > 0 {
-		if !utf8.FullRune(b) || halfSurrogate(b) {
-			return out.String(), b
-		}
 		r, n := utf8.DecodeRune(b)
 		if r == utf8.RuneError && n == 1 {
-			out.WriteRune(utf8.RuneError)
-			b = b[invalid(b):]
-			continue
+			n = invalid(b)
 		}
-		out.Write(b[:n])
+		out.WriteRune(r)
 		b = b[n:]
 	}
-	return out.String(), nil
+	return out.String()
 }
 
 // invalid returns the length of the maximal ill-formed subpart at the start of b: the longest prefix that could

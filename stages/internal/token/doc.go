@@ -2,8 +2,7 @@
 // Qwen2.5 and Llama 3 families, and the training of small vocabularies of the same form.
 //
 // The noun is Tokenizer: [Train] makes one from texts, [Load] and [Parse] read tokenizer.json, [Tokenizer.JSON]
-// writes it. [Stream] decodes ids one by one. Neighbour: stages/internal/chat, which defines the meaning of
-// special tokens.
+// writes it. Neighbour: stages/internal/chat, which defines the meaning of special tokens.
 //
 // Why not a library: sugarme/tokenizer v0.3.0 panics on the tokenizer.json of both families (it compiles their
 // pre-tokenizer pattern, which has a look-ahead, with package regexp), and daulet/tokenizers binds the Rust

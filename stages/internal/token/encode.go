@@ -1,7 +1,7 @@
 package token
 
 import (
-	"container/heap"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,14 +24,7 @@ func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeAs(text, Nothin
 
 // EncodeAs returns the ids of a text and recognizes some added tokens.
 func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
-	ids := make([]int32, 0, len(text)/3+1)
-	token := func(a Added) { ids = append(ids, a.ID) }
-	split(text, &t.raw, see, token, func(part string) {
-		split(t.normal(part), &t.late, see, token, func(part string) {
-			t.words(part, func(word string) { ids = t.word(ids, word) })
-		})
-	})
-	return ids
+	return t.EncodeParts(Part{text, see})
 }
 
 // Part is a piece of a text with its own recognition of added tokens.
@@ -180,87 +173,48 @@ func contraction(s string) int {
 	return 0
 }
 
+// word appends the ids of a pre-token. Of all adjacent pairs, the one with the lowest rank is merged first, the
+// leftmost of equals.
 func (t *Tokenizer) word(ids []int32, word string) []int32 {
 	if own, known := t.ids[word]; known && t.ignoreMerges {
 		return append(ids, own)
 	}
 	from := len(ids)
-	for i := 0; i < len(word); i++ {
+	for i := range len(word) {
 		ids = append(ids, t.single[word[i]])
 	}
-	if len(word) > 64 {
-		return append(ids[:from], t.mergeLong(slices.Clone(ids[from:]))...)
-	}
 	parts := ids[from:]
-	for len(parts) > 1 {
-		best, at := merge{rank: 1<<31 - 1}, -1
-		for i := 0; i+1 < len(parts); i++ {
-			if m, ok := t.merges[pair{parts[i], parts[i+1]}]; ok && m.rank < best.rank {
-				best, at = m, i
+	const never = math.MaxInt32
+	rank := func(i int) int32 {
+		if m, ok := t.merges[pair{parts[i], parts[i+1]}]; ok {
+			return m.rank
+		}
+		return never
+	}
+	var buffer [64]int32
+	ranks := buffer[:0] // of each pair
+	for i := range len(parts) - 1 {
+		ranks = append(ranks, rank(i))
+	}
+	for len(ranks) > 0 {
+		best := 0
+		for i, r := range ranks {
+			if r < ranks[best] {
+				best = i
 			}
 		}
-		if at < 0 {
+		if ranks[best] == never {
 			break
 		}
-		parts[at] = best.id
-		parts = slices.Delete(parts, at+1, at+2)
+		parts[best] = t.merges[pair{parts[best], parts[best+1]}].id
+		parts = slices.Delete(parts, best+1, best+2)
+		ranks = slices.Delete(ranks, best, best+1)
+		if best > 0 {
+			ranks[best-1] = rank(best - 1)
+		}
+		if best < len(ranks) {
+			ranks[best] = rank(best)
+		}
 	}
 	return ids[:from+len(parts)]
-}
-
-// mergeLong merges with a heap of candidates in O(n log n) steps.
-func (t *Tokenizer) mergeLong(parts []int32) []int32 {
-	n := len(parts)
-	prev, next := make([]int, n), make([]int, n)
-	var queue candidates
-	offer := func(i, j int) {
-		if i >= 0 && j < n {
-			if m, ok := t.merges[pair{parts[i], parts[j]}]; ok {
-				heap.Push(&queue, candidate{m, i, pair{parts[i], parts[j]}})
-			}
-		}
-	}
-	for i := range n {
-		prev[i], next[i] = i-1, i+1
-	}
-	for i := range n - 1 {
-		offer(i, i+1)
-	}
-	for len(queue) > 0 {
-		c := heap.Pop(&queue).(candidate)
-		i := c.at
-		j := next[i]
-		if parts[i] != c.pair.left || j >= n || parts[j] != c.pair.right {
-			continue // one side was merged meanwhile
-		}
-		parts[i], parts[j] = c.id, -1
-		next[i] = next[j]
-		if next[j] < n {
-			prev[next[j]] = i
-		}
-		offer(prev[i], i)
-		offer(i, next[i])
-	}
-	return slices.DeleteFunc(parts, func(id int32) bool { return id < 0 })
-}
-
-type candidate struct {
-	merge
-	at   int
-	pair pair
-}
-
-type candidates []candidate
-
-func (c candidates) Len() int { return len(c) }
-func (c candidates) Less(i, j int) bool {
-	return c[i].rank < c[j].rank || c[i].rank == c[j].rank && c[i].at < c[j].at
-}
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
-	old := *c
-	x := old[len(old)-1]
-	*c = old[:len(old)-1]
-	return x
 }

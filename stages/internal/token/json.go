@@ -23,7 +23,8 @@ func Load(path string) (*Tokenizer, error) {
 	return t, nil
 }
 
-type form struct {
+// file is a tokenizer.json.
+type file struct {
 	Version       json.RawMessage            `json:"version"`
 	Truncation    json.RawMessage            `json:"truncation"`
 	Padding       json.RawMessage            `json:"padding"`
@@ -33,6 +34,8 @@ type form struct {
 	PostProcessor json.RawMessage            `json:"post_processor"`
 	Decoder       json.RawMessage            `json:"decoder"`
 	Model         map[string]json.RawMessage `json:"model"`
+
+	mergesAsText bool // merges as "a b" instead of ["a", "b"]
 }
 
 // Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer, merges as "a
@@ -42,28 +45,24 @@ func Parse(raw []byte) (*Tokenizer, error) {
 	if !utf8.Valid(raw) {
 		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
 	}
-	var f form
-	if err := json.Unmarshal(raw, &f); err != nil {
+	t := &Tokenizer{ids: map[string]int32{}, byName: map[string]int32{}}
+	if err := json.Unmarshal(raw, &t.file); err != nil {
 		return nil, fmt.Errorf("tokenizer.json: %w", err)
 	}
-	t := &Tokenizer{
-		ids: map[string]int32{}, byName: map[string]int32{},
-		file: sections{f.Version, f.Truncation, f.Padding, f.Normalizer, f.PreTokenizer, f.PostProcessor, f.Decoder,
-			f.Model, false},
-	}
-	for _, step := range []func(*form) error{t.parseNormalizer, t.parsePreTokenizer, t.parseModel, t.parseVocabulary,
+	for _, step := range []func(*file) error{t.parseNormalizer, t.parsePreTokenizer, t.parseModel, t.parseVocabulary,
 		t.parseMerges, t.parseAdded} {
-		if err := step(&f); err != nil {
+		if err := step(&t.file); err != nil {
 			return nil, fmt.Errorf("tokenizer.json: %w", err)
 		}
 	}
+	t.file.Added, t.file.Model["vocab"], t.file.Model["merges"] = nil, nil, nil // large, and held by t
 	t.index()
 	return t, nil
 }
 
 func absent(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-func (t *Tokenizer) parseNormalizer(f *form) error {
+func (t *Tokenizer) parseNormalizer(f *file) error {
 	if absent(f.Normalizer) {
 		return nil
 	}
@@ -78,7 +77,7 @@ func (t *Tokenizer) parseNormalizer(f *form) error {
 	return nil
 }
 
-func (t *Tokenizer) parsePreTokenizer(f *form) error {
+func (t *Tokenizer) parsePreTokenizer(f *file) error {
 	var p struct {
 		Type          string
 		PreTokenizers []struct {
@@ -113,7 +112,7 @@ func (t *Tokenizer) parsePreTokenizer(f *form) error {
 }
 
 // parseModel checks the switches of the model: those that change the result must be off.
-func (t *Tokenizer) parseModel(f *form) error {
+func (t *Tokenizer) parseModel(f *file) error {
 	for name, raw := range f.Model {
 		switch name {
 		case "type":
@@ -136,7 +135,7 @@ func (t *Tokenizer) parseModel(f *form) error {
 	return nil
 }
 
-func (t *Tokenizer) parseVocabulary(f *form) error {
+func (t *Tokenizer) parseVocabulary(f *file) error {
 	var vocab map[string]int32
 	if err := json.Unmarshal(f.Model["vocab"], &vocab); err != nil {
 		return fmt.Errorf("model: vocab: %w", err)
@@ -170,14 +169,14 @@ func (t *Tokenizer) parseVocabulary(f *form) error {
 	return nil
 }
 
-func (t *Tokenizer) parseMerges(f *form) error {
+func (t *Tokenizer) parseMerges(f *file) error {
 	var pairs [][2]string
 	if err := json.Unmarshal(f.Model["merges"], &pairs); err != nil {
 		var lines []string
 		if err := json.Unmarshal(f.Model["merges"], &lines); err != nil {
 			return fmt.Errorf("model: merges are neither a list of \"a b\" nor of [\"a\", \"b\"]: %w", err)
 		}
-		t.file.mergesAsText = true
+		f.mergesAsText = true
 		pairs = make([][2]string, len(lines))
 		for i, line := range lines {
 			left, right, ok := strings.Cut(line, " ")
@@ -205,7 +204,7 @@ func (t *Tokenizer) parseMerges(f *form) error {
 	return nil
 }
 
-func (t *Tokenizer) parseAdded(f *form) error {
+func (t *Tokenizer) parseAdded(f *file) error {
 	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
 	for _, a := range f.Added {
 		if a.Content == "" || a.ID < 0 || int(a.ID) > len(t.bytes)+1<<16 {
@@ -243,41 +242,36 @@ func (t *Tokenizer) JSON() []byte {
 	b.Write(or(t.file.Version, `"1.0"`))
 	section("truncation", t.file.Truncation)
 	section("padding", t.file.Padding)
-	b.WriteString(`,"added_tokens":[`)
-	for i, a := range t.added {
-		comma(&b, i)
-		fmt.Fprintf(&b, `{"id":%d,"content":%s,"single_word":%t,"lstrip":%t,"rstrip":%t,"normalized":%t,"special":%t}`,
-			a.ID, quote(a.Content), a.SingleWord, a.LStrip, a.RStrip, a.Normalized, a.Special)
+	var added, vocab, merges []string
+	for _, a := range t.added {
+		added = append(added, fmt.Sprintf(
+			`{"id":%d,"content":%s,"single_word":%t,"lstrip":%t,"rstrip":%t,"normalized":%t,"special":%t}`,
+			a.ID, Quote(a.Content), a.SingleWord, a.LStrip, a.RStrip, a.Normalized, a.Special))
 	}
-	b.WriteString("]")
+	b.WriteString(`,"added_tokens":[` + strings.Join(added, ",") + "]")
 	section("normalizer", t.file.Normalizer)
 	section("pre_tokenizer", t.file.PreTokenizer)
 	section("post_processor", t.file.PostProcessor)
 	section("decoder", t.file.Decoder)
 	b.WriteString(`,"model":{"type":"BPE"`)
 	for _, name := range []string{"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix"} {
-		section(name, t.file.model[name])
+		section(name, t.file.Model[name])
 	}
 	fmt.Fprintf(&b, `,"fuse_unk":false,"byte_fallback":false,"ignore_merges":%t,"vocab":{`, t.ignoreMerges)
-	n := 0
 	for id, token := range t.bytes {
 		if base, ok := t.ids[string(token)]; ok && int(base) == id {
-			comma(&b, n)
-			fmt.Fprintf(&b, "%s:%d", quote(spell(string(token))), id)
-			n++
+			vocab = append(vocab, fmt.Sprintf("%s:%d", Quote(spell(string(token))), id))
 		}
 	}
-	b.WriteString(`},"merges":[`)
-	for i, p := range t.order {
-		comma(&b, i)
+	for _, p := range t.order {
 		left, right := spell(string(t.bytes[p.left])), spell(string(t.bytes[p.right]))
 		if t.file.mergesAsText {
-			b.WriteString(quote(left + " " + right))
+			merges = append(merges, Quote(left+" "+right))
 		} else {
-			b.WriteString("[" + quote(left) + "," + quote(right) + "]")
+			merges = append(merges, "["+Quote(left)+","+Quote(right)+"]")
 		}
 	}
-	b.WriteString("]}}")
+	b.WriteString(strings.Join(vocab, ",") + `},"merges":[` + strings.Join(merges, ",") + "]}}")
 
 	var out bytes.Buffer
 	if err := json.Indent(&out, b.Bytes(), "", "  "); err != nil {
@@ -293,39 +287,34 @@ func or(raw json.RawMessage, otherwise string) []byte {
 	return raw
 }
 
-func comma(b *bytes.Buffer, i int) {
-	if i > 0 {
-		b.WriteByte(',')
-	}
-}
-
-// quote returns a JSON string with as few escapes as possible, as the Rust library writes it.
-func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch r {
-		case '"', '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case '\b':
-			b.WriteString(`\b`)
-		case '\f':
-			b.WriteString(`\f`)
-		case '\n':
-			b.WriteString(`\n`)
-		case '\r':
-			b.WriteString(`\r`)
-		case '\t':
-			b.WriteString(`\t`)
+// Quote returns a JSON string with as few escapes as possible, as Rust's and Python's libraries write it.
+func Quote(s string) string {
+	b := []byte{'"'}
+	for i, n := 0, 0; i < len(s); i += n {
+		var r rune
+		r, n = utf8.DecodeRuneInString(s[i:])
+		short := strings.IndexRune("\"\\\n\r\t\b\f", r)
+		switch {
+		case short >= 0:
+			b = append(b, '\\', `"\nrtbf`[short])
+		case r < 0x20:
+			b = fmt.Appendf(b, `\u%04x`, r)
 		default:
-			if r < 0x20 {
-				fmt.Fprintf(&b, `\u%04x`, r)
-			} else {
-				b.WriteRune(r)
-			}
+			b = append(b, s[i:i+n]...)
 		}
 	}
-	b.WriteByte('"')
-	return b.String()
+	return string(append(b, '"'))
+}
+
+// ReadSmall reads a regular file of a model folder of at most 1 MiB. Model folders are untrusted: a FIFO would block.
+func ReadSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > 1<<20 {
+		return nil, fmt.Errorf("%s must be a plain file of at most 1 MiB, got %v of %d bytes", path, info.Mode(),
+			info.Size())
+	}
+	return os.ReadFile(path)
 }

@@ -1,7 +1,6 @@
 package token
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,7 @@ type Tokenizer struct {
 
 	raw, late finder // added tokens in the text before and after normalization
 
-	file sections
+	file file // its raw sections are preserved unchanged
 }
 
 // Added is a token outside the vocabulary, which is recognized before all other rules.
@@ -42,24 +41,8 @@ type pair struct{ left, right int32 }
 
 type merge struct{ rank, id int32 }
 
-// sections are the parts of tokenizer.json that are preserved unchanged.
-type sections struct {
-	Version       json.RawMessage
-	Truncation    json.RawMessage
-	Padding       json.RawMessage
-	Normalizer    json.RawMessage
-	PreTokenizer  json.RawMessage
-	PostProcessor json.RawMessage
-	Decoder       json.RawMessage
-	model         map[string]json.RawMessage // the model's switches: dropout, unk_token, ...
-	mergesAsText  bool                       // merges as "a b" instead of ["a", "b"]
-}
-
 // Size returns one more than the highest id: the number of rows of an embedding.
 func (t *Tokenizer) Size() int { return len(t.bytes) }
-
-// Added returns the added tokens in the order of their ids.
-func (t *Tokenizer) Added() []Added { return append([]Added(nil), t.added...) }
 
 // ID returns the id of an added token by its content, or of a base token by its bytes.
 func (t *Tokenizer) ID(token string) (int32, bool) {
@@ -122,13 +105,9 @@ type finder struct {
 }
 
 func (f *finder) add(a Added) {
-	c := a.Content[0]
-	list := f.byFirst[c]
-	i := 0
-	for i < len(list) && len(list[i].Content) >= len(a.Content) {
-		i++
-	}
-	f.byFirst[c] = append(list[:i:i], append([]Added{a}, list[i:]...)...)
+	list := &f.byFirst[a.Content[0]]
+	*list = append(*list, a)
+	slices.SortStableFunc(*list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
 }
 
 func (f *finder) find(text string, special bool) (from int, found Added) {

@@ -1,9 +1,11 @@
 package token
 
 import (
+	"cmp"
 	"container/heap"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -55,7 +57,7 @@ func newTrained() *Tokenizer {
 	}
 	level := json.RawMessage(`{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":false,"use_regex":false}`)
 	pattern, _ := json.Marshal(patternQwen) // a constant string always encodes
-	t.file = sections{
+	t.file = file{
 		Version:    json.RawMessage(`"1.0"`),
 		Normalizer: json.RawMessage(`{"type":"NFC"}`),
 		PreTokenizer: json.RawMessage(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":{"Regex":` +
@@ -80,49 +82,42 @@ func (t *Tokenizer) count(texts []string) []piece {
 			t.words(t.normal(part), func(word string) { counts[word]++ })
 		})
 	}
-	words := make([]string, 0, len(counts))
-	for w := range counts {
-		words = append(words, w)
-	}
-	slices.Sort(words)
-	pieces := make([]piece, len(words))
-	for i, w := range words {
-		pieces[i].n = counts[w]
-		for j := 0; j < len(w); j++ {
-			pieces[i].ids = append(pieces[i].ids, t.single[w[j]])
+	var pieces []piece
+	for _, w := range slices.Sorted(maps.Keys(counts)) {
+		p := piece{n: counts[w]}
+		for i := range len(w) {
+			p.ids = append(p.ids, t.single[w[i]])
 		}
+		pieces = append(pieces, p)
 	}
 	return pieces
 }
 
+// learner counts the pairs of a corpus.
+type learner struct {
+	words  []piece
+	counts map[pair]int
+	where  map[pair]map[int]bool // words that contain or contained a pair
+	queue  frequent              // every pair with a positive count, some with an outdated one
+}
+
 // learn adds up to n merges, each of the most frequent pair.
 func (t *Tokenizer) learn(words []piece, n int) {
-	counts := map[pair]int{}
-	where := map[pair]map[int]bool{} // words that contain or contained a pair
-	note := func(p pair, word, n int) {
-		counts[p] += n
-		if n > 0 {
-			if where[p] == nil {
-				where[p] = map[int]bool{}
-			}
-			where[p][word] = true
-		}
-	}
+	l := &learner{words: words, counts: map[pair]int{}, where: map[pair]map[int]bool{}}
 	for i, w := range words {
-		for j := 0; j+1 < len(w.ids); j++ {
-			note(pair{w.ids[j], w.ids[j+1]}, i, w.n)
+		for j := range len(w.ids) - 1 {
+			l.count(pair{w.ids[j], w.ids[j+1]}, i, w.n)
 		}
 	}
-	queue := make(frequent, 0, len(counts))
-	for p, n := range counts {
-		queue = append(queue, counted{p, n})
+	for p, n := range l.counts {
+		l.queue = append(l.queue, counted{p, n})
 	}
-	heap.Init(&queue)
-	for n > 0 && len(queue) > 0 {
-		top := heap.Pop(&queue).(counted)
-		if now := counts[top.pair]; now != top.n || now <= 0 { // outdated by other merges
+	heap.Init(&l.queue)
+	for n > 0 && len(l.queue) > 0 {
+		top := heap.Pop(&l.queue).(counted)
+		if now := l.counts[top.pair]; now != top.n || now <= 0 { // outdated by other merges
 			if now > 0 {
-				heap.Push(&queue, counted{top.pair, now})
+				heap.Push(&l.queue, counted{top.pair, now})
 			}
 			continue
 		}
@@ -138,33 +133,50 @@ func (t *Tokenizer) learn(words []piece, n int) {
 			t.merges[top.pair] = merge{int32(len(t.order)), id}
 			t.order = append(t.order, top.pair)
 		}
+		l.merge(top.pair, id)
+	}
+}
 
-		grown := map[pair]bool{}
-		for i := range where[top.pair] {
-			w := &words[i]
-			for j := 0; j+1 < len(w.ids); j++ {
-				if w.ids[j] != top.left || w.ids[j+1] != top.right {
-					continue
-				}
-				if j > 0 {
-					note(pair{w.ids[j-1], w.ids[j]}, i, -w.n)
-					note(pair{w.ids[j-1], id}, i, w.n)
-					grown[pair{w.ids[j-1], id}] = true
-				}
-				if j+2 < len(w.ids) {
-					note(pair{w.ids[j+1], w.ids[j+2]}, i, -w.n)
-					note(pair{id, w.ids[j+2]}, i, w.n)
-					grown[pair{id, w.ids[j+2]}] = true
-				}
-				w.ids[j] = id
-				w.ids = slices.Delete(w.ids, j+1, j+2)
+// count adds n occurrences of a pair in a word.
+func (l *learner) count(p pair, word, n int) {
+	l.counts[p] += n
+	if n > 0 {
+		if l.where[p] == nil {
+			l.where[p] = map[int]bool{}
+		}
+		l.where[p][word] = true
+	}
+}
+
+// merge replaces a pair by id in all words.
+func (l *learner) merge(p pair, id int32) {
+	grown := map[pair]bool{}
+	exchange := func(old, new pair, word int) {
+		n := l.words[word].n
+		l.count(old, word, -n)
+		l.count(new, word, n)
+		grown[new] = true
+	}
+	for i := range l.where[p] {
+		w := &l.words[i]
+		for j := 0; j+1 < len(w.ids); j++ {
+			if w.ids[j] != p.left || w.ids[j+1] != p.right {
+				continue
 			}
+			if j > 0 {
+				exchange(pair{w.ids[j-1], p.left}, pair{w.ids[j-1], id}, i)
+			}
+			if j+2 < len(w.ids) {
+				exchange(pair{p.right, w.ids[j+2]}, pair{id, w.ids[j+2]}, i)
+			}
+			w.ids[j] = id
+			w.ids = slices.Delete(w.ids, j+1, j+2)
 		}
-		delete(counts, top.pair)
-		delete(where, top.pair)
-		for p := range grown {
-			heap.Push(&queue, counted{p, counts[p]})
-		}
+	}
+	delete(l.counts, p)
+	delete(l.where, p)
+	for p := range grown {
+		heap.Push(&l.queue, counted{p, l.counts[p]})
 	}
 }
 
@@ -180,13 +192,7 @@ type frequent []counted
 func (f frequent) Len() int { return len(f) }
 func (f frequent) Less(i, j int) bool {
 	a, b := f[i], f[j]
-	if a.n != b.n {
-		return a.n > b.n
-	}
-	if a.left != b.left {
-		return a.left < b.left
-	}
-	return a.right < b.right
+	return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.left, b.left), cmp.Compare(a.right, b.right)) < 0
 }
 func (f frequent) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
 func (f *frequent) Push(x any)   { *f = append(*f, x.(counted)) }

@@ -10,7 +10,7 @@ import (
 
 // Leaf returns a view of t, sharing its memory, for whose gradient Backward can be called.
 func (s *Scope) Leaf(t *Tensor) *Tensor {
-	leaf := s.Detach(t)
+	leaf := s.op1("detach", libtch.AtgDetach, t)
 	s.do("set_requires_grad", operands{leaf}, func(out *libtch.Ctensor) { libtch.AtgSetRequiresGrad(out, leaf.c, 1) })
 	return leaf
 }
@@ -39,9 +39,6 @@ func (s *Scope) Backward(loss *Tensor, leaves ...*Tensor) []*Tensor {
 			return grads
 		}
 		inputs[i] = t.c
-	}
-	if len(leaves) == 0 || s.Err() != nil {
-		return grads
 	}
 	if !libtch.AtRequiresGrad(loss.c) { // libtorch would crash
 		s.Fail(fmt.Errorf("torch backward of %v: nothing was recorded for it; compute it inside Grad, from leaves",

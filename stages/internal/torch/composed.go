@@ -271,7 +271,9 @@ func (s *Scope) composedSquareSum(t *Tensor) (sum float64) {
 		chunks(t.Size(0), func(start, length int64) {
 			s.Nest(func(s *Scope) { s.Add_(total, s.Sum(s.Square(s.As(s.Narrow(t, 0, start, length), Float64)))) })
 		})
-		sum = s.Item(total)
+		if read := s.Float64s(total); len(read) == 1 {
+			sum = read[0]
+		}
 	})
 	return sum
 }
@@ -334,22 +336,19 @@ func (s *Scope) where(mask, a, b *Tensor) *Tensor {
 	return s.op3("where", libtch.AtgWhereSelf, mask, a, b)
 }
 
+type libtchIndexed = func(out *libtch.Ctensor, a libtch.Ctensor, axis int64, index, x libtch.Ctensor)
+
+func (s *Scope) doIndexed(name string, f libtchIndexed, a *Tensor, axis int64, index, x *Tensor) {
+	s.do(name, operands{a, index, x}, func(out *libtch.Ctensor) { f(out, a.c, axis, index.c, x.c) })
+}
 func (s *Scope) indexAdd_(a, index, x *Tensor) {
-	s.do("index_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexAdd_(out, a.c, 0, index.c, x.c)
-	})
+	s.doIndexed("index_add_", libtch.AtgIndexAdd_, a, 0, index, x)
 }
-
 func (s *Scope) indexCopy_(a, index, x *Tensor) {
-	s.do("index_copy_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgIndexCopy_(out, a.c, 0, index.c, x.c)
-	})
+	s.doIndexed("index_copy_", libtch.AtgIndexCopy_, a, 0, index, x)
 }
-
 func (s *Scope) scatterAdd_(a, index, x *Tensor) {
-	s.do("scatter_add_", operands{a, index, x}, func(out *libtch.Ctensor) {
-		libtch.AtgScatterAdd_(out, a.c, 1, index.c, x.c)
-	})
+	s.doIndexed("scatter_add_", libtch.AtgScatterAdd_, a, 1, index, x)
 }
 
 func (s *Scope) maskedFill_(a, mask *Tensor, v float64) {

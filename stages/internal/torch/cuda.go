@@ -17,9 +17,6 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// libtorchVariable names the folder of libtorch at build time and, for its CUDA half, at run time.
-const libtorchVariable = "LIBTORCH"
-
 // loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register themselves.
 func loadCUDA(d Device) error {
 	var tried []string
@@ -38,16 +35,15 @@ func loadCUDA(d Device) error {
 		return nil
 	}
 	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 "+
-		"with CUDA 13, "+
-		"such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's resources", d,
-		strings.Join(tried, "; "))
+		"with CUDA 13, such as the folder of the Python package torch==2.11.0, or leave `gpus` out of the stage's "+
+		"resources", d, strings.Join(tried, "; "))
 }
 
 // cudaLibraries lists the possible paths of the CUDA half: in LIBTORCH, beside the CPU half, and in the linker's
 // search path.
 func cudaLibraries() (paths []string) {
 	const name = "libtorch_cuda.so"
-	if dir := os.Getenv(libtorchVariable); dir != "" {
+	if dir := os.Getenv("LIBTORCH"); dir != "" {
 		paths = append(paths, filepath.Join(dir, "lib", name))
 	}
 	maps, err := os.ReadFile("/proc/self/maps")

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-func TestWithoutCUDATheErrorSaysWhatWasLookedForAndWhatToDo(t *testing.T) {
+func TestMissingCUDANamesTheTriedPathsAndTheRemedy(t *testing.T) {
 	elsewhere := t.TempDir()
-	t.Setenv(libtorchVariable, elsewhere)
+	t.Setenv("LIBTORCH", elsewhere)
 	err := Do(t.Context(), Device{cuda: 1024}, func(*Scope) error { return nil }) // nobody has so many
 	if err == nil {
 		t.Fatal("there is a GPU 1023")

@@ -3,8 +3,8 @@
 package torch
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
@@ -14,11 +14,9 @@ import (
 type DType int32
 
 const (
-	Int32    DType = 3
 	Int64    DType = 4
 	Float32  DType = 6
 	Float64  DType = 7
-	Bool     DType = 11
 	BFloat16 DType = 15
 
 	// sameType keeps the operand's type.
@@ -26,21 +24,8 @@ const (
 )
 
 func (d DType) String() string {
-	switch d {
-	case Int32:
-		return "int32"
-	case Int64:
-		return "int64"
-	case Float32:
-		return "float32"
-	case Float64:
-		return "float64"
-	case Bool:
-		return "bool"
-	case BFloat16:
-		return "bfloat16"
-	}
-	return fmt.Sprintf("dtype %d", int32(d))
+	names := map[DType]string{Int64: "int64", Float32: "float32", Float64: "float64", BFloat16: "bfloat16"}
+	return cmp.Or(names[d], fmt.Sprintf("dtype %d", int32(d)))
 }
 
 // DType returns the type of the tensor's elements.
@@ -127,9 +112,6 @@ func view[E any](t *Tensor) []E {
 // memory until it is freed. Otherwise they are a copy with the lifetime of s.
 func (s *Scope) Float32s(t *Tensor) []float32 { return read[float32](s, Float32, t) }
 
-// Int64s is Float32s for int64.
-func (s *Scope) Int64s(t *Tensor) []int64 { return read[int64](s, Int64, t) }
-
 func read[E any](s *Scope, kind DType, t *Tensor) []E {
 	if !s.ready("read", operands{t}) {
 		return nil
@@ -181,25 +163,6 @@ func (s *Scope) Fill(t *Tensor, f func([]float32) error) {
 
 // Float64s is Float32s for float64.
 func (s *Scope) Float64s(t *Tensor) []float64 { return read[float64](s, Float64, t) }
-
-// Item returns the only element of a tensor as a float64, NaN after an error.
-func (s *Scope) Item(t *Tensor) float64 {
-	if !s.ready("item", operands{t}) {
-		return math.NaN()
-	}
-	if n := t.Len(); n != 1 {
-		s.Fail(fmt.Errorf("torch item: the tensor %v has %d elements, want 1", t.Shape(), n))
-		return math.NaN()
-	}
-	flat := s.View(t, 1)
-	if s.Err() != nil {
-		return math.NaN()
-	}
-	index := [1]int64{0}
-	v := libtch.AtDoubleValueAtIndexes(flat.c, unsafe.Pointer(&index[0]), 1)
-	s.Free(flat)
-	return v
-}
 
 // To copies a tensor to a device.
 func (s *Scope) To(t *Tensor, d Device) *Tensor {

@@ -9,9 +9,6 @@ import "C"
 import (
 	"fmt"
 	"slices"
-	"unsafe"
-
-	"github.com/sugarme/gotch/libtch"
 )
 
 // DecoderLayer contains a layer's weights and caches.
@@ -34,7 +31,7 @@ type Decoder struct {
 }
 
 // DecoderRows are the tokens of a pass: row i is token IDs[i] at position Positions[i] of slot Slots[i]. The rows
-// of a slot are consecutive. Logits are computed after the rows Ends, ascending.
+// of a slot are consecutive, in the order of their positions. Logits are computed after the rows Ends, ascending.
 type DecoderRows struct {
 	IDs              []int64
 	Slots, Positions []int32
@@ -61,14 +58,12 @@ func (s *Scope) Decode(d *Decoder, rows *DecoderRows) (logits *Tensor, ok bool) 
 		logits = s.Empty(Float32, int64(len(rows.Ends)), int64(m.vocab))
 		out = s.floats(name, logits, int64(len(rows.Ends)), int64(m.vocab))
 	}
-	floats := int64(C.pool_room()) * int64(C.k_decode_room(&m))
-	room := s.Empty(Float32, floats)
-	at := s.floats(name, room, floats)
+	scratch, buffer := s.scratch(int64(C.k_decode_room(&m)))
 	if s.Err() == nil {
 		C.k_decode(&m, &layers[0], C.int64_t(len(bounds)-1), longs(bounds), longs(rows.IDs), ints(rows.Slots),
-			ints(rows.Positions), C.int64_t(len(rows.Ends)), longs(rows.Ends), out, at)
+			ints(rows.Positions), C.int64_t(len(rows.Ends)), longs(rows.Ends), out, buffer)
 	}
-	s.Free(room)
+	s.Free(scratch)
 	return logits, true
 }
 
@@ -120,21 +115,23 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 		s.Fail(fmt.Errorf("torch %s: %d query heads and %d key heads of %d", name, d.Heads, d.KVHeads, d.D))
 		return m, nil
 	}
-	m = C.k_decoder{layers: C.int64_t(len(d.Layers)), hidden: C.int64_t(hidden), heads: C.int64_t(d.Heads),
-		kv_heads: C.int64_t(d.KVHeads), d: C.int64_t(d.D),
-		vocab: C.int64_t(table.n), eps: C.float(d.NormEps), embed: s.floats(name, d.Embed, table.n,
-			hidden), head: s.floats(name, d.Head, table.n, hidden),
-		norm: s.floats(name, d.Norm, hidden), cos: s.floats(name, d.Cos, angles.n, d.D/2), sin: s.floats(name, d.Sin,
-			angles.n, d.D/2)}
+	m = C.k_decoder{
+		layers: C.int64_t(len(d.Layers)), hidden: C.int64_t(hidden), vocab: C.int64_t(table.n),
+		heads: C.int64_t(d.Heads), kv_heads: C.int64_t(d.KVHeads), d: C.int64_t(d.D), eps: C.float(d.NormEps),
+		embed: s.floats(name, d.Embed, table.n, hidden), head: s.floats(name, d.Head, table.n, hidden),
+		norm: s.floats(name, d.Norm, hidden),
+		cos:  s.floats(name, d.Cos, angles.n, d.D/2), sin: s.floats(name, d.Sin, angles.n, d.D/2),
+	}
 	for i, w := range d.Layers {
 		mlp := s.sizes(name, w.Down, hidden, -1).d
 		slots, length := s.caches(name, w.Keys, w.Values, d.KVHeads, d.D)
-		layer := C.k_layer{norm1: s.floats(name, w.Norm1, hidden), qkv: s.floats(name, w.QKV, width, hidden),
-			o:     s.floats(name, w.O, hidden, heads),
-			norm2: s.floats(name, w.Norm2, hidden), gate_up: s.floats(name, w.GateUp, 2*mlp, hidden), down: s.floats(name,
-				w.Down, hidden, mlp),
-			keys: s.floats(name, w.Keys, slots, d.KVHeads, d.D, length), values: s.floats(name, w.Values, slots, d.KVHeads,
-				length, d.D)}
+		layer := C.k_layer{
+			norm1: s.floats(name, w.Norm1, hidden), norm2: s.floats(name, w.Norm2, hidden),
+			qkv: s.floats(name, w.QKV, width, hidden), o: s.floats(name, w.O, hidden, heads),
+			gate_up: s.floats(name, w.GateUp, 2*mlp, hidden), down: s.floats(name, w.Down, hidden, mlp),
+			keys:   s.floats(name, w.Keys, slots, d.KVHeads, d.D, length),
+			values: s.floats(name, w.Values, slots, d.KVHeads, length, d.D),
+		}
 		if w.QKVBias != nil {
 			layer.qkv_bias = s.floats(name, w.QKVBias, width)
 		}
@@ -148,57 +145,17 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 	return m, layers
 }
 
+// decodable checks that the kernel stays within its operands.
 func (s *Scope) decodable(name string, d *Decoder, rows *DecoderRows, vocabulary, length int64) bool {
 	n := len(rows.IDs)
 	if len(rows.Slots) != n {
 		s.Fail(fmt.Errorf("torch %s: %d tokens for %d slots", name, n, len(rows.Slots)))
 		return false
 	}
-	if !s.within(name, rows.IDs, vocabulary) || !s.within(name, rows.Ends, int64(n)) ||
-		!s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0))) {
-		return false
-	}
 	if !slices.IsSorted(rows.Ends) {
 		s.Fail(fmt.Errorf("torch %s: the ends %v are not in order", name, rows.Ends))
 		return false
 	}
-	seen := make([]bool, d.Layers[0].Keys.Size(0))
-	for i, slot := range rows.Slots {
-		switch {
-		case i == 0 || rows.Slots[i-1] != slot:
-			if seen[slot] {
-				s.Fail(fmt.Errorf("torch %s: the rows of slot %d do not follow each other", name, slot))
-				return false
-			}
-			seen[slot] = true
-		case rows.Positions[i] <= rows.Positions[i-1]:
-			s.Fail(fmt.Errorf("torch %s: row %d stands at position %d of slot %d, after %d", name, i, rows.Positions[i],
-				slot, rows.Positions[i-1]))
-			return false
-		}
-	}
-	return true
-}
-
-// floats returns the memory of a contiguous float32 CPU tensor of this shape.
-func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
-	if !s.ready(name, operands{t}) {
-		return nil
-	}
-	have := t.Shape()
-	if !slices.Equal(have, shape) || t.device() != CPU.index() || t.DType() != Float32 {
-		s.Fail(fmt.Errorf("torch %s: operand holds %s of shape %v on device %d, want float32 of %v on the CPU", name,
-			t.DType(), have, t.device(), shape))
-		return nil
-	}
-	strides := make([]int64, len(shape)+1)
-	libtch.AtStride(t.c, unsafe.Pointer(&strides[0]))
-	for i, step := len(shape)-1, int64(1); i >= 0; i-- {
-		if shape[i] > 1 && strides[i] != step {
-			s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
-			return nil
-		}
-		step *= shape[i]
-	}
-	return (*C.float)(libtch.AtDataPtr(t.c))
+	return within(s, name, rows.IDs, vocabulary) && within(s, name, rows.Ends, int64(n)) &&
+		s.placed(name, rows.Slots, rows.Positions, d.Layers[0].Keys.Size(0), min(length, d.Cos.Size(0)))
 }

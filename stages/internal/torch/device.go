@@ -76,7 +76,6 @@ type worker struct {
 var (
 	workersLock sync.Mutex
 	workers     = map[Device]*worker{}
-	memoryOnce  sync.Once
 )
 
 // live counts the handles of all devices that are not freed.
@@ -97,7 +96,9 @@ func workerOf(d Device) (*worker, error) {
 			return nil, err
 		}
 	}
-	memoryOnce.Do(func() { C.keep_freed_memory() })
+	if len(workers) == 0 {
+		C.keep_freed_memory()
+	}
 	w := &worker{device: d, jobs: make(chan func()), out: new([1]libtch.Ctensor)}
 	go func() {
 		runtime.LockOSThread()
@@ -154,24 +155,14 @@ func givenThreads() int {
 	return 1
 }
 
-// SetThreads sets the number of threads of products of float32 matrices on the CPU and of the operations of
-// fused.go, initially $OMP_NUM_THREADS or 1. Results are identical with any number. libtorch's operations use one
-// thread, because its pool would compete for the same processors.
-func SetThreads(n int) error {
-	if n < 1 {
-		return fmt.Errorf("torch threads must be at least 1, got %d", n)
-	}
-	return Do(context.Background(), CPU, func(*Scope) error {
+// SetThreads sets the number of threads, at least 1, of products of float32 matrices on the CPU and of the
+// operations of fused.go, and returns the previous number, initially $OMP_NUM_THREADS or 1. Results are identical
+// with any number. libtorch's operations use one thread, because its pool would compete for the same processors.
+func SetThreads(n int) (before int, err error) {
+	err = Do(context.Background(), CPU, func(*Scope) error {
+		before = int(C.pool_size())
 		C.pool_threads(C.int(n))
 		return nil
 	})
-}
-
-// Threads returns the number that SetThreads set.
-func Threads() (n int, err error) {
-	err = Do(context.Background(), CPU, func(*Scope) error {
-		n = int(C.pool_size())
-		return nil
-	})
-	return n, err
+	return before, err
 }

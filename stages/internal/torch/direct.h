@@ -1,15 +1,16 @@
-// What libtch cannot call: its attention has no way to leave the mask out, and its products none to say the type of the result.
+// Operations that libtch does not offer: attention without a mask, and products with another result type.
 #ifndef RCGRPO_DIRECT_H
 #define RCGRPO_DIRECT_H
 #ifdef __cplusplus
 extern "C" {
 #endif
-// Causal attention without a mask of [B, H, T, D], libtorch's fastest where there is one for the device and type. The
-// arguments and the result are handles of libtch; null after an exception, whose text direct_error gives until the next call.
+// Causal attention of [B, H, T, D] without a mask, by libtorch's fastest implementation for the device and type. The
+// arguments and the result are handles of libtch. Null after an exception; direct_error returns its message.
 void *causal_attention(void *q, void *k, void *v);
-// Writes the product of two matrices of one narrower type into out, float32, without rounding it to theirs; on GPUs. The
-// arguments are handles of libtch; 0 after an exception.
+// Writes the product of two matrices of a narrower type into out, float32, without rounding it to their type; on GPUs.
+// The arguments are handles of libtch. 0 after an exception.
 int wide_mm(void *out, void *a, void *b);
+// Message of the last exception, valid until the next one.
 const char *direct_error(void);
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@ import "C"
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
@@ -45,30 +46,18 @@ func (s *Scope) sizes(name string, t *Tensor, n, d int64) rows {
 	return r
 }
 
-// matrix returns the memory of a 1- or 2-axis tensor after checking the kernels' requirements. n or d below 0
-// accept any size.
+// matrix returns the memory of a 1- or 2-axis tensor with contiguous rows. n or d below 0 accept any size.
 func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 	r := s.sizes(name, t, n, d)
-	if s.Err() != nil {
+	if s.Err() != nil || !s.supported(name, t) {
 		return rows{}
 	}
-	shape := t.Shape()
-	stride := make([]int64, len(shape)+1)
-	if len(shape) > 0 {
-		libtch.AtStride(t.c, unsafe.Pointer(&stride[0]))
+	strides := t.strides()
+	if len(strides) == 2 {
+		r.ld = strides[0]
 	}
-	if len(shape) == 2 {
-		r.ld = stride[0]
-	} else {
-		stride[1] = stride[0]
-	}
-	switch {
-	case t.device() != CPU.index(), t.DType() != Float32:
-		s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name,
-			t.DType(), t.device()))
-		return rows{}
-	case r.d > 1 && stride[1] != 1:
-		s.Fail(fmt.Errorf("torch %s: the rows of the operand %v are not contiguous", name, shape))
+	if r.d > 1 && strides[len(strides)-1] != 1 {
+		s.Fail(fmt.Errorf("torch %s: the rows of the operand %v are not contiguous", name, t.Shape()))
 		return rows{}
 	}
 	r.p = (*C.float)(libtch.AtDataPtr(t.c))
@@ -77,11 +66,40 @@ func (s *Scope) matrix(name string, t *Tensor, n, d int64) rows {
 
 // whole is matrix for an operand with contiguous memory.
 func (s *Scope) whole(name string, t *Tensor, n, d int64) rows {
-	r := s.matrix(name, t, n, d)
-	if s.Err() == nil && r.n > 1 && r.ld != r.d {
-		s.Fail(fmt.Errorf("torch %s: the operand %v has gaps between its rows", name, t.Shape()))
+	r := s.sizes(name, t, n, d)
+	if s.Err() == nil {
+		r.p = s.floats(name, t, t.Shape()...)
 	}
 	return r
+}
+
+// floats returns the memory of a contiguous tensor of this shape.
+func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
+	if !s.ready(name, operands{t}) || !s.supported(name, t) {
+		return nil
+	}
+	if have := t.Shape(); !slices.Equal(have, shape) {
+		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want %v", name, have, shape))
+		return nil
+	}
+	strides := t.strides()
+	for i, step := len(shape)-1, int64(1); i >= 0; i-- {
+		if shape[i] > 1 && strides[i] != step {
+			s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
+			return nil
+		}
+		step *= shape[i]
+	}
+	return (*C.float)(libtch.AtDataPtr(t.c))
+}
+
+func (s *Scope) supported(name string, t *Tensor) bool {
+	if t.device() == CPU.index() && t.DType() == Float32 {
+		return true
+	}
+	s.Fail(fmt.Errorf("torch %s: operand holds %s on device %d; the fused kernels take float32 on the CPU", name,
+		t.DType(), t.device()))
+	return false
 }
 
 func sizeOrAny(n int64) string {
@@ -96,13 +114,10 @@ func limitKernels(level int) { C.k_limit(C.int(level)) }
 
 // RMSNorm computes y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
 //
+// y has the type kind.
+//
 //	x, y [N, D]; w [D]; rstd [N]
-func (s *Scope) RMSNorm(x, w *Tensor, eps float64) (y, rstd *Tensor) {
-	return s.RMSNormAs(Float32, x, w, eps)
-}
-
-// RMSNormAs is RMSNorm with y in another type.
-func (s *Scope) RMSNormAs(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
+func (s *Scope) RMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
 	const name = "rms norm"
 	if s.composesOf(x) || kind != Float32 {
 		return s.composedRMSNorm(kind, x, w, eps)
@@ -152,11 +167,8 @@ func (s *Scope) Rope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Te
 		s.Fail(fmt.Errorf("torch rope: %d heads of %d do not fit into rows of %d", heads, d, xs.d))
 		return
 	}
-	for _, p := range positions {
-		if p < 0 || int64(p) >= cs.n {
-			s.Fail(fmt.Errorf("torch rope: position %d lies outside the table of %d", p, cs.n))
-			return
-		}
+	if !within(s, name, positions, cs.n) {
+		return
 	}
 	if s.composesOf(x) {
 		s.composedRope_(x, heads, d, positions, cos, sin, back)
@@ -228,7 +240,7 @@ func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 	const name = "rows add"
 	to := s.sizes(name, table, -1, -1)
 	from := s.sizes(name, x, int64(len(ids)), to.d)
-	if s.Err() != nil || !s.within(name, ids, to.n) {
+	if s.Err() != nil || !within(s, name, ids, to.n) {
 		return
 	}
 	if s.composesOf(table) {
@@ -243,9 +255,9 @@ func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 
 func longs(v []int64) *C.int64_t { return (*C.int64_t)(unsafe.Pointer(unsafe.SliceData(v))) }
 
-func (s *Scope) within(name string, ids []int64, n int64) bool {
+func within[E int32 | int64](s *Scope, name string, ids []E, n int64) bool {
 	for _, id := range ids {
-		if id < 0 || id >= n {
+		if id < 0 || int64(id) >= n {
 			s.Fail(fmt.Errorf("torch %s: index %d lies outside 0..%d", name, id, n-1))
 			return false
 		}
@@ -278,7 +290,7 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 		before := int32(0)
 		for j := p.QueryBounds[i]; j < p.QueryBounds[i+1]; j++ {
 			if p.Places[j] < before || p.Places[j] >= length {
-				return 0, fmt.Errorf("torch attention: query %d of segment %d stands at %d, which is out of order or "+
+				return 0, fmt.Errorf("torch attention: query %d of segment %d has index %d, which is out of order or "+
 					"outside 0..%d", j, i, p.Places[j], length-1)
 			}
 			before = p.Places[j]
@@ -294,28 +306,44 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 
 func padded(n int64) int64 { return (n + 15) / 16 * 16 }
 
-// heads are the shapes of an attention: query heads of width d that share key and value heads.
-func (s *Scope) heads(name string, q, k rows, heads, kvHeads int64) (d int64) {
-	if s.Err() != nil {
-		return 0
-	}
-	if heads <= 0 || kvHeads <= 0 || heads%kvHeads != 0 || q.d%heads != 0 || k.d != q.d/heads*kvHeads {
-		s.Fail(fmt.Errorf("torch %s: %d query heads over rows of %d do not match %d key heads over rows of %d", name,
-			heads, q.d, kvHeads, k.d))
-		return 0
-	}
-	return q.d / heads
+// attention are the checked operands of a packed attention. Their memory is set for the kernels only.
+type attention struct {
+	q, k, v rows
+	d       int64 // width of a head
+	longest int64 // path of the packing
 }
 
-func (s *Scope) longest(p *Packing, q, k rows) int64 {
+func (s *Scope) attention(name string, q, k, v *Tensor, p *Packing, heads, kvHeads int64) (a attention) {
+	a.q, a.k = s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
+	s.sizes(name, v, a.k.n, a.k.d)
 	if s.Err() != nil {
-		return 0
+		return a
 	}
-	n, err := p.check(q.n, k.n)
-	if err != nil {
+	if heads <= 0 || kvHeads <= 0 || heads%kvHeads != 0 || a.q.d%heads != 0 || a.k.d != a.q.d/heads*kvHeads {
+		s.Fail(fmt.Errorf("torch %s: %d query heads over rows of %d do not match %d key heads over rows of %d", name,
+			heads, a.q.d, kvHeads, a.k.d))
+		return a
+	}
+	a.d = a.q.d / heads
+	var err error
+	if a.longest, err = p.check(a.q.n, a.k.n); err != nil {
 		s.Fail(err)
 	}
-	return n
+	if s.Err() != nil || s.composesOf(q) {
+		return a
+	}
+	a.q, a.k, a.v = s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1), s.matrix(name, v, -1, -1)
+	if s.Err() == nil && a.v.ld != a.k.ld {
+		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
+	}
+	return a
+}
+
+// scratch returns floats for each thread of the pool.
+func (s *Scope) scratch(floats int64) (*Tensor, *C.float) {
+	n := floats * int64(C.pool_room())
+	t := s.Empty(Float32, n)
+	return t, s.floats("scratch", t, n)
 }
 
 // PackedAttention computes causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
@@ -324,29 +352,21 @@ func (s *Scope) longest(p *Packing, q, k rows) int64 {
 //	out [Q, heads·D]; lse [Q, heads], the logsumexp of the scores, for the gradient
 func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	const name = "attention"
-	qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
-	s.sizes(name, v, ks.n, ks.d)
-	d := s.heads(name, qs, ks, heads, kvHeads)
-	longest := s.longest(p, qs, ks)
+	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		return s.composedAttention(q, k, v, p, heads, kvHeads, d), s.Empty(Float32, 1)
-	}
-	qs, ks = s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
-	vs := s.matrix(name, v, ks.n, ks.d)
-	if s.Err() == nil && vs.ld != ks.ld {
-		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
+		return s.composedAttention(q, k, v, p, heads, kvHeads, a.d), s.Empty(Float32, 1)
 	}
 	if s.Err() != nil {
 		return &Tensor{}, &Tensor{}
 	}
-	out, lse = s.Empty(Float32, qs.n, heads*d), s.Empty(Float32, qs.n, heads)
-	room := padded(longest)*(2*d+4) + 16
-	scratch := s.Empty(Float32, room*int64(C.pool_room()))
-	os, ls, buffer := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, scratch, 1, -1)
+	out, lse = s.Empty(Float32, a.q.n, heads*a.d), s.Empty(Float32, a.q.n, heads)
+	os, ls := s.whole(name, out, a.q.n, a.q.d), s.whole(name, lse, a.q.n, heads)
+	room := padded(a.longest)*(2*a.d+4) + 16
+	scratch, buffer := s.scratch(room)
 	if s.Err() == nil {
 		C.k_attention(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds), ints(p.Places),
-			C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, buffer.p, C.int64_t(room))
+			C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(a.d), a.q.p, C.int64_t(a.q.ld), a.k.p, a.v.p,
+			C.int64_t(a.k.ld), os.p, ls.p, buffer, C.int64_t(room))
 	}
 	s.Free(scratch)
 	return out, lse
@@ -357,30 +377,25 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk,
 	dv *Tensor) {
 	const name = "attention backward"
+	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		qs, ks := s.sizes(name, q, -1, -1), s.sizes(name, k, -1, -1)
-		if d := s.heads(name, qs, ks, heads, kvHeads); s.longest(p, qs, ks) > 0 {
-			s.composedAttentionBackward(q, k, v, dout, p, heads, kvHeads, d, dq, dk, dv)
-		}
+		s.composedAttentionBackward(q, k, v, dout, p, heads, kvHeads, a.d, dq, dk, dv)
 		return
 	}
-	qs, ks := s.matrix(name, q, -1, -1), s.matrix(name, k, -1, -1)
-	vs := s.matrix(name, v, ks.n, ks.d)
-	d := s.heads(name, qs, ks, heads, kvHeads)
-	os, ls, dos := s.whole(name, out, qs.n, qs.d), s.whole(name, lse, qs.n, heads), s.whole(name, dout, qs.n, qs.d)
-	dqs, dks := s.matrix(name, dq, qs.n, qs.d), s.matrix(name, dk, ks.n, ks.d)
-	dvs := s.matrix(name, dv, ks.n, ks.d)
-	if s.Err() == nil && (vs.ld != ks.ld || dvs.ld != dks.ld) {
-		s.Fail(fmt.Errorf("torch %s: keys and values have different strides", name))
+	os, dos := s.whole(name, out, a.q.n, a.q.d), s.whole(name, dout, a.q.n, a.q.d)
+	ls := s.whole(name, lse, a.q.n, heads)
+	dqs, dks := s.matrix(name, dq, a.q.n, a.q.d), s.matrix(name, dk, a.k.n, a.k.d)
+	dvs := s.matrix(name, dv, a.k.n, a.k.d)
+	if s.Err() == nil && dvs.ld != dks.ld {
+		s.Fail(fmt.Errorf("torch %s: gradients of keys and values have different strides", name))
 	}
-	room := padded(s.longest(p, qs, ks))*(5*d+8) + 16
-	scratch := s.Empty(Float32, room*int64(C.pool_room()))
-	buffer := s.whole(name, scratch, 1, -1)
+	room := padded(a.longest)*(5*a.d+8) + 16
+	scratch, buffer := s.scratch(room)
 	if s.Err() == nil {
 		C.k_attention_backward(C.int64_t(len(p.Bounds)-1), ints(p.Bounds), ints(p.Path), ints(p.QueryBounds),
-			ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
-			qs.p, C.int64_t(qs.ld), ks.p, vs.p, C.int64_t(ks.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p,
-			C.int64_t(dks.ld), buffer.p, C.int64_t(room))
+			ints(p.Places), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(a.d), a.q.p, C.int64_t(a.q.ld), a.k.p, a.v.p,
+			C.int64_t(a.k.ld), os.p, ls.p, dos.p, dqs.p, C.int64_t(dqs.ld), dks.p, dvs.p, C.int64_t(dks.ld), buffer,
+			C.int64_t(room))
 	}
 	s.Free(scratch)
 }
@@ -411,13 +426,14 @@ func (s *Scope) CachedAttention(qkv *Tensor, slots, positions []int32, keys, val
 	}
 	in := s.whole(name, qkv, int64(len(slots)), (heads+2*kvHeads)*d)
 	ks, vs := s.floats(name, keys, room, kvHeads, d, length), s.floats(name, values, room, kvHeads, length, d)
-	out, scratch := s.Empty(Float32, in.n, heads*d), s.Empty(Float32, 4*length*int64(C.pool_room()))
-	os, buffer := s.whole(name, out, in.n, heads*d), s.whole(name, scratch, 1, -1)
+	out := s.Empty(Float32, in.n, heads*d)
+	os := s.whole(name, out, in.n, heads*d)
+	scratch, buffer := s.scratch(4 * length)
 	if s.Err() == nil {
 		C.k_cache_rows(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads), C.int64_t(kvHeads), C.int64_t(d),
 			in.p, ks, vs, C.int64_t(length))
 		C.k_cached_attention(C.int64_t(in.n), ints(slots), ints(positions), C.int64_t(heads),
-			C.int64_t(kvHeads), C.int64_t(d), in.p, ks, vs, C.int64_t(length), os.p, buffer.p)
+			C.int64_t(kvHeads), C.int64_t(d), in.p, ks, vs, C.int64_t(length), os.p, buffer)
 	}
 	s.Free(scratch)
 	return out
@@ -442,14 +458,7 @@ func (s *Scope) placed(name string, slots, positions []int32, room, length int64
 	if s.Err() == nil && len(slots) != len(positions) {
 		s.Fail(fmt.Errorf("torch %s: %d slots for %d positions", name, len(slots), len(positions)))
 	}
-	for i := range slots {
-		if s.Err() == nil && (slots[i] < 0 || int64(slots[i]) >= room || positions[i] < 0 ||
-			int64(positions[i]) >= length) {
-			s.Fail(fmt.Errorf("torch %s: slot %d, position %d lie outside %d slots of %d", name, slots[i], positions[i],
-				room, length))
-		}
-	}
-	return s.Err() == nil
+	return s.Err() == nil && within(s, name+" slots", slots, room) && within(s, name+" positions", positions, length)
 }
 
 // HeadStat contains the statistics of a row of logits and its target, in float64 from float32 sums.
@@ -467,46 +476,49 @@ type HeadWeight struct{ Logp, Entropy, KL float64 }
 //
 //	logits, ref [N, V]; targets [N]
 func (s *Scope) HeadStats(logits, ref *Tensor, temperature float64, targets []int64) []HeadStat {
-	const name = "head statistics"
-	z := s.sizes(name, logits, int64(len(targets)), -1)
-	if s.composesOf(logits) && len(targets) > 0 && s.within(name, targets, z.d) {
+	z, r := s.head("head statistics", logits, ref, targets)
+	stats := make([]HeadStat, len(targets))
+	if s.Err() != nil || len(targets) == 0 {
+		return stats
+	}
+	if s.composesOf(logits) {
 		return s.composedHeadStats(logits, ref, temperature, targets)
 	}
-	z = s.whole(name, logits, z.n, z.d)
-	var r rows
+	C.k_head_stats(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
+		(*C.double)(unsafe.Pointer(&stats[0])))
+	return stats
+}
+
+// head checks the operands of the operations on logits. The memory of the results is set for the kernels only.
+func (s *Scope) head(name string, logits, ref *Tensor, targets []int64) (z, r rows) {
+	z = s.sizes(name, logits, int64(len(targets)), -1)
+	if s.Err() != nil || !within(s, name, targets, z.d) || s.composesOf(logits) {
+		return z, r
+	}
 	if ref != nil {
 		r = s.whole(name, ref, z.n, z.d)
 	}
-	stats := make([]HeadStat, len(targets))
-	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
-		C.k_head_stats(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
-			(*C.double)(unsafe.Pointer(&stats[0])))
-	}
-	return stats
+	return s.whole(name, logits, z.n, z.d), r
 }
 
 // HeadBackward overwrites logits with the gradient of Σ weights·statistics, given their HeadStats.
 func (s *Scope) HeadBackward(logits, ref *Tensor, temperature float64, targets []int64, stats []HeadStat,
 	weights []HeadWeight) {
 	const name = "head backward"
-	z := s.sizes(name, logits, int64(len(targets)), -1)
-	if s.Err() == nil && (len(stats) != len(targets) || len(weights) != len(targets)) {
+	z, r := s.head(name, logits, ref, targets)
+	if len(stats) != len(targets) || len(weights) != len(targets) {
 		s.Fail(fmt.Errorf("torch %s: %d statistics and %d weights for %d rows", name, len(stats), len(weights),
 			len(targets)))
 	}
-	if s.composesOf(logits) && len(targets) > 0 && s.within(name, targets, z.d) {
+	if s.Err() != nil || len(targets) == 0 {
+		return
+	}
+	if s.composesOf(logits) {
 		s.composedHeadBackward(logits, ref, temperature, targets, stats, weights)
 		return
 	}
-	z = s.whole(name, logits, z.n, z.d)
-	var r rows
-	if ref != nil {
-		r = s.whole(name, ref, z.n, z.d)
-	}
-	if s.Err() == nil && len(stats) > 0 && s.within(name, targets, z.d) {
-		C.k_head_backward(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
-			(*C.double)(unsafe.Pointer(&stats[0])), (*C.double)(unsafe.Pointer(&weights[0])))
-	}
+	C.k_head_backward(C.int64_t(z.n), C.int64_t(z.d), z.p, r.p, C.float(1/temperature), longs(targets),
+		(*C.double)(unsafe.Pointer(&stats[0])), (*C.double)(unsafe.Pointer(&weights[0])))
 }
 
 // SampleRows samples from softmax(row/temperature) of each row by inverse CDF in the order of ids: the first id
@@ -527,10 +539,9 @@ func (s *Scope) SampleRows(logits *Tensor, temperatures, u []float64) (tokens []
 		return s.composedSampleRows(logits, temperatures, u)
 	}
 	z := s.whole("sample", logits, -1, -1)
-	scratch := s.Empty(Float32, z.d*int64(C.pool_room()))
-	buffer := s.whole("sample", scratch, 1, -1)
+	scratch, buffer := s.scratch(z.d)
 	if s.Err() == nil {
-		tokens, logps = sample(n, z.d, z.p, temperatures, u, buffer.p)
+		tokens, logps = sample(n, z.d, z.p, temperatures, u, buffer)
 	}
 	s.Free(scratch)
 	return tokens, logps

@@ -1,13 +1,13 @@
 // The fused CPU kernels of package torch: float32, row-major. Each is compiled for AVX-512, AVX2 and the
-// base instruction set; the widest that the machine has is taken. Pointers are to libtorch's memory; nothing of them is kept.
+// base instruction set; the widest supported one is used. Pointers refer to libtorch's memory and are not retained.
 #ifndef RCGRPO_KERNELS_H
 #define RCGRPO_KERNELS_H
 #include <stdint.h>
 
-// Lets at most the instruction set 0 (base), 1 (AVX2) or 2 (AVX-512, the start) be taken, for tests.
+// Limits the instruction set to 0 (base), 1 (AVX2) or 2 (AVX-512, the default), for tests.
 void k_limit(int level);
 
-// Kernels share their work out over the threads of pool.h; no result depends on their number.
+// Kernels divide their work between the threads of pool.h; results are identical for any number of threads.
 
 // y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d]; w [d]; rstd [n].
 void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
@@ -26,7 +26,7 @@ void k_rows_add(int64_t n, int64_t d, const int64_t *ids, const float *dx, float
 
 // Causal attention over packed segments with grouped queries. A segment is a path of rows of k and v (stride ldkv, each
 // kv_heads*d wide): path[bounds[i] .. bounds[i+1]). Its queries are rows query_bounds[i] .. query_bounds[i+1]-1 of q (stride ldq);
-// query j stands at place places[j] of the path, ascending, and sees the path up to there. out [queries, heads*d];
+// query j has index places[j] in the path, ascending, and sees the path up to it. out [queries, heads*d];
 // lse [queries, heads]; scratch holds room floats for each of pool_room() threads, for the longest path of t rows (2d + 4) * t rounded up to 16.
 void k_attention(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch, int64_t room);
@@ -56,7 +56,7 @@ void k_sample(int64_t n, int64_t v, const float *logits, const float *inverse_te
 // is no memory for packing. One thread at a time may call it.
 int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc);
 
-// The same in room, which holds k_matmul_room(m, n, k) floats, so that several threads may.
+// The same with scratch memory room of k_matmul_room(m, n, k) floats; several threads may call it.
 int64_t k_matmul_room(int64_t m, int64_t n, int64_t k);
 void k_matmul_in(float *room, int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc);
 
@@ -75,7 +75,7 @@ typedef struct {
 	const float *embed, *cos, *sin, *norm, *head;
 	int64_t ld; // of the caches
 } k_decoder;
-// Rows that go through all layers together: so few that what they hold between two products stays in a core's cache.
+// Number of rows per pass through the layers, so few that their intermediates stay in a core's cache.
 enum { BLOCK_ROWS = 128 };
 // A decoder's pass over new tokens: row i is token ids[i] at position pos[i] of slot[i]. The rows of a slot are ascending and in one
 // part, part p being rows bounds[p]..bounds[p+1]-1. Several parts are computed by a thread each, a single one by all together, with the

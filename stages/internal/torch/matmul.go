@@ -7,7 +7,6 @@ import "C"
 
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/sugarme/gotch/libtch"
 )
@@ -24,21 +23,14 @@ type strided struct {
 
 // strided returns the memory of a matrix, or of a vector as one row for all, that the kernel supports.
 func (t *Tensor) strided() (m strided, ok bool) {
-	var shape, stride [2]int64
-	switch libtch.AtDim(t.c) {
-	case 1:
-		libtch.AtShape(t.c, unsafe.Pointer(&shape[1]))
-		libtch.AtStride(t.c, unsafe.Pointer(&stride[1]))
-	case 2:
-		libtch.AtShape(t.c, unsafe.Pointer(&shape[0]))
-		libtch.AtStride(t.c, unsafe.Pointer(&stride[0]))
-	default:
+	shape, strides := t.Shape(), t.strides()
+	if len(shape) == 1 {
+		shape, strides = []int64{0, shape[0]}, []int64{0, strides[0]}
+	}
+	if len(shape) != 2 || t.device() != CPU.index() || t.DType() != Float32 {
 		return m, false
 	}
-	if t.device() != CPU.index() || t.DType() != Float32 {
-		return m, false
-	}
-	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], stride[0], stride[1]}, true
+	return strided{(*C.float)(libtch.AtDataPtr(t.c)), shape[0], shape[1], strides[0], strides[1]}, true
 }
 
 // product returns from + a·b, or a·bᵀ, where from is nil, a row or a matrix. It returns nil if libtorch has to

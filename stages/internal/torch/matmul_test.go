@@ -14,7 +14,7 @@ import (
 
 // An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about
 // 1e-5.
-func TestProductsAreSums(t *testing.T) {
+func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
 	defer limitKernels(2)
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int64) []float32 {
@@ -75,7 +75,7 @@ func TestProductsAreSums(t *testing.T) {
 	}
 }
 
-func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
+func TestMatrixProductsAreIdenticalForAnyRowsAndThreads(t *testing.T) {
 	defer limitKernels(2)
 	defer SetThreads(1)
 	const rows, n, k = 300, 150, 700
@@ -92,7 +92,7 @@ func TestProductsRoundByNeitherRowsNorThreads(t *testing.T) {
 		limitKernels(level)
 		var whole []float32
 		for _, threads := range []int{1, 2, 5} {
-			must.OK(t, SetThreads(threads))
+			must.Get(SetThreads(threads))(t)
 			for _, m := range []int{rows, 1, 5, 8, 9, 16, 17, 31, 40, 100, 128, 129} {
 				work(t, func(s *Scope) {
 					got := s.Float32s(s.Addmm(s.FromFloat32(bias, n), s.FromFloat32(x[:m*k], int64(m), k),

@@ -94,9 +94,6 @@ func (s *Scope) Permute(a *Tensor, axes ...int64) *Tensor {
 
 func (s *Scope) Contiguous(a *Tensor) *Tensor { return s.op1("contiguous", libtch.AtgContiguous, a) }
 
-// Detach returns a view without gradient.
-func (s *Scope) Detach(a *Tensor) *Tensor { return s.op1("detach", libtch.AtgDetach, a) }
-
 func (s *Scope) Cat(axis int64, tensors ...*Tensor) *Tensor {
 	handles := make([]libtch.Ctensor, len(tensors))
 	for i, t := range tensors {
@@ -292,7 +289,9 @@ func (s *Scope) Copy_(a, b *Tensor) {
 		return
 	}
 	libtch.AtCopy_(a.c, b.c)
-	s.check("copy_", operands{a, b})
+	if text := thrown(); text != "" {
+		s.Fail(failure("copy_", shapesOf(operands{a, b}), text))
+	}
 }
 
 func (s *Scope) Zero_(a *Tensor) { s.do1("zero_", libtch.AtgZero_, a) }

@@ -6,8 +6,8 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-// left is what ties a job together: what was written before it went above 0 is read after a piece was taken off it, and
-// changes only when all pieces that were taken are done.
+// left is the number of pieces that no thread has taken yet. It synchronizes the job: writes before it became positive
+// are visible after a piece was taken, and the job's variables change only after all taken pieces are done.
 static _Atomic int64_t left;
 static _Atomic int64_t done;
 static pool_piece work;
@@ -41,7 +41,7 @@ static void take(int thread) {
 	inside = 0;
 }
 
-// Between two jobs of a pass lie some microseconds: so long a helper stays awake.
+// Two jobs of a pass are a few microseconds apart: a helper spins that long before it sleeps.
 enum { patience = 8000 };
 
 static void *help(void *number) {

@@ -6,8 +6,10 @@ package torch
 import "C"
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"unsafe"
@@ -19,7 +21,6 @@ import (
 type Tensor struct {
 	c     libtch.Ctensor
 	owner *Scope
-	place int // index in owner.owned
 }
 
 // Scope makes tensors and frees them when it ends. The package comment explains its sticky error.
@@ -78,14 +79,15 @@ func (s *Scope) close() {
 }
 
 func (s *Scope) own(t *Tensor) {
-	t.owner, t.place = s, len(s.owned)
+	t.owner = s
 	s.owned = append(s.owned, t)
 }
 
+// disown puts the last tensor in the place of t. The order matters: the allocator fragments the memory more if
+// tensors are freed strictly in the reverse order.
 func (s *Scope) disown(t *Tensor) {
 	last := len(s.owned) - 1
-	moved := s.owned[last]
-	s.owned[t.place], moved.place = moved, t.place
+	s.owned[slices.Index(s.owned, t)] = s.owned[last]
 	s.owned[last] = nil
 	s.owned = s.owned[:last]
 	t.owner = nil
@@ -105,18 +107,15 @@ func (s *Scope) op(name string, operands operands, call func(out *libtch.Ctensor
 	}
 	if plant := planted.Load(); plant != nil {
 		if err := (*plant)(name, shapesOf(operands)); err != nil {
-			*s.sticky = err
+			s.Fail(err)
 			return &Tensor{}
 		}
 	}
-	out := &s.worker.out[0]
-	*out = nil
-	call(out)
-	if *out == nil {
-		s.fail(name, operands)
+	c := s.call(name, operands, call)
+	if c == nil {
 		return &Tensor{}
 	}
-	return s.adopt(*out)
+	return s.adopt(c)
 }
 
 // do is op for operations whose result is an operand; the second handle from libtch is freed.
@@ -124,14 +123,20 @@ func (s *Scope) do(name string, operands operands, call func(out *libtch.Ctensor
 	if !s.ready(name, operands) {
 		return
 	}
+	if c := s.call(name, operands, call); c != nil {
+		libtch.AtFree(c)
+	}
+}
+
+// call returns the handle that an operation writes, nil after an error.
+func (s *Scope) call(name string, operands operands, call func(out *libtch.Ctensor)) libtch.Ctensor {
 	out := &s.worker.out[0]
 	*out = nil
 	call(out)
 	if *out == nil {
 		s.fail(name, operands)
-		return
 	}
-	libtch.AtFree(*out)
+	return *out
 }
 
 func (s *Scope) adopt(c libtch.Ctensor) *Tensor {
@@ -151,7 +156,7 @@ func (s *Scope) ready(name string, operands operands) bool {
 	}
 	for i, t := range operands {
 		if t != nil && t.c == nil {
-			*s.sticky = fmt.Errorf("torch %s: operand %d was freed", name, i+1)
+			s.Fail(fmt.Errorf("torch %s: operand %d was freed", name, i+1))
 			return false
 		}
 	}
@@ -166,8 +171,7 @@ var outOfMemory = []string{"can't allocate memory", "not enough memory", "CUDA o
 	"CUDA error: out of memory", "bad_alloc"}
 
 func (s *Scope) fail(name string, operands operands) {
-	text := thrown()
-	s.Fail(failure(name, shapesOf(operands), text))
+	s.Fail(failure(name, shapesOf(operands), cmp.Or(thrown(), "libtorch returned nothing and left no message")))
 }
 
 func failure(name string, shapes [][]int64, text string) error {
@@ -202,28 +206,13 @@ func PlantFailure(f func(operation string, shapes [][]int64) error) (remove func
 	return func() { planted.Store(nil) }
 }
 
-// thrown removes libtorch's message from the thread's error slot. The first line is the message, the rest a C++
-// stack.
+// thrown removes libtorch's message from the thread's error slot; "" without one. The first line is the message,
+// the rest a C++ stack.
 func thrown() string {
-	c := libtch.GetAndResetLastErr()
-	if c == nil {
-		return "libtorch returned nothing and left no message"
-	}
+	c := (*C.char)(unsafe.Pointer(libtch.GetAndResetLastErr()))
 	defer C.free(unsafe.Pointer(c))
-	text := C.GoString((*C.char)(unsafe.Pointer(c)))
-	text, _, _ = strings.Cut(text, "\n")
+	text, _, _ := strings.Cut(C.GoString(c), "\n")
 	return text
-}
-
-// check records an error of libtorch that no result shows.
-func (s *Scope) check(name string, operands operands) {
-	if c := libtch.GetAndResetLastErr(); c != nil {
-		text, _, _ := strings.Cut(C.GoString((*C.char)(unsafe.Pointer(c))), "\n")
-		C.free(unsafe.Pointer(c))
-		if *s.sticky == nil {
-			*s.sticky = fmt.Errorf("torch %s: %s", name, text)
-		}
-	}
 }
 
 // Fail sets the scope's error unless there is one.
@@ -244,6 +233,15 @@ func (t *Tensor) Shape() []int64 {
 		libtch.AtShape(t.c, unsafe.Pointer(&shape[0]))
 	}
 	return shape
+}
+
+// strides returns the distance between the elements of each axis.
+func (t *Tensor) strides() []int64 {
+	strides := make([]int64, len(t.Shape()))
+	if len(strides) > 0 {
+		libtch.AtStride(t.c, unsafe.Pointer(&strides[0]))
+	}
+	return strides
 }
 
 // Size returns the length of one axis, 0 if there is no such axis.

@@ -2,7 +2,7 @@
 // a killed stage resumes from, the loop over updates, the curve and the ports.
 //
 //	Settings   schedule, optimizer, micro-batches, precision, adapter, checkpoints
-//	Training   Open, Continue, Loop, Publish, Close; needs libtorch
+//	Training   Open, ResumeShorter, Loop, Publish, Close; needs libtorch
 //	Log        rows of the port metrics; Skipped, the batches of updates without a finite gradient
 //
 // Start with Training. The kind supplies the update itself. Neighbours: checkpoint (the policy), resume (the
@@ -30,7 +30,7 @@ type Log struct {
 }
 
 // OpenLog opens the log of a training and keeps the rows of the updates before the restored state.
-func OpenLog(t *resume.Training) (*Log, error) {
+func OpenLog(t *resume.Scratch) (*Log, error) {
 	values, err := t.Rows(rl.MetricsFile)
 	if err != nil {
 		return nil, err

@@ -17,10 +17,10 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func TestRowsAreReadBackAndTimesHaveTheirOwnFile(t *testing.T) {
+func TestMetricsRoundTripAndTimesHaveTheirOwnFile(t *testing.T) {
 	dir := t.TempDir()
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
-	training := must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+	training := must.Get(resume.Open(job.Dir, resume.Checkpoints{}))(t)
 	defer training.Close()
 	log := must.Get(OpenLog(training))(t)
 	values := map[string]float64{"loss": 0.5, "grad_norm": math.NaN(), "kl": math.Inf(1)}
@@ -51,7 +51,7 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 	open := func() (dir string, job *engine.Job, log *Log) {
 		dir = t.TempDir()
 		job = must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
-		training := must.Get(resume.Open(job.Dir, resume.Settings{}))(t)
+		training := must.Get(resume.Open(job.Dir, resume.Checkpoints{}))(t)
 		t.Cleanup(func() { training.Close() })
 		log = must.Get(OpenLog(training))(t)
 		return dir, job, log

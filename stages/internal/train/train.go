@@ -8,9 +8,12 @@ import (
 	"fmt"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/resume"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Training is a training in progress. The kind fills the first group of fields; Open fills the rest.
@@ -18,30 +21,28 @@ type Training struct {
 	*Settings
 	Job    *engine.Job
 	Policy *checkpoint.Policy
-	// Extended is the setting whose raised value continues a shorter run: "updates" or "epochs". PerUnit is the
-	// number of updates in one unit of it.
-	Extended string
-	PerUnit  int
+	// LengthSetting is the setting whose larger value resumes from a shorter run's result: "updates" or "epochs".
+	LengthSetting  string
+	UpdatesPerUnit int
 	// Progress points to the kind's state beside weights and moments. Nil if there is none.
 	Progress any
 
 	Trainer *lm.Trainer
-	Scratch *resume.Training
+	Scratch *resume.Scratch
 	Log     *Log
 	Made    int  // updates
 	Ahead   bool // the weights already contain a part of update Made + 1, so they must not be saved
 	Stopped bool // no further update is made
 }
 
-// Open makes the trainer and restores the last state that an earlier attempt saved. Call Continue next, and Close
-// in any case.
+// Open makes the trainer and restores the last state that an earlier attempt saved. Call ResumeShorter next,
+// and Close in any case.
 func (t *Training) Open() (err error) {
-	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer); err != nil {
+	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer, t.MicroBatch); err != nil {
 		return err
 	}
-	t.Trainer.SetMicroTokens(t.MicroBatch)
 	t.Trainer.SetRecompute(t.Recompute)
-	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Settings()); err != nil {
+	if t.Scratch, err = resume.Open(t.Job.Dir, *t.Checkpoints); err != nil {
 		return err
 	}
 	if t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore); err != nil {
@@ -62,20 +63,18 @@ func (t *Training) progress() any {
 	return t.Progress
 }
 
-// Continue starts from the result of a shorter run if no state was restored and the engine offers one. extra,
+// ResumeShorter starts from the result of a shorter run if no state was restored and the engine offers one. extra,
 // which may be nil, reads what the kind published beside checkpoint and metrics.
-func (t *Training) Continue(extra func(*engine.Shorter) error) error {
+func (t *Training) ResumeShorter(extra func(*engine.Shorter) error) (err error) {
 	shorter := t.Job.Shorter()
 	if t.Made > 0 || shorter == nil {
 		return nil
 	}
-	if err := t.extend(shorter, extra); err != nil {
-		return fmt.Errorf("continue from %s = %d: %w", t.Extended, shorter.Length, err)
-	}
-	return nil
-}
-
-func (t *Training) extend(shorter *engine.Shorter, extra func(*engine.Shorter) error) error {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("resume from %s = %d: %w", t.LengthSetting, shorter.Length, err)
+		}
+	}()
 	weights, err := shorter.Open("checkpoint")
 	if err != nil {
 		return err
@@ -84,20 +83,15 @@ func (t *Training) extend(shorter *engine.Shorter, extra func(*engine.Shorter) e
 	if err != nil {
 		return err
 	}
-	t.Made = shorter.Length * t.PerUnit
-	if err := errors.Join(t.Policy.Model.Restore(weights.Dir), t.Trainer.LoadState(shorter.State),
-		t.Log.CopyFrom(curve)); err != nil {
-		return err
+	t.Made = shorter.Length * t.UpdatesPerUnit
+	err = errors.Join(t.Policy.Model.Restore(weights.Dir), t.Trainer.LoadState(shorter.Dir), t.Log.CopyFrom(curve))
+	if err == nil && t.Progress != nil {
+		err = resume.ReadProgress(shorter.Dir, t.Progress)
 	}
-	if t.Progress != nil {
-		if err := resume.ReadProgress(shorter.State, t.Progress); err != nil {
-			return err
-		}
+	if err == nil && extra != nil {
+		err = extra(shorter)
 	}
-	if extra == nil {
-		return nil
-	}
-	return extra(shorter)
+	return err
 }
 
 // Loop makes updates Made + 1 to total, and saves a state whenever one is due and before it returns because of
@@ -122,9 +116,9 @@ func (t *Training) Loop(ctx context.Context, total int, update func(ctx context.
 
 func (t *Training) save() error { return t.Scratch.Save(t.Made, t.progress(), t.Trainer.Save) }
 
-// Publish writes the ports checkpoint and metrics, and the state from which a longer run can continue.
+// Publish writes the ports checkpoint and metrics, and the state from which a longer run can resume.
 func (t *Training) Publish() error {
-	if t.Schedule.Extends() == "" {
+	if t.Schedule.WhyNotResumed() == "" {
 		state, err := t.Job.State()
 		if err != nil {
 			return err
@@ -148,10 +142,36 @@ func (t *Training) Publish() error {
 	return t.Policy.Save(dir)
 }
 
-// WithinMemory calls work, which adds the gradient of a batch, again with smaller passes when memory runs out and
-// the settings allow it.
-func (t *Training) WithinMemory(batch []lm.Sequence, work func() error) error {
-	return checkpoint.WithinMemory(t.Job, &t.Split, t.Trainer, batch, work)
+// WithinMemory calls accumulate, which adds the gradient of a batch to that of the trainer. If a pass runs out of
+// memory and the settings allow it, WithinMemory halves the micro-batch for the rest of the training and repeats
+// the call. Otherwise the error, whose cause is lang.CauseOOM, names a micro_batch that should fit.
+func (t *Training) WithinMemory(batch []lm.Sequence, accumulate func() error) error {
+	for {
+		err := accumulate()
+		if !errors.Is(err, torch.ErrOutOfMemory) {
+			return err
+		}
+		tokens := 0
+		for _, q := range batch {
+			tokens += len(q.IDs)
+		}
+		had := t.Trainer.MicroTokens()
+		half := max(1, min(had, tokens)/2)
+		switch {
+		case lm.MicroBatches(batch, had) == len(batch):
+			return engine.WithCause(lang.CauseOOM,
+				fmt.Errorf("%w; every trajectory already had its own pass, so a smaller micro_batch does not help: give the "+
+					"stage more memory, or train shorter trajectories or fewer weights", err))
+		case t.OnOOM != blocks.HalveMicroBatch:
+			return engine.WithCause(lang.CauseOOM, fmt.Errorf("%w; set micro_batch = %d, or on_oom = %q with mode = %q",
+				err, half, blocks.HalveMicroBatch, blocks.ModeFast))
+		}
+		t.Job.Logf("memory ran out with micro_batch = %d: the update and all later ones use %d (%v)", had, half, err)
+		t.Trainer.SetMicroTokens(half)
+		if err := t.Trainer.Drop(); err != nil {
+			return err
+		}
+	}
 }
 
 // Close frees the trainer and closes the files. The policy stays open.

@@ -5,6 +5,7 @@
 //	Split, Arithmetic         micro-batches, precision
 //	Alarm, Watch              reactions to trouble during training
 //	Effects                   settings without effect, by name
+//	Mean, Quantile            of values
 //
 // Neighbours: rl and the kinds.
 package blocks
@@ -19,12 +20,11 @@ import (
 // Alarm configures the reaction to one kind of trouble during training. It is evaluated after the gradient of an
 // update is known and before the gradient is applied.
 type Alarm struct {
-	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the last updates is below"`
-	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it. entropy: the"`
-	_       struct{} `doc:"mean entropy is below it. spike: the gradient norm exceeds limit times the median of the"`
-	_       struct{} `doc:"updates before. nan: loss or gradient is not finite, updates times in a row. If an update"`
-	_       struct{} `doc:"makes several optimizer steps, spike and nan count steps; the others are evaluated before"`
-	_       struct{} `doc:"the first step"`
+	Name    string   `hcl:"name,label" doc:"gap: the mean gap between high and low over the window is below"`
+	_       struct{} `doc:"limit. zero_variance: the mean share of groups without variance is above it."`
+	_       struct{} `doc:"entropy: the mean entropy is below it. spike: the gradient norm exceeds limit times"`
+	_       struct{} `doc:"the median of the window. nan: loss or gradient is not finite, updates times in a"`
+	_       struct{} `doc:"row. spike and nan count optimizer steps, the others updates"`
 	Action  string   `hcl:"action" choices:"stop|skip|lower_rate" doc:"stop ends the stage with the current policy"`
 	_       struct{} `doc:"as its result; skip skips the update or its remaining steps; lower_rate multiplies the"`
 	_       struct{} `doc:"learning rate by factor from this update on"`
@@ -134,19 +134,18 @@ func NewWatch(alarms []Alarm) *Watch {
 	w := &Watch{WatchState: WatchState{Rate: 1}}
 	for _, a := range alarms {
 		kind, _ := alarmNamed(a.Name)
-		one := watched{alarmKind: kind, action: a.Action, factor: 0.5}
-		if a.Limit != nil {
-			one.limit = *a.Limit
-		}
-		if a.Updates != nil {
-			one.updates = *a.Updates
-		}
-		if a.Factor != nil {
-			one.factor = *a.Factor
-		}
-		w.watched = append(w.watched, one)
+		kind.limit, kind.updates = or(a.Limit, kind.limit), or(a.Updates, kind.updates)
+		w.watched = append(w.watched, watched{kind, a.Action, or(a.Factor, 0.5)})
 	}
 	return w
+}
+
+// or returns the value of a setting, or its default.
+func or[T any](setting *T, byDefault T) T {
+	if setting == nil {
+		return byDefault
+	}
+	return *setting
 }
 
 // Observe evaluates the values of the next update and returns the action of each raised alarm. A missing value
@@ -188,40 +187,43 @@ func (a *watched) observe(window []float64, values map[string]float64) (after []
 	after = append(slices.Clone(window), x)
 	after = after[max(0, len(after)-a.updates):]
 	if a.name == AlarmSpike {
-		return after, len(window) == a.updates && x > a.limit*median(window)
+		return after, len(window) == a.updates && x > a.limit*Quantile(slices.Sorted(slices.Values(window)), 0.5)
 	}
-	off = len(after) == a.updates
 	switch a.name {
 	case AlarmGap, AlarmEntropy:
-		off = off && mean(after) < a.limit
+		off = Mean(after) < a.limit
 	case AlarmZeroVariance:
-		off = off && mean(after) > a.limit
+		off = Mean(after) > a.limit
+	default: // nan
+		off = true
 	}
-	if off {
-		after = nil
+	if len(after) < a.updates || !off {
+		return after, false
 	}
-	return after, off
+	return nil, true
 }
 
 func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// median of at least one value; of an even number, the mean of the middle two.
-func median(values []float64) float64 {
-	sorted := slices.Clone(values)
-	slices.Sort(sorted)
-	h := 0.5 * float64(len(sorted)-1)
-	i := int(h)
+// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0 without
+// values.
+func Quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	h := q * float64(len(sorted)-1)
+	i := min(int(h), len(sorted)-1)
 	if i+1 >= len(sorted) {
 		return sorted[i]
 	}
 	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
 }
 
-// mean of at least one value.
-func mean(values []float64) float64 {
+// Mean is 0 without values.
+func Mean(values []float64) float64 {
 	sum := 0.0
 	for _, x := range values {
 		sum += x
 	}
-	return sum / float64(len(values))
+	return sum / float64(max(1, len(values)))
 }

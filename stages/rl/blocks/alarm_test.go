@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// raisedAt lists the updates, counted from 1, at which an alarm goes off over the values of its metric.
+// raisedAt lists the updates, counted from 1, at which an alarm is raised for the values of its metric.
 func raisedAt(a Alarm, metric string, values ...float64) (at []int) {
 	a.Action = ActionSkip
 	w := NewWatch([]Alarm{a})
@@ -18,7 +18,7 @@ func raisedAt(a Alarm, metric string, values ...float64) (at []int) {
 	return at
 }
 
-func TestAlarmsGoOffAtTheirLimit(t *testing.T) {
+func TestAlarmsAreRaisedAtTheirLimit(t *testing.T) {
 	two, three := 2, 3
 	limit := 0.5
 	nan := math.NaN()
@@ -58,7 +58,7 @@ func TestAlarmsGoOffAtTheirLimit(t *testing.T) {
 	}
 }
 
-func TestARateIsLoweredEachTimeByItsFactor(t *testing.T) {
+func TestEachAlarmMultipliesTheRateByItsFactor(t *testing.T) {
 	one, factor := 1, 0.1
 	w := NewWatch([]Alarm{{Name: AlarmEntropy, Action: ActionLowerRate, Updates: &one},
 		{Name: AlarmNaN, Action: ActionLowerRate, Factor: &factor}})

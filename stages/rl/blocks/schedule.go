@@ -53,20 +53,15 @@ func (s *Schedule) Rate(i, total int, lr float64) float64 {
 	return lr
 }
 
-// dependsOnTotal reports whether a longer run would have other rates from the start.
-func (s *Schedule) dependsOnTotal() bool {
-	return s.Shape != "constant" || s.Warmup > 0 && s.Warmup < 1
-}
-
-// Extends returns the reason why a longer run does not start with the updates of a shorter one, or "" if it does.
-func (s *Schedule) Extends() string {
-	if !s.dependsOnTotal() {
-		return ""
-	}
-	if s.Shape != "constant" {
+// WhyNotResumed returns the reason why a longer run cannot resume from a shorter one, or "" if it can.
+func (s *Schedule) WhyNotResumed() string {
+	switch {
+	case s.Shape != "constant":
 		return fmt.Sprintf("the learning rate (schedule.shape = %q) depends on the number of updates", s.Shape)
+	case s.Warmup > 0 && s.Warmup < 1:
+		return fmt.Sprintf("the warm-up (schedule.warmup = %v) is a share of all updates", s.Warmup)
 	}
-	return fmt.Sprintf("the warm-up (schedule.warmup = %v) is a share of all updates", s.Warmup)
+	return ""
 }
 
 // Optimizer configures AdamW (Loshchilov and Hutter 2019) and gradient clipping.

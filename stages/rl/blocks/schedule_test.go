@@ -22,7 +22,7 @@ func TestSchedulesEqualTransformers(t *testing.T) {
 	shapes := map[string]string{"constant": "constant", "constant_with_warmup": "constant", "linear": "linear",
 		"cosine": "cosine", "cosine_with_min_lr": "cosine"}
 	n := 0
-	// Other kinds hold grads with non-finite strings, so only what a schedule needs is decoded.
+	// Only the fields of a schedule are decoded: other kinds contain non-finite numbers as strings.
 	fixtures.Records(t, "rl/optimizer.jsonl", func(raw map[string]any) {
 		if raw["kind"] != "schedule" {
 			return

@@ -20,11 +20,10 @@ type Split struct {
 	MicroBatch int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass. The"`
 	_          struct{} `doc:"gradients of the passes add up to that of the batch, equal to 1e-6 for every split. A"`
 	_          struct{} `doc:"longer trajectory has its own pass"`
-	OnOOM      string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of memory:"`
-	_          struct{} `doc:"stop with an error that names the micro_batch to set, or repeat the update with half"`
-	_          struct{} `doc:"the micro_batch until it fits. The batch stays the same, and metrics record the"`
-	_          struct{} `doc:"micro_batch of every update. Only mode = fast halves, because another split changes"`
-	_          struct{} `doc:"rounding"`
+	OnOOM      string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of"`
+	_          struct{} `doc:"memory: stop with an error that names the micro_batch to set, or repeat the"`
+	_          struct{} `doc:"update with half the micro_batch until it fits (mode = fast only, because another"`
+	_          struct{} `doc:"split changes rounding). Metrics record the micro_batch of every update"`
 	Recompute  bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
 	_          struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
 	_          struct{} `doc:"memory of activations, with identical results on the CPU"`

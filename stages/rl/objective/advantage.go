@@ -20,16 +20,14 @@ type Advantage struct {
 	_        struct{} `doc:"the group's other members unless it is 0 (NeMo-RL); token_whiten centers and scales over"`
 	_        struct{} `doc:"the batch's action tokens (OpenRLHF reinforce_baseline); none divides by nothing (Dr."`
 	_        struct{} `doc:"GRPO)"`
-	DDOF     int      `hcl:"ddof,optional" doc:"0: population standard deviation (paper, eq. 6), 1: sample (verl,"`
-	_        struct{} `doc:"TRL, OpenRLHF)"`
+	DDOF     int      `hcl:"ddof,optional" doc:"0: population deviation (paper, eq. 6), 1: sample (verl, TRL)"`
 	Eps      float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
 	_        struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
 	Floor    float64  `hcl:"floor,optional" doc:"minimal variance before the root (verl's vectorized variant 1e-6,"`
 	_        struct{} `doc:"OpenRLHF's whitening 1e-8)"`
-	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode has no reward because its"`
-	_        struct{} `doc:"environment failed: leave_out drops the episode and computes mean and deviation from the"`
-	_        struct{} `doc:"other members (TRL); spread drops its whole group (NaN in verl). If more than 5 % of an"`
-	_        struct{} `doc:"update's episodes have no reward, the stage fails"`
+	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode without a reward,"`
+	_        struct{} `doc:"because its environment failed: leave_out drops it (TRL), spread drops its whole"`
+	_        struct{} `doc:"group (NaN in verl). If more than 5 % of an update have none, the stage fails"`
 	Lone     string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
 	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
 	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
@@ -52,9 +50,9 @@ func (a *Advantage) Check() (diags hcl.Diagnostics) {
 	return diags
 }
 
-// Of returns one advantage per trajectory [n]. group [n] assigns trajectories to groups, whose members need not
-// be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal rewards gets 0
-// up to rounding, exactly 0 for 0/1 rewards.
+// Of returns one advantage per trajectory [n], each with a reward. group [n] assigns trajectories to groups, whose
+// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal
+// rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
 func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	out := make([]float64, len(rewards))
 	for _, members := range groupsOf(group) {
@@ -70,36 +68,30 @@ func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
 	case "token_whiten":
 		a.whiten(out, length)
 	}
-	if a.Missing == "leave_out" {
-		for i, r := range rewards {
-			if math.IsNaN(r) {
-				out[i] = 0
-			}
-		}
-	}
 	return out
 }
 
 // center subtracts the baseline of one group and divides by its deviation if the scale is per group.
 func (a *Advantage) center(members []int, rewards, out []float64) {
-	if i, alone := a.loneMember(members, rewards); alone && a.Lone == "zero" {
+	switch i := members[0]; {
+	case len(members) == 1 && a.Lone == "zero":
 		out[i] = 0
 		return
-	} else if alone && a.Lone == "reward" {
+	case len(members) == 1 && a.Lone == "reward":
 		out[i] = rewards[i]
 		if a.Scale == "group_std" {
 			out[i] /= 1 + a.Eps
 		}
 		return
 	}
-	mean := a.mean(members, rewards)
+	average := mean(members, rewards)
 	for _, i := range members {
-		out[i] = rewards[i] - mean
+		out[i] = rewards[i] - average
 	}
 	if a.Baseline == "leave_one_out" {
 		for j, i := range members {
-			others := append(append([]int(nil), members[:j]...), members[j+1:]...)
-			out[i] = rewards[i] - a.mean(others, rewards)
+			others := slices.Concat(members[:j], members[j+1:])
+			out[i] = rewards[i] - mean(others, rewards)
 			if a.Scale == "others_std" {
 				if s := a.deviation(others, rewards); s > 0 {
 					out[i] /= s + a.Eps
@@ -112,43 +104,23 @@ func (a *Advantage) center(members []int, rewards, out []float64) {
 	}
 }
 
-// loneMember returns the only member of a group with a reward; ok is false if there are several or none.
-func (a *Advantage) loneMember(members []int, rewards []float64) (i int, ok bool) {
-	n := 0
-	for _, m := range members {
-		if a.Missing != "leave_out" || !math.IsNaN(rewards[m]) {
-			i, n = m, n+1
-		}
-	}
-	return i, n == 1
-}
-
-// mean averages the rewards of members, without missing ones if they are left out.
-func (a *Advantage) mean(members []int, rewards []float64) float64 {
-	sum, n := 0.0, 0
+// mean averages the rewards of members; it is NaN without members.
+func mean(members []int, rewards []float64) float64 {
+	sum := 0.0
 	for _, i := range members {
-		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
-			continue
-		}
 		sum += rewards[i]
-		n++
 	}
-	return sum / float64(n)
+	return sum / float64(len(members))
 }
 
 // deviation returns the standard deviation with the ddof and floor of the settings.
 func (a *Advantage) deviation(members []int, rewards []float64) float64 {
-	mean := a.mean(members, rewards)
-	sum, n := 0.0, 0
+	average, sum := mean(members, rewards), 0.0
 	for _, i := range members {
-		if a.Missing == "leave_out" && math.IsNaN(rewards[i]) {
-			continue
-		}
-		sum += (rewards[i] - mean) * (rewards[i] - mean)
-		n++
+		sum += (rewards[i] - average) * (rewards[i] - average)
 	}
-	variance := sum / float64(n-a.DDOF)
-	if n == 1 && a.DDOF == 1 && a.Missing == "leave_out" {
+	variance := sum / float64(len(members)-a.DDOF)
+	if len(members) == 1 && a.DDOF == 1 && a.Missing == "leave_out" {
 		variance = 0
 	}
 	return math.Sqrt(max(variance, a.Floor))
@@ -224,6 +196,25 @@ func (a *Advantage) OfEpisodes(
 		if !math.IsNaN(computed[j]) {
 			advantages[i], skip[i] = computed[j], false
 		}
+	}
+	return advantages, skip
+}
+
+// Advantages returns the advantages of an update and the trajectories to skip (nil for none): those of OfEpisodes
+// and, with zero_variance = "mask", groups of equal rewards. The penalty does not affect which groups are equal.
+func (o *Objective) Advantages(
+	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
+) (advantages []float64, skip []bool) {
+	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, penalty, length)
+	if o.ZeroVariance != "mask" {
+		return advantages, skip
+	}
+	if skip == nil {
+		skip = make([]bool, len(trajectories))
+	}
+	for i := range skip {
+		first := i / size * size
+		skip[i] = skip[i] || EqualRewards(trajectories[first:min(first+size, len(trajectories))])
 	}
 	return advantages, skip
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // MetricInfo describes one value of a metrics row.
@@ -18,7 +19,7 @@ type MetricInfo struct {
 }
 
 // Metrics is the table of all values that training logs per update, in the order of a page. A name that ends in
-// "_" stands for a family of names, described by the formula.
+// "_" is a family of names, described by the formula.
 var Metrics = []MetricInfo{
 	{"reward", "mean R", "reward", "higher"},
 	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},
@@ -157,25 +158,19 @@ func (g Groups) Diagnose() map[string]float64 {
 	if len(g.Rewards) == 0 {
 		return map[string]float64{}
 	}
-	v := map[string]float64{"zero_variance": 0} // present even if it is 0
+	v := map[string]float64{}
 	n := float64(len(g.Rewards))
-	var all []float64
-	size := 0
 	for _, rewards := range g.Rewards {
-		all = append(all, rewards...)
-		size = max(size, len(rewards))
 		low, high := slices.Min(rewards), slices.Max(rewards)
 		variance := populationVariance(rewards)
 		v["sigma2"] += variance / n
 		v["group_std"] += math.Sqrt(variance) / n
 		v["reward_range"] += (high - low) / n
-		if low == high {
-			v["zero_variance"] += 1 / n
-		}
+		v["zero_variance"] += indicator(low == high) / n
 		v["all_right"] += indicator(low == 1 && high == 1) / n
 		v["all_wrong"] += indicator(low == 0 && high == 0) / n
 	}
-	v["reward"] = mean(all)
+	v["reward"] = blocks.Mean(slices.Concat(g.Rewards...))
 	if counts := g.Successes(); counts != nil {
 		full := 0
 		for _, c := range counts {
@@ -185,11 +180,20 @@ func (g Groups) Diagnose() map[string]float64 {
 			v["successes_"+strconv.Itoa(k)] = float64(c) / float64(full)
 		}
 	}
-	g.spreads(v)
+	g.addSpreads(v)
 	if g.High != nil {
-		g.byToken(v, size)
+		g.byToken(v)
 	}
 	return v
+}
+
+// size is the largest number of members with a reward.
+func (g Groups) size() int {
+	size := 0
+	for _, rewards := range g.Rewards {
+		size = max(size, len(rewards))
+	}
+	return size
 }
 
 // Successes counts the groups by their number of members with reward 1 [G+1]. Groups with missing rewards do not
@@ -198,10 +202,7 @@ func (g Groups) Successes() []int {
 	if len(g.Rewards) == 0 {
 		return nil
 	}
-	size := 0
-	for _, rewards := range g.Rewards {
-		size = max(size, len(rewards))
-	}
+	size := g.size()
 	counts := make([]int, size+1)
 	for _, rewards := range g.Rewards {
 		k := 0
@@ -218,52 +219,28 @@ func (g Groups) Successes() []int {
 	return counts
 }
 
-// spreads adds the three definitions of the advantage spread (docs/training.md 2), with both standard deviations.
-func (g Groups) spreads(v map[string]float64) {
+// addSpreads adds the differences between the largest and the smallest advantage: per group, per group with
+// variance and over the batch (docs/training.md 2). The standard deviation has ddof 0 (paper) or 1 (verl); eps is
+// 1e-6.
+func (g Groups) addSpreads(v map[string]float64) {
 	for ddof, suffix := range []string{"", "_ddof1"} {
-		s := g.Spread(ddof)
-		v["spread_within"+suffix] = s.Within
-		v["spread_within_mixed"+suffix] = s.WithinMixed
-		v["spread_batch"+suffix] = s.Batch
-	}
-}
-
-// Spread is the difference between the largest and the smallest advantage.
-type Spread struct {
-	Within      float64 // per group, mean over all groups (0 for groups without variance), as the caption defines it
-	WithinMixed float64 // mean over groups with variance; 0 without such groups
-	WithinMax   float64 // maximum over groups
-	Batch       float64 // over the batch, as verl logs it
-	Max, Min    float64 // of the batch's advantages
-
-	Advantages []float64 // of all episodes, group by group
-}
-
-// Spread computes the advantages with a standard deviation of ddof 0 (paper) or 1 (verl), eps 1e-6, and their
-// spread.
-func (g Groups) Spread(ddof int) Spread {
-	a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
-	var s Spread
-	mixed := 0
-	for _, rewards := range g.Rewards {
-		adv := a.Of(make([]int, len(rewards)), rewards, nil)
-		d := slices.Max(adv) - slices.Min(adv)
-		s.Within += d / float64(len(g.Rewards))
-		s.WithinMax = max(s.WithinMax, d)
-		if slices.Min(rewards) != slices.Max(rewards) {
-			s.WithinMixed += d
-			mixed++
+		a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+		var all []float64
+		within, withinMixed, mixed := 0.0, 0.0, 0
+		for _, rewards := range g.Rewards {
+			adv := a.Of(make([]int, len(rewards)), rewards, nil)
+			d := slices.Max(adv) - slices.Min(adv)
+			within += d / float64(len(g.Rewards))
+			if slices.Min(rewards) != slices.Max(rewards) {
+				withinMixed += d
+				mixed++
+			}
+			all = append(all, adv...)
 		}
-		s.Advantages = append(s.Advantages, adv...)
+		v["spread_within"+suffix] = within
+		v["spread_within_mixed"+suffix] = withinMixed / float64(max(1, mixed))
+		v["spread_batch"+suffix] = slices.Max(all) - slices.Min(all)
 	}
-	if mixed > 0 {
-		s.WithinMixed /= float64(mixed)
-	}
-	if len(s.Advantages) > 0 {
-		s.Max, s.Min = slices.Max(s.Advantages), slices.Min(s.Advantages)
-		s.Batch = s.Max - s.Min
-	}
-	return s
 }
 
 // AdvantageSizes returns the mean of |A| and the effective sample size (sum |A|)² / sum A², 0 if all advantages
@@ -283,7 +260,7 @@ func AdvantageSizes(advantages []float64) (meanAbs, effective float64) {
 	return meanAbs, effective
 }
 
-func (g Groups) byToken(v map[string]float64, size int) {
+func (g Groups) byToken(v map[string]float64) {
 	var high, low []float64
 	single := 0
 	for i, rewards := range g.Rewards {
@@ -306,12 +283,13 @@ func (g Groups) byToken(v map[string]float64, size int) {
 	if len(high) == 0 || len(low) == 0 {
 		return
 	}
-	gap := mean(high) - mean(low)
-	v["reward_high"], v["reward_low"], v["token_gap"] = mean(high), mean(low), gap
+	gap := blocks.Mean(high) - blocks.Mean(low)
+	v["reward_high"], v["reward_low"], v["token_gap"] = blocks.Mean(high), blocks.Mean(low), gap
 	v["token_gap_se"] = math.Sqrt(sampleVariance(high)/float64(len(high)) + sampleVariance(low)/float64(len(low)))
-	v["prop2_bound"] = Kappa(size, p) * gap * gap
+	kappa := Kappa(g.size(), p)
+	v["prop2_bound"] = kappa * gap * gap
 	v["prop2_slack"] = v["sigma2"] - v["prop2_bound"]
-	g.proposition2(v, Kappa(size, p))
+	g.proposition2(v, kappa)
 }
 
 // proposition2 adds the slack of Proposition 2's bound without the upward bias of a squared estimate, and its
@@ -368,30 +346,14 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 	v["tool_errors"] = float64(errs) / float64(max(1, calls))
 }
 
-// Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0 without
-// values.
-func Quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	h := q * float64(len(sorted)-1)
-	i := min(int(h), len(sorted)-1)
-	if i+1 >= len(sorted) {
-		return sorted[i]
-	}
-	return sorted[i] + (h-float64(i))*(sorted[i+1]-sorted[i])
-}
-
 // DescribeRatios adds the quantiles of an update's log ratios.
 func DescribeRatios(logRatio []float64, v map[string]float64) {
 	sorted := slices.Clone(logRatio)
 	slices.Sort(sorted)
-	v["log_ratio_p05"], v["log_ratio_p50"], v["log_ratio_p95"] = Quantile(sorted, 0.05), Quantile(sorted,
-		0.5), Quantile(sorted, 0.95)
-	v["log_ratio_max"] = 0
-	if n := len(sorted); n > 0 {
-		v["log_ratio_max"] = max(math.Abs(sorted[0]), math.Abs(sorted[n-1]))
-	}
+	v["log_ratio_p05"] = blocks.Quantile(sorted, 0.05)
+	v["log_ratio_p50"] = blocks.Quantile(sorted, 0.5)
+	v["log_ratio_p95"] = blocks.Quantile(sorted, 0.95)
+	v["log_ratio_max"] = max(math.Abs(blocks.Quantile(sorted, 0)), math.Abs(blocks.Quantile(sorted, 1)))
 }
 
 // DescribeSampler adds quantiles and maximum of the differences between recomputed and sampled logprobs.
@@ -401,9 +363,10 @@ func DescribeSampler(logp, sampled []float64, v map[string]float64) {
 		sorted[i] = math.Abs(logp[i] - sampled[i])
 	}
 	slices.Sort(sorted)
-	v["sampler_gap_p50"], v["sampler_gap_p95"], v["sampler_gap_p99"] = Quantile(sorted, 0.5), Quantile(sorted,
-		0.95), Quantile(sorted, 0.99)
-	v["sampler_gap"] = Quantile(sorted, 1)
+	v["sampler_gap_p50"] = blocks.Quantile(sorted, 0.5)
+	v["sampler_gap_p95"] = blocks.Quantile(sorted, 0.95)
+	v["sampler_gap_p99"] = blocks.Quantile(sorted, 0.99)
+	v["sampler_gap"] = blocks.Quantile(sorted, 1)
 }
 
 // DescribeKL adds the divergence to the reference policy by estimator, as means over action tokens; exact may be
@@ -419,7 +382,7 @@ func DescribeKL(logp, logpRef, exact []float64, v map[string]float64) {
 	n := float64(max(1, len(logp)))
 	v["kl_k1"], v["kl_k2"], v["kl_k3"] = k1/n, k2/n, k3/n
 	if exact != nil {
-		v["kl_exact"] = mean(exact)
+		v["kl_exact"] = blocks.Mean(exact)
 	}
 }
 
@@ -430,20 +393,8 @@ func indicator(b bool) float64 {
 	return 0
 }
 
-// mean is 0 without values.
-func mean(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	sum := 0.0
-	for _, x := range values {
-		sum += x
-	}
-	return sum / float64(len(values))
-}
-
 func squares(values []float64) float64 {
-	m, sum := mean(values), 0.0
+	m, sum := blocks.Mean(values), 0.0
 	for _, x := range values {
 		sum += (x - m) * (x - m)
 	}

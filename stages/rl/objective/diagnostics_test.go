@@ -14,14 +14,13 @@ import (
 
 func TestDiagnosticsOfAnUpdate(t *testing.T) {
 	type spread struct {
-		Within    number `json:"spread_within_mean"`
-		Mixed     number `json:"spread_within_mean_mixed_groups"`
-		WithinMax number `json:"spread_within_max"`
-		Max       number `json:"advantage_max"`
-		Min       number `json:"advantage_min"`
-		Batch     number `json:"spread_batch"`
-		MeanAbs   number `json:"mean_abs_advantage"`
-		ESS       number `json:"effective_sample_size"`
+		Within  number `json:"spread_within_mean"`
+		Mixed   number `json:"spread_within_mean_mixed_groups"`
+		Max     number `json:"advantage_max"`
+		Min     number `json:"advantage_min"`
+		Batch   number `json:"spread_batch"`
+		MeanAbs number `json:"mean_abs_advantage"`
+		ESS     number `json:"effective_sample_size"`
 	}
 	type prop2 struct{ Kappa, Bound, Slack number }
 	type record struct {
@@ -94,14 +93,18 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 			t.Errorf("%s: successes: got %v, want %v", r.ID, got, r.Out.Histogram)
 		}
 		for ddof, want := range []spread{r.Out.DDOF0, r.Out.DDOF1} {
-			s := g.Spread(ddof)
-			check("spread within", s.Within, want.Within)
-			check("spread of mixed groups", s.WithinMixed, want.Mixed)
-			check("largest spread within", s.WithinMax, want.WithinMax)
-			check("largest advantage", s.Max, want.Max)
-			check("smallest advantage", s.Min, want.Min)
-			check("spread of the batch", s.Batch, want.Batch)
-			meanAbs, ess := AdvantageSizes(s.Advantages)
+			a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+			var all []float64
+			for _, rewards := range g.Rewards {
+				all = append(all, a.Of(make([]int, len(rewards)), rewards, nil)...)
+			}
+			suffix := []string{"", "_ddof1"}[ddof]
+			check("spread within", v["spread_within"+suffix], want.Within)
+			check("spread of mixed groups", v["spread_within_mixed"+suffix], want.Mixed)
+			check("largest advantage", slices.Max(all), want.Max)
+			check("smallest advantage", slices.Min(all), want.Min)
+			check("spread of the batch", v["spread_batch"+suffix], want.Batch)
+			meanAbs, ess := AdvantageSizes(all)
 			check("mean |A|", meanAbs, want.MeanAbs)
 			check("effective sample size", ess, want.ESS)
 		}
@@ -122,7 +125,7 @@ func TestForecastIsUnbiasedByHand(t *testing.T) {
 	}
 }
 
-func TestBandHoldsTheMeasuredShareInNineteenOfTwentyPolicies(t *testing.T) {
+func TestBandContainsTheMeasuredShareForNineteenOfTwentyPolicies(t *testing.T) {
 	r := rand.New(rand.NewPCG(21, 22))
 	const policies, tasks, each, group, groups, p = 2000, 150, 8, 5, 64, 0.5
 	inside := 0
@@ -186,7 +189,7 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 	}
 }
 
-func TestTruncatedEpisodesAreCountedApartFromFailures(t *testing.T) {
+func TestTruncatedEpisodesAreCountedSeparately(t *testing.T) {
 	v := map[string]float64{}
 	DescribeEpisodes([]*rl.Trajectory{
 		{Stop: rl.StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
@@ -232,9 +235,9 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 	}
 }
 
-// TestADeadTokenRaisesTheAlarm plants a token that does nothing among live ones, at the size of the drills: 12
-// groups of 5.
-func TestADeadTokenRaisesTheAlarm(t *testing.T) {
+// TestAlarmIsRaisedForATokenWithoutEffect simulates a token without effect among effective ones, at the size of the
+// drills: 12 groups of 5.
+func TestAlarmIsRaisedForATokenWithoutEffect(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	raised := func(gap float64) int {
 		w := blocks.NewWatch([]blocks.Alarm{{Name: blocks.AlarmGap, Action: blocks.ActionStop}})

@@ -5,6 +5,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/rl"
 )
 
 // Batch is the input of an objective for B trajectories with N action tokens. The lists of N are ordered by
@@ -20,6 +22,26 @@ type Batch struct {
 	LogpRef []float64 // [N] reference policy, a constant; see NeedsReference
 	KL      []float64 // [N] exact divergence at each token; read by estimator "exact"
 	Entropy []float64 // [N] entropy at each token; read with an entropy coefficient
+}
+
+// NewBatch returns the lengths, turns and sampled logprobs of trajectories. Logp and LogpOld are the same list, as
+// on-policy.
+func NewBatch(trajectories []*rl.Trajectory) *Batch {
+	b := &Batch{}
+	for _, t := range trajectories {
+		before := len(b.Turn)
+		for _, m := range t.Messages {
+			for k := m.From; k < m.To; k++ {
+				if t.Mask[k] {
+					b.Turn = append(b.Turn, m.Turn)
+					b.Logp = append(b.Logp, float64(t.Logp[k]))
+				}
+			}
+		}
+		b.Length = append(b.Length, len(b.Turn)-before)
+	}
+	b.LogpOld = b.Logp
+	return b
 }
 
 // Totals are the counts by which a whole batch is divided. Losses and gradients of parts of a batch, evaluated
@@ -43,25 +65,12 @@ type Outcome struct {
 	DEntropy []float64 // d Loss / d entropy; nil without that term
 
 	LogRatio []float64 // of each unit before clamping, in order
-	Counts
-}
-
-// Counts add up over parts of a batch. A sequence_mean ratio counts once per token.
-type Counts struct {
-	Ratios      int // ratios formed
-	Clipped     int // the clipped term is strictly smaller
-	ClippedLow  int // of these below 1 - low
-	ClippedHigh int // of these above 1 + high
-	DualClipped int
+	Ratios   int       // ratios formed; a sequence_mean ratio counts once per token
+	Clipped  int       // ratios at which the clipped term is strictly smaller
 }
 
 // ClipFraction returns the share of ratios at which the clip binds; 0 without ratios.
-func (c Counts) ClipFraction() float64 {
-	if c.Ratios == 0 {
-		return 0
-	}
-	return float64(c.Clipped) / float64(c.Ratios)
-}
+func (o *Outcome) ClipFraction() float64 { return float64(o.Clipped) / float64(max(1, o.Ratios)) }
 
 // Add appends the outcome of the next part of the same batch.
 func (o *Outcome) Add(p *Outcome) {
@@ -75,9 +84,6 @@ func (o *Outcome) Add(p *Outcome) {
 	o.LogRatio = append(o.LogRatio, p.LogRatio...)
 	o.Ratios += p.Ratios
 	o.Clipped += p.Clipped
-	o.ClippedLow += p.ClippedLow
-	o.ClippedHigh += p.ClippedHigh
-	o.DualClipped += p.DualClipped
 }
 
 // Totals counts a batch. It reads Length and Skip, and Turn for level "turn".
@@ -169,14 +175,13 @@ func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcom
 	weight := o.Loss.weight(t, o.countUnits(b, from, to))
 	// count adds one ratio with the weight of a number of terms and returns d loss / d log ratio.
 	count := func(logRatio float64, terms int) float64 {
-		loss, slope, c := o.surrogate(b.Advantage[row], logRatio)
+		loss, slope, clipped := o.surrogate(b.Advantage[row], logRatio)
 		out.Policy += weight * float64(terms) * loss
 		out.LogRatio = append(out.LogRatio, logRatio)
 		out.Ratios += terms
-		out.Clipped += terms * c.Clipped
-		out.ClippedLow += terms * c.ClippedLow
-		out.ClippedHigh += terms * c.ClippedHigh
-		out.DualClipped += terms * c.DualClipped
+		if clipped {
+			out.Clipped += terms
+		}
 		return weight * float64(terms) * slope
 	}
 	sum := 0.0
@@ -258,47 +263,37 @@ func (l *Loss) weight(t Totals, n int) float64 {
 	return w
 }
 
-// surrogate returns the loss of one ratio, its slope d loss / d log ratio, and the binding bounds.
-func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64, c Counts) {
-	inside := true
+// surrogate returns the loss of one ratio, its slope d loss / d log ratio, and whether the clipped term is
+// strictly smaller.
+func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64, clipped bool) {
+	clamped := logRatio
 	if limit := o.Ratio.LogClamp; limit > 0 {
-		if logRatio > limit {
-			logRatio, inside = limit, false
-		} else if logRatio < -limit && !o.Ratio.OnlyAbove {
-			logRatio, inside = -limit, false
+		clamped = min(clamped, limit)
+		if !o.Ratio.OnlyAbove {
+			clamped = max(clamped, -limit)
 		}
 	}
-	ratio := math.Exp(logRatio)
+	ratio := math.Exp(clamped)
 	moves := ratio // d ratio / d log ratio
-	if !inside {
+	if clamped < logRatio || clamped > logRatio {
 		moves = 0
 	}
 	free, freeMoves := ratio, moves
 	if o.Clip.Cap > 0 && ratio > o.Clip.Cap {
 		free, freeMoves = o.Clip.Cap, 0
 	}
-	low, high := 1-o.Clip.Low, 1+o.Clip.High
-	bound, boundMoves := ratio, moves
-	if ratio < low {
-		bound, boundMoves = low, 0
-	} else if ratio > high {
-		bound, boundMoves = high, 0
-	}
 	loss, slope = -advantage*free, -advantage*freeMoves
-	if clipped := -advantage * bound; clipped > loss {
-		loss, slope = clipped, -advantage*boundMoves
-		c.Clipped = 1
-		if ratio < low {
-			c.ClippedLow = 1
-		} else {
-			c.ClippedHigh = 1
-		}
+	bound, boundMoves := min(max(ratio, 1-o.Clip.Low), 1+o.Clip.High), moves
+	if bound != ratio {
+		boundMoves = 0
+	}
+	if -advantage*bound > loss {
+		loss, slope, clipped = -advantage*bound, -advantage*boundMoves, true
 	}
 	if d := o.Clip.Dual; d > 0 && advantage < 0 && loss > -advantage*d {
 		loss, slope = -advantage*d, 0
-		c.DualClipped = 1
 	}
-	return loss, slope, c
+	return loss, slope, clipped
 }
 
 func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {

@@ -30,7 +30,7 @@ func earned(size int, rewards string) []*rl.Trajectory {
 }
 
 // Two groups of four: the mean of the first is 1/3 without its missing member and its deviation sqrt(2)/3.
-func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
+func TestMissingRewardLeavesItsGroup(t *testing.T) {
 	list := earned(4, "1 0 x 0  1 1 0 0")
 	length := slices.Repeat([]int{1}, len(list))
 	near := func(got, want []float64) bool {
@@ -57,7 +57,7 @@ func TestAGroupGoesOnWithoutTheMissingReward(t *testing.T) {
 	}
 }
 
-func TestNoConventionLetsAMissingRewardSpreadOverTheBatch(t *testing.T) {
+func TestMissingRewardAffectsNoOtherGroup(t *testing.T) {
 	for _, scale := range []string{"group_std", "batch_std", "others_std", "token_whiten", "none"} {
 		for _, baseline := range []string{"group_mean", "leave_one_out"} {
 			for _, lone := range []string{"formula", "reward", "zero"} {
@@ -86,7 +86,7 @@ func TestLoneSurvivorOfAGroupFollowsItsSetting(t *testing.T) {
 	}
 }
 
-func TestMissingRewardsEnterNoDiagnostic(t *testing.T) {
+func TestMissingRewardsDoNotEnterDiagnostics(t *testing.T) {
 	with, episodes := GroupsOf(earned(4, "1 0 x 0  1 1 1 x  x x x x"), 4).Diagnose(), map[string]float64{}
 	for name, want := range map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5, "all_right": 0.5,
 		"all_wrong": 0, "sigma2": 1.0 / 9} {
@@ -107,7 +107,7 @@ func TestMissingRewardsEnterNoDiagnostic(t *testing.T) {
 	}
 }
 
-func TestReplayGoesOnWithoutMissingRewards(t *testing.T) {
+func TestReplaySkipsMissingRewards(t *testing.T) {
 	list := earned(4, "x x x x  1 0 x 0")
 	for _, e := range list {
 		e.IDs, e.Mask, e.Logp = []int32{1, 2}, []bool{false, true}, []float32{0, -1}

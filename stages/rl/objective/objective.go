@@ -29,8 +29,7 @@ type Objective struct {
 	Advantage    *Advantage `hcl:"advantage,block" doc:"how rewards become advantages (paper, eq. 6)"`
 	Ratio        *Ratio     `hcl:"ratio,block" doc:"importance ratio of policy to old policy (paper, eq. 7)"`
 	Clip         *Clip      `hcl:"clip,block" doc:"bounds of the ratio (paper, eq. 9; PPO, eq. 7)"`
-	Loss         *Loss      `hcl:"loss,block" doc:"aggregation of the terms of a batch (paper, eq. 8: mean over the"`
-	_            struct{}   `doc:"trajectories of a group)"`
+	Loss         *Loss      `hcl:"loss,block" doc:"aggregation of the terms of a batch (paper, eq. 8)"`
 	KL           *KL        `hcl:"kl,block" doc:"divergence from the policy to the reference policy (paper, eq. 8)"`
 	Minibatches  int        `hcl:"minibatches,optional" unit:"tasks" doc:"tasks per optimizer step, in the order of"`
 	_            struct{}   `doc:"the batch (verl: 256 prompts); the last step of a pass may have fewer. With 0 an"`
@@ -57,8 +56,7 @@ type Ratio struct {
 	_           struct{} `doc:"reference policy (paper, algorithm)"`
 	LogClamp    float64  `hcl:"log_clamp,optional" doc:"bound of the absolute log ratio before exp, without gradient"`
 	_           struct{} `doc:"beyond it (verl, OpenRLHF: 20); 0 is no bound"`
-	OnlyAbove   bool     `hcl:"only_above,optional" doc:"log_clamp bounds the log ratio only from above (verl's"`
-	_           struct{} `doc:"GSPO)"`
+	OnlyAbove   bool     `hcl:"only_above,optional" doc:"log_clamp bounds only from above (verl's GSPO)"`
 }
 
 // Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
@@ -93,28 +91,25 @@ type Loss struct {
 // KL configures the divergence term. d is logp - logp_ref of a sampled token.
 type KL struct {
 	Beta       float64  `hcl:"beta,optional" doc:"coefficient (paper, eq. 8: 0.1); 0 needs no reference policy"`
-	Estimator  string   `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi - log"`
-	_          struct{} `doc:"pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the whole"`
-	_          struct{} `doc:"vocabulary; not given in the paper. In the loss, over samples of the policy, the"`
-	_          struct{} `doc:"expected gradient of k3 is that of the other direction, D(pi_ref || pi), and that of"`
-	_          struct{} `doc:"k1 is 0; k2 and exact have the gradient of D(pi || pi_ref), as has gradient = k2 with"`
-	_          struct{} `doc:"any estimator"`
+	Estimator  string   `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi -"`
+	_          struct{} `doc:"log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the"`
+	_          struct{} `doc:"vocabulary; not given in the paper. As a loss over samples of the policy, k3 has"`
+	_          struct{} `doc:"the expected gradient of D(pi_ref || pi), k1 that of 0; k2, exact and gradient ="`
+	_          struct{} `doc:"k2 have that of D(pi || pi_ref)"`
 	Gradient   string   `hcl:"gradient,optional" choices:"own|k2|importance" doc:"gradient of the estimator itself;"`
 	_          struct{} `doc:"of k2 with the estimator's value (straight-through; verl's + variants); or of k2 times"`
 	_          struct{} `doc:"the ratio to the old policy, at most 10 (OpenRLHF 0.11)"`
 	Place      string   `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted"`
 	_          struct{} `doc:"from the reward before advantages, as a sum over the trajectory (OpenRLHF)"`
-	Aggregate  string   `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:"loss"`
-	_          struct{} `doc:"weights the divergence of a token like its logprob in the policy term (verl, TRL), so"`
-	_          struct{} `doc:"beta is the relative weight of the KL term at any length of an episode. token_mean"`
-	_          struct{} `doc:"averages over all action tokens; trajectory_sum and trajectory_mean sum or average per"`
-	_          struct{} `doc:"trajectory, then average over trajectories. With loss.aggregate = trajectory_sum,"`
-	_          struct{} `doc:"token_mean and trajectory_mean have the relative weight beta / (action tokens of an"`
-	_          struct{} `doc:"episode). Not given in the paper"`
+	Aggregate  string   `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:""`
+	_          struct{} `doc:"loss weights the divergence of a token like its logprob in the policy term (verl,"`
+	_          struct{} `doc:"TRL), so beta is the relative weight of the KL term. token_mean averages over"`
+	_          struct{} `doc:"action tokens; trajectory_sum and trajectory_mean sum or average per trajectory,"`
+	_          struct{} `doc:"then average. With loss.aggregate = trajectory_sum, both means have the relative"`
+	_          struct{} `doc:"weight beta / (action tokens of an episode). Not given in the paper"`
 	Weighted   bool     `hcl:"weighted,optional" doc:"each token's value times its ratio (TRL's bias correction)"`
 	LogClamp   float64  `hcl:"log_clamp,optional" doc:"bound of |d| in k3 (verl: 20); 0 is no bound"`
-	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the absolute estimate (verl's k3, OpenRLHF: 10); 0"`
-	_          struct{} `doc:"is no bound"`
+	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the estimate (verl: 10); 0: none"`
 
 	BetaRange      hcl.Range `hcl:"beta,attr_range"`
 	EstimatorRange hcl.Range `hcl:"estimator,attr_range"`

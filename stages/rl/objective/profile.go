@@ -1,10 +1,11 @@
 package objective
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -18,72 +19,43 @@ type Profile struct {
 var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy",
 	"zero_variance"}
 
+// profiles are the conventions of other trainers and papers, as their differences from the paper's.
+var profiles = []struct{ name, source, settings string }{
+	{"paper", "RC-GRPO, equations of section 3.2", ""},
+	{"verl", "verl, compute_policy_loss_vanilla and its GRPO defaults", `advantage.ddof=1 advantage.lone=reward
+		ratio.level=token clip.dual=3 loss.aggregate=token_mean loss.rows=non_empty loss.count_eps=1e-8
+		kl.beta=0 kl.log_clamp=20 kl.value_clamp=10 minibatches=256`},
+	{"trl", "TRL 1.16, GRPOTrainer with its default loss type dapo", `advantage.ddof=1 advantage.eps=1e-4
+		ratio.level=token ratio.log_clamp=0 loss.aggregate=token_mean kl.beta=0`},
+	{"openrlhf", "OpenRLHF, PolicyLoss with group_norm and the penalty in the reward", `advantage.ddof=1
+		advantage.eps=1e-9 ratio.level=token loss.aggregate=token_mean loss.rows=non_empty loss.count_eps=1e-8
+		kl.beta=0.01 kl.estimator=k1 kl.place=reward kl.aggregate=token_mean kl.value_clamp=10`},
+	{"dr_grpo", "Liu et al. 2025: no deviation, constant length", `advantage.scale=none advantage.eps=0
+		ratio.level=token ratio.log_clamp=0 loss.aggregate=constant loss.scale=1024 kl.beta=0`},
+	{"dapo", "Yu et al. 2025: higher upper bound, token mean, resampling", `advantage.ddof=1 advantage.lone=reward
+		ratio.level=token clip.high=0.28 clip.dual=10 loss.aggregate=token_mean loss.rows=non_empty kl.beta=0
+		zero_variance=resample`},
+	{"gspo", "Zheng et al. 2025: sequence-mean ratio", `advantage.ddof=1 advantage.lone=reward
+		ratio.level=sequence_mean ratio.log_clamp=10 ratio.only_above=true clip.low=3e-4 clip.high=4e-4
+		loss.aggregate=trajectory_mean loss.rows=non_empty loss.count_eps=1e-8 kl.beta=0`},
+}
+
 // Profiles returns the conventions of other trainers and papers, the first the paper's, as fresh copies. They
 // cover the objective only, not rates, schedules and sizes.
 func Profiles() []Profile {
-	paper := PaperObjective()
-
-	verl := PaperObjective()
-	verl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
-		Lone: "reward"}
-	verl.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	verl.Clip = &Clip{Low: 0.2, High: 0.2, Dual: 3}
-	verl.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	verl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss", LogClamp: 20,
-		ValueClamp: 10}
-	verl.Minibatches = 256
-
-	trl := PaperObjective()
-	trl.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-4, Missing: "leave_out",
-		Lone: "formula"}
-	trl.Ratio = &Ratio{Level: "token", Denominator: "old"}
-	trl.Loss = &Loss{Aggregate: "token_mean", Rows: "all"}
-	trl.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	openrlhf := PaperObjective()
-	openrlhf.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-9,
-		Missing: "leave_out", Lone: "formula"}
-	openrlhf.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	openrlhf.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty", CountEps: 1e-8}
-	openrlhf.KL = &KL{Beta: 0.01, Estimator: "k1", Gradient: "own", Place: "reward", Aggregate: "token_mean",
-		ValueClamp: 10}
-
-	drGRPO := PaperObjective()
-	drGRPO.Advantage = &Advantage{Baseline: "group_mean", Scale: "none", Missing: "leave_out", Lone: "formula"}
-	drGRPO.Ratio = &Ratio{Level: "token", Denominator: "old"}
-	drGRPO.Loss = &Loss{Aggregate: "constant", Rows: "all", Scale: 1024}
-	drGRPO.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	dapo := PaperObjective()
-	dapo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
-		Lone: "reward"}
-	dapo.Ratio = &Ratio{Level: "token", Denominator: "old", LogClamp: 20}
-	dapo.Clip = &Clip{Low: 0.2, High: 0.28, Dual: 10}
-	dapo.Loss = &Loss{Aggregate: "token_mean", Rows: "non_empty"}
-	dapo.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-	dapo.ZeroVariance = "resample"
-
-	gspo := PaperObjective()
-	gspo.Advantage = &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 1, Eps: 1e-6, Missing: "leave_out",
-		Lone: "reward"}
-	gspo.Ratio = &Ratio{Level: "sequence_mean", Denominator: "old", LogClamp: 10, OnlyAbove: true}
-	gspo.Clip = &Clip{Low: 3e-4, High: 4e-4}
-	gspo.Loss = &Loss{Aggregate: "trajectory_mean", Rows: "non_empty", CountEps: 1e-8}
-	gspo.KL = &KL{Beta: 0, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
-
-	profiles := []Profile{
-		{"paper", "RC-GRPO, equations of section 3.2", paper},
-		{"verl", "verl, compute_policy_loss_vanilla and its GRPO defaults", verl},
-		{"trl", "TRL 1.16, GRPOTrainer with its default loss type dapo", trl},
-		{"openrlhf", "OpenRLHF, PolicyLoss with group_norm and the penalty in the reward", openrlhf},
-		{"dr_grpo", "Liu et al. 2025: no deviation, constant length", drGRPO},
-		{"dapo", "Yu et al. 2025: higher upper bound, token mean, resampling", dapo},
-		{"gspo", "Zheng et al. 2025: sequence-mean ratio", gspo},
+	list := make([]Profile, len(profiles))
+	for i, p := range profiles {
+		o := PaperObjective()
+		o.Profile = p.name
+		for setting := range strings.FieldsSeq(p.settings) {
+			name, value, _ := strings.Cut(setting, "=")
+			if err := o.Set(name, value); err != nil {
+				panic(err) // the table above names a setting that does not exist
+			}
+		}
+		list[i] = Profile{p.name, p.source, o}
 	}
-	for i := range profiles {
-		profiles[i].Objective.Profile = profiles[i].Name
-	}
-	return profiles
+	return list
 }
 
 // ProfileNamed returns a profile, or an error that lists the known names.
@@ -145,32 +117,17 @@ func fieldOf(v reflect.Value, name string) settingField {
 }
 
 func (f settingField) set(name, text string) error {
-	var err error
-	want := "a number"
-	switch f.field.Kind() {
-	case reflect.String:
-		value := strings.Trim(text, `"`)
-		if !slices.Contains(f.choices, value) {
-			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), value)
+	if f.field.Kind() == reflect.String {
+		text = strings.Trim(text, `"`)
+		if !slices.Contains(f.choices, text) {
+			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), text)
 		}
-		f.field.SetString(value)
-	case reflect.Bool:
-		var value bool
-		want = "true or false"
-		value, err = strconv.ParseBool(text)
-		f.field.SetBool(value)
-	case reflect.Int:
-		var value int64
-		want = "a whole number"
-		value, err = strconv.ParseInt(text, 10, 64)
-		f.field.SetInt(value)
-	default:
-		var value float64
-		value, err = strconv.ParseFloat(text, 64)
-		f.field.SetFloat(value)
+		f.field.SetString(text)
+		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("%s is %s; got %q", name, want, text)
+	if err := json.Unmarshal([]byte(text), f.field.Addr().Interface()); err != nil {
+		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Int: "a whole number"}
+		return fmt.Errorf("%s is %s; got %q", name, cmp.Or(want[f.field.Kind()], "a number"), text)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Rollouts are stored trajectories, divided into updates and groups of one size, for recomputation under other
@@ -108,32 +109,15 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	for _, name := range []string{"reward", "zero_variance", "sigma2"} {
 		v[name] = diagnosed[name]
 	}
-	b := &Batch{}
-	for i, t := range update {
-		n := 0
-		for k, own := range t.Mask {
-			if own {
-				b.Logp = append(b.Logp, float64(t.Logp[k]))
-				b.Turn = append(b.Turn, turnAt(t, k))
-				n++
-			}
-		}
-		b.Length = append(b.Length, n)
-		first := i / r.Size * r.Size
-		b.Skip = append(b.Skip, o.ZeroVariance == "mask" && EqualRewards(update[first:first+r.Size]))
-	}
-	b.LogpOld = b.Logp
-	var without []bool
-	b.Advantage, without = o.Advantage.OfEpisodes(update, r.Size, nil, b.Length)
-	for i, skip := range without {
-		b.Skip[i] = b.Skip[i] || skip
-	}
+	b := NewBatch(update)
+	b.Advantage, b.Skip = o.Advantages(update, r.Size, nil, b.Length)
+	n := float64(len(groups.Rewards))
 	for first := 0; first < len(update); first += r.Size {
 		adv := b.Advantage[first : first+r.Size]
 		d := slices.Max(adv) - slices.Min(adv)
-		v["spread_within"] += d / float64(len(groups.Rewards))
+		v["spread_within"] += d / n
 		if mixed := 1 - diagnosed["zero_variance"]; !EqualRewards(update[first : first+r.Size]) {
-			v["spread_within_mixed"] += d / (mixed * float64(len(groups.Rewards)))
+			v["spread_within_mixed"] += d / (mixed * n)
 		}
 	}
 	v["spread_batch"] = slices.Max(b.Advantage) - slices.Min(b.Advantage)
@@ -149,15 +133,6 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	return v, nil
 }
 
-func turnAt(t *rl.Trajectory, k int) int {
-	for _, m := range t.Messages {
-		if m.From <= k && k < m.To {
-			return m.Turn
-		}
-	}
-	return 0
-}
-
 // weightOfLong returns the share of the absolute weights on trajectories longer than the median; 0 without
 // weight.
 func weightOfLong(length []int, weights []float64) float64 {
@@ -166,7 +141,7 @@ func weightOfLong(length []int, weights []float64) float64 {
 		lengths[i] = float64(n)
 	}
 	slices.Sort(lengths)
-	typical := Quantile(lengths, 0.5)
+	typical := blocks.Quantile(lengths, 0.5)
 	long, all, from := 0.0, 0.0, 0
 	for _, n := range length {
 		for _, w := range weights[from : from+n] {

@@ -91,9 +91,9 @@ func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	}
 }
 
-// TestTheSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one policy, and a
-// statistic that says more about the batch than about the policy.
-func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
+// TestSpreadOverABatchGrowsWithItsGroups is the effect of docs/training.md 2: one run, one policy, and a
+// statistic that depends on the batch more than on the policy.
+func TestSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	var updates [][][]float64
 	for range 16 {
@@ -118,9 +118,9 @@ func TestTheSpreadOverABatchGrowsWithItsGroups(t *testing.T) {
 	}
 }
 
-// TestSmallerGroupsHaveVarianceLessOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs
+// TestSmallerGroupsHaveZeroVarianceMoreOften: of a group with two successes among four, C(2,2) + C(2,2) of six pairs
 // are equal, and no triple; of one with all right, every subset is.
-func TestSmallerGroupsHaveVarianceLessOften(t *testing.T) {
+func TestSmallerGroupsHaveZeroVarianceMoreOften(t *testing.T) {
 	r := must.Get(RolloutsOf(stored([][]float64{{1, 0, 0, 1}, {1, 1, 1, 1}})))(t)
 	want := []GroupEffect{
 		{2, (2.0/6 + 1) / 2, (1.0/6 + 1) / 2, 1.0 / 12, 1.0 / 12}, // the sample variances are 1/3 and 0

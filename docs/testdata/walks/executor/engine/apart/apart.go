@@ -17,7 +17,7 @@ import (
 type Executor struct{}
 
 // Execute runs one node to its end.
-func (Executor) Execute(ctx context.Context, w engine.Work, observe func(runs.Event)) error {
+func (Executor) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
 	binary, err := w.Binary()
 	if err != nil {
 		return err

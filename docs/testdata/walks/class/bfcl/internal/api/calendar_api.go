@@ -3,8 +3,8 @@ package api
 import "rcgrpo/bfcl/internal/py"
 
 var calendarMethods = []Method{
-	{"add_event", []Param{Required("title"), Optional("day", int64(1))}},
-	{"list_events", nil},
+	on2("add_event", (*calendarAPI).add, Required("title"), Optional("day", int64(1))),
+	on0("list_events", (*calendarAPI).list),
 }
 
 // calendarAPI is a class of events with the day of each.
@@ -30,13 +30,9 @@ func (c *calendarAPI) Private() []Attr { return nil }
 
 func (c *calendarAPI) Clone(m *py.Memo) Instance { return &calendarAPI{c.events.Clone(m)} }
 
-func (c *calendarAPI) Call(method int, args []py.Value) (py.Value, error) {
-	switch method {
-	case 0:
-		c.events.Append(py.NewDict("title", args[0], "day", args[1]))
-		return py.NewDict("count", int64(len(c.events.Items))), nil
-	case 1:
-		return py.NewDict("events", c.events), nil
-	}
-	return nil, noMethod(method)
+func (c *calendarAPI) add(title, day py.Value) (py.Value, error) {
+	c.events.Append(py.NewDict("title", title, "day", day))
+	return py.NewDict("count", int64(len(c.events.Items))), nil
 }
+
+func (c *calendarAPI) list() (py.Value, error) { return py.NewDict("events", c.events), nil }
