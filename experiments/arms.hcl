@@ -1,21 +1,12 @@
 # The base model and the four arms of the paper, {SFT, RCTP-FT} x {GRPO, RC-GRPO}, on the benchmark's multi-turn
 # tasks with the paper's settings. paper.hcl, splits.hcl and equal_compute.hcl use its stages.
-#
 # Cost: four RL runs. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO arms 350 of 256 x 5: 1.1
 # million episodes per seed. NeMo-RL reports 92.8 s for 2,048 samples of 1,000 tokens on 16 H100. At that rate an
 # RC-GRPO arm of one seed of a 7 B model takes about 900 GPU hours, and a GRPO arm about 230. Llama costs 1.1 times
 # as much (8.0 against 7.6 B parameters).
-#
-# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the arms cannot run at the paper's size.
-# Memory according to `rcgrpo plan`, in brackets with --var context=8192; an H200 has 139 GiB (sold as 141 GB):
-#
-#   base                    rollouts, evaluation    fine-tuning             an RL arm (*)
-#   Qwen2.5-7B-Instruct      72.9 GiB               144.1 GiB (135.9 GiB)   200.5 GiB, fixed 141.9 GiB
-#   Llama-3.1-8B-Instruct   146.5 GiB (81.5 GiB)    151.8 GiB (143.2 GiB)   281.2 GiB, fixed 149.6 GiB
-#   Qwen2.5-3B-Instruct      43.4 GiB                62.2 GiB                95.1 GiB
-#   Llama-3.2-3B-Instruct            (64.1 GiB)              (59.5 GiB)              (118.0 GiB)
-#
-# (*) Weights, reference, gradient and moments are fixed. Llama's failures are rollouts of Qwen2.5-7B-Instruct.
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the arms cannot run at the paper's size:
+# an RL arm takes 200.5 GiB (Qwen2.5-7B) or 281.2 GiB (Llama-3.1-8B), and an H200 has 139 GiB. Qwen2.5-3B-Instruct fits
+# (95.1 GiB), Llama-3.2-3B-Instruct with --var context=8192 (118.0 GiB). docs/models.md has the table.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
@@ -23,32 +14,25 @@ experiment {
   seeds    = [1, 2, 3]
 }
 
-variable "base" { type = string } # folder of the base model, as the hub has it
-variable "explorer" {             # folder of the model whose failures the mixed data set takes; null: the base
-  default = null
-  validation {
-    condition = var.explorer != ""
-    message   = "Llama needs the folder of Qwen2.5-7B-Instruct: add qwen to models, or give --var explorer=FOLDER."
-  }
-}
+variable "base" { type = string }                        # folder of the base model, as the hub has it
+variable "explorer" { default = null }                   # folder of the model whose failures are used; null: the base
 variable "batches" { default = { grpo = 64, rc = 256 } } # tasks per update, as in the paper
 variable "sft_epochs" { default = 2 }
-variable "split" { default = "paper" }    # the paper's draw of 80 test tasks, or family
-variable "gpus" { default = 1 }           # of a training or evaluation: 1, or 0 for the CPU (the paper: 8 H200)
-variable "precision" { default = "bf16" } # of products; weights, moments and sums are float32 (not in the paper)
-variable "updates" { default = 350 }      # optimizer updates of each RL arm (the paper logs 350)
-variable "take" { default = 0 }           # tasks kept of each set, for a try at small scale; 0 keeps all
-variable "reply" { default = 1024 }       # longest reply in tokens (not in the paper)
-variable "context" { default = 16384 }    # longest episode and trajectory of fine-tuning in tokens (not in the paper)
+variable "split" { default = "paper" } # the paper's draw of 80 test tasks, or family
+variable "gpus" { default = 1 }        # of a training or evaluation: 1, or 0 for the CPU and float32 (the paper: 8)
+variable "updates" { default = 350 }   # optimizer updates of each RL arm (the paper logs 350)
+variable "take" { default = 0 }        # tasks kept of each set, for a try at small scale; 0 keeps all
+variable "reply" { default = 1024 }    # longest reply in tokens (not in the paper)
+variable "context" { default = 16384 } # longest episode and trajectory of fine-tuning in tokens (not in the paper)
 
 defaults {
-  precision = var.precision
+  precision = var.gpus > 0 ? "bf16" : "float32" # of products; weights, moments and sums are float32
   limits    = { reply = var.reply, context = var.context }
 }
 defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" { resources = { gpus = var.gpus } }
 
 stage "model" "base" { path = dir(var.base) }
-stage "model" "explorer" { path = dir(var.explorer == null || var.explorer == "" ? var.base : var.explorer) }
+stage "model" "explorer" { path = dir(var.explorer == null ? var.base : var.explorer) }
 
 stage "tasks" "bfcl" { # of the benchmark's 800 tasks the paper trains on 720
   source = "bfcl"

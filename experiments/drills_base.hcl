@@ -1,6 +1,5 @@
 # The base model of the drills, its data, and the two initial policies of RL. The other files about drills include
 # this one as a module and share its results.
-#
 # Cost: a part of that of drills.hcl, or with --var size=large of drills_long.hcl.
 
 experiment {
@@ -14,14 +13,10 @@ variable "rl_tasks" { default = 1800 } # training tasks of RL: tasks per update 
 
 locals {
   size = {
-    small = {
-      copy  = 16000, single = 12000, multi = 1500, train = 1000, test = 500, epochs = 4, seed = null
-      model = { hidden = 128, layers = 2, heads = 4, mlp = 384 }
-    }
-    large = {
-      copy  = 24000, single = 20000, multi = 3000, train = 2000, test = 400, epochs = 3, seed = 0
-      model = { hidden = 192, layers = 3, heads = 6, mlp = 512 }
-    }
+    small = { copy = 16000, single = 12000, multi = 1500, train = 1000, test = 500, epochs = 4, seed = null,
+    model = { hidden = 128, layers = 2, heads = 4, mlp = 384 } }
+    large = { copy = 24000, single = 20000, multi = 3000, train = 2000, test = 400, epochs = 3, seed = 0,
+    model = { hidden = 192, layers = 3, heads = 6, mlp = 512 } }
   }[var.size]
 }
 

@@ -1,6 +1,5 @@
 # The larger CPU recipe: the four arms of drills.hcl with a model of 1.45 million parameters, more data, longer
 # reinforcement learning and five seeds. It repeats the questions that drills.hcl leaves open for lack of seeds.
-#
 # Cost: about two and a half hours on two cores, one with --var updates=40.
 
 experiment {
@@ -13,25 +12,24 @@ variable "updates" { default = 200 } # optimizer updates of each RL arm
 variable "rl_lr" { default = 3e-4 }  # learning rate of the RL arms
 
 module "drills" {
-  source      = "drills.hcl"
-  size        = "large"
-  updates     = var.updates
-  max_updates = 200 # so that more updates resume from fewer
-  groups      = 16
-  rl_lr       = var.rl_lr
+  source  = "drills.hcl"
+  size    = "large"
+  updates = var.updates
+  rl_lr   = var.rl_lr
 }
 
 locals {
   arms   = module.drills.stage
   base   = module.drills.module.base.stage
   drills = local.base.tasks.drills
-  names  = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
+  others = [for arm in ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO"] : local.arms.eval.arm[arm]]
+  ours   = local.arms.eval.arm["RCTP-FT + RC-GRPO"]
 }
 
 stage "report" "page" {
   scores      = [local.arms.eval.arm, local.arms.eval.before, local.arms.eval.low, local.arms.eval.sampled]
   transcripts = [local.arms.eval.arm]
-  arms        = local.names
+  arms        = concat(local.others, [local.ours])
   curves      = [local.arms.grpo.arm, local.arms.rc-grpo.arm, local.base.sft.warm, local.base.rctp-ft.warm]
   data        = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = split("\n", replace(chomp(<<-EOT
@@ -43,18 +41,32 @@ stage "report" "page" {
   ), "\n  ", " "))
   windows = { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
-    pairs  = [for other in slice(local.names, 0, 3) : [other, local.names[3]]]
-    expect = "higher"
+    without = local.others
+    with    = local.ours
+    expect  = "higher"
   }
   compare "the paper's method" {
+    without = local.others
+    with    = local.ours
     outcome = "zero_variance"
-    pairs   = [for other in slice(local.names, 0, 3) : [other, local.names[3]]]
     expect  = "lower"
   }
-  compare "reward conditioning" { pairs = [for init in ["RCTP-FT", "SFT"] : ["${init} + GRPO", "${init} + RC-GRPO"]] }
-  compare "initialisation" { pairs = [for rl in ["RC-GRPO", "GRPO"] : ["SFT + ${rl}", "RCTP-FT + ${rl}"]] }
+  compare "reward conditioning" {
+    without = [for init in ["RCTP-FT", "SFT"] : local.arms.eval.arm["${init} + GRPO"]]
+    with    = [for init in ["RCTP-FT", "SFT"] : local.arms.eval.arm["${init} + RC-GRPO"]]
+  }
+  compare "initialisation" {
+    without = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.arm["SFT + ${rl}"]]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.arm["RCTP-FT + ${rl}"]]
+  }
   compare "RL" {
+    without = local.arms.eval.sampled["RCTP-FT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.sampled["RCTP-FT + ${rl}"]]
     outcome = "sampled"
-    pairs   = [for arm in reverse(local.names) : [split(" + ", arm)[0], arm]] # each with its initial policy
+  }
+  compare "RL" {
+    without = local.arms.eval.sampled["SFT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.sampled["SFT + ${rl}"]]
+    outcome = "sampled"
   }
 }

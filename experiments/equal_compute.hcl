@@ -1,9 +1,7 @@
 # Control arms of equal compute. In the paper RC-GRPO has four times GRPO's batch, and RCTP-FT five times SFT's
 # updates: does the gain come from the method or from the compute? Every arm of paper.hcl runs with both batches, and
 # SFT also with the number of updates of RCTP-FT.
-#
 #   rcgrpo plan experiments/equal_compute.hcl --var base=/models/Qwen2.5-7B-Instruct
-#
 # Cost: twelve RL runs per seed, six of each batch; the stages of paper.hcl are reused.
 # Stages on several GPUs do not work yet, and no RL arm fits on one: arms.hcl lists the memory.
 
@@ -17,7 +15,6 @@ experiment {
 variable "base" { type = string }                            # folder of Qwen2.5-7B-Instruct, as the hub has it
 variable "batches" { default = { small = 64, large = 256 } } # tasks per update: the paper's of GRPO and of RC-GRPO
 variable "gpus" { default = 1 }                              # this and the following as in arms.hcl
-variable "precision" { default = "bf16" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
 variable "reply" { default = 1024 }
@@ -30,7 +27,6 @@ module "arms" { # SFT: 2 passes over 720 expert trajectories are 90 updates, 10 
   batches    = { grpo = var.batches[each.value.batch], rc = var.batches[each.value.batch] }
   base       = var.base
   gpus       = var.gpus
-  precision  = var.precision
   updates    = var.updates
   take       = var.take
   reply      = var.reply
@@ -38,6 +34,7 @@ module "arms" { # SFT: 2 passes over 720 expert trajectories are 90 updates, 10 
 }
 
 locals {
+  pairs = ["RCTP-FT + % (64)", "RCTP-FT + % (256)", "SFT + % (64)", "SFT + % (256)"] # % is GRPO or RC-GRPO
   paper = module.arms["2/small"].stage
   arms = { for rl in ["grpo", "rc-grpo"] : rl => merge([for name, batch in { "64" = "small", "256" = "large" } : {
     "SFT + ${upper(rl)} (${name})"                = module.arms["2/${batch}"].stage[rl].arm["sft"]
@@ -50,7 +47,7 @@ stage "eval" "arm" {
   for_each  = merge(values(local.arms)...)
   policy    = each.value
   tasks     = [local.paper.tasks.bfcl.test]
-  precision = var.precision
+  precision = var.gpus > 0 ? "bf16" : "float32"
   limits    = { reply = var.reply, context = var.context }
   resources = { gpus = var.gpus }
 }
@@ -68,11 +65,15 @@ stage "report" "page" {
   EOT
   ), "\n  ", " "))
   compare "reward conditioning at equal batch" {
-    pairs = [for arm in ["RCTP-FT + % (64)", "RCTP-FT + % (256)", "SFT + % (64)", "SFT + % (256)"] :
-    [replace(arm, "%", "GRPO"), replace(arm, "%", "RC-GRPO")]]
+    without = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "GRPO")]]
+    with    = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "RC-GRPO")]]
   }
   compare "initialisation at equal updates" {
-    pairs = [for arm in ["GRPO (64)", "RC-GRPO (256)"] : ["SFT, equal updates + ${arm}", "RCTP-FT + ${arm}"]]
+    without = [for rl in ["GRPO (64)", "RC-GRPO (256)"] : stage.eval.arm["SFT, equal updates + ${rl}"]]
+    with    = [for rl in ["GRPO (64)", "RC-GRPO (256)"] : stage.eval.arm["RCTP-FT + ${rl}"]]
   }
-  compare "batch" { pairs = [for arm in ["GRPO", "RC-GRPO"] : ["RCTP-FT + ${arm} (64)", "RCTP-FT + ${arm} (256)"]] }
+  compare "batch" {
+    without = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (64)"]]
+    with    = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (256)"]]
+  }
 }

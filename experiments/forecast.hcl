@@ -1,7 +1,6 @@
 # Proposition 1: the success rates of single tasks predict the share of groups with equal rewards. Policies of growing
 # peakedness (1 to 8 passes of fine-tuning) are sampled before any update. The forecast from that sample is compared
 # with the share that the first update measures, for plain GRPO and for RC-GRPO.
-#
 # Cost: about six minutes on two cores beside the base of drills.hcl (three seeds, eight arms of 5 updates).
 
 experiment {
@@ -25,7 +24,6 @@ locals {
 }
 
 defaults { limits = { steps = 4, reply = 60, context = 384 } }
-
 defaults "sft" "rctp-ft" {
   policy    = local.base.sft.base
   lr        = 1e-3

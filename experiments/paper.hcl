@@ -1,11 +1,9 @@
 # The paper's main table on Qwen2.5-7B-Instruct and Llama-3.1-8B-Instruct, one page per model: base model and four
 # arms with the paper's settings (arms.hcl). The notes of a page name the settings that the paper leaves open or
 # contradicts. Llama's failures are sampled from Qwen, as in the paper: off-policy.
-#
 #   rcgrpo plan experiments/paper.hcl --var 'models={ qwen = "/models/Qwen2.5-7B-Instruct" }'
 #   rcgrpo plan experiments/paper.hcl --var 'models={ llama = "/models/Llama-3.1-8B-Instruct" }' \
 #     --var explorer=/models/Qwen2.5-7B-Instruct
-#
 # Cost: that of arms.hcl for each model. Stages on several GPUs do not work yet, and no RL arm fits on one: arms.hcl
 # lists the memory.
 
@@ -17,45 +15,39 @@ experiment {
   seeds = [1, 2, 3]
 }
 
-variable "models" {
-  type        = map(string)
-  description = "folders as the hub has them: qwen, llama, or both"
-  validation {
-    condition = length(setsubtract(keys(var.models), ["qwen", "llama"])) == 0
-    message   = "The names of models are qwen and llama."
-  }
-}
-variable "explorer" { default = "" } # folder of Qwen2.5-7B-Instruct for Llama's failures, if models lacks qwen
+variable "models" { type = map(string) } # folders as the hub has them: { qwen = …, llama = … }, or one of them
+variable "explorer" { default = "" }     # folder of Qwen2.5-7B-Instruct for Llama's failures, if models lacks qwen
 variable "batches" { default = { grpo = 64, rc = 256 } }
 variable "gpus" { default = 1 } # this and the following as in arms.hcl
-variable "precision" { default = "bf16" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
 variable "reply" { default = 1024 }
 variable "context" { default = 16384 }
 
 module "model" {
-  source    = "arms.hcl"
-  for_each  = var.models
-  base      = each.value
-  explorer  = each.key == "qwen" ? null : lookup(var.models, "qwen", var.explorer)
-  batches   = var.batches
-  gpus      = var.gpus
-  precision = var.precision
-  updates   = var.updates
-  take      = var.take
-  reply     = var.reply
-  context   = var.context
+  source   = "arms.hcl"
+  for_each = var.models
+  base     = each.value
+  explorer = each.key == "qwen" ? null : lookup(var.models, "qwen", var.explorer)
+  batches  = var.batches
+  gpus     = var.gpus
+  updates  = var.updates
+  take     = var.take
+  reply    = var.reply
+  context  = var.context
 }
 
-locals { failures = "The failures are rollouts of Qwen2.5-7B-Instruct, as in the paper: off-policy for Llama." }
+locals {
+  arms     = ["Base", "SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
+  failures = "The failures are rollouts of Qwen2.5-7B-Instruct, as in the paper: off-policy for Llama."
+}
 
 stage "report" "page" {
   for_each    = { for name, m in module.model : name => m.stage }
   path        = "paper_${each.key}.html"
   scores      = [each.value.eval.arm]
   transcripts = [each.value.eval.arm]
-  arms        = ["Base", "SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
+  arms        = [for arm in local.arms : each.value.eval.arm[arm]]
   curves      = [each.value.grpo.arm, each.value.rc-grpo.arm, each.value.sft.warm, each.value.rctp-ft.warm]
   data        = [each.value.tasks.bfcl.train, each.value.tasks.bfcl.test, each.value.curate.data.mixed]
   notes = concat(each.key == "qwen" ? [] : [local.failures], split("\n", replace(chomp(<<-EOT
@@ -74,6 +66,12 @@ stage "report" "page" {
       episodes of at most 16,384 tokens.
   EOT
   ), "\n  ", " ")))
-  compare "reward conditioning" { pairs = [for init in ["RCTP-FT", "SFT"] : ["${init} + GRPO", "${init} + RC-GRPO"]] }
-  compare "initialisation" { pairs = [for rl in ["RC-GRPO", "GRPO"] : ["SFT + ${rl}", "RCTP-FT + ${rl}"]] }
+  compare "reward conditioning" {
+    without = [for init in ["RCTP-FT", "SFT"] : each.value.eval.arm["${init} + GRPO"]]
+    with    = [for init in ["RCTP-FT", "SFT"] : each.value.eval.arm["${init} + RC-GRPO"]]
+  }
+  compare "initialisation" {
+    without = [for rl in ["RC-GRPO", "GRPO"] : each.value.eval.arm["SFT + ${rl}"]]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : each.value.eval.arm["RCTP-FT + ${rl}"]]
+  }
 }

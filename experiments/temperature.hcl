@@ -1,7 +1,6 @@
 # Is the effect only randomness? A reward token spreads the rollouts of a group, and so does a higher temperature.
 # Plain GRPO runs at several temperatures and RC-GRPO at 1, from one RCTP-FT policy. The page's table of metrics has
 # the entropy of each arm's rollouts, so RC-GRPO can be compared with the GRPO arm of equal entropy.
-#
 # Cost: about ten minutes on two cores beside the base of drills.hcl (three seeds, five arms of 100 updates).
 
 experiment {
@@ -51,13 +50,14 @@ stage "eval" "arm" {
 
 stage "report" "page" {
   scores = [stage.eval.arm]
-  arms   = concat(keys(stage.grpo.arm), ["RC-GRPO", "RCTP-FT"])
+  arms   = [for arm in concat(keys(stage.grpo.arm), ["RC-GRPO", "RCTP-FT"]) : stage.eval.arm[arm]]
   curves = [stage.grpo.arm, local.rc]
   data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = [join(" ", ["GRPO arms condition on high, as from an RCTP-FT policy;",
   "entropies are those of the rollouts at each arm's own temperature."])]
   windows = { early = 20, late = 20 }
   compare "token against temperature" {
-    pairs = [for t in ["1", "0.8", "1.2", "1.5"] : ["GRPO, T = ${t}", "RC-GRPO"]]
+    without = [for t in [1, 0.8, 1.2, 1.5] : stage.eval.arm["GRPO, T = ${t}"]]
+    with    = stage.eval.arm["RC-GRPO"]
   }
 }

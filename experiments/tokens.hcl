@@ -1,7 +1,6 @@
 # The draw of the reward token: independent per rollout (the paper, p = 0.5) or balanced within the group, with a
 # share of high tokens from 0 to 1. With independent draws one group of five in sixteen has only one kind of token;
 # p = 1 is plain GRPO conditioned on high.
-#
 # Cost: about twelve minutes on two cores beside the base of drills.hcl (three seeds, six arms of 100 updates).
 
 experiment {
@@ -23,14 +22,13 @@ module "base" {
 locals {
   base   = module.base.stage
   drills = local.base.tasks.drills
-  draws = merge({ for p in [0, 0.25, 0.5, 0.75, 1] : "iid, p = ${p}" => { allocation = "iid", high = p } },
-  { "stratified, p = 0.5" = { allocation = "stratified", high = 0.5 } })
 }
 
 defaults { limits = { steps = 4, reply = 60, context = 384 } }
 
 stage "rc-grpo" "arm" { # one draw of tokens each
-  for_each  = local.draws
+  for_each = merge({ for p in [0, 0.25, 0.5, 0.75, 1] : "iid, p = ${p}" => { allocation = "iid", high = p } },
+  { "stratified, p = 0.5" = { allocation = "stratified", high = 0.5 } })
   policy    = local.base.rctp-ft.warm
   tasks     = local.base.tasks.fresh.train
   updates   = var.updates
@@ -60,17 +58,24 @@ stage "eval" "low" {
 
 stage "report" "page" {
   scores = [stage.eval.high, stage.eval.low]
-  arms   = keys(local.draws)
+  arms   = stage.eval.high
   curves = [stage.rc-grpo.arm]
   data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = [join(" ", ["All arms start from one RCTP-FT policy of their seed and are evaluated on high,",
   "whatever they were trained on; low beside it shows what the token still does."])]
   windows = { early = 20, late = 20 }
-  compare "balanced groups" { pairs = [["iid, p = 0.5", "stratified, p = 0.5"]] }
   compare "balanced groups" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = stage.eval.high["stratified, p = 0.5"]
+  }
+  compare "balanced groups" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = stage.eval.high["stratified, p = 0.5"]
     outcome = "sigma2"
-    pairs   = [["iid, p = 0.5", "stratified, p = 0.5"]]
     expect  = "higher"
   }
-  compare "share of high" { pairs = [for p in ["0", "0.25", "0.75", "1"] : ["iid, p = 0.5", "iid, p = ${p}"]] }
+  compare "share of high" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = [for p in [0, 0.25, 0.75, 1] : stage.eval.high["iid, p = ${p}"]]
+  }
 }
