@@ -206,6 +206,12 @@ func TestTutorial(t *testing.T) {
 		for line := range strings.Lines(text) {
 			s.line("exec %s", strings.TrimSpace(line))
 			commands++
+			switch strings.TrimSpace(line) {
+			case "rcgrpo plan study/drills.hcl": // the rate of the first run is reused
+				s.line(`! stdout '0\.002'`)
+			case "rcgrpo plan study/widths.hcl": // and the width
+				s.line("stdout '\"64\"'\n! stdout '\"128\"'")
+			}
 		}
 	}
 	if commands < 17 {

@@ -93,8 +93,9 @@ func instanceOf(val cty.Value) *instance {
 	return from
 }
 
-// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
-// (an object of all instances of a stage in that of for_each, others by key). For a kind across seeds, refs of disabled instances are dropped.
+// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order: an object
+// of instances of one stage in that of for_each, others by key. For a kind across seeds, refs of disabled instances are
+// dropped.
 func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string,
 	many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
