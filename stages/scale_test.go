@@ -60,7 +60,7 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 				t.Skip(fixtures.NoLlama)
 			}
 			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160",
-				"context": "32768", "precision": "float32"} {
+				"context": "32768"} {
 				tc.vars[name] = value
 			}
 			file, _, _ := strings.Cut(tc.name, " ")
