@@ -1,10 +1,7 @@
-# The four arms of the paper on drills: small generated tasks over three of the benchmark's
-# classes, and a model of 574,592 parameters that starts from random weights. `make demo` runs this
-# file on two CPU cores.
-#
-# Cost: about ten minutes on two cores. Settings that depart from the paper's are explicit, and the
-# page lists them: the token's position, the loss (mean over a trajectory's tokens), the KL
-# (exact), rates, sizes and schedules.
+# The four arms of the paper on drills: small generated tasks over three of the benchmark's classes, and a
+# model of 574,592 parameters that starts from random weights (drills_base.hcl). `make demo` runs this file.
+# Cost: about ten minutes on two cores. Settings that depart from the paper's are explicit, and the page lists
+# them: the token's position, the loss (mean over a trajectory's tokens), the KL (exact), rates, sizes and schedules.
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
@@ -12,396 +9,142 @@ experiment {
   seeds    = [1, 2, 3]
 }
 
-variable "updates" {
-  type        = number
-  default     = 150
-  description = "optimizer updates of each RL arm"
-  validation {
-    condition = var.updates >= 1
-    message   = "An arm needs at least one update."
-  }
-}
+variable "updates" { default = 150 }  # optimizer updates of each RL arm
+variable "rl_lr" { default = 3e-4 }   # learning rate of the RL arms
+variable "size" { default = "small" } # of the model and its data, see drills_base.hcl
 
-variable "rl_lr" {
-  type        = number
-  default     = 3e-4
-  description = "learning rate of the RL arms"
+module "base" {
+  source   = "drills_base.hcl"
+  size     = var.size
+  rl_tasks = local.groups * (var.size == "small" ? var.updates : 200) # then more updates resume from fewer
 }
 
 locals {
-  inits = {
-    sft  = stage.sft.warm.checkpoint
-    rctp = stage.rctp-ft.warm.checkpoint
-  }
-  groups = 12 # tasks per update
+  groups = { small = 12, large = 16 }[var.size] # tasks per update
+  base   = module.base.stage
+  drills = local.base.tasks.drills
+  inits  = { sft = local.base.sft.warm, rctp = local.base.rctp-ft.warm }
+  warm   = { "SFT" = local.inits.sft, "RCTP-FT" = local.inits.rctp }
+  arms = merge([for init, name in { sft = "SFT", rctp = "RCTP-FT" } : {
+    "${name} + GRPO"    = stage.grpo.arm[init]
+    "${name} + RC-GRPO" = stage.rc-grpo.arm[init]
+  }]...)
+  others = [for arm in ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO"] : stage.eval.arm[arm]]
+  ours   = stage.eval.arm["RCTP-FT + RC-GRPO"]
 }
 
-# --- Tasks
-
-stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
-  source = "drills"
-  form   = "copy"
-  train  = 16000
-  seed   = 0
+defaults { limits = { steps = 4, reply = 60, context = 384 } }
+defaults "eval" { tasks = [local.drills.test, local.drills.test_new] }
+defaults "grpo" "rc-grpo" {
+  tasks     = local.base.tasks.fresh.train
+  updates   = var.updates
+  batch     = local.groups
+  lr        = var.rl_lr
+  loss      = { aggregate = "trajectory_mean" }
+  ratio     = { level = "token" }
+  kl        = { beta = 0.1, estimator = "exact" }
+  schedule  = { warmup = 5 }
+  optimizer = { beta2 = 0.98, weight_decay = 0 }
 }
-
-stage "tasks" "single" {
-  source = "drills"
-  form   = "single"
-  train  = 12000
-  seed   = 0
-}
-
-stage "tasks" "multi" {
-  source = "drills"
-  train  = 1500
-  test   = 0
-  seed   = 0
-}
-
-stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
-  source = "drills"
-  train  = 1000
-  test   = 500
-  pool   = 500
-}
-
-stage "tasks" "fresh" { # for RL
-  source = "drills"
-  train  = local.groups * var.updates
-  skip   = 1000 # those of fine-tuning
-  test   = 0
-}
-
-# --- One base per seed: random weights that learn to copy, then to call
-
-stage "model" "random" {
-  corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
-  vocab  = 1408
-  architecture {
-    family    = "qwen2"
-    hidden    = 128
-    layers    = 2
-    heads     = 4
-    kv_heads  = 2
-    mlp       = 384
-    rope_base = 1000
-    context   = 512
-  }
-}
-
-stage "curate" "copy" {
-  tasks = stage.tasks.copy.train
-}
-
-stage "curate" "single" {
-  tasks = stage.tasks.single.train
-}
-
-stage "curate" "multi" {
-  tasks = stage.tasks.multi.train
-}
-
-stage "sft" "copy" {
-  policy = stage.model.random.checkpoint
-  data   = [stage.curate.copy.expert]
-  epochs = 1
-  batch  = 32
-  lr     = 2e-3
-  schedule {
-    shape  = "constant"
-    warmup = 20
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-stage "sft" "base" {
-  policy = stage.sft.copy.checkpoint
-  data   = [stage.curate.single.expert, stage.curate.multi.expert]
-  epochs = 1
-  batch  = 16
-  lr     = 2e-3
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.2
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- The two initial policies
-
-stage "rollout" "explore" {
-  policy = stage.sft.base.checkpoint
-  tasks  = stage.tasks.drills.train
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "curate" "data" {
-  tasks    = stage.tasks.drills.train
-  failures = [stage.rollout.explore.trajectories]
-  ratio    = 1
-  spoilt   = 0.5
-}
-
-stage "sft" "warm" {
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = 4
-  lr     = 1e-3
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.1
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-stage "rctp-ft" "warm" {
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 4
-  lr     = 1e-3
-  tokens {
-    position = "before_each_action"
-    init     = "copy:<|assistant|>"
-  }
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.1
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- One arm with the paper's profile: token in the first user message, product ratio, sampled KL
-
-stage "rctp-ft" "paper" {
-  seed   = 1
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 4
-  lr     = 1e-3
-  tokens {
-    init = "copy:<|assistant|>"
-  }
-}
-
-stage "rc-grpo" "paper" {
-  seed    = 1
-  policy  = stage.rctp-ft.paper.checkpoint
-  tasks   = stage.tasks.fresh.train
-  updates = min(var.updates, 50)
-  batch   = local.groups
-  lr      = var.rl_lr
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-# --- The four arms
 
 stage "grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.fresh.train
-  updates  = var.updates
-  batch    = local.groups
-  lr       = var.rl_lr
-  loss {
-    aggregate = "trajectory_mean"
-  }
-  ratio {
-    level = "token"
-  }
-  kl {
-    beta      = 0.1
-    estimator = "exact"
-  }
-  schedule {
-    warmup = 5
-  }
-  optimizer {
-    beta2        = 0.98
-    weight_decay = 0
-  }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
 }
-
 stage "rc-grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.fresh.train
-  updates  = var.updates
-  batch    = local.groups
-  lr       = var.rl_lr
-  tokens {
-    high     = 0.5
-    position = "before_each_action"
-    init     = "copy:<|assistant|>"
-  }
-  loss {
-    aggregate = "trajectory_mean"
-  }
-  ratio {
-    level = "token"
-  }
-  kl {
-    beta      = 0.1
-    estimator = "exact"
-  }
-  schedule {
-    warmup = 5
-  }
-  optimizer {
-    beta2        = 0.98
-    weight_decay = 0
-  }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
+  tokens   = { high = 0.5, position = "before_each_action", init = "copy:<|assistant|>" }
 }
 
-# --- Results
+stage "rctp-ft" "paper" { # the paper's profile: token in the first user message, product ratio, sampled KL
+  seed   = 1
+  policy = local.base.sft.base.checkpoint
+  data   = [local.base.curate.data.mixed]
+  epochs = 4
+  lr     = 1e-3
+  tokens = { init = "copy:<|assistant|>" }
+}
+stage "rc-grpo" "paper" { # the values of the profile replace those of the defaults
+  seed      = 1
+  policy    = stage.rctp-ft.paper.checkpoint
+  updates   = min(var.updates, 50)
+  loss      = { aggregate = "trajectory_sum" }
+  ratio     = { level = "trajectory" }
+  kl        = { estimator = "k3" }
+  schedule  = { warmup = 0 }
+  optimizer = { beta2 = 0.999, weight_decay = 0.01 }
+}
 
 stage "eval" "arm" {
-  for_each = {
-    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
+  for_each = local.arms
+  policy   = each.value
 }
-
 stage "eval" "paper" { # trained with one seed, evaluated once
   seed     = 1
   for_each = { "RCTP-FT + RC-GRPO (paper profile)" = stage.rc-grpo.paper.checkpoint }
   policy   = each.value
-  tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
 }
-
 stage "eval" "before" {
-  for_each = {
-    "Random weights" = stage.model.random.checkpoint
-    "Base"           = stage.sft.base.checkpoint
-    "SFT"            = stage.sft.warm.checkpoint
-    "RCTP-FT"        = stage.rctp-ft.warm.checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
+  for_each = merge(local.warm, { "Random weights" = local.base.model.random, "Base" = local.base.sft.base })
+  policy   = each.value
 }
-
 stage "eval" "low" { # the same policies conditioned on low: the gap is the effect of the token
-  for_each = {
-    "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test]
-  token  = "low"
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
+  for_each = { for name, policy in merge(local.arms, local.warm) : name => policy if strcontains(name, "RC") }
+  policy   = each.value
+  tasks    = [local.drills.test]
+  token    = "low"
 }
-
 stage "eval" "sampled" { # at temperature 1, as in training: RL changes this before greedy decoding
-  for_each = {
-    "SFT"               = stage.sft.warm.checkpoint
-    "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
-    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
+  for_each    = merge(local.arms, local.warm)
   policy      = each.value
-  tasks       = [stage.tasks.drills.test]
+  tasks       = [local.drills.test]
   temperature = 1
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
 }
 
 stage "report" "page" {
   scores      = [stage.eval.arm, stage.eval.paper, stage.eval.before, stage.eval.low, stage.eval.sampled]
   transcripts = [stage.eval.arm]
-  arms        = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
-  curves      = [stage.grpo.arm, stage.rc-grpo.arm, stage.rc-grpo.paper, stage.sft.warm, stage.rctp-ft.warm]
-  data        = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
-  notes = [
-    "A tiny model on generated tasks: 574,592 parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
-    "Each seed has a base of its own (weights and order of the drills; the drills that bases learn from are the same), its own fine-tuning data, failures and rollouts. All seeds are tested on the same drills.",
-    "The paper-profile arm has one seed and 50 updates, and the token where the paper's appendix puts it: in the first user message.",
-  ]
-  windows {
-    early = 20
-    late  = 20
-  }
+  arms        = concat(local.others, [local.ours])
+  curves      = [stage.grpo.arm, stage.rc-grpo.arm, stage.rc-grpo.paper, local.base.sft.warm, local.base.rctp-ft.warm]
+  data        = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
+  notes = split("\n", replace(chomp(<<-EOT
+    A tiny model on generated tasks: 574,592 parameters from random weights, on drills over three of the
+      benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.
+    Each seed has a base of its own (weights and order of the drills; the drills that bases learn from are the
+      same), its own fine-tuning data, failures and rollouts. All seeds are tested on the same drills.
+    The paper-profile arm has one seed and 50 updates, and the token where the paper's appendix puts it: in the
+      first user message.
+  EOT
+  ), "\n  ", " "))
+  windows = { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
-    pairs = [
-      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
-    ]
-    expect = "higher"
+    without = local.others
+    with    = local.ours
+    expect  = "higher"
   }
   compare "the paper's method" {
+    without = local.others
+    with    = local.ours
     outcome = "zero_variance"
-    pairs = [
-      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
-    ]
-    expect = "lower"
+    expect  = "lower"
   }
   compare "reward conditioning" {
-    pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
+    without = [for init in ["RCTP-FT", "SFT"] : stage.eval.arm["${init} + GRPO"]]
+    with    = [for init in ["RCTP-FT", "SFT"] : stage.eval.arm["${init} + RC-GRPO"]]
   }
   compare "initialisation" {
-    pairs = [["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "RCTP-FT + GRPO"]]
+    without = [for rl in ["RC-GRPO", "GRPO"] : stage.eval.arm["SFT + ${rl}"]]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : stage.eval.arm["RCTP-FT + ${rl}"]]
   }
   compare "RL" {
+    without = stage.eval.sampled["RCTP-FT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : stage.eval.sampled["RCTP-FT + ${rl}"]]
     outcome = "sampled"
-    pairs = [
-      ["RCTP-FT", "RCTP-FT + RC-GRPO"], ["RCTP-FT", "RCTP-FT + GRPO"], ["SFT", "SFT + RC-GRPO"], ["SFT", "SFT + GRPO"],
-    ]
+  }
+  compare "RL" {
+    without = stage.eval.sampled["SFT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : stage.eval.sampled["SFT + ${rl}"]]
+    outcome = "sampled"
   }
 }

@@ -1,9 +1,6 @@
-# The larger CPU recipe: the four arms of drills.hcl with a model of 1.45 million parameters, more
-# data, longer reinforcement learning and five seeds. It repeats the questions that drills.hcl
-# leaves open for lack of seeds and updates.
-#
-# Cost: about two and a half hours on two cores, one with --var updates=40. Settings that depart
-# from the paper's are explicit, as in drills.hcl.
+# The larger CPU recipe: the four arms of drills.hcl with a model of 1.45 million parameters, more data, longer
+# reinforcement learning and five seeds. It repeats the questions that drills.hcl leaves open for lack of seeds.
+# Cost: about two and a half hours on two cores, one with --var updates=40.
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
@@ -11,359 +8,65 @@ experiment {
   seeds    = [1, 2, 3, 4, 5]
 }
 
-variable "updates" {
-  type        = number
-  default     = 200
-  description = "optimizer updates of each RL arm"
-  validation {
-    condition = var.updates >= 1
-    message   = "An arm needs at least one update."
-  }
-}
+variable "updates" { default = 200 } # optimizer updates of each RL arm
+variable "rl_lr" { default = 3e-4 }  # learning rate of the RL arms
 
-variable "rl_lr" {
-  type        = number
-  default     = 3e-4
-  description = "learning rate of the RL arms"
+module "drills" {
+  source  = "drills.hcl"
+  size    = "large"
+  updates = var.updates
+  rl_lr   = var.rl_lr
 }
 
 locals {
-  inits = {
-    sft  = stage.sft.warm.checkpoint
-    rctp = stage.rctp-ft.warm.checkpoint
-  }
-  groups = 16 # tasks per update
-}
-
-# --- Tasks
-
-stage "tasks" "copy" {
-  source = "drills"
-  form   = "copy"
-  train  = 24000
-  seed   = 0
-}
-
-stage "tasks" "single" {
-  source = "drills"
-  form   = "single"
-  train  = 20000
-  seed   = 0
-}
-
-stage "tasks" "multi" {
-  source = "drills"
-  train  = 3000
-  test   = 0
-  seed   = 0
-}
-
-stage "tasks" "drills" { # per seed for fine-tuning; 400 + 400 held-out drills for all seeds
-  source = "drills"
-  train  = 2000
-  test   = 400
-  pool   = 400
-}
-
-stage "tasks" "fresh" { # for RL
-  source = "drills"
-  train  = local.groups * 200 # independent of var.updates, so that more updates resume from fewer
-  skip   = 2000               # those of fine-tuning
-  test   = 0
-}
-
-# --- One base for all seeds: random weights that learn to copy, then to call
-
-stage "model" "random" {
-  seed   = 0
-  corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
-  vocab  = 1408
-  architecture {
-    family    = "qwen2"
-    hidden    = 192
-    layers    = 3
-    heads     = 6
-    kv_heads  = 2
-    mlp       = 512
-    rope_base = 1000
-    context   = 512
-  }
-}
-
-stage "curate" "copy" {
-  tasks = stage.tasks.copy.train
-}
-
-stage "curate" "single" {
-  tasks = stage.tasks.single.train
-}
-
-stage "curate" "multi" {
-  tasks = stage.tasks.multi.train
-}
-
-stage "sft" "copy" {
-  seed   = 0
-  policy = stage.model.random.checkpoint
-  data   = [stage.curate.copy.expert]
-  epochs = 1
-  batch  = 32
-  lr     = 2e-3
-  schedule {
-    shape  = "constant"
-    warmup = 20
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-stage "sft" "base" {
-  seed   = 0
-  policy = stage.sft.copy.checkpoint
-  data   = [stage.curate.single.expert, stage.curate.multi.expert]
-  epochs = 1
-  batch  = 16
-  lr     = 2e-3
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.2
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- The two initial policies
-
-stage "rollout" "explore" {
-  policy = stage.sft.base.checkpoint
-  tasks  = stage.tasks.drills.train
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "curate" "data" {
-  tasks    = stage.tasks.drills.train
-  failures = [stage.rollout.explore.trajectories]
-  ratio    = 1
-  spoilt   = 0.5
-}
-
-stage "sft" "warm" {
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = 3
-  lr     = 1e-3
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.1
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-stage "rctp-ft" "warm" {
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 3
-  lr     = 1e-3
-  tokens {
-    position = "before_each_action"
-    init     = "copy:<|assistant|>"
-  }
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.1
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- The four arms
-
-stage "grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = stage.tasks.fresh.train
-  updates  = var.updates
-  batch    = local.groups
-  lr       = var.rl_lr
-  loss {
-    aggregate = "trajectory_mean"
-  }
-  ratio {
-    level = "token"
-  }
-  kl {
-    beta      = 0.1
-    estimator = "exact"
-  }
-  schedule {
-    warmup = 5
-  }
-  optimizer {
-    beta2        = 0.98
-    weight_decay = 0
-  }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "rc-grpo" "arm" {
-  for_each = local.inits
-  policy   = each.value
-  tasks    = stage.tasks.fresh.train
-  updates  = var.updates
-  batch    = local.groups
-  lr       = var.rl_lr
-  tokens {
-    high     = 0.5
-    position = "before_each_action"
-    init     = "copy:<|assistant|>"
-  }
-  loss {
-    aggregate = "trajectory_mean"
-  }
-  ratio {
-    level = "token"
-  }
-  kl {
-    beta      = 0.1
-    estimator = "exact"
-  }
-  schedule {
-    warmup = 5
-  }
-  optimizer {
-    beta2        = 0.98
-    weight_decay = 0
-  }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-# --- Results
-
-stage "eval" "arm" {
-  for_each = {
-    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "eval" "before" {
-  for_each = {
-    "Random weights" = stage.model.random.checkpoint
-    "Base"           = stage.sft.base.checkpoint
-    "SFT"            = stage.sft.warm.checkpoint
-    "RCTP-FT"        = stage.rctp-ft.warm.checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "eval" "low" { # the same policies conditioned on low: the gap is the effect of the token
-  for_each = {
-    "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
-  policy = each.value
-  tasks  = [stage.tasks.drills.test]
-  token  = "low"
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "eval" "sampled" { # at temperature 1, as in training: RL changes this before greedy decoding
-  for_each = {
-    "SFT"               = stage.sft.warm.checkpoint
-    "RCTP-FT"           = stage.rctp-ft.warm.checkpoint
-    "SFT + GRPO"        = stage.grpo.arm["sft"].checkpoint
-    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"].checkpoint
-    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"].checkpoint
-    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"].checkpoint
-  }
-  policy      = each.value
-  tasks       = [stage.tasks.drills.test]
-  temperature = 1
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
+  arms   = module.drills.stage
+  base   = module.drills.module.base.stage
+  drills = local.base.tasks.drills
+  others = [for arm in ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO"] : local.arms.eval.arm[arm]]
+  ours   = local.arms.eval.arm["RCTP-FT + RC-GRPO"]
 }
 
 stage "report" "page" {
-  scores      = [stage.eval.arm, stage.eval.before, stage.eval.low, stage.eval.sampled]
-  transcripts = [stage.eval.arm]
-  arms        = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"]
-  curves      = [stage.grpo.arm, stage.rc-grpo.arm, stage.sft.warm, stage.rctp-ft.warm]
-  data        = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
-  notes = [
-    "A tiny model on generated tasks: 1.4 million parameters from random weights, on drills over three of the benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.",
-    "One base serves all seeds, so intervals over seeds say nothing about another base. Seeds change fine-tuning data, failures and rollouts; all are tested on the same drills.",
-  ]
-  windows {
-    early = 20
-    late  = 20
-  }
+  scores      = [local.arms.eval.arm, local.arms.eval.before, local.arms.eval.low, local.arms.eval.sampled]
+  transcripts = [local.arms.eval.arm]
+  arms        = concat(local.others, [local.ours])
+  curves      = [local.arms.grpo.arm, local.arms.rc-grpo.arm, local.base.sft.warm, local.base.rctp-ft.warm]
+  data        = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
+  notes = split("\n", replace(chomp(<<-EOT
+    A tiny model on generated tasks: 1.4 million parameters from random weights, on drills over three of the
+      benchmark's simulated classes. What holds here need not hold for models of 7 B parameters on the benchmark.
+    One base serves all seeds, so intervals over seeds say nothing about another base. Seeds change fine-tuning
+      data, failures and rollouts; all are tested on the same drills.
+  EOT
+  ), "\n  ", " "))
+  windows = { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
-    pairs = [
-      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
-    ]
-    expect = "higher"
+    without = local.others
+    with    = local.ours
+    expect  = "higher"
   }
   compare "the paper's method" {
+    without = local.others
+    with    = local.ours
     outcome = "zero_variance"
-    pairs = [
-      ["SFT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"],
-    ]
-    expect = "lower"
+    expect  = "lower"
   }
   compare "reward conditioning" {
-    pairs = [["RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "SFT + RC-GRPO"]]
+    without = [for init in ["RCTP-FT", "SFT"] : local.arms.eval.arm["${init} + GRPO"]]
+    with    = [for init in ["RCTP-FT", "SFT"] : local.arms.eval.arm["${init} + RC-GRPO"]]
   }
   compare "initialisation" {
-    pairs = [["SFT + RC-GRPO", "RCTP-FT + RC-GRPO"], ["SFT + GRPO", "RCTP-FT + GRPO"]]
+    without = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.arm["SFT + ${rl}"]]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.arm["RCTP-FT + ${rl}"]]
   }
   compare "RL" {
+    without = local.arms.eval.sampled["RCTP-FT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.sampled["RCTP-FT + ${rl}"]]
     outcome = "sampled"
-    pairs = [
-      ["RCTP-FT", "RCTP-FT + RC-GRPO"], ["RCTP-FT", "RCTP-FT + GRPO"], ["SFT", "SFT + RC-GRPO"], ["SFT", "SFT + GRPO"],
-    ]
+  }
+  compare "RL" {
+    without = local.arms.eval.sampled["SFT"]
+    with    = [for rl in ["RC-GRPO", "GRPO"] : local.arms.eval.sampled["SFT + ${rl}"]]
+    outcome = "sampled"
   }
 }

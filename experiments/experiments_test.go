@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -27,14 +28,11 @@ func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text := must.Get(os.ReadFile(path))(t)
 	vars := map[string]string{}
-	for name, family := range map[string]string{"base": "qwen2", "explorer": "qwen2"} {
-		if !strings.Contains(string(text), fmt.Sprintf("variable %q", name)) {
-			continue
-		}
-		if name == "base" && strings.Contains(path, "llama") {
-			family = "llama"
-		}
-		vars[name] = folder(t, family)
+	if strings.Contains(string(text), `variable "base"`) {
+		vars["base"] = folder(t, "qwen2")
+	}
+	if strings.Contains(string(text), `variable "models"`) {
+		vars["models"] = fmt.Sprintf("{ qwen = %q, llama = %q }", folder(t, "qwen2"), folder(t, "llama"))
 	}
 	return vars
 }
@@ -65,12 +63,12 @@ var shapes = map[string]string{
 		"num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
 }
 
-// memory plans the stages of paper_qwen.hcl from a base: the text of each kind's plan, and whether it fits an H200.
+// memory plans the stages of arms.hcl from a base: the text of each kind's plan, and whether it fits an H200.
 func memory(t *testing.T, base, context string) (text map[string]string, fits map[string]bool) {
 	t.Helper()
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600))
-	x, diags := lang.Load(lang.Source{Path: "paper_qwen.hcl", Vars: map[string]string{"base": dir,
+	x, diags := lang.Load(lang.Source{Path: "arms.hcl", Vars: map[string]string{"base": dir,
 		"context": context}}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -90,7 +88,7 @@ func total(text string) string {
 	return total
 }
 
-// The table of docs/models.md, and the heads of the files.
+// The table of docs/models.md, and the head of arms.hcl.
 func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 	page := must.Get(os.ReadFile(filepath.Join("..", "docs", "models.md")))(t)
 	rows := 0
@@ -130,37 +128,27 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 	}
 	qwen, llama, small, other := "Qwen2.5-7B-Instruct", "Llama-3.1-8B-Instruct", "Qwen2.5-3B-Instruct",
 		"Llama-3.2-3B-Instruct"
-	type number struct{ base, context, kind string }
-	for file, numbers := range map[string][]number{
-		"paper_qwen.hcl": {{qwen, "16384", "eval"}, {qwen, "16384", "sft"}, {qwen, "8192", "sft"}, {qwen,
-			"16384", "grpo"}, {qwen, "16384", ""},
-			{small, "16384", "eval"}, {small, "16384", "sft"}, {small, "16384", "grpo"}},
-		"paper_llama.hcl": {{qwen, "16384", "eval"}, {llama, "16384", "eval"}, {llama, "8192", "eval"}, {llama,
-			"16384", "sft"}, {llama, "8192", "sft"},
-			{llama, "16384", "grpo"}, {llama, "16384", ""}, {other, "8192", "eval"}, {other, "8192", "sft"},
-			{other, "8192", "grpo"}},
-		"equal_compute.hcl": {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
-		"splits.hcl":        {{qwen, "16384", "grpo"}, {small, "16384", "grpo"}},
-	} {
-		head, _, _ := strings.Cut(read(t, file), "experiment {")
-		for _, n := range numbers {
-			text, _ := memory(t, n.base, n.context)
-			want := total(text[n.kind])
-			if n.kind == "" { // what no setting makes smaller
-				sum := 0.0
-				for part := range strings.SplitSeq(text["grpo"], ", ") {
-					for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
-						if _, value, ok := strings.Cut(part, name); ok {
-							gib := must.Get(strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64))(t)
-							sum += gib
-						}
-					}
+	// The numbers of the head of arms.hcl.
+	head, _, _ := strings.Cut(read(t, "arms.hcl"), "experiment {")
+	for base, context := range map[string]string{qwen: "16384", llama: "16384", small: "16384", other: "8192"} {
+		text, _ := memory(t, base, context)
+		if want := total(text["grpo"]); !strings.Contains(head, want) {
+			t.Errorf("arms.hcl: its head lacks %s, the memory of an arm of %s at %s tokens", want, base, context)
+		}
+	}
+	// The sums of the page: memory that no setting makes smaller.
+	for _, base := range []string{qwen, llama} {
+		sum := 0.0
+		text, _ := memory(t, base, "16384")
+		for part := range strings.SplitSeq(text["grpo"], ", ") {
+			for _, name := range []string{"weights ", "reference ", "gradient ", "two moments "} {
+				if _, value, ok := strings.Cut(part, name); ok {
+					sum += must.Get(strconv.ParseFloat(strings.TrimSuffix(value, " GiB"), 64))(t)
 				}
-				want = fmt.Sprintf("%.1f GiB", sum)
 			}
-			if !strings.Contains(head, want) {
-				t.Errorf("%s: its head lacks %s, the memory of %s with %s at %s tokens", file, want, n.kind, n.base, n.context)
-			}
+		}
+		if want := fmt.Sprintf("%.1f", sum); !strings.Contains(string(page), want) {
+			t.Errorf("docs/models.md lacks %s, the fixed memory of RL of %s", want, base)
 		}
 	}
 }
@@ -172,7 +160,7 @@ func read(t *testing.T, file string) string {
 }
 
 func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
-	for _, file := range []string{"paper_qwen.hcl", "paper_llama.hcl", "equal_compute.hcl", "splits.hcl"} {
+	for _, file := range []string{"arms.hcl", "paper.hcl", "equal_compute.hcl", "splits.hcl"} {
 		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 		if diags.HasErrors() {
 			t.Fatal(diags)
@@ -263,67 +251,67 @@ func TestEveryExperimentPlans(t *testing.T) {
 	}
 }
 
-// settings of a node by name, as they stand in its key.
-func settings(t *testing.T, file, address string) map[string]string {
+func node(t *testing.T, file, address string) *lang.Node {
 	t.Helper()
 	x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	for _, n := range x.Nodes {
-		if n.Address == address {
-			found := map[string]string{}
-			for _, s := range n.Settings {
-				found[s.Name] = s.Value
-			}
-			return found
-		}
+	n := x.Node(address)
+	if n == nil {
+		t.Fatalf("%s has no node %s", file, address)
 	}
-	t.Fatalf("%s has no node %s", file, address)
-	return nil
+	return n
 }
+
+// inBase are the modules with the base of each experiment about drills.
+var inBase = map[string]string{"drills_base.hcl": "", "drills.hcl": "module.base.",
+	"drills_long.hcl": "module.drills.module.base.", "tokens.hcl": "module.base.",
+	"temperature.hcl": "module.drills.module.base.", "forecast.hcl": "module.base."}
 
 func TestDrillsHaveABasePerSeedAndOneTestSet(t *testing.T) {
 	for _, file := range []string{"drills.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
-		for _, address := range []string{"stage.model.random@2", "stage.sft.copy@2", "stage.sft.base@2"} {
-			settings(t, file, address)
+		for _, stage := range []string{"model.random", "sft.copy", "sft.base"} {
+			node(t, file, inBase[file]+"stage."+stage+"@2")
 		}
 	}
-	for _, file := range []string{"drills.hcl", "drills_long.hcl", "tokens.hcl", "temperature.hcl", "forecast.hcl"} {
+	for file, base := range inBase {
 		// The test sets are a draw from the pool, so a draw of all of it is the same for every seed.
-		if s := settings(t, file, "stage.tasks.drills@1"); s["test"] != s["pool"] {
-			t.Errorf("%s: each seed draws %s test tasks from a pool of %s, want all of it", file, s["test"], s["pool"])
+		values := map[string]string{}
+		for _, s := range node(t, file, base+"stage.tasks.drills@1").Settings {
+			values[s.Name] = s.Value
+		}
+		if values["test"] != values["pool"] {
+			t.Errorf("%s: each seed draws %s test tasks from a pool of %s, want all of it", file, values["test"], values["pool"])
 		}
 	}
 }
 
 // The claims of an experiment's expectation, and the largest effect of its page, each have a comparison.
 func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
-	type claim struct{ without, with, outcome, expect, unpaired string }
-	method := []claim{
-		{"SFT + GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
-		{"SFT + RC-GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
-		{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO", "", "higher", "false"},
-		{"SFT + GRPO", "RCTP-FT + RC-GRPO", "zero_variance", "lower", "false"},
-		{"RCTP-FT", "RCTP-FT + RC-GRPO", "sampled", "", "false"},
+	method := []string{
+		"the paper's method; ; higher; SFT + GRPO; RCTP-FT + RC-GRPO",
+		"the paper's method; ; higher; SFT + RC-GRPO; RCTP-FT + RC-GRPO",
+		"the paper's method; ; higher; RCTP-FT + GRPO; RCTP-FT + RC-GRPO",
+		"the paper's method; zero_variance; lower; SFT + GRPO; RCTP-FT + RC-GRPO",
+		"RL; sampled; ; RCTP-FT; RCTP-FT + RC-GRPO",
 	}
-	for file, claims := range map[string][]claim{
+	for file, claims := range map[string][]string{
 		"drills.hcl": method, "drills_long.hcl": method,
-		"splits.hcl": {{"RCTP-FT + RC-GRPO (family)", "RCTP-FT + RC-GRPO (paper)", "", "higher", "true"},
-			{"Base (family)", "Base (paper)", "", "", "true"}},
-		"tokens.hcl": {{"iid, p = 0.5", "stratified, p = 0.5", "sigma2", "higher", "false"}},
+		"splits.hcl": {"the paper's split; ; higher; RCTP-FT + RC-GRPO (family); RCTP-FT + RC-GRPO (paper)",
+			"the paper's split, without training; ; ; Base (family); Base (paper)"},
+		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5"},
 	} {
-		s := settings(t, file, "stage.report.page")
-		for _, c := range claims {
-			found := false
-			for i := 0; s[fmt.Sprintf("compare[%d].pairs", i)] != ""; i++ {
-				of := func(name string) string { return s[fmt.Sprintf("compare[%d].%s", i, name)] }
-				found = found || strings.Contains(of("pairs"), fmt.Sprintf("[%q,%q]", c.without, c.with)) &&
-					of("outcome") == fmt.Sprintf("%q", c.outcome) &&
-					of("expect") == fmt.Sprintf("%q", c.expect) && of("unpaired") == c.unpaired
+		report := node(t, file, "stage.report.page")
+		made := comparisons(report)
+		for _, claim := range claims {
+			if !slices.Contains(made, "pair "+claim) {
+				t.Errorf("%s: no comparison makes the claim %s", file, claim)
 			}
-			if !found {
-				t.Errorf("%s: no comparison makes the claim %+v", file, c)
+		}
+		for _, s := range report.Settings {
+			if unpaired := file == "splits.hcl"; strings.HasSuffix(s.Name, ".unpaired") && s.Value != fmt.Sprint(unpaired) {
+				t.Errorf("%s: %s is %s, want %v", file, s.Name, s.Value, unpaired)
 			}
 		}
 	}

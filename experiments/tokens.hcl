@@ -1,268 +1,81 @@
-# The draw of the reward token: independent per rollout (the paper, p = 0.5) or balanced within the
-# group, with a share of high tokens from 0 to 1. With independent draws one group of five in
-# sixteen has only one kind of token; p = 1 is plain GRPO conditioned on high.
-#
-# The base and its data are the stages of drills.hcl, and their results in the same store are
-# reused.
-# Cost: about twelve minutes on two cores beside the stages of drills.hcl (three seeds, six arms of
-# 100 updates).
+# The draw of the reward token: independent per rollout (the paper, p = 0.5) or balanced within the group, with a
+# share of high tokens from 0 to 1. With independent draws one group of five in sixteen has only one kind of token;
+# p = 1 is plain GRPO conditioned on high.
+# Cost: about twelve minutes on two cores beside the base of drills.hcl (three seeds, six arms of 100 updates).
 
 experiment {
-  question = "Does it matter how reward tokens are drawn: independently or balanced within a group, and with which share of high?"
-  expect   = "Balanced groups have a little more variance and the same success; shares far from one half lose the spread between tokens"
-  seeds    = [1, 2, 3]
+  question = join(" ", ["Does it matter how reward tokens are drawn: independently or balanced within a group,",
+  "and with which share of high?"])
+  expect = join(" ", ["Balanced groups have a little more variance and the same success;",
+  "shares far from one half lose the spread between tokens"])
+  seeds = [1, 2, 3]
 }
 
-variable "updates" {
-  type        = number
-  default     = 100
-  description = "optimizer updates of each RL arm"
-  validation {
-    condition = var.updates >= 1
-    message   = "An arm needs at least one update."
-  }
-}
+variable "updates" { default = 100 } # optimizer updates of each RL arm
+variable "rl_lr" { default = 3e-4 }  # learning rate of the RL arms
 
-variable "rl_lr" {
-  type        = number
-  default     = 3e-4
-  description = "learning rate of the RL arms"
+module "base" {
+  source   = "drills_base.hcl"
+  rl_tasks = 12 * var.updates
 }
 
 locals {
-  groups = 12 # tasks per update
-  draws = {
-    "iid, p = 0.5"        = { allocation = "iid", high = 0.5 }
-    "stratified, p = 0.5" = { allocation = "stratified", high = 0.5 }
-    "iid, p = 0"          = { allocation = "iid", high = 0 }
-    "iid, p = 0.25"       = { allocation = "iid", high = 0.25 }
-    "iid, p = 0.75"       = { allocation = "iid", high = 0.75 }
-    "iid, p = 1"          = { allocation = "iid", high = 1 }
-  }
+  base   = module.base.stage
+  drills = local.base.tasks.drills
 }
 
-# --- Tasks
+defaults { limits = { steps = 4, reply = 60, context = 384 } }
 
-stage "tasks" "copy" { # 8,000 are too few to learn copying (see LOG.md)
-  source = "drills"
-  form   = "copy"
-  train  = 16000
-  seed   = 0
+stage "rc-grpo" "arm" { # one draw of tokens each
+  for_each = merge({ for p in [0, 0.25, 0.5, 0.75, 1] : "iid, p = ${p}" => { allocation = "iid", high = p } },
+  { "stratified, p = 0.5" = { allocation = "stratified", high = 0.5 } })
+  policy    = local.base.rctp-ft.warm
+  tasks     = local.base.tasks.fresh.train
+  updates   = var.updates
+  batch     = 12 # tasks per update
+  lr        = var.rl_lr
+  tokens    = merge(each.value, { position = "before_each_action", init = "copy:<|assistant|>" })
+  loss      = { aggregate = "trajectory_mean" }
+  ratio     = { level = "token" }
+  kl        = { beta = 0.1, estimator = "exact" }
+  schedule  = { warmup = 5 }
+  optimizer = { beta2 = 0.98, weight_decay = 0 }
 }
-
-stage "tasks" "single" {
-  source = "drills"
-  form   = "single"
-  train  = 12000
-  seed   = 0
-}
-
-stage "tasks" "multi" {
-  source = "drills"
-  train  = 1500
-  test   = 0
-  seed   = 0
-}
-
-stage "tasks" "drills" { # per seed for fine-tuning; 500 + 500 held-out drills for all seeds
-  source = "drills"
-  train  = 1000
-  test   = 500
-  pool   = 500
-}
-
-stage "tasks" "fresh" { # for RL
-  source = "drills"
-  train  = local.groups * var.updates
-  skip   = 1000 # those of fine-tuning
-  test   = 0
-}
-
-# --- One base per seed: random weights that learn to copy, then to call
-
-stage "model" "random" {
-  corpus = [stage.curate.copy.expert, stage.curate.single.expert, stage.curate.multi.expert]
-  vocab  = 1408
-  architecture {
-    family    = "qwen2"
-    hidden    = 128
-    layers    = 2
-    heads     = 4
-    kv_heads  = 2
-    mlp       = 384
-    rope_base = 1000
-    context   = 512
-  }
-}
-
-stage "curate" "copy" {
-  tasks = stage.tasks.copy.train
-}
-
-stage "curate" "single" {
-  tasks = stage.tasks.single.train
-}
-
-stage "curate" "multi" {
-  tasks = stage.tasks.multi.train
-}
-
-stage "sft" "copy" {
-  policy = stage.model.random.checkpoint
-  data   = [stage.curate.copy.expert]
-  epochs = 1
-  batch  = 32
-  lr     = 2e-3
-  schedule {
-    shape  = "constant"
-    warmup = 20
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-stage "sft" "base" {
-  policy = stage.sft.copy.checkpoint
-  data   = [stage.curate.single.expert, stage.curate.multi.expert]
-  epochs = 1
-  batch  = 16
-  lr     = 2e-3
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.2
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- RCTP-FT, the initial policy of all arms
-
-stage "rollout" "explore" {
-  policy = stage.sft.base.checkpoint
-  tasks  = stage.tasks.drills.train
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-stage "curate" "data" {
-  tasks    = stage.tasks.drills.train
-  failures = [stage.rollout.explore.trajectories]
-  ratio    = 1
-  spoilt   = 0.5
-}
-
-stage "rctp-ft" "warm" {
-  policy = stage.sft.base.checkpoint
-  data   = [stage.curate.data.mixed]
-  epochs = 4
-  lr     = 1e-3
-  tokens {
-    position = "before_each_action"
-    init     = "copy:<|assistant|>"
-  }
-  schedule {
-    shape  = "linear"
-    warmup = 0
-    final  = 0.1
-  }
-  optimizer {
-    beta2 = 0.98
-  }
-}
-
-# --- The arms: one draw of tokens each
-
-stage "rc-grpo" "arm" {
-  for_each = local.draws
-  policy   = stage.rctp-ft.warm.checkpoint
-  tasks    = stage.tasks.fresh.train
-  updates  = var.updates
-  batch    = local.groups
-  lr       = var.rl_lr
-  tokens {
-    allocation = each.value.allocation
-    high       = each.value.high
-    position   = "before_each_action"
-    init       = "copy:<|assistant|>"
-  }
-  loss {
-    aggregate = "trajectory_mean"
-  }
-  ratio {
-    level = "token"
-  }
-  kl {
-    beta      = 0.1
-    estimator = "exact"
-  }
-  schedule {
-    warmup = 5
-  }
-  optimizer {
-    beta2        = 0.98
-    weight_decay = 0
-  }
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
-}
-
-# --- Results
 
 stage "eval" "high" {
-  for_each = local.draws
-  policy   = stage.rc-grpo.arm[each.key].checkpoint
-  tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
+  for_each = stage.rc-grpo.arm
+  policy   = each.value
+  tasks    = [local.drills.test, local.drills.test_new]
   token    = "high"
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
 }
 
 stage "eval" "low" {
-  for_each = local.draws
-  policy   = stage.rc-grpo.arm[each.key].checkpoint
-  tasks    = [stage.tasks.drills.test]
+  for_each = stage.rc-grpo.arm
+  policy   = each.value
+  tasks    = [local.drills.test]
   token    = "low"
-  limits {
-    steps   = 4
-    reply   = 60
-    context = 384
-  }
 }
 
 stage "report" "page" {
   scores = [stage.eval.high, stage.eval.low]
-  arms   = keys(local.draws)
+  arms   = stage.eval.high
   curves = [stage.rc-grpo.arm]
-  data   = [stage.tasks.drills.train, stage.tasks.drills.test, stage.tasks.drills.test_new, stage.curate.data.mixed]
-  notes  = ["All arms start from one RCTP-FT policy of their seed and are evaluated on high, whatever they were trained on; low beside it shows what the token still does."]
-  windows {
-    early = 20
-    late  = 20
+  data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
+  notes = [join(" ", ["All arms start from one RCTP-FT policy of their seed and are evaluated on high,",
+  "whatever they were trained on; low beside it shows what the token still does."])]
+  windows = { early = 20, late = 20 }
+  compare "balanced groups" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = stage.eval.high["stratified, p = 0.5"]
   }
   compare "balanced groups" {
-    pairs = [["iid, p = 0.5", "stratified, p = 0.5"]]
-  }
-  compare "balanced groups" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = stage.eval.high["stratified, p = 0.5"]
     outcome = "sigma2"
-    pairs   = [["iid, p = 0.5", "stratified, p = 0.5"]]
     expect  = "higher"
   }
   compare "share of high" {
-    pairs = [
-      ["iid, p = 0.5", "iid, p = 0"], ["iid, p = 0.5", "iid, p = 0.25"], ["iid, p = 0.5", "iid, p = 0.75"],
-      ["iid, p = 0.5", "iid, p = 1"],
-    ]
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = [for p in [0, 0.25, 0.75, 1] : stage.eval.high["iid, p = ${p}"]]
   }
 }

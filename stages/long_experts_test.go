@@ -14,17 +14,16 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The notes of the paper's files count the tasks whose expert trajectory is longer than their `context`. All of
+// The notes of paper.hcl count the tasks whose expert trajectory is longer than their `context`. All of
 // them are of the category long_context: the others lack its long observations.
 func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data := must.Get(bfcl.LoadData(benchmark))(t)
-	for file, family := range map[string]struct{ fixture, template, layout, first string }{
-		"paper_qwen.hcl": {"hf/tokenizers/qwen2_5.tokenizer.json", "hf/chat/qwen2_5.jinja", "qwen2.5", "<|endoftext|>"},
-		"paper_llama.hcl": {"hf/tokenizers/llama3_1.tokenizer.json", "hf/chat/llama3_1.jinja", "llama3.1",
-			"<|begin_of_text|>"},
+	for _, family := range []struct{ fixture, template, layout, first string }{
+		{"hf/tokenizers/qwen2_5.tokenizer.json", "hf/chat/qwen2_5.jinja", "qwen2.5", "<|endoftext|>"},
+		{"hf/tokenizers/llama3_1.tokenizer.json", "hf/chat/llama3_1.jinja", "llama3.1", "<|begin_of_text|>"},
 	} {
-		t.Run(file, func(t *testing.T) {
+		t.Run(family.layout, func(t *testing.T) {
 			dir := t.TempDir()
 			write := func(name string, text []byte, err error) {
 				if err == nil {
@@ -47,11 +46,11 @@ func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 					long++
 				}
 			}
-			text := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file)))(t)
+			text := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", "paper.hcl")))(t)
 			const said = "42 of the benchmark's 800 tasks have expert trajectories of more than 16,384 tokens"
 			if long != 42 || !strings.Contains(string(text), said) {
-				t.Errorf("%d expert trajectories have more than 16,384 tokens, want the 42 that the notes of %s name: %v",
-					long, file, strings.Contains(string(text), said))
+				t.Errorf("%d expert trajectories have more than 16,384 tokens, want the 42 that the notes of paper.hcl name: %v",
+					long, strings.Contains(string(text), said))
 			}
 		})
 	}

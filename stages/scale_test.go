@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -42,27 +43,28 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 		llama = tinyFolder(t, data, benchmark, "llama")
 	}
 	for _, tc := range []struct {
-		file, seeds string
+		name, seeds string // of the file, and of a case
 		vars        map[string]string
 		tables      []string // of the page, beside those that every page has
 	}{
-		{"paper_qwen.hcl", "[1, 2]", map[string]string{"base": qwen, "batches": "{ grpo = 1, rc = 2 }"},
-			[]string{"seeds", "compare", "mixtures"}},
-		{"paper_llama.hcl", "[1]", map[string]string{"base": llama, "explorer": qwen, "batches": "{ grpo = 1, rc = 2 }"},
-			[]string{"compare", "mixtures"}},
+		{"paper.hcl qwen", "[1, 2]", map[string]string{"models": fmt.Sprintf("{ qwen = %q }", qwen),
+			"batches": "{ grpo = 1, rc = 2 }"}, []string{"seeds", "compare", "mixtures"}},
+		{"paper.hcl llama", "[1]", map[string]string{"models": fmt.Sprintf("{ llama = %q }", llama), "explorer": qwen,
+			"batches": "{ grpo = 1, rc = 2 }"}, []string{"compare", "mixtures"}},
 		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"},
 			[]string{"compare", "mixtures"}},
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
 	} {
-		t.Run(tc.file, func(t *testing.T) {
-			if tc.vars["base"] == "" {
+		t.Run(tc.name, func(t *testing.T) {
+			if strings.Contains(tc.name, "llama") && llama == "" {
 				t.Skip(fixtures.NoLlama)
 			}
 			for name, value := range map[string]string{"gpus": "0", "updates": "1", "take": "1", "reply": "160",
-				"context": "32768", "precision": "float32"} {
+				"context": "32768"} {
 				tc.vars[name] = value
 			}
-			p := playFile(t, tc.file, tc.seeds, tc.vars, benchmark)
+			file, _, _ := strings.Cut(tc.name, " ")
+			p := playFile(t, file, tc.seeds, tc.vars, benchmark)
 			p.checkRewardsAndGradients(t)
 			p.checkPage(t, tc.tables)
 		})
@@ -79,12 +81,13 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	t.Helper()
 	dir := t.TempDir()
 	text := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), "experiments", file)))(t)
-	before, after, found := strings.Cut(string(text), "seeds    = [1, 2, 3]")
-	if !found {
-		t.Fatalf("%s has no seeds [1, 2, 3]", file)
+	list := regexp.MustCompile(`(?m)^  seeds +=.*`)
+	if !list.Match(text) {
+		t.Fatalf("%s has no seeds", file)
 	}
 	path, site := filepath.Join(dir, file), filepath.Join(dir, "site.hcl")
-	must.OK(t, errors.Join(os.WriteFile(path, []byte(before+"seeds = "+seeds+after), 0o600),
+	must.OK(t, errors.Join(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures.Root(t), "experiments"))), // with its modules
+		os.WriteFile(path, list.ReplaceAll(text, []byte("  seeds = "+seeds)), 0o600),
 		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  "+
 			"cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600)))
 	x, diags := lang.Load(lang.Source{Path: path, Vars: vars, Site: site},

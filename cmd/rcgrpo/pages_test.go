@@ -65,7 +65,7 @@ func (s *session) run(site string, prepare func(work string) error) {
 		s.Fatal(err)
 	}
 	testscript.Run(s.T, testscript.Params{
-		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes},
+		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
@@ -185,11 +185,12 @@ stage "report" "page" {
 }
 `
 
-// TestTutorial runs the commands of docs/tutorial.md. A file is created when the page reaches it.
+// TestTutorial runs the commands of docs/tutorial.md with few drills. A block of HCL replaces the blocks with the same
+// header in the file that the page named last, is appended to it, or is a new file.
 func TestTutorial(t *testing.T) {
 	s := newSession(t, "docs/tutorial.md")
-	names := regexp.MustCompile("`(mine/[a-z_]+\\.hcl)`")
-	s.line("mkdir mine")
+	names := regexp.MustCompile("`(study/[a-z_]+\\.hcl)`")
+	s.line("env RCGRPO_VAR_drills=5")
 	commands := 0
 	for n, at := range regexp.MustCompile("(?s)```(hcl|sh)\n(.*?)```").FindAllStringSubmatchIndex(s.page, -1) {
 		kind, text := s.page[at[2]:at[3]], s.page[at[4]:at[5]]
@@ -198,23 +199,49 @@ func TestTutorial(t *testing.T) {
 			if name == nil {
 				t.Fatalf("block %d has no file", n+1)
 			}
-			s.line("cp file%d %s", n, name[len(name)-1][1])
+			s.line("edit %s file%d", name[len(name)-1][1], n)
 			s.file(fmt.Sprint("file", n), text)
 			continue
 		}
 		for line := range strings.Lines(text) {
 			s.line("exec %s", strings.TrimSpace(line))
 			commands++
+			switch strings.TrimSpace(line) {
+			case "rcgrpo plan study/drills.hcl": // the rate of the first run is reused
+				s.line(`! stdout '0\.002'`)
+			case "rcgrpo plan study/widths.hcl": // and the width
+				s.line("stdout '\"64\"'\n! stdout '\"128\"'")
+			}
 		}
 	}
-	if commands < 12 {
-		t.Errorf("got %d commands, want at least 12", commands)
+	if commands < 17 {
+		t.Errorf("got %d commands, want at least 17", commands)
 	}
-	s.line(`changes 200 dr_grpo.tar.gz
-exec rcgrpo plan mine --detailed-exitcode
-grep 'RCTP-FT . Dr. GRPO' mine/dr_grpo.html
-grep 'href="#section-2">Training' mine/dr_grpo.html`)
+	s.line(`changes 200 drills.tar.gz
+exec rcgrpo plan study/widths.hcl --detailed-exitcode
+grep 'Drills and copies, width 64' study/widths.html`)
 	s.run("", func(string) error { return nil })
+}
+
+// edit FILE BLOCK changes a file of a script as TestTutorial describes.
+func edit(ts *testscript.TestScript, _ bool, args []string) {
+	path, block := ts.MkAbs(args[0]), ts.ReadFile(args[1])
+	text := ""
+	if old, err := os.ReadFile(path); err == nil {
+		text = string(old)
+	}
+	header, _, _ := strings.Cut(block, "{")
+	before, rest, found := strings.Cut(text, header)
+	if found { // the block ends with the first line } or is one line
+		_, after, _ := strings.Cut(rest, "}\n")
+		if first, _, _ := strings.Cut(rest, "\n"); !strings.HasSuffix(first, "}") {
+			_, after, _ = strings.Cut(rest, "\n}\n")
+		}
+		text = before + block + after
+	} else {
+		text += block
+	}
+	ts.Check(os.WriteFile(path, []byte(text), 0o644))
 }
 
 // TestModelsPage runs the file and the commands of docs/models.md with a small model, and its Python if $PYTHON has

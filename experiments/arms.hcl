@@ -1,0 +1,108 @@
+# The base model and the four arms of the paper, {SFT, RCTP-FT} x {GRPO, RC-GRPO}, on the benchmark's multi-turn
+# tasks with the paper's settings. paper.hcl, splits.hcl and equal_compute.hcl use its stages.
+# Cost: four RL runs. The GRPO arms make 350 updates of 64 x 5 episodes, the RC-GRPO arms 350 of 256 x 5: 1.1
+# million episodes per seed. NeMo-RL reports 92.8 s for 2,048 samples of 1,000 tokens on 16 H100. At that rate an
+# RC-GRPO arm of one seed of a 7 B model takes about 900 GPU hours, and a GRPO arm about 230. Llama costs 1.1 times
+# as much (8.0 against 7.6 B parameters).
+# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the arms cannot run at the paper's size:
+# an RL arm takes 200.5 GiB (Qwen2.5-7B) or 281.2 GiB (Llama-3.1-8B), and an H200 has 139 GiB. Qwen2.5-3B-Instruct fits
+# (95.1 GiB), Llama-3.2-3B-Instruct with --var context=8192 (118.0 GiB). docs/models.md has the table.
+
+experiment {
+  question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
+  expect   = "RCTP-FT + RC-GRPO above the other arms (the paper)"
+  seeds    = [1, 2, 3]
+}
+
+variable "base" { type = string }                        # folder of the base model, as the hub has it
+variable "explorer" { default = null }                   # folder of the model whose failures are used; null: the base
+variable "batches" { default = { grpo = 64, rc = 256 } } # tasks per update, as in the paper
+variable "sft_epochs" { default = 2 }
+variable "split" { default = "paper" } # the paper's draw of 80 test tasks, or family
+variable "gpus" { default = 1 }        # of a training or evaluation: 1, or 0 for the CPU and float32 (the paper: 8)
+variable "updates" { default = 350 }   # optimizer updates of each RL arm (the paper logs 350)
+variable "take" { default = 0 }        # tasks kept of each set, for a try at small scale; 0 keeps all
+variable "reply" { default = 1024 }    # longest reply in tokens (not in the paper)
+variable "context" { default = 16384 } # longest episode and trajectory of fine-tuning in tokens (not in the paper)
+
+defaults {
+  precision = var.gpus > 0 ? "bf16" : "float32" # of products; weights, moments and sums are float32
+  limits    = { reply = var.reply, context = var.context }
+}
+defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" { resources = { gpus = var.gpus } }
+
+stage "model" "base" { path = dir(var.base) }
+stage "model" "explorer" { path = dir(var.explorer == null ? var.base : var.explorer) }
+
+stage "tasks" "bfcl" { # of the benchmark's 800 tasks the paper trains on 720
+  source = "bfcl"
+  take   = var.take
+  prompt = "merged"
+  split  = { by = var.split }
+}
+
+stage "rollout" "explore" { # the source of failures
+  policy  = stage.model.explorer.checkpoint
+  tasks   = stage.tasks.bfcl.train
+  samples = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
+}
+
+stage "curate" "data" {
+  tasks    = stage.tasks.bfcl.train
+  failures = [stage.rollout.explore.trajectories]
+  ratio    = 1
+}
+
+defaults "sft" "rctp-ft" {
+  policy    = stage.model.base.checkpoint
+  batch     = 16
+  lr        = 1e-5
+  context   = var.context
+  recompute = true
+}
+
+stage "sft" "warm" {
+  data   = [stage.curate.data.expert]
+  epochs = var.sft_epochs
+}
+
+stage "rctp-ft" "warm" {
+  data   = [stage.curate.data.mixed]
+  epochs = 5
+  tokens = { position = "first_user", init = "mean" }
+}
+
+defaults "grpo" "rc-grpo" {
+  tasks     = [stage.tasks.bfcl.train]
+  updates   = var.updates
+  group     = 5
+  lr        = 1e-6
+  recompute = true
+  clip      = { low = 0.2, high = 0.2 }
+  kl        = { beta = 0.1 }
+}
+
+stage "grpo" "arm" {
+  for_each = { sft = stage.sft.warm, rctp = stage.rctp-ft.warm }
+  policy   = each.value
+  batch    = var.batches.grpo
+}
+
+stage "rc-grpo" "arm" {
+  for_each = { sft = stage.sft.warm, rctp = stage.rctp-ft.warm }
+  policy   = each.value
+  batch    = var.batches.rc
+  tokens   = { high = 0.5, allocation = "iid", position = "first_user" }
+}
+
+stage "eval" "arm" {
+  for_each = {
+    "Base"              = stage.model.base
+    "SFT + GRPO"        = stage.grpo.arm["sft"]
+    "SFT + RC-GRPO"     = stage.rc-grpo.arm["sft"]
+    "RCTP-FT + GRPO"    = stage.grpo.arm["rctp"]
+    "RCTP-FT + RC-GRPO" = stage.rc-grpo.arm["rctp"]
+  }
+  policy = each.value
+  tasks  = [stage.tasks.bfcl.test]
+}
