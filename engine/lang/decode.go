@@ -214,8 +214,8 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		dst, path := v.FieldByIndex(f.index), prefix+f.name
 		before, twice := seen[f.name]
 		if count[f.name]++; twice {
-			relate(d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one %s, as a block or as a value; remove one.",
-				upperFirst(b.owner), f.name), "the other one", before)
+			relate(d.errorf(bl.DefRange(), "Duplicate block", "Write %s once, as a block or as a value; remove one.",
+				f.name), "the other one", before)
 			continue
 		}
 		target := dst

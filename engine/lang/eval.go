@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-
 	"slices"
 	"strings"
 
@@ -225,9 +224,7 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	case m.value == cty.DynamicVal: // has errors of its own
 		return nil
 	case child == nil:
-		keys := slices.Sorted(maps.Keys(m.instances))
-		return relate(mistake(t.SourceRange(), "Unknown key", "The for_each of module.%s has no key %q%s Its keys are %s.",
-			name, key, didYouMean(key, keys), quoteAll(keys)), "its for_each", m.block.Body.Attributes["for_each"].SrcRange)
+		return m.unknownKey(t.SourceRange(), key)
 	case !ok:
 		return nil
 	case step == "stage":
@@ -238,6 +235,21 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 		return relate(mistake(t.SourceRange(), "Unknown name", "%s contains stages: write %s.stage.KIND.NAME.PORT.",
 			child.address, child.address), "the module", m.def)
 	}
+}
+
+func (m *moduleBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
+	keys := slices.Sorted(maps.Keys(m.instances))
+	var d *hcl.Diagnostic
+	if len(keys) == 0 {
+		d = mistake(at, "Unknown key", "The for_each of module.%s is empty, so there is no instance %q.", m.name, key)
+	} else if key == "stage" || key == "module" {
+		d = mistake(at, "Several instances", "module.%s has for_each; write the key after the name, for example "+
+			"module.%s[%q].%s.", m.name, m.name, keys[0], key)
+	} else {
+		d = mistake(at, "Unknown key", "The for_each of module.%s has no key %q%s Its keys are %s.", m.name, key,
+			didYouMean(key, keys), quoteAll(keys))
+	}
+	return relate(d, "its for_each", m.block.Body.Attributes["for_each"].SrcRange)
 }
 
 // checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of

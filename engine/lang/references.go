@@ -127,13 +127,14 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 	return refs
 }
 
-// inOrder returns the instances of one stage in the order of its for_each, other elements as they are.
+// inOrder returns the instances of an object such as stage.eval.arm in the order of for_each, other elements as they
+// are.
 func inOrder(all iter.Seq[element]) []element {
 	list := slices.Collect(all)
 	var block *stageBlock
 	for _, e := range list {
 		in := instanceOf(e.value)
-		if in == nil || block != nil && in.block != block {
+		if in == nil || e.key != in.key || block != nil && in.block != block {
 			return list
 		}
 		block = in.block
