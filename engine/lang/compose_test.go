@@ -369,7 +369,8 @@ func TestOverridesActAsIfTheyStoodInTheFile(t *testing.T) {
 }
 
 func TestAListOfInstancesKeepsItsOrder(t *testing.T) {
-	text := composed + fmt.Sprintf(arm, "  for_each = [\"z\", \"b\", \"c\"]") + "stage \"report\" \"page\" {\n  curves = %s\n}\n"
+	text := composed + fmt.Sprintf(arm, "  for_each = [\"z\", \"b\", \"c\"]") +
+		"stage \"report\" \"page\" {\n  curves = %s\n}\n"
 	for value, want := range map[string][]string{
 		`stage.grpo.arm`: {"z", "b", "c"},
 		`{ for k, v in stage.grpo.arm : k => v if k != "b" }`:          {"z", "c"},
@@ -457,9 +458,11 @@ func TestAnArgumentThatIsNullKeepsTheDefault(t *testing.T) {
 
 func TestNamesOfAddresses(t *testing.T) {
 	for address, want := range map[string][3]string{
-		`stage.grpo.arm["a.b"]@3`:                            {"grpo.arm[a.b]@3", `grpo.arm["a.b"]@3`, "grpo.arm"},
-		`module.base.stage.sft.warm@1`:                       {"module.base.sft.warm@1", "module.base.sft.warm@1", "module.base.sft.warm"},
-		`module.a["x.y"].module.backstage.stage.eval.e["k"]`: {"module.a[x.y].module.backstage.eval.e[k]", `module.a["x.y"].module.backstage.eval.e["k"]`, `module.a["x.y"].module.backstage.eval.e`},
+		`stage.grpo.arm["a.b"]@3`: {"grpo.arm[a.b]@3", `grpo.arm["a.b"]@3`, "grpo.arm"},
+		`module.base.stage.sft.warm@1`: {"module.base.sft.warm@1", "module.base.sft.warm@1",
+			"module.base.sft.warm"},
+		`module.a["x.y"].module.backstage.stage.eval.e["k"]`: {"module.a[x.y].module.backstage.eval.e[k]",
+			`module.a["x.y"].module.backstage.eval.e["k"]`, `module.a["x.y"].module.backstage.eval.e`},
 	} {
 		got := [3]string{lang.ShortAddress(address), lang.TrimStage(address), lang.StageName(address)}
 		if got != want {
