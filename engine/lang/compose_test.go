@@ -419,7 +419,8 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 		})
 	}
 	for address, want := range map[string]int{"module.m.grpo.arm": 8, "module.m.grpo.arm[y]@2": 2,
-		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m": 14, "module": 0, "grpo.arm": 0} {
+		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m.*arm@2": 4,
+		"module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
 		found, _ := load(nil, []string{"module.m"}).Find(address)
 		if len(found) != want {
 			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)

@@ -197,10 +197,13 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(ShortAddress(address), names))
 }
 
+var addressKeys = regexp.MustCompile(`\[[^\]]*\]`)
+
 // selects reports whether a user's address means the node or instance with that full address.
 func selects(wanted, address string) bool {
 	if strings.ContainsAny(wanted, "*?") {
-		return MatchAddress(address, wanted)
+		return MatchAddress(address, wanted) ||
+			!strings.Contains(wanted, "[") && MatchAddress(addressKeys.ReplaceAllString(address, ""), wanted)
 	}
 	stem, seed, seeded := strings.Cut(ShortAddress(wanted), "@")
 	have, haveSeed, _ := strings.Cut(ShortAddress(address), "@")

@@ -49,6 +49,10 @@ type stageBlock struct {
 	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
+func (s *stageBlock) address() string {
+	return address(s.scope.address, s.kindName, s.name, "", false, nil)
+}
+
 type localValue struct {
 	attr  *hclsyntax.Attribute
 	index int // of its item
