@@ -174,7 +174,9 @@ func (l *loader) readLong() {
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
 	d.Each(func(k, v py.Value) bool {
-		l.data.long[py.Str(k)] = decodeState(v)
+		constant := decodeState(v)
+		py.Freeze(constant)
+		l.data.long[py.Str(k)] = constant
 		return true
 	})
 	for _, name := range longConstants {

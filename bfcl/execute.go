@@ -14,7 +14,8 @@ import (
 type world struct {
 	task      *Task
 	today     time.Time
-	instances []api.Instance // one per class of the task
+	instances []api.Instance      // one per class of the task
+	truth     map[string]*py.Call // parsed calls by name of the ground truth
 }
 
 // newWorld loads the initial state of a task. long may be nil unless the task is of the category
@@ -31,7 +32,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, taskError(t, "initial_config is "+py.TypeName(v)+", want an object of class names")
 		}
 	}
-	w := &world{task: t, today: today}
+	w := &world{task: t, today: today, truth: map[string]*py.Call{}}
 	shared := api.NewShared(long, today)
 	for _, name := range t.Classes {
 		class, ok := api.Lookup(name)
@@ -49,6 +50,11 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 			return nil, taskError(t, "initial_config."+name+": "+err.Error())
 		}
 		w.instances = append(w.instances, instance)
+	}
+	for _, turn := range t.Turns {
+		for _, call := range turn.GroundTruth {
+			w.truth[call] = callByName(call)
+		}
 	}
 	return w, nil
 }
@@ -179,8 +185,11 @@ func (in *instances) literalCall(call string) (t tool, i int, args []py.Value, k
 	if t, i = in.find(strings.TrimSpace(before)); i < 0 || rewritesText(call) {
 		return t, -1, nil, nil
 	}
-	name, c := callByName(call)
-	if name != t.method.Name {
+	c := in.world.truth[call]
+	if c == nil {
+		c = callByName(call)
+	}
+	if c == nil || c.Func.(*py.Name).ID != t.method.Name {
 		return t, -1, nil, nil
 	}
 	args, keywords, err := c.Arguments(nil)

@@ -121,7 +121,7 @@ func FuzzBinding(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, call string) {
-		name, c := callByName(call)
+		c := callByName(call)
 		if c == nil {
 			return
 		}
@@ -129,7 +129,7 @@ func FuzzBinding(f *testing.F) {
 		if err != nil {
 			return
 		}
-		known, ok := tools()[name]
+		known, ok := tools()[c.Func.(*py.Name).ID]
 		if !ok {
 			for _, known = range tools() { // any will do
 				break

@@ -21,11 +21,11 @@ type actionArg struct {
 // Positional arguments are bound by the tool's signature; those beyond it get names that no ground
 // truth has.
 func readAction(call string) (action, bool) {
-	name, c := callByName(call)
+	c := callByName(call)
 	if c == nil {
 		return action{}, false
 	}
-	a := action{name: name}
+	a := action{name: c.Func.(*py.Name).ID}
 	for i, x := range c.Args {
 		a.args = append(a.args, newActionArg(positionalName(a.name, i), x))
 	}
@@ -37,17 +37,17 @@ func readAction(call string) (action, bool) {
 
 // callByName parses a call of a function by its name. It returns nil if Python cannot compile the
 // text, or if the text is another expression.
-func callByName(call string) (name string, c *py.Call) {
+func callByName(call string) *py.Call {
 	e, err := py.Parse(call)
 	if err != nil {
-		return "", nil
+		return nil
 	}
 	if c, ok := e.(*py.Call); ok {
-		if f, ok := c.Func.(*py.Name); ok {
-			return f.ID, c
+		if _, named := c.Func.(*py.Name); named {
+			return c
 		}
 	}
-	return "", nil
+	return nil
 }
 
 func newActionArg(name string, e py.Expr) actionArg {

@@ -75,8 +75,7 @@ type settings struct {
 	Path     string         `hcl:"path,optional" doc:"path of the published HTML page, relative to"`
 	_        struct{}       `doc:"the experiment; EXPERIMENT.html unless set"`
 
-	ArmsRange hcl.Range `hcl:"arms,attr_range"`
-	PathRange hcl.Range `hcl:"path,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // WithoutEffect returns the settings without effect in combination with the others.
@@ -105,10 +104,7 @@ type Comparison struct {
 	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
 	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
 
-	Range         hcl.Range `json:"-" hcl:"compare,def_range"`
-	PairsRange    hcl.Range `json:"-" hcl:"pairs,attr_range"`
-	OutcomeRange  hcl.Range `json:"-" hcl:"outcome,attr_range"`
-	UnpairedRange hcl.Range `json:"-" hcl:"unpaired,attr_range"`
+	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
 // Outcomes of a Comparison that come from evaluations; "" is OutcomeSuccess. Every other outcome is a metric of
@@ -134,7 +130,7 @@ type Chosen struct {
 	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
-	ShowRange hcl.Range `json:"-" hcl:"show,attr_range"`
+	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
 func comparableOutcomes() []string {
@@ -156,26 +152,26 @@ func (s *settings) Check() hcl.Diagnostics {
 	for _, c := range s.Compare {
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
-			bad(c.OutcomeRange, "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
+			bad(c.At["outcome"], "Unknown outcome", "No outcome is called %q%s The outcome is success, sampled, or a "+
 				"metric of training (rcgrpo kinds report).", c.Outcome, cmp.Or(lang.NearHint(c.Outcome, outcomes), "."))
 		case c.Unpaired && c.ofTraining():
-			bad(c.UnpairedRange, "Setting without effect",
+			bad(c.At["unpaired"], "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
-				bad(c.PairsRange, "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
+				bad(c.At["pairs"], "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
 			}
 		}
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
-			bad(c.Range, "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
 		}
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
 		for _, name := range one.Show {
 			if !slices.Contains(names, name) {
-				bad(one.ShowRange, "Unknown table or figure", "No table or figure is called %q%s There are %s.",
+				bad(one.At["show"], "Unknown table or figure", "No table or figure is called %q%s There are %s.",
 					name, cmp.Or(lang.NearHint(name, names), "."), strings.Join(names, ", "))
 			}
 		}
@@ -185,10 +181,10 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
 		}
 	}
-	window(s.Windows.EarlyRange, "early", s.Windows.Early)
-	window(s.Windows.LateRange, "late", s.Windows.Late)
+	window(s.Windows.At["early"], "early", s.Windows.Early)
+	window(s.Windows.At["late"], "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
-		bad(s.PathRange, "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
+		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
 	}
 	return diags
@@ -214,19 +210,19 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	for _, c := range s.Compare {
 		pairs, err := c.pairs(n)
 		if err != nil {
-			diags = append(diags, mistake(c.Range, "Arms without a partner", "%s.", err))
+			diags = append(diags, mistake(c.At[""], "Arms without a partner", "%s.", err))
 		}
 		for _, pair := range pairs {
-			check(c.Range, pair...)
+			check(c.At[""], pair...)
 		}
 		if len(c.Pairs) > 0 {
-			old := mistake(c.PairsRange, "Pairs of labels", "The next release compares references only: write "+
+			old := mistake(c.At["pairs"], "Pairs of labels", "The next release compares references only: write "+
 				"without = stage.eval.NAME and with = stage.eval.NAME.")
 			old.Severity = hcl.DiagWarning
 			diags = append(diags, old)
 		}
 	}
-	check(s.ArmsRange, labels(n, s.Arms)...)
+	check(s.At["arms"], labels(n, s.Arms)...)
 	return diags
 }
 

@@ -554,3 +554,17 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 		t.Errorf("another policy under the same name: got %v, want an error", err)
 	}
 }
+
+// Nobody must take the result of an override for that of the experiment's file.
+func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
+	ev := &Evidence{Overrides: []string{"grpo.arm.lr=1e-4"}, Notes: []string{"A note."},
+		Windows: Windows{Early: 1, Late: 1}}
+	study, err := gather(ev, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts := study.Page().Facts
+	if len(facts) < 2 || !strings.Contains(facts[0], "grpo.arm.lr=1e-4") || facts[1] != "A note." {
+		t.Errorf("got %q, want the override first", facts)
+	}
+}

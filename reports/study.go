@@ -80,8 +80,7 @@ type Windows struct {
 	Early int `json:"early" hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
 	Late  int `json:"late" hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
 
-	EarlyRange hcl.Range `json:"-" hcl:"early,attr_range"`
-	LateRange  hcl.Range `json:"-" hcl:"late,attr_range"`
+	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
 // PaperWindows are the windows of the paper's tables.

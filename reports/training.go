@@ -217,7 +217,7 @@ func (s *Study) windowNote() string {
 	note := fmt.Sprintf("Windows: the first %d and the last %d updates", s.Windows.Early, s.Windows.Late)
 	all := s.blocks()
 	for _, b := range all {
-		if b.Windows.fit(b.updates) != s.Windows {
+		if w := b.Windows.fit(b.updates); w.Early != s.Windows.Early || w.Late != s.Windows.Late {
 			note += "; a training too short for both uses a fifth of its updates for each, the share of the paper's 70 of 350"
 			break
 		}

@@ -64,9 +64,10 @@ type PaperTrain struct {
 }
 
 type paperTokens struct {
-	High     float64   `hcl:"high,optional"`
-	Position string    `hcl:"position,optional" choices:"first_user|before_each_action"`
-	At       hcl.Range `hcl:"tokens,def_range"`
+	High     float64 `hcl:"high,optional"`
+	Position string  `hcl:"position,optional" choices:"first_user|before_each_action"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // PaperGRPO holds the settings of the kinds "grpo" and "rc-grpo".
@@ -75,8 +76,9 @@ type PaperGRPO struct {
 	Tasks   artifact.Ref `hcl:"tasks" port:"tasks"`
 	Updates int          `hcl:"updates,optional"`
 	Group   int          `hcl:"group,optional"`
-	GroupAt hcl.Range    `hcl:"group,attr_range"`
 	Clip    *paperClip   `hcl:"clip,block"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type paperClip struct {
@@ -123,7 +125,7 @@ func (s *PaperGRPO) Check() hcl.Diagnostics {
 		return nil
 	}
 	return hcl.Diagnostics{{
-		Severity: hcl.DiagError, Summary: "Group too small", Subject: s.GroupAt.Ptr(),
+		Severity: hcl.DiagError, Summary: "Group too small", Subject: s.At["group"].Ptr(),
 		Detail: fmt.Sprintf("An advantage compares trajectories, so group must be at least 2; got %d.", s.Group),
 	}}
 }

@@ -170,19 +170,19 @@ func (d *decoder) setOrigin(path string, at hcl.Range) {
 	}
 }
 
-// finish reports missing settings and sets the fields with ranges.
+// finish reports missing settings and sets the maps of ranges.
 func (d *decoder) finish(owner string, def hcl.Range, v reflect.Value, prefix string) {
+	ranges := map[string]hcl.Range{"": def}
 	for _, f := range fieldsOf(v.Type()) {
 		value, path := v.FieldByIndex(f.index), prefix+f.name
+		ranges[f.name] = cmp.Or(d.origins[path].at, def)
 		switch f.role {
 		case roleSetting:
 			if !f.optional && !d.given[path] {
 				d.errorf(def, "Missing setting", "%s needs the setting %s%s.", upperFirst(owner), f.name, meaning(&f))
 			}
-		case roleAttrRange:
-			value.Set(reflect.ValueOf(cmp.Or(d.origins[path].at, def)))
-		case roleDefRange:
-			value.Set(reflect.ValueOf(def))
+		case roleRanges:
+			value.Set(reflect.ValueOf(ranges))
 		case roleBlock:
 			items, paths := []reflect.Value{value}, []string{path}
 			if value.Kind() == reflect.Slice {

@@ -6,8 +6,9 @@
 // # Settings structs
 //
 // Kind.New returns a pointer to a struct whose fields are the kind's settings. The tag `hcl` contains the name and,
-// after a comma, one of: nothing (a required setting), optional, block, label, attr_range (the range of the setting
-// with that name) or def_range (the range of the block itself). Further tags:
+// after a comma, one of: nothing (a required setting), optional, block, label or ranges. A field with the tag
+// `hcl:",ranges"` is a map[string]hcl.Range that the decoder fills: it contains the range of each setting by name, and
+// the range of the struct's block for "" and for settings that the files do not set. Further tags:
 //
 //	port     required artifact type of a reference, alternatives separated by |: `port:"checkpoint|dataset"`
 //	doc      one phrase for `rcgrpo kinds` and docs/language.md

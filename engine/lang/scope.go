@@ -371,10 +371,11 @@ func (l *scope) contextFor(items []item, needs []int) *hcl.EvalContext {
 
 func (l *scope) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	var settings struct {
-		Question   string    `hcl:"question,optional" doc:"research question"`
-		Expect     string    `hcl:"expect,optional" doc:"expected outcome, written down in advance"`
-		Seeds      []int64   `hcl:"seeds,optional" doc:"seeds; every stochastic stage runs once per seed"`
-		SeedsRange hcl.Range `hcl:"seeds,attr_range"`
+		Question string  `hcl:"question,optional" doc:"research question"`
+		Expect   string  `hcl:"expect,optional" doc:"expected outcome, written down in advance"`
+		Seeds    []int64 `hcl:"seeds,optional" doc:"seeds; every stochastic stage runs once per seed"`
+
+		At map[string]hcl.Range `hcl:",ranges"`
 	}
 	settings.Seeds = l.x.Seeds
 	l.decode(newBody(bl.Body, "an experiment", bl.DefRange(), nil), ctx, &settings)
@@ -383,12 +384,12 @@ func (l *scope) decodeExperiment(bl *hclsyntax.Block, ctx *hcl.EvalContext) {
 	seen := map[int64]bool{}
 	for _, s := range settings.Seeds {
 		if seen[s] {
-			l.errorf(settings.SeedsRange, "Duplicate seed", "Seed %d occurs twice in the list; remove one.", s)
+			l.errorf(settings.At["seeds"], "Duplicate seed", "Seed %d occurs twice in the list; remove one.", s)
 		}
 		seen[s] = true
 	}
 	if len(settings.Seeds) == 0 {
-		l.errorf(settings.SeedsRange, "No seeds",
+		l.errorf(settings.At["seeds"], "No seeds",
 			"The list of seeds is empty; list at least one seed, or omit the setting for seed 1.")
 	}
 }

@@ -17,15 +17,14 @@ import (
 type fieldRole int
 
 const (
-	roleSetting   fieldRole = iota // `name = expression`
-	roleBlock                      // `name { … }`
-	roleLabel                      // label of the block itself
-	roleAttrRange                  // range of the setting with that name
-	roleDefRange                   // range of the block itself
+	roleSetting fieldRole = iota // `name = expression`
+	roleBlock                    // `name { … }`
+	roleLabel                    // label of the block itself
+	roleRanges                   // ranges of the struct's settings, by name
 )
 
 var roles = map[string]fieldRole{"": roleSetting, "optional": roleSetting, "block": roleBlock, "label": roleLabel,
-	"attr_range": roleAttrRange, "def_range": roleDefRange}
+	"ranges": roleRanges}
 
 // field is one tagged field of a settings struct. The package comment lists the tags.
 type field struct {
@@ -46,7 +45,7 @@ var (
 	refGoType      = reflect.TypeFor[artifact.Ref]()
 	fileGoType     = reflect.TypeFor[artifact.File]()
 	dataGoType     = reflect.TypeFor[artifact.Data]()
-	rangeGoType    = reflect.TypeFor[hcl.Range]()
+	rangesGoType   = reflect.TypeFor[map[string]hcl.Range]()
 	durationGoType = reflect.TypeFor[time.Duration]()
 	bytesGoType    = reflect.TypeFor[byteSize]()
 	anyGoType      = reflect.TypeFor[any]()
@@ -118,9 +117,9 @@ func splitTag(s string) []string { return strings.FieldsFunc(s, func(r rune) boo
 // checkFieldType returns why the decoder cannot fill a field of type t, or "".
 func checkFieldType(f field) string {
 	switch f.role {
-	case roleAttrRange, roleDefRange:
-		if f.typ != rangeGoType {
-			return "must be an hcl.Range"
+	case roleRanges:
+		if f.typ != rangesGoType {
+			return "must be a map[string]hcl.Range"
 		}
 	case roleLabel:
 		if f.typ.Kind() != reflect.String {

@@ -40,20 +40,21 @@ type siteSettings struct {
 	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
 	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
-	DefaultAt hcl.Range       `hcl:"default_executor,attr_range"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type storeBlock struct {
 	Path  string   `hcl:"path,optional" doc:"folder"`
 	Limit byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
 
-	PathAt hcl.Range `hcl:"path,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type logsBlock struct {
 	Limit byteSize `hcl:"limit,optional" doc:"size limit of a stage's log; the middle is removed; \"0B\": no limit"`
 
-	LimitAt hcl.Range `hcl:"limit,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // defaultLogLimit is the limit of a log without a site file.
@@ -63,24 +64,24 @@ const defaultLogLimit = 1e9
 const leastLogLimit = 64 << 10
 
 type dataBlock struct {
-	BFCL   *string   `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
-	BFCLAt hcl.Range `hcl:"bfcl,attr_range"`
+	BFCL *string `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type notifyBlock struct {
-	Command   []string  `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
-	CommandAt hcl.Range `hcl:"command,attr_range"`
+	Command []string `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type executorBlock struct {
-	Name   string    `hcl:"name,label"`
-	GPUs   any       `hcl:"gpus,optional" doc:"\"auto\" (the indexes of nvidia-smi) or a list of device IDs"`
-	CPUs   any       `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
-	Memory any       `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
-	At     hcl.Range `hcl:"executor,def_range"`
-	GPUsAt hcl.Range `hcl:"gpus,attr_range"`
-	CPUsAt hcl.Range `hcl:"cpus,attr_range"`
-	MemAt  hcl.Range `hcl:"memory,attr_range"`
+	Name   string `hcl:"name,label"`
+	GPUs   any    `hcl:"gpus,optional" doc:"\"auto\" (the indexes of nvidia-smi) or a list of device IDs"`
+	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
+	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.
@@ -115,27 +116,27 @@ func (l *loader) site() {
 	if d := settings.Data; d != nil && d.BFCL != nil && !l.diags.HasErrors() {
 		path, err := l.resolve(base, *d.BFCL)
 		if err != nil {
-			l.errorf(d.BFCLAt, "No data", "data.bfcl: %s.", err)
+			l.errorf(d.At["bfcl"], "No data", "data.bfcl: %s.", err)
 		}
 		site.BFCL = path
 	}
 	l.siteExecutors(settings)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
-			l.errorf(n.CommandAt, "No command", "notify.command must contain a program and its arguments, "+
+			l.errorf(n.At["command"], "No command", "notify.command must contain a program and its arguments, "+
 				"for example [\"notify-send\", \"rcgrpo\"].")
 		}
 		site.Notify = n.Command
 	}
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
 	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
-		l.errorf(settings.Logs.LimitAt, "Bad size",
+		l.errorf(settings.Logs.At["limit"], "Bad size",
 			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
 	}
 	if path := settings.Store.Path; path != defaultStore || EnvValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
 		if err != nil {
-			l.errorf(settings.Store.PathAt, "No store", "store.path: %s.", err)
+			l.errorf(settings.Store.At["path"], "No store", "store.path: %s.", err)
 		}
 		site.StorePath = resolved
 	}
@@ -155,34 +156,34 @@ func (l *loader) siteExecutors(settings siteSettings) {
 	named := map[string]bool{}
 	for _, e := range settings.Executors {
 		if named[e.Name] {
-			l.errorf(e.At, "Duplicate executor", "The site file already has an executor %q.", e.Name)
+			l.errorf(e.At[""], "Duplicate executor", "The site file already has an executor %q.", e.Name)
 			continue
 		}
 		named[e.Name] = true
 		// A missing label is already reported.
-		if e.Name == "" || !l.checkExecutor(e.At, e.Name, " This build has local.") {
+		if e.Name == "" || !l.checkExecutor(e.At[""], e.Name, " This build has local.") {
 			continue
 		}
 		l.siteGPUs(e)
 		switch v, isNumber := e.CPUs.(int64); {
 		case isNumber && v < 1:
-			l.errorf(e.CPUsAt, "Bad number", "cpus must be at least 1; got %d.", v)
+			l.errorf(e.At["cpus"], "Bad number", "cpus must be at least 1; got %d.", v)
 		case isNumber:
 			site.CPUs = int(v)
 		case e.CPUs != nil && e.CPUs != "auto":
-			l.errorf(e.CPUsAt, "Wrong type", "cpus must be \"auto\" or a number.")
+			l.errorf(e.At["cpus"], "Wrong type", "cpus must be \"auto\" or a number.")
 		}
 		if e.Memory != nil && e.Memory != "auto" {
 			text, _ := e.Memory.(string)
 			size, err := ParseBytes(text)
 			if err != nil {
-				l.errorf(e.MemAt, "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
+				l.errorf(e.At["memory"], "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
 			}
 			site.Memory = size
 		}
 	}
 	if d := settings.Default; d != "" {
-		l.checkExecutor(settings.DefaultAt, d, "")
+		l.checkExecutor(settings.At["default_executor"], d, "")
 		site.Executor = d
 	}
 }
@@ -194,7 +195,7 @@ func (l *loader) siteGPUs(e executorBlock) {
 	case e.GPUs == nil || e.GPUs == "auto":
 		return
 	case !isList:
-		l.errorf(e.GPUsAt, "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
+		l.errorf(e.At["gpus"], "Wrong type", "gpus must be \"auto\" or a list of device IDs.")
 		return
 	}
 	site.AutoGPUs, site.GPUs = false, []string{}
@@ -205,10 +206,10 @@ func (l *loader) siteGPUs(e executorBlock) {
 		}
 		switch {
 		case !ok || text == "" || strings.ContainsAny(text, ", "):
-			l.errorf(e.GPUsAt, "Wrong type",
+			l.errorf(e.At["gpus"], "Wrong type",
 				"gpus must be \"auto\" or a list of device IDs, such as [0, 1] or [\"GPU-…\"].")
 		case slices.Contains(site.GPUs, text):
-			l.errorf(e.GPUsAt, "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
+			l.errorf(e.At["gpus"], "Duplicate device", "Device %s occurs twice in gpus; remove one.", text)
 		default:
 			site.GPUs = append(site.GPUs, text)
 		}

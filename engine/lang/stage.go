@@ -23,23 +23,24 @@ import (
 
 // meta are the settings of every stage, except for_each and depends_on.
 type meta struct {
-	Seed          *int64         `hcl:"seed,optional" doc:"runs the stage for this seed only"`
-	Enabled       bool           `hcl:"enabled,optional" doc:"false disables the stage and all stages that read it"`
-	Executor      string         `hcl:"executor,optional" doc:"name of an executor of the site file"`
-	ExecutorRange hcl.Range      `hcl:"executor,attr_range"`
-	Timeout       time.Duration  `hcl:"timeout,optional" doc:"time limit of one attempt"`
-	Description   string         `hcl:"description,optional" doc:"description for people"`
-	Resources     resourcesBlock `hcl:"resources,block" doc:"resources reserved while the stage runs"`
-	Retry         retryBlock     `hcl:"retry,block" doc:"when a failed stage is started again"`
+	Seed        *int64         `hcl:"seed,optional" doc:"runs the stage for this seed only"`
+	Enabled     bool           `hcl:"enabled,optional" doc:"false disables the stage and all stages that read it"`
+	Executor    string         `hcl:"executor,optional" doc:"name of an executor of the site file"`
+	Timeout     time.Duration  `hcl:"timeout,optional" doc:"time limit of one attempt"`
+	Description string         `hcl:"description,optional" doc:"description for people"`
+	Resources   resourcesBlock `hcl:"resources,block" doc:"resources reserved while the stage runs"`
+	Retry       retryBlock     `hcl:"retry,block" doc:"when a failed stage is started again"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type resourcesBlock struct {
-	GPUs      uint      `hcl:"gpus,optional" doc:"number of reserved devices; only exec stages may have several"`
-	CPUs      uint      `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
-	Memory    byteSize  `hcl:"memory,optional" doc:"main memory"`
-	GPUMemory byteSize  `hcl:"gpu_memory,optional" doc:"memory of each device"`
-	GPUsRange hcl.Range `hcl:"gpus,attr_range"`
-	Range     hcl.Range `hcl:"resources,def_range"`
+	GPUs      uint     `hcl:"gpus,optional" doc:"number of reserved devices; only exec stages may have several"`
+	CPUs      uint     `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
+	Memory    byteSize `hcl:"memory,optional" doc:"main memory"`
+	GPUMemory byteSize `hcl:"gpu_memory,optional" doc:"memory of each device"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type retryBlock struct {
@@ -47,8 +48,8 @@ type retryBlock struct {
 	On       []string      `hcl:"on,optional" doc:"oom, nan, preempted, timeout, or a pattern"`
 	_        struct{}      `doc:"for the error and the end of the log"`
 	Backoff  time.Duration `hcl:"backoff,optional" doc:"wait before the next attempt"`
-	OnRange  hcl.Range     `hcl:"on,attr_range"`
-	Range    hcl.Range     `hcl:"retry,def_range"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
@@ -299,15 +300,15 @@ func (x *Experiment) shownOnPages() []Setting {
 
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" {
-		l.checkExecutor(in.meta.ExecutorRange, e, "")
+		l.checkExecutor(in.meta.At["executor"], e, "")
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
-		l.errorf(r.Range, "Memory without device",
+		l.errorf(r.At[""], "Memory without device",
 			"resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
 	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
-		l.errorf(r.GPUsRange, "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
+		l.errorf(r.At["gpus"], "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
 			"on this machine but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)).
 			Severity = hcl.DiagWarning
 	}
@@ -317,21 +318,21 @@ func (l *loader) checkMeta(in *instance) {
 func (l *loader) checkRetry(retry *retryBlock) {
 	switch {
 	case retry.Attempts > 1 && len(retry.On) == 0:
-		l.errorf(retry.Range, "Retry of nothing", "retry.attempts is %d, but retry.on is empty, so no "+
+		l.errorf(retry.At[""], "Retry of nothing", "retry.attempts is %d, but retry.on is empty, so no "+
 			"failure is retried; list causes, for example on = [\"oom\", \"preempted\"].", retry.Attempts)
 	case retry.Attempts < 2 && (len(retry.On) > 0 || retry.Backoff > 0):
-		l.errorf(retry.Range, "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is "+
+		l.errorf(retry.At[""], "Retry of nothing", "retry.attempts counts all starts, so with %d nothing is "+
 			"retried; set the number of starts, for example attempts = 3.", retry.Attempts)
 	}
 	for _, on := range retry.On {
 		isWord := !strings.ContainsFunc(on, func(r rune) bool { return !unicode.IsLetter(r) })
 		if near := nearest(on, FailureCauses); near != "" && near != on && isWord {
-			l.errorf(retry.OnRange, "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
+			l.errorf(retry.At["on"], "Unknown cause", "retry.on: no failure has the cause %q; did you mean "+
 				"%s? To match %s in the text of the error, write a pattern, \"(%s)\".", on, near, on, on)
 			continue
 		}
 		if _, err := regexp.Compile(on); err != nil {
-			l.errorf(retry.OnRange, "Bad pattern",
+			l.errorf(retry.At["on"], "Bad pattern",
 				"retry.on: %s. It takes oom, nan, preempted, timeout or a regular expression.", err)
 		}
 	}

@@ -250,9 +250,10 @@ func (l *scope) validate(v *variable) {
 	}
 	for _, bl := range v.rules {
 		var rule struct {
-			Condition bool      `hcl:"condition"`
-			Message   string    `hcl:"message"`
-			At        hcl.Range `hcl:"condition,attr_range"`
+			Condition bool   `hcl:"condition"`
+			Message   string `hcl:"message"`
+
+			At map[string]hcl.Range `hcl:",ranges"`
 		}
 		before := len(l.diags)
 		for _, t := range mentions(bl.Body) {
@@ -268,7 +269,7 @@ func (l *scope) validate(v *variable) {
 		if len(l.diags) > before || rule.Condition {
 			continue
 		}
-		l.errorf(rule.At, "Invalid value", "%s Variable %s is %s.", rule.Message, v.name, valueText(v.value))
+		l.errorf(rule.At["condition"], "Invalid value", "%s Variable %s is %s.", rule.Message, v.name, valueText(v.value))
 	}
 }
 

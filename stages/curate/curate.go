@@ -62,9 +62,7 @@ type settings struct {
 	Ratio    float64        `hcl:"ratio,optional" doc:"failures per expert trajectory (paper: 1)"`
 	Spoilt   float64        `hcl:"spoilt,optional" doc:"share of failures that are spoilt expert episodes"`
 
-	FailuresRange hcl.Range `hcl:"failures,attr_range"`
-	RatioRange    hcl.Range `hcl:"ratio,attr_range"`
-	SpoiltRange   hcl.Range `hcl:"spoilt,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // CheckInputs reports rollouts that may contain too few failures for the mixed data set, before they are sampled.
@@ -85,7 +83,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 		offered += sampler.EpisodesPerTask()
 	}
-	d := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Barely enough rollouts", Subject: &s.FailuresRange}
+	d := &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: "Barely enough rollouts", Subject: s.At["failures"].Ptr()}
 	fatal := fmt.Sprintf("more than %.0f %% of them succeed or repeat a failure", 100*(1-s.Ratio/float64(offered)))
 	switch {
 	case s.Ratio >= float64(offered):
@@ -101,9 +99,9 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Ratio < 0, "Negative ratio", s.RatioRange,
+	bad(s.Ratio < 0, "Negative ratio", s.At["ratio"],
 		"The ratio is a number of failures per expert trajectory, at least 0; got %v.", s.Ratio)
-	bad(s.Spoilt < 0 || s.Spoilt > 1, "Share out of range", s.SpoiltRange,
+	bad(s.Spoilt < 0 || s.Spoilt > 1, "Share out of range", s.At["spoilt"],
 		"spoilt is a share of the failures, between 0 and 1; got %v.", s.Spoilt)
 	return diags
 }

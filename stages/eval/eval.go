@@ -54,11 +54,7 @@ type settings struct {
 
 	blocks.Arithmetic
 
-	TasksRange       hcl.Range `hcl:"tasks,attr_range"`
-	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
-	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
-	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
-	KRange           hcl.Range `hcl:"k,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // scores returns the rows of the episodes with a reward, given the set of each.
@@ -74,12 +70,6 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 
 // CheckInputs warns if the policy was selected during training by the tasks of this evaluation.
 func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
-	evaluated := map[edge]bool{}
-	for _, ref := range s.Tasks {
-		if in, ok := n.Input(ref); ok {
-			evaluated[edge{in.From, in.Ref.Port}] = true
-		}
-	}
 	ref := s.Policy
 	for at := n; ; {
 		in, ok := at.Input(ref)
@@ -90,13 +80,15 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		if chooses && in.Ref.Port == "best" {
 			for _, task := range chooser.ChoosesOn() {
 				chosen, ok := in.From.Input(task)
-				if ok && evaluated[edge{chosen.From, chosen.Ref.Port}] {
+				if ok && slices.ContainsFunc(s.Tasks, func(own artifact.Ref) bool {
+					in, ok := n.Input(own)
+					return ok && in.From == chosen.From && in.Ref.Port == chosen.Ref.Port
+				}) {
 					return hcl.Diagnostics{{Severity: hcl.DiagWarning, Summary: "Evaluated on the tasks that chose the policy",
 						Detail: fmt.Sprintf("The port best of stage.%s.%s holds the policy with the highest reward on "+
 							"stage.%s.%s.%s (evaluate { tasks }), so its success on these tasks is too high by the luck of that "+
-							"choice. "+
-							"Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.", in.From.Kind.Name,
-							in.From.Name, task.Kind, task.Name, task.Port), Subject: &s.TasksRange}}
+							"choice. Evaluate it on other tasks, choose on other tasks, or take the port checkpoint.",
+							in.From.Kind.Name, in.From.Name, task.Kind, task.Name, task.Port), Subject: s.At["tasks"].Ptr()}}
 				}
 			}
 		}
@@ -107,11 +99,6 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		at = in.From
 		ref, _ = from.MemoryUse()
 	}
-}
-
-type edge struct {
-	from *lang.Node
-	port string
 }
 
 // MemoryUse returns the memory use of a sampler.
@@ -128,14 +115,14 @@ func (s *settings) WithoutEffect() map[string]string {
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Temperature < 0, "Negative temperature", s.TemperatureRange,
+	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"],
 		"The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature)
-	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0, "Number of samples out of range", s.SamplesRange,
+	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0, "Number of samples out of range", s.At["samples"],
 		"A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature "+
 			"%v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature)
 	for _, k := range s.K {
-		bad(k < 1 || k > s.Samples, "k out of range", s.KRange, "pass@k is estimated from %d episodes of a task, so each k "+
+		bad(k < 1 || k > s.Samples, "k out of range", s.At["k"], "pass@k is estimated from %d episodes of a task, so each k "+
 			"lies between 1 and that; got %d. Raise samples.", s.Samples, k)
 	}
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), s.Limits.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check())
 }

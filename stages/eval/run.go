@@ -4,6 +4,7 @@ package eval
 
 import (
 	"context"
+	"slices"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
@@ -14,34 +15,20 @@ import (
 
 // Run samples every task and writes scores and trajectories.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	if err := checkpoint.PlanMemory(job, s); err != nil {
-		return err
+	var tasks []*bfcl.Task
+	var sets []string // of each episode
+	for _, ref := range s.Tasks {
+		set, err := checkpoint.ReadTasks(job, ref)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, set...)
+		for _, task := range set {
+			sets = append(sets, slices.Repeat([]string{setName(ref.Port, task)}, s.Samples)...)
+		}
 	}
-	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
-	if err != nil {
-		return err
-	}
-	defer policy.Close()
-	if err := policy.Model.Freeze(); err != nil {
-		return err
-	}
-	token, err := policy.Resolve(s.Token)
-	if err != nil {
-		return err
-	}
-	rollouts, sets, err := s.rollouts(job, token)
-	if err != nil {
-		return err
-	}
-	tasks := make([]*bfcl.Task, len(rollouts))
-	for i, r := range rollouts {
-		tasks[i] = r.Task
-	}
-	sampler, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
-	if err != nil {
-		return err
-	}
-	trajectories, err := sampler.Sample(ctx, job, rollouts)
+	trajectories, err := checkpoint.Sampling{Token: s.Token, Samples: s.Samples, Temperature: s.Temperature,
+		TopP: s.TopP, Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
 	if err != nil {
 		return err
 	}
@@ -50,35 +37,12 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	if err := artifact.WriteRows(dir, rl.ScoresFile, scores); err != nil {
-		return err
-	}
 	if len(s.K) > 0 {
 		if err := artifact.WriteRows(dir, rl.PassesFile, rl.Passes(scores, s.K)); err != nil {
 			return err
 		}
 	}
-	if dir, err = job.Create("trajectories"); err != nil {
-		return err
-	}
-	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
-}
-
-// rollouts lists the episodes and the set of each: the port of its task.
-func (s *settings) rollouts(job *engine.Job, token string) (list []rl.Rollout, sets []string, err error) {
-	for _, ref := range s.Tasks {
-		tasks, err := checkpoint.ReadTasks(job, ref)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, task := range tasks {
-			for i := range s.Samples {
-				list = append(list, rl.Rollout{Task: task, Member: i, Token: token})
-				sets = append(sets, setName(ref.Port, task))
-			}
-		}
-	}
-	return list, sets, nil
+	return artifact.WriteRows(dir, rl.ScoresFile, scores)
 }
 
 // setName distinguishes the prompt modes of a set, so that one evaluation may contain both.

@@ -58,11 +58,7 @@ type settings struct {
 	Draws   bool                     `hcl:"draws,optional" doc:"the command uses randomness: it runs once per seed,"`
 	_       struct{}                 `doc:"which RCGRPO_SEED holds"`
 
-	CommandRange hcl.Range `hcl:"command,attr_range"`
-	InputsRange  hcl.Range `hcl:"inputs,attr_range"`
-	OutputsRange hcl.Range `hcl:"outputs,attr_range"`
-	EnvRange     hcl.Range `hcl:"env,attr_range"`
-	SecretsRange hcl.Range `hcl:"secrets,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // given are the variables that the engine sets.
@@ -73,11 +69,11 @@ var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(len(s.Command) == 0 || s.Command[0] == "", "Empty command", s.CommandRange,
+	bad(len(s.Command) == 0 || s.Command[0] == "", "Empty command", s.At["command"],
 		"The command's first word names a program; here it has none.")
-	bad(slices.ContainsFunc(s.Command, hasNUL), "Bad command", s.CommandRange,
+	bad(slices.ContainsFunc(s.Command, hasNUL), "Bad command", s.At["command"],
 		"No word of a command can hold the character NUL.")
-	bad(len(s.Outputs) == 0, "No output", s.CommandRange, "A stage that makes nothing cannot be kept or read: "+
+	bad(len(s.Outputs) == 0, "No output", s.At["command"], "A stage that makes nothing cannot be kept or read: "+
 		"declare a file that the command writes, outputs = { log = \"log.txt\" }.")
 	owner := map[string]string{}
 	name := func(at hcl.Range, setting, variable string, free ...string) {
@@ -93,28 +89,28 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		owner[variable] = setting
 	}
 	for _, v := range slices.Sorted(maps.Keys(s.Inputs)) {
-		name(s.InputsRange, "inputs", v)
+		name(s.At["inputs"], "inputs", v)
 	}
 	at := map[string]string{}
 	for _, port := range slices.Sorted(maps.Keys(s.Outputs)) {
-		name(s.OutputsRange, "outputs", port)
+		name(s.At["outputs"], "outputs", port)
 		to := s.Outputs[port]
 		clean := path.Clean(to)
-		bad(clean == "." || !filepath.IsLocal(to) || hasNUL(to), "Bad output path", s.OutputsRange,
+		bad(clean == "." || !filepath.IsLocal(to) || hasNUL(to), "Bad output path", s.At["outputs"],
 			"outputs.%s must be a path below the folder that the command starts in; got %q.", port, to)
-		bad(strings.HasPrefix(path.Base(clean), "times."), "Bad output path", s.OutputsRange,
+		bad(strings.HasPrefix(path.Base(clean), "times."), "Bad output path", s.At["outputs"],
 			"outputs.%s: files named times.* hold clock times and count for no digest, so they cannot be an output of "+
 				"their own; got %q.", port, to)
-		bad(at[clean] != "", "Output twice", s.OutputsRange, "outputs.%s and outputs.%s are the same path, %s.", at[clean],
+		bad(at[clean] != "", "Output twice", s.At["outputs"], "outputs.%s and outputs.%s are the same path, %s.", at[clean],
 			port, clean)
 		at[clean] = port
 	}
 	for _, v := range slices.Sorted(maps.Keys(s.Env)) {
-		name(s.EnvRange, "env", v, "PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS")
-		bad(hasNUL(s.Env[v]), "Bad variable", s.EnvRange, "env.%s holds the character NUL, which no variable can.", v)
+		name(s.At["env"], "env", v, "PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS")
+		bad(hasNUL(s.Env[v]), "Bad variable", s.At["env"], "env.%s holds the character NUL, which no variable can.", v)
 	}
 	for _, v := range s.Secrets {
-		name(s.SecretsRange, "secrets", v)
+		name(s.At["secrets"], "secrets", v)
 	}
 	return diags
 }

@@ -106,14 +106,7 @@ type settings struct {
 
 	train.Settings
 
-	UpdatesRange     hcl.Range `hcl:"updates,attr_range"`
-	GroupRange       hcl.Range `hcl:"group,attr_range"`
-	BatchRange       hcl.Range `hcl:"batch,attr_range"`
-	LRRange          hcl.Range `hcl:"lr,attr_range"`
-	WeightsRange     hcl.Range `hcl:"weights,attr_range"`
-	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
-	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
-	KeepRange        hcl.Range `hcl:"keep,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // forecast configures the sampling run of Proposition 1's forecast.
@@ -122,8 +115,7 @@ type forecast struct {
 	Samples int      `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; at least as"`
 	_       struct{} `doc:"many as a group has members"`
 
-	TasksRange   hcl.Range `hcl:"tasks,attr_range"`
-	SamplesRange hcl.Range `hcl:"samples,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type evaluate struct {
@@ -135,10 +127,7 @@ type evaluate struct {
 	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
 	_           struct{}       `doc:"reach this (nucleus); 1, the default, is the whole vocabulary"`
 
-	EveryRange       hcl.Range `hcl:"every,attr_range"`
-	SubsetRange      hcl.Range `hcl:"subset,attr_range"`
-	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
-	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type grpo struct {
@@ -151,7 +140,7 @@ type fixed struct {
 	High *float64 `hcl:"high,optional" doc:"1 conditions every rollout on high, 0 on no token; default: the"`
 	_    struct{} `doc:"condition of the checkpoint (none after sft, high after rctp-ft)"`
 
-	HighRange hcl.Range `hcl:"high,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type conditioned struct {
@@ -169,8 +158,7 @@ type drawn struct {
 	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
 	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
 
-	HighRange hcl.Range `hcl:"high,attr_range"`
-	InitRange hcl.Range `hcl:"init,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // MemoryUse returns the memory use of passes over an update's groups, with a sampler beside them.
@@ -213,40 +201,40 @@ func (s *settings) length() (setting, why string) { return "updates", s.Schedule
 func (s *settings) check(tokens bool) hcl.Diagnostics {
 	var diags hcl.Diagnostics
 	bad := blocks.Mistakes(&diags)
-	bad(s.Updates < 1, "Too few updates", s.UpdatesRange, "Training makes at least one update; got %d.", s.Updates)
-	bad(s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula", "Group too small", s.GroupRange,
+	bad(s.Updates < 1, "Too few updates", s.At["updates"], "Training makes at least one update; got %d.", s.Updates)
+	bad(s.Group < 1 || s.Group == 1 && s.Advantage.Lone == "formula", "Group too small", s.At["group"],
 		"An advantage compares the trajectories of one group, so group must be at least 2; got %d. "+
 			"A group of 1 needs advantage { lone = \"reward\" } or \"zero\".", s.Group)
-	bad(s.Group == 1 && s.ZeroVariance != "keep", "No group has variance", s.GroupRange,
+	bad(s.Group == 1 && s.ZeroVariance != "keep", "No group has variance", s.At["group"],
 		"A group of one has no variance, so zero_variance = %q would exclude every group; "+
 			"set zero_variance = \"keep\".", s.ZeroVariance)
-	bad(s.Batch < 1, "Batch too small", s.BatchRange, "An update takes at least one task; got %d.", s.Batch)
-	bad(s.Temperature <= 0, "Temperature out of range", s.TemperatureRange,
+	bad(s.Batch < 1, "Batch too small", s.At["batch"], "An update takes at least one task; got %d.", s.Batch)
+	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
 		"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
-	bad(s.Keep < 0, "Negative interval", s.KeepRange, "keep is a number of updates, or 0; got %d.", s.Keep)
+	bad(s.Keep < 0, "Negative interval", s.At["keep"], "keep is a number of updates, or 0; got %d.", s.Keep)
 	bad(s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0),
-		"Weights out of range", s.WeightsRange,
+		"Weights out of range", s.At["weights"],
 		"Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks))
 	if f := s.Forecast; f != nil {
-		bad(f.Tasks < 2, "Too few tasks", f.TasksRange,
+		bad(f.Tasks < 2, "Too few tasks", f.At["tasks"],
 			"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
-		bad(f.Samples < s.Group, "Too few samples", f.SamplesRange,
+		bad(f.Samples < s.Group, "Too few samples", f.At["samples"],
 			"All members of a group of %d may have the same reward token, so the forecast needs at least as many samples "+
 				"of each token; got %d.", s.Group, f.Samples)
 	}
 	if e := s.Evaluate; e != nil {
-		bad(e.Every < 1, "Interval out of range", e.EveryRange,
+		bad(e.Every < 1, "Interval out of range", e.At["every"],
 			"every is a number of updates, at least 1; got %d.", e.Every)
-		bad(e.Subset < 0, "Negative number of tasks", e.SubsetRange,
+		bad(e.Subset < 0, "Negative number of tasks", e.At["subset"],
 			"subset is a number of tasks, or 0 for all; got %d.", e.Subset)
 		if e.TopP != 0 {
-			diags = append(diags, blocks.CheckTopP(e.TopP, e.TopPRange)...)
+			diags = append(diags, blocks.CheckTopP(e.TopP, e.At["top_p"])...)
 		}
-		bad(e.Temperature < 0, "Negative temperature", e.TemperatureRange,
+		bad(e.Temperature < 0, "Negative temperature", e.At["temperature"],
 			"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
 	}
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), blocks.CheckAlarms(s.Alarms, tokens),
-		s.Objective.Check(), s.Settings.Check(s.LR, defaultLR, s.LRRange), s.Limits.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
+		s.Objective.Check(), s.Settings.Check(s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
@@ -270,7 +258,7 @@ func (s *conditioned) WithoutEffect() map[string]string {
 func (s *grpo) Check() hcl.Diagnostics {
 	diags := s.settings.check(false)
 	if h := s.Tokens.High; h != nil {
-		blocks.Mistakes(&diags)(*h != 0 && *h != 1, "Plain GRPO draws no token", s.Tokens.HighRange,
+		blocks.Mistakes(&diags)(*h != 0 && *h != 1, "Plain GRPO draws no token", s.Tokens.At["high"],
 			"In grpo every rollout has the same condition: high = 1 (always high) or high = 0 (none); got %v. Use "+
 				"rc-grpo to draw tokens.", *h)
 	}
@@ -280,7 +268,7 @@ func (s *grpo) Check() hcl.Diagnostics {
 func (s *conditioned) Check() hcl.Diagnostics {
 	h := s.Tokens.High
 	diags := s.settings.check(h > 0 && h < 1)
-	blocks.Mistakes(&diags)(h < 0 || h > 1, "Probability out of range", s.Tokens.HighRange,
+	blocks.Mistakes(&diags)(h < 0 || h > 1, "Probability out of range", s.Tokens.At["high"],
 		"high is the probability of the high token, between 0 and 1; got %v.", h)
-	return append(diags, rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
+	return append(diags, rl.CheckInit(s.Tokens.Init, s.Tokens.At["init"])...)
 }

@@ -2,6 +2,7 @@ package grpo
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -127,8 +128,8 @@ func TestFileOverridesProfile(t *testing.T) {
 		want := must.Get(objective.ProfileNamed("dr_grpo"))(t)
 		tc.want(&want)
 		got := stage.(*grpo).Objective
-		if *got.Advantage != *want.Advantage || got.Ratio.Level != want.Ratio.Level || got.Clip.High != want.Clip.High ||
-			got.Clip.Low != want.Clip.Low ||
+		if !reflect.DeepEqual(got.Advantage, want.Advantage) || got.Ratio.Level != want.Ratio.Level ||
+			got.Clip.High != want.Clip.High || got.Clip.Low != want.Clip.Low ||
 			got.Loss.Scale != 1024 || got.KL.Beta != 0 {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}

@@ -43,11 +43,7 @@ type settings struct {
 	Vocab        int            `hcl:"vocab,optional" unit:"tokens" doc:"size of the vocabulary, special tokens"`
 	_            struct{}       `doc:"included"`
 
-	Def             hcl.Range `hcl:"model,def_range"`
-	PathRange       hcl.Range `hcl:"path,attr_range"`
-	LayoutRange     hcl.Range `hcl:"layout,attr_range"`
-	CorpusSizeRange hcl.Range `hcl:"corpus_size,attr_range"`
-	VocabRange      hcl.Range `hcl:"vocab,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type architecture struct {
@@ -60,13 +56,7 @@ type architecture struct {
 	RopeBase float64 `hcl:"rope_base" doc:"base of the rotary position embedding"`
 	Context  int     `hcl:"context" unit:"tokens" doc:"longest sequence"`
 
-	HiddenRange   hcl.Range `hcl:"hidden,attr_range"`
-	LayersRange   hcl.Range `hcl:"layers,attr_range"`
-	HeadsRange    hcl.Range `hcl:"heads,attr_range"`
-	KVRange       hcl.Range `hcl:"kv_heads,attr_range"`
-	MLPRange      hcl.Range `hcl:"mlp,attr_range"`
-	RopeBaseRange hcl.Range `hcl:"rope_base,attr_range"`
-	ContextRange  hcl.Range `hcl:"context,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 const maxCorpus = 100_000_000
@@ -138,23 +128,23 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	if s.Path != nil {
 		switch {
 		case a != nil:
-			bad(true, "Two sources of weights", s.PathRange,
+			bad(true, "Two sources of weights", s.At["path"],
 				"The weights come from the folder path or are drawn for an architecture; name one of them.")
 		case len(s.Corpus) > 0:
-			bad(true, "Two tokenizers", s.PathRange,
+			bad(true, "Two tokenizers", s.At["path"],
 				"A folder brings its tokenizer; a corpus trains that of an architecture with random weights.")
 		case !s.Path.Dir:
-			bad(true, "Not a folder", s.PathRange, "A model is a folder; name it with dir().")
+			bad(true, "Not a folder", s.At["path"], "A model is a folder; name it with dir().")
 		default:
 			err := s.checkFolder()
-			bad(err != nil, "Not a model that can be used", s.PathRange, "%v.", err)
+			bad(err != nil, "Not a model that can be used", s.At["path"], "%v.", err)
 		}
 		return diags
 	}
-	bad(s.Layout != "", "No folder", s.LayoutRange, "layout replaces the chat template of a model folder; name the "+
+	bad(s.Layout != "", "No folder", s.At["layout"], "layout replaces the chat template of a model folder; name the "+
 		"folder with path = dir(\"...\"), or leave layout out.")
 	if a == nil {
-		bad(true, "No weights", s.Def, "A model is a folder, path = dir(\"...\"), or is described by a block "+
+		bad(true, "No weights", s.At[""], "A model is a folder, path = dir(\"...\"), or is described by a block "+
 			"architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.")
 		return diags
 	}
@@ -163,28 +153,28 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		value, most int
 		at          hcl.Range
 	}{
-		{"hidden", a.Hidden, lm.MaxHidden, a.HiddenRange}, {"layers", a.Layers, lm.MaxLayers, a.LayersRange},
-		{"heads", a.Heads, lm.MaxHeads, a.HeadsRange}, {"kv_heads", a.KVHeads, lm.MaxHeads, a.KVRange},
-		{"mlp", a.MLP, lm.MaxMLP, a.MLPRange}, {"context", a.Context, lm.MaxContext, a.ContextRange},
-		{"corpus_size", s.CorpusSize, maxCorpus, s.CorpusSizeRange}, {"vocab", max(1, s.Vocab), lm.MaxVocab, s.VocabRange},
+		{"hidden", a.Hidden, lm.MaxHidden, a.At["hidden"]}, {"layers", a.Layers, lm.MaxLayers, a.At["layers"]},
+		{"heads", a.Heads, lm.MaxHeads, a.At["heads"]}, {"kv_heads", a.KVHeads, lm.MaxHeads, a.At["kv_heads"]},
+		{"mlp", a.MLP, lm.MaxMLP, a.At["mlp"]}, {"context", a.Context, lm.MaxContext, a.At["context"]},
+		{"corpus_size", s.CorpusSize, maxCorpus, s.At["corpus_size"]}, {"vocab", max(1, s.Vocab), lm.MaxVocab, s.At["vocab"]},
 	} {
 		bad(n.value < 1 || n.value > n.most, "Size out of range", n.at, "%s must be at least 1 and at most %d; got %d.",
 			n.name, n.most, n.value)
 	}
-	bad(a.RopeBase <= 0, "Rotary base out of range", a.RopeBaseRange,
+	bad(a.RopeBase <= 0, "Rotary base out of range", a.At["rope_base"],
 		"Rotary angles are powers of rope_base, which must be above 0; got %v.", a.RopeBase)
 	if diags.HasErrors() {
 		return diags
 	}
-	bad(a.Hidden/a.Heads > lm.MaxHeadDim, "Heads too wide", a.HeadsRange,
+	bad(a.Hidden/a.Heads > lm.MaxHeadDim, "Heads too wide", a.At["heads"],
 		"A head may have a width of %d; %d / %d is more.", lm.MaxHeadDim, a.Hidden, a.Heads)
-	bad(a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0, "Heads do not divide the width", a.HeadsRange,
+	bad(a.Hidden%a.Heads != 0 || a.Hidden/a.Heads%2 != 0, "Heads do not divide the width", a.At["heads"],
 		"Each head takes an even share of the width, for rotary positions; %d / %d is none.", a.Hidden, a.Heads)
-	bad(a.Heads%a.KVHeads != 0, "Key heads do not divide the query heads", a.KVRange,
+	bad(a.Heads%a.KVHeads != 0, "Key heads do not divide the query heads", a.At["kv_heads"],
 		"Each key head serves the same number of query heads; %d / %d is not whole.", a.Heads, a.KVHeads)
-	bad(len(s.Corpus) == 0, "No corpus", s.Def,
+	bad(len(s.Corpus) == 0, "No corpus", s.At[""],
 		"Random weights need a tokenizer: name data sets to train it on, corpus = [stage.curate.NAME.expert].")
-	bad(s.Vocab < 300, "Vocabulary too small", s.VocabRange, "A byte-level vocabulary needs 256 bytes, the special "+
+	bad(s.Vocab < 300, "Vocabulary too small", s.At["vocab"], "A byte-level vocabulary needs 256 bytes, the special "+
 		"tokens and some merges, so at least 300; got %d.", s.Vocab)
 	return diags
 }

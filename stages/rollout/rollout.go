@@ -42,9 +42,7 @@ type settings struct {
 
 	blocks.Arithmetic
 
-	SamplesRange     hcl.Range `hcl:"samples,attr_range"`
-	TemperatureRange hcl.Range `hcl:"temperature,attr_range"`
-	TopPRange        hcl.Range `hcl:"top_p,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // EpisodesPerTask returns the number of trajectories per task.
@@ -57,9 +55,9 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Samples < 1, "Number of samples out of range", s.SamplesRange,
+	bad(s.Samples < 1, "Number of samples out of range", s.At["samples"],
 		"A task is tried at least once; got %d.", s.Samples)
-	bad(s.Temperature <= 0, "Temperature out of range", s.TemperatureRange,
+	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
 		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.TopPRange), s.Limits.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check())
 }

@@ -65,11 +65,7 @@ type settings struct {
 
 	train.Settings
 
-	EpochsRange hcl.Range `hcl:"epochs,attr_range"`
-	BatchRange  hcl.Range `hcl:"batch,attr_range"`
-	LRRange     hcl.Range `hcl:"lr,attr_range"`
-
-	ContextRange hcl.Range `hcl:"context,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 type sft struct {
@@ -88,7 +84,7 @@ type tokens struct {
 	Init     string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows, or copy:TOKEN,"`
 	_        struct{} `doc:"the row of that token"`
 
-	InitRange hcl.Range `hcl:"init,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // MemoryUse returns the memory use of passes over a batch, or of the longest trajectory, which has its own pass.
@@ -114,13 +110,14 @@ func (s *settings) WithoutEffect() map[string]string {
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Epochs < 1, "Too few epochs", s.EpochsRange, "Fine-tuning passes over its data at least once; got %d.", s.Epochs)
-	bad(s.Batch < 1, "Batch too small", s.BatchRange, "A batch contains at least one trajectory; got %d.", s.Batch)
-	bad(s.Context < 0, "Negative length", s.ContextRange,
+	bad(s.Epochs < 1, "Too few epochs", s.At["epochs"],
+		"Fine-tuning passes over its data at least once; got %d.", s.Epochs)
+	bad(s.Batch < 1, "Batch too small", s.At["batch"], "A batch contains at least one trajectory; got %d.", s.Batch)
+	bad(s.Context < 0, "Negative length", s.At["context"],
 		"context is the maximal length in tokens, or 0 for all; got %d.", s.Context)
-	return append(diags, s.Settings.Check(s.LR, defaultLR, s.LRRange)...)
+	return append(diags, s.Settings.Check(s.LR, defaultLR, s.At["lr"])...)
 }
 
 func (s *rctp) Check() hcl.Diagnostics {
-	return append(s.settings.Check(), rl.CheckInit(s.Tokens.Init, s.Tokens.InitRange)...)
+	return append(s.settings.Check(), rl.CheckInit(s.Tokens.Init, s.Tokens.At["init"])...)
 }

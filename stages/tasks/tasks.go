@@ -69,11 +69,7 @@ type settings struct {
 	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
 	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
 
-	TakeRange   hcl.Range `hcl:"take,attr_range"`
-	PromptRange hcl.Range `hcl:"prompt,attr_range"`
-	TrainRange  hcl.Range `hcl:"train,attr_range"`
-	SkipRange   hcl.Range `hcl:"skip,attr_range"`
-	TestRange   hcl.Range `hcl:"test,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (s *settings) setPorts() []string {
@@ -95,20 +91,20 @@ type split struct {
 	Order string   `hcl:"order,optional" choices:"file|lexicographic" doc:"order of the ids before the paper's"`
 	_     struct{} `doc:"shuffle (by paper)"`
 
-	TestRange hcl.Range `hcl:"test,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Split.Test <= 0 || s.Split.Test >= 1, "Test share out of range", s.Split.TestRange,
+	bad(s.Split.Test <= 0 || s.Split.Test >= 1, "Test share out of range", s.Split.At["test"],
 		"The test set takes a share of the task numbers between 0 and 1, both excluded; got %v.", s.Split.Test)
 	bad(s.Prompt == bfcl.PromptMerged && s.Source == "drills" && s.Form == string(drill.Copy), "Nothing to merge",
-		s.PromptRange, "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.")
-	bad(s.Take < 0, "Negative number of tasks", s.TakeRange,
+		s.At["prompt"], "A copy drill has no tools and no environment, so it has no steps to merge: leave prompt out.")
+	bad(s.Take < 0, "Negative number of tasks", s.At["take"],
 		"take keeps so many tasks of each set, or all with 0; got %d.", s.Take)
-	bad(s.Train < 0, "Negative number of drills", s.TrainRange, "A training set has at least 0 drills; got %d.", s.Train)
-	bad(s.Skip < 0, "Negative number of drills", s.SkipRange, "skip passes over at least 0 drills; got %d.", s.Skip)
-	bad(s.Test < 0 || s.Test > s.Pool, "Test set larger than its pool", s.TestRange, "Each seed draws its test drills "+
+	bad(s.Train < 0, "Negative number of drills", s.At["train"], "A training set has at least 0 drills; got %d.", s.Train)
+	bad(s.Skip < 0, "Negative number of drills", s.At["skip"], "skip passes over at least 0 drills; got %d.", s.Skip)
+	bad(s.Test < 0 || s.Test > s.Pool, "Test set larger than its pool", s.At["test"], "Each seed draws its test drills "+
 		"from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool,
 		max(0, s.Pool), s.Test)
 	return diags

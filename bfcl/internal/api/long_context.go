@@ -12,10 +12,13 @@ func (s *Shared) require(names ...string) error {
 	return nil
 }
 
-// constant returns a copy of a long-context constant for a reply.
-func (s *Shared) constant(name string) py.Value { return py.Clone(s.Long[name], nil) }
+// constant returns a long-context constant for a reply, which must not change it.
+func (s *Shared) constant(name string) py.Value { return s.Long[name] }
 
-// items returns copies of the items of a long-context list for appending to a reply.
+// ownConstant returns a copy of a long-context constant for the state of an instance.
+func (s *Shared) ownConstant(name string) py.Value { return py.Clone(s.Long[name], nil) }
+
+// items returns the items of a long-context list for appending to a reply.
 func (s *Shared) items(name string) []py.Value {
 	list, _ := s.constant(name).(*py.List)
 	if list == nil {

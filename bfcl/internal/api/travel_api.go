@@ -77,10 +77,10 @@ func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	if err := s.require("BOOKING_RECORD_EXTENSION", "CREDIT_CARD_EXTENSION"); err != nil {
 		return err
 	}
-	if err := extend(a.cards, s.constant("CREDIT_CARD_EXTENSION")); err != nil {
+	if err := extend(a.cards, s.ownConstant("CREDIT_CARD_EXTENSION")); err != nil {
 		return err
 	}
-	return extend(a.bookings, s.constant("BOOKING_RECORD_EXTENSION"))
+	return extend(a.bookings, s.ownConstant("BOOKING_RECORD_EXTENSION"))
 }
 
 // extend adds the entries of more whose keys are not in table.

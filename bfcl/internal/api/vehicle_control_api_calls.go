@@ -179,7 +179,7 @@ func (v *vehicleControlAPI) weather() (py.Value, error) {
 	}
 	if v.week == nil {
 		v.week = &py.Dict{}
-		if days, ok := v.shared.constant("LONG_WEATHER_EXTENSION").(*py.Dict); ok {
+		if days, ok := v.shared.ownConstant("LONG_WEATHER_EXTENSION").(*py.Dict); ok {
 			v.week = days
 		}
 	}

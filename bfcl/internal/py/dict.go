@@ -13,6 +13,7 @@ import (
 type Dict struct {
 	entries []entry
 	index   map[any]int // position by hashKey; nil until a search among indexFrom entries or more
+	json    string      // of a constant; see Freeze
 }
 
 type entry struct {

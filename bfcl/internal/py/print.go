@@ -199,6 +199,10 @@ func (p *printer) json(v Value) error {
 	case float64:
 		p.buf = appendJSONFloat(p.buf, v)
 	case *List:
+		if v.json != "" {
+			p.buf = append(p.buf, v.json...)
+			return nil
+		}
 		if !p.enter(v) {
 			return Raise("ValueError", "Circular reference detected")
 		}
@@ -216,6 +220,31 @@ func (p *printer) json(v Value) error {
 	return nil
 }
 
+// Freeze prepares a value that never changes again for many readers: the JSON text, if it has one, and the index of
+// each list and dict. Replies of long tasks contain large constants.
+func Freeze(v Value) {
+	p := &printer{}
+	var items []Value
+	switch v := v.(type) {
+	case *List:
+		if p.json(v) == nil {
+			v.json = string(p.buf)
+		}
+		items = v.Items
+	case *Dict:
+		if p.json(v) == nil {
+			v.json = string(p.buf)
+		}
+		for _, e := range v.entries {
+			items = append(items, e.val)
+		}
+		_, _ = v.find("") // makes the index
+	}
+	for _, item := range items {
+		Freeze(item)
+	}
+}
+
 func (p *printer) jsonItems(items []Value) error {
 	p.buf = append(p.buf, '[')
 	for i, item := range items {
@@ -231,6 +260,10 @@ func (p *printer) jsonItems(items []Value) error {
 }
 
 func (p *printer) jsonDict(v *Dict) error {
+	if v.json != "" {
+		p.buf = append(p.buf, v.json...)
+		return nil
+	}
 	if !p.enter(v) {
 		return Raise("ValueError", "Circular reference detected")
 	}

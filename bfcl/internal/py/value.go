@@ -11,7 +11,10 @@ import (
 type Value = any
 
 // List is a Python list, a mutable object shared by reference.
-type List struct{ Items []Value }
+type List struct {
+	Items []Value
+	json  string // of a constant; see Freeze
+}
 
 // NewList returns a list that owns items.
 func NewList(items ...Value) *List { return &List{Items: items} }

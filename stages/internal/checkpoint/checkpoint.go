@@ -5,6 +5,7 @@
 //	Meta         chat layout, and position and condition of the reward tokens
 //	Policy       an opened checkpoint: model, tokenizer, Meta; start with Open; needs libtorch
 //	Collector    samples episodes with a Policy
+//	Sampling     runs the stages that only sample
 //	LoRA         the block of settings for adapters
 //	MemoryUser   stages whose memory is planned from the shape of their model
 //

@@ -76,6 +76,56 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	return trajectories, nil
 }
 
+// Sampling configures the episodes of a stage that only samples.
+type Sampling struct {
+	Token             string // setting token
+	Samples           int    // per task
+	Temperature, TopP float64
+	Limits            *blocks.Limits
+	Arithmetic        blocks.Arithmetic
+}
+
+// Run samples the tasks with the policy of stage. It writes the port trajectories and returns them in the order of the
+// tasks.
+func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, tasks []*bfcl.Task) (
+	[]*rl.Trajectory, error) {
+	if err := PlanMemory(job, stage); err != nil {
+		return nil, err
+	}
+	ref, _ := stage.MemoryUse()
+	policy, err := Open(job, ref, s.Arithmetic)
+	if err != nil {
+		return nil, err
+	}
+	defer policy.Close()
+	if err := policy.Model.Freeze(); err != nil {
+		return nil, err
+	}
+	token, err := policy.Resolve(s.Token)
+	if err != nil {
+		return nil, err
+	}
+	collector, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
+	if err != nil {
+		return nil, err
+	}
+	var rollouts []rl.Rollout
+	for _, task := range tasks {
+		for i := range s.Samples {
+			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i, Token: token})
+		}
+	}
+	trajectories, err := collector.Sample(ctx, job, rollouts)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := job.Create("trajectories")
+	if err != nil {
+		return nil, err
+	}
+	return trajectories, artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
+}
+
 // ReadTasks reads a set of tasks.
 func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
 	set, err := job.Open(ref)

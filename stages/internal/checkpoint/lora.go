@@ -29,10 +29,7 @@ type LoRA struct {
 	_       struct{} `doc:"in the paper). The choice depends on seed, update and the tokens so far, so members of a"`
 	_       struct{} `doc:"group share it over their prompt. Sampling, evaluation and the reference use no dropout"`
 
-	RankRange    hcl.Range `hcl:"rank,attr_range"`
-	AlphaRange   hcl.Range `hcl:"alpha,attr_range"`
-	TargetsRange hcl.Range `hcl:"targets,attr_range"`
-	DropoutRange hcl.Range `hcl:"dropout,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Check reports values out of range. l may be nil.
@@ -41,18 +38,18 @@ func (l *LoRA) Check() (diags hcl.Diagnostics) {
 		return nil
 	}
 	bad := blocks.Mistakes(&diags)
-	bad(l.Rank < 1, "Rank out of range", l.RankRange, "An adapter has a rank of at least 1; got %d.", l.Rank)
-	bad(l.Alpha <= 0, "Scale out of range", l.AlphaRange,
+	bad(l.Rank < 1, "Rank out of range", l.At["rank"], "An adapter has a rank of at least 1; got %d.", l.Rank)
+	bad(l.Alpha <= 0, "Scale out of range", l.At["alpha"],
 		"alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha)
-	bad(!(l.Dropout >= 0 && l.Dropout < 1), "Dropout out of range", l.DropoutRange,
+	bad(!(l.Dropout >= 0 && l.Dropout < 1), "Dropout out of range", l.At["dropout"],
 		"dropout is the probability of zeroing an input of the adapter, from 0 to below 1; got %v.", l.Dropout)
-	bad(l.Targets != nil && len(l.Targets) == 0, "No target", l.TargetsRange,
+	bad(l.Targets != nil && len(l.Targets) == 0, "No target", l.At["targets"],
 		"An adapter changes at least one projection; omit targets for all of them.")
 	for i, name := range l.Targets {
 		known := slices.Contains(lm.Projections, name)
-		bad(!known, "Unknown projection", l.TargetsRange, "The projections of a layer are %s; got %q.",
+		bad(!known, "Unknown projection", l.At["targets"], "The projections of a layer are %s; got %q.",
 			strings.Join(lm.Projections, ", "), name)
-		bad(known && slices.Contains(l.Targets[:i], name), "Duplicate projection", l.TargetsRange,
+		bad(known && slices.Contains(l.Targets[:i], name), "Duplicate projection", l.At["targets"],
 			"A projection has one adapter; targets contains %q twice.", name)
 	}
 	return diags

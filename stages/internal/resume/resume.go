@@ -37,11 +37,12 @@ const stateFile = "state.json"
 
 // Scratch is the scratch folder of a training. One goroutine uses it, except for Append.
 type Scratch struct {
-	Checkpoints
 	Passed []string // messages about states that Restore could not use
 
 	dir     string
-	update  int // of the last restored or saved state; 0 for none
+	minutes float64 // between two states
+	keep    int     // number of states
+	update  int     // of the last restored or saved state; 0 for none
 	saved   time.Time
 	rows    []*Rows
 	marks   map[string]mark   // of the restored state
@@ -69,10 +70,10 @@ type file struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Open opens the scratch folder of a job. Call Restore next.
-func Open(dir string, c Checkpoints) (*Scratch, error) {
-	t := &Scratch{Checkpoints: c, dir: dir, saved: time.Now(), marks: map[string]mark{}, folders: map[string]folder{}}
-	t.Keep = max(1, t.Keep)
+// Open opens the scratch folder of a job, which keeps at least one state. Call Restore next.
+func Open(dir string, minutes float64, keep int) (*Scratch, error) {
+	t := &Scratch{minutes: minutes, keep: max(1, keep), dir: dir, saved: time.Now(), marks: map[string]mark{},
+		folders: map[string]folder{}}
 	for _, folder := range []string{t.states(), t.logs(), t.rowFiles(), t.folderFiles()} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return nil, fmt.Errorf("resume: %w", err)
@@ -190,7 +191,7 @@ func unchanged(dir string, files map[string]file) error {
 
 // Due reports whether a state is due.
 func (t *Scratch) Due() bool {
-	return time.Since(t.saved) >= time.Duration(t.Minutes*float64(time.Minute))
+	return time.Since(t.saved) >= time.Duration(t.minutes*float64(time.Minute))
 }
 
 // Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
@@ -353,10 +354,10 @@ func (t *Scratch) removeOld() error {
 	if err != nil {
 		return err
 	}
-	if len(known) < t.Keep {
+	if len(known) < t.keep {
 		return t.dropFolders()
 	}
-	first := known[len(known)-t.Keep]
+	first := known[len(known)-t.keep]
 	for _, n := range known {
 		if n < first {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(t.states(), stateName(n))))

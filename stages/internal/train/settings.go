@@ -7,7 +7,6 @@ import (
 
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -20,7 +19,7 @@ type Settings struct {
 	blocks.Arithmetic
 
 	LoRA        *checkpoint.LoRA    `hcl:"lora,block" doc:"trains a low-rank adapter instead of all weights"`
-	Checkpoints *resume.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves its state"`
+	Checkpoints *blocks.Checkpoints `hcl:"checkpoints,block" key:"-" doc:"how often the stage saves its state"`
 }
 
 // Defaults returns the settings of both frameworks that the paper names, with a schedule and a weight decay.
@@ -30,7 +29,7 @@ func Defaults(schedule blocks.Schedule, decay float64) Settings {
 		Optimizer:   &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1},
 		Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
 		Arithmetic:  blocks.DefaultArithmetic(),
-		Checkpoints: resume.DefaultCheckpoints(),
+		Checkpoints: blocks.DefaultCheckpoints(),
 	}
 }
 

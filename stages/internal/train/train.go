@@ -42,7 +42,7 @@ func (t *Training) Open() (err error) {
 		return err
 	}
 	t.Trainer.SetRecompute(t.Recompute)
-	if t.Scratch, err = resume.Open(t.Job.Dir, *t.Checkpoints); err != nil {
+	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Minutes, t.Checkpoints.Keep); err != nil {
 		return err
 	}
 	if t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore); err != nil {

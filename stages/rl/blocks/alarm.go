@@ -34,10 +34,7 @@ type Alarm struct {
 	_       struct{} `doc:"5, entropy 5, spike 20, nan 1"`
 	Factor  *float64 `hcl:"factor,optional" doc:"factor of lower_rate; default 0.5"`
 
-	NameRange    hcl.Range `hcl:"name,attr_range"`
-	LimitRange   hcl.Range `hcl:"limit,attr_range"`
-	UpdatesRange hcl.Range `hcl:"updates,attr_range"`
-	FactorRange  hcl.Range `hcl:"factor,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Names of alarms.
@@ -85,25 +82,26 @@ func CheckAlarms(alarms []Alarm, tokens bool) (diags hcl.Diagnostics) {
 	var seen []string
 	for _, a := range alarms {
 		if _, known := alarmNamed(a.Name); !known {
-			bad(true, "Unknown alarm", a.NameRange, "The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
+			bad(true, "Unknown alarm", a.At["name"],
+				"The alarms are gap, zero_variance, entropy, spike and nan; got %q.", a.Name)
 			continue
 		}
 		again := slices.Contains(seen, a.Name)
-		bad(again, "Duplicate alarm", a.NameRange, "The alarm %s has another block above; keep one of them.", a.Name)
-		bad(!again && a.Name == AlarmGap && !tokens, "Alarm without effect", a.NameRange,
+		bad(again, "Duplicate alarm", a.At["name"], "The alarm %s has another block above; keep one of them.", a.Name)
+		bad(!again && a.Name == AlarmGap && !tokens, "Alarm without effect", a.At["name"],
 			"The gap between high and low exists only if rollouts draw both tokens: in rc-grpo, with tokens.high between "+
 				"0 and 1.")
 		seen = append(seen, a.Name)
 		if a.Limit != nil {
-			bad(*a.Limit <= 0 || a.Name == AlarmNaN, "Limit out of range", a.LimitRange,
+			bad(*a.Limit <= 0 || a.Name == AlarmNaN, "Limit out of range", a.At["limit"],
 				"The limit of an alarm is above 0, and alarm nan has none; got %v for %s.", *a.Limit, a.Name)
 		}
 		if a.Updates != nil {
-			bad(*a.Updates < 1, "Number of updates out of range", a.UpdatesRange,
+			bad(*a.Updates < 1, "Number of updates out of range", a.At["updates"],
 				"The window of an alarm is at least one update; got %d.", *a.Updates)
 		}
 		if f := a.Factor; f != nil {
-			bad(a.Action != ActionLowerRate || *f <= 0 || *f >= 1, "Factor out of range", a.FactorRange,
+			bad(a.Action != ActionLowerRate || *f <= 0 || *f >= 1, "Factor out of range", a.At["factor"],
 				"factor is between 0 and 1, both excluded, and requires action = \"lower_rate\"; got %v.", *f)
 		}
 	}

@@ -11,9 +11,7 @@ type Limits struct {
 	Context int      `hcl:"context,optional" unit:"tokens" doc:"maximal length of an episode (not given in the"`
 	_       struct{} `doc:"paper)"`
 
-	StepsRange   hcl.Range `hcl:"steps,attr_range"`
-	ReplyRange   hcl.Range `hcl:"reply,attr_range"`
-	ContextRange hcl.Range `hcl:"context,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // CheckTopP reports a top_p out of range.
@@ -30,8 +28,8 @@ func DefaultLimits() *Limits { return &Limits{Steps: 20, Reply: 1024, Context: 1
 func (l *Limits) Check() (diags hcl.Diagnostics) {
 	bad := Mistakes(&diags)
 	const text = "An episode needs %s of at least 1; got %d."
-	bad(l.Steps < 1, "Limit out of range", l.StepsRange, text, "steps", l.Steps)
-	bad(l.Reply < 1, "Limit out of range", l.ReplyRange, text, "reply", l.Reply)
-	bad(l.Context < 1, "Limit out of range", l.ContextRange, text, "context", l.Context)
+	bad(l.Steps < 1, "Limit out of range", l.At["steps"], text, "steps", l.Steps)
+	bad(l.Reply < 1, "Limit out of range", l.At["reply"], text, "reply", l.Reply)
+	bad(l.Context < 1, "Limit out of range", l.At["context"], text, "context", l.Context)
 	return diags
 }

@@ -17,16 +17,15 @@ type Schedule struct {
 	Final  float64  `hcl:"final,optional" doc:"share of the rate at the last update (linear, cosine;"`
 	_      struct{} `doc:"cosine_with_min_lr of transformers)"`
 
-	WarmupRange hcl.Range `hcl:"warmup,attr_range"`
-	FinalRange  hcl.Range `hcl:"final,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Check reports values out of range.
 func (s *Schedule) Check() (diags hcl.Diagnostics) {
 	bad := Mistakes(&diags)
-	bad(s.Warmup < 0 || s.Warmup > 1 && s.Warmup != math.Trunc(s.Warmup), "Warm-up out of range", s.WarmupRange,
+	bad(s.Warmup < 0 || s.Warmup > 1 && s.Warmup != math.Trunc(s.Warmup), "Warm-up out of range", s.At["warmup"],
 		"Warm-up is a whole number of updates, or a share of them below 1; got %v.", s.Warmup)
-	bad(s.Final < 0 || s.Final > 1, "Final rate out of range", s.FinalRange,
+	bad(s.Final < 0 || s.Final > 1, "Final rate out of range", s.At["final"],
 		"Final is the share of the learning rate at the last update, between 0 and 1; got %v.", s.Final)
 	return diags
 }
@@ -74,22 +73,18 @@ type Optimizer struct {
 	ClipNorm    float64  `hcl:"clip_norm,optional" doc:"limit of the global gradient norm (verl, TRL, OpenRLHF: 1);"`
 	_           struct{} `doc:"0 switches clipping off"`
 
-	Beta1Range       hcl.Range `hcl:"beta1,attr_range"`
-	Beta2Range       hcl.Range `hcl:"beta2,attr_range"`
-	EpsRange         hcl.Range `hcl:"eps,attr_range"`
-	WeightDecayRange hcl.Range `hcl:"weight_decay,attr_range"`
-	ClipNormRange    hcl.Range `hcl:"clip_norm,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Check reports values out of range.
 func (o *Optimizer) Check() (diags hcl.Diagnostics) {
 	bad := Mistakes(&diags)
 	const decay = "%s must be at least 0 and below 1; got %v."
-	bad(o.Beta1 < 0 || o.Beta1 >= 1, "Moment decay out of range", o.Beta1Range, decay, "beta1", o.Beta1)
-	bad(o.Beta2 < 0 || o.Beta2 >= 1, "Moment decay out of range", o.Beta2Range, decay, "beta2", o.Beta2)
+	bad(o.Beta1 < 0 || o.Beta1 >= 1, "Moment decay out of range", o.At["beta1"], decay, "beta1", o.Beta1)
+	bad(o.Beta2 < 0 || o.Beta2 >= 1, "Moment decay out of range", o.At["beta2"], decay, "beta2", o.Beta2)
 	const summary, least = "Optimizer setting out of range", "%s must be at least 0; got %v."
-	bad(o.Eps < 0, summary, o.EpsRange, least, "eps", o.Eps)
-	bad(o.WeightDecay < 0, summary, o.WeightDecayRange, least, "weight_decay", o.WeightDecay)
-	bad(o.ClipNorm < 0, summary, o.ClipNormRange, least, "clip_norm", o.ClipNorm)
+	bad(o.Eps < 0, summary, o.At["eps"], least, "eps", o.Eps)
+	bad(o.WeightDecay < 0, summary, o.At["weight_decay"], least, "weight_decay", o.WeightDecay)
+	bad(o.ClipNorm < 0, summary, o.At["clip_norm"], least, "clip_norm", o.ClipNorm)
 	return diags
 }

@@ -28,7 +28,7 @@ type Split struct {
 	_          struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
 	_          struct{} `doc:"memory of activations, with identical results on the CPU"`
 
-	MicroBatchRange hcl.Range `hcl:"micro_batch,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Arithmetic is the precision in which a stage computes with a policy.
@@ -48,7 +48,7 @@ func DefaultSplit(tokens int) Split {
 
 // Check reports a micro-batch below 1.
 func (s *Split) Check() (diags hcl.Diagnostics) {
-	Mistakes(&diags)(s.MicroBatch < 1, "Micro-batch out of range", s.MicroBatchRange,
+	Mistakes(&diags)(s.MicroBatch < 1, "Micro-batch out of range", s.At["micro_batch"],
 		"A pass has at least one token; got micro_batch = %d.", s.MicroBatch)
 	return diags
 }

@@ -32,20 +32,18 @@ type Advantage struct {
 	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
 	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
 
-	ScaleRange hcl.Range `hcl:"scale,attr_range"`
-	DDOFRange  hcl.Range `hcl:"ddof,attr_range"`
-	EpsRange   hcl.Range `hcl:"eps,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Check reports values out of range.
 func (a *Advantage) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(a.DDOF != 0 && a.DDOF != 1, "No such standard deviation", a.DDOFRange,
+	bad(a.DDOF != 0 && a.DDOF != 1, "No such standard deviation", a.At["ddof"],
 		"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF)
-	bad(a.Scale == "others_std" && a.Baseline != "leave_one_out", "Scale needs its baseline", a.ScaleRange,
+	bad(a.Scale == "others_std" && a.Baseline != "leave_one_out", "Scale needs its baseline", a.At["scale"],
 		"scale = \"others_std\" divides by the deviation of the members in baseline = \"leave_one_out\"; got "+
 			"baseline = %q.", a.Baseline)
-	bad(a.Eps < 0, "Negative eps", a.EpsRange,
+	bad(a.Eps < 0, "Negative eps", a.At["eps"],
 		"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps)
 	return diags
 }

@@ -43,8 +43,7 @@ type Objective struct {
 	_            struct{}   `doc:"keep includes them (paper, eq. 8: their KL term still counts), mask excludes them"`
 	_            struct{}   `doc:"from every sum and count, resample replaces them by other tasks (DAPO)"`
 
-	MinibatchesRange hcl.Range `hcl:"minibatches,attr_range"`
-	PassesRange      hcl.Range `hcl:"passes,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Ratio is the importance ratio pi / pi_old.
@@ -67,10 +66,7 @@ type Clip struct {
 	_    struct{} `doc:"(Ye et al. 2020; verl: 3); 0 switches it off"`
 	Cap  float64  `hcl:"cap,optional" doc:"upper bound of the unclipped ratio (TRL's delta); 0 is none"`
 
-	LowRange  hcl.Range `hcl:"low,attr_range"`
-	HighRange hcl.Range `hcl:"high,attr_range"`
-	DualRange hcl.Range `hcl:"dual,attr_range"`
-	CapRange  hcl.Range `hcl:"cap,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // Loss configures how the terms of a batch become one number. A term belongs to a token, turn or trajectory by
@@ -85,7 +81,7 @@ type Loss struct {
 	CountEps  float64  `hcl:"count_eps,optional" doc:"added to a trajectory's number of terms in trajectory_mean"`
 	_         struct{} `doc:"(verl, OpenRLHF: 1e-8)"`
 
-	ScaleRange hcl.Range `hcl:"scale,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // KL configures the divergence term. d is logp - logp_ref of a sampled token.
@@ -111,9 +107,7 @@ type KL struct {
 	LogClamp   float64  `hcl:"log_clamp,optional" doc:"bound of |d| in k3 (verl: 20); 0 is no bound"`
 	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the estimate (verl: 10); 0: none"`
 
-	BetaRange      hcl.Range `hcl:"beta,attr_range"`
-	EstimatorRange hcl.Range `hcl:"estimator,attr_range"`
-	PlaceRange     hcl.Range `hcl:"place,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 // PaperObjective returns the objective of the paper. Values that the paper does not give: population standard
@@ -137,24 +131,24 @@ func PaperObjective() Objective {
 func (o *Objective) Check() hcl.Diagnostics {
 	diags := o.Advantage.Check()
 	bad := blocks.Mistakes(&diags)
-	bad(o.Clip.Low < 0 || o.Clip.Low > 1, "Clip out of range", o.Clip.LowRange,
+	bad(o.Clip.Low < 0 || o.Clip.Low > 1, "Clip out of range", o.Clip.At["low"],
 		"The ratio is kept above 1 - low, so low lies between 0 and 1; got %v.", o.Clip.Low)
-	bad(o.Clip.High < 0, "Clip out of range", o.Clip.HighRange,
+	bad(o.Clip.High < 0, "Clip out of range", o.Clip.At["high"],
 		"The ratio is kept below 1 + high, so high is at least 0; got %v.", o.Clip.High)
-	bad(o.Clip.Dual != 0 && o.Clip.Dual <= 1, "Clip out of range", o.Clip.DualRange,
+	bad(o.Clip.Dual != 0 && o.Clip.Dual <= 1, "Clip out of range", o.Clip.At["dual"],
 		"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
-	bad(o.Clip.Cap != 0 && o.Clip.Cap < 1, "Clip out of range", o.Clip.CapRange,
+	bad(o.Clip.Cap != 0 && o.Clip.Cap < 1, "Clip out of range", o.Clip.At["cap"],
 		"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
-	bad(o.Minibatches < 0, "Negative number of tasks", o.MinibatchesRange,
+	bad(o.Minibatches < 0, "Negative number of tasks", o.At["minibatches"],
 		"minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches)
-	bad(o.Passes < 1, "Too few passes", o.PassesRange,
+	bad(o.Passes < 1, "Too few passes", o.At["passes"],
 		"An update passes over its batch at least once; got passes = %d.", o.Passes)
-	bad(o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0, "Scale missing", o.Loss.ScaleRange,
+	bad(o.Loss.Aggregate == "constant" && o.Loss.Scale <= 0, "Scale missing", o.Loss.At["scale"],
 		"aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale)
-	bad(o.KL.Beta < 0, "Beta out of range", o.KL.BetaRange,
+	bad(o.KL.Beta < 0, "Beta out of range", o.KL.At["beta"],
 		"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
 	bad(o.KL.Estimator == "exact" && (o.KL.Place == "reward" || o.KL.Weighted || o.KL.Gradient != "own"),
-		"Exact KL elsewhere", o.KL.EstimatorRange, "The exact divergence is a term of the loss with its own gradient: "+
+		"Exact KL elsewhere", o.KL.At["estimator"], "The exact divergence is a term of the loss with its own gradient: "+
 			"place = \"loss\", gradient = \"own\" and no weighting.")
 	return diags
 }

@@ -26,7 +26,7 @@ type settings struct {
 	Tasks artifact.Ref `hcl:"tasks" port:"tasks" doc:"tasks to choose from"`
 	Every int          `hcl:"every,optional" unit:"tasks" doc:"distance of the tasks that are kept"`
 
-	EveryRange hcl.Range `hcl:"every,attr_range"`
+	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (s *settings) Check() hcl.Diagnostics {
@@ -34,7 +34,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		return nil
 	}
 	return hcl.Diagnostics{{Severity: hcl.DiagError, Summary: "No distance",
-		Detail: fmt.Sprintf("every is at least 1, which keeps all tasks; got %d.", s.Every), Subject: s.EveryRange.Ptr()}}
+		Detail: fmt.Sprintf("every is at least 1, which keeps all tasks; got %d.", s.Every), Subject: s.At["every"].Ptr()}}
 }
 
 func (s *settings) Run(_ context.Context, job *engine.Job) error {
