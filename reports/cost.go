@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/lang"
 )
 
 // runsTable shows the cost of the shown artifacts, from their manifests.
@@ -28,7 +30,7 @@ func (s *Study) runsTable() *Table {
 		sum += m.Seconds
 		recorded := func(rows string) Source { return sourceOf(manifestOf(r.Address), rows, "as recorded") }
 		took := Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
-		cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), took}
+		cells := []Cell{Text("%s", lang.TrimStage(r.Address)), took}
 		for _, name := range sortedKeys(phases) {
 			var cell Cell
 			if v, ok := r.Phases[name]; ok {
@@ -85,7 +87,7 @@ func (s *Study) timelineFigure() *Figure {
 		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
 		idle += max(0, from-busyUntil)
 		busyUntil = max(busyUntil, from+took)
-		name, seed, _ := strings.Cut(strings.TrimPrefix(r.Address, "stage."), "@")
+		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
 		lane := slices.Index(f.Lanes, name)
 		if lane < 0 {
 			lane = len(f.Lanes)
@@ -113,7 +115,7 @@ func (s *Study) artifactsTable() *Table {
 			continue
 		}
 		for _, port := range sortedKeys(r.Manifest.Outputs) {
-			cells := []Cell{Text("%s", strings.TrimPrefix(r.Address, "stage.")), Text("%s", port)}
+			cells := []Cell{Text("%s", lang.TrimStage(r.Address)), Text("%s", port)}
 			for _, text := range []string{prefix(r.Manifest.Outputs[port].Digest, 16), prefix(r.Manifest.Key, 16),
 				prefix(r.Manifest.Revision, 12)} {
 				recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -225,15 +226,26 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	return diags
 }
 
-// label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name.
+// label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
+// with for_each the module's key is part of it: "qwen/sft".
 func label(n *lang.Node, ref artifact.Ref) string {
 	if in, ok := n.Input(ref); ok {
 		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-			return l.Label()
+			return moduleKeys(ref) + l.Label()
 		}
 	}
-	return cmp.Or(ref.Key, ref.Name)
+	return moduleKeys(ref) + cmp.Or(ref.Key, ref.Name)
 }
+
+// moduleKeys returns the for_each keys of the modules of an evaluation, each with a slash: "qwen/".
+func moduleKeys(ref artifact.Ref) (keys string) {
+	for _, m := range moduleKey.FindAllStringSubmatch(ref.Module, -1) {
+		keys += m[1] + "/"
+	}
+	return keys
+}
+
+var moduleKey = regexp.MustCompile(`\["([^"]*)"\]`)
 
 // labels returns the labels of evaluations; the seeds of an arm share a label.
 func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
@@ -253,10 +265,10 @@ func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
 	without, with := labels(n, c.Without), labels(n, c.With)
 	byKey := map[string]string{}
 	for _, ref := range c.With {
-		byKey[ref.Key] = label(n, ref)
+		byKey[moduleKeys(ref)+ref.Key] = label(n, ref)
 	}
 	sameKeys := len(byKey) == len(with) && !slices.ContainsFunc(c.Without, func(ref artifact.Ref) bool {
-		return byKey[ref.Key] == ""
+		return byKey[moduleKeys(ref)+ref.Key] == ""
 	})
 	switch {
 	case len(without) == 1:
@@ -273,7 +285,8 @@ func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
 		for i, a := range without {
 			b := with[i]
 			if sameKeys {
-				b = byKey[c.Without[slices.IndexFunc(c.Without, func(r artifact.Ref) bool { return label(n, r) == a })].Key]
+				ref := c.Without[slices.IndexFunc(c.Without, func(r artifact.Ref) bool { return label(n, r) == a })]
+				b = byKey[moduleKeys(ref)+ref.Key]
 			}
 			add(a, b)
 		}

@@ -482,6 +482,56 @@ stage "report" "page" {
 	}
 }
 
+func TestArmsOfARepeatedModuleHaveItsKeyInTheirLabels(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	write("arms.hcl", `
+stage "sft" "warm" {}
+stage "eval" "old" {
+  for_each = ["a", "b"]
+  policy   = stage.sft.warm.checkpoint
+}
+stage "eval" "new" {
+  policy = stage.sft.warm.checkpoint
+  label  = "New"
+}
+stage "eval" "plain" {
+  policy = stage.sft.warm.checkpoint
+}`)
+	x, diags := lang.Load(lang.Source{Path: write("x.hcl", `
+experiment {}
+module "model" {
+  for_each = ["qwen", "llama"]
+  source   = "arms.hcl"
+}
+stage "report" "page" {
+  scores = [for name in ["qwen", "llama"] : values(module.model[name].stage.eval)]
+  compare "x" {
+    without = [for name in ["qwen", "llama"] : module.model[name].stage.eval.plain]
+    with    = [for name in ["llama", "qwen"] : module.model[name].stage.eval.new]
+  }
+}`)}, scriptedKinds())
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	n := x.Node("stage.report.page")
+	s := n.Stage.(*settings)
+	want := []string{"qwen/New", "qwen/a", "qwen/b", "qwen/plain", "llama/New", "llama/a", "llama/b", "llama/plain"}
+	if got := labels(n, s.Scores); !slices.Equal(got, want) {
+		t.Errorf("labels: got %q, want %q", got, want)
+	}
+	if pairs, err := s.Compare[0].pairs(n); err != nil || fmt.Sprint(pairs) !=
+		"[[qwen/plain qwen/New] [llama/plain llama/New]]" {
+		t.Errorf("pairs: got %v, %v", pairs, err)
+	}
+}
+
 func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 	g := &gathering{study: &Study{}, lineal: map[string]string{}}
 	scores := func(stage, policy string) error {

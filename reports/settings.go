@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"rcgrpo/engine/lang"
 )
 
 // PaperSettings returns the values of the paper's profile by kind and setting: the values in its settings tables,
@@ -66,7 +68,7 @@ func (s *Study) settingsColumns() []*settingsColumn {
 		if PaperSettings()[r.Kind] == nil {
 			continue
 		}
-		stage := stageName(r.Address)
+		stage := lang.StageName(r.Address)
 		instances[stage] = append(instances[stage], manifestOf(r.Address))
 		same := func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) }
 		if slices.ContainsFunc(columns[stage], same) {
@@ -74,12 +76,12 @@ func (s *Study) settingsColumns() []*settingsColumn {
 		}
 		column := &settingsColumn{Record: r, head: stage}
 		if len(columns[stage]) > 0 {
-			column.head = strings.TrimPrefix(r.Address, "stage.")
+			column.head = lang.TrimStage(r.Address)
 		}
 		all, columns[stage] = append(all, column), append(columns[stage], column)
 	}
 	for _, c := range all {
-		c.instances = instances[stageName(c.Address)]
+		c.instances = instances[lang.StageName(c.Address)]
 	}
 	return all
 }
@@ -154,11 +156,4 @@ func sameValue(a, b string) bool {
 		return a == b
 	}
 	return x == y
-}
-
-// stageName returns an address without "stage.", for_each key and seed: "rc-grpo.arm".
-func stageName(address string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(address, "stage."), "@")
-	name, _, _ = strings.Cut(name, "[")
-	return name
 }

@@ -41,7 +41,7 @@ type edge struct{ from, to, label string }
 
 func graphOf(x *lang.Experiment, seeds bool) (nodes []string, edges []edge) {
 	name := func(n *lang.Node) string {
-		text := strings.TrimPrefix(n.Address, "stage.")
+		text := lang.TrimStage(n.Address)
 		if !seeds {
 			text, _, _ = strings.Cut(text, "@")
 		}

@@ -380,3 +380,107 @@ func TestOverridesActAsIfTheyStoodInTheFile(t *testing.T) {
 		}
 	}
 }
+
+func TestAListOfInstancesKeepsItsOrder(t *testing.T) {
+	text := composed + fmt.Sprintf(arm, "  for_each = [\"z\", \"b\", \"c\"]") +
+		"stage \"report\" \"page\" {\n  curves = %s\n}\n"
+	for value, want := range map[string][]string{
+		`stage.grpo.arm`: {"z", "b", "c"},
+		`{ for k, v in stage.grpo.arm : k => v if k != "b" }`:          {"z", "c"},
+		`[stage.grpo.arm["c"], stage.grpo.arm["z"]]`:                   {"c", "z"},
+		`{ x = stage.grpo.arm["c"], y = stage.grpo.arm["z"].metrics }`: {"c", "z"},
+		`{ x = stage.grpo.arm["c"], y = stage.grpo.arm["z"] }`:         {"c", "z"},
+	} {
+		var got []string
+		for _, in := range enginetest.MustLoadPaper(t, fmt.Sprintf(text, value)).Node("stage.report.page").Inputs {
+			if *in.Ref.Seed == 1 {
+				got = append(got, in.Ref.Key)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", value, got, want)
+		}
+	}
+}
+
+// repeated is a module for each key; its stages have keys of their own.
+const repeated = composed + `
+module "m" {
+  for_each = ["k.1", "k=2"]
+  source   = "sub.hcl"
+}
+stage "report" "page" {
+  curves = [for k, v in module.m : v.stage.grpo.arm["x=1"]]
+}
+`
+
+const repeatedModule = composed + `
+stage "grpo" "arm" {
+  for_each = ["x=1", "y"]
+  policy   = stage.model.base.checkpoint
+  tasks    = stage.tasks.t.train
+}
+stage "model" "off" {
+  enabled = false
+}
+`
+
+func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
+	load := func(sets, targets []string) *lang.Experiment {
+		return enginetest.MustLoadPaper(t, repeated, withFile(t, "sub.hcl", repeatedModule), func(src *lang.Source) {
+			src.Sets, src.Targets = sets, targets
+		})
+	}
+	for address, want := range map[string]int{"module.m.grpo.arm": 8, "module.m.grpo.arm[y]@2": 2,
+		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m.*arm@2": 4,
+		"module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
+		found, _ := load(nil, []string{"module.m"}).Find(address)
+		if len(found) != want {
+			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)
+		}
+	}
+	if x := load(nil, []string{"module.m[k.1]"}); x.Node(`module.m["k.1"].stage.grpo.arm["y"]@1`) == nil {
+		t.Error("the target module.m[k.1] does not add its stages")
+	}
+	if _, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off"); err == nil ||
+		!strings.Contains(err.Error(), "is disabled") {
+		t.Errorf("a disabled stage of a module: got %v", err)
+	}
+	for set, want := range map[string]int{"module.m.grpo.arm.updates=77": 4, "module.m[k=2].grpo.arm.updates=77": 2,
+		"module.m.grpo.arm[x=1].updates=77": 4, "module.m[k.1].grpo.arm[x=1].updates=77 ": 2} {
+		n := 0
+		for _, node := range load([]string{set}, nil).Nodes {
+			if g, ok := node.Stage.(*enginetest.PaperGRPO); ok && g.Updates == 77 {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("--set %s: got %d nodes with the value, want %d", set, n, want)
+		}
+	}
+}
+
+func TestAnArgumentThatIsNullKeepsTheDefault(t *testing.T) {
+	with := func(argument string) map[string]string {
+		text := strings.Replace(moduleUser, `"base.hcl"`, "\"base.hcl\"\n  "+argument, 1)
+		return enginetest.Keys(enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule)))
+	}
+	if !maps.Equal(with("layers = null"), with("layers = 2")) {
+		t.Error("a null argument is not the default")
+	}
+}
+
+func TestNamesOfAddresses(t *testing.T) {
+	for address, want := range map[string][3]string{
+		`stage.grpo.arm["a.b"]@3`: {"grpo.arm[a.b]@3", `grpo.arm["a.b"]@3`, "grpo.arm"},
+		`module.base.stage.sft.warm@1`: {"module.base.sft.warm@1", "module.base.sft.warm@1",
+			"module.base.sft.warm"},
+		`module.a["x.y"].module.backstage.stage.eval.e["k"]`: {"module.a[x.y].module.backstage.eval.e[k]",
+			`module.a["x.y"].module.backstage.eval.e["k"]`, `module.a["x.y"].module.backstage.eval.e`},
+	} {
+		got := [3]string{lang.ShortAddress(address), lang.TrimStage(address), lang.StageName(address)}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", address, got, want)
+		}
+	}
+}

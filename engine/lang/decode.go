@@ -125,14 +125,14 @@ func (d *decoder) fill(b body, v reflect.Value, prefix string) {
 		val, ok := d.valueOf(e, f)
 		switch {
 		case !ok:
-			d.note(path, e.whole)
+			d.setOnce(path, e.whole)
 			d.given[path], d.doubt = true, true
 		case val.IsNull(): // null means absent, so that a conditional can keep a default
 			d.given[path] = d.given[path] || f.optional
 		case f.role == roleBlock:
 			d.objects(v.FieldByIndex(f.index), val, f, e, path)
 		default:
-			d.note(path, e.whole)
+			d.setOnce(path, e.whole)
 			d.given[path] = true
 			d.decodeValue(v.FieldByIndex(f.index), val, f, e.expr, path)
 		}
@@ -153,16 +153,17 @@ func (d *decoder) valueOf(e entry, f *field) (cty.Value, bool) {
 	return val, !diags.HasErrors() && val.IsKnown()
 }
 
-// note records the origin of a setting. Two layers of the same strength must not set it both.
-func (d *decoder) note(path string, at hcl.Range) {
+// setOnce is setOrigin for a value. It reports a value of another layer with the same strength.
+func (d *decoder) setOnce(path string, at hcl.Range) {
 	if had, ok := d.origins[path]; ok && had.layer != d.layer && had.layer.strength == d.layer.strength {
 		relate(d.errorf(at, "Conflicting defaults", "%s is set by %s and by %s, and neither is stronger; remove one.", path,
 			had.layer.name, d.layer.name), "the other one", had.at)
 	}
-	d.place(path, at)
+	d.setOrigin(path, at)
 }
 
-func (d *decoder) place(path string, at hcl.Range) {
+// setOrigin records where a setting or block is.
+func (d *decoder) setOrigin(path string, at hcl.Range) {
 	d.origins[path] = origin{at, d.layer}
 	if d.layer.defaults != nil {
 		d.layer.defaults.fits[path] = true
@@ -214,8 +215,8 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		dst, path := v.FieldByIndex(f.index), prefix+f.name
 		before, twice := seen[f.name]
 		if count[f.name]++; twice {
-			relate(d.errorf(bl.DefRange(), "Duplicate block", "%s may have only one %s, as a block or as a value; remove one.",
-				upperFirst(b.owner), f.name), "the other one", before)
+			relate(d.errorf(bl.DefRange(), "Duplicate block", "Write %s once, as a block or as a value; remove one.",
+				f.name), "the other one", before)
 			continue
 		}
 		target := dst
@@ -224,7 +225,7 @@ func (d *decoder) blocks(b body, v reflect.Value, fields []field, prefix string)
 		} else {
 			seen[f.name] = bl.DefRange()
 		}
-		d.place(path, bl.DefRange())
+		d.setOrigin(path, bl.DefRange())
 		target = allocated(target)
 		d.labels(bl, target, path)
 		d.fill(newBody(bl.Body, "block "+bl.Type, bl.DefRange(), nil), target, path+".")
@@ -239,7 +240,7 @@ func (d *decoder) inside(e entry, dst reflect.Value, f *field, path string) {
 		return
 	}
 	if _, ok := d.origins[path]; !ok {
-		d.place(path, e.at)
+		d.setOrigin(path, e.at)
 	}
 	d.fill(*e.inside, allocated(dst), path+".")
 }
@@ -251,7 +252,7 @@ func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, p
 	label := labelOf(blockStruct(f.typ))
 	switch repeated := dst.Kind() == reflect.Slice; {
 	case !repeated && isMap(t) && instanceOf(val) == nil:
-		d.place(path, e.whole)
+		d.setOrigin(path, e.whole)
 		d.fill(objectBody(val, e.expr, path, e.whole), allocated(dst), path+".")
 		return
 	case !repeated:
@@ -264,7 +265,7 @@ func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, p
 		d.wrongType(val, e.expr, path, "a block or a map from labels to objects")
 		return
 	}
-	d.note(path, e.whole)
+	d.setOnce(path, e.whole)
 	first := true
 	for item := range elements(val, e.expr, path) {
 		target, itemPath := d.appendBlock(dst, path, first)
@@ -273,10 +274,10 @@ func (d *decoder) objects(dst reflect.Value, val cty.Value, f *field, e entry, p
 			d.wrongType(item.value, item.expr, item.path, "an object with the settings of the block")
 			continue
 		}
-		d.place(itemPath, item.expr.Range())
+		d.setOrigin(itemPath, item.expr.Range())
 		if label != nil {
 			target.FieldByIndex(label.index).SetString(item.key)
-			d.place(itemPath+"."+label.name, item.keyRange)
+			d.setOrigin(itemPath+"."+label.name, item.keyRange)
 		}
 		d.fill(objectBody(item.value, item.expr, item.path, item.expr.Range()), target, itemPath+".")
 	}
@@ -327,7 +328,7 @@ func (d *decoder) labels(bl *hclsyntax.Block, v reflect.Value, path string) {
 			label.name, label.name)
 	case label != nil:
 		v.FieldByIndex(label.index).SetString(bl.Labels[0])
-		d.place(path+"."+label.name, bl.LabelRanges[0])
+		d.setOrigin(path+"."+label.name, bl.LabelRanges[0])
 		if len(bl.Labels) > 1 {
 			d.errorf(bl.LabelRanges[1], "Unexpected label", "Block %s takes one label.", bl.Type)
 		}

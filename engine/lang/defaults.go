@@ -56,10 +56,7 @@ var notInDefaults = []string{"for_each", "depends_on", "description"}
 
 func (l *scope) addDefaults(bl *hclsyntax.Block) {
 	for i, kind := range bl.Labels {
-		if l.reg.Lookup(kind) == nil {
-			l.errorf(bl.LabelRanges[i], "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.", kind,
-				didYouMean(kind, l.kindNames()))
-		} else if slices.Contains(bl.Labels[:i], kind) {
+		if l.lookupKind(kind, bl.LabelRanges[i]) != nil && slices.Contains(bl.Labels[:i], kind) {
 			l.errorf(bl.LabelRanges[i], "Duplicate kind", "Kind %q is named twice; remove one.", kind)
 		}
 	}
@@ -70,11 +67,17 @@ func (l *scope) addDefaults(bl *hclsyntax.Block) {
 		fits: map[string]bool{}, misfits: map[string]misfit{}})
 }
 
-func (l *loader) kindNames() (names []string) {
-	for _, k := range l.reg {
-		names = append(names, k.Name)
+// lookupKind returns the kind with that name. It reports an unknown kind and returns nil.
+func (l *loader) lookupKind(name string, at hcl.Range) *Kind {
+	k := l.reg.Lookup(name)
+	if k == nil {
+		var names []string
+		for _, k := range l.reg {
+			names = append(names, k.Name)
+		}
+		l.errorf(at, "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.", name, didYouMean(name, names))
 	}
-	return names
+	return k
 }
 
 // layersOf returns the origins of a stage's settings, weakest first: defaults of all kinds, defaults of its kind, the

@@ -74,7 +74,7 @@ func (k *Kind) describe(stage Stage) KindDoc {
 // StageSettings describes the settings of every stage.
 func StageSettings() []SettingDoc {
 	head := []SettingDoc{
-		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element; each.key and each.value"},
+		{Name: "for_each", Type: "list, map or set", Doc: "one instance for each element; each.key and each.value"},
 		{Name: "depends_on", Type: "list of references", Doc: "stages to wait for without reading them"},
 	}
 	all := append(head, describeSettings(reflect.ValueOf(meta{Enabled: true}), "", false)...)

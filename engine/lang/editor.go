@@ -35,17 +35,12 @@ var fileBlocks = []BlockDoc{
 	{"defaults", []string{"KIND"}, "settings of every stage that has them, or of the named kinds", nil},
 	{"module", []string{"NAME"}, "another experiment file, read as module.NAME.stage.KIND.NAME.PORT", []SettingDoc{
 		{Name: "source", Type: "string", Required: true, Doc: "file or folder, relative to this file"},
-		{Name: "for_each", Type: "map or set of strings", Doc: "one instance for each element"},
+		{Name: "for_each", Type: "list, map or set", Doc: "one instance for each element"},
 	}},
 }
 
 // FileBlocks describes the blocks of an experiment file.
-func FileBlocks() []BlockDoc {
-	return slices.DeleteFunc(slices.Clone(fileBlocks), func(b BlockDoc) bool {
-		_, known := topLevel[b.Name]
-		return !known
-	})
-}
+func FileBlocks() []BlockDoc { return fileBlocks }
 
 // SiteSettings describes the settings and blocks of the site file, such as "store" and "store.path".
 func SiteSettings() []SettingDoc {

@@ -173,7 +173,8 @@ func (x *Experiment) SourceFiles() map[string][]byte {
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
 // Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them; `*` and `?` are wildcards. The error for an unknown address
+// without a key or a seed the address means all of them, also without the key of a module; the address of a module
+// means all its stages; `*` and `?` are wildcards. The error for an unknown address
 // contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	var found []*Node
@@ -187,27 +188,55 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	stem, _, _ := strings.Cut(ShortAddress(address), "@")
+	instance, _, _ := strings.Cut(address, "@")
 	for _, a := range x.Disabled {
-		if strings.HasPrefix(ShortAddress(a), stem) {
+		if selects(instance, a) {
 			return nil, fmt.Errorf("%s is disabled in experiment %s", a, x.Name)
 		}
 	}
 	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(ShortAddress(address), names))
 }
 
+var addressKeys = regexp.MustCompile(`\[[^\]]*\]`)
+
 // selects reports whether a user's address means the node or instance with that full address.
 func selects(wanted, address string) bool {
 	if strings.ContainsAny(wanted, "*?") {
-		return MatchAddress(address, wanted)
+		return MatchAddress(address, wanted) ||
+			!strings.Contains(wanted, "[") && MatchAddress(addressKeys.ReplaceAllString(address, ""), wanted)
 	}
 	stem, seed, seeded := strings.Cut(ShortAddress(wanted), "@")
 	have, haveSeed, _ := strings.Cut(ShortAddress(address), "@")
-	keyless := have
-	if strings.HasSuffix(have, "]") {
-		keyless = have[:strings.LastIndexByte(have, '[')]
+	rest, ok := cutSteps(have, stem)
+	_, afterModule := cutModule(stem + ".")
+	return ok && (rest == "" || afterModule == "") && (!seeded || seed == haveSeed)
+}
+
+// cutSteps removes the steps of a user's short address from the beginning of an address and returns the rest. A step
+// without key matches every key.
+func cutSteps(address, wanted string) (rest string, ok bool) {
+	for wanted != "" {
+		var name, key, wantedName, wantedKey string
+		name, key, address = cutStep(address)
+		wantedName, wantedKey, wanted = cutStep(wanted)
+		if name != wantedName || wantedKey != "" && wantedKey != key {
+			return "", false
+		}
 	}
-	return (stem == have || stem == keyless) && (!seeded || seed == haveSeed)
+	return address, true
+}
+
+// cutStep splits `arm[sft].rest` into `arm`, `[sft]` and `rest`.
+func cutStep(a string) (name, key, rest string) {
+	end := strings.IndexAny(a, ".[")
+	if end < 0 {
+		return a, "", ""
+	}
+	name, rest = a[:end], a[end:]
+	if close := strings.IndexByte(rest, ']'); rest[0] == '[' && close > 0 {
+		key, rest = rest[:close+1], rest[close+1:]
+	}
+	return name, key, strings.TrimPrefix(rest, ".")
 }
 
 // InModule reports whether the node is a stage of a module.
@@ -242,23 +271,35 @@ func address(module, kind, name, key string, keyed bool, seed *int64) string {
 
 // ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
 func ShortAddress(a string) string {
-	module, rest := cutModule(strings.ReplaceAll(a, `"`, ""))
+	return TrimStage(strings.ReplaceAll(a, `"`, ""))
+}
+
+// TrimStage returns the address without "stage.", as pages show it: `module.base.rc-grpo.arm["sft"]@3`.
+func TrimStage(a string) string {
+	module, rest := cutModule(a)
 	return module + strings.TrimPrefix(rest, "stage.")
+}
+
+// StageName returns the address without "stage.", for_each key and seed: `module.base.rc-grpo.arm`.
+func StageName(a string) string {
+	module, rest := cutModule(a)
+	rest, _, _ = strings.Cut(strings.TrimPrefix(rest, "stage."), "@")
+	rest, _, _ = strings.Cut(rest, "[")
+	return module + rest
 }
 
 // cutModule splits the address of a module, with its last dot, from the rest: `module.base.` and `stage.sft.warm`.
 func cutModule(a string) (module, rest string) {
-	for rest = a; strings.HasPrefix(rest, "module."); {
-		i := strings.IndexAny(rest[len("module."):], ".[") + len("module.")
-		if i >= len("module.") && rest[i] == '[' {
-			i += strings.IndexByte(rest[i:], ']') + 1
+	rest = a
+	for {
+		inner, ok := strings.CutPrefix(rest, "module.")
+		name, _, after := cutStep(inner)
+		if n := len(rest) - len(after); ok && name != "" && rest[n-1] == '.' {
+			module, rest = module+rest[:n], after
+			continue
 		}
-		if i < len("module.") || i >= len(rest) || rest[i] != '.' {
-			break
-		}
-		module, rest = module+rest[:i+1], rest[i+1:]
+		return module, rest
 	}
-	return module, rest
 }
 
 // MatchAddress reports whether an address matches a pattern with the wildcards `*` and `?`. `stage.` and quotes

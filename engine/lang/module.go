@@ -124,9 +124,16 @@ func (l *scope) moduleInstance(m *moduleBlock, key string, ctx *hcl.EvalContext)
 		child.evaluateAll()
 	}
 	for _, d := range l.diags[before:] {
-		relate(d, fmt.Sprintf("included as module %q", m.name), m.def)
+		if d.Subject == nil || !m.contains(*d.Subject) && d.Subject.Filename != OverridesFile {
+			relate(d, fmt.Sprintf("included as module %q", m.name), m.def)
+		}
 	}
 	return child
+}
+
+// contains reports whether a range is in the module's block.
+func (m *moduleBlock) contains(at hcl.Range) bool {
+	return at.Filename == m.def.Filename && hcl.RangeBetween(m.def, m.block.Body.SrcRange).ContainsPos(at.Start)
 }
 
 // moduleFiles returns the file or folder that source names. In a run folder its files are copies. ok is false after an
@@ -173,7 +180,7 @@ func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (source Module
 // shownPath returns an absolute path in the form in which the user named the experiment: relative, if possible.
 func (l *loader) shownPath(path string) string {
 	rel, err := filepath.Rel(l.x.Dir, path)
-	if err != nil || filepath.IsAbs(l.x.Paths[0]) {
+	if err != nil || filepath.IsAbs(l.x.Paths[0]) || len(rel) > len(path) {
 		return path
 	}
 	return filepath.Join(filepath.Dir(l.x.Paths[0]), rel)
@@ -222,7 +229,7 @@ func (l *scope) evaluateArguments(m *moduleBlock, arguments map[string]moduleArg
 		case slices.Contains(notArguments, v.name):
 			l.errorf(v.block.LabelRanges[0], "Bad name", "A module block has a setting %s of its own, so a module cannot have "+
 				"a variable of that name; rename the variable.", v.name)
-		case given:
+		case given && !(a.value.IsNull() && v.hasDefault):
 			v.value = l.converted(v, a.value, a.expr, "Variable")
 		case v.hasDefault:
 			v.value = v.fallback

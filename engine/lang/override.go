@@ -53,10 +53,15 @@ func rangeOn(start hcl.Pos, from, to int) hcl.Range {
 // parseOverride splits `module.base.sft.warm[key].limits.steps=4` into the address without key, the key, the setting
 // and the value.
 func parseOverride(typed string) (stem string, key *string, setting, value string, ok bool) {
-	name, value, ok := strings.Cut(typed, "=")
-	if !ok {
+	depth := 0
+	equals := strings.IndexFunc(typed, func(r rune) bool { // keys may contain =
+		depth += strings.Count("[", string(r)) - strings.Count("]", string(r))
+		return r == '=' && depth == 0
+	})
+	if equals < 0 {
 		return "", nil, "", "", false
 	}
+	name, value := typed[:equals], typed[equals+1:]
 	module, rest := cutModule(strings.ReplaceAll(strings.TrimSpace(name), `"`, ""))
 	kind, rest, _ := strings.Cut(strings.TrimPrefix(rest, "stage."), ".")
 	end := strings.IndexAny(rest, ".[")
@@ -75,6 +80,7 @@ func parseOverride(typed string) (stem string, key *string, setting, value strin
 // addOverride prepares an override as an entry, nested for a setting of a block. start is its position in the file of
 // the overrides.
 func (l *loader) addOverride(typed string, start hcl.Pos) {
+	typed = strings.TrimRight(typed, " \t\n")
 	whole := rangeOn(start, 0, len(typed))
 	stem, key, setting, value, ok := parseOverride(typed)
 	if !ok {
@@ -98,6 +104,10 @@ func (l *loader) addOverride(typed string, start hcl.Pos) {
 	}
 	names := strings.Split(setting, ".")
 	last := len(names) - 1
+	if names[0] == "for_each" || names[0] == "depends_on" {
+		l.errorf(whole, "Bad override", "%s defines the graph and cannot be overridden; change the file.", names[0])
+		return
+	}
 	e := entry{name: names[last], at: whole, whole: whole, expr: expr, typed: value}
 	for i := last - 1; i >= 0; i-- {
 		inside := body{entries: []entry{e}, owner: strings.Join(names[:i+1], "."), def: whole}
@@ -134,7 +144,7 @@ func typedString(e entry) cty.Value {
 // overrideLayers returns a layer for each override of a stage. Later ones are stronger.
 func (l *scope) overrideLayers(s *stageBlock) (layers []*layer) {
 	for i, o := range l.overrides {
-		if o.stem != ShortAddress(s.address()) {
+		if rest, ok := cutSteps(ShortAddress(s.address()), o.stem); !ok || rest != "" {
 			continue
 		}
 		o.used = true
@@ -161,18 +171,18 @@ func (e entry) mentions() []hcl.Traversal {
 // checkOverrides reports overrides of stages that do not exist.
 func (l *loader) checkOverrides() {
 	var addresses []string
-	exists := map[string]bool{}
 	for _, scope := range l.scopes {
 		for _, s := range scope.stages {
 			for _, in := range s.instances {
 				addresses = append(addresses, ShortAddress(in.address()))
-				exists[ShortAddress(in.address())] = true
 			}
 		}
 	}
 	slices.Sort(addresses)
 	for i, o := range l.overrides {
-		if address := l.x.Overrides[i].Address; !o.used || o.key != nil && !exists[address] {
+		address := l.x.Overrides[i].Address
+		exists := func(a string) bool { return selects(address, a) }
+		if !o.used || o.key != nil && !slices.ContainsFunc(addresses, exists) {
 			l.errorf(o.entry.whole, "Unknown stage", "The experiment has no stage %s%s", address,
 				didYouMean(address, addresses))
 		}

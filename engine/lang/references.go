@@ -2,6 +2,7 @@ package lang
 
 import (
 	"fmt"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -93,9 +94,8 @@ func instanceOf(val cty.Value) *instance {
 	return from
 }
 
-// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order: an object
-// of instances of one stage in that of for_each, others by key. For a kind across seeds, refs of disabled instances are
-// dropped.
+// references returns the refs that val assigns to a setting. With many, it walks lists and objects in order
+// (objects by key). For a kind across seeds, refs of disabled instances are dropped.
 func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression, path string,
 	many bool) []artifact.Ref {
 	if !val.IsKnown() || val.IsNull() {
@@ -121,22 +121,20 @@ func (d *decoder) references(val cty.Value, f *field, expr hclsyntax.Expression,
 		return nil
 	}
 	refs := []artifact.Ref{}
-	list := slices.Collect(elements(val, expr, path))
-	if isMap(t) {
-		list = inOrder(list)
-	}
-	for _, e := range list {
+	for _, e := range inOrder(elements(val, expr, path)) {
 		refs = append(refs, d.references(e.value, f, e.expr, path, true)...)
 	}
 	return refs
 }
 
-// inOrder returns the instances of one stage in the order of its for_each, other elements as they are.
-func inOrder(list []element) []element {
+// inOrder returns the instances of an object such as stage.eval.arm in the order of for_each, other elements as they
+// are.
+func inOrder(all iter.Seq[element]) []element {
+	list := slices.Collect(all)
 	var block *stageBlock
 	for _, e := range list {
 		in := instanceOf(e.value)
-		if in == nil || block != nil && in.block != block {
+		if in == nil || e.key != in.key || block != nil && in.block != block {
 			return list
 		}
 		block = in.block

@@ -49,6 +49,10 @@ type stageBlock struct {
 	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
 }
 
+func (s *stageBlock) address() string {
+	return address(s.scope.address, s.kindName, s.name, "", false, nil)
+}
+
 type localValue struct {
 	attr  *hclsyntax.Attribute
 	index int // of its item
@@ -153,16 +157,8 @@ func (l *scope) addLocals(bl *hclsyntax.Block) {
 func (l *scope) addStage(bl *hclsyntax.Block) {
 	s := &stageBlock{scope: l, kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(),
 		byKey: map[string]*instance{}, value: cty.DynamicVal}
-	s.kind = l.reg.Lookup(s.kindName)
+	s.kind = l.lookupKind(s.kindName, bl.LabelRanges[0])
 	_, s.keyed = bl.Body.Attributes["for_each"]
-	if s.kind == nil {
-		var kinds []string
-		for _, k := range l.reg {
-			kinds = append(kinds, k.Name)
-		}
-		l.errorf(bl.LabelRanges[0], "Unknown kind", "There is no kind %q%s `rcgrpo kinds` lists them.",
-			s.kindName, didYouMean(s.kindName, kinds))
-	}
 	if !hclsyntax.ValidIdentifier(s.name) {
 		l.errorf(bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
 			"with a letter and contain only letters, digits, - and _; got %q.", s.name)

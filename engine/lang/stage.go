@@ -415,10 +415,16 @@ func (l *loader) expandSeeds() {
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(l.scopes)) {
+		if address == "" {
+			continue
+		}
 		for _, s := range l.scopes[address].stages {
 			for _, in := range s.instances {
-				// A report of a module shows the module's own experiment.
-				if !in.disabled && !s.kind.AfterFailures && l.targeted(in) {
+				switch {
+				case !l.targeted(in):
+				case in.disabled:
+					l.x.Disabled = append(l.x.Disabled, in.address())
+				case !s.kind.AfterFailures: // a report of a module shows the module's own experiment
 					l.nodes(in)
 				}
 			}

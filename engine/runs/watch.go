@@ -3,7 +3,6 @@ package runs
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
@@ -137,5 +136,5 @@ func FindStage(store *artifact.Store, experiment, wanted string) (string, error)
 		}
 	}
 	return "", fmt.Errorf("no run of %s had a stage %s%s", experiment, wanted,
-		cmp.Or(lang.NearHint(strings.TrimPrefix(wanted, "stage."), names), "; `rcgrpo status --all` lists the stages"))
+		cmp.Or(lang.NearHint(lang.ShortAddress(wanted), names), "; `rcgrpo status --all` lists the stages"))
 }

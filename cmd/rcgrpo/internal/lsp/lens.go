@@ -29,7 +29,7 @@ func planTexts(x *lang.Experiment) map[string]string {
 	}
 	groups := map[string]*group{}
 	for _, n := range p.Nodes {
-		name := stageName(n.Node)
+		name := lang.StageName(n.Address)
 		g := groups[name]
 		if g == nil {
 			g = &group{count: map[plan.Verb]int{}, cause: map[plan.Verb]string{}}
@@ -63,12 +63,6 @@ func planTexts(x *lang.Experiment) map[string]string {
 		}
 	}
 	return texts
-}
-
-// stageName returns the kind and name of a node's block, after the address of its module.
-func stageName(n *lang.Node) string {
-	module, _, _ := strings.Cut(n.Address, "stage.")
-	return module + n.Kind.Name + "." + n.Name
 }
 
 // lenses puts the verdicts above the stages of the document.

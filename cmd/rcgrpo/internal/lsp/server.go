@@ -367,7 +367,7 @@ func (e *experiment) addExperiment() {
 	}
 	e.found = map[string]stageInfo{}
 	for _, n := range e.x.Nodes {
-		name := stageName(n)
+		name := lang.StageName(n.Address)
 		info := e.found[name]
 		info.outputs = n.Outputs
 		if n.EachKey != "" && !slices.Contains(info.keys, n.EachKey) {
