@@ -157,19 +157,6 @@ stage "report" "page" {
 	wantList(t, "inputs of the page", read, "b", "b", "a", "a", "c", "c")
 }
 
-func TestAListOfInstancesKeepsItsOrder(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, composed+fmt.Sprintf(arm, "  for_each = [\"b\", \"a\", \"c\"]")+`
-stage "report" "page" {
-  curves = [for key in ["c", "b"] : stage.grpo.arm[key]]
-}
-`)
-	var read []string
-	for _, in := range x.Node("stage.report.page").Inputs {
-		read = append(read, in.Ref.Key)
-	}
-	wantList(t, "inputs of the page", read, "c", "c", "b", "b")
-}
-
 func TestMatrixMakesEveryCombinationInOrder(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, composed+`
 locals {
