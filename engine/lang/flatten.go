@@ -52,7 +52,8 @@ func (w *settingsWalker) block(v reflect.Value, path string, inKey bool) {
 // leaf records one value: a reference as an edge, a file as its digest. Lists and maps that contain references or
 // files are flattened; any other value is one setting.
 func (w *settingsWalker) leaf(v reflect.Value, path string, from origin, inKey bool) {
-	if v.Kind() == reflect.Interface && !v.IsNil() || v.Kind() == reflect.Pointer && !v.IsNil() && isData(v.Type().Elem()) {
+	switch k := v.Kind(); {
+	case k == reflect.Interface && !v.IsNil(), k == reflect.Pointer && !v.IsNil() && isData(v.Type().Elem()):
 		v = v.Elem()
 	}
 	switch {
