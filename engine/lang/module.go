@@ -62,27 +62,15 @@ func (l *scope) addModule(bl *hclsyntax.Block) {
 
 // evaluateModule loads the instances of a module.
 func (l *scope) evaluateModule(m *moduleBlock, ctx *hcl.EvalContext) {
-	byKey := map[string]cty.Value{}
-	elements, ok := []element{{}}, true
-	if m.keyed {
-		elements, ok = l.forEach(m.block, func(key string) string { return l.moduleAddress(m, key) }, ctx)
-	}
-	for _, e := range elements {
-		child := l.moduleInstance(m, e.key, eachContext(ctx, m.keyed, e, ok))
+	addressOf := func(key string) string { return l.moduleAddress(m, key) }
+	m.value = l.instances(m.block, addressOf, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
+		child := l.moduleInstance(m, key, ctx)
 		if child == nil {
-			ok = false
-			continue
+			return cty.DynamicVal, false
 		}
-		m.instances[e.key] = child
-		byKey[e.key] = child.asValue()
-	}
-	switch {
-	case !ok: // the value stays unknown
-	case m.keyed:
-		m.value = cty.ObjectVal(byKey)
-	default:
-		m.value = byKey[""]
-	}
+		m.instances[key] = child
+		return child.asValue(), true
+	})
 }
 
 // asValue returns the object of the scope's stages and modules, as in `module.NAME.stage.KIND.NAME`.

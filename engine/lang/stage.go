@@ -53,30 +53,40 @@ type retryBlock struct {
 }
 
 func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
-	elements, ok := []element{{}}, true
-	if s.keyed {
-		keyed := func(key string) string { return address(l.address, s.kindName, s.name, key, true, nil) }
-		elements, ok = l.forEach(s.block, keyed, ctx)
-	}
-	values := map[string]cty.Value{}
-	for _, e := range elements {
-		in := l.decodeInstance(s, e.key, eachContext(ctx, s.keyed, e, ok))
+	addressOf := func(key string) string { return address(l.address, s.kindName, s.name, key, true, nil) }
+	s.value = l.instances(s.block, addressOf, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
+		in := l.decodeInstance(s, key, ctx)
 		if in == nil {
-			ok = false
-			continue
+			return cty.DynamicVal, false
 		}
 		in.index = len(s.instances)
 		s.instances = append(s.instances, in)
-		s.byKey[e.key] = in
-		values[e.key] = in.value()
+		s.byKey[key] = in
+		return in.value(), true
+	})
+}
+
+// instances makes the instances of a stage or module, one for each element of for_each. It returns their value: that of
+// the only one, or an object by key; unknown after an error.
+func (l *scope) instances(bl *hclsyntax.Block, addressOf func(key string) string, ctx *hcl.EvalContext,
+	instance func(key string, ctx *hcl.EvalContext) (value cty.Value, ok bool)) cty.Value {
+	elements, ok := []element{{}}, true
+	_, keyed := bl.Body.Attributes["for_each"]
+	if keyed {
+		elements, ok = l.forEach(bl, addressOf, ctx)
+	}
+	values := map[string]cty.Value{}
+	for _, e := range elements {
+		value, made := instance(e.key, eachContext(ctx, keyed, e, ok))
+		values[e.key], ok = value, ok && made
 	}
 	switch {
-	case !ok: // the value stays unknown
-	case s.keyed:
-		s.value = cty.ObjectVal(values)
-	default:
-		s.value = values[""]
+	case !ok:
+		return cty.DynamicVal
+	case keyed:
+		return cty.ObjectVal(values)
 	}
+	return values[""]
 }
 
 // eachContext returns a context with each.key and each.value. After an error in for_each the key is unknown.
