@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,13 +73,13 @@ type edit struct {
 }
 
 // newClient starts a server with a store below dir.
-func newClient(t testing.TB, dir string) *client {
+func newClient(t testing.TB, dir string, more ...*lang.Kind) *client {
 	requests, in := io.Pipe()
 	out, replies := io.Pipe()
 	c := &client{t: t, in: in, ended: make(chan error, 1), replies: map[string]reply{},
 		published: map[string][]published{}}
 	c.changed = sync.NewCond(&c.mu)
-	kinds := append(lang.Registry(stages.Kinds()), reports.Kind())
+	kinds := slices.Concat(lang.Registry(stages.Kinds()), lang.Registry{reports.Kind()}, more)
 	go func() {
 		err := lsp.Serve(requests, replies, lsp.Options{Kinds: kinds, Source: lang.Source{Env: []string{"HOME=" + dir}}})
 		requests.Close()

@@ -39,6 +39,7 @@ type server struct {
 
 	docs    map[string]*document   // open documents by path, or by URI if it names no file; replaced, not changed
 	dirty   map[string]bool        // keys of documents whose experiment must be loaded
+	during  map[string]bool        // keys of documents that changed since the load in progress began
 	loading bool                   // or waiting for the end of the typing
 	loaded  map[string]*experiment // by key
 	lenses  map[string]string      // keys of pending codeLens requests, by ID
@@ -63,7 +64,7 @@ var errNoShutdown = errors.New("the client ended without the request shutdown")
 // Serve answers the requests of one client until it sends exit or closes its stream.
 func Serve(in io.Reader, out io.Writer, o Options) error {
 	s := &server{Options: o, out: out, events: make(chan func()), ended: make(chan struct{}), docs: map[string]*document{},
-		dirty: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{},
+		dirty: map[string]bool{}, during: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{},
 		described: map[string]lang.KindDoc{}}
 	go s.read(bufio.NewReader(in))
 	for !s.over {
@@ -197,7 +198,7 @@ func (s *server) change(key string, edit func(*document) *document) {
 		delete(docs, key)
 	}
 	s.docs = docs
-	s.dirty[key] = true
+	s.dirty[key], s.during[key] = true, true
 	for other, e := range s.loaded {
 		if key == "" || e.reads[key] {
 			s.dirty[other] = true
@@ -271,6 +272,7 @@ func (s *server) startLoad() {
 
 func (s *server) load(key string) {
 	delete(s.dirty, key)
+	clear(s.during)
 	docs, before := s.docs, cmp.Or(s.loaded[key], &experiment{})
 	d := docs[key]
 	if d == nil { // closed
@@ -288,6 +290,11 @@ func (s *server) finishLoad(key string, docs map[string]*document, before, now *
 	delete(s.loaded, key)
 	if docs[key] != nil {
 		s.loaded[key] = now
+	}
+	for changed := range s.during {
+		if s.docs[key] != nil && (changed == "" || now.reads[changed]) {
+			s.dirty[key] = true
+		}
 	}
 	paths := map[string]bool{key: key != ""}
 	for path := range before.diags {

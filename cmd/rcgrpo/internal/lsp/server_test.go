@@ -8,11 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
+
+	"github.com/hashicorp/hcl/v2"
 )
 
 func utf16Of(s string) []uint16 { return utf16.Encode([]rune(s)) }
@@ -426,6 +429,37 @@ func TestBuffersOverrideFiles(t *testing.T) {
 		all := c.published[other.uri]
 		return len(all[len(all)-1].Diagnostics) == 1
 	})
+}
+
+// slowStage is a stage of which a load takes long.
+type slowStage struct {
+	Text string `hcl:"text"`
+}
+
+func (*slowStage) Check() hcl.Diagnostics {
+	time.Sleep(200 * time.Millisecond)
+	return nil
+}
+
+func TestAChangeDuringALoadIsNotLost(t *testing.T) {
+	dir := t.TempDir()
+	c := newClient(t, dir, &lang.Kind{Name: "slow", Summary: "Slow.", Version: 1,
+		New: func() lang.Stage { return &slowStage{} }})
+	c.initialize()
+	const more = "stage \"slow\" \"a\" {\n  text = local.x\n}\n"
+	if err := os.WriteFile(filepath.Join(dir, "more.hcl"), []byte(more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	main := c.open(filepath.Join(dir, "main.hcl"), "experiment {}\nstage \"slow\" \"s\" {\n  text = \"\"\n}\n")
+	other := c.open(filepath.Join(dir, "more.hcl"), more)
+	time.Sleep(300 * time.Millisecond) // main is loaded, and its stage takes 200 ms; more is being loaded
+	main.set("experiment {}\nlocals {\n  x = \"true\"\n}\n")
+	call[[]any](c, "textDocument/codeLens", main.params()) // is answered after all loads
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if all := c.published[other.uri]; len(all[len(all)-1].Diagnostics) > 0 {
+		t.Errorf("got %v at the end, want none", all[len(all)-1].Diagnostics)
+	}
 }
 
 func TestSiteFile(t *testing.T) {
