@@ -34,8 +34,8 @@ func kinds() lang.Registry {
 }
 
 func main() {
-	if os.Getenv("GOGC") == "" { // most commands end before the heap reaches 16 MiB
-		debug.SetGCPercent(400)
+	if os.Getenv("GOGC") == "" { // most commands end before the heap reaches 12 MiB
+		debug.SetGCPercent(300)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))

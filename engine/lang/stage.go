@@ -64,6 +64,7 @@ func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 		s.byKey[key] = in
 		return in.value(), true
 	})
+	s.layers = nil // frees the memory
 }
 
 // instances makes the instances of a stage or module, one for each element of for_each. It returns their value: that of
@@ -184,6 +185,7 @@ func (l *scope) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) 
 		l.checkRetry(&in.meta.Retry)
 	}
 	l.checkMeta(in)
+	in.meta.At = nil // frees the memory
 	in.dependsOn = l.dependsOn(s, ctx)
 	if s.kind == nil {
 		for _, a := range attributes(s.block.Body, nil) { // report wrong names in them too
