@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
@@ -184,20 +185,25 @@ func (in *instance) markEffects(origins map[string]origin, drop map[string]bool)
 	if len(reasons) == 0 {
 		return nil
 	}
-	var w settingsWalker
-	w.structure(reflect.ValueOf(in.block.kind.defaults(in.stage)).Elem(), "", true)
-	defaults := map[string]string{}
-	for _, s := range w.settings {
-		defaults[s.Name] = s.Value
-	}
+	defaults := sync.OnceValue(func() map[string]string { // few stages need them
+		var w settingsWalker
+		w.structure(reflect.ValueOf(in.block.kind.defaults(in.stage)).Elem(), "", true)
+		byName := map[string]string{}
+		for _, s := range w.settings {
+			byName[s.Name] = s.Value
+		}
+		return byName
+	})
 	var diags hcl.Diagnostics
 	for i := range in.settings {
 		s := &in.settings[i]
 		s.NoEffect = reasons[s.Name]
 		from, written := origins[s.Name]
-		value, known := defaults[s.Name]
-		switch {
-		case s.NoEffect == "" || !written || known && value == s.Value:
+		if s.NoEffect == "" || !written {
+			continue
+		}
+		switch value, known := defaults()[s.Name]; {
+		case known && value == s.Value:
 		case from.layer.optional:
 			drop[s.Name] = true
 		default:

@@ -179,7 +179,9 @@ func badKey(key string) string {
 func (l *scope) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) *instance {
 	in := &instance{block: s, key: key, meta: meta{Enabled: true}, nodes: map[int64]*Node{}}
 	m := l.decoder(ctx)
-	m.decodeLayers(s, key, func(y *layer) body { return y.meta }, reflect.ValueOf(&in.meta).Elem())
+	if slices.ContainsFunc(s.layers, func(y *layer) bool { return len(y.meta.entries)+len(y.meta.blocks) > 0 }) {
+		m.decodeLayers(s, key, func(y *layer) body { return y.meta }, reflect.ValueOf(&in.meta).Elem())
+	}
 	l.diags = append(l.diags, m.diags...)
 	if !m.diags.HasErrors() {
 		l.checkRetry(&in.meta.Retry)
