@@ -106,7 +106,7 @@ func TestReadme(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	s := newSession(t, "README.md")
 	s.file("rates.hcl", s.block("hcl", "[1, 2, 3]", "[1]", "train  = 500", "train  = 60", "test   = 100", "test   = 20",
-		"hidden    = 64", "hidden    = 32", "layers    = 2", "layers    = 1"))
+		"hidden = 64", "hidden = 32", "layers = 2", "layers = 1"))
 	s.file("demo", demoStandIn)
 	s.line("mkdir experiments\ncp demo experiments/drills.hcl\nexec rcgrpo run experiments/drills.hcl")
 	commands := 0
