@@ -78,7 +78,7 @@ func (c *crash) trial() {
 	killedStages := c.kills["stage"] + c.kills["both"] - before
 	for n := 0; ; n++ {
 		out, err := crashEngine(l).Output()
-		c.adopted += bytes.Count(out, []byte("adopted"))
+		c.adopted += bytes.Count(out, []byte("adopted")) + bytes.Count(out, []byte("recovered: "))
 		if err == nil {
 			break
 		}

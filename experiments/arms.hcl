@@ -33,26 +33,22 @@ defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" { resources = { gpus 
 
 stage "model" "base" { path = dir(var.base) }
 stage "model" "explorer" { path = dir(var.explorer == null ? var.base : var.explorer) }
-
 stage "tasks" "bfcl" { # of the benchmark's 800 tasks the paper trains on 720
   source = "bfcl"
   take   = var.take
   prompt = "merged"
   split  = { by = var.split }
 }
-
 stage "rollout" "explore" { # the source of failures
   policy  = stage.model.explorer.checkpoint
   tasks   = stage.tasks.bfcl.train
   samples = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
 }
-
 stage "curate" "data" {
   tasks    = stage.tasks.bfcl.train
   failures = [stage.rollout.explore.trajectories]
   ratio    = 1
 }
-
 defaults "sft" "rctp-ft" {
   policy    = stage.model.base.checkpoint
   batch     = 16
@@ -65,7 +61,6 @@ stage "sft" "warm" {
   data   = [stage.curate.data.expert]
   epochs = var.sft_epochs
 }
-
 stage "rctp-ft" "warm" {
   data   = [stage.curate.data.mixed]
   epochs = 5
@@ -81,20 +76,17 @@ defaults "grpo" "rc-grpo" {
   clip      = { low = 0.2, high = 0.2 }
   kl        = { beta = 0.1 }
 }
-
 stage "grpo" "arm" {
   for_each = { sft = stage.sft.warm, rctp = stage.rctp-ft.warm }
   policy   = each.value
   batch    = var.batches.grpo
 }
-
 stage "rc-grpo" "arm" {
   for_each = { sft = stage.sft.warm, rctp = stage.rctp-ft.warm }
   policy   = each.value
   batch    = var.batches.rc
   tokens   = { high = 0.5, allocation = "iid", position = "first_user" }
 }
-
 stage "eval" "arm" {
   for_each = {
     "Base"              = stage.model.base

@@ -19,7 +19,6 @@ locals {
     model = { hidden = 192, layers = 3, heads = 6, mlp = 512 } }
   }[var.size]
 }
-
 defaults { limits = { steps = 4, reply = 60, context = 384 } }
 defaults "sft" "rctp-ft" { optimizer = { beta2 = 0.98 } }
 defaults "tasks" { source = "drills" }
@@ -31,31 +30,26 @@ stage "tasks" "lessons" { # for the base; 8,000 copy drills are too few to learn
   test     = each.key == "multi" ? 0 : null
   seed     = 0
 }
-
 stage "tasks" "drills" { # training tasks of the initial policies per seed; the test sets are the same for all seeds
   train = local.size.train
   test  = local.size.test
   pool  = local.size.test
 }
-
 stage "tasks" "fresh" { # for RL
   train = var.rl_tasks
   skip  = local.size.train # the tasks of the initial policies
   test  = 0
 }
-
 stage "curate" "lessons" {
   for_each = stage.tasks.lessons
   tasks    = each.value.train
 }
-
 stage "model" "random" { # random weights that learn to copy, then to call
   seed         = local.size.seed
   corpus       = [for form in ["copy", "single", "multi"] : stage.curate.lessons[form].expert]
   vocab        = 1408
   architecture = merge({ family = "qwen2", kv_heads = 2, rope_base = 1000, context = 512 }, local.size.model)
 }
-
 stage "sft" "copy" {
   seed     = local.size.seed
   policy   = stage.model.random.checkpoint
