@@ -49,7 +49,7 @@ func (c *command) overrideFlag() {
 	c.Flags().StringArrayVar(&c.source.Sets, "set", nil, "override a setting: `ADDRESS.SETTING=VALUE`; repeatable")
 }
 
-// writeOverrides prints the overrides of an answer, so that nobody takes it for that of the file.
+// writeOverrides prints the overrides before an answer, which would differ without them.
 func (c *command) writeOverrides(sets []string) {
 	for _, set := range sets {
 		fmt.Fprintln(c.stdout(), "override:", set)

@@ -42,7 +42,7 @@ type origin struct {
 	layer *layer
 }
 
-// body is the content of a block, or an object that stands for one.
+// body is the content of a block, or the object that is its value.
 type body struct {
 	entries []entry
 	blocks  []*hclsyntax.Block
@@ -90,7 +90,7 @@ func newBody(b *hclsyntax.Body, owner string, def hcl.Range, keep func(name stri
 	return out
 }
 
-// objectBody returns the elements of an object that stands for a block.
+// objectBody returns the elements of an object that is the value of a block.
 func objectBody(val cty.Value, expr hclsyntax.Expression, owner string, def hcl.Range) body {
 	out := body{owner: owner, def: def}
 	for e := range elements(val, expr, "") {

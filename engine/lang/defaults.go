@@ -84,7 +84,7 @@ func (l *loader) lookupKind(name string, at hcl.Range) *Kind {
 // stage and the overrides.
 func (l *scope) layersOf(s *stageBlock) []*layer {
 	var layers []*layer
-	if s.kind != nil {
+	if s.kind != nil && len(l.defaults) > 0 {
 		names := slices.Concat(fieldNames(fieldsOf(reflect.TypeOf(s.kind.New()).Elem())), reserved)
 		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(notInDefaults, name) })
 		for _, b := range l.defaults {

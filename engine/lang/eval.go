@@ -131,7 +131,7 @@ func (l *scope) evaluate(expression string) (string, hcl.Diagnostics) {
 	const name = "<console>"
 	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
 	l.allowance = allowance{}
-	expr, diags := l.allowance.parseExpression(expression, name)
+	expr, diags := l.allowance.parseExpression(expression, name, hcl.InitialPos)
 	if diags.HasErrors() {
 		return "", diags
 	}

@@ -33,12 +33,12 @@ func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
 	return file, dropFollowUps(diags)
 }
 
-// parseExpression parses an expression outside a file and binds it to the allowance.
-func (a *allowance) parseExpression(text, name string) (hclsyntax.Expression, hcl.Diagnostics) {
+// parseExpression parses an expression outside a file, which begins at start, and binds it to the allowance.
+func (a *allowance) parseExpression(text, name string, start hcl.Pos) (hclsyntax.Expression, hcl.Diagnostics) {
 	if d := checkNesting([]byte(text), name); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
-	expr, diags := hclsyntax.ParseExpression([]byte(text), name, hcl.InitialPos)
+	expr, diags := hclsyntax.ParseExpression([]byte(text), name, start)
 	if !diags.HasErrors() {
 		diags = a.bind(expr)
 	}

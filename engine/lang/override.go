@@ -88,17 +88,8 @@ func (l *loader) addOverride(typed string, start hcl.Pos) {
 			"Write --set ADDRESS.SETTING=VALUE, for example --set 'rc-grpo.arm[rctp].lr=3e-4'.")
 		return
 	}
-	diags := hcl.Diagnostics{}
-	var expr hclsyntax.Expression
-	if d := checkNesting([]byte(value), OverridesFile); d != nil {
-		diags = append(diags, d)
-	} else {
-		begin := rangeOn(start, len(typed)-len(value), len(typed)).Start
-		expr, diags = hclsyntax.ParseExpression([]byte(value), OverridesFile, begin)
-	}
-	if !diags.HasErrors() {
-		diags = l.allowance.bind(expr)
-	}
+	begin := rangeOn(start, len(typed)-len(value), len(typed)).Start
+	expr, diags := l.allowance.parseExpression(value, OverridesFile, begin)
 	if diags.HasErrors() { // still valid for a setting of type string
 		expr = &invalidExpr{hclsyntax.LiteralValueExpr{Val: cty.DynamicVal, SrcRange: whole}, diags}
 	}

@@ -215,7 +215,7 @@ func (l *scope) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	expr, diags := l.allowance.parseExpression(text, from)
+	expr, diags := l.allowance.parseExpression(text, from, hcl.InitialPos)
 	var val cty.Value
 	if !diags.HasErrors() {
 		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})

@@ -23,7 +23,7 @@ func Get[T any](v T, err error) func(testing.TB) T {
 	}
 }
 
-// Match reports an error that does not contain want; want "" stands for no error. of names the case.
+// Match reports an error that does not contain want; want "" means no error. of names the case.
 func Match(t testing.TB, err error, want string, of ...string) {
 	t.Helper()
 	if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -68,7 +68,7 @@ func (l *proposals) add(it completionItem, insert string) {
 	l.list.Items = append(l.list.Items, it)
 }
 
-// names proposes blocks, settings of the block and keys of an object that stands for a block.
+// names proposes blocks, settings of the block and keys of an object that is the value of a block.
 func (l *proposals) names() {
 	if l.at.block.parent == nil && !l.view.site {
 		for _, b := range lang.FileBlocks() {

@@ -53,7 +53,7 @@ type experiment struct {
 	reads    map[string]bool         // paths of its files
 	diags    map[string][]diagnostic // by path
 	found    map[string]stageInfo    // of the last valid one
-	verdicts map[string]string       // likewise, if a lens needed them
+	verdicts map[string]string       // of the newest plan; nil unless a lens needed them
 }
 
 // pause delays diagnostics after a change, so that a completion that the change causes has the CPU.
@@ -222,7 +222,7 @@ var requests = map[string]func(v *view, p params) any{
 	},
 }
 
-// view returns what is known about an open document.
+// view returns the text of an open document and the loaded files of its experiment.
 func (s *server) view(key string) *view {
 	d, docs := s.docs[key], s.docs
 	v := &view{doc: d, files: []*document{d}, site: s.isSite(d.path), kinds: s.Kinds,
