@@ -17,7 +17,10 @@ experiment {
   seeds = var.seeds
 }
 
-variable "seeds" { default = [12, 13, 14, 15, 16] }
+variable "seeds" {
+  type    = list(number)
+  default = [12, 13, 14, 15, 16]
+}
 variable "updates" { default = 100 } # optimizer updates of each RL arm
 
 module "base" {
