@@ -38,6 +38,7 @@ type field struct {
 	doc      string
 	unit     string
 	inKey    bool
+	omitted  string // canonical value that is left out of the key, from a tag `key:"unless VALUE"`
 	preset   bool
 }
 
@@ -93,6 +94,9 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
 			preset: f.Tag.Get("preset") != "", optional: role == "optional",
 			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
+		}
+		if value, ok := strings.CutPrefix(f.Tag.Get("key"), "unless "); ok {
+			out.omitted = value
 		}
 		var known bool
 		if out.role, known = roles[role]; !known {

@@ -233,8 +233,12 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		bad(e.Temperature < 0, "Negative temperature", e.At["temperature"],
 			"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
 	}
+	groups := s.Batch // of an optimizer step
+	if s.Minibatches > 0 {
+		groups = min(groups, s.Minibatches)
+	}
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
-		s.Objective.Check(), s.Settings.Check(s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
+		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.

@@ -23,6 +23,7 @@ type Trainer struct {
 	o          OptimizerConfig
 	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
 	m2         *torch.Tensor // second moment
+	sum        *torch.Tensor // [parameters] sum of the partial gradients; nil before the first EndPart
 	g          views         // of grad
 	step       int           // updates made
 	skippedRow int           // updates skipped in a row
@@ -69,7 +70,7 @@ func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 func (t *Trainer) Close() error {
 	return t.m.do(func(s *torch.Scope) {
 		s.Free(t.g.all...)
-		s.Free(t.grad, t.m1, t.m2)
+		s.Free(t.grad, t.m1, t.m2, t.sum)
 	})
 }
 
@@ -207,26 +208,19 @@ func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats
 	return s
 }
 
-// Append adds the statistics of the next part of the same batch.
-func (s *TokenStats) Append(t TokenStats) {
-	s.Logp = append(s.Logp, t.Logp...)
-	s.Entropy = append(s.Entropy, t.Entropy...)
-	s.LogpRef = append(s.LogpRef, t.LogpRef...)
-	s.KL = append(s.KL, t.KL...)
-}
-
 // Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and zeroes the
 // gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
 // skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
 	err = t.m.do(func(s *torch.Scope) {
-		gradNorm = math.Sqrt(s.SquareSum(t.grad))
+		grad := t.total()
+		gradNorm = math.Sqrt(s.SquareSum(grad))
 		if s.Err() != nil {
 			return
 		}
 		if math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0) {
 			skipped = true
-			s.Zero_(t.grad)
+			s.Zero_(grad)
 			return
 		}
 		t.step++
@@ -235,7 +229,7 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 		if t.o.Clip > 0 && gradNorm > t.o.Clip {
 			step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
 		}
-		s.AdamW_(t.p, t.grad, t.m1, t.m2, step)
+		s.AdamW_(t.p, grad, t.m1, t.m2, step)
 		if t.adapter != nil {
 			t.adapter.merge(s)
 		} else {
@@ -258,15 +252,49 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 
 // Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is.
 func (t *Trainer) Norm() (norm float64, err error) {
-	err = t.m.do(func(s *torch.Scope) { norm = math.Sqrt(s.SquareSum(t.grad)) })
+	err = t.m.do(func(s *torch.Scope) { norm = math.Sqrt(s.SquareSum(t.total())) })
 	return norm, err
 }
 
 // Drop discards the accumulated gradient.
-func (t *Trainer) Drop() error { return t.m.do(func(s *torch.Scope) { s.Zero_(t.grad) }) }
+func (t *Trainer) Drop() error { return t.m.do(t.zero) }
+
+func (t *Trainer) zero(s *torch.Scope) {
+	s.Zero_(t.grad)
+	if t.sum != nil {
+		s.Zero_(t.sum)
+	}
+}
 
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
-func (t *Trainer) Gradient() ([]float32, error) { return t.m.read(t.grad) }
+func (t *Trainer) Gradient() ([]float32, error) { return t.m.read(t.total()) }
+
+// EndPart ends a partial gradient: the passes after it belong to the next. The gradient of an update is ((part 0 +
+// part 1) + part 2) + … in float32. A trainer whose updates have parts calls EndPart after each; the gradient of
+// Norm, Update and Gradient is the sum of the ended parts.
+func (t *Trainer) EndPart() error {
+	err := t.m.do(func(s *torch.Scope) {
+		if t.sum == nil {
+			sum := s.Zeros(torch.Float32, t.p.Size(0))
+			s.Keep(sum)
+			t.sum = sum
+		}
+		s.Add_(t.sum, t.grad)
+		s.Zero_(t.grad)
+	})
+	if err != nil {
+		return fmt.Errorf("sum of partial gradients: %w", err)
+	}
+	return nil
+}
+
+// total returns the gradient of an update.
+func (t *Trainer) total() *torch.Tensor {
+	if t.sum != nil {
+		return t.sum
+	}
+	return t.grad
+}
 
 // Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
 // trainer's state. It contains no gradient: save after Update.
@@ -346,7 +374,7 @@ func (t *Trainer) LoadState(dir string) error {
 		for name, x := range t.stateTensors() {
 			s.Fill(x, func(into []float32) error { return state.read(name, []int{n}, into) })
 		}
-		s.Zero_(t.grad)
+		t.zero(s)
 		if t.adapter != nil {
 			t.adapter.merge(s)
 		}
