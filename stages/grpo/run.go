@@ -442,7 +442,7 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 				return lm.Weights{Logp: o.DLogp, KL: o.DKL, Entropy: o.DEntropy}, nil
 			})
 		if err == nil && s.GradientParts > 1 {
-			err = trainer.EndPart()
+			err = trainer.EndRound(1)
 		}
 		total.Add(outcome)
 		return stats, err

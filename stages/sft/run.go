@@ -208,7 +208,7 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 				return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
 			})
 			if err == nil && s.GradientParts > 1 {
-				err = t.Trainer.EndPart()
+				err = t.Trainer.EndRound(1)
 			}
 			return stats, err
 		})

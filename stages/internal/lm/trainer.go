@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"rcgrpo/stages/internal/torch"
@@ -21,12 +23,13 @@ type Trainer struct {
 	p          *torch.Tensor // trained weights, of the model or an adapter
 	adapter    *Adapter      // nil without one
 	o          OptimizerConfig
-	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
-	m2         *torch.Tensor // second moment
-	sum        *torch.Tensor // [parameters] sum of the partial gradients; nil before the first EndPart
+	grad       *torch.Tensor // [parameters]
+	m1, m2     *torch.Tensor // [shard] first and second moment
+	sum        *torch.Tensor // [shard] sum of the partial gradients; nil for one rank before EndRound
 	g          views         // of grad
-	step       int           // updates made
-	skippedRow int           // updates skipped in a row
+	peers      Peers
+	step       int // updates made
+	skippedRow int // updates skipped in a row
 	recompute  bool
 }
 
@@ -34,20 +37,27 @@ type Trainer struct {
 const maxSkipped = 3
 
 // NewTrainer returns a trainer with zero moments. The model must outlive it.
-func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: m, p: m.flat, o: o}
+func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) { return NewRankTrainer(m, o, Peers{}) }
+
+// NewRankTrainer is NewTrainer for one of several ranks, whose models are equal.
+func NewRankTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
+	t := &Trainer{m: m, p: m.flat, o: o, peers: peers}
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
 // start allocates gradient and moments; gradients returns the targets of a backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	n := t.p.Size(0)
+	from, to := t.shard()
 	err := t.m.do(func(s *torch.Scope) {
-		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
+		t.grad = s.Zeros(torch.Float32, t.p.Size(0))
+		t.m1, t.m2 = s.Zeros(torch.Float32, to-from), s.Zeros(torch.Float32, to-from)
 		t.g = gradients(s)
 		if s.Err() == nil {
 			s.Keep(t.grad, t.m1, t.m2)
 			s.Keep(t.g.all...)
+		}
+		if t.peers.Group != nil {
+			t.startSum(s)
 		}
 	})
 	if err != nil {
@@ -212,29 +222,17 @@ func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats
 // gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
 // skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
+	if gradNorm, err = t.Norm(); err != nil {
+		return gradNorm, false, err
+	}
+	skipped = math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0)
 	err = t.m.do(func(s *torch.Scope) {
-		grad := t.total()
-		gradNorm = math.Sqrt(s.SquareSum(grad))
-		if s.Err() != nil {
-			return
-		}
-		if math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0) {
-			skipped = true
-			s.Zero_(grad)
+		if skipped {
+			t.zero(s)
 			return
 		}
 		t.step++
-		step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
-			Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
-		if t.o.Clip > 0 && gradNorm > t.o.Clip {
-			step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
-		}
-		s.AdamW_(t.p, grad, t.m1, t.m2, step)
-		if t.adapter != nil {
-			t.adapter.merge(s)
-		} else {
-			t.m.renew(s)
-		}
+		t.apply(s, t.adamW(lr, gradNorm))
 	})
 	if err != nil {
 		return gradNorm, false, fmt.Errorf("update: %w", err)
@@ -250,10 +248,25 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 	return gradNorm, true, nil
 }
 
-// Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is.
-func (t *Trainer) Norm() (norm float64, err error) {
-	err = t.m.do(func(s *torch.Scope) { norm = math.Sqrt(s.SquareSum(t.total())) })
-	return norm, err
+// adamW returns the settings of a step with a gradient of this norm.
+func (t *Trainer) adamW(lr, gradNorm float64) torch.AdamW {
+	step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
+		Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
+	if t.o.Clip > 0 && gradNorm > t.o.Clip {
+		step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
+	}
+	return step
+}
+
+// apply makes one step and updates what passes read.
+func (t *Trainer) apply(s *torch.Scope, step torch.AdamW) {
+	s.AdamW_(t.own(s, t.p), t.total(), t.m1, t.m2, step)
+	t.spread(s, t.p)
+	if t.adapter != nil {
+		t.adapter.merge(s)
+	} else {
+		t.m.renew(s)
+	}
 }
 
 // Drop discards the accumulated gradient.
@@ -267,33 +280,9 @@ func (t *Trainer) zero(s *torch.Scope) {
 }
 
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
-func (t *Trainer) Gradient() ([]float32, error) { return t.m.read(t.total()) }
-
-// EndPart ends a partial gradient: the passes after it belong to the next. The gradient of an update is ((part 0 +
-// part 1) + part 2) + … in float32. A trainer whose updates have parts calls EndPart after each; the gradient of
-// Norm, Update and Gradient is the sum of the ended parts.
-func (t *Trainer) EndPart() error {
-	err := t.m.do(func(s *torch.Scope) {
-		if t.sum == nil {
-			sum := s.Zeros(torch.Float32, t.p.Size(0))
-			s.Keep(sum)
-			t.sum = sum
-		}
-		s.Add_(t.sum, t.grad)
-		s.Zero_(t.grad)
-	})
-	if err != nil {
-		return fmt.Errorf("sum of partial gradients: %w", err)
-	}
-	return nil
-}
-
-// total returns the gradient of an update.
-func (t *Trainer) total() *torch.Tensor {
-	if t.sum != nil {
-		return t.sum
-	}
-	return t.grad
+func (t *Trainer) Gradient() (flat []float32, err error) {
+	err = t.m.do(func(s *torch.Scope) { flat = slices.Clone(s.Float32s(t.whole(s, t.total()))) })
+	return flat, err
 }
 
 // Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
@@ -329,19 +318,19 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 }
 
 // SaveState writes the state beside the model's weights into dir: moments, step count, and an adapter. It
-// contains no gradient: save after Update.
+// contains no gradient: save after Update. All ranks call it, and rank 0 writes.
 func (t *Trainer) SaveState(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil && t.peers.Rank.Index() == 0 {
 		return fmt.Errorf("save optimizer: %w", err)
 	}
 	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
 	err := t.m.do(func(s *torch.Scope) {
 		state := map[string]hostTensor{}
-		for name, x := range t.stateTensors() {
-			v := s.Float32s(x)
+		for _, name := range slices.Sorted(maps.Keys(t.stateTensors())) { // the ranks gather in the same order
+			v := s.Float32s(t.whole(s, t.stateTensors()[name]))
 			state[name] = hostTensor{[]int{len(v)}, v}
 		}
-		if s.Err() == nil {
+		if s.Err() == nil && t.peers.Rank.Index() == 0 {
 			s.Fail(writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata))
 		}
 	})
@@ -372,7 +361,7 @@ func (t *Trainer) LoadState(dir string) error {
 	}
 	err = t.m.do(func(s *torch.Scope) {
 		for name, x := range t.stateTensors() {
-			s.Fill(x, func(into []float32) error { return state.read(name, []int{n}, into) })
+			t.fill(s, x, func(into []float32) error { return state.read(name, []int{n}, into) })
 		}
 		t.zero(s)
 		if t.adapter != nil {
