@@ -2,6 +2,7 @@ package lm
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -47,6 +48,39 @@ func TestMemoryOfQwen7BIsThatOfTheTrainingPage(t *testing.T) {
 	more := withLogits.trainingPass(Use{Pass: 8192}) - without.trainingPass(Use{Pass: 8192})
 	if more > 4*headRows*int64(qwen7B.Vocab) {
 		t.Errorf("the vocabulary adds %s to a pass, want at most one chunk of logits", BytesText(more))
+	}
+}
+
+func TestAMicroBatchCountsASharedPrefixOnce(t *testing.T) {
+	learned := func(prompt, reply []int32) Sequence { // of a reply of n tokens, the last is predicted and has no row
+		q := Sequence{IDs: slices.Concat(prompt, reply), Learn: make([]bool, len(prompt)+len(reply))}
+		for i := range reply {
+			q.Learn[len(prompt)+i] = true
+		}
+		return q
+	}
+	prompt, other := []int32{1, 2, 3, 4, 5, 6}, []int32{9, 2, 3, 4, 5, 6}
+	group := []Sequence{learned(prompt, []int32{7, 8, 9}), learned(prompt, []int32{7, 5, 9}), learned(prompt, []int32{3, 3, 3})}
+	for name, tc := range map[string]struct {
+		sequences []Sequence
+		rows      int         // of one pass
+		batches   map[int]int // micro-batches by micro_batch
+	}{
+		"a group":                     {group, 8 + 1 + 2, map[int]int{11: 1, 10: 2, 9: 2, 8: 3, 1: 3}},
+		"the same trajectory twice":   {[]Sequence{group[0], group[0]}, 8, map[int]int{8: 1}},
+		"different prompts":           {[]Sequence{group[0], learned(other, []int32{7, 8, 9})}, 16, map[int]int{16: 1, 15: 2}},
+		"tokens after the last reply": {[]Sequence{{IDs: make([]int32, 5), Learn: []bool{false, true, false, false, false}}}, 1, nil},
+		"nothing to learn":            {[]Sequence{{IDs: make([]int32, 5), Learn: make([]bool, 5)}}, 0, nil},
+		"no sequence":                 {nil, 0, map[int]int{1: 0}},
+	} {
+		if got := PackedRows(tc.sequences); got != tc.rows {
+			t.Errorf("%s: got %d rows, want %d", name, got, tc.rows)
+		}
+		for micro, want := range tc.batches {
+			if got := MicroBatches(tc.sequences, micro); got != want {
+				t.Errorf("%s, micro_batch = %d: got %d micro-batches, want %d", name, micro, got, want)
+			}
+		}
 	}
 }
 

@@ -1,40 +1,5 @@
 package lm
 
-// PackedRows returns the number of rows that sequences need when they are packed together: tokens up to the last
-// learned one, those of a common prefix once.
-func PackedRows(sequences []Sequence) (rows int) {
-	used := make([][]int32, len(sequences))
-	for i, q := range sequences {
-		end := len(q.IDs)
-		for end > 0 && !q.Learn[end-1] {
-			end--
-		}
-		used[i] = q.IDs[:max(0, end-1)]
-		_, shared := longestPrefix(used[:i], used[i])
-		rows += len(used[i]) - shared
-	}
-	return rows
-}
-
-// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals, and its
-// length.
-func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
-	for i, other := range others {
-		if n := common(ids, other); n > shared {
-			like, shared = i, n
-		}
-	}
-	return like, shared
-}
-
-func common(a, b []int32) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
 // Append adds the statistics of the next part of the same batch.
 func (s *TokenStats) Append(t TokenStats) {
 	s.Logp = append(s.Logp, t.Logp...)

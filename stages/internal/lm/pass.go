@@ -32,18 +32,18 @@ type prediction struct {
 	target int32
 }
 
-// pack packs sequences. Tokens from the last learned one on predict nothing with loss and are dropped.
+// pack packs sequences into one pass of PackedRows rows.
 func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	b := &batch{}
 	b.full.Bounds, b.full.QueryBounds, b.last.QueryBounds = []int32{0}, []int32{0}, []int32{0}
 	known := map[prediction]int32{}
 	used := make([][]int32, len(sequences)) // tokens with a row
 	for i, q := range sequences {
-		end, err := m.lastLearned(q)
-		if err != nil {
+		if err := m.check(q); err != nil {
 			return nil, fmt.Errorf("sequence %d %w", first+i, err)
 		}
-		used[i] = q.IDs[:end]
+		used[i] = q.used()
+		end := len(used[i])
 		like, shared := longestPrefix(used[:i], used[i])
 		if shared > 0 {
 			b.full.Path = append(b.full.Path, b.full.Path[b.full.Bounds[like]:][:shared]...)
@@ -84,26 +84,23 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 	return b, nil
 }
 
-// lastLearned checks a sequence and returns the index of its last learned token, 0 without one.
-func (m *Model) lastLearned(q Sequence) (end int, err error) {
+// check refuses a sequence that the model cannot learn.
+func (m *Model) check(q Sequence) error {
 	if len(q.Learn) != len(q.IDs) {
-		return 0, fmt.Errorf("has %d tokens and %d learn flags", len(q.IDs), len(q.Learn))
+		return fmt.Errorf("has %d tokens and %d learn flags", len(q.IDs), len(q.Learn))
 	}
 	if len(q.IDs) > m.cfg.MaxPosition {
-		return 0, fmt.Errorf("has %d tokens; the model has %d positions", len(q.IDs), m.cfg.MaxPosition)
+		return fmt.Errorf("has %d tokens; the model has %d positions", len(q.IDs), m.cfg.MaxPosition)
 	}
 	for t, id := range q.IDs {
 		if id < 0 || int(id) >= m.cfg.Vocab {
-			return 0, fmt.Errorf("has the token %d at position %d; the vocabulary has %d", id, t, m.cfg.Vocab)
-		}
-		if q.Learn[t] {
-			end = t
-			if t == 0 {
-				return 0, errors.New("learns its first token, which nothing predicts")
-			}
+			return fmt.Errorf("has the token %d at position %d; the vocabulary has %d", id, t, m.cfg.Vocab)
 		}
 	}
-	return end, nil
+	if len(q.Learn) > 0 && q.Learn[0] {
+		return errors.New("learns its first token, which nothing predicts")
+	}
+	return nil
 }
 
 // tape contains the intermediates of a forward pass for the gradient, layer by layer.

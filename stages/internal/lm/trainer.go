@@ -66,7 +66,7 @@ func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
 	return nil
 }
 
-// MicroTokens returns the maximal number of tokens of a micro-batch. A longer sequence has its own.
+// MicroTokens returns the maximal number of rows of a micro-batch. A longer sequence has its own.
 func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
 
 // SetMicroTokens changes the size of later micro-batches, at least 1.
@@ -85,7 +85,7 @@ func (t *Trainer) Close() error {
 }
 
 // Accumulate adds the gradient of Σ weight·statistic over the learned tokens of a batch. Micro-batches consist of
-// whole sequences with at most MicroTokens tokens, or of one longer sequence. After the forward pass of a
+// whole sequences with at most MicroTokens rows (PackedRows), or of one longer sequence. After the forward pass of a
 // micro-batch, weigh gets the index of its first sequence, their number and the statistics of their learned
 // tokens, and returns the derivatives of the loss with respect to them; three nil slices skip the backward pass.
 // weigh runs on the device's thread and must not use a model. ref, for LogpRef and KL, may be nil. Accumulate
@@ -171,7 +171,7 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 			ref.device, m.cfg.Vocab, m.device)
 	}
 	for first := 0; first < len(sequences); {
-		n := fitting(sequences[first:], microTokens)
+		n, _ := fitting(sequences[first:], microTokens)
 		b, err := m.pack(sequences[first:first+n], first)
 		if err != nil {
 			return all, err

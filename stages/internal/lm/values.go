@@ -46,26 +46,67 @@ type OptimizerConfig struct {
 	Beta1, Beta2, Eps float64 // AdamW's
 	Decay             float64 // decoupled weight decay of all weights
 	Clip              float64 // maximal global gradient norm; 0 never clips
-	MicroTokens       int     // tokens per forward and backward pass; a longer sequence has its own
+	MicroTokens       int     // rows per forward and backward pass, see PackedRows; a longer sequence has its own
 }
 
 // DefaultMicroTokens holds several groups at once, whose members share prefixes.
 const DefaultMicroTokens = 4096
 
-// fitting returns how many of the first sequences fit in a micro-batch of so many tokens, at least one.
-func fitting(sequences []Sequence, microTokens int) int {
-	n, tokens := 1, len(sequences[0].IDs)
-	for n < len(sequences) && tokens+len(sequences[n].IDs) <= microTokens {
-		tokens += len(sequences[n].IDs)
-		n++
+// used returns the tokens that a pass computes: those before the last learned one. The rest predicts nothing with loss.
+func (q Sequence) used() []int32 {
+	for t := min(len(q.IDs), len(q.Learn)) - 1; t >= 0; t-- {
+		if q.Learn[t] {
+			return q.IDs[:t]
+		}
 	}
-	return n
+	return nil
+}
+
+// fitting returns how many of the first sequences fit in a pass of so many rows, at least one, and their rows. A prefix
+// that several sequences share is computed once.
+func fitting(sequences []Sequence, microTokens int) (n, rows int) {
+	var used [][]int32
+	for n, q := range sequences {
+		ids := q.used()
+		_, shared := longestPrefix(used, ids)
+		more := len(ids) - shared
+		if n > 0 && rows+more > microTokens {
+			return n, rows
+		}
+		used, rows = append(used, ids), rows+more
+	}
+	return len(sequences), rows
+}
+
+// PackedRows returns the number of rows of one pass over sequences.
+func PackedRows(sequences []Sequence) int {
+	_, rows := fitting(sequences, math.MaxInt)
+	return rows
 }
 
 // MicroBatches returns the number of micro-batches of a batch.
 func MicroBatches(sequences []Sequence, microTokens int) (n int) {
 	for ; len(sequences) > 0; n++ {
-		sequences = sequences[fitting(sequences, microTokens):]
+		fit, _ := fitting(sequences, microTokens)
+		sequences = sequences[fit:]
+	}
+	return n
+}
+
+// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals, and its length.
+func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
+	for i, other := range others {
+		if n := common(ids, other); n > shared {
+			like, shared = i, n
+		}
+	}
+	return like, shared
+}
+
+func common(a, b []int32) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
 	}
 	return n
 }

@@ -151,12 +151,8 @@ func (t *Training) WithinMemory(batch []lm.Sequence, accumulate func() error) er
 		if !errors.Is(err, torch.ErrOutOfMemory) {
 			return err
 		}
-		tokens := 0
-		for _, q := range batch {
-			tokens += len(q.IDs)
-		}
 		had := t.Trainer.MicroTokens()
-		half := max(1, min(had, tokens)/2)
+		half := max(1, min(had, lm.PackedRows(batch))/2)
 		switch {
 		case lm.MicroBatches(batch, had) == len(batch):
 			return engine.WithCause(lang.CauseOOM,
