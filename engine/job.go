@@ -134,10 +134,11 @@ func (j *Job) Shorter() *Shorter { return j.work.shorter }
 // Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.work.resumes }
 
-// Memory returns the bytes that the stage may use on its device; 0: unknown. It may query the GPU driver.
-func (j *Job) Memory() int64 {
+// Memory returns the bytes that the stage may use on each of its devices, and in the host's memory beside GPUs; 0:
+// unknown. It may query the GPU driver.
+func (j *Job) Memory() (device, host int64) {
 	if j.work.store == nil {
-		return 0
+		return 0, 0
 	}
 	need := j.work.Node.Resources
 	m := machine.Detect(context.Background(), j.Site, len(j.GPUs) > 0 && need.GPUMemory == 0)

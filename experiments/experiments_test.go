@@ -64,6 +64,9 @@ var shapes = map[string]string{
 		"num_key_value_heads": 8, "max_position_embeddings": 131072, "tie_word_embeddings": true}`,
 }
 
+// usable is the memory of an H200 of which stages plan: 143,771 MiB by the driver less the reserve.
+const usable = 143771<<20 - lang.DefaultGPUReserve
+
 // memory plans the stages of arms.hcl from a base: the text of each kind's plan, and whether it fits an H200.
 func memory(t *testing.T, base, context string) (text map[string]string, fits map[string]bool) {
 	t.Helper()
@@ -76,7 +79,7 @@ func memory(t *testing.T, base, context string) (text map[string]string, fits ma
 	}
 	text, fits = map[string]string{}, map[string]bool{}
 	for _, n := range x.Nodes {
-		if plan, ok := stages.Memory(n, 139<<30); ok {
+		if plan, ok := stages.Memory(n, usable, 1<<40); ok {
 			text[n.Kind.Name], fits[n.Kind.Name] = plan.Text, plan.Unfit == nil
 		}
 	}

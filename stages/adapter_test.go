@@ -144,7 +144,7 @@ func TestAdaptersOfStages(t *testing.T) {
 
 func opened(t *testing.T, dir string) *lm.Model {
 	t.Helper()
-	m := must.Get(lm.Load(dir, torch.CPU))(t)
+	m := must.Get(lm.Load(dir, torch.CPU, lm.Buffers{}))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }

@@ -7,17 +7,18 @@ import (
 	"rcgrpo/stages/model"
 )
 
-// MemoryPlan is the memory that a stage needs on its device.
+// MemoryPlan is the memory that a stage needs on each of its devices.
 type MemoryPlan struct {
-	Bytes int64
-	Text  string // total and parts
-	Unfit error  // if it does not fit: the reason and the settings that would
+	Bytes, Host int64
+	Text        string // total and parts
+	Devices     int    // GPUs; 0 on the CPU
+	Unfit       error  // if it does not fit: the reason and the settings that would
 }
 
-// Memory plans the memory of a node that may use so many bytes, from the shape of the model at the start of its
-// policies. It starts nothing and reads no weights. ok is false for a stage without a model or with an unknown
-// shape.
-func Memory(n *lang.Node, have int64) (plan MemoryPlan, ok bool) {
+// Memory plans the memory of a node from the shape of the model at the start of its policies. device and host are the
+// bytes that it may use, 0 if unknown. It starts nothing and reads no weights. ok is false for a stage without a model
+// or with an unknown shape.
+func Memory(n *lang.Node, device, host int64) (plan MemoryPlan, ok bool) {
 	user, ok := n.Stage.(checkpoint.MemoryUser)
 	if !ok {
 		return plan, false
@@ -27,10 +28,13 @@ func Memory(n *lang.Node, have int64) (plan MemoryPlan, ok bool) {
 		return plan, false
 	}
 	_, use := user.MemoryUse()
+	have, gpus := checkpoint.Memory{Device: device, Host: host}, n.Resources.GPUs
 	u := use(c)
-	u.GPU, u.Threads = n.Resources.GPUs > 0, n.Resources.CPUs
+	u.Ranks = gpus
+	u = have.Place(c, u, gpus > 0, n.Resources.CPUs)
 	parts := c.Memory(u)
-	return MemoryPlan{lm.TotalMemory(parts), lm.MemoryText(parts), checkpoint.RefuseMemory(c, u, have)}, true
+	return MemoryPlan{lm.TotalMemory(parts), lm.HostMemory(parts) * int64(max(gpus, 1)), lm.MemoryText(parts), gpus,
+		checkpoint.RefuseMemory(c, u, have)}, true
 }
 
 // shapeOf follows policies to the model that they started from.

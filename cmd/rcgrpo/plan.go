@@ -268,7 +268,15 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		}
 	}
 	if most.Bytes >= memoryWarningThreshold {
-		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s.", of, most.Text))
+		where := ""
+		switch {
+		case most.Devices == 1:
+			where = " on its device"
+		case most.Devices > 1:
+			where = fmt.Sprintf(" on each of %d devices", most.Devices)
+		}
+		total, parts, _ := strings.Cut(most.Text, ":")
+		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s%s:%s.", of, total, where, parts))
 	}
 	for _, why := range unique(reasons) {
 		stems := unique(unfit[why])
@@ -297,7 +305,7 @@ func memoryOf(n *plan.Planned, f plan.Forecast) (stages.MemoryPlan, bool) {
 	if !ok || at.Unfit != "" {
 		return stages.MemoryPlan{}, false
 	}
-	return stages.Memory(n.Node, at.Memory)
+	return stages.Memory(n.Node, at.Memory, at.HostMemory)
 }
 
 // planJSON is the output of `plan --json`. Fields may be added; their meaning does not change while format is 1.
@@ -342,8 +350,9 @@ type planNodeJSON struct {
 
 // memoryJSON is the memory that a node needs on its device.
 type memoryJSON struct {
-	Bytes int64  `json:"bytes"`
+	Bytes int64  `json:"bytes"`               // on each device
 	Has   int64  `json:"has_bytes,omitempty"` // absent if unknown
+	Host  int64  `json:"host_bytes,omitempty"`
 	Text  string `json:"text"`
 	Unfit string `json:"unfit,omitempty"`
 }
@@ -398,7 +407,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}
 		}
 		if plan, ok := memoryOf(n, f); ok {
-			j.Needs = &memoryJSON{Bytes: plan.Bytes, Has: f.Placements[n].Memory, Text: plan.Text}
+			j.Needs = &memoryJSON{Bytes: plan.Bytes, Has: f.Placements[n].Memory, Host: plan.Host, Text: plan.Text}
 			if plan.Unfit != nil {
 				j.Needs.Unfit = plan.Unfit.Error()
 			}

@@ -387,6 +387,8 @@ executor "local" {
   gpus   = ["0", 3]
   cpus   = 6
   memory = "64GiB"
+
+  gpu_reserve = "0B"
 }
 default_executor = "local"
 `)
@@ -396,11 +398,11 @@ default_executor = "local"
 	}
 	wantList(t, "GPUs", site.GPUs, "0", "3")
 	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
-		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs {
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 {
 		t.Errorf("got %+v, want the values of the file", site)
 	}
 	site, _, _ = lang.LoadSite(lang.Source{Env: []string{"HOME=/home/me"}})
-	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs {
+	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 {
 		t.Errorf("without a file: got %+v, want the defaults", site)
 	}
 }
@@ -417,6 +419,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
 		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
 		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
+		"executor \"local\" {\n  gpu_reserve = 4\n}\n":   "Wrong type",
 		"executor {\n  cpus = 2\n}\n":                    "Missing label",
 		"store {\n  path = \"\"\n}\n":                    "No store",
 		"store {\n  limit = 200\n}\n":                    "Wrong type",

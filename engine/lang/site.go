@@ -24,8 +24,10 @@ type Site struct {
 	Memory    int64    // bytes; 0: not limited
 	GPUs      []string // device IDs; nil with AutoGPUs
 	AutoGPUs  bool     // the engine detects the devices
-	Executor  string   // name of the default executor
-	Notify    []string // command to start at the end of a run; nil: none
+	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
+	GPUReserve int64
+	Executor   string   // name of the default executor
+	Notify     []string // command to start at the end of a run; nil: none
 }
 
 var executors = []string{"local"}
@@ -81,8 +83,14 @@ type executorBlock struct {
 	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
 	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
 
+	GPUReserve *byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
+	_          struct{}  `doc:"fragmentation, which no stage plans with; default: 4GiB"`
+
 	At map[string]hcl.Range `hcl:",ranges"`
 }
+
+// DefaultGPUReserve is the reserve without a site file: the context of CUDA, cuBLAS and NCCL, and fragmentation.
+const DefaultGPUReserve = 4 << 30
 
 // LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.
 func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Diagnostics) {
@@ -93,7 +101,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 
 // site sets l.x.Site.
 func (l *loader) site() {
-	site := &Site{AutoGPUs: true, Executor: "local"}
+	site := &Site{AutoGPUs: true, Executor: "local", GPUReserve: DefaultGPUReserve}
 	l.x.Site = site
 	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit}}
 	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
@@ -180,6 +188,9 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				l.errorf(e.At["memory"], "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
 			}
 			site.Memory = size
+		}
+		if e.GPUReserve != nil {
+			site.GPUReserve = int64(*e.GPUReserve)
 		}
 	}
 	if d := settings.Default; d != "" {

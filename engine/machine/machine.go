@@ -24,14 +24,17 @@ type Machine struct {
 	GPUs   []string // ids
 	Memory int64    // bytes; 0: unlimited
 	Driver GPUs     // zero if no stage needs a GPU
+
+	GPUReserve int64 // bytes of each GPU that no stage plans with
 }
 
 // Detect combines the site file with this machine. It queries the driver only if a stage needs a GPU.
 func Detect(ctx context.Context, site *lang.Site, needsGPU bool) Machine {
 	if site == nil {
-		site = &lang.Site{AutoGPUs: true}
+		site = &lang.Site{AutoGPUs: true, GPUReserve: lang.DefaultGPUReserve}
 	}
-	m := Machine{CPUs: cmp.Or(site.CPUs, ownCPUs()), GPUs: slices.Clone(site.GPUs), Memory: site.Memory}
+	m := Machine{CPUs: cmp.Or(site.CPUs, ownCPUs()), GPUs: slices.Clone(site.GPUs), Memory: site.Memory,
+		GPUReserve: site.GPUReserve}
 	if needsGPU {
 		m.Driver = QueryGPUs(ctx)
 	}
@@ -73,22 +76,23 @@ func (m Machine) Share(r lang.Resources) sched.Share {
 	return s
 }
 
-// MemoryOf returns the bytes that a stage may use on its device: the memory that its resources state, or else that of
-// the smallest GPU it may get, of the site file, or of this machine. 0: unknown.
-func (m Machine) MemoryOf(r lang.Resources) int64 {
+// MemoryOf returns the bytes that a stage may use on each of its devices, and in the host's memory beside GPUs; 0:
+// unknown. On a GPU this is the memory that its resources state, or else that of the smallest it may get without the
+// reserve; on the host it is that of its resources, of the site file, or of this machine.
+func (m Machine) MemoryOf(r lang.Resources) (device, host int64) {
+	host = cmp.Or(r.Memory, m.Memory, ownMemory())
 	if r.GPUs == 0 {
-		return cmp.Or(r.Memory, m.Memory, ownMemory())
+		return host, host
 	}
 	if r.GPUMemory > 0 {
-		return r.GPUMemory
+		return r.GPUMemory, host
 	}
-	least := int64(0)
 	for _, id := range m.GPUs {
-		if d := m.Driver.find(id); d != nil && d.total > 0 && (least == 0 || d.total < least) {
-			least = d.total
+		if d := m.Driver.find(id); d != nil && d.total > m.GPUReserve && (device == 0 || d.total-m.GPUReserve < device) {
+			device = d.total - m.GPUReserve
 		}
 	}
-	return least
+	return device, host
 }
 
 var (

@@ -49,20 +49,23 @@ func TestMemoryAndCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
 }
 
 func TestMemoryOfAStageIsItsSettingOrThatOfItsDevice(t *testing.T) {
-	driver := GPUs{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}}}
-	m := Machine{Memory: 7, GPUs: []string{"0", "1"}, Driver: driver}
+	driver := GPUs{devices: []device{{index: "0", total: 80}, {index: "1", total: 40}, {index: "2", total: 3}}}
+	m := Machine{Memory: 7, GPUs: []string{"0", "1", "2"}, Driver: driver, GPUReserve: 4}
 	for name, tc := range map[string]struct {
-		r    lang.Resources
-		want int64
+		r            lang.Resources
+		device, host int64
 	}{
-		"stated":           {lang.Resources{Memory: 5}, 5},
-		"of the site file": {lang.Resources{}, 7},
-		"stated of a GPU":  {lang.Resources{GPUs: 1, GPUMemory: 30}, 30},
-		"of the smaller":   {lang.Resources{GPUs: 1}, 40},
+		"stated":                           {lang.Resources{Memory: 5}, 5, 5},
+		"of the site file":                 {lang.Resources{}, 7, 7},
+		"stated of a GPU, without reserve": {lang.Resources{GPUs: 1, GPUMemory: 30}, 30, 7},
+		"of the smaller, less the reserve": {lang.Resources{GPUs: 1, Memory: 6}, 36, 6},
 	} {
-		if got := m.MemoryOf(tc.r); got != tc.want {
-			t.Errorf("%s: got %d, want %d", name, got, tc.want)
+		if device, host := m.MemoryOf(tc.r); device != tc.device || host != tc.host {
+			t.Errorf("%s: got %d and %d of the host, want %d and %d", name, device, host, tc.device, tc.host)
 		}
+	}
+	if m := Detect(t.Context(), nil, false); m.GPUReserve != 4<<30 {
+		t.Errorf("without a site file the reserve is %d bytes, want 4 GiB", m.GPUReserve)
 	}
 }
 

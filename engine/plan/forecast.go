@@ -28,8 +28,10 @@ type Placement struct {
 	CPUs     int
 	GPUs     []string      // IDs of its devices
 	Start    time.Duration // after the start of the run
-	Memory   int64         // bytes that it may use on its device; 0: unknown
-	Unfit    string        // why it can never run here; the other fields are then empty
+	Memory   int64         // bytes that it may use on each of its devices; 0: unknown
+
+	HostMemory int64  // bytes that it may use in the host's memory, beside GPUs
+	Unfit      string // why it can never run here; the other fields are then empty
 }
 
 // estimate gives nodes that have never run the median of the recorded runs of their stage (other seeds, other
@@ -146,8 +148,9 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 			n := s.requests[q]
 			n.gpus, n.end = slices.Clone(free[:q.Need.GPUs]), now.Add(n.Estimate)
 			free = free[q.Need.GPUs:]
+			device, host := s.machine.MemoryOf(n.Resources)
 			placements[n.Planned] = Placement{Executor: cmp.Or(n.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: n.gpus,
-				Start: now.Sub(begin), Memory: s.machine.MemoryOf(n.Resources)}
+				Start: now.Sub(begin), Memory: device, HostMemory: host}
 			running = append(running, q)
 		}
 		if len(running) == 0 {

@@ -63,7 +63,7 @@ func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	changed := slices.Clone(raw)
 	binary.LittleEndian.PutUint32(changed[at:], math.Float32bits(old+delta))
 	must.OK(t, os.WriteFile(path, changed, 0o600))
-	m := must.Get(lm.Load(dir, torch.CPU))(t)
+	m := must.Get(lm.Load(dir, torch.CPU, lm.Buffers{}))(t)
 	must.OK(t, os.WriteFile(path, raw, 0o600))
 	return m
 }

@@ -15,7 +15,6 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
@@ -170,7 +169,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 		context := min(s.Limits.Context, c.MaxPosition)
 		u := s.Use(c, s.Batch*s.Group*context)
 		u.Reference, u.Context = s.NeedsReference(), context
-		u.Slots = min(checkpoint.ConcurrentEpisodes, s.episodes())
+		u.Slots = min(lm.MaxSlots, s.episodes())
 		return u
 	}
 }
@@ -182,7 +181,7 @@ func (s *settings) episodes() int {
 		n = max(n, 2*f.Tasks*f.Samples) // under each token
 	}
 	if e := s.Evaluate; e != nil {
-		n = max(n, cmp.Or(e.Subset, checkpoint.ConcurrentEpisodes))
+		n = max(n, cmp.Or(e.Subset, lm.MaxSlots))
 	}
 	return n
 }

@@ -89,7 +89,7 @@ func tableModel(t *testing.T, logits [][]float64) *lm.Model {
 		"self_attn.o_proj.weight": func(int, int) float64 { return 0 },
 		"mlp.down_proj.weight":    func(int, int) float64 { return 0 },
 	})
-	m := must.Get(lm.Load(dir, torch.CPU))(t)
+	m := must.Get(lm.Load(dir, torch.CPU, lm.Buffers{}))(t)
 	t.Cleanup(func() { m.Close() })
 	return m
 }

@@ -72,10 +72,11 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 // run trains the policy after prepare has set it up.
 func (s *settings) run(ctx context.Context, job *engine.Job,
 	prepare func(*checkpoint.Policy) (*conditioning, error)) error {
-	if err := checkpoint.PlanMemory(job, s); err != nil {
+	use, err := checkpoint.PlanMemory(job, s)
+	if err != nil {
 		return err
 	}
-	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
+	policy, err := checkpoint.Open(job, s.Policy, use)
 	if err != nil {
 		return err
 	}

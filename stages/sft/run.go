@@ -42,10 +42,11 @@ func (s *rctp) Run(ctx context.Context, job *engine.Job) error {
 // run trains both kinds. prepare sets up the policy; conditioned reports whether trajectories carry their token.
 func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*checkpoint.Policy) error,
 	conditioned bool) error {
-	if err := checkpoint.PlanMemory(job, s); err != nil {
+	use, err := checkpoint.PlanMemory(job, s)
+	if err != nil {
 		return err
 	}
-	policy, err := checkpoint.Open(job, s.Policy, s.Arithmetic)
+	policy, err := checkpoint.Open(job, s.Policy, use)
 	if err != nil {
 		return err
 	}
@@ -57,12 +58,11 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 	if err != nil {
 		return err
 	}
-	_, use := s.MemoryUse()
-	c, longest := policy.Model.Config(), 0
+	longest := 0
 	for _, e := range examples {
 		longest = max(longest, len(e.IDs))
 	}
-	if err := checkpoint.PlanPass(job, c, use(c), longest); err != nil {
+	if err := checkpoint.PlanPass(job, policy.Model.Config(), use, longest); err != nil {
 		return err
 	}
 	return s.train(ctx, job, policy, examples)

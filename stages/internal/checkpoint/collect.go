@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 
 	"rcgrpo/bfcl"
@@ -34,7 +35,8 @@ func (p *Policy) Collector(
 	if err != nil {
 		return nil, err
 	}
-	decoder, err := lm.NewDecoder(p.Model, ConcurrentEpisodes, min(limits.Context, p.Model.Config().MaxPosition))
+	longest := min(limits.Context, p.Model.Config().MaxPosition)
+	decoder, err := lm.NewDecoder(p.Model, cmp.Or(p.slots, ConcurrentEpisodes), longest)
 	if err != nil {
 		return nil, err
 	}
@@ -89,18 +91,16 @@ type Sampling struct {
 // tasks.
 func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, tasks []*bfcl.Task) (
 	[]*rl.Trajectory, error) {
-	if err := PlanMemory(job, stage); err != nil {
+	use, err := PlanMemory(job, stage)
+	if err != nil {
 		return nil, err
 	}
 	ref, _ := stage.MemoryUse()
-	policy, err := Open(job, ref, s.Arithmetic)
+	policy, err := Open(job, ref, use)
 	if err != nil {
 		return nil, err
 	}
 	defer policy.Close()
-	if err := policy.Model.Freeze(); err != nil {
-		return nil, err
-	}
 	token, err := policy.Resolve(s.Token)
 	if err != nil {
 		return nil, err

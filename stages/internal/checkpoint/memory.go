@@ -10,9 +10,10 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// ConcurrentEpisodes is the number of episodes that every stage samples at once. It is one constant because the
-// number of rows changes the rounding of products on a GPU, in bfloat16 and in mode = "fast". In float32 on the
-// CPU with mode = "deterministic" the results do not depend on it.
+// ConcurrentEpisodes is the number of episodes that every stage samples at once on the CPU, at most. It is one constant
+// because the number of rows changes the rounding of products in bfloat16 and in mode = "fast". In float32 with
+// mode = "deterministic" the results do not depend on it. A GPU samples as many episodes as its memory has room for, at
+// most lm.MaxSlots.
 const ConcurrentEpisodes = 64
 
 // cpu is the device of a job without a GPU.
@@ -22,7 +23,7 @@ const cpu = "cpu"
 func SamplerUse(policy artifact.Ref, limits *blocks.Limits, a blocks.Arithmetic) (artifact.Ref,
 	func(lm.Config) lm.Use) {
 	return policy, func(c lm.Config) lm.Use {
-		return lm.Use{Slots: ConcurrentEpisodes, Context: min(limits.Context, c.MaxPosition),
+		return lm.Use{Slots: lm.MaxSlots, Context: min(limits.Context, c.MaxPosition),
 			Precision: lm.Precision(a.Precision)}
 	}
 }
@@ -33,25 +34,25 @@ type MemoryUser interface {
 }
 
 // PlanMemory logs the memory that a stage will use, part by part, and fails if the device has less. It reads no
-// weights.
-func PlanMemory(job *engine.Job, stage MemoryUser) error {
+// weights. Open opens the stage's policy with the returned use.
+func PlanMemory(job *engine.Job, stage MemoryUser) (lm.Use, error) {
 	ref, use := stage.MemoryUse()
 	policy, err := job.Open(ref)
 	if err != nil {
-		return err
+		return lm.Use{}, err
 	}
 	c, err := lm.ReadConfig(policy.Dir)
 	if err != nil {
-		return err
+		return lm.Use{}, err
 	}
-	u, have := use(c), job.Memory()
-	u.GPU, u.Threads = job.Device != cpu, job.Threads
+	have := memoryOf(job)
+	u := have.Place(c, use(c), job.Device != cpu, job.Threads)
 	if err := RefuseMemory(c, u, have); err != nil {
-		return err
+		return lm.Use{}, err
 	}
 	of := ""
-	if have > 0 {
-		of = " of " + lm.BytesText(have)
+	if have.Device > 0 {
+		of = " of " + lm.BytesText(have.Device)
 	}
 	parts := c.Memory(u)
 	job.Logf("memory on %s%s: %s", job.Device, of, lm.MemoryText(parts))
@@ -60,7 +61,7 @@ func PlanMemory(job *engine.Job, stage MemoryUser) error {
 			job.Logf("memory: an episode of the maximal length would fail the stage: %v", err)
 		}
 	}
-	return nil
+	return u, nil
 }
 
 // PlanPass fails if a trajectory of so many tokens, more than a pass, does not fit in its own pass.
@@ -68,28 +69,62 @@ func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	if tokens <= u.Pass {
 		return nil
 	}
-	u.Pass, u.Alone, u.GPU, u.Threads = tokens, true, job.Device != cpu, job.Threads
-	if err := RefuseMemory(c, u, job.Memory()); err != nil {
+	u.Pass, u.Alone = tokens, true
+	if err := RefuseMemory(c, u, memoryOf(job)); err != nil {
 		return fmt.Errorf("a trajectory of %d tokens needs a pass of its own, independent of micro_batch: %w", tokens, err)
 	}
 	return nil
 }
 
-// RefuseMemory returns the error of a stage that needs more than have bytes; it names the settings with which the
-// stage would fit. have 0 is unknown. An adapter (lora) is not suggested, because it is another method with
-// another learning rate.
-func RefuseMemory(c lm.Config, u lm.Use, have int64) error {
+// Memory is what a stage may use, in bytes: of each of its devices, and of the host beside GPUs. 0 is unknown.
+type Memory struct{ Device, Host int64 }
+
+func memoryOf(job *engine.Job) Memory {
+	device, host := job.Memory()
+	return Memory{device, host}
+}
+
+// Place completes a use for a device: threads, and the episodes sampled at once.
+func (m Memory) Place(c lm.Config, u lm.Use, gpu bool, threads int) lm.Use {
+	u.GPU, u.Threads = gpu, threads
+	if gpu && m.Device > 0 && u.Slots > 0 {
+		u.Slots = c.FitSlots(u, m.Device)
+	} else {
+		u.Slots = min(u.Slots, ConcurrentEpisodes)
+	}
+	return u
+}
+
+// fits reports whether a use needs no more memory. All ranks of a stage share the host.
+func (m Memory) fits(c lm.Config, u lm.Use) bool {
 	parts := c.Memory(u)
-	if need := lm.TotalMemory(parts); have <= 0 || need <= have {
+	return (m.Device <= 0 || lm.TotalMemory(parts) <= m.Device) &&
+		(m.Host <= 0 || lm.HostMemory(parts)*int64(max(u.Ranks, 1)) <= m.Host)
+}
+
+// RefuseMemory returns the error of a stage that needs more memory; it names the settings with which the stage would
+// fit. An adapter (lora) is not suggested, because it is another method with another learning rate.
+func RefuseMemory(c lm.Config, u lm.Use, have Memory) error {
+	if have.fits(c, u) {
 		return nil
 	}
+	parts := c.Memory(u)
 	var ways []string
 	for _, w := range waysToFit(c, u, have) {
 		ways = append(ways, fmt.Sprintf("%s (%s)", w.text, lm.BytesText(lm.TotalMemory(c.Memory(w.use)))))
 	}
-	ways = append(ways, fmt.Sprintf("%s of memory, set by `resources { memory }`, or on a GPU by `gpu_memory`",
-		lm.BytesText(lm.TotalMemory(parts))))
-	return fmt.Errorf("the stage does not fit: it has %s and needs %s. It would fit with %s", lm.BytesText(have),
+	if need := lm.TotalMemory(parts); need > have.Device {
+		ways = append(ways, fmt.Sprintf("%s of memory, set by `resources { memory }`, or on a GPU by `gpu_memory`",
+			lm.BytesText(need)))
+	} else {
+		ways = append(ways, fmt.Sprintf("%s of the host's memory, set by `resources { memory }`",
+			lm.BytesText(lm.HostMemory(parts)*int64(max(u.Ranks, 1)))))
+	}
+	has := lm.BytesText(have.Device)
+	if have.Host > 0 && lm.HostMemory(parts) > 0 {
+		has += " and " + lm.BytesText(have.Host) + " of the host"
+	}
+	return fmt.Errorf("the stage does not fit: it has %s and needs %s. It would fit with %s", has,
 		lm.MemoryText(parts), strings.Join(ways, ", or with "))
 }
 
@@ -100,8 +135,8 @@ type way struct {
 
 // waysToFit returns the single changes that suffice, otherwise the first combination of consecutive changes that
 // does.
-func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
-	fits := func(u lm.Use) bool { return lm.TotalMemory(c.Memory(u)) <= have }
+func waysToFit(c lm.Config, u lm.Use, have Memory) (ways []way) {
+	fits := func(u lm.Use) bool { return have.fits(c, u) }
 	shrink := func(u *lm.Use, size *int, least int) { // halve until it fits
 		for !fits(*u) && *size/2 >= least {
 			*size /= 2
@@ -130,6 +165,14 @@ func waysToFit(c lm.Config, u lm.Use, have int64) (ways []way) {
 		{u.Precision != lm.BF16, func(u *lm.Use) string {
 			u.Precision = lm.BF16
 			return `precision = "bf16"`
+		}},
+		{u.GPU && u.Train && u.Host != lm.HostMoments && u.Host != lm.HostAll, func(u *lm.Use) string {
+			u.Host = lm.HostMoments
+			return `optimizer { host = "moments" }`
+		}},
+		{u.GPU && u.Train && u.Adapter == 0 && u.Precision == lm.BF16 && u.Host != lm.HostAll, func(u *lm.Use) string {
+			u.Host = lm.HostAll
+			return `optimizer { host = "all" }`
 		}},
 	}
 	together := way{use: u}

@@ -3,7 +3,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,29 +27,27 @@ type Policy struct {
 	kept      map[string][]byte // Kept, by name
 	dir       string            // folder that it was opened from
 	digest    string            // digest of that folder
+	slots     int               // episodes sampled at once
 
 	adapter *lm.Adapter // nil without one; with it Model is base with the adapter merged
 	base    *lm.Model
 }
 
-// Open opens a checkpoint on the job's device with the given precision; zero is float32.
-func Open(job *engine.Job, ref artifact.Ref, numbers blocks.Arithmetic) (*Policy, error) {
+// Open opens a checkpoint on the job's device with the buffers that u needs.
+func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
 	}
-	p, err := load(a.Dir, job)
+	p, err := load(a.Dir, job, u)
 	if err != nil {
 		return nil, err
 	}
-	p.digest = a.Digest
-	if err := p.Model.Use(cmp.Or(lm.Precision(numbers.Precision), lm.Float32)); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
+	p.digest, p.slots = a.Digest, u.Slots
 	return p, nil
 }
 
-func load(dir string, job *engine.Job) (*Policy, error) {
+func load(dir string, job *engine.Job, u lm.Use) (*Policy, error) {
 	meta, err := ReadMeta(dir)
 	if err != nil {
 		return nil, err
@@ -63,7 +60,7 @@ func load(dir string, job *engine.Job) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	model, err := lm.Load(dir, device)
+	model, err := lm.Load(dir, device, u.Buffers())
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +115,7 @@ func (p *Policy) Reference() (*lm.Model, error) {
 	if p.adapter != nil {
 		return p.base, nil
 	}
-	reference, err := p.Model.Clone()
-	if err != nil {
-		return nil, err
-	}
-	return reference, reference.Freeze()
+	return p.Model.Clone()
 }
 
 // Codec returns the policy's chat layout; see OpenCodec.
@@ -133,7 +126,7 @@ func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 // Trainer returns an optimizer for the policy's weights or its adapter.
 func (p *Policy) Trainer(o blocks.Optimizer, microTokens int) (*lm.Trainer, error) {
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
-		MicroTokens: microTokens}
+		Host: lm.Host(o.Host), MicroTokens: microTokens}
 	if p.adapter != nil {
 		return p.adapter.Trainer(c)
 	}

@@ -146,7 +146,7 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	must.OK(t, p.Save(dir))
 	ref := artifact.Ref{Kind: "sft", Name: "x", Port: "checkpoint"}
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
-	got := must.Get(Open(job, ref, blocks.Arithmetic{}))(t)
+	got := must.Get(Open(job, ref, lm.Use{Train: true}))(t)
 	defer got.Close()
 	if got.Meta != p.Meta || !reflect.DeepEqual(table(t, got), table(t, p)) {
 		t.Errorf("got %+v, want %+v with the same rows", got.Meta, p.Meta)
@@ -269,7 +269,7 @@ func reopen(t *testing.T, dir string) *Policy {
 	t.Helper()
 	ref := artifact.Ref{Kind: "model", Name: "x", Port: "checkpoint"}
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
-	p := must.Get(Open(job, ref, blocks.Arithmetic{}))(t)
+	p := must.Get(Open(job, ref, lm.Use{Train: true}))(t)
 	t.Cleanup(func() { p.Close() })
 	return p
 }

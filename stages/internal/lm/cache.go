@@ -61,6 +61,7 @@ func (c *cache) free() error {
 	err := c.m.do(func(s *torch.Scope) {
 		s.Free(c.keys...)
 		s.Free(c.values...)
+		s.Trim()
 	})
 	*c = cache{m: c.m}
 	return err

@@ -163,6 +163,7 @@ func (d *Decoder) rows(parts []part, drawn bool) *stepRows {
 func (d *Decoder) fill(s *torch.Scope, parts []part) {
 	if len(parts) > 0 && s.Err() == nil {
 		s.Nest(func(s *torch.Scope) { d.forward(s, d.rows(parts, false)) })
+		s.EndPass()
 	}
 }
 

@@ -39,29 +39,31 @@ func (m measured) String() string {
 
 // randomOn makes a model on a device, its weights of the size that New gives them, from one block of random
 // numbers again and again: what computes does not see the difference, and billions are not drawn on the host.
-func randomOn(cfg Config, device torch.Device) (*Model, error) {
+func randomOn(cfg Config, device torch.Device, b Buffers) (*Model, error) {
 	r := rand.New(rand.NewPCG(1, 1))
 	block := make([]float32, min(cfg.Parameters(), 1<<22))
 	for i := range block {
 		block[i] = float32(r.NormFloat64())
 	}
 	weights, _ := layout(cfg)
-	return place(cfg, device, func(s *torch.Scope, flat *torch.Tensor) {
+	return place(cfg, device, b, func(s *torch.Scope, m *Model) error {
 		from := s.FromFloat32(block, int64(len(block)))
 		for _, w := range weights {
 			for at := 0; at < w.len(); at += len(block) {
 				n := int64(min(len(block), w.len()-at))
 				s.Nest(func(s *torch.Scope) {
-					part := s.Narrow(flat, 0, int64(w.offset+at), n)
-					if w.std == 0 {
-						s.Copy_(part, s.Full(torch.Float32, float64(w.start), n))
-						return
+					part := s.Full(torch.Float32, float64(w.start), n)
+					if w.std > 0 {
+						part = s.MulScalar(s.Narrow(from, 0, 0, n), w.std)
 					}
-					s.Copy_(part, s.Narrow(from, 0, 0, n))
-					s.MulScalar_(part, w.std)
+					if m.master != nil {
+						s.Copy_(s.Narrow(m.master, 0, int64(w.offset+at), n), part)
+					}
+					m.round(s, int64(w.offset+at), part)
 				})
 			}
 		}
+		return nil
 	})
 }
 
@@ -89,14 +91,11 @@ func layersThatFit(c Config, u Use, memory int64) Config {
 func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured,
 	err error) {
 	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass, GPU: device != torch.CPU}, memory)
-	model, err := randomOn(c, device)
+	model, err := randomOn(c, device, Buffers{Precision: p})
 	if err != nil {
 		return m, err
 	}
 	defer model.Close()
-	if err := model.Use(p); err != nil {
-		return m, err
-	}
 	tr, err := NewTrainer(model, adamW(pass))
 	if err != nil {
 		return m, err
@@ -134,17 +133,11 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int,
 	memory int64) (m measured, err error) {
 	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps, GPU: device != torch.CPU}, memory)
-	model, err := randomOn(c, device)
+	model, err := randomOn(c, device, Buffers{p, true})
 	if err != nil {
 		return m, err
 	}
 	defer model.Close()
-	if err := model.Use(p); err != nil {
-		return m, err
-	}
-	if err := model.Freeze(); err != nil {
-		return m, err
-	}
 	d, err := NewDecoder(model, sequences, length+steps)
 	if err != nil {
 		return m, err

@@ -3,10 +3,12 @@
 package lm
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,20 +23,13 @@ const (
 )
 
 // Load reads a folder with config.json and weights in safetensors, in float32, bfloat16 or float16, in one file
-// or in shards with an index. Weights are converted to float32.
-func Load(dir string, device torch.Device) (*Model, error) {
+// or in shards with an index. It converts the weights piece by piece, so its peak memory is that of the model.
+func Load(dir string, device torch.Device, b Buffers) (*Model, error) {
 	cfg, file, err := readConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	m, err := place(cfg, device, func(s *torch.Scope, flat *torch.Tensor) {
-		s.Fill(flat, func(flat []float32) error {
-			if err := readWeights(dir, cfg, flat); err != nil {
-				return err
-			}
-			return checkFinite(dir, cfg, flat)
-		})
-	})
+	m, err := place(cfg, device, b, func(s *torch.Scope, m *Model) error { return m.load(s, dir, refuseNonFinite) })
 	if err != nil {
 		return nil, err
 	}
@@ -51,9 +46,20 @@ func CheckFolder(dir string) (Config, error) {
 	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
 }
 
-func readWeights(dir string, cfg Config, flat []float32) error {
-	err := eachWeight(dir, cfg, func(r *weightsReader, w weight) error {
-		return r.read(w.name, w.shape, flat[w.offset:w.offset+w.len()])
+// load sets all weights from the files of dir. check, which may be nil, gets each piece and the index of its first
+// element.
+func (m *Model) load(s *torch.Scope, dir string, check func(w weight, from int, values []float32) error) error {
+	err := eachWeight(dir, m.cfg, func(r *weightsReader, w weight) error {
+		return eachPiece(w.len(), w.row(), func(from, n int) error {
+			m.set(s, w.offset+from, n, func(into []float32) error {
+				err := r.read(w.name, w.shape, from, into)
+				if err != nil || check == nil {
+					return err
+				}
+				return check(w, from, into)
+			})
+			return s.Err()
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("load weights: %w", err)
@@ -61,18 +67,14 @@ func readWeights(dir string, cfg Config, flat []float32) error {
 	return nil
 }
 
-// checkFinite refuses NaN and infinite weights, which would make every result NaN.
-func checkFinite(dir string, cfg Config, flat []float32) error {
-	weights, _ := layout(cfg)
-	for _, w := range weights {
-		values := flat[w.offset : w.offset+w.len()]
-		if i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 }); i >= 0 {
-			return fmt.Errorf("load weights: %s: tensor %q holds %v at index %d of %d: weights must be finite, so the "+
-				"file is damaged or comes from a training that diverged",
-				dir, w.name, values[i], i, len(values))
-		}
+// refuseNonFinite refuses NaN and infinite weights, which would make every result NaN.
+func refuseNonFinite(w weight, from int, values []float32) error {
+	i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes "+
+		"from a training that diverged", w.name, values[i], from+i, w.len())
 }
 
 // eachWeight calls f with every weight of a decoder and its file, and refuses files with other tensors.
@@ -157,10 +159,7 @@ func (m *Model) Restore(dir string) error {
 	if got, want := saved.Parameters(), m.cfg.Parameters(); got != want {
 		return fmt.Errorf("restore a model from %s: it has %d weights, want %d", dir, got, want)
 	}
-	return m.do(func(s *torch.Scope) {
-		s.Fill(m.flat, func(flat []float32) error { return readWeights(dir, saved, flat) })
-		m.renew(s)
-	})
+	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error { return m.load(s, dir, nil) })
 }
 
 // Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files.
@@ -170,20 +169,52 @@ func (m *Model) Save(dir string) error {
 	}
 	weights, _ := layout(m.cfg)
 	err := m.do(func(s *torch.Scope) {
-		flat := s.Float32s(m.flat)
-		if s.Err() != nil {
-			return
-		}
-		tensors := map[string]hostTensor{}
+		tensors := map[string]writtenTensor{}
 		for _, w := range weights {
-			tensors[w.name] = hostTensor{w.shape, flat[w.offset : w.offset+w.len()]}
+			tensors[w.name] = inPieces(s, w, func(s *torch.Scope, from, n int) *torch.Tensor { return m.exact(s, w, from, n) })
 		}
-		s.Fail(writeSafetensors(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"}))
+		if err := m.write(filepath.Join(dir, weightsFile), tensors); err != nil {
+			s.Fail(err)
+		}
 	})
-	if err := errors.Join(err, m.file.write(dir, m.cfg)); err != nil {
+	if err == nil && m.writes() {
+		err = m.file.write(dir, m.cfg)
+	}
+	if err != nil {
 		return fmt.Errorf("save model: %w", err)
 	}
 	return nil
+}
+
+// writes reports whether this process writes the model's files.
+func (m *Model) writes() bool { return m.sharded == nil || m.sharded.peers.Rank.Index() == 0 }
+
+// write writes the file of weights. Of ranks that share the master, all take part in gathering it, and rank 0 writes.
+func (m *Model) write(path string, tensors map[string]writtenTensor) error {
+	if m.writes() {
+		return writeSafetensors(path, tensors, map[string]string{"format": "pt"})
+	}
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		if err := tensors[name].pieces(func([]float32) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPieces is a tensor to write; piece returns a part of it in float32.
+func inPieces(s *torch.Scope, w weight, piece func(s *torch.Scope, from, n int) *torch.Tensor) writtenTensor {
+	return writtenTensor{w.shape, func(write func([]float32) error) error {
+		return eachPiece(w.len(), w.row(), func(from, n int) (err error) {
+			s.Nest(func(s *torch.Scope) {
+				values := s.Float32s(piece(s, from, n))
+				if err = s.Err(); err == nil {
+					err = write(values)
+				}
+			})
+			return err
+		})
+	}}
 }
 
 // write writes the file with the shape of c into dir. A file from a folder keeps its other keys; weights are

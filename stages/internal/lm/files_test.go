@@ -27,7 +27,7 @@ func llama(t *testing.T) *Model {
 func TestSavedModelLoadsUnchanged(t *testing.T) {
 	m, dir := llama(t), t.TempDir()
 	must.OK(t, m.Save(dir))
-	got := must.Get(Load(dir, torch.CPU))(t)
+	got := must.Get(Load(dir, torch.CPU, Buffers{}))(t)
 	defer got.Close()
 	a := must.Get(m.Weights())(t)
 	if b, err := got.Weights(); err != nil || !slices.Equal(a, b) || got.Config() != m.Config() {
@@ -49,7 +49,7 @@ func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	from := t.TempDir()
 	must.OK(t, m.Save(from))
 	must.OK(t, os.Rename(filepath.Join(from, weightsFile), filepath.Join(dir, weightsFile)))
-	got := must.Get(Load(dir, torch.CPU))(t)
+	got := must.Get(Load(dir, torch.CPU, Buffers{}))(t)
 	defer got.Close()
 	must.OK(t, got.AddRows(2))
 	out := t.TempDir()
@@ -96,7 +96,7 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 		for file, text := range tc.files {
 			must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 		}
-		m, err := Load(dir, torch.CPU)
+		m, err := Load(dir, torch.CPU, Buffers{})
 		if err == nil {
 			m.Close()
 		}

@@ -11,12 +11,28 @@ type weight struct {
 	start  float32 // initial value if std is 0
 }
 
-func (w weight) len() int {
+func (w weight) len() int { return product(w.shape) }
+
+// row returns the length of a row; a vector has rows of one element.
+func (w weight) row() int { return product(w.shape[1:]) }
+
+func product(shape []int) int {
 	n := 1
-	for _, d := range w.shape {
+	for _, d := range shape {
 		n *= d
 	}
 	return n
+}
+
+// vectorsAt returns the offset of the biases and norms, which end the buffer.
+func vectorsAt(c Config) int {
+	weights, total := layout(c)
+	for _, w := range weights {
+		if len(w.shape) == 1 {
+			return w.offset
+		}
+	}
+	return total
 }
 
 // Names of tensors in Hugging Face's files.

@@ -64,11 +64,17 @@ func shake(t *testing.T, m *Model, seed uint64, by float32) *Model {
 	for i := range flat {
 		flat[i] += by * float32(r.NormFloat64())
 	}
-	shaken := must.Get(place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) {
-		s.Copy_(to, s.FromFloat32(flat, int64(len(flat))))
-	}))(t)
+	shaken := withWeights(t, m.cfg, flat)
 	t.Cleanup(func() { shaken.Close() })
 	return shaken
+}
+
+func withWeights(t *testing.T, cfg Config, flat []float32) *Model {
+	t.Helper()
+	return must.Get(place(cfg, torch.CPU, Buffers{}, func(s *torch.Scope, m *Model) error {
+		s.Copy_(m.flat, s.FromFloat32(flat, int64(len(flat))))
+		return nil
+	}))(t)
 }
 
 // someSequences have lengths from 2 and random learned tokens.
@@ -143,9 +149,7 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 					for i := range flat {
 						flat[i] += by * direction[i]
 					}
-					x := must.Get(place(m.cfg, torch.CPU, func(s *torch.Scope, to *torch.Tensor) {
-						s.Copy_(to, s.FromFloat32(flat, int64(len(flat))))
-					}))(t)
+					x := withWeights(t, m.cfg, flat)
 					defer x.Close()
 					return loss(x)
 				}

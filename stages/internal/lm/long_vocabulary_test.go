@@ -27,7 +27,7 @@ func TestLongVocabulariesCostOneChunk(t *testing.T) {
 		return
 	}
 	const long = 152064
-	chunk := headRows * long * 4
+	chunk := leastHeadRows * long * 4
 	for _, pass := range []string{"log-probabilities", "log-probabilities and gradient"} {
 		few, many := peakInChild(t, pass, 64), peakInChild(t, pass, long)
 		added := many - few

@@ -63,8 +63,8 @@ func NewAdapter(base *Model, c LoRA, rng *rand.Rand) (*Adapter, error) {
 	err = base.do(func(s *torch.Scope) {
 		for _, table := range a.tables {
 			for i, id := range c.Rows {
-				from := a.layout[table.name].offset + int(id)*width
-				copy(flat[table.offset+i*width:], s.Float32s(s.Narrow(base.flat, 0, int64(from), int64(width))))
+				row := base.exact(s, a.layout[table.name], int(id)*width, width)
+				copy(flat[table.offset+i*width:], s.Float32s(row))
 			}
 		}
 	})
@@ -117,6 +117,7 @@ func (a *Adapter) place(flat []float32) error {
 	if a.model, err = a.base.Clone(); err != nil {
 		return err
 	}
+	a.model.adapter = a
 	err = a.base.do(func(s *torch.Scope) {
 		a.flat = s.FromFloat32(flat, int64(len(flat)))
 		kept := []*torch.Tensor{a.flat}
@@ -155,18 +156,46 @@ func (p *adapterPart) of(s *torch.Scope, flat *torch.Tensor, rank int) (a, b *to
 }
 
 // merge writes W + scale·B·A, and the rows, into the model. It starts from the base each time, so rounding does
-// not accumulate.
+// not accumulate; in bfloat16 the sum is rounded once.
 func (a *Adapter) merge(s *torch.Scope) {
 	for _, p := range a.parts {
-		s.Copy_(p.merged, p.base)
-		s.Addmm_(p.merged, s.MulScalar(p.b, a.c.scale()), p.a)
+		s.Nest(func(s *torch.Scope) {
+			sum := p.merged
+			if sum.DType() != torch.Float32 {
+				sum = s.Empty(torch.Float32, int64(p.out), int64(p.in))
+			}
+			s.Copy_(sum, p.base)
+			s.Addmm_(sum, s.MulScalar(p.b, a.c.scale()), p.a)
+			if sum != p.merged {
+				s.Copy_(p.merged, sum)
+			}
+		})
 	}
 	for _, table := range a.tables {
 		for k := range table.own {
 			s.Copy_(table.merged[k], table.own[k])
 		}
 	}
-	a.model.renew(s)
+}
+
+// exact returns n elements of a merged matrix in float32, from the start of a row on.
+func (a *Adapter) exact(s *torch.Scope, w weight, from, n int) *torch.Tensor {
+	row := w.row()
+	first, rows := int64(from/row), int64(n/row)
+	sum := s.View(s.As(s.Narrow(a.base.flat, 0, int64(w.offset+from), int64(n)), torch.Float32), rows, int64(row))
+	for _, p := range a.parts {
+		if p.name == w.name {
+			s.Addmm_(sum, s.MulScalar(s.Narrow(p.b, 0, first, rows), a.c.scale()), p.a)
+		}
+	}
+	for _, table := range a.tables {
+		for k, id := range a.c.Rows {
+			if at := int64(id) - first; table.name == w.name && at >= 0 && at < rows {
+				s.Copy_(s.Narrow(sum, 0, at, 1), table.own[k])
+			}
+		}
+	}
+	return sum
 }
 
 // Model returns the base with the adapter merged into it. The adapter owns it.
@@ -193,15 +222,15 @@ func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) { return a.RankTr
 // RankTrainer is Trainer for one of several ranks, whose adapters and bases are equal.
 func (a *Adapter) RankTrainer(o OptimizerConfig, peers Peers) (*Trainer, error) {
 	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o, peers: peers}
-	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
+	return t, t.start()
 }
 
-// gradientViews returns the targets of a backward pass: the adapter's gradient, and for norms and biases, which
+// gradientViews returns the targets of a backward pass: grad, the adapter's gradient, and for norms and biases, which
 // are not trained, an unused buffer.
-func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
+func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) views {
 	c := a.base.cfg
 	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
-		a.addProduct(s, t, l, dy, x, keys, names)
+		a.addProduct(s, grad, l, dy, x, keys, names)
 	}}
 	vector := func(n int) *torch.Tensor {
 		x := s.Zeros(torch.Float32, int64(n))
@@ -216,7 +245,7 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 	}
 	v.layers = slices.Repeat([]layerViews{layer}, c.Layers)
 	for _, table := range a.tables {
-		rows := cut(s, t.grad, table.offset, len(a.c.Rows), c.Hidden)
+		rows := cut(s, grad, table.offset, len(a.c.Rows), c.Hidden)
 		v.all = append(v.all, rows)
 		if table.name == embedName {
 			v.rows, v.embedRows = a.c.Rows, rows
@@ -229,7 +258,8 @@ func (a *Adapter) gradientViews(s *torch.Scope, t *Trainer) views {
 // addProduct adds the gradient of A and B of the named projections of layer l, whose outputs are adjacent columns
 // of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is never formed. With dropout,
 // keys are the streams of the rows of x.
-func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
+func (a *Adapter) addProduct(s *torch.Scope, grad *torch.Tensor, l int, dy, x *torch.Tensor, keys []rl.Stream,
+	names []string) {
 	a.each(l, names, func(p *adapterPart, from int64) {
 		s.Nest(func(s *torch.Scope) {
 			x, scale := x, a.c.scale()
@@ -237,7 +267,7 @@ func (a *Adapter) addProduct(s *torch.Scope, t *Trainer, l int, dy, x *torch.Ten
 				x, scale = s.Mul(x, a.mask(s, x.DType(), keys, p)), a.c.passScale()
 			}
 			own := s.Narrow(dy, 1, from, int64(p.out))
-			da, db := p.of(s, t.grad, a.c.Rank)
+			da, db := p.of(s, grad, a.c.Rank)
 			addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), scale), x)
 			addProduct(s, db, own, s.MulScalar(s.Mm(x, s.T(s.As(p.a, x.DType()))), scale))
 		})

@@ -1,6 +1,7 @@
 package lm
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,12 +9,16 @@ import (
 
 // Use describes a stage's use of a model, as far as it affects memory.
 type Use struct {
-	Train     bool // gradients and moments of all weights, or of the adapter
-	Adapter   int  // weights of that adapter; 0 without one
-	Dropout   bool // on the adapter's inputs
-	Reference bool // a second, frozen model
-	Pass      int  // tokens of a forward and backward pass; 0 makes none
-	Alone     bool // the pass is one sequence, independent of micro_batch
+	Train      bool // gradients and moments of all weights, or of the adapter
+	Adapter    int  // weights of that adapter; 0 without one
+	Dropout    bool // on the adapter's inputs
+	Reference  bool // a second, frozen model
+	Pass       int  // rows of a forward and backward pass; 0 makes none
+	MicroBatch int  // rows of a full micro-batch; 0: Pass
+	Alone      bool // the pass is one sequence, independent of micro_batch
+	Host       Host // what the optimizer stores in the host's memory; "" is HostNone
+	Ranks      int  // devices, each with a process, that share master and moments; 0 counts as 1
+	Parts      int  // partial gradients of an update; 0 counts as 1
 
 	Slots, Context int // sequences sampled at once and their maximal length; 0 for none
 	Threads        int // CPU threads that sample; 0 counts as 1
@@ -21,8 +26,10 @@ type Use struct {
 	Precision Precision // of products; "" is float32
 	GPU       bool      // libtorch's operations have more intermediates than the CPU's kernels
 	Recompute bool      // a pass stores only each layer's input
-	Parts     int       // partial gradients of an update; 0 counts as 1
 }
+
+// Buffers returns the buffers of the policy's model.
+func (u Use) Buffers() Buffers { return Buffers{u.Precision, !u.Train || u.Adapter > 0} }
 
 // bytes returns the size of an operand of products.
 func (u Use) bytes() int64 {
@@ -36,65 +43,139 @@ func (u Use) bytes() int64 {
 type MemoryPart struct {
 	Name  string
 	Bytes int64
+	Host  bool // in the host's memory, beside a GPU
 }
 
-// Memory returns the peak memory of a use, part by part: the permanent part, and the larger of training and
-// sampling, which alternate. It is an upper bound: every token has loss, and all sequences have the maximal
-// length at once.
-func (c Config) Memory(u Use) []MemoryPart {
-	weights := 4 * int64(c.Parameters())
-	tables := int64(c.MaxPosition) * int64(c.HeadDim) * 4 // of rotary angles
-	model, frozen := weights+tables, weights+tables
-	if u.Precision == BF16 { // beside the weights in float32; a frozen model does without them
-		model, frozen = weights+weights/2+tables, weights/2+tables
-		if !u.Train {
-			model = frozen
-		}
+// MemoryPlan is the memory of one rank. Training and sampling alternate, and each frees what the other needs.
+type MemoryPlan struct {
+	Always, Training, Sampling []MemoryPart
+}
+
+// Peak returns the permanent parts and those of the phase that needs more of the device.
+func (p MemoryPlan) Peak() []MemoryPart {
+	phase := p.Sampling
+	if TotalMemory(p.Training) > TotalMemory(p.Sampling) {
+		phase = p.Training
 	}
-	var parts []MemoryPart
-	add := func(name string, bytes int64) {
+	return slices.Concat(p.Always, phase)
+}
+
+// Memory returns the parts of Plan's peak.
+func (c Config) Memory(u Use) []MemoryPart { return c.Plan(u).Peak() }
+
+// Plan returns the memory of a use, part by part. It is an upper bound: every token has loss, and all sequences have
+// the maximal length at once.
+func (c Config) Plan(u Use) (p MemoryPlan) {
+	add := func(parts *[]MemoryPart, name string, bytes int64, host bool) {
 		if bytes > 0 {
-			parts = append(parts, MemoryPart{name, bytes})
+			*parts = append(*parts, MemoryPart{name, bytes, host})
 		}
 	}
-	add("weights", model)
-	trained := weights
+	ranks, all := int64(max(u.Ranks, 1)), 4*int64(c.Parameters())
+	frozen := all + c.tables() // in float32, what passes read is the master
+	if u.Precision == BF16 {
+		frozen = all/2 + c.tables() + 4*int64(c.Parameters()-vectorsAt(c))
+	}
+	trained := all
+	add(&p.Always, "weights", frozen, false)
 	if u.Adapter > 0 {
-		add("merged weights", model) // the base is the reference at once
+		add(&p.Always, "merged weights", frozen, false) // the base is the reference at once
 		trained = 4 * int64(u.Adapter)
-		add("adapter", trained)
+		add(&p.Always, "adapter", trained, false)
 	} else if u.Reference {
-		add("reference", frozen)
+		add(&p.Always, "reference", frozen, false)
 	}
 	if u.Train {
-		add("gradient", trained)
-		add("two moments", 2*trained)
-		if u.Parts > 1 {
-			add("sum of partial gradients", trained)
+		if u.Precision == BF16 && u.Adapter == 0 {
+			add(&p.Always, "float32 weights", trained/ranks, u.GPU && u.Host == HostAll)
+		}
+		add(&p.Always, "two moments", 2*trained/ranks, u.GPU && u.moments())
+		add(&p.Training, "gradient", trained, false)
+		if int64(u.Parts) > ranks {
+			add(&p.Training, "sum of partial gradients", trained/ranks, false)
 		}
 	}
-	train, cache, sample := int64(0), int64(0), int64(0)
-	if u.Pass > 0 {
-		train = c.trainingPass(u)
+	if pass, update := c.trainingPass(u), c.updatePeak(u, trained); pass >= update {
+		add(&p.Training, fmt.Sprintf("a pass of %d tokens", u.Pass), pass, false)
+	} else {
+		add(&p.Training, "an update", update, false)
 	}
 	if u.Slots > 0 {
-		cache, sample = c.cachePeak(u), c.samplingPass(u)
+		add(&p.Sampling, fmt.Sprintf("KV cache of at most %d × %d tokens", u.Slots, u.Context), c.cachePeak(u), false)
+		add(&p.Sampling, "a pass of the sampler", c.samplingPass(u), false)
 	}
-	if train > cache+sample {
-		add(fmt.Sprintf("a pass of %d tokens", u.Pass), train)
-	} else {
-		add(fmt.Sprintf("KV cache of at most %d × %d tokens", u.Slots, u.Context), cache)
-		add("a pass of the sampler", sample)
-	}
-	return parts
+	return p
 }
 
-// TotalMemory returns the sum of parts.
-func TotalMemory(parts []MemoryPart) (total int64) {
+// moments reports whether the optimizer stores the moments in the host's memory.
+func (u Use) moments() bool { return u.Host == HostMoments || u.Host == HostAll }
+
+// tables returns the bytes of the rotary angles of a model.
+func (c Config) tables() int64 { return int64(c.MaxPosition) * int64(c.HeadDim) * 4 }
+
+// exchangeChunk is the number of gradients that a rank exchanges with each other rank at once; a variable for tests.
+var exchangeChunk int64 = 1 << 24
+
+// updatePeak returns the peak of an optimizer step beside gradient, weights and moments; trained is 4 bytes for each
+// trained weight. It uses the memory of the pass.
+func (c Config) updatePeak(u Use, trained int64) (bytes int64) {
+	if !u.Train {
+		return 0
+	}
+	ranks := int64(max(u.Ranks, 1))
+	own := trained / ranks
+	if u.moments() { // pieces of what the host stores
+		copies := int64(2)
+		if u.Host == HostAll {
+			copies = 3
+		}
+		bytes += copies * min(own, 4*hostPiece)
+	}
+	if u.GPU { // AdamW composed of operations with five results
+		bytes += 5 * min(own, 4*optimizerChunk)
+	}
+	if u.Precision == BF16 && u.Adapter > 0 { // the widest merged matrix before it is rounded
+		bytes = max(bytes, 4*int64(c.Hidden)*int64(max(c.MLP, c.Heads*c.HeadDim)))
+	}
+	if ranks > 1 { // what it sends and receives before the step
+		bytes = max(bytes, 2*4*ranks*exchangeChunk)
+	}
+	return bytes
+}
+
+// hostPiece is the number of weights that a step copies from the host and back at once, a multiple of 16, the
+// numbers that the CPU's AdamW takes at a time. Tests lower it.
+var hostPiece int64 = 1 << 27
+
+// optimizerChunk is the number of weights that package torch's composed AdamW updates at once.
+const optimizerChunk = 32 << 20
+
+// TotalMemory returns the sum of the parts on the device.
+func TotalMemory(parts []MemoryPart) (total int64) { return sumOf(parts, false) }
+
+// HostMemory returns the sum of the parts in the host's memory.
+func HostMemory(parts []MemoryPart) (total int64) { return sumOf(parts, true) }
+
+func sumOf(parts []MemoryPart, host bool) (total int64) {
 	for _, p := range parts {
-		total += p.Bytes
+		if p.Host == host {
+			total += p.Bytes
+		}
 	}
 	return total
+}
+
+// MaxSlots bounds the episodes that a GPU samples at once.
+const MaxSlots = 256
+
+// FitSlots returns how many of the episodes of a use a GPU with so much memory has room for beside the rest, at least
+// one.
+func (c Config) FitSlots(u Use, have int64) int {
+	u.Slots = min(u.Slots, MaxSlots)
+	left := have - TotalMemory(c.Plan(u).Always) - c.samplingPass(u)
+	one := u
+	one.Slots = 1
+	return int(min(int64(u.Slots), max(1, left/c.cachePeak(one))))
 }
 
 // cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the growing layer
@@ -120,9 +201,9 @@ func (c Config) layerRow(number int64) int64 {
 	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
 }
 
+// trainingPass returns the peak of a forward and backward pass.
 func (c Config) trainingPass(u Use) int64 {
-	n, number, hidden, q, kv := int64(u.Pass), u.bytes(), int64(c.Hidden), int64(c.Heads*c.HeadDim),
-		int64(c.KVHeads*c.HeadDim)
+	n, number, hidden := int64(u.Pass), u.bytes(), int64(c.Hidden)
 	row := c.layerRow(number)
 	layers := int64(c.Layers) * row
 	if u.Recompute {
@@ -130,33 +211,72 @@ func (c Config) trainingPass(u Use) int64 {
 		layers = 4*int64(c.Layers)*hidden + 2*row
 	}
 	tape := n * (layers + 4*5*hidden) // with the last layer's selected rows and the head's input
-	models := int64(1)
 	if u.Reference {
 		tape += n * hidden * number
-		models = 2
 	}
-	chunk := min(n, headRows)
-	rows := chunk
-	if n*int64(c.Vocab) <= keptLogits {
-		rows = n
-	}
-	logits := 4*models*rows*int64(c.Vocab) + number*n*hidden
-	if u.Precision == BF16 { // the gradient of a chunk as it goes into products
-		logits += number * chunk * int64(c.Vocab)
-	}
-	if u.GPU { // a chunk's scaled logits, log-probabilities, probabilities and what follows from them, of each model
-		logits += 4 * (1 + 6*models) * chunk * int64(c.Vocab)
-	}
-	layer := 4 * n * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv)) // gradients of the layer that goes backward
+	layer := n * c.layerGradients()
 	// a mask, in both types, and what it leaves of the widest input
 	if u.Dropout {
-		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, q)
+		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, int64(c.Heads*c.HeadDim))
 	}
-	most := max(logits, layer)
+	most := max(c.headPeak(u), layer)
 	if u.Reference {
 		most = max(most, n*row)
 	}
 	return tape + most
+}
+
+// layerGradients returns the bytes per row of the gradients of the layer that goes backward.
+func (c Config) layerGradients() int64 {
+	hidden, q, kv := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	return 4 * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv))
+}
+
+// headPeak returns the peak of the loss head: logits of the stored rows, what is computed from those of a chunk, and
+// the gradient of its input.
+func (c Config) headPeak(u Use) int64 {
+	n, vocab := int64(u.Pass), int64(c.Vocab)
+	if n == 0 {
+		return 0
+	}
+	chunk := min(n, int64(c.headRows(u)))
+	rows := chunk
+	if n*vocab <= keptLogits {
+		rows = n
+	}
+	work := chunk * c.headTemporaries(u)
+	if u.Precision == BF16 && u.Adapter == 0 { // the gradient of the head, which is added to a float32 sum
+		product := u.bytes()
+		if !u.GPU {
+			product += 4 // the CPU converts it first
+		}
+		work = max(work, u.bytes()*chunk*vocab+product*vocab*int64(c.Hidden))
+	}
+	return rows*c.logitRow(u) + work + u.bytes()*n*int64(c.Hidden)
+}
+
+// logitRow returns the bytes of a position's logits of each model.
+func (c Config) logitRow(u Use) int64 { return 4 * u.models() * int64(c.Vocab) }
+
+// headTemporaries returns the bytes that the head computes from the logits of a position: in bfloat16 their gradient as
+// it goes into products; on a GPU, of each model, the scaled logits, log-probabilities, probabilities and what follows
+// from them.
+func (c Config) headTemporaries(u Use) (bytes int64) {
+	if u.Precision == BF16 {
+		bytes += u.bytes()
+	}
+	if u.GPU {
+		bytes += 4 * (1 + 6*u.models())
+	}
+	return bytes * int64(c.Vocab)
+}
+
+// models returns the number of models in a pass.
+func (u Use) models() int64 {
+	if u.Reference {
+		return 2
+	}
+	return 1
 }
 
 // samplingPass returns the peak memory of a decoder's pass beside the logits of every slot: on the CPU in float32
@@ -177,13 +297,22 @@ func (c Config) samplingPass(u Use) int64 {
 	return 4*min(int64(passRows+u.Slots), all)*row + logit*logits
 }
 
-// MemoryText formats parts in GiB or MiB, the total first.
+// MemoryText formats parts in GiB or MiB, the total of the device first.
 func MemoryText(parts []MemoryPart) string {
-	var names []string
+	var device, host []string
 	for _, p := range parts {
-		names = append(names, p.Name+" "+BytesText(p.Bytes))
+		text := p.Name + " " + BytesText(p.Bytes)
+		if p.Host {
+			host = append(host, text)
+		} else {
+			device = append(device, text)
+		}
 	}
-	return BytesText(TotalMemory(parts)) + ": " + strings.Join(names, ", ")
+	text := BytesText(TotalMemory(parts)) + ": " + strings.Join(device, ", ")
+	if len(host) > 0 {
+		text += "; and " + BytesText(HostMemory(parts)) + " of the host: " + strings.Join(host, ", ")
+	}
+	return text
 }
 
 // BytesText formats a number of bytes in GiB, or in MiB below one GiB.
@@ -214,9 +343,24 @@ func (l LoRA) Parameters(c Config) (n int) {
 	return n
 }
 
-// headRows is the number of positions that the head processes at once. Their logits stay in a core's cache, and
-// those of a whole batch never exist at once.
-const headRows = 128
+// leastHeadRows is the number of positions that the head processes at once on the CPU, whose logits stay in a core's
+// cache. Those of a whole batch never exist at once.
+const leastHeadRows = 128
+
+// headRows returns the number of positions that the head processes at once: on a GPU, whose products need more rows,
+// the largest power of two up to 1,024 whose logits and temporaries take no more memory than the gradients of a layer
+// in a full micro-batch. It follows from settings, not from free memory, because it changes the rounding.
+func (c Config) headRows(u Use) int {
+	rows := leastHeadRows
+	if !u.GPU {
+		return rows
+	}
+	room := int64(cmp.Or(u.MicroBatch, u.Pass)) * c.layerGradients()
+	for rows < 1024 && int64(2*rows)*(c.logitRow(u)+c.headTemporaries(u)) <= room {
+		rows *= 2
+	}
+	return rows
+}
 
 // decodeRows is the number of rows that a thread of torch's Decode takes through the layers at once.
 const decodeRows = 128

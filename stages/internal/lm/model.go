@@ -8,20 +8,24 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
 
-// Model is a decoder with its weights on one device.
+// Model is a decoder with its weights on one device. Its buffers have the order of layout.
 type Model struct {
-	cfg    Config
-	file   configFile // if the model was loaded
-	device torch.Device
-	flat   *torch.Tensor // [parameters], in the order of layout
-	w      views         // views of flat, or of low with the norms of flat
-	kind   torch.DType   // of products
-	low    *torch.Tensor // [parameters] bfloat16, a copy of flat; nil in float32
+	cfg     Config
+	file    configFile // if the model was loaded
+	device  torch.Device
+	kind    torch.DType   // of products
+	flat    *torch.Tensor // [parameters] of type kind: what passes read
+	vectors *torch.Tensor // biases and norms in float32, because norms are never rounded; nil in float32
+	master  *torch.Tensor // [parameters] float32, what updates change: flat in float32, nil if frozen in bfloat16
+	adapter *Adapter      // if its product is merged into flat
+	sharded *Trainer      // if its ranks share the master; then all ranks call Weights, Save and Restore together
+	w       views         // views of flat, with the norms of vectors
 	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
 	cos, sin *torch.Tensor
 }
@@ -89,14 +93,14 @@ type layerViews struct {
 	norm1, norm2         *torch.Tensor
 }
 
-// New returns a model with random weights; see layout. Equal generators give equal weights.
+// New returns a float32 model with random weights; see layout. Equal generators give equal weights.
 func New(cfg Config, rng *rand.Rand) (*Model, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	weights, _ := layout(cfg)
-	return place(cfg, torch.CPU, func(s *torch.Scope, flat *torch.Tensor) {
-		s.Fill(flat, func(flat []float32) error {
+	return place(cfg, torch.CPU, Buffers{}, func(s *torch.Scope, m *Model) error {
+		s.Fill(m.flat, func(flat []float32) error {
 			for _, w := range weights {
 				for i := range w.len() {
 					flat[w.offset+i] = w.start
@@ -107,36 +111,77 @@ func New(cfg Config, rng *rand.Rand) (*Model, error) {
 			}
 			return nil
 		})
+		return nil
 	})
 }
 
-// place makes a model on a device; fill sets its weights in the order of layout.
-func place(cfg Config, device torch.Device, fill func(s *torch.Scope, flat *torch.Tensor)) (*Model, error) {
+// place makes a model on a device; fill sets its weights.
+func place(cfg Config, device torch.Device, b Buffers, fill func(s *torch.Scope, m *Model) error) (*Model, error) {
 	m := &Model{cfg: cfg, device: device, kind: torch.Float32}
-	err := m.do(func(s *torch.Scope) {
-		m.flat = s.Empty(torch.Float32, int64(cfg.Parameters()))
-		fill(s, m.flat)
-		m.w = viewsOf(s, cfg, m.flat)
-		half := cfg.HeadDim / 2
-		cos, sin := make([]float32, cfg.MaxPosition*half), make([]float32, cfg.MaxPosition*half)
-		frequencies := cfg.frequencies()
-		for p := range cfg.MaxPosition {
-			for i, f := range frequencies {
-				angle := float64(float32(p) * f)
-				cos[p*half+i], sin[p*half+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
+	n := int64(cfg.Parameters())
+	err := torch.Do(context.Background(), device, func(s *torch.Scope) error {
+		if b.Precision == BF16 {
+			m.kind = torch.BFloat16
+			m.flat, m.vectors = s.Empty(m.kind, n), s.Empty(torch.Float32, n-int64(vectorsAt(cfg)))
+			if !b.Frozen {
+				m.master = s.Empty(torch.Float32, n)
 			}
+		} else {
+			m.flat = s.Empty(torch.Float32, n)
+			m.master = m.flat
 		}
-		m.cos = s.FromFloat32(cos, int64(cfg.MaxPosition), int64(half))
-		m.sin = s.FromFloat32(sin, int64(cfg.MaxPosition), int64(half))
+		if err := fill(s, m); err != nil {
+			return err
+		}
+		m.w = m.views(s)
+		m.angles(s)
 		if s.Err() == nil {
-			s.Keep(m.flat, m.cos, m.sin)
+			s.Keep(m.flat, m.vectors, m.master, m.cos, m.sin)
 			s.Keep(m.w.all...)
 		}
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("place a model on %s: %w", device, err)
 	}
 	return m, nil
+}
+
+// angles sets the tables of rotary angles.
+func (m *Model) angles(s *torch.Scope) {
+	half := m.cfg.HeadDim / 2
+	cos, sin := make([]float32, m.cfg.MaxPosition*half), make([]float32, m.cfg.MaxPosition*half)
+	frequencies := m.cfg.frequencies()
+	for p := range m.cfg.MaxPosition {
+		for i, f := range frequencies {
+			angle := float64(float32(p) * f)
+			cos[p*half+i], sin[p*half+i] = float32(math.Cos(angle)), float32(math.Sin(angle))
+		}
+	}
+	m.cos = s.FromFloat32(cos, int64(m.cfg.MaxPosition), int64(half))
+	m.sin = s.FromFloat32(sin, int64(m.cfg.MaxPosition), int64(half))
+}
+
+// views returns the matrices that passes read.
+func (m *Model) views(s *torch.Scope) views {
+	v := viewsOf(s, m.cfg, m.flat)
+	if m.vectors == nil {
+		return v
+	}
+	weights, _ := layout(m.cfg)
+	norms := map[string]*torch.Tensor{}
+	for _, w := range weights {
+		if strings.HasSuffix(w.name, "norm.weight") {
+			norms[w.name] = cut(s, m.vectors, w.offset-vectorsAt(m.cfg), m.cfg.Hidden)
+			v.all = append(v.all, norms[w.name])
+		}
+	}
+	v.norm = norms[normName]
+	for l := range v.layers {
+		v.layers[l].norm1 = norms[layerName(l, "input_layernorm.weight")]
+		v.layers[l].norm2 = norms[layerName(l, "post_attention_layernorm.weight")]
+	}
+	return v
 }
 
 func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
@@ -192,8 +237,66 @@ func cut(s *torch.Scope, flat *torch.Tensor, offset int, shape ...int) *torch.Te
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
 
-// Weights returns a copy of all weights in the order of their flat buffer.
-func (m *Model) Weights() ([]float32, error) { return m.read(m.flat) }
+// Weights returns a float32 copy of all weights in the order of their buffer.
+func (m *Model) Weights() (flat []float32, err error) {
+	weights, total := layout(m.cfg)
+	flat = make([]float32, 0, total)
+	err = m.do(func(s *torch.Scope) {
+		for _, w := range weights {
+			flat = append(flat, s.Float32s(m.exact(s, w, 0, w.len()))...)
+		}
+	})
+	return flat, err
+}
+
+// exact returns n elements of a weight in float32, from an index on: the values that a checkpoint contains. An index in
+// a matrix is the start of a row.
+func (m *Model) exact(s *torch.Scope, w weight, from, n int) *torch.Tensor {
+	at := w.offset + from
+	switch first := vectorsAt(m.cfg); {
+	case m.master != nil:
+		return s.Narrow(m.master, 0, int64(at), int64(n))
+	case m.sharded != nil:
+		return m.sharded.gather(s, int64(at), int64(n))
+	case at >= first:
+		return s.Narrow(m.vectors, 0, int64(at-first), int64(n))
+	case m.adapter != nil:
+		return m.adapter.exact(s, w, from, n)
+	}
+	return s.As(s.Narrow(m.flat, 0, int64(at), int64(n)), torch.Float32)
+}
+
+// set overwrites n weights from offset at on; fill sets them in float32.
+func (m *Model) set(s *torch.Scope, at, n int, fill func([]float32) error) {
+	s.Nest(func(s *torch.Scope) {
+		var x *torch.Tensor
+		if m.master != nil {
+			x = s.Narrow(m.master, 0, int64(at), int64(n))
+		} else {
+			x = s.Empty(torch.Float32, int64(n))
+		}
+		s.Fill(x, fill)
+		if m.sharded != nil {
+			m.sharded.setShard(s, int64(at), x)
+		}
+		m.round(s, int64(at), x)
+	})
+}
+
+// round copies float32 weights x [n] from offset at on into the buffers that bfloat16 passes read.
+func (m *Model) round(s *torch.Scope, at int64, x *torch.Tensor) {
+	if m.kind == torch.Float32 {
+		return
+	}
+	s.Nest(func(s *torch.Scope) {
+		end := at + x.Size(0)
+		s.Copy_(s.Narrow(m.flat, 0, at, end-at), x)
+		first := int64(vectorsAt(m.cfg))
+		if from := max(at, first); from < end {
+			s.Copy_(s.Narrow(m.vectors, 0, from-first, end-from), s.Narrow(x, 0, from-at, end-from))
+		}
+	})
+}
 
 // read returns a copy of a float32 tensor.
 func (m *Model) read(t *torch.Tensor) (flat []float32, err error) {
@@ -209,21 +312,26 @@ func (m *Model) do(f func(s *torch.Scope)) error {
 	})
 }
 
-// Clone returns an independent copy, for example the frozen reference of a policy before its training.
+// Clone returns an independent frozen copy, for example the reference of a policy before its training.
 func (m *Model) Clone() (*Model, error) {
-	c, err := place(m.cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) { s.Copy_(flat, m.flat) })
-	if err != nil {
-		return nil, err
+	c, err := place(m.cfg, m.device, Buffers{m.Precision(), true}, func(s *torch.Scope, c *Model) error {
+		s.Copy_(c.flat, m.flat)
+		if m.vectors != nil {
+			s.Copy_(c.vectors, m.vectors)
+		}
+		return nil
+	})
+	if err == nil {
+		c.file = m.file
 	}
-	c.file = m.file
-	return c, c.Use(m.Precision())
+	return c, err
 }
 
 // Close frees the weights. It may be called twice.
 func (m *Model) Close() error {
 	return m.do(func(s *torch.Scope) {
 		s.Free(m.w.all...)
-		s.Free(m.flat, m.low, m.cos, m.sin)
+		s.Free(m.flat, m.vectors, m.master, m.cos, m.sin)
 	})
 }
 
@@ -235,75 +343,38 @@ func (m *Model) Precision() Precision {
 	return Float32
 }
 
-// Use changes the precision. Earlier decoders must not be used any more.
+// Use changes the precision of a model that is not frozen. Earlier decoders must not be used any more.
 func (m *Model) Use(p Precision) error {
 	if err := p.Check(); err != nil || p == m.Precision() {
 		return err
 	}
+	if m.master == nil {
+		return fmt.Errorf("compute in %s: a frozen model has no float32 weights", p)
+	}
 	err := m.do(func(s *torch.Scope) {
-		w, kind, low := viewsOf(s, m.cfg, m.flat), torch.Float32, (*torch.Tensor)(nil)
+		next := *m
+		next.kind, next.flat, next.vectors = torch.Float32, m.master, nil
 		if p == BF16 {
-			kind, low = torch.BFloat16, s.As(m.flat, torch.BFloat16)
-			wide := w
-			w = viewsOf(s, m.cfg, low)
-			w.setNorms(&wide, func(norm *torch.Tensor) *torch.Tensor { return norm })
-			w.all = append(w.all, wide.all...)
+			next.kind, next.flat = torch.BFloat16, s.As(m.master, torch.BFloat16)
+			first := int64(vectorsAt(m.cfg))
+			next.vectors = s.Empty(torch.Float32, m.master.Size(0)-first)
+			s.Copy_(next.vectors, s.Narrow(m.master, 0, first, next.vectors.Size(0)))
 		}
-		m.replaceViews(s, w)
-		if s.Err() == nil {
-			s.Keep(low)
-			s.Free(m.low)
-			m.kind, m.low = kind, low
+		next.w = next.views(s)
+		if s.Err() != nil {
+			return
 		}
+		s.Free(m.w.all...)
+		s.Free(m.vectors)
+		if m.flat != m.master {
+			s.Free(m.flat)
+		}
+		s.Keep(next.flat, next.vectors)
+		s.Keep(next.w.all...)
+		*m = next
 	})
 	if err != nil {
 		return fmt.Errorf("compute in %s: %w", p, err)
 	}
 	return nil
-}
-
-// setNorms takes the norms of another copy of the weights, each through convert.
-func (v *views) setNorms(from *views, convert func(norm *torch.Tensor) *torch.Tensor) {
-	v.norm = convert(from.norm)
-	for l, layer := range from.layers {
-		v.layers[l].norm1, v.layers[l].norm2 = convert(layer.norm1), convert(layer.norm2)
-	}
-}
-
-// replaceViews exchanges the views of the weights, unless there was an error.
-func (m *Model) replaceViews(s *torch.Scope, w views) {
-	if s.Err() != nil {
-		return
-	}
-	s.Keep(w.all...)
-	s.Free(m.w.all...)
-	m.w = w
-}
-
-// renew updates the bfloat16 copy after a change of the weights.
-func (m *Model) renew(s *torch.Scope) {
-	if m.low != nil {
-		s.Copy_(m.low, m.flat)
-	}
-}
-
-// Freeze frees the float32 weights of a bfloat16 model, which only training and saving need. Passes and decoders
-// remain valid.
-func (m *Model) Freeze() error {
-	if m.low == nil {
-		return nil
-	}
-	return m.do(func(s *torch.Scope) {
-		w := viewsOf(s, m.cfg, m.low)
-		w.setNorms(&m.w, func(norm *torch.Tensor) *torch.Tensor {
-			copied := s.Empty(torch.Float32, norm.Size(0))
-			s.Copy_(copied, norm)
-			w.all = append(w.all, copied)
-			return copied
-		})
-		m.replaceViews(s, w)
-		if s.Err() == nil {
-			s.Free(m.flat)
-		}
-	})
 }

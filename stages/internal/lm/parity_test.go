@@ -139,7 +139,7 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 				t.Skip(err)
 			}
 			eachWay(t, func(t *testing.T, device torch.Device) {
-				m := must.Get(Load(dir, device))(t)
+				m := must.Get(Load(dir, device, Buffers{}))(t)
 				defer m.Close()
 				f(t, dir, m, p)
 			})
@@ -454,7 +454,7 @@ func TestNewRowsEqualTheReference(t *testing.T) {
 	must.OK(t, json.Unmarshal(fixtures.Read(t, "hf/special_rows/expect.json"), &expect))
 	for _, c := range expect.Cases {
 		t.Run(c.Case, func(t *testing.T) {
-			m := must.Get(Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU))(t)
+			m := must.Get(Load(fixtures.Dir(t, "hf/models/"+c.Model), torch.CPU, Buffers{}))(t)
 			defer m.Close()
 			must.OK(t, m.AddRows(c.Rows-m.cfg.Vocab))
 			var ids []int32

@@ -130,7 +130,7 @@ const (
 	all
 )
 
-// forward runs the decoder over a batch up to the input of the head. s owns the result.
+// forward runs the decoder over a batch up to the input of the head, as one pass. s owns the result.
 func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	t := &tape{layers: make([]layerTape, m.cfg.Layers)}
 	ids := s.FromInt64(b.ids, int64(len(b.ids)))
@@ -159,6 +159,7 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 	}
 	t.x = x
 	t.hidden, t.rstd = m.norm(s, x, m.w.norm)
+	s.EndPass()
 	return t
 }
 
@@ -219,7 +220,7 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 	t.layers[l] = r
 }
 
-// backward adds the gradients of all weights to g, given that of the head's input. It frees the tape.
+// backward adds the gradients of all weights to g, given that of the head's input, as one pass. It frees the tape.
 func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tensor, g *views) {
 	dx := s.Zeros(torch.Float32, int64(len(b.learn)), int64(m.cfg.Hidden)) // [P, hidden]
 	s.RMSNormBackward(t.x, m.w.norm, t.rstd, dhidden, dx, g.norm)
@@ -240,6 +241,7 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 		s.Free(r.x, r.h, r.rstd1, r.hq, r.q, r.k, r.v, r.out, r.lse, r.mid, r.h2, r.rstd2, r.gateUp, r.act)
 	}
 	g.addEmbedding(s, b.ids, dx)
+	s.EndPass()
 }
 
 // layerBackward returns the gradient of the layer's input, given dx, that of its output, which it may overwrite.
@@ -337,12 +339,14 @@ type head struct {
 	// of all rows if keep, otherwise of one chunk at a time
 	logits, refLogits *torch.Tensor
 	keep              bool
+	rows              int // of a chunk
 }
 
-// newHead computes the statistics of all learned tokens of a batch. With keep, few logits are stored for the
-// gradient.
-func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, keep bool) *head {
-	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden}
+// newHead computes the statistics of all learned tokens of a batch, in chunks of so many rows. With keep, few logits
+// are stored for the gradient.
+func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidden *torch.Tensor, chunk int,
+	keep bool) *head {
+	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden, rows: chunk}
 	if ref != nil {
 		s.Nest(func(inner *torch.Scope) {
 			whole := *b
@@ -354,14 +358,14 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	h.keep = keep && len(b.learn)*m.cfg.Vocab <= keptLogits
 	rows := len(b.learn)
 	if !h.keep {
-		rows = min(rows, headRows)
+		rows = min(rows, h.rows)
 	}
 	h.logits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
 	if ref != nil {
 		h.refLogits = s.Empty(torch.Float32, int64(rows), int64(m.cfg.Vocab))
 	}
-	for lo := 0; lo < len(b.learn); lo += headRows {
-		n := min(headRows, len(b.learn)-lo)
+	for lo := 0; lo < len(b.learn); lo += h.rows {
+		n := min(h.rows, len(b.learn)-lo)
 		s.Nest(func(s *torch.Scope) {
 			h.compute(s, lo, n)
 			logits, ref := h.chunk(s, lo, n)
@@ -394,8 +398,8 @@ func (h *head) compute(s *torch.Scope, lo, n int) {
 // backward adds the head's weight gradient to g and returns the gradient of its input. It frees the logits.
 func (h *head) backward(s *torch.Scope, weights []torch.HeadWeight, g *views) *torch.Tensor {
 	dhidden := s.Empty(h.m.kind, int64(len(h.b.learn)), int64(h.m.cfg.Hidden))
-	for lo := 0; lo < len(h.b.learn); lo += headRows {
-		n := min(headRows, len(h.b.learn)-lo)
+	for lo := 0; lo < len(h.b.learn); lo += h.rows {
+		n := min(h.rows, len(h.b.learn)-lo)
 		s.Nest(func(s *torch.Scope) {
 			if !h.keep {
 				h.compute(s, lo, n)

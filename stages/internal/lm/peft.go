@@ -44,9 +44,9 @@ func (a *Adapter) Save(dir, base string) error {
 	if err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}
-	tensors := map[string]hostTensor{}
+	tensors := map[string]writtenTensor{}
 	a.eachTensor(func(name string, shape []int, offset int) error {
-		tensors[name] = hostTensor{shape, flat[offset : offset+shape[0]*shape[1]]}
+		tensors[name] = whole(shape, flat[offset:offset+shape[0]*shape[1]])
 		return nil
 	})
 	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha,
@@ -103,7 +103,7 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	flat, tensors := make([]float32, total), 0
 	err = a.eachTensor(func(name string, shape []int, offset int) error {
 		tensors++
-		return r.read(name, shape, flat[offset:offset+shape[0]*shape[1]])
+		return r.readAll(name, shape, flat[offset:offset+shape[0]*shape[1]])
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load adapter: %s: %w", r.path, err)

@@ -3,7 +3,6 @@
 package lm
 
 import (
-	"errors"
 	"fmt"
 
 	"rcgrpo/stages/internal/torch"
@@ -16,29 +15,41 @@ func (m *Model) AddRows(n int) error {
 	cfg.Vocab += n
 	before, _ := layout(m.cfg)
 	after, _ := layout(cfg)
-	grown, err := place(cfg, m.device, func(s *torch.Scope, flat *torch.Tensor) {
-		old := s.Float32s(m.flat)
-		s.Fill(flat, func(flat []float32) error {
+	grown, err := place(cfg, m.device, Buffers{m.Precision(), m.master == nil}, func(s *torch.Scope, grown *Model) error {
+		buffers := [][2]*torch.Tensor{{grown.flat, m.flat}}
+		if m.master != nil && m.master != m.flat {
+			buffers = append(buffers, [2]*torch.Tensor{grown.master, m.master})
+		}
+		for _, b := range buffers {
 			for i, w := range before {
-				to := flat[after[i].offset : after[i].offset+after[i].len()]
-				from := old[w.offset : w.offset+w.len()]
-				copy(to, from)
-				for at := len(from); at < len(to); at += cfg.Hidden { // only matrices with a row per token grow
-					copy(to[at:], from[:cfg.Hidden])
-				}
+				growRows(s, b[0], after[i], b[1], w)
 			}
-			return nil
-		})
+		}
+		if m.vectors != nil {
+			s.Copy_(grown.vectors, m.vectors)
+		}
+		return nil
 	})
 	if err != nil {
 		return err
 	}
 	grown.file = m.file
-	if err := errors.Join(grown.Use(m.Precision()), m.Close()); err != nil {
+	if err := m.Close(); err != nil {
 		return err
 	}
 	*m = *grown
 	return nil
+}
+
+// growRows copies a weight into a buffer where it may have more rows; these are copies of its first.
+func growRows(s *torch.Scope, to *torch.Tensor, after weight, from *torch.Tensor, before weight) {
+	s.Nest(func(s *torch.Scope) {
+		n, row := int64(before.len()), int64(before.row())
+		s.Copy_(s.Narrow(to, 0, int64(after.offset), n), s.Narrow(from, 0, int64(before.offset), n))
+		for at := n; at < int64(after.len()); at += row {
+			s.Copy_(s.Narrow(to, 0, int64(after.offset)+at, row), s.Narrow(from, 0, int64(before.offset), row))
+		}
+	})
 }
 
 // CopyRow overwrites vocabulary rows of the embedding and an untied head with a copy of another row. Earlier
@@ -87,15 +98,16 @@ func (m *Model) replaceRows(ids []int32, fill func(table, row []float32)) error 
 			if w.name != embedName && w.name != headName {
 				continue
 			}
-			part := s.Narrow(m.flat, 0, int64(w.offset), int64(w.len()))
-			table, row := s.Float32s(part), make([]float32, m.cfg.Hidden)
+			table, row := s.Float32s(m.exact(s, w, 0, w.len())), make([]float32, m.cfg.Hidden)
 			if s.Err() != nil {
 				return
 			}
 			fill(table, row)
-			one := s.FromFloat32(row, int64(len(row)))
 			for _, id := range ids {
-				s.Copy_(s.Narrow(part, 0, int64(id)*int64(len(row)), int64(len(row))), one)
+				m.set(s, w.offset+int(id)*len(row), len(row), func(into []float32) error {
+					copy(into, row)
+					return nil
+				})
 			}
 		}
 	})

@@ -13,8 +13,6 @@ import (
 	"slices"
 	"unicode/utf8"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header, and the
@@ -26,21 +24,41 @@ type fileTensor struct {
 	Offsets []int  `json:"data_offsets"` // first byte and end
 }
 
-type hostTensor struct {
-	shape []int
-	data  []float32
+// writtenTensor is a tensor of a file to write. Its elements arrive in pieces, so that no copy of all weights exists.
+type writtenTensor struct {
+	shape  []int
+	pieces func(write func([]float32) error) error
+}
+
+// whole is a tensor in the host's memory.
+func whole(shape []int, data []float32) writtenTensor {
+	return writtenTensor{shape, func(write func([]float32) error) error { return write(data) }}
+}
+
+// pieceLen is the number of elements that are read, converted or written at once; tests lower it.
+var pieceLen = 1 << 20
+
+// eachPiece calls f with the parts of n elements: so many whole rows as pieceLen has, or one longer row.
+func eachPiece(n, row int, f func(at, n int) error) error {
+	step := max(1, pieceLen/row) * row
+	for at := 0; at < n; at += step {
+		if err := f(at, min(step, n-at)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxHeader is the format's limit of a header's length.
 const maxHeader = 100_000_000
 
 // writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files.
-func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[string]string) error {
+func writeSafetensors(path string, tensors map[string]writtenTensor, metadata map[string]string) error {
 	names := slices.Sorted(maps.Keys(tensors))
 	entries, end := map[string]any{"__metadata__": metadata}, 0
 	for _, name := range names {
 		t, start := tensors[name], end
-		end += 4 * len(t.data)
+		end += 4 * product(t.shape)
 		entries[name] = fileTensor{"F32", t.shape, []int{start, end}}
 	}
 	header, err := json.Marshal(entries) // sorts the keys
@@ -57,7 +75,10 @@ func writeSafetensors(path string, tensors map[string]hostTensor, metadata map[s
 	_, err = f.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...))
 	for _, name := range names {
 		if err == nil {
-			_, err = f.Write(littleEndian(tensors[name].data))
+			err = tensors[name].pieces(func(v []float32) error {
+				_, err := f.Write(littleEndian(v))
+				return err
+			})
 		}
 	}
 	return errors.Join(err, f.Close())
@@ -68,22 +89,23 @@ func littleEndian(v []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }
 
+// weightsReader reads tensors from an open file, so a file of any size takes no memory.
 type weightsReader struct {
 	path     string
-	data     []byte
-	body     []byte
+	file     *os.File
+	body     int64 // first byte of the tensors
 	tensors  map[string]fileTensor
 	metadata map[string]string
 }
 
-// openWeights maps a file and checks its header: every tensor's type, shape and range, and that the ranges cover
+// openWeights opens a file and checks its header: every tensor's type, shape and range, and that the ranges cover
 // the file.
 func openWeights(path string) (*weightsReader, error) {
-	data, err := mapFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	r := &weightsReader{path: path, data: data, tensors: map[string]fileTensor{}}
+	r := &weightsReader{path: path, file: file, tensors: map[string]fileTensor{}}
 	if err := r.parse(); err != nil {
 		r.close()
 		return nil, fmt.Errorf("%s is no valid safetensors file: %w", path, err)
@@ -91,43 +113,27 @@ func openWeights(path string) (*weightsReader, error) {
 	return r, nil
 }
 
-// mapFile maps a file for reading; the result for an empty file is nil.
-func mapFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() == 0 {
-		return nil, err
-	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		return nil, fmt.Errorf("map %s: %w", path, err)
-	}
-	return data, nil
-}
-
-func (r *weightsReader) close() error {
-	if r.data == nil {
-		return nil
-	}
-	err := unix.Munmap(r.data)
-	r.data, r.body = nil, nil
-	return err
-}
+func (r *weightsReader) close() error { return r.file.Close() }
 
 func (r *weightsReader) parse() error {
-	if len(r.data) < 8 {
-		return fmt.Errorf("it has %d bytes, fewer than the length of a header", len(r.data))
+	info, err := r.file.Stat()
+	if err != nil {
+		return err
 	}
-	size := binary.LittleEndian.Uint64(r.data)
-	if size > maxHeader || size > uint64(len(r.data)-8) {
-		return fmt.Errorf("its header of %d bytes does not fit into the file of %d", size, len(r.data))
+	var length [8]byte
+	if _, err := r.file.ReadAt(length[:], 0); err != nil {
+		return fmt.Errorf("it has %d bytes, fewer than the length of a header", info.Size())
 	}
-	header := r.data[8 : 8+size]
-	r.body = r.data[8+size:]
+	size := binary.LittleEndian.Uint64(length[:])
+	if size > maxHeader || size > uint64(info.Size()-8) {
+		return fmt.Errorf("its header of %d bytes does not fit into the file of %d", size, info.Size())
+	}
+	header := make([]byte, size)
+	if _, err := r.file.ReadAt(header, 8); err != nil {
+		return fmt.Errorf("read its header: %w", err)
+	}
+	r.body = 8 + int64(size)
+	bodyLen := int(info.Size() - r.body)
 	var entries map[string]json.RawMessage
 	if err := json.Unmarshal(header, &entries); err != nil {
 		return fmt.Errorf("its header is no JSON object: %w", err)
@@ -147,7 +153,7 @@ func (r *weightsReader) parse() error {
 		if name == "__metadata__" {
 			continue
 		}
-		if err := t.check(len(r.body)); err != nil {
+		if err := t.check(bodyLen); err != nil {
 			return fmt.Errorf("tensor %q %w", name, err)
 		}
 		r.tensors[name] = t
@@ -160,8 +166,8 @@ func (r *weightsReader) parse() error {
 		}
 		end = t.Offsets[1]
 	}
-	if end != len(r.body) {
-		return fmt.Errorf("its tensors cover %d bytes of %d", end, len(r.body))
+	if end != bodyLen {
+		return fmt.Errorf("its tensors cover %d bytes of %d", end, bodyLen)
 	}
 	return nil
 }
@@ -177,21 +183,37 @@ func (r *weightsReader) has(name string, shape []int) error {
 	return nil
 }
 
-func (r *weightsReader) read(name string, shape []int, into []float32) error {
+// readAll reads a tensor that fits into memory.
+func (r *weightsReader) readAll(name string, shape []int, into []float32) error {
+	return r.read(name, shape, 0, into)
+}
+
+// read reads the elements of a tensor from an index on, as many as fit into the slice.
+func (r *weightsReader) read(name string, shape []int, from int, into []float32) error {
 	if err := r.has(name, shape); err != nil {
 		return err
 	}
 	t := r.tensors[name]
-	b := r.body[t.Offsets[0]:t.Offsets[1]]
-	for i := range into {
-		switch t.DType {
-		case "F32":
-			into[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		case "BF16":
-			into[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(b[2*i:])) << 16)
-		case "F16":
-			into[i] = halfToFloat(binary.LittleEndian.Uint16(b[2*i:]))
+	at := r.body + int64(t.Offsets[0])
+	if t.DType == "F32" {
+		_, err := r.file.ReadAt(littleEndian(into), at+4*int64(from))
+		return err
+	}
+	buffer := make([]byte, 2*min(len(into), 1<<16))
+	for len(into) > 0 {
+		n := min(len(into), len(buffer)/2)
+		if _, err := r.file.ReadAt(buffer[:2*n], at+2*int64(from)); err != nil {
+			return err
 		}
+		for i := range n {
+			bits := binary.LittleEndian.Uint16(buffer[2*i:])
+			if t.DType == "BF16" {
+				into[i] = math.Float32frombits(uint32(bits) << 16)
+			} else {
+				into[i] = halfToFloat(bits)
+			}
+		}
+		from, into = from+n, into[n:]
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		}
 		for tensor, want := range tc.Tensors {
 			got := make([]float32, len(want.Values))
-			if err := r.read(tensor, want.Shape, got); err != nil {
+			if err := r.readAll(tensor, want.Shape, got); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			for i, v := range want.Values {
@@ -125,16 +125,16 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 func TestSafetensorsRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	want := []float32{1, -0.5, float32(math.Inf(1)), 1e-40}
-	must.OK(t, writeSafetensors(path, map[string]hostTensor{"b": {[]int{2, 2}, want}, "a": {[]int{0}, nil}},
+	must.OK(t, writeSafetensors(path, map[string]writtenTensor{"b": whole([]int{2, 2}, want), "a": whole([]int{0}, nil)},
 		map[string]string{"k": "v"}))
 	r := must.Get(openWeights(path))(t)
 	defer r.close()
 	got := make([]float32, 4)
-	if err := r.read("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 ||
+	if err := r.readAll("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 ||
 		r.metadata["k"] != "v" {
 		t.Errorf("got %v of %v with metadata %v (%v)", got, r.tensors, r.metadata, err)
 	}
-	if err := r.read("b", []int{4}, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
+	if err := r.readAll("b", []int{4}, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
 		t.Errorf("another shape: got %v", err)
 	}
 }

@@ -19,17 +19,17 @@ type Peers struct {
 	Group *torch.Group // nil for one rank
 }
 
-// exchangeChunk is the number of gradients that a rank exchanges with each other rank at once; a variable for tests.
-var exchangeChunk int64 = 1 << 24
-
 // shard returns the range of the trained weights that the optimizer of this rank updates.
 func (t *Trainer) shard() (from, to int64) {
-	return ranks.Shard(t.p.Size(0), t.peers.Rank.Index(), t.peers.Rank.Count())
+	return ranks.Shard(t.n, t.peers.Rank.Index(), t.peers.Rank.Count())
 }
 
-// own returns the shard of a buffer of all trained weights.
+// own returns the shard of a buffer of all trained weights, and a shard as it is.
 func (t *Trainer) own(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
 	from, to := t.shard()
+	if x.Size(0) == to-from {
+		return x
+	}
 	return s.Narrow(x, 0, from, to-from)
 }
 
@@ -39,6 +39,7 @@ func (t *Trainer) own(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
 // the sum of the ended parts.
 func (t *Trainer) EndRound(n int) error {
 	err := t.m.do(func(s *torch.Scope) {
+		t.startGradient(s)
 		if t.sum == nil {
 			t.startSum(s)
 		}
@@ -109,14 +110,14 @@ func (t *Trainer) total() *torch.Tensor {
 func (t *Trainer) Norm() (float64, error) {
 	var squares []byte
 	err := t.m.do(func(s *torch.Scope) {
-		if t.sum == nil {
+		if t.startGradient(s); t.sum == nil {
 			squares = binary.LittleEndian.AppendUint64(nil, math.Float64bits(s.SquareSum(t.grad)))
 			return
 		}
 		start, _ := t.shard()
 		first, last := ranks.BlocksOf(t.peers.Rank.Index(), t.peers.Rank.Count())
 		for b := first; b < last; b++ {
-			from, to := ranks.Block(t.p.Size(0), b)
+			from, to := ranks.Block(t.n, b)
 			square := 0.0
 			if to > from {
 				square = s.SquareSum(s.Narrow(t.sum, 0, from-start, to-from))
@@ -140,39 +141,63 @@ func (t *Trainer) Norm() (float64, error) {
 	return math.Sqrt(total), nil
 }
 
-// spread gives all ranks the shards of a buffer, each from the rank that owns it.
-func (t *Trainer) spread(s *torch.Scope, x *torch.Tensor) {
+// spread gives all ranks the shards of a buffer x, which starts at offset first of the trained weights and goes to
+// their end, each from the rank that owns it.
+func (t *Trainer) spread(s *torch.Scope, x *torch.Tensor, first int64) {
 	if t.peers.Group == nil {
 		return
 	}
 	for r := range t.peers.Rank.Count() {
-		if from, to := ranks.Shard(x.Size(0), r, t.peers.Rank.Count()); to > from {
-			s.Broadcast(t.peers.Group, s.Narrow(x, 0, from, to-from), r)
+		from, to := ranks.Shard(t.n, r, t.peers.Rank.Count())
+		if from = max(from, first); to > from {
+			s.Broadcast(t.peers.Group, s.Narrow(x, 0, from-first, to-from), r)
 		}
 	}
 }
 
-// whole returns the buffer of all ranks' shards x; the trained weights are whole in every rank.
-func (t *Trainer) whole(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
-	n := t.p.Size(0)
-	if t.peers.Group == nil || x == t.p {
-		return x
+// spreadWeights gives all ranks the updated weights that passes read.
+func (t *Trainer) spreadWeights(s *torch.Scope) {
+	if t.m.sharded != t {
+		t.spread(s, t.p, 0)
+		return
 	}
+	t.spread(s, t.m.flat, 0)
+	t.spread(s, t.m.vectors, int64(vectorsAt(t.m.cfg)))
+}
+
+// gather returns n of the sharded float32 weights from offset at on, the same on all ranks, which call it together.
+func (t *Trainer) gather(s *torch.Scope, at, n int64) *torch.Tensor {
 	all := s.Empty(torch.Float32, n)
-	s.Copy_(t.own(s, all), x)
-	t.spread(s, all)
+	for r := range t.peers.Rank.Count() {
+		from, to := ranks.Shard(t.n, r, t.peers.Rank.Count())
+		start := from
+		if from, to = max(from, at), min(to, at+n); to <= from {
+			continue
+		}
+		part := s.Narrow(all, 0, from-at, to-from)
+		if r == t.peers.Rank.Index() {
+			s.Copy_(part, s.Narrow(t.p, 0, from-start, to-from))
+		}
+		s.Broadcast(t.peers.Group, part, r)
+	}
 	return all
 }
 
-// fill fills a shard, or the trained weights; f sets the whole buffer.
-func (t *Trainer) fill(s *torch.Scope, x *torch.Tensor, f func(all []float32) error) {
-	if t.peers.Group == nil || x == t.p {
-		s.Fill(x, f)
-		return
+// setShard copies float32 weights x [n] from offset at on into the shard, as far as they belong to it.
+func (t *Trainer) setShard(s *torch.Scope, at int64, x *torch.Tensor) {
+	start, end := t.shard()
+	if from, to := max(start, at), min(end, at+x.Size(0)); to > from {
+		s.Copy_(s.Narrow(t.p, 0, from-start, to-from), s.Narrow(x, 0, from-at, to-from))
 	}
-	s.Nest(func(s *torch.Scope) {
-		all := s.Empty(torch.Float32, t.p.Size(0))
-		s.Fill(all, f)
-		s.Copy_(x, t.own(s, all))
-	})
+}
+
+// whole returns the buffer of all ranks' shards x; a buffer of all trained weights is whole in every rank.
+func (t *Trainer) whole(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
+	if t.peers.Group == nil || t.adapter != nil && x == t.p {
+		return x
+	}
+	all := s.Empty(torch.Float32, t.n)
+	s.Copy_(t.own(s, all), x)
+	t.spread(s, all, 0)
+	return all
 }

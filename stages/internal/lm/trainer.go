@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,14 +20,18 @@ import (
 
 // Trainer trains the weights of a model: Accumulate adds gradients, Update applies them with AdamW.
 type Trainer struct {
-	m          *Model
-	p          *torch.Tensor // trained weights, of the model or an adapter
-	adapter    *Adapter      // nil without one
-	o          OptimizerConfig
-	grad       *torch.Tensor // [parameters]
-	m1, m2     *torch.Tensor // [shard] first and second moment
-	sum        *torch.Tensor // [shard] sum of the partial gradients; nil for one rank before EndRound
-	g          views         // of grad
+	m *Model
+	n int64 // trained weights
+	// p are the trained weights in float32, of the model or an adapter. If passes read bfloat16 and there are several
+	// ranks, it is this rank's shard.
+	p       *torch.Tensor
+	adapter *Adapter // nil without one
+	o       OptimizerConfig
+	m1, m2  *torch.Tensor // [shard] first and second moment
+	// grad [n] and the sum of the partial gradients [shard] are nil between an update and the next gradient, so that
+	// sampling has their memory. The sum is also nil for one rank before EndRound.
+	grad, sum  *torch.Tensor
+	g          views // of grad
 	peers      Peers
 	step       int // updates made
 	skippedRow int // updates skipped in a row
@@ -41,29 +46,82 @@ func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) { return NewRankT
 
 // NewRankTrainer is NewTrainer for one of several ranks, whose models are equal.
 func NewRankTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
-	t := &Trainer{m: m, p: m.flat, o: o, peers: peers}
-	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
+	if m.master == nil {
+		return nil, errors.New("optimizer: the model is frozen, it has no float32 weights to train")
+	}
+	t := &Trainer{m: m, p: m.master, o: o, peers: peers}
+	return t, t.start()
 }
 
-// start allocates gradient and moments; gradients returns the targets of a backward pass.
-func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
+// start allocates the moments, and moves the float32 weights beside bfloat16 to their place.
+func (t *Trainer) start() error {
+	t.n, t.o.Host = t.p.Size(0), cmp.Or(t.o.Host, HostNone)
+	apart := t.adapter == nil && t.m.kind != torch.Float32 // passes do not read p
+	switch {
+	case t.o.Host != HostNone && t.o.Host != HostMoments && t.o.Host != HostAll:
+		return fmt.Errorf("optimizer: host = %q is none of %q, %q and %q", t.o.Host, HostNone, HostMoments, HostAll)
+	case t.o.Host == HostAll && !apart:
+		return fmt.Errorf("optimizer: host = %q, but the passes read the float32 weights; use %q", t.o.Host, HostMoments)
+	}
 	from, to := t.shard()
 	err := t.m.do(func(s *torch.Scope) {
-		t.grad = s.Zeros(torch.Float32, t.p.Size(0))
-		t.m1, t.m2 = s.Zeros(torch.Float32, to-from), s.Zeros(torch.Float32, to-from)
-		t.g = gradients(s)
-		if s.Err() == nil {
-			s.Keep(t.grad, t.m1, t.m2)
-			s.Keep(t.g.all...)
+		buffer := func(host bool) *torch.Tensor {
+			if host {
+				return s.HostZeros(to - from)
+			}
+			return s.Zeros(torch.Float32, to-from)
 		}
-		if t.peers.Group != nil {
-			t.startSum(s)
+		t.m1, t.m2 = buffer(t.o.Host != HostNone), buffer(t.o.Host != HostNone)
+		if apart && (t.o.Host == HostAll || t.peers.Group != nil) {
+			t.p = buffer(t.o.Host == HostAll)
+			s.Copy_(t.p, s.Narrow(t.m.master, 0, from, to-from))
+		}
+		if s.Err() != nil {
+			return
+		}
+		s.Keep(t.m1, t.m2)
+		if t.p != t.m.master && apart {
+			s.Keep(t.p)
+			s.Free(t.m.master)
+			if t.m.master = t.p; t.peers.Group != nil {
+				t.m.master, t.m.sharded = nil, t
+			}
 		}
 	})
 	if err != nil {
 		return fmt.Errorf("optimizer: %w", err)
 	}
 	return nil
+}
+
+// startGradient allocates a gradient of zeros unless there is one; with several ranks also its sum.
+func (t *Trainer) startGradient(s *torch.Scope) {
+	if t.peers.Group != nil && t.sum == nil {
+		t.startSum(s)
+	}
+	if t.grad != nil {
+		return
+	}
+	grad := s.Zeros(torch.Float32, t.n)
+	var g views
+	if t.adapter == nil {
+		g = viewsOf(s, t.m.cfg, grad)
+	} else {
+		g = t.adapter.gradientViews(s, grad)
+	}
+	if s.Err() == nil {
+		s.Keep(grad)
+		s.Keep(g.all...)
+		t.grad, t.g = grad, g
+	}
+}
+
+// endGradient frees the gradient, and what the passes before have used.
+func (t *Trainer) endGradient(s *torch.Scope) {
+	s.Free(t.g.all...)
+	s.Free(t.grad, t.sum)
+	t.grad, t.sum, t.g = nil, nil, views{}
+	s.Trim()
 }
 
 // MicroTokens returns the maximal number of rows of a micro-batch. A longer sequence has its own.
@@ -79,8 +137,11 @@ func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 // Close frees gradient and moments. It may be called twice.
 func (t *Trainer) Close() error {
 	return t.m.do(func(s *torch.Scope) {
-		s.Free(t.g.all...)
-		s.Free(t.grad, t.m1, t.m2, t.sum)
+		t.endGradient(s)
+		s.Free(t.m1, t.m2)
+		if t.m.sharded == t {
+			s.Free(t.p)
+		}
 	})
 }
 
@@ -95,6 +156,9 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 	keep := all
 	if t.recompute {
 		keep = inputs
+	}
+	if err := t.m.do(t.startGradient); err != nil {
+		return TokenStats{}, fmt.Errorf("gradient: %w", err)
 	}
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(),
 		func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
@@ -185,7 +249,8 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 			var stats TokenStats
 			if len(b.targets) > 0 {
 				t = m.forward(s, b, keep)
-				h = newHead(s, m, ref, b, temperature, t.hidden, then != nil)
+				h = newHead(s, m, ref, b, temperature, t.hidden, m.cfg.headRows(Use{GPU: s.Composes(torch.Float32),
+					Precision: m.Precision(), Reference: ref != nil, MicroBatch: microTokens}), then != nil)
 				stats = tokenStats(h.stats, b.owner, ref != nil)
 			}
 			if s.Err() != nil {
@@ -218,21 +283,20 @@ func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats
 	return s
 }
 
-// Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and zeroes the
-// gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
-// skipped is true; the third in a row is an error.
+// Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and frees the
+// gradient. It returns the norm before clipping, in float64. With a gradient that is not finite no weight changes,
+// and skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
 	if gradNorm, err = t.Norm(); err != nil {
 		return gradNorm, false, err
 	}
 	skipped = math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0)
 	err = t.m.do(func(s *torch.Scope) {
-		if skipped {
-			t.zero(s)
-			return
+		if !skipped {
+			t.step++
+			t.apply(s, t.adamW(lr, gradNorm))
 		}
-		t.step++
-		t.apply(s, t.adamW(lr, gradNorm))
+		t.endGradient(s)
 	})
 	if err != nil {
 		return gradNorm, false, fmt.Errorf("update: %w", err)
@@ -260,28 +324,58 @@ func (t *Trainer) adamW(lr, gradNorm float64) torch.AdamW {
 
 // apply makes one step and updates what passes read.
 func (t *Trainer) apply(s *torch.Scope, step torch.AdamW) {
-	s.AdamW_(t.own(s, t.p), t.total(), t.m1, t.m2, step)
-	t.spread(s, t.p)
+	from, to := t.shard()
+	if t.o.Host == HostNone {
+		p := t.own(s, t.p)
+		s.AdamW_(p, t.total(), t.m1, t.m2, step)
+		t.round(s, from, p)
+	} else {
+		for at := int64(0); at < to-from && s.Err() == nil; at += hostPiece {
+			s.Nest(func(s *torch.Scope) { t.applyPiece(s, at, min(hostPiece, to-from-at), step) })
+		}
+	}
+	t.spreadWeights(s)
 	if t.adapter != nil {
 		t.adapter.merge(s)
-	} else {
-		t.m.renew(s)
+	}
+}
+
+// round updates what passes read of the weights p from offset at on.
+func (t *Trainer) round(s *torch.Scope, at int64, p *torch.Tensor) {
+	if t.adapter == nil {
+		t.m.round(s, at, p)
+	}
+}
+
+// applyPiece makes the step of n weights of the shard, with copies on the device of what the host stores.
+func (t *Trainer) applyPiece(s *torch.Scope, at, n int64, step torch.AdamW) {
+	onHost := []*torch.Tensor{t.m1, t.m2}
+	if t.o.Host == HostAll {
+		onHost = append(onHost, t.p)
+	}
+	part := func(x *torch.Tensor) *torch.Tensor { return s.Narrow(t.own(s, x), 0, at, n) }
+	piece := map[*torch.Tensor]*torch.Tensor{t.p: part(t.p)}
+	for _, x := range onHost {
+		piece[x] = s.Empty(torch.Float32, n)
+		s.Copy_(piece[x], part(x))
+	}
+	s.AdamW_(piece[t.p], part(t.total()), piece[t.m1], piece[t.m2], step)
+	from, _ := t.shard()
+	t.round(s, from+at, piece[t.p])
+	for _, x := range onHost {
+		s.Copy_(part(x), piece[x])
 	}
 }
 
 // Drop discards the accumulated gradient.
-func (t *Trainer) Drop() error { return t.m.do(t.zero) }
-
-func (t *Trainer) zero(s *torch.Scope) {
-	s.Zero_(t.grad)
-	if t.sum != nil {
-		s.Zero_(t.sum)
-	}
-}
+func (t *Trainer) Drop() error { return t.m.do(t.endGradient) }
 
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
 func (t *Trainer) Gradient() (flat []float32, err error) {
-	err = t.m.do(func(s *torch.Scope) { flat = slices.Clone(s.Float32s(t.whole(s, t.total()))) })
+	err = t.m.do(func(s *torch.Scope) {
+		t.startGradient(s)
+		flat = slices.Clone(s.Float32s(t.whole(s, t.total())))
+	})
 	return flat, err
 }
 
@@ -325,13 +419,18 @@ func (t *Trainer) SaveState(dir string) error {
 	}
 	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
 	err := t.m.do(func(s *torch.Scope) {
-		state := map[string]hostTensor{}
+		state := map[string]writtenTensor{}
 		for _, name := range slices.Sorted(maps.Keys(t.stateTensors())) { // the ranks gather in the same order
-			v := s.Float32s(t.whole(s, t.stateTensors()[name]))
-			state[name] = hostTensor{[]int{len(v)}, v}
+			x := t.whole(s, t.stateTensors()[name])
+			state[name] = inPieces(s, weight{shape: []int{x.Len()}}, func(s *torch.Scope, from, n int) *torch.Tensor {
+				return s.Narrow(x, 0, int64(from), int64(n))
+			})
 		}
-		if s.Err() == nil && t.peers.Rank.Index() == 0 {
-			s.Fail(writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata))
+		if s.Err() != nil || t.peers.Rank.Index() > 0 {
+			return
+		}
+		if err := writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata); err != nil {
+			s.Fail(err)
 		}
 	})
 	if err != nil {
@@ -353,7 +452,7 @@ func (t *Trainer) LoadState(dir string) error {
 	if err := errors.Join(err, err2); err != nil {
 		return fmt.Errorf("load optimizer: %s gives no number of steps or of skipped updates: %w", path, err)
 	}
-	n := int(t.p.Size(0))
+	n := int(t.n)
 	for name := range t.stateTensors() {
 		if err := state.has(name, []int{n}); err != nil {
 			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
@@ -361,9 +460,21 @@ func (t *Trainer) LoadState(dir string) error {
 	}
 	err = t.m.do(func(s *torch.Scope) {
 		for name, x := range t.stateTensors() {
-			t.fill(s, x, func(into []float32) error { return state.read(name, []int{n}, into) })
+			start, _ := t.shard()
+			if x == t.p { // whole in every rank
+				start = 0
+			}
+			err := eachPiece(x.Len(), 1, func(from, length int) error {
+				s.Fill(s.Narrow(x, 0, int64(from), int64(length)), func(into []float32) error {
+					return state.read(name, []int{n}, int(start)+from, into)
+				})
+				return s.Err()
+			})
+			if err != nil {
+				return
+			}
 		}
-		t.zero(s)
+		t.endGradient(s)
 		if t.adapter != nil {
 			t.adapter.merge(s)
 		}

@@ -46,8 +46,19 @@ type OptimizerConfig struct {
 	Beta1, Beta2, Eps float64 // AdamW's
 	Decay             float64 // decoupled weight decay of all weights
 	Clip              float64 // maximal global gradient norm; 0 never clips
+	Host              Host    // "" is HostNone
 	MicroTokens       int     // rows per forward and backward pass, see PackedRows; a longer sequence has its own
 }
+
+// Host selects what an optimizer stores in the host's memory. A step copies it to the device piece by piece.
+type Host string
+
+// The places of an optimizer's buffers.
+const (
+	HostNone    Host = "none"
+	HostMoments Host = "moments" // the two moments
+	HostAll     Host = "all"     // the float32 master of bfloat16 weights too
+)
 
 // DefaultMicroTokens holds several groups at once, whose members share prefixes.
 const DefaultMicroTokens = 4096
@@ -109,6 +120,12 @@ func common(a, b []int32) int {
 		n++
 	}
 	return n
+}
+
+// Buffers selects the buffers of a model.
+type Buffers struct {
+	Precision Precision // of products; "" is float32
+	Frozen    bool      // no update changes all weights, so bfloat16 needs no float32 master
 }
 
 // LoRA is the shape of a low-rank adapter: W + (Alpha/Rank)·B·A for the target projections of every layer (Hu et

@@ -51,22 +51,41 @@ func sourceOf[E any](slice []E, what string, with any) source {
 	return source{unsafe.Pointer(unsafe.SliceData(slice)), len(slice), with, what}
 }
 
-// once caches the result of make for a source within a Do, so indices and masks are copied to the device once and
-// not per layer. The slices must not change during the Do.
+// passCache holds what once has made in a pass.
+type passCache struct {
+	scope *Scope
+	made  map[source]any
+}
+
+// once caches the result of make for a source until EndPass, so indices and masks are copied to the device once and
+// not per layer. The slices must not change before.
 func once[T any](s *Scope, from source, make func(s *Scope) T) T {
 	root := s
 	for root.parent != nil {
 		root = root.parent
 	}
-	if made, ok := root.made[from].(T); ok {
+	if root.pass == nil {
+		root.pass = &passCache{&Scope{worker: root.worker, parent: root, sticky: root.sticky}, map[source]any{}}
+	}
+	if made, ok := root.pass.made[from].(T); ok {
 		return made
 	}
-	if root.made == nil {
-		root.made = map[source]any{}
-	}
-	made := make(root)
-	root.made[from] = made
+	made := make(root.pass.scope)
+	root.pass.made[from] = made
 	return made
+}
+
+// EndPass frees the indices and masks of a forward or backward pass, which grow with the square of its rows. Without it
+// they live until the end of the Do.
+func (s *Scope) EndPass() {
+	root := s
+	for root.parent != nil {
+		root = root.parent
+	}
+	if root.pass != nil {
+		root.pass.scope.close()
+		root.pass = nil
+	}
 }
 
 // index returns a slice of indices on the device.

@@ -186,3 +186,30 @@ func TestWideProductsAreNotRounded(t *testing.T) {
 		return s.Err()
 	}))
 }
+
+func TestMasksOfAPassAreFreedAtItsEnd(t *testing.T) {
+	Compose(true)
+	defer Compose(false)
+	// Two sequences share two rows; the second asks from its third on, which needs a mask.
+	p := &Packing{Bounds: []int32{0, 3, 7}, Path: []int32{0, 1, 2, 0, 1, 3, 4}, QueryBounds: []int32{0, 3, 5},
+		Places: []int32{0, 1, 2, 2, 3}}
+	work(t, func(s *Scope) {
+		x := s.Full(Float32, 0.5, 5, 8)
+		before := Live()
+		var outputs [2][]float32
+		for pass := range outputs {
+			s.Nest(func(s *Scope) {
+				out, _ := s.PackedAttention(x, x, x, p, 2, 2)
+				outputs[pass] = slices.Clone(s.Float32s(out))
+			})
+			held := Live() - before
+			s.EndPass()
+			if left := Live() - before; held <= 0 || left != 0 {
+				t.Errorf("pass %d holds %d tensors, and %d after its end; want some and none", pass, held, left)
+			}
+		}
+		if len(outputs[0]) == 0 || !slices.Equal(outputs[0], outputs[1]) {
+			t.Errorf("the second pass gives %v, want %v", outputs[1], outputs[0])
+		}
+	})
+}

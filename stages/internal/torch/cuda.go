@@ -5,6 +5,16 @@ package torch
 // #cgo LDFLAGS: -ldl
 // #include <dlfcn.h>
 // #include <stdlib.h>
+// #include "direct.h"
+// // cudaHostRegister and cudaHostUnregister of the CUDA runtime, which libtorch has loaded.
+// static int host_register(void *p, size_t n) {
+//   int (*f)(void *, size_t, unsigned) = (int (*)(void *, size_t, unsigned))dlsym(RTLD_DEFAULT, "cudaHostRegister");
+//   return f != 0 && f(p, n, 0) == 0;
+// }
+// static void host_unregister(void *p) {
+//   int (*f)(void *) = (int (*)(void *))dlsym(RTLD_DEFAULT, "cudaHostUnregister");
+//   if (f != 0) f(p);
+// }
 import "C"
 
 import (
@@ -56,4 +66,32 @@ func cudaLibraries() (paths []string) {
 		}
 	}
 	return append(paths, name)
+}
+
+// HostZeros returns float32 zeros [n] in the host's memory. For a GPU it is pinned, so that copies need no detour; if
+// the system allows no more pinned memory, copies are slower. libtorch's own allocator of pinned memory rounds the
+// size up to a power of two.
+func (s *Scope) HostZeros(n int64) *Tensor {
+	t := s.op("host zeros", operands{}, func(out *libtch.Ctensor) {
+		libtch.AtgZeros(out, []int64{n}, 1, int32(Float32), CPU.index())
+	})
+	if s.Err() == nil && s.worker.device != CPU && n > 0 {
+		t.pinned = C.host_register(libtch.AtDataPtr(t.c), C.size_t(4*n)) != 0
+	}
+	return t
+}
+
+// unpin undoes the registration of HostZeros.
+func (t *Tensor) unpin() {
+	if t.pinned {
+		C.host_unregister(libtch.AtDataPtr(t.c))
+	}
+}
+
+// Trim returns freed memory from libtorch's cache to the GPU, so that the next phase, whose tensors have other sizes,
+// finds all of it in one piece. On the CPU it does nothing.
+func (s *Scope) Trim() {
+	if s.worker.device != CPU && s.Err() == nil && C.device_trim() == 0 {
+		s.failDirect("trim", operands{})
+	}
 }

@@ -137,6 +137,7 @@ func Do(ctx context.Context, d Device, f func(*Scope) error) error {
 func (w *worker) run(ctx context.Context, f func(*Scope) error) error {
 	s := &Scope{worker: w, sticky: new(error)}
 	defer s.close()
+	defer s.EndPass()
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <string>
 
 static thread_local std::string message;
@@ -22,6 +23,16 @@ void *causal_attention(void *q, void *k, void *v) {
 int wide_mm(void *out, void *a, void *b) {
 	try {
 		at::mm_out(tensor(out), tensor(a), tensor(b), at::kFloat);
+		return 1;
+	} catch (const std::exception &e) {
+		message = e.what();
+		return 0;
+	}
+}
+
+int device_trim(void) {
+	try {
+		c10::getDeviceAllocator(at::kCUDA)->emptyCache();
 		return 1;
 	} catch (const std::exception &e) {
 		message = e.what();

@@ -19,8 +19,9 @@ import (
 
 // Tensor is a handle of libtorch. The scope that made it owns it until Keep from the outermost scope.
 type Tensor struct {
-	c     libtch.Ctensor
-	owner *Scope
+	c      libtch.Ctensor
+	owner  *Scope
+	pinned bool // by HostZeros
 }
 
 // Scope makes tensors and frees them when it ends. The package comment explains its sticky error.
@@ -30,7 +31,7 @@ type Scope struct {
 	owned  []*Tensor
 	sticky *error // one for the whole tree of scopes of a Do
 
-	made map[source]any // of the outermost: what once has made
+	pass *passCache // of the outermost
 }
 
 // Err returns the first error of this Do so far. Long loops check it.
@@ -94,6 +95,7 @@ func (s *Scope) disown(t *Tensor) {
 }
 
 func (t *Tensor) free() {
+	t.unpin()
 	libtch.AtFree(t.c)
 	t.c = nil
 	live.Add(-1)

@@ -25,8 +25,9 @@ type Settings struct {
 // Defaults returns the settings of both frameworks that the paper names, with a schedule and a weight decay.
 func Defaults(schedule blocks.Schedule, decay float64) Settings {
 	return Settings{
-		Schedule:    &schedule,
-		Optimizer:   &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1},
+		Schedule: &schedule,
+		Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1,
+			Host: string(lm.HostNone)},
 		Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
 		Arithmetic:  blocks.DefaultArithmetic(),
 		Checkpoints: blocks.DefaultCheckpoints(),
@@ -36,7 +37,11 @@ func Defaults(schedule blocks.Schedule, decay float64) Settings {
 // Check reports values out of range. items is the number of groups or trajectories of an optimizer step, lr the
 // stage's learning rate, and whole the default of its kind, which is meant for training all weights.
 func (s *Settings) Check(items int, lr, whole float64, at hcl.Range) (diags hcl.Diagnostics) {
-	blocks.Mistakes(&diags)(lr <= 0, "Learning rate out of range", at, "The learning rate must be above 0; got %v.", lr)
+	bad := blocks.Mistakes(&diags)
+	bad(lr <= 0, "Learning rate out of range", at, "The learning rate must be above 0; got %v.", lr)
+	bad(s.Optimizer.Host == string(lm.HostAll) && (s.Precision != string(lm.BF16) || s.LoRA != nil),
+		"Passes read these weights", s.Optimizer.At["host"], "host = \"all\" moves the float32 weights beside bf16 to the "+
+			"host. In float32 and with lora there are none: write host = \"moments\".")
 	return slices.Concat(diags, s.Split.Check(items), s.LoRA.Check(), s.LoRA.CheckRate(lr, whole, at), s.Schedule.Check(),
 		s.Optimizer.Check(), s.Checkpoints.Check())
 }
@@ -47,10 +52,10 @@ func (s *Settings) WithoutEffect(e blocks.Effects) {
 	s.Split.WithoutEffect(e)
 }
 
-// Use returns the memory use of passes of so many tokens on a model of shape c.
+// Use returns the memory use of passes of so many rows on a model of shape c.
 func (s *Settings) Use(c lm.Config, pass int) lm.Use {
 	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass),
-		Parts: s.GradientParts}
+		MicroBatch: s.MicroBatch, Parts: s.GradientParts, Host: lm.Host(s.Optimizer.Host)}
 	if s.LoRA != nil {
 		u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 	}

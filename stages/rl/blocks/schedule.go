@@ -72,6 +72,9 @@ type Optimizer struct {
 	_           struct{} `doc:"1 - lr * weight_decay (AdamW; verl: 0.01)"`
 	ClipNorm    float64  `hcl:"clip_norm,optional" doc:"limit of the global gradient norm (verl, TRL, OpenRLHF: 1);"`
 	_           struct{} `doc:"0 switches clipping off"`
+	Host        string   `hcl:"host,optional" key:"-" choices:"none|moments|all" doc:"what a GPU's optimizer stores in"`
+	_           struct{} `doc:"the host's memory: nothing, the two moments, or also the float32 weights beside bf16. A"`
+	_           struct{} `doc:"step copies it to the device piece by piece; results are identical"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
