@@ -4,9 +4,9 @@
 # million episodes per seed. NeMo-RL reports 92.8 s for 2,048 samples of 1,000 tokens on 16 H100. At that rate an
 # RC-GRPO arm of one seed of a 7 B model takes about 900 GPU hours, and a GRPO arm about 230. Llama costs 1.1 times
 # as much (8.0 against 7.6 B parameters).
-# Stages on several GPUs do not work yet, so each requests one (`gpus`), and the arms cannot run at the paper's size:
-# an RL arm takes 200.5 GiB (Qwen2.5-7B) or 281.2 GiB (Llama-3.1-8B), and an H200 has 139 GiB. Qwen2.5-3B-Instruct fits
-# (95.1 GiB), Llama-3.2-3B-Instruct with --var context=8192 (118.0 GiB). docs/models.md has the table.
+# Stages on several GPUs do not work yet, so each requests one (`gpus`). Stages plan with 136.4 GiB of an H200. There
+# an RL arm of all weights needs --var host=moments: with as many episodes at once as fit it takes 135.2 GiB
+# (Qwen2.5-7B) or 134.4 GiB (Llama-3.1-8B), and 56.7 or 59.8 GiB of the host. docs/models.md has the table.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
@@ -20,6 +20,7 @@ variable "batches" { default = { grpo = 64, rc = 256 } } # tasks per update, as 
 variable "sft_epochs" { default = 2 }
 variable "split" { default = "paper" } # the paper's draw of 80 test tasks, or family
 variable "gpus" { default = 1 }        # of a training or evaluation: 1, or 0 for the CPU and float32 (the paper: 8)
+variable "host" { default = "none" }   # what the optimizer keeps in the host's memory: none, moments or all
 variable "updates" { default = 350 }   # optimizer updates of each RL arm (the paper logs 350)
 variable "take" { default = 0 }        # tasks kept of each set, for a try at small scale; 0 keeps all
 variable "reply" { default = 1024 }    # longest reply in tokens (not in the paper)
@@ -30,6 +31,10 @@ defaults {
   limits    = { reply = var.reply, context = var.context }
 }
 defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" { resources = { gpus = var.gpus } }
+defaults "sft" "rctp-ft" "grpo" "rc-grpo" {
+  recompute = true
+  optimizer = { host = var.host }
+}
 
 stage "model" "base" { path = dir(var.base) }
 stage "model" "explorer" { path = dir(var.explorer == null ? var.base : var.explorer) }
@@ -50,11 +55,11 @@ stage "curate" "data" {
   ratio    = 1
 }
 defaults "sft" "rctp-ft" {
-  policy    = stage.model.base.checkpoint
-  batch     = 16
-  lr        = 1e-5
-  context   = var.context
-  recompute = true
+  policy      = stage.model.base.checkpoint
+  batch       = 16
+  lr          = 1e-5
+  context     = var.context
+  micro_batch = var.gpus > 0 ? 24576 : 4096
 }
 
 stage "sft" "warm" {
@@ -68,13 +73,13 @@ stage "rctp-ft" "warm" {
 }
 
 defaults "grpo" "rc-grpo" {
-  tasks     = [stage.tasks.bfcl.train]
-  updates   = var.updates
-  group     = 5
-  lr        = 1e-6
-  recompute = true
-  clip      = { low = 0.2, high = 0.2 }
-  kl        = { beta = 0.1 }
+  tasks       = [stage.tasks.bfcl.train]
+  updates     = var.updates
+  group       = 5
+  lr          = 1e-6
+  clip        = { low = 0.2, high = 0.2 }
+  kl          = { beta = 0.1 }
+  micro_batch = var.gpus > 0 ? 40960 : 4096 # a whole group, so that its prompt is computed once
 }
 stage "grpo" "arm" {
   for_each = { sft = stage.sft.warm, rctp = stage.rctp-ft.warm }

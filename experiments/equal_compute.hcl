@@ -3,7 +3,7 @@
 # SFT also with the number of updates of RCTP-FT.
 #   rcgrpo plan experiments/equal_compute.hcl --var base=/models/Qwen2.5-7B-Instruct
 # Cost: twelve RL runs per seed, six of each batch; the stages of paper.hcl are reused.
-# Stages on several GPUs do not work yet, and no RL arm fits on one: arms.hcl lists the memory.
+# Stages on several GPUs do not work yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
 
 experiment {
   question = "What is left of the differences between the arms when batch and number of updates are equal?"
@@ -15,6 +15,7 @@ experiment {
 variable "base" { type = string }                            # folder of Qwen2.5-7B-Instruct, as the hub has it
 variable "batches" { default = { small = 64, large = 256 } } # tasks per update: the paper's of GRPO and of RC-GRPO
 variable "gpus" { default = 1 }                              # this and the following as in arms.hcl
+variable "host" { default = "none" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
 variable "reply" { default = 1024 }
@@ -27,6 +28,7 @@ module "arms" { # SFT: 2 passes over 720 expert trajectories are 90 updates, 10 
   batches    = { grpo = var.batches[each.value.batch], rc = var.batches[each.value.batch] }
   base       = var.base
   gpus       = var.gpus
+  host       = var.host
   updates    = var.updates
   take       = var.take
   reply      = var.reply

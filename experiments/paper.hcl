@@ -4,8 +4,8 @@
 #   rcgrpo plan experiments/paper.hcl --var 'models={ qwen = "/models/Qwen2.5-7B-Instruct" }'
 #   rcgrpo plan experiments/paper.hcl --var 'models={ llama = "/models/Llama-3.1-8B-Instruct" }' \
 #     --var explorer=/models/Qwen2.5-7B-Instruct
-# Cost: that of arms.hcl for each model. Stages on several GPUs do not work yet, and no RL arm fits on one: arms.hcl
-# lists the memory.
+# Cost: that of arms.hcl for each model. Stages on several GPUs do not work yet. On one, an RL arm needs
+# --var host=moments: arms.hcl lists the memory.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
@@ -19,6 +19,7 @@ variable "models" { type = map(string) } # folders as the hub has them: { qwen =
 variable "explorer" { default = "" }     # folder of Qwen2.5-7B-Instruct for Llama's failures, if models lacks qwen
 variable "batches" { default = { grpo = 64, rc = 256 } }
 variable "gpus" { default = 1 } # this and the following as in arms.hcl
+variable "host" { default = "none" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
 variable "reply" { default = 1024 }
@@ -31,6 +32,7 @@ module "model" {
   explorer = each.key == "qwen" ? null : lookup(var.models, "qwen", var.explorer)
   batches  = var.batches
   gpus     = var.gpus
+  host     = var.host
   updates  = var.updates
   take     = var.take
   reply    = var.reply

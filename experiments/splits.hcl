@@ -3,7 +3,7 @@
 # same method is trained and tested under both splits.
 #   rcgrpo plan experiments/splits.hcl --var base=/models/Qwen2.5-7B-Instruct
 # Cost: one fine-tuning and one RC-GRPO run per seed and split; the paper's half is shared with paper.hcl.
-# Stages on several GPUs do not work yet, and no RL arm fits on one: arms.hcl lists the memory.
+# Stages on several GPUs do not work yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
 
 experiment {
   question = "How much of the reported success is learnt from siblings of the test tasks?"
@@ -14,6 +14,7 @@ experiment {
 variable "base" { type = string }  # folder of Qwen2.5-7B-Instruct, as the hub has it
 variable "batch" { default = 256 } # tasks per update (paper: 256 for RC-GRPO)
 variable "gpus" { default = 1 }    # this and the following as in arms.hcl
+variable "host" { default = "none" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
 variable "reply" { default = 1024 }
@@ -26,6 +27,7 @@ module "by" {
   base     = var.base
   batches  = { grpo = 64, rc = var.batch }
   gpus     = var.gpus
+  host     = var.host
   updates  = var.updates
   take     = var.take
   reply    = var.reply

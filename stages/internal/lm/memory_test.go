@@ -117,8 +117,8 @@ var llama8B = Config{Family: "llama", Vocab: 128256, Hidden: 4096, Layers: 32, H
 	HeadDim: 128, MLP: 14336, RopeBase: 5e5, NormEps: 1e-5, MaxPosition: 131072}
 
 // The paper's experiments on cards of 141 GB: GiB on each card, computed by hand from the numbers of weights. "pass"
-// and "KV" are what is left for them in training and in sampling; "rows" (thousands) and "slots" (of 16,384 and of 8,192
-// tokens) are what fits there. "host" is what all cards store on the host.
+// and "KV" are what is left for them in training and in sampling; "rows" (thousands) and "slots" (of 16,384 and of
+// 8,192 tokens) are what fits there. "host" is what all cards store on the host.
 const papersModels = `
 model kind ranks parts host    bf16 ref  grad sum  master m1+m2 pass  rows KV    slots slots8 host
 qwen  sft  1     8     moments 14.2 0    28.4 28.4 28.4   0     37.1  37.0 0     0     0      56.7
