@@ -223,9 +223,6 @@ func TestSharedPrefixesGiveEqualGradients(t *testing.T) {
 		t.Fatalf("%d rows for %d tokens, %d predictions for %d: nothing is shared", len(b.ids), len(b.full.Path),
 			len(b.targets), len(b.owner))
 	}
-	if got := PackedRows(all); got != len(b.ids) {
-		t.Errorf("PackedRows: got %d, want the %d rows of the pass", got, len(b.ids))
-	}
 	weights := make([]float64, 3*len(b.owner))
 	for i := range weights {
 		weights[i] = r.NormFloat64()

@@ -18,8 +18,8 @@ type Split struct {
 	_             struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`
 	_             struct{} `doc:"which slow environments answer. On GPUs both guarantee only as much as fast"`
 	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass; a"`
-	_             struct{} `doc:"prefix that trajectories share counts once. The gradients of the passes add up to that of"`
-	_             struct{} `doc:"the batch, equal to 1e-6 for every split. A longer trajectory has its own pass"`
+	_             struct{} `doc:"prefix that trajectories share counts once. The gradients of the passes add up to that"`
+	_             struct{} `doc:"of the batch, equal to 1e-6 for every split. A longer trajectory has its own pass"`
 	GradientParts int      `hcl:"gradient_parts,optional" unkeyed:"1" doc:"number of partial gradients of an update,"`
 	_             struct{} `doc:"each of whole groups or trajectories with about equal rows, summed in order. Every"`
 	_             struct{} `doc:"number gives the same sum up to rounding"`
