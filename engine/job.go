@@ -44,6 +44,11 @@ type Job struct {
 	Attempt    int // 1 for the first start within this run
 	Site       *lang.Site
 
+	// A stage with several ranks runs in that many processes, each with its own Job. They meet at the file Rendezvous,
+	// and only rank 0 writes ports. One process is rank 0 of 0 or 1.
+	Rank, Ranks int
+	Rendezvous  string
+
 	work    *Work
 	observe func(runs.Event) // nil: no observer
 
@@ -178,7 +183,7 @@ const reportEvery = 100 * time.Millisecond
 func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 	now := time.Now()
 	j.mu.Lock()
-	due := now.Sub(j.reported) >= reportEvery || done == total
+	due := (now.Sub(j.reported) >= reportEvery || done == total) && j.Rank == 0
 	if due {
 		j.reported = now
 	}
@@ -195,6 +200,9 @@ func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 // Logf appends a line to the stage's log.
 func (j *Job) Logf(format string, args ...any) {
 	text := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
+	if j.Rank > 0 {
+		text = fmt.Sprintf("[%d] %s", j.Rank, text)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fmt.Fprintln(j.log, text)
@@ -214,6 +222,9 @@ type JobSetup struct {
 	Inputs map[artifact.Ref]string // folder of each input
 	Site   *lang.Site              // nil: an empty one
 	Log    io.Writer               // nil: discarded
+
+	Rank, Ranks int // see Job
+	Rendezvous  string
 }
 
 // NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port
@@ -221,7 +232,7 @@ type JobSetup struct {
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
 	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
+		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
 		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
 }
 

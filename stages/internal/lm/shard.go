@@ -19,6 +19,9 @@ type Peers struct {
 	Group *torch.Group // nil for one rank
 }
 
+// Peers returns the other ranks of the trainer.
+func (t *Trainer) Peers() Peers { return t.peers }
+
 // exchangeChunk is the number of gradients that a rank exchanges with each other rank at once; a variable for tests.
 var exchangeChunk int64 = 1 << 24
 
