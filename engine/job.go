@@ -139,7 +139,7 @@ func (j *Job) Shorter() *Shorter { return j.work.shorter }
 // Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.work.resumes }
 
-// Memory returns the bytes that the stage may use on its device; 0: unknown. It may query the GPU driver.
+// Memory returns the bytes that this process of the stage may use on its device; 0: unknown. It may query the GPU driver.
 func (j *Job) Memory() int64 {
 	if j.work.store == nil {
 		return 0
@@ -149,7 +149,7 @@ func (j *Job) Memory() int64 {
 	if len(j.GPUs) > 0 {
 		m.GPUs = j.GPUs
 	}
-	return m.MemoryOf(need)
+	return m.MemoryOf(need) / int64(max(1, j.Ranks))
 }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has

@@ -211,7 +211,7 @@ func where(t *testing.T, dir string) string {
 
 // logged returns the size of the log of trajectories.
 func logged(dir string) (bytes int64) {
-	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
+	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log*", "*"))
 	for _, path := range logs {
 		if info, err := os.Stat(path); err == nil {
 			bytes += info.Size()

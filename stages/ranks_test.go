@@ -283,22 +283,33 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 	i := slices.IndexFunc(ranked, func(n *lang.Node) bool { return n.Kind.Name == "rc-grpo" })
 	dir, arm := t.TempDir(), ranked[i]
 	must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
-	begin := time.Now()
 	runRanks(t, prepared, arm.Address, 1)
-	whole := time.Since(begin)
 	want := portDigests(t, prepared, arm)
 
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
 	for _, count := range []int{4, 2, 4} {
 		ranks, victim := startRanks(t, dir, arm.Address, count), r.IntN(count)
-		after := time.AfterFunc(time.Duration((0.3+0.7*r.Float64())*float64(whole)), func() { ranks[victim].Process.Kill() })
+		ended, bytes := make(chan struct{}), logged(dir)+1+r.Int64N(60_000)
+		go func() { // kills a rank during the rollouts, wherever that is
+			for tick := time.NewTicker(time.Millisecond); ; {
+				select {
+				case <-ended:
+					return
+				case <-tick.C:
+				}
+				if logged(dir) >= bytes {
+					ranks[victim].Process.Kill()
+					return
+				}
+			}
+		}()
 		for rank, process := range ranks {
 			err := process.Wait()
 			if said := process.said.String(); err != nil && rank != victim && !strings.Contains(said, torch.ErrPeer.Error()) {
 				t.Errorf("rank %d after the end of rank %d: %v: %s", rank, victim, err, said)
 			}
 		}
-		after.Stop()
+		close(ended)
 		states, _ := filepath.Glob(filepath.Join(nodeDir(dir, arm), "work", "states", "0*"))
 		t.Logf("rank %d of %d was killed; states: %d", victim, count, len(states))
 	}

@@ -22,6 +22,9 @@ type PeerError struct {
 	Text string
 }
 
+// Echo tells the engine that the failure follows from that of another rank.
+func (e *PeerError) Echo() bool { return true }
+
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %s", e.Rank, e.Text) }
 
 // Sync compares the points of all ranks. It returns an error if one has an error: its own, or that of the first
