@@ -187,6 +187,10 @@ func TestFailuresOfRanks(t *testing.T) {
 				t.Errorf("the run has ended after %v", r.took)
 			}
 			noRankIsLeft(t, dir)
+			states, _ := filepath.Glob(filepath.Join(dir, "store", "*", "*", "states", "0*"))
+			if stopped := tc.want == ""; stopped != (len(states) > 0) {
+				t.Errorf("stopped %v: got the states %v", stopped, states)
+			}
 			if left, _ := filepath.Glob(filepath.Join(dir, "store", "runs", "*", "*", "ranks.*")); len(left) > 0 &&
 				name != "the supervisor is killed" {
 				t.Errorf("folders are left: %v", left)

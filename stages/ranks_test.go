@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -287,18 +288,27 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 	want := portDigests(t, prepared, arm)
 
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
-	for _, count := range []int{4, 2, 4} {
+	states := func(since int) (n int) {
+		found, _ := filepath.Glob(filepath.Join(nodeDir(dir, arm), "work", "states", "0*"))
+		for _, path := range found {
+			if update, err := strconv.Atoi(filepath.Base(path)); err == nil && update >= since {
+				n++
+			}
+		}
+		return n
+	}
+	for attempt, count := range []int{4, 2, 1} {
 		ranks, victim := startRanks(t, dir, arm.Address, count), r.IntN(count)
-		ended, bytes := make(chan struct{}), logged(dir)+1+r.Int64N(60_000)
-		go func() { // kills a rank during the rollouts, wherever that is
+		ended, wait := make(chan struct{}), time.Duration(r.IntN(300))*time.Millisecond
+		go func() { // kills a rank some time after the state of the next update
 			for tick := time.NewTicker(time.Millisecond); ; {
 				select {
 				case <-ended:
 					return
 				case <-tick.C:
 				}
-				if logged(dir) >= bytes {
-					ranks[victim].Process.Kill()
+				if states(attempt+1) > 0 {
+					time.AfterFunc(wait, func() { ranks[victim].Process.Kill() })
 					return
 				}
 			}
@@ -310,8 +320,9 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 			}
 		}
 		close(ended)
-		states, _ := filepath.Glob(filepath.Join(nodeDir(dir, arm), "work", "states", "0*"))
-		t.Logf("rank %d of %d was killed; states: %d", victim, count, len(states))
+		if states(attempt+1) == 0 {
+			t.Errorf("attempt %d has left no state from which the next one resumes", attempt+1)
+		}
 	}
 	runRanks(t, dir, arm.Address, 3)
 	for port, digest := range portDigests(t, dir, arm) {
