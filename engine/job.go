@@ -139,7 +139,8 @@ func (j *Job) Shorter() *Shorter { return j.work.shorter }
 // Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.work.resumes }
 
-// Memory returns the bytes that this process of the stage may use on its device; 0: unknown. It may query the GPU driver.
+// Memory returns the bytes that this process of the stage may use on its device; 0: unknown. It may query the GPU
+// driver.
 func (j *Job) Memory() int64 {
 	if j.work.store == nil {
 		return 0
@@ -232,7 +233,8 @@ type JobSetup struct {
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
 	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
+		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous,
+		Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
 		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
 }
 

@@ -16,7 +16,8 @@ import (
 )
 
 // joined runs f as each of two ranks of a job, in this process, and returns their errors.
-func joined(t *testing.T, seeds [2]int64, settled [2]string, f func(ctx context.Context, p lm.Peers) error) (errs [2]error) {
+func joined(t *testing.T, seeds [2]int64, settled [2]string,
+	f func(ctx context.Context, p lm.Peers) error) (errs [2]error) {
 	t.Helper()
 	dir := t.TempDir()
 	var both sync.WaitGroup
