@@ -20,7 +20,7 @@ type Split struct {
 	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass. The"`
 	_             struct{} `doc:"gradients of the passes add up to that of the batch, equal to 1e-6 for every split. A"`
 	_             struct{} `doc:"longer trajectory has its own pass"`
-	GradientParts int      `hcl:"gradient_parts,optional" key:"unless 1" doc:"number of partial gradients of an update,"`
+	GradientParts int      `hcl:"gradient_parts,optional" unkeyed:"1" doc:"number of partial gradients of an update,"`
 	_             struct{} `doc:"each of whole groups or trajectories with about equal rows, summed in order. Every"`
 	_             struct{} `doc:"number gives the same sum up to rounding"`
 	OnOOM         string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of"`
