@@ -28,7 +28,7 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	s := defaults(2)
 	s.Group, s.LR, s.Alarms = 3, 1e-2, alarms
 	s.Advantage.Scale = "none"
-	r := &training{settings: &s, watch: blocks.NewWatch(alarms),
+	r := &training{settings: &s, conditioning: &conditioning{p: 1}, watch: blocks.NewWatch(alarms),
 		run: &train.Training{Settings: &s.Settings, Job: job,
 			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
 	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)

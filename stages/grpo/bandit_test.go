@@ -37,7 +37,7 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 8, MLP: 16, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5))))(t)
-	r := &training{settings: &s, watch: blocks.NewWatch(nil),
+	r := &training{settings: &s, conditioning: &conditioning{p: 1}, watch: blocks.NewWatch(nil),
 		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
 	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
