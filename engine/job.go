@@ -44,6 +44,11 @@ type Job struct {
 	Attempt    int // 1 for the first start within this run
 	Site       *lang.Site
 
+	// A stage with several ranks runs in that many processes, each with its own Job. They meet at the file Rendezvous,
+	// and only rank 0 writes ports. One process is rank 0 of 0 or 1.
+	Rank, Ranks int
+	Rendezvous  string
+
 	work    *Work
 	observe func(runs.Event) // nil: no observer
 
@@ -134,8 +139,8 @@ func (j *Job) Shorter() *Shorter { return j.work.shorter }
 // Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.work.resumes }
 
-// Memory returns the bytes that the stage may use on each of its devices, and in the host's memory beside GPUs; 0:
-// unknown. It may query the GPU driver.
+// Memory returns the bytes that this process of the stage may use on its device, and in the host's memory beside GPUs;
+// 0: unknown. It may query the GPU driver.
 func (j *Job) Memory() (device, host int64) {
 	if j.work.store == nil {
 		return 0, 0
@@ -145,7 +150,12 @@ func (j *Job) Memory() (device, host int64) {
 	if len(j.GPUs) > 0 {
 		m.GPUs = j.GPUs
 	}
-	return m.MemoryOf(need)
+	device, host = m.MemoryOf(need)
+	ranks := int64(max(1, j.Ranks))
+	if need.GPUs == 0 {
+		device /= ranks
+	}
+	return device, host / ranks
 }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
@@ -179,7 +189,7 @@ const reportEvery = 100 * time.Millisecond
 func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 	now := time.Now()
 	j.mu.Lock()
-	due := now.Sub(j.reported) >= reportEvery || done == total
+	due := (now.Sub(j.reported) >= reportEvery || done == total) && j.Rank == 0
 	if due {
 		j.reported = now
 	}
@@ -196,6 +206,9 @@ func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 // Logf appends a line to the stage's log.
 func (j *Job) Logf(format string, args ...any) {
 	text := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
+	if j.Rank > 0 {
+		text = fmt.Sprintf("[%d] %s", j.Rank, text)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fmt.Fprintln(j.log, text)
@@ -215,6 +228,9 @@ type JobSetup struct {
 	Inputs map[artifact.Ref]string // folder of each input
 	Site   *lang.Site              // nil: an empty one
 	Log    io.Writer               // nil: discarded
+
+	Rank, Ranks int // see Job
+	Rendezvous  string
 }
 
 // NewJob creates a job outside a plan, for tests and for stages on files outside a store. The content of a port
@@ -222,7 +238,8 @@ type JobSetup struct {
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
 	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
+		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous,
+		Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
 		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
 }
 

@@ -53,13 +53,22 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		syscall.CloseOnExec(leaseFile)
 		lock := os.NewFile(lockFile, "lock")
 		defer lock.Close()
-		observe, err = childObserver(folder, a, lock)
+		if !isRank() {
+			observe, err = childObserver(folder, a, lock)
+		} else if os.Getenv(rankVariable) == "0" {
+			observe, err = eventWriter(folder, a.Address)
+		}
 	}
 	if err == nil {
 		err = runNode(ctx, folder, a, reg, observe)
 	}
 	if err == nil {
 		return 0
+	}
+	if isRank() {
+		fmt.Fprintf(stderr, "[%s] %v\n", os.Getenv(rankVariable), err)
+		reportRank(err)
+		return 1
 	}
 	fmt.Fprintln(stderr, err)
 	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
@@ -94,6 +103,10 @@ func runNode(
 	if n == nil {
 		return fmt.Errorf("the run folder's copy of %s has no %s", source.Name, a.Address)
 	}
+	place, ok := placeOf(n)
+	if !ok {
+		return supervise(ctx, folder, a, n)
+	}
 	store, err := artifact.Open(a.Store)
 	if err != nil {
 		return err
@@ -109,7 +122,8 @@ func runNode(
 	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
-	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true}
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true,
+		place: place}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}
@@ -139,7 +153,13 @@ func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(r
 		holder, _ := a.Holder(folder).WithProcess(os.Getpid())
 		err = holder.Write(lock)
 	}
-	file, openErr := os.OpenFile(folder.Events(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	observe, openErr := eventWriter(folder, a.Address)
+	return observe, errors.Join(err, openErr)
+}
+
+// eventWriter returns a function that appends events to the file of a node.
+func eventWriter(folder runs.Folder, address string) (func(runs.Event), error) {
+	file, err := os.OpenFile(folder.Events(address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	return func(e runs.Event) {
 		line, err := json.Marshal(e)
 		if err == nil {
@@ -148,5 +168,5 @@ func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(r
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "write events: %v\n", err)
 		}
-	}, errors.Join(err, openErr)
+	}, err
 }

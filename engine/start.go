@@ -41,6 +41,7 @@ type Work struct {
 	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
 	lease      *os.File       // nil without one, or in a process of its own
+	place      rankPlace      // among the processes of the stage
 	alone      bool           // this process executes no other stage, so its peak memory is that of the stage
 
 	parts     artifact.Parts                // of the key
@@ -217,6 +218,9 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 	if err != nil {
 		return err
 	}
+	if w.place.rank > 0 {
+		return w.executeRank(ctx, runner, job)
+	}
 	started := time.Now()
 	if w.Key == "" {
 		shown := w.folder.Shown(w.Node.Address)
@@ -319,6 +323,7 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	n := w.Node
 	j = &Job{Address: n.Address, Experiment: w.experiment, Dir: w.store.Work(w.Key), Device: "cpu", Threads: w.CPUs,
 		GPUs: w.GPUs, Attempt: w.Attempt, Site: w.experiment.Site, work: w, observe: observe, log: cmp.Or(w.Log, os.Stderr)}
+	w.place.set(j)
 	if n.Seed != nil {
 		j.Seed = *n.Seed
 	}

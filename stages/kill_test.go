@@ -97,8 +97,14 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
 		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr))
 	}
-	if dir := os.Getenv(victimVariable); dir != "" {
-		if err := train(dir); err != nil {
+	if dir, rank := os.Getenv(victimVariable), os.Getenv(rankVariable); dir != "" || rank != "" {
+		err := error(nil)
+		if rank != "" {
+			err = runRank(rank)
+		} else {
+			err = train(dir)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -205,7 +211,7 @@ func where(t *testing.T, dir string) string {
 
 // logged returns the size of the log of trajectories.
 func logged(dir string) (bytes int64) {
-	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log", "*"))
+	logs, _ := filepath.Glob(filepath.Join(dir, "rc-grpo.arm", "work", "log*", "*"))
 	for _, path := range logs {
 		if info, err := os.Stat(path); err == nil {
 			bytes += info.Size()

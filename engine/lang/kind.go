@@ -20,6 +20,9 @@ type Kind struct {
 	// settings.
 	Length func(Stage) (setting, why string)
 
+	// Ranks returns the largest number of processes that can share the stage. nil: one.
+	Ranks func(Stage) int
+
 	AcrossSeeds   bool // reads the instances of all seeds and has one node itself
 	AfterFailures bool // runs even if its inputs failed; its result is then not cached
 	InProcess     bool // runs in the engine's process

@@ -38,6 +38,9 @@ type resourcesBlock struct {
 	GPUs      uint     `hcl:"gpus,optional" doc:"number of reserved devices; only exec stages may have several"`
 	CPUs      uint     `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
 	Memory    byteSize `hcl:"memory,optional" doc:"main memory"`
+	Processes uint     `hcl:"processes,optional" doc:"processes that share the stage's work, with identical results in"`
+	_         struct{} `doc:"float32 and mode = deterministic; each has cpus / processes CPUs and memory / processes."`
+	_         struct{} `doc:"Trainings (at most gradient_parts processes), rollout and eval; without gpus"`
 	GPUMemory byteSize `hcl:"gpu_memory,optional" doc:"memory of each device"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -210,6 +213,9 @@ func (l *scope) decodeInstance(s *stageBlock, key string, ctx *hcl.EvalContext) 
 			d.diags = append(d.diags, in.markEffects(d.origins, drop)...)
 		}
 		if len(drop) == before {
+			if !failed {
+				l.checkRanks(in)
+			}
 			l.diags = append(l.diags, d.diags...)
 			return in
 		}
@@ -325,6 +331,26 @@ func (l *loader) checkMeta(in *instance) {
 		l.errorf(r.At["gpus"], "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
 			"on this machine but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)).
 			Severity = hcl.DiagWarning
+	}
+}
+
+// checkRanks reports processes that the stage cannot use.
+func (l *loader) checkRanks(in *instance) {
+	r, kind, most := &in.meta.Resources, in.block.kind, 1
+	if kind.Ranks != nil {
+		most = kind.Ranks(in.stage)
+	}
+	switch n := int(min(r.Processes, math.MaxInt32)); {
+	case n <= 1:
+	case kind.Ranks == nil:
+		l.errorf(r.At["processes"], "One process", "A %s stage has one process; got processes = %d.", kind.Name, n)
+	case r.GPUs > 0:
+		l.errorf(r.At["processes"], "Processes without devices", "Several processes share a stage on CPUs only; got "+
+			"processes = %d and gpus = %d.", n, r.GPUs)
+	case n > most:
+		l.errorf(r.At["processes"], "More processes than parts", "At most %s can share the stage, because its gradient "+
+			"has that many parts; got processes = %d. Set gradient_parts = %d: this changes rounding and the key.",
+			Plural(most, "process"), n, n)
 	}
 }
 
@@ -483,7 +509,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		Files: in.files, Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor,
 		Timeout: in.meta.Timeout, Doc: in.meta.Description, Range: in.block.def,
 		Resources: Resources{
-			GPUs: int(in.meta.Resources.GPUs), CPUs: int(in.meta.Resources.CPUs),
+			GPUs: int(in.meta.Resources.GPUs), Processes: int(in.meta.Resources.Processes),
+			CPUs:   int(max(in.meta.Resources.CPUs, in.meta.Resources.Processes)),
 			Memory: int64(in.meta.Resources.Memory), GPUMemory: int64(in.meta.Resources.GPUMemory),
 		},
 		Retry: Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},

@@ -4,6 +4,7 @@ package eval
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
@@ -22,6 +23,7 @@ func Kind() *lang.Kind {
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
+		Ranks:   func(lang.Stage) int { return math.MaxInt }, // each samples a share of the episodes
 		New: func() lang.Stage {
 			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
 				Arithmetic: blocks.DefaultArithmetic()}

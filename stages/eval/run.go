@@ -29,7 +29,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	}
 	trajectories, err := checkpoint.Sampling{Token: s.Token, Samples: s.Samples, Temperature: s.Temperature,
 		TopP: s.TopP, Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
-	if err != nil {
+	if err != nil || job.Rank > 0 { // rank 0 has all episodes
 		return err
 	}
 	scores := s.scores(trajectories, sets)

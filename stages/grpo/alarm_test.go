@@ -31,7 +31,7 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	r := &training{settings: &s, conditioning: &conditioning{p: 1}, watch: blocks.NewWatch(alarms),
 		run: &train.Training{Settings: &s.Settings, Job: job,
 			Policy: &checkpoint.Policy{Model: tiny(t, 1), Tokenizer: letters(t)}}}
-	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0))(t)
+	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(r.run.Policy.Model.Clone())(t)

@@ -40,11 +40,11 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 	r := &training{settings: &s, conditioning: &conditioning{p: 1}, watch: blocks.NewWatch(nil),
 		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
 	t.Cleanup(func() { r.close(); m.Close() })
-	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0))(t)
+	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(m.Clone())(t)
-	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer, s.MicroBatch))(t)
+	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer, s.MicroBatch, lm.Peers{}))(t)
 	return r
 }
 

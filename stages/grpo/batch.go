@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -85,12 +84,6 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 		}
 	}
 	return part
-}
-
-// eachPart calls f with n parts of a batch and returns the statistics of all action tokens in the order of the batch.
-func (b *updateBatch) eachPart(n int, f func(part *updateBatch) (lm.TokenStats, error)) (lm.TokenStats, error) {
-	items := slices.Collect(slices.Chunk(b.sequences, b.size))
-	return train.EachPart(items, n, func(part []int) (lm.TokenStats, error) { return f(b.of(part)) })
 }
 
 // advantage computes the advantages from the rewards minus a penalty each [B], nil for none.

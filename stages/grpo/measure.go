@@ -58,7 +58,10 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	for i, task := range t.heldOut {
 		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}
 	}
-	got, _, err := collector.Collect(ctx, rollouts, nil)
+	got, err := t.spread(ctx, rollouts, 1, func(own []rl.Rollout) ([]*rl.Trajectory, error) {
+		got, _, err := collector.Collect(ctx, own, nil)
+		return got, err
+	})
 	if err != nil {
 		return err
 	}
@@ -82,8 +85,10 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	tasks := subset(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
 	samples, err := t.sample(ctx, tasks, t.Forecast.Samples,
 		func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-			got, _, err := t.episodes.Collect(ctx, list, nil)
-			return got, err
+			return t.spread(ctx, list, 1, func(own []rl.Rollout) ([]*rl.Trajectory, error) {
+				got, _, err := t.episodes.Collect(ctx, own, nil)
+				return got, err
+			})
 		})
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 func openRecorder(t *testing.T, dir string, after int) *recorder {
 	t.Helper()
-	scratch := must.Get(resume.Open(dir, 0, 0))(t)
+	scratch := must.Get(resume.Open(dir, 0, 0, 0))(t)
 	t.Cleanup(func() { scratch.Close() })
 	must.Get(scratch.Restore(&struct{}{}, nil))(t)
 	return must.Get(readRecorder(scratch, after))(t)

@@ -19,6 +19,7 @@ import (
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
@@ -188,17 +189,32 @@ func (t *training) extend(shorter *engine.Shorter) error {
 	return t.run.Scratch.Replace(bestFolder, func(dir string) error { return os.CopyFS(dir, os.DirFS(winner.Dir)) })
 }
 
-// collect samples the rollouts that no earlier attempt finished.
+// collect samples the rollouts of groups that no earlier attempt finished.
 func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
-	return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
-		_, took, err := t.episodes.Collect(ctx, rest, finished)
-		t.sampling.Add(took)
-		return err
+	return t.spread(ctx, list, t.Group, func(list []rl.Rollout) ([]*rl.Trajectory, error) {
+		return t.recorded.collect(list, func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
+			_, took, err := t.episodes.Collect(ctx, rest, finished)
+			t.sampling.Add(took)
+			return err
+		})
 	})
 }
 
+// spread deals a list of rollouts to the ranks, so many adjacent ones to each in turn, and returns the trajectories of
+// all in the order of the list.
+func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
+	sample func([]rl.Rollout) ([]*rl.Trajectory, error)) ([]*rl.Trajectory, error) {
+	r, groups := t.run.Peers.Rank, slices.Collect(slices.Chunk(list, adjacent))
+	own, err := sample(slices.Concat(ranks.Dealt(r, groups)...))
+	if err := checkpoint.Sync(ctx, r, "rollout", err); err != nil {
+		return nil, err
+	}
+	all, err := ranks.Merge(r, slices.Collect(slices.Chunk(own, adjacent)), len(groups))
+	return slices.Concat(all...), err
+}
+
 func (t *training) publish() error {
-	if err := t.run.Publish(); err != nil {
+	if err := t.run.Publish(); err != nil || t.run.Job.Rank > 0 {
 		return err
 	}
 	dir, err := t.run.Job.Create("trajectories")
@@ -244,7 +260,7 @@ func (t *training) update(ctx context.Context, u int) error {
 		var sampled int
 		trajectories, sampled, err = t.groups.update(ctx, u)
 		values["groups_sampled"] = float64(sampled)
-		return cmp.Or(err, ctx.Err())
+		return t.run.Sync(ctx, "gradient", cmp.Or(err, ctx.Err()))
 	})
 	if err == nil {
 		describeSampling(t.sampling, times)
@@ -411,13 +427,14 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	if several || s.KL.Place == "reward" && s.KL.Beta != 0 {
 		b.before = lm.TokenStats{}
 		for _, step := range b.minibatches(&s.Objective) {
-			stats, err := step.eachPart(s.GradientParts, func(part *updateBatch) (lm.TokenStats, error) {
-				return trainer.Stats(ctx, part.sequences, reference, s.Temperature)
+			parts := step.parts(s.GradientParts)
+			stats, err := train.Each(ctx, parts, trainer, false, func(groups []int) (lm.TokenStats, error) {
+				return trainer.Stats(ctx, step.of(groups).sequences, reference, s.Temperature)
 			})
 			if err != nil {
 				return fmt.Errorf("logprobs before the update: %w", err)
 			}
-			b.before.Append(stats)
+			b.before.Append(parts.Stats(stats))
 		}
 	}
 	if several {
@@ -431,25 +448,38 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 // the outcome and the statistics of each action token.
 func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
 	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
-	total := &objective.Outcome{}
-	stats, err := b.eachPart(s.GradientParts, func(part *updateBatch) (lm.TokenStats, error) {
-		outcome := &objective.Outcome{}
-		stats, err := trainer.Accumulate(ctx, part.sequences, reference, s.Temperature,
+	type result struct {
+		Outcome objective.Outcome
+		Stats   lm.TokenStats
+	}
+	parts := b.parts(s.GradientParts)
+	results, err := train.Each(ctx, parts, trainer, true, func(groups []int) (r result, err error) {
+		part := b.of(groups)
+		r.Stats, err = trainer.Accumulate(ctx, part.sequences, reference, s.Temperature,
 			func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
 				o, err := part.evaluate(&s.Objective, first, n, stats)
 				if err != nil {
 					return lm.Weights{}, err
 				}
-				outcome.Add(o)
+				r.Outcome.Add(o)
 				return lm.Weights{Logp: o.DLogp, KL: o.DKL, Entropy: o.DEntropy}, nil
 			})
-		if err == nil && s.GradientParts > 1 {
-			err = trainer.EndRound(1)
-		}
-		total.Add(outcome)
-		return stats, err
+		return r, err
 	})
-	return total, stats, err
+	if err != nil {
+		return nil, lm.TokenStats{}, err
+	}
+	total, stats := &objective.Outcome{}, []lm.TokenStats(nil)
+	for i := range results {
+		total.Add(&results[i].Outcome)
+		stats = append(stats, results[i].Stats)
+	}
+	return total, parts.Stats(stats), nil
+}
+
+// parts divides the groups of a batch into partial gradients.
+func (b *updateBatch) parts(n int) *train.Parts {
+	return train.NewParts(slices.Collect(slices.Chunk(b.sequences, b.size)), n)
 }
 
 // describe adds the values of an update before its first step to v. stats are those of the old policy.

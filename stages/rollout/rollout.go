@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
@@ -20,6 +21,7 @@ func Kind() *lang.Kind {
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 4,
+		Ranks:   func(lang.Stage) int { return math.MaxInt }, // each samples a share of the episodes
 		New: func() lang.Stage {
 			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(),
 				Arithmetic: blocks.DefaultArithmetic()}

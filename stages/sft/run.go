@@ -149,9 +149,6 @@ func (s *settings) train(ctx context.Context, job *engine.Job, policy *checkpoin
 }
 
 func (s *settings) step(ctx context.Context, t *train.Training, u, total int, batch []lm.Sequence) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	start := time.Now()
 	row, stats, err := s.update(ctx, t, batch, s.Schedule.Rate(u-1, total, s.LR))
 	if row.Values["skipped"] == 1 {
@@ -199,19 +196,19 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 	weight := -1 / float64(learned)
 	var stats lm.TokenStats
 	err := t.WithinMemory(batch, func() (err error) {
-		stats, err = train.EachPart(items, s.GradientParts, func(part []int) (lm.TokenStats, error) {
+		parts := train.NewParts(items, s.GradientParts)
+		results, err := train.Each(ctx, parts, t.Trainer, true, func(part []int) (lm.TokenStats, error) {
 			var sequences []lm.Sequence
 			for _, i := range part {
 				sequences = append(sequences, batch[i])
 			}
-			stats, err := t.Trainer.Accumulate(ctx, sequences, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
+			return t.Trainer.Accumulate(ctx, sequences, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
 				return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
 			})
-			if err == nil && s.GradientParts > 1 {
-				err = t.Trainer.EndRound(1)
-			}
-			return stats, err
 		})
+		if err == nil {
+			stats = parts.Stats(results)
+		}
 		return err
 	})
 	if err != nil {

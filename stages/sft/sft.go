@@ -34,12 +34,12 @@ func Kinds() []*lang.Kind {
 	}
 	return []*lang.Kind{
 		{
-			Name: "sft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
+			Name: "sft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Supervised fine-tuning on the policy's own tokens of expert trajectories, without reward token.",
 			New:     func() lang.Stage { return &sft{settings: defaults(2)} },
 		},
 		{
-			Name: "rctp-ft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length,
+			Name: "rctp-ft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
 			Summary: "Reward-conditioned trajectory fine-tuning: expert and failed trajectories, each marked with its " +
 				"reward token.",
 			New: func() lang.Stage {

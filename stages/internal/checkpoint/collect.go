@@ -5,6 +5,7 @@ package checkpoint
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
@@ -12,6 +13,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -115,9 +117,18 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i, Token: token})
 		}
 	}
-	trajectories, err := collector.Sample(ctx, job, rollouts)
+	peers, err := Join(job, fmt.Sprintf("%d episodes", len(rollouts)))
 	if err != nil {
 		return nil, err
+	}
+	defer peers.Group.Close()
+	own, err := collector.Sample(ctx, job, ranks.Dealt(peers.Rank, rollouts))
+	if err = Sync(ctx, peers.Rank, "rollout", err); err != nil {
+		return nil, err
+	}
+	trajectories, err := ranks.Merge(peers.Rank, own, len(rollouts))
+	if err != nil || job.Rank > 0 {
+		return trajectories, err
 	}
 	dir, err := job.Create("trajectories")
 	if err != nil {

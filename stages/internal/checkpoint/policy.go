@@ -123,14 +123,14 @@ func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
-// Trainer returns an optimizer for the policy's weights or its adapter.
-func (p *Policy) Trainer(o blocks.Optimizer, microTokens int) (*lm.Trainer, error) {
+// Trainer returns an optimizer for the policy's weights or its adapter, one of several ranks with peers.
+func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*lm.Trainer, error) {
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
 		Host: lm.Host(o.Host), MicroTokens: microTokens}
 	if p.adapter != nil {
-		return p.adapter.Trainer(c)
+		return p.adapter.RankTrainer(c, peers)
 	}
-	return lm.NewTrainer(p.Model, c)
+	return lm.NewRankTrainer(p.Model, c, peers)
 }
 
 // Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical

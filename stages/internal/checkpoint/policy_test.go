@@ -163,7 +163,7 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 func TestZeroMomentDecayIsZero(t *testing.T) {
 	one := func(o blocks.Optimizer) [][]float32 {
 		p := fresh(t)
-		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens))(t)
+		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens, lm.Peers{}))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
 			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},

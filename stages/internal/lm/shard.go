@@ -19,6 +19,9 @@ type Peers struct {
 	Group *torch.Group // nil for one rank
 }
 
+// Peers returns the other ranks of the trainer.
+func (t *Trainer) Peers() Peers { return t.peers }
+
 // shard returns the range of the trained weights that the optimizer of this rank updates.
 func (t *Trainer) shard() (from, to int64) {
 	return ranks.Shard(t.n, t.peers.Rank.Index(), t.peers.Rank.Count())

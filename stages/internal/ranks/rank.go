@@ -1,7 +1,9 @@
 package ranks
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/gob"
 	"encoding/json"
 	"fmt"
 )
@@ -84,10 +86,43 @@ func (r *Rank) Share(own []byte) ([][]byte, error) {
 	return heads, nil
 }
 
-// ShareValues returns the values of all ranks, passed as JSON.
+// ShareValues returns the values of all ranks, passed by encoding/gob, which keeps NaN and infinities.
 func ShareValues[T any](r *Rank, own T) ([]T, error) {
 	if r.Count() == 1 {
 		return []T{own}, nil
+	}
+	var message bytes.Buffer
+	if err := gob.NewEncoder(&message).Encode(&own); err != nil {
+		return nil, err
+	}
+	messages, err := r.Share(message.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(messages))
+	for i, m := range messages {
+		if err := gob.NewDecoder(bytes.NewReader(m)).Decode(&all[i]); err != nil {
+			return nil, fmt.Errorf("message of rank %d: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// Dealt returns the items of a list that are dealt to this rank, by Has.
+func Dealt[T any](r *Rank, all []T) (own []T) {
+	for i, item := range all {
+		if r.Has(i) {
+			own = append(own, item)
+		}
+	}
+	return own
+}
+
+// Merge returns a list of n items, of which each rank passes those that Has deals to it, in their order. The items
+// travel as JSON, the form in which a resumed stage reads them.
+func Merge[T any](r *Rank, own []T, n int) ([]T, error) {
+	if r.Count() == 1 {
+		return own, nil
 	}
 	text, err := json.Marshal(own)
 	if err != nil {
@@ -97,30 +132,18 @@ func ShareValues[T any](r *Rank, own T) ([]T, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]T, len(texts))
-	for i, text := range texts {
-		if err := json.Unmarshal(text, &all[i]); err != nil {
-			return nil, fmt.Errorf("message of rank %d: %w", i, err)
-		}
-	}
-	return all, nil
-}
-
-// Merge returns a list of n items, of which each rank made those that Has deals to it, in their order.
-func Merge[T any](r *Rank, own []T, n int) ([]T, error) {
-	lists, err := ShareValues(r, own)
-	if err != nil {
-		return nil, err
-	}
 	all := make([]T, n)
-	next := make([]int, len(lists))
-	for i := range all {
-		from := i % len(lists)
-		if next[from] == len(lists[from]) {
-			return nil, fmt.Errorf("rank %d has %d items of %d, too few", from, len(lists[from]), n)
+	for rank, text := range texts {
+		var list []T
+		if err := json.Unmarshal(text, &list); err != nil {
+			return nil, fmt.Errorf("items of rank %d: %w", rank, err)
 		}
-		all[i] = lists[from][next[from]]
-		next[from]++
+		if want := (n - rank + len(texts) - 1) / len(texts); len(list) != want {
+			return nil, fmt.Errorf("rank %d has %d items of %d, want %d", rank, len(list), n, want)
+		}
+		for k, item := range list {
+			all[rank+k*len(texts)] = item
+		}
 	}
 	return all, nil
 }

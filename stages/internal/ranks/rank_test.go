@@ -47,16 +47,14 @@ type result struct {
 // run makes one update of a plan as one rank: it samples the dealt items, sums the gradients of its parts, exchanges
 // them for the sum of its shard, and shares norm and weights.
 func (p plan) run(r *ranks.Rank) (out result, err error) {
-	var own []string
-	for i := range p.items {
-		if r.Has(i) {
-			own = append(own, fmt.Sprint("item ", i, strings.Repeat(" long", i%7)))
-		}
+	items := make([]string, p.items)
+	for i := range items {
+		items[i] = fmt.Sprint("item ", i, strings.Repeat(" long", i%7))
 	}
 	if _, err = r.Sync(ranks.Point{Update: 1, Phase: "merge"}); err != nil {
 		return out, err
 	}
-	if out.Items, err = ranks.Merge(r, own, p.items); err != nil {
+	if out.Items, err = ranks.Merge(r, ranks.Dealt(r, items), p.items); err != nil {
 		return out, err
 	}
 	rows := make([]int, p.items)

@@ -22,6 +22,9 @@ type PeerError struct {
 	Text string
 }
 
+// Echo tells the engine that the failure follows from that of another rank.
+func (e *PeerError) Echo() bool { return true }
+
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %s", e.Rank, e.Text) }
 
 // Sync compares the points of all ranks. It returns an error if one has an error: its own, or that of the first
@@ -29,13 +32,16 @@ func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %s", e.Rank, e
 // are true if they are true in any rank.
 func (r *Rank) Sync(p Point) (Point, error) {
 	type message struct {
-		Point
-		Err  string // in place of the embedded one
-		Fail bool
+		Point Point
+		Fail  bool
+		Text  string // of the error
+	}
+	if r.Count() == 1 {
+		return p, p.Err
 	}
 	own := message{Point: p, Fail: p.Err != nil}
 	if own.Fail {
-		own.Err = p.Err.Error()
+		own.Text = p.Err.Error()
 	}
 	own.Point.Err = nil
 	all, err := ShareValues(r, own)
@@ -47,11 +53,11 @@ func (r *Rank) Sync(p Point) (Point, error) {
 	}
 	for i, m := range all {
 		if m.Fail {
-			return p, &PeerError{i, m.Err}
+			return p, &PeerError{i, m.Text}
 		}
 	}
-	for i, m := range all {
-		first := all[0]
+	for i := range all {
+		m, first := all[i].Point, all[0].Point
 		if m.Update != first.Update || m.Phase != first.Phase {
 			return p, fmt.Errorf("rank %d is at update %d, %s, and rank 0 at update %d, %s", i, m.Update, m.Phase,
 				first.Update, first.Phase)

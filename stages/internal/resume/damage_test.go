@@ -156,7 +156,7 @@ func TestWithoutAWholeStateTheTrainingRestarts(t *testing.T) {
 func TestUnreadableStateFallsBackOrEndsTheAttempt(t *testing.T) {
 	for bad, want := range map[int]string{1: "",
 		2: "no other checkpoint is left, so the stage starts again at the next run"} {
-		c := must.Get(Open(trained(t), 0, 2))(t)
+		c := must.Get(Open(trained(t), 0, 2, 0))(t)
 		defer c.Close()
 		read := 0
 		var p taken

@@ -74,20 +74,27 @@ func (t *Scratch) Append(record any) error {
 	return err
 }
 
-// Replayed calls each with the stored records in order: all since the restored state, and some before it.
+// Replayed calls each with the stored records of all ranks, those of each in order: all since the restored state,
+// and some before it.
 func (t *Scratch) Replayed(each func(record []byte) error) error {
-	known, err := numbered(t.logs())
+	folders, err := t.allLogs()
 	if err != nil {
 		return err
 	}
-	for _, n := range known {
-		f, err := os.Open(filepath.Join(t.logs(), stateName(n)))
+	for _, folder := range folders {
+		known, err := numbered(folder)
 		if err != nil {
 			return err
 		}
-		_, err = records(f, each)
-		if err := errors.Join(err, f.Close()); err != nil {
-			return err
+		for _, n := range known {
+			f, err := os.Open(filepath.Join(folder, stateName(n)))
+			if err != nil {
+				return err
+			}
+			_, err = records(f, each)
+			if err := errors.Join(err, f.Close()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -40,6 +40,7 @@ type Scratch struct {
 	Passed []string // messages about states that Restore could not use
 
 	dir     string
+	rank    int     // of the process; only rank 0 writes states, rows and folders, and each rank has its log
 	minutes float64 // between two states
 	keep    int     // number of states
 	update  int     // of the last restored or saved state; 0 for none
@@ -70,9 +71,10 @@ type file struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Open opens the scratch folder of a job, which keeps at least one state. Call Restore next.
-func Open(dir string, minutes float64, keep int) (*Scratch, error) {
-	t := &Scratch{minutes: minutes, keep: max(1, keep), dir: dir, saved: time.Now(), marks: map[string]mark{},
+// Open opens the scratch folder of a job, which keeps at least one state, in one of its ranks. Call Restore next.
+// Ranks above 0 restore after rank 0.
+func Open(dir string, minutes float64, keep, rank int) (*Scratch, error) {
+	t := &Scratch{minutes: minutes, keep: max(1, keep), dir: dir, rank: rank, saved: time.Now(), marks: map[string]mark{},
 		folders: map[string]folder{}}
 	for _, folder := range []string{t.states(), t.logs(), t.rowFiles(), t.folderFiles()} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -83,8 +85,21 @@ func Open(dir string, minutes float64, keep int) (*Scratch, error) {
 }
 
 func (t *Scratch) states() string   { return filepath.Join(t.dir, "states") }
-func (t *Scratch) logs() string     { return filepath.Join(t.dir, "log") }
+func (t *Scratch) logs() string     { return logsOf(t.dir, t.rank) }
 func (t *Scratch) rowFiles() string { return filepath.Join(t.dir, "rows") }
+
+func logsOf(dir string, rank int) string {
+	if rank == 0 {
+		return filepath.Join(dir, "log")
+	}
+	return filepath.Join(dir, fmt.Sprintf("log.%d", rank))
+}
+
+// allLogs returns the folders of the logs of all ranks of all attempts.
+func (t *Scratch) allLogs() ([]string, error) {
+	others, err := filepath.Glob(filepath.Join(t.dir, "log.*"))
+	return append([]string{logsOf(t.dir, 0)}, others...), err
+}
 
 func (t *Scratch) folderFiles() string { return filepath.Join(t.dir, "folders") }
 
@@ -115,6 +130,9 @@ func (t *Scratch) Restore(progress any, read func(dir string) error) (update int
 		if why == nil {
 			t.update, t.marks, t.folders = s.Update, s.Rows, s.Folders
 			break
+		}
+		if t.rank > 0 {
+			return 0, fmt.Errorf("resume: %w", why)
 		}
 		t.Passed = append(t.Passed, fmt.Sprintf("the checkpoint after update %d in the scratch folder cannot be used: %v",
 			n, why))
@@ -196,9 +214,14 @@ func (t *Scratch) Due() bool {
 
 // Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
 // state appears as a whole or not at all. Older states and their logs are removed.
+// Ranks above 0 only call write, with an empty name, because its work may need all ranks.
 func (t *Scratch) Save(update int, progress any, write func(dir string) error) error {
 	if update == t.update {
 		return nil
+	}
+	if t.rank > 0 {
+		t.update = update
+		return errors.Join(write(""), t.log.begin(update))
 	}
 	staged := filepath.Join(t.states(), ".new")
 	err := t.stage(staged, update, progress, write)
@@ -230,7 +253,7 @@ func (t *Scratch) stage(dir string, update int, progress any, write func(dir str
 		if err := r.file.Sync(); err != nil {
 			return err
 		}
-		s.Rows[r.name] = r.mark
+		s.Rows[filepath.Base(r.path)] = r.mark
 	}
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -284,6 +307,9 @@ func (t *Scratch) Folder(name string) string {
 
 // Replace fills a new folder. Later states contain it; earlier states keep theirs.
 func (t *Scratch) Replace(name string, write func(dir string) error) error {
+	if t.rank > 0 {
+		return nil
+	}
 	dir, err := os.MkdirTemp(t.folderFiles(), name+".")
 	if err != nil {
 		return err
@@ -363,11 +389,15 @@ func (t *Scratch) removeOld() error {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(t.states(), stateName(n))))
 		}
 	}
-	logs, listErr := numbered(t.logs())
-	for _, n := range logs {
-		if n < first {
-			err = errors.Join(err, os.Remove(filepath.Join(t.logs(), stateName(n))))
+	folders, listErr := t.allLogs()
+	for _, folder := range folders {
+		logs, numbersErr := numbered(folder)
+		for _, n := range logs {
+			if n < first {
+				err = errors.Join(err, os.Remove(filepath.Join(folder, stateName(n))))
+			}
 		}
+		listErr = errors.Join(listErr, numbersErr)
 	}
 	return errors.Join(err, listErr, t.dropFolders())
 }
@@ -376,7 +406,9 @@ func (t *Scratch) removeOld() error {
 func (t *Scratch) Close() error {
 	var err error
 	for _, r := range t.rows {
-		err = errors.Join(err, r.file.Close())
+		if r.file != nil {
+			err = errors.Join(err, r.file.Close())
+		}
 	}
 	if t.log != nil {
 		err = errors.Join(err, t.log.file.Close())

@@ -26,7 +26,7 @@ type taken struct{ Numbers int }
 func open(t *testing.T, dir string, keep int) *counter {
 	t.Helper()
 	c := &counter{}
-	c.Scratch = must.Get(Open(dir, 0, keep))(t)
+	c.Scratch = must.Get(Open(dir, 0, keep, 0))(t)
 	t.Cleanup(func() { c.Close() })
 	var p taken
 	update := must.Get(c.Restore(&p, func(dir string) error {

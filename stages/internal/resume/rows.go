@@ -32,19 +32,23 @@ func (m mark) reached(path string) bool {
 
 // Rows is a file of JSON Lines that grows during the training. CopyTo makes it a file of a port.
 type Rows struct {
-	name string
-	file *os.File
+	path string
+	file *os.File // nil in ranks above 0, which write nothing
 	mark mark
 	buf  bytes.Buffer
 }
 
 // Rows opens a file of rows, truncated to its length at the restored state.
 func (t *Scratch) Rows(name string) (*Rows, error) {
-	f, err := os.OpenFile(filepath.Join(t.rowFiles(), name), os.O_CREATE|os.O_RDWR, 0o600)
+	r := &Rows{path: filepath.Join(t.rowFiles(), name), mark: t.marks[name]}
+	if t.rank > 0 {
+		return r, nil
+	}
+	f, err := os.OpenFile(r.path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("resume: %w", err)
 	}
-	r := &Rows{name: name, file: f, mark: t.marks[name]}
+	r.file = f
 	if err := f.Truncate(r.mark.Bytes); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -56,7 +60,7 @@ func (t *Scratch) Rows(name string) (*Rows, error) {
 }
 
 // Path returns the path of the growing file. Empty reports whether it has no rows.
-func (r *Rows) Path() string { return r.file.Name() }
+func (r *Rows) Path() string { return r.path }
 func (r *Rows) Empty() bool  { return r.mark.Bytes == 0 }
 
 // Append adds a row.
@@ -65,7 +69,7 @@ func (r *Rows) Append(row any) error {
 	e := json.NewEncoder(&r.buf)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(row); err != nil {
-		return fmt.Errorf("%s: %w", r.name, err)
+		return fmt.Errorf("%s: %w", filepath.Base(r.path), err)
 	}
 	_, err := r.Write(r.buf.Bytes())
 	return err
@@ -73,6 +77,9 @@ func (r *Rows) Append(row any) error {
 
 // Write adds encoded rows, each with its line end.
 func (r *Rows) Write(text []byte) (n int, err error) {
+	if r.file == nil {
+		return len(text), nil
+	}
 	n, err = r.file.Write(text)
 	r.mark.Bytes += int64(n)
 	r.mark.CRC = crc32.Update(r.mark.CRC, castagnoli(), text[:n])

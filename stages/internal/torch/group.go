@@ -8,7 +8,6 @@ package torch
 import "C"
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,7 +27,14 @@ type Group struct {
 
 // ErrPeer is wrapped by the error of a collective operation. Usually another rank has ended; its own error is the
 // cause.
-var ErrPeer = errors.New("the ranks lost contact")
+var ErrPeer error = peerError{}
+
+type peerError struct{}
+
+func (peerError) Error() string { return "the ranks lost contact" }
+
+// Echo tells the engine that the failure follows from that of another rank.
+func (peerError) Echo() bool { return true }
 
 // Loopback is the address of groups whose ranks are on one host.
 const Loopback = "127.0.0.1"

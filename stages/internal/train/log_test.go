@@ -20,7 +20,7 @@ import (
 func TestMetricsRoundTripAndTimesHaveTheirOwnFile(t *testing.T) {
 	dir := t.TempDir()
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
-	training := must.Get(resume.Open(job.Dir, 0, 0))(t)
+	training := must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
 	defer training.Close()
 	log := must.Get(OpenLog(training))(t)
 	values := map[string]float64{"loss": 0.5, "grad_norm": math.NaN(), "kl": math.Inf(1)}
@@ -51,7 +51,7 @@ func TestSkippedBatchesAreInThePort(t *testing.T) {
 	open := func() (dir string, job *engine.Job, log *Log) {
 		dir = t.TempDir()
 		job = must.Get(engine.NewJob(engine.JobSetup{Dir: dir}))(t)
-		training := must.Get(resume.Open(job.Dir, 0, 0))(t)
+		training := must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
 		t.Cleanup(func() { training.Close() })
 		log = must.Get(OpenLog(training))(t)
 		return dir, job, log

@@ -1,31 +1,78 @@
+//go:build libtorch
+
 package train
 
 import (
+	"context"
+	"fmt"
+
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
 )
 
-// EachPart divides a batch into n parts with about equal numbers of packed rows. The items of a batch are groups or
-// single trajectories, and a part consists of whole items. EachPart calls f with the indices of the items of each
-// part, and returns the statistics of all learned tokens in the order of the batch.
-func EachPart(items [][]lm.Sequence, n int, f func(part []int) (lm.TokenStats, error)) (lm.TokenStats, error) {
-	rows, first, tokens := make([]int, len(items)), make([]int, len(items)), 0
+// Parts are the partial gradients of a batch, whose items are groups or single trajectories.
+type Parts struct {
+	items [][]lm.Sequence
+	parts [][]int // indices of the items of each part
+}
+
+// NewParts divides a batch into n parts, at least one, of about equal numbers of packed rows.
+func NewParts(items [][]lm.Sequence, n int) *Parts {
+	rows := make([]int, len(items))
 	for i, sequences := range items {
-		rows[i], first[i] = lm.PackedRows(sequences), tokens
+		rows[i] = lm.PackedRows(sequences)
+	}
+	return &Parts{items, ranks.Parts(rows, max(1, n))}
+}
+
+// Each calls f with the indices of the items of each part, in the rank of the trainer that has the part, and returns
+// the results of all parts in their order. If the parts are gradients, it ends each round of them; a single part needs
+// no end.
+func Each[T any](ctx context.Context, p *Parts, t *lm.Trainer, gradients bool, f func(part []int) (T, error)) ([]T,
+	error) {
+	n, r := len(p.parts), t.Peers().Rank
+	results := make([]T, 0, n)
+	for round := range r.Rounds(n) {
+		var own T
+		var err error
+		if part, ok := r.Part(round, n); ok {
+			own, err = f(p.parts[part])
+		}
+		phase := fmt.Sprintf("round %d of %d parts", round+1, n)
+		if err := checkpoint.Sync(ctx, r, phase, err); err != nil {
+			return nil, err
+		}
+		all, err := ranks.ShareValues(r, own)
+		if err != nil {
+			return nil, err
+		}
+		present := min(r.Count(), n-round*r.Count())
+		results = append(results, all[:present]...)
+		if gradients && n > 1 {
+			if err := t.EndRound(present); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return results, nil
+}
+
+// Stats returns the statistics of all learned tokens in the order of the batch, given those of each part.
+func (p *Parts) Stats(parts []lm.TokenStats) lm.TokenStats {
+	first, tokens := make([]int, len(p.items)), 0
+	for i, sequences := range p.items {
+		first[i] = tokens
 		for _, q := range sequences {
 			tokens += q.Learned()
 		}
 	}
-	var stats lm.TokenStats // in the order of the parts
+	var all lm.TokenStats // in the order of the parts
 	order, next := make([]int, tokens), 0
-	for _, part := range ranks.Parts(rows, max(1, n)) {
-		got, err := f(part)
-		if err != nil {
-			return stats, err
-		}
-		stats.Append(got)
+	for k, part := range p.parts {
+		all.Append(parts[k])
 		for _, i := range part {
-			for _, q := range items[i] {
+			for _, q := range p.items[i] {
 				for range q.Learned() {
 					order[first[i]] = next
 					first[i]++
@@ -34,5 +81,5 @@ func EachPart(items [][]lm.Sequence, n int, f func(part []int) (lm.TokenStats, e
 			}
 		}
 	}
-	return stats.Reorder(order), nil
+	return all.Reorder(order)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl/blocks"
@@ -51,6 +52,12 @@ func (s *Settings) WithoutEffect(e blocks.Effects) {
 	s.Schedule.WithoutEffect(e)
 	s.Split.WithoutEffect(e)
 }
+
+// Ranks is lang.Kind.Ranks: a rank has at least one partial gradient of an update.
+func Ranks(s lang.Stage) int { return s.(interface{ Parts() int }).Parts() }
+
+// Parts returns the number of partial gradients of an update.
+func (s *Settings) Parts() int { return s.GradientParts }
 
 // Use returns the memory use of passes of so many rows on a model of shape c.
 func (s *Settings) Use(c lm.Config, pass int) lm.Use {

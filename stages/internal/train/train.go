@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl/blocks"
@@ -27,6 +28,7 @@ type Training struct {
 	// Progress points to the kind's state beside weights and moments. Nil if there is none.
 	Progress any
 
+	Peers   lm.Peers
 	Trainer *lm.Trainer
 	Scratch *resume.Scratch
 	Log     *Log
@@ -35,17 +37,27 @@ type Training struct {
 	Stopped bool // no further update is made
 }
 
-// Open makes the trainer and restores the last state that an earlier attempt saved. Call ResumeShorter next,
-// and Close in any case.
+// Open connects the ranks, makes the trainer and restores the last state that an earlier attempt saved. Call
+// ResumeShorter next, and Close in any case.
 func (t *Training) Open() (err error) {
-	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer, t.MicroBatch); err != nil {
+	if t.Job.Ranks > max(1, t.GradientParts) {
+		return fmt.Errorf("the stage has %d ranks, but its gradient has %d parts: set gradient_parts = %d, or a multiple",
+			t.Job.Ranks, t.GradientParts, t.Job.Ranks)
+	}
+	t.Peers, err = checkpoint.Join(t.Job, fmt.Sprintf("%d weights, gradient_parts = %d",
+		t.Policy.Model.Config().Parameters(), t.GradientParts))
+	if err != nil {
+		return err
+	}
+	if t.Trainer, err = t.Policy.Trainer(*t.Optimizer, t.MicroBatch, t.Peers); err != nil {
 		return err
 	}
 	t.Trainer.SetRecompute(t.Recompute)
-	if t.Scratch, err = resume.Open(t.Job.Dir, t.Checkpoints.Minutes, t.Checkpoints.Keep); err != nil {
+	c := t.Checkpoints
+	if t.Scratch, err = resume.Open(t.Job.Dir, c.Minutes, c.Keep, t.Job.Rank); err != nil {
 		return err
 	}
-	if t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore); err != nil {
+	if err := t.restore(); err != nil {
 		return err
 	}
 	for _, sentence := range t.Scratch.Passed {
@@ -53,6 +65,23 @@ func (t *Training) Open() (err error) {
 	}
 	t.Log, err = OpenLog(t.Scratch)
 	return err
+}
+
+// restore restores the last state: first in rank 0, which removes states that cannot be used.
+func (t *Training) restore() (err error) {
+	ctx := context.Background()
+	if t.Job.Rank == 0 {
+		t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore)
+	}
+	if err = t.Sync(ctx, "restore of rank 0", err); err == nil && t.Job.Rank > 0 {
+		t.Made, err = t.Scratch.Restore(t.progress(), t.Trainer.Restore)
+	}
+	return t.Sync(ctx, fmt.Sprintf("restored update %d", t.Made), err)
+}
+
+// Sync is a sync point of the ranks of the training; see checkpoint.Sync.
+func (t *Training) Sync(ctx context.Context, phase string, err error) error {
+	return checkpoint.Sync(ctx, t.Peers.Rank, phase, err)
 }
 
 // progress is what is encoded into a state and decoded from it.
@@ -98,39 +127,66 @@ func (t *Training) ResumeShorter(extra func(*engine.Shorter) error) (err error) 
 // ctx.
 func (t *Training) Loop(ctx context.Context, total int, update func(ctx context.Context, u int) error) error {
 	for u := t.Made + 1; u <= total && !t.Stopped; u++ {
-		if err := update(ctx, u); err != nil {
-			if !t.Ahead && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err := t.Sync(ctx, fmt.Sprintf("update %d", u), ctx.Err())
+		if err == nil {
+			err = update(ctx, u)
+		}
+		if err != nil {
+			if !t.Ahead && t.interrupted(ctx, err) {
 				err = errors.Join(err, t.save())
 			}
 			return fmt.Errorf("update %d: %w", u, err)
 		}
 		t.Made, t.Ahead = u, false
-		if t.Scratch.Due() {
-			if err := t.save(); err != nil {
-				return err
-			}
+		due, err := t.due()
+		if err == nil && due {
+			err = t.save()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
+// interrupted reports whether err is the end of the context, with several ranks that of any rank.
+func (t *Training) interrupted(ctx context.Context, err error) bool {
+	if t.Peers.Rank.Count() > 1 {
+		return errors.Is(err, context.Canceled)
+	}
+	return ctx.Err() != nil && errors.Is(err, ctx.Err())
+}
+
+// due reports whether a state is due; rank 0 decides.
+func (t *Training) due() (bool, error) {
+	all, err := ranks.ShareValues(t.Peers.Rank, t.Scratch.Due())
+	return err == nil && all[0], err
+}
+
 func (t *Training) save() error { return t.Scratch.Save(t.Made, t.progress(), t.Trainer.Save) }
 
-// Publish writes the ports checkpoint and metrics, and the state from which a longer run can resume.
+// Publish writes the ports checkpoint and metrics, and the state from which a longer run can resume. All ranks call it,
+// and rank 0 writes.
 func (t *Training) Publish() error {
 	if t.Schedule.WhyNotResumed() == "" {
-		state, err := t.Job.State()
+		state, err := "", error(nil)
+		if t.Job.Rank == 0 {
+			state, err = t.Job.State()
+		}
 		if err != nil {
 			return err
 		}
 		if err := t.Trainer.SaveState(state); err != nil {
 			return err
 		}
-		if t.Progress != nil {
+		if t.Progress != nil && t.Job.Rank == 0 {
 			if err := resume.WriteProgress(state, t.Progress); err != nil {
 				return err
 			}
 		}
+	}
+	if t.Job.Rank > 0 {
+		return nil
 	}
 	if err := t.Log.Publish(t.Job); err != nil {
 		return err
@@ -178,4 +234,5 @@ func (t *Training) Close() {
 	if t.Trainer != nil {
 		t.Trainer.Close()
 	}
+	t.Peers.Group.Close()
 }

@@ -1,0 +1,333 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
+)
+
+// shared is a small experiment with every kind that may have several ranks.
+const shared = `
+experiment {
+  seeds = [1]
+}
+
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 10
+  test   = 5
+  pool   = 5
+}
+
+stage "curate" "data" {
+  tasks  = stage.tasks.drills.train
+  spoilt = 1
+}
+
+` + tinyModel + `
+stage "sft" "plain" {
+  policy         = stage.model.random.checkpoint
+  data           = [stage.curate.data.expert]
+  epochs         = 2
+  batch          = 5
+  lr             = 1e-2
+  gradient_parts = 4
+  LORA
+}
+
+stage "rctp-ft" "warm" {
+  policy         = stage.model.random.checkpoint
+  data           = [stage.curate.data.mixed]
+  epochs         = 2
+  batch          = 5
+  lr             = 1e-2
+  gradient_parts = 4
+  LORA
+}
+
+stage "grpo" "plain" {
+  policy         = stage.sft.plain.checkpoint
+  tasks          = stage.tasks.drills.train
+  updates        = 2
+  batch          = 5
+  group          = 3
+  lr             = 1e-3
+  gradient_parts = 4
+  checkpoints { minutes = 0 }
+  limits {
+    steps   = 3
+    reply   = 12
+    context = 320
+  }
+  LORA
+}
+
+stage "rc-grpo" "arm" {
+  policy         = stage.rctp-ft.warm.checkpoint
+  tasks          = stage.tasks.drills.train
+  updates        = 4
+  batch          = 6
+  group          = 4
+  lr             = 1e-3
+  minibatches    = 4
+  passes         = 2
+  gradient_parts = 4
+  zero_variance  = "resample"
+  forecast {
+    tasks   = 3
+    samples = 4
+  }
+  evaluate {
+    tasks = stage.tasks.drills.test
+    every = 2
+  }
+  limits {
+    steps   = 3
+    reply   = 12
+    context = 320
+  }
+  checkpoints { minutes = 0 }
+  LORA
+}
+
+stage "rollout" "samples" {
+  policy  = stage.rc-grpo.arm.checkpoint
+  tasks   = stage.tasks.drills.train
+  samples = 3
+  limits {
+    steps   = 3
+    reply   = 12
+    context = 320
+  }
+}
+
+stage "eval" "score" {
+  policy = stage.rc-grpo.arm.checkpoint
+  tasks  = [stage.tasks.drills.test]
+  limits {
+    steps   = 3
+    reply   = 12
+    context = 320
+  }
+}
+`
+
+const anAdapter = "lora {\nrank = 2\nalpha = 4\n}"
+
+// rankVariable holds the folder, address, rank, number of ranks and rendezvous of a process that runs one rank.
+const rankVariable = "RCGRPO_TEST_RANK"
+
+// runRank runs a stage in folder dir as one rank. Like the engine, rank 0 deletes the ports of a killed attempt.
+func runRank(text string) error {
+	var dir, address, meet string
+	var rank, count int
+	if _, err := fmt.Sscan(text, &dir, &address, &rank, &count, &meet); err != nil {
+		return err
+	}
+	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "shared.hcl")}, lang.Registry(Kinds()))
+	if diags.HasErrors() {
+		return diags
+	}
+	n := x.Node(address)
+	work := nodeDir(dir, n)
+	setup := engine.JobSetup{Dir: work, Seed: 1, Inputs: map[artifact.Ref]string{}, Log: os.Stderr, Rank: rank,
+		Ranks: count, Rendezvous: meet}
+	for _, in := range n.Inputs {
+		ref := in.Ref
+		ref.Seed = nil
+		setup.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
+	}
+	if rank == 0 {
+		for port := range n.Outputs {
+			if err := os.RemoveAll(filepath.Join(work, port)); err != nil {
+				return err
+			}
+		}
+	}
+	job, err := engine.NewJob(setup)
+	if err != nil {
+		return err
+	}
+	return n.Stage.(engine.Runner).Run(context.Background(), job)
+}
+
+// rankProcess is a started rank; said is its log.
+type rankProcess struct {
+	*exec.Cmd
+	said *bytes.Buffer
+}
+
+// startRanks starts the processes of a stage.
+func startRanks(t *testing.T, dir, address string, count int) (ranks []rankProcess) {
+	t.Helper()
+	meet := filepath.Join(t.TempDir(), "store")
+	for rank := range count {
+		r := rankProcess{exec.CommandContext(t.Context(), must.Get(os.Executable())(t)), new(bytes.Buffer)}
+		r.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %s", rankVariable, dir, address, rank, count, meet))
+		r.Stderr = r.said
+		must.OK(t, r.Start())
+		ranks = append(ranks, r)
+	}
+	return ranks
+}
+
+func runRanks(t *testing.T, dir, address string, count int) {
+	t.Helper()
+	failed := false
+	ranks := startRanks(t, dir, address, count)
+	for rank, r := range ranks {
+		if err := r.Wait(); err != nil {
+			t.Errorf("%s, rank %d of %d: %v: %s", address, rank, count, err, r.said)
+			failed = true
+		}
+		if rank > 0 && !strings.Contains(r.said.String(), fmt.Sprintf("[%d] memory on", rank)) {
+			t.Errorf("%s: the process of rank %d of %d did not run as a rank: %s", address, rank, count, r.said)
+		}
+	}
+	if failed {
+		t.FailNow()
+	}
+}
+
+// portDigests returns the digests of a stage's ports, without times.
+func portDigests(t *testing.T, dir string, n *lang.Node) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for port := range n.Outputs {
+		folder := filepath.Join(nodeDir(dir, n), port)
+		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		out[port] = must.Get(artifact.Digest(folder))(t)
+	}
+	return out
+}
+
+// rankedStages writes the experiment into a folder, runs the stages that have one rank, and returns the others.
+func rankedStages(t *testing.T, lora string) (dir string, ranked []*lang.Node) {
+	t.Helper()
+	dir = t.TempDir()
+	text := strings.ReplaceAll(shared, "LORA", lora)
+	must.OK(t, os.WriteFile(filepath.Join(dir, "shared.hcl"), []byte(text), 0o600))
+	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "shared.hcl")}, lang.Registry(Kinds()))
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	for _, n := range x.Nodes {
+		switch n.Kind.Name {
+		case "tasks", "curate", "model":
+			must.OK(t, runRank(fmt.Sprint(dir, " ", n.Address, " 0 1 none")))
+		default:
+			ranked = append(ranked, n)
+		}
+	}
+	return dir, ranked
+}
+
+// Every kind that trains or samples has identical ports with one process and with several ranks.
+func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
+	for what, tc := range map[string]struct {
+		lora   string
+		counts []int
+	}{"all weights": {"", []int{1, 2, 4}}, "an adapter": {anAdapter, []int{1, 3}}} {
+		t.Run(what, func(t *testing.T) {
+			prepared, ranked := rankedStages(t, tc.lora)
+			want := map[string]map[string]string{}
+			for _, count := range tc.counts {
+				dir := t.TempDir()
+				must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
+				for _, n := range ranked {
+					runRanks(t, dir, n.Address, count)
+					got := portDigests(t, dir, n)
+					if count == 1 {
+						want[n.Address] = got
+					}
+					for port, digest := range got {
+						if digest != want[n.Address][port] {
+							t.Errorf("%s, %d ranks: port %s differs from that of one process", n.Address, count, port)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// A training whose ranks are killed ends in the bytes of one process, also if it resumes with other numbers of ranks.
+func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
+	prepared, ranked := rankedStages(t, "")
+	for _, n := range ranked {
+		if n.Kind.Name == "rctp-ft" {
+			runRanks(t, prepared, n.Address, 1)
+		}
+	}
+	i := slices.IndexFunc(ranked, func(n *lang.Node) bool { return n.Kind.Name == "rc-grpo" })
+	dir, arm := t.TempDir(), ranked[i]
+	must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
+	runRanks(t, prepared, arm.Address, 1)
+	want := portDigests(t, prepared, arm)
+
+	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 2))
+	states := func(since int) (n int) {
+		found, _ := filepath.Glob(filepath.Join(nodeDir(dir, arm), "work", "states", "0*"))
+		for _, path := range found {
+			if update, err := strconv.Atoi(filepath.Base(path)); err == nil && update >= since {
+				n++
+			}
+		}
+		return n
+	}
+	for attempt, count := range []int{4, 2, 1} {
+		ranks, victim := startRanks(t, dir, arm.Address, count), r.IntN(count)
+		ended, wait := make(chan struct{}), time.Duration(r.IntN(300))*time.Millisecond
+		go func() { // kills a rank some time after the state of the next update
+			for tick := time.NewTicker(time.Millisecond); ; {
+				select {
+				case <-ended:
+					return
+				case <-tick.C:
+				}
+				if states(attempt+1) > 0 {
+					time.AfterFunc(wait, func() { ranks[victim].Process.Kill() })
+					return
+				}
+			}
+		}()
+		for rank, process := range ranks {
+			err := process.Wait()
+			if said := process.said.String(); err != nil && rank != victim && !strings.Contains(said, torch.ErrPeer.Error()) {
+				t.Errorf("rank %d after the end of rank %d: %v: %s", rank, victim, err, said)
+			}
+		}
+		close(ended)
+		if states(attempt+1) == 0 {
+			t.Errorf("attempt %d has left no state from which the next one resumes", attempt+1)
+		}
+	}
+	runRanks(t, dir, arm.Address, 3)
+	for port, digest := range portDigests(t, dir, arm) {
+		if digest != want[port] {
+			t.Errorf("port %s differs from that of one process", port)
+		}
+	}
+}
