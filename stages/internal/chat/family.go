@@ -108,13 +108,13 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 }
 
 // Begin implements rl.Codec. Tools without a document are omitted.
-func (c *Chat) Begin(tools []string) []int32 {
+func (c *Chat) Begin(tools []rl.Tool) []int32 {
 	text := c.bare
 	if len(tools) > 0 {
 		var b strings.Builder
 		b.WriteString(c.head)
-		for _, name := range tools {
-			b.WriteString(c.functions[name])
+		for _, tool := range tools {
+			b.WriteString(c.functions[tool.Name])
 		}
 		b.WriteString(c.tail)
 		text = b.String()
@@ -189,14 +189,17 @@ func (c *Chat) Stop(id int32) bool { return slices.Contains(c.stop, id) }
 
 // Parse implements rl.Codec with the benchmark's decoder of the family. A reply that it cannot decode has no
 // calls.
-func (c *Chat) Parse(ids []int32) (text string, calls []string) {
+func (c *Chat) Parse(ids []int32) (text string, calls []rl.Call) {
 	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
 		ids = ids[:n-1]
 	}
 	text = c.tokens.Decode(ids, false)
-	calls, err := c.decode(text)
-	if err != nil || len(calls) == 0 {
+	decoded, err := c.decode(text)
+	if err != nil {
 		return text, nil
+	}
+	for _, call := range decoded {
+		calls = append(calls, rl.Call{Text: call})
 	}
 	return text, calls
 }

@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -41,9 +42,8 @@ func drilled(t *testing.T) (*Policy, []*bfcl.Task) {
 	return p, tasks
 }
 
-// Episodes of several turns in the real decoder: with a slot for each, with three slots that go from one to the
-// next, and one after another, every episode is the same; and what went through the model is every token once,
-// the prompt of a group once for all its members, and the last draw of an episode, which nobody reads, never.
+// Episodes of several turns do not depend on the number of slots. The model processes each token at most once, the
+// prompt of a group once for all its members, and the last draw of an episode never.
 func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	p, tasks := drilled(t)
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3}))(t)
@@ -73,14 +73,15 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		t.Fatalf("first replies of %d lengths, stops %v, %d episodes of several turns: too much alike to tell anything",
 			len(lengths), stops, turns)
 	}
-	if got := sampler.decoder.Computed(); got != read {
-		t.Errorf("%d tokens went through the model, want %d", got, read)
+	if got := sampler.decoder.Computed(); got > read { // a slot may also hold the prefix of another task
+		t.Errorf("%d tokens went through the model, want at most %d", got, read)
 	}
 	for _, slots := range []int{3, 1} {
 		decoder := must.Get(lm.NewDecoder(p.Model, slots, 500))(t)
 		defer decoder.Release()
-		c := *sampler.Collector
-		c.Policy = decoder
+		c, local := *sampler.Collector, *sampler.Local
+		local.Batcher = rl.NewBatcher(decoder)
+		c.Policy = &local
 		got, _, err := c.Collect(t.Context(), asks, nil)
 		must.OK(t, err)
 		for i := range got {
@@ -110,13 +111,13 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		start := sampler.Start
 		var mu sync.Mutex
 		left := broken
-		sampler.Start = func(task *bfcl.Task) (rl.Env, error) {
+		sampler.Start = func(ctx context.Context, task *bfcl.Task) (rl.Env, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if left--; left >= 0 {
 				return nil, errors.New("no connection")
 			}
-			return start(task)
+			return start(ctx, task)
 		}
 		var asks []rl.Rollout
 		for member := range 4 {
