@@ -55,6 +55,7 @@ var ladder = map[string]string{
 	"stages/internal/lm":     "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",
+	"stages/internal/serve":  "stages/internal/chat stages/internal/token stages/rl",
 	"stages/internal/token":  "",
 	"stages/internal/torch":  "gotch",
 	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +

@@ -22,6 +22,8 @@ type Layout struct {
 
 	bare       string // text before the first request, without tools
 	head, tail string // the same around the tools
+	// systemAfter is the text in bare and head that a system message follows. It replaces systemDefault there.
+	systemAfter, systemDefault string
 	// first is the end of bare and of tail that is encoded together with the first request, because the request
 	// may start with a space or newline; "" if requests are trimmed.
 	first   string
@@ -35,6 +37,7 @@ type Layout struct {
 	call     func(name string, arguments any) []token.Part
 	results  func(results []string) []token.Part
 	decode   func(text string) ([]string, error)
+	written  written
 
 	templates []string // SHA-256 of the published templates without final line ends
 	Template  string   // a published template that may be distributed; "" without one
@@ -108,18 +111,37 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 }
 
 // Begin implements rl.Codec. Tools without a document are omitted.
-func (c *Chat) Begin(tools []rl.Tool) []int32 {
-	text := c.bare
+func (c *Chat) Begin(tools []rl.Tool) []int32 { return c.begin(nil, tools) }
+
+func (c *Chat) begin(system *string, tools []rl.Tool) []int32 {
+	head, rest := c.bare, ""
 	if len(tools) > 0 {
 		var b strings.Builder
-		b.WriteString(c.head)
 		for _, tool := range tools {
-			b.WriteString(c.functions[tool.Name])
+			b.WriteString(c.document(tool))
 		}
 		b.WriteString(c.tail)
-		text = b.String()
+		head, rest = c.head, b.String()
 	}
-	return c.tokens.EncodeParts(all(strings.TrimSuffix(text, c.first)))
+	var parts []token.Part
+	if system != nil {
+		at := strings.Index(head, c.systemAfter) + len(c.systemAfter)
+		parts = append(parts, all(head[:at]), plainly(c.trim(*system)))
+		head = strings.TrimPrefix(head[at:], c.systemDefault)
+	}
+	return c.tokens.EncodeParts(append(parts, all(strings.TrimSuffix(head+rest, c.first)))...)
+}
+
+// document returns the text of a tool, "" for a tool of the benchmark without a document.
+func (c *Chat) document(tool rl.Tool) string {
+	if tool.JSON == nil {
+		return c.functions[tool.Name]
+	}
+	v, err := parseJSON(tool.JSON)
+	if err != nil {
+		return ""
+	}
+	return c.function(v)
 }
 
 // User implements rl.Codec.
