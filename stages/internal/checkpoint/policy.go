@@ -39,18 +39,27 @@ func Open(job *engine.Job, ref artifact.Ref, numbers blocks.Arithmetic) (*Policy
 	if err != nil {
 		return nil, err
 	}
-	p, err := load(a.Dir, job)
+	p, err := OpenFolder(a.Dir, job.Device, numbers)
 	if err != nil {
 		return nil, err
 	}
 	p.digest = a.Digest
+	return p, nil
+}
+
+// OpenFolder opens the checkpoint in a folder on a device ("cpu" or "cuda"), as Open does.
+func OpenFolder(dir, device string, numbers blocks.Arithmetic) (*Policy, error) {
+	p, err := load(dir, device)
+	if err != nil {
+		return nil, err
+	}
 	if err := p.Model.Use(cmp.Or(lm.Precision(numbers.Precision), lm.Float32)); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-func load(dir string, job *engine.Job) (*Policy, error) {
+func load(dir, deviceName string) (*Policy, error) {
 	meta, err := ReadMeta(dir)
 	if err != nil {
 		return nil, err
@@ -59,7 +68,7 @@ func load(dir string, job *engine.Job) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	device, err := torch.ParseDevice(job.Device)
+	device, err := torch.ParseDevice(deviceName)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +138,9 @@ func (p *Policy) Reference() (*lm.Model, error) {
 func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
+
+// Talk returns the policy's chat layout for conversations whose tools have documents.
+func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
 
 // Trainer returns an optimizer for the policy's weights or its adapter.
 func (p *Policy) Trainer(o blocks.Optimizer, microTokens int) (*lm.Trainer, error) {
