@@ -80,18 +80,23 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	top := 0
+	top, most := 0, 0
+	limited := q.has("max_completion_tokens")
 	for _, f := range []struct {
 		name string
 		into any
-	}{{"max_completion_tokens", &q.max}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
+	}{{"max_completion_tokens", &most}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
 		if err := q.take(f.name, f.into); err != nil {
 			return err
 		}
 	}
-	if q.max < 0 || top < 0 || top > 20 || top > 0 && !q.logprobs {
-		return bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs logprobs = true, and "+
-			"max_completion_tokens is at least 1; got %d and %d", top, q.max)
+	switch {
+	case limited && most < 1:
+		return bad("max_completion_tokens", "unsupported_value", "max_completion_tokens must be at least 1; got %d", most)
+	case top < 0 || top > 20 || top > 0 && !q.logprobs:
+		return bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs logprobs; got %d", top)
+	case limited:
+		q.max = most
 	}
 	q.top = top
 	if err := q.done(); err != nil {

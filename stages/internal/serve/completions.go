@@ -130,8 +130,8 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	for _, ids := range lists {
 		prompts, texts = append(prompts, ids), append(texts, "")
 	}
-	if len(prompts) == 0 || len(prompts) > s.Queue {
-		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", s.Queue, len(prompts))
+	if most := s.Batcher.Slots() + s.Queue; len(prompts) == 0 || len(prompts) > most {
+		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, len(prompts))
 	}
 	for _, ids := range prompts {
 		if len(ids) == 0 {

@@ -160,6 +160,9 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 		defer cancel()
+		control := http.NewResponseController(w) // a client that neither writes nor reads holds no goroutine
+		_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
+		_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
 		err := s.authorised(r)
 		if err == nil && s.draining.Load() {
 			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "draining",
@@ -168,6 +171,7 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 		var read *request
 		if err == nil {
 			read, err = s.read(w, r)
+			_ = control.SetReadDeadline(time.Time{})
 		}
 		if err == nil {
 			read.ctx = ctx
