@@ -74,8 +74,8 @@ def check_inspect_ai():
 
         return execute
 
-    task = Task(dataset=[Sample(input=question[0]["content"], target="x") for _ in range(8)], solver=[use_tools(ls()), generate()],
-                scorer=includes())
+    samples = [Sample(input=question[0]["content"], target="x") for _ in range(8)]
+    task = Task(dataset=samples, solver=[use_tools(ls()), generate()], scorer=includes())
     log = eval(task, model=f"openai-api/rcgrpo/{name}", max_tokens=30, display="none", log_dir=tempfile.mkdtemp())[0]
     assert log.status == "success" and log.results.completed_samples == 8, log.error
 
@@ -91,7 +91,7 @@ def check_lm_eval():
     for (context, rest), (score, _) in zip(pairs, scores):  # the sum over single tokens, each the next one of a prompt
         ids, own = lm.tokenizer.encode(context + rest), 0.0
         for n in range(len(lm.tokenizer.encode(context)), len(ids)):
-            body = {"model": name, "prompt": ids[:n + 1], "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+            body = {"model": name, "prompt": ids[:n + 1], "echo": True, "logprobs": 1, "max_tokens": 1}
             request = urllib.request.Request(base + "/completions", json.dumps(body).encode(),
                                              {"Content-Type": "application/json"})
             own += json.load(urllib.request.urlopen(request))["choices"][0]["logprobs"]["token_logprobs"][n]

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Trains a small policy, serves it, and calls it with the Python packages openai, inspect-ai and lm-eval.
 #
-# usage: bench/serve_clients.sh PYTHON...     each interpreter runs the checks of the packages that it has (openai 3.54.0,
-# inspect-ai 0.3.285, lm-eval[api] 0.4.13 with transformers). RCGRPO (default bin/rcgrpo) is the command.
+# usage: bench/serve_clients.sh PYTHON...     each interpreter runs the checks of the packages that it has: openai
+# 3.54.0, inspect-ai 0.3.285, lm-eval[api] 0.4.13 with transformers. RCGRPO (default bin/rcgrpo) is the command.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command=$(realpath "${RCGRPO:-$here/../bin/rcgrpo}")

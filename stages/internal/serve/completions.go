@@ -173,7 +173,7 @@ func (c *choice) completion(index int, echo bool) completionChoice {
 			out.Logprobs.Logps[0], out.Logprobs.Top[0] = nil, nil
 			out.Logprobs.add(c, c.echoed, &at)
 		}
-		out.Logprobs.add(c, c.visible(c.draws), &at)
+		out.Logprobs.add(c, c.draws, &at) // with the id that ended the reply, as in vLLM: lm-eval drops the last one
 	}
 	if c.q.returnIDs {
 		out.IDs, out.PromptIDs = ids(c.draws), c.prompt
@@ -209,7 +209,7 @@ func (s *Server) streamCompletions(w http.ResponseWriter, q *request, choices []
 		part := completionChoice{Index: i, Text: p.text}
 		if q.logprobs {
 			part.Logprobs = &logprobs{}
-			part.Logprobs.add(c, c.visible(p.draws), &at[i])
+			part.Logprobs.add(c, p.draws, &at[i])
 		}
 		if q.returnIDs {
 			part.IDs = ids(p.draws)

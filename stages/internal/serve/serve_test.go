@@ -222,10 +222,11 @@ func TestCompletionsReadTextsAndIDs(t *testing.T) {
 			t.Errorf("got %+v", c)
 		}
 	}
+	l.sampler.script = func(string) string { return "<|im_end|>" }
 	r = l.complete(`{"model": "tiny", "prompt": "the town", "echo": true, "logprobs": 1, "max_tokens": 1}`)
 	p := r.Choices[0].Logprobs
 	n := len(l.Tokenizer.Encode("the town")) + 1
-	if strings.Join(p.Tokens, "") != r.Choices[0].Text || len(p.Logps) != n || p.Logps[0] != nil || p.Top[0] != nil ||
+	if strings.Join(p.Tokens, "") != r.Choices[0].Text+"<|im_end|>" || len(p.Logps) != n || p.Logps[0] != nil || p.Top[0] != nil ||
 		len(p.Top[1]) != 1 || p.Offsets[1] != len(p.Tokens[0]) {
 		t.Errorf("echo of %d tokens: got %q with %d logprobs, %v, %v", n, r.Choices[0].Text, len(p.Logps), p.Top, p.Offsets)
 	}
