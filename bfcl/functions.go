@@ -188,15 +188,16 @@ func describeFields(p *py.Dict) {
 
 // promptBefore and promptAfter surround the documents in the official system prompt for models without tool calls.
 const promptBefore = "You are an expert in composing functions.You are given a question and a set of possible functions. " +
-	"Based on the question, you will need to make one or more function/tool calls to achieve the purpose. If none of the " +
-	"functions can be used, point it out. If the given question lacks the parameters required by the function, also point " +
-	"it out.\n\nYou should only return the function calls in your response.\n\nIf you decide to invoke any of the " +
-	"function(s), you MUST put it in the format of [func_name1(params_name1=params_value1, params_name2=params_value2...), " +
-	"func_name2(params)].  You SHOULD NOT include any other text in the response.\n\nAt each turn, you should try your best " +
-	"to complete the tasks requested by the user within the current turn. Continue to output functions to call until you " +
-	"have fulfilled the user's request to the best of your ability. Once you have no more functions to call, the system " +
-	"will consider the current turn complete and proceed to the next turn or task.\n\nHere is a list of functions in json " +
-	"format that you can invoke.\n"
+	"Based on the question, you will need to make one or more function/tool calls to achieve the purpose. If " +
+	"none of the functions can be used, point it out. If the given question lacks the parameters required by " +
+	"the function, also point it out.\n\nYou should only return the function calls in your response.\n\nIf " +
+	"you decide to invoke any of the function(s), you MUST put it in the format of " +
+	"[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)].  You " +
+	"SHOULD NOT include any other text in the response.\n\nAt each turn, you should try your best to " +
+	"complete the tasks requested by the user within the current turn. Continue to output functions to call " +
+	"until you have fulfilled the user's request to the best of your ability. Once you have no more " +
+	"functions to call, the system will consider the current turn complete and proceed to the next turn or " +
+	"task.\n\nHere is a list of functions in json format that you can invoke.\n"
 
 const promptAfter = "\n"
 

@@ -20,8 +20,8 @@ func serveCommand() *cobra.Command {
 	c := newExperimentCommand("serve CHECKPOINT [EXP]", "Serve a policy to clients of OpenAI's API",
 		wantArgs(1, 2, "want the folder of a checkpoint, or its address with port, such as "+
 			"rc-grpo.arm[sft]@1.checkpoint, and optionally an experiment"))
-	c.Long = "Serve a policy to clients of OpenAI's API, and print the base URL. ^C or SIGTERM ends the server after the " +
-		"replies in progress.\nCHECKPOINT is a folder, or the address of a stage with its port, such as " +
+	c.Long = "Serve a policy to clients of OpenAI's API, and print the base URL. ^C or SIGTERM ends the server after\n" +
+		"the replies in progress. CHECKPOINT is a folder, or the address of a stage with its port, such as " +
 		"rc-grpo.arm[sft]@1.checkpoint."
 	s := &stages.Serving{}
 	keyEnv := ""

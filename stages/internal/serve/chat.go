@@ -76,30 +76,8 @@ type (
 
 // chat answers /v1/chat/completions.
 func (s *Server) chat(w http.ResponseWriter, q *request) error {
-	conversation, err := readConversation(q)
+	conversation, err := readChat(q)
 	if err != nil {
-		return err
-	}
-	top, most := 0, 0
-	limited := q.has("max_completion_tokens")
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"max_completion_tokens", &most}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return err
-		}
-	}
-	switch {
-	case limited && most < 1:
-		return bad("max_completion_tokens", "unsupported_value", "max_completion_tokens must be at least 1; got %d", most)
-	case top < 0 || top > 20 || top > 0 && !q.logprobs:
-		return bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs logprobs; got %d", top)
-	case limited:
-		q.max = most
-	}
-	q.top = top
-	if err := q.done(); err != nil {
 		return err
 	}
 	conversation.Token = q.reward
@@ -127,21 +105,54 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	for _, c := range choices {
-		text, calls := c.answer()
-		message := answer{Role: rl.RoleAssistant, Content: &text, Calls: calls}
-		if text == "" && calls != nil {
-			message.Content = nil
-		}
-		done := chatChoice{Index: c.index, Message: &message, Finish: c.finished(calls), Reason: c.reason,
-			Logprobs: c.chatLogprobs(c.draws)}
-		if q.returnIDs {
-			done.IDs = ids(c.draws)
-		}
-		response.Choices = append(response.Choices, done)
+		response.Choices = append(response.Choices, c.chatChoice())
 	}
 	response.Usage = usageOf(choices, len(choices))
 	writeJSON(w, http.StatusOK, response)
 	return nil
+}
+
+// chatChoice returns the whole reply.
+func (c *choice) chatChoice() chatChoice {
+	text, calls := c.answer()
+	message := answer{Role: rl.RoleAssistant, Content: &text, Calls: calls}
+	if text == "" && calls != nil {
+		message.Content = nil
+	}
+	done := chatChoice{Index: c.index, Message: &message, Finish: c.finished(calls), Reason: c.reason,
+		Logprobs: c.chatLogprobs(c.draws)}
+	if c.q.returnIDs {
+		done.IDs = ids(c.draws)
+	}
+	return done
+}
+
+// readChat reads the conversation and the settings of a chat.
+func readChat(q *request) (*chat.Conversation, error) {
+	conversation, err := readConversation(q)
+	if err != nil {
+		return nil, err
+	}
+	top, most := 0, 0
+	limited := q.has("max_completion_tokens")
+	for _, f := range []struct {
+		name string
+		into any
+	}{{"max_completion_tokens", &most}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
+		if err := q.take(f.name, f.into); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case limited && most < 1:
+		return nil, bad("max_completion_tokens", "unsupported_value", "max_completion_tokens must be at least 1; got %d", most)
+	case top < 0 || top > 20 || top > 0 && !q.logprobs:
+		return nil, bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs logprobs; got %d", top)
+	case limited:
+		q.max = most
+	}
+	q.top = top
+	return conversation, q.done()
 }
 
 // room returns the number of tokens that a reply may have.

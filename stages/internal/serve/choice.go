@@ -175,6 +175,12 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 		}
 		return nil
 	}
+	return stream(choices, wake, done, each)
+}
+
+// stream calls each with the pieces of the choices until all are done.
+func stream(choices []*choice, wake <-chan struct{}, done []chan struct{},
+	each func(c *choice, p piece) error) error {
 	open := len(choices)
 	closed := make([]bool, len(choices))
 	for open > 0 {

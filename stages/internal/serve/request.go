@@ -80,21 +80,18 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err := q.take("model", &q.model); err != nil {
 		return nil, err
 	}
-	reward, given, err := s.named(q.model)
+	setting, given, err := s.named(q.model)
 	if err != nil {
 		return nil, err
 	}
-	if err := q.common(); err != nil {
+	given = given || q.has("reward_token")
+	if err := q.take("reward_token", &setting); err != nil {
 		return nil, err
 	}
-	body0, given0 := "", q.has("reward_token")
-	if err := q.take("reward_token", &body0); err != nil {
+	if err := q.chooseReward(s, setting, given); err != nil {
 		return nil, err
 	}
-	if given0 {
-		reward, given = body0, true
-	}
-	return q, q.chooseReward(s, reward, given)
+	return q, q.common()
 }
 
 // chooseReward sets the reward token of a request: its own, that of the model's name, or that of the server.

@@ -29,14 +29,14 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// Config describes the served policy. All fields without "0:" or "\"\":" are required.
+// Config describes the served policy and the limits of requests.
 type Config struct {
 	Name      string   // of the model
 	Aliases   []string // further names, such as the path of the checkpoint
 	Batcher   *rl.Batcher
 	Layout    chat.Talk
 	Tokenizer *token.Tokenizer
-	Position  string // of reward tokens, "": the policy has none
+	Position  string // of reward tokens; "" for a policy without them
 	Token     string // reward token of requests that name none
 
 	Addr    string        // host and port of the listener
