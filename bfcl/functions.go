@@ -187,7 +187,8 @@ func describeFields(p *py.Dict) {
 }
 
 // promptBefore and promptAfter surround the documents in the official system prompt for models without tool calls.
-const promptBefore = "You are an expert in composing functions.You are given a question and a set of possible functions. " +
+const promptBefore = "You are an expert in composing functions.You are " +
+	"given a question and a set of possible functions. " +
 	"Based on the question, you will need to make one or more function/tool calls to achieve the purpose. If " +
 	"none of the functions can be used, point it out. If the given question lacks the parameters required by " +
 	"the function, also point it out.\n\nYou should only return the function calls in your response.\n\nIf " +

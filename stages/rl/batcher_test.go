@@ -211,7 +211,8 @@ func TestBatcherReportsErrorsToEveryQueryOfTheBatch(t *testing.T) {
 	}
 	c.begin = nil
 	must.Get(b.Sample(t.Context(), Query{IDs: []int32{1}, Max: 1}))(t)
-	for _, q := range []Query{{Max: 1}, {IDs: []int32{1}}, {IDs: prompt(1, 5000), Max: 1}, {IDs: []int32{1}, Max: 1, Score: 1}} {
+	for _, q := range []Query{{Max: 1}, {IDs: []int32{1}}, {IDs: prompt(1, 5000), Max: 1},
+		{IDs: []int32{1}, Max: 1, Score: 1}} {
 		if _, err := b.Sample(t.Context(), q); err == nil {
 			t.Errorf("%d ids, at most %d tokens, %d scored: no error", len(q.IDs), q.Max, q.Score)
 		}

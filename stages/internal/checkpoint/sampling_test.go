@@ -51,8 +51,9 @@ func (s slow) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	return s.Env.Step(ctx, r)
 }
 
-// Episodes of several turns depend neither on the number of slots nor on the delays of environments. The model processes each token at most once, the
-// prompt of a group once for all its members, and the last draw of an episode never.
+// Episodes of several turns depend neither on the number of slots nor on the delays of environments. The model
+// processes each token at most once, the prompt of a group once for all its members, and the last draw of an
+// episode never.
 func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 	p, tasks := drilled(t)
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3}))(t)

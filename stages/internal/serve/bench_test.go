@@ -36,7 +36,8 @@ func BenchmarkChat(b *testing.B) {
 	var took []time.Duration
 	tokens := 0
 	for i := 0; b.Loop(); i++ {
-		body := fmt.Sprintf(`{"model": "tiny", "tools": %s, "messages": [{"role": "user", "content": "Question %d"}]}`, list, i)
+		body := fmt.Sprintf(`{"model": "tiny", "tools": %s, "messages": [{"role": "user", "content": "Question %d"}]}`,
+			list, i)
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		w := httptest.NewRecorder()

@@ -91,7 +91,8 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 	}
 	var choices []*choice
 	for i := range q.choices {
-		choices = append(choices, &choice{s: s, q: q, index: i, prompt: prompt, room: room, tools: len(conversation.Tools) > 0})
+		choices = append(choices, &choice{s: s, q: q, index: i, prompt: prompt, room: room,
+			tools: len(conversation.Tools) > 0})
 	}
 	response := chatResponse{ID: newID("chatcmpl-"), Object: "chat.completion", Created: time.Now().Unix(), Model: q.model,
 		Seed: q.seed}
@@ -145,9 +146,11 @@ func readChat(q *request) (*chat.Conversation, error) {
 	}
 	switch {
 	case limited && most < 1:
-		return nil, bad("max_completion_tokens", "unsupported_value", "max_completion_tokens must be at least 1; got %d", most)
+		return nil, bad("max_completion_tokens", "unsupported_value", "max_completion_tokens must be at least 1; "+
+			"got %d", most)
 	case top < 0 || top > 20 || top > 0 && !q.logprobs:
-		return nil, bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs logprobs; got %d", top)
+		return nil, bad("top_logprobs", "unsupported_value", "top_logprobs lies between 0 and 20 and needs "+
+			"logprobs; got %d", top)
 	case limited:
 		q.max = most
 	}

@@ -82,8 +82,8 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 			choices = append(choices, &choice{s: s, q: q, index: i, prompt: ids, room: room, score: echo && q.logprobs})
 		}
 	}
-	response := completionResponse{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(), Model: q.model,
-		Seed: q.seed}
+	response := completionResponse{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(),
+		Model: q.model, Seed: q.seed}
 	if q.stream {
 		return s.streamCompletions(w, q, choices, response)
 	}

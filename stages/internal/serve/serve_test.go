@@ -121,7 +121,8 @@ func newLab(t *testing.T, layout string, slots int, script func(string) string, 
 // post sends a request and returns status and body.
 func (l *lab) post(path, body string, headers ...string) (int, string, http.Header) {
 	l.t.Helper()
-	r := must.Get(http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.http.URL+path, strings.NewReader(body)))(l.t)
+	r := must.Get(http.NewRequestWithContext(l.t.Context(), http.MethodPost, l.http.URL+path,
+		strings.NewReader(body)))(l.t)
 	r.Header.Set("Content-Type", "application/json")
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
@@ -156,7 +157,8 @@ func (l *lab) complete(body string) completionResponse {
 
 const weather = `[{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]`
 
-const call = "Let me see.\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"town\": \"Köln\", \"a-b\": 1.0}}\n</tool_call>"
+const call = "Let me see.\n<tool_call>\n" +
+	"{\"name\": \"weather\", \"arguments\": {\"town\": \"Köln\", \"a-b\": 1.0}}\n</tool_call>"
 
 func TestChatRepliesWithTextAndCalls(t *testing.T) {
 	l := newLab(t, "qwen", 4, func(prompt string) string {
@@ -226,7 +228,8 @@ func TestCompletionsReadTextsAndIDs(t *testing.T) {
 	r = l.complete(`{"model": "tiny", "prompt": "the town", "echo": true, "logprobs": 1, "max_tokens": 1}`)
 	p := r.Choices[0].Logprobs
 	n := len(l.Tokenizer.Encode("the town")) + 1
-	if strings.Join(p.Tokens, "") != r.Choices[0].Text+"<|im_end|>" || len(p.Logps) != n || p.Logps[0] != nil || p.Top[0] != nil ||
+	if strings.Join(p.Tokens, "") != r.Choices[0].Text+"<|im_end|>" || len(p.Logps) != n || p.Logps[0] != nil ||
+		p.Top[0] != nil ||
 		len(p.Top[1]) != 1 || p.Offsets[1] != len(p.Tokens[0]) {
 		t.Errorf("echo of %d tokens: got %q with %d logprobs, %v, %v", n, r.Choices[0].Text, len(p.Logps), p.Top, p.Offsets)
 	}
@@ -294,8 +297,10 @@ func chunks[T any](t *testing.T, text string) (all []T) {
 }
 
 func TestStreamsContainTheSameReply(t *testing.T) {
-	scripts := []string{"", "fine é 天気 🙂!", "a\nSTOP b", "one STO", call, "a <tool_call> b", "<tool_call>\n{\n</tool_call>",
-		"Hi.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"}
+	scripts := []string{"", "fine é 天気 🙂!", "a\nSTOP b", "one STO", call, "a <tool_call> b",
+		"<tool_call>\n{\n</tool_call>",
+		"Hi.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n" +
+			"<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>"}
 	for _, layout := range []string{"qwen", "drill"} {
 		for i, script := range append(scripts, "mv(source='a', destination='b')<|call|>") {
 			end := map[string]string{"qwen": "<|im_end|>", "drill": "<|end|>"}[layout]
@@ -379,8 +384,12 @@ func TestTextLeavesAsSoonAsItIsCertain(t *testing.T) {
 
 func TestMistakesInRequestsAreNamed(t *testing.T) {
 	l := newLab(t, "qwen", 2, func(string) string { return "ok<|im_end|>" }, nil)
+	say := func(messages string) string { return `{"model": "tiny", "messages": [` + messages + "]}" }
 	chat := func(fields string) string {
 		return `{"model": "tiny", "messages": [{"role": "user", "content": "q"}]` + fields + `}`
+	}
+	long := func(text string, n int) string {
+		return `{"model": "tiny", "prompt": "` + strings.Repeat(text, n) + `"}`
 	}
 	const chats, texts = "/v1/chat/completions", "/v1/completions"
 	for name, tc := range map[string]struct {
@@ -388,18 +397,20 @@ func TestMistakesInRequestsAreNamed(t *testing.T) {
 		status     int
 		want       string
 	}{
-		"no JSON":               {chats, `{"model": `, 400, "must be a JSON object"},
-		"a list":                {chats, `[]`, 400, "must be a JSON object"},
-		"deep":                  {chats, strings.Repeat("[", 65) + strings.Repeat("]", 65), 400, "deeper than 64"},
-		"unknown field":         {chats, chat(`, "temprature": 1`), 400, "temprature"},
-		"wrong type":            {chats, chat(`, "temperature": "hot"`), 400, "temperature has the wrong type: got string"},
-		"another model":         {chats, `{"model": "gpt-5", "messages": []}`, 404, "model_not_found"},
-		"no messages":           {chats, `{"model": "tiny"}`, 400, "must contain a user message"},
-		"tool first":            {chats, `{"model": "tiny", "messages": [{"role": "tool", "content": "x"}]}`, 400, "first message"},
-		"late system":           {chats, `{"model": "tiny", "messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]}`, 400, "messages[1]"},
-		"role":                  {chats, `{"model": "tiny", "messages": [{"role": "wizard", "content": "x"}]}`, 400, "wizard"},
-		"image":                 {chats, `{"model": "tiny", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}`, 400, "image_url"},
-		"arguments":             {chats, `{"model": "tiny", "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "3"}}]}]}`, 400, "arguments of f must be a JSON object"},
+		"no JSON":       {chats, `{"model": `, 400, "must be a JSON object"},
+		"a list":        {chats, `[]`, 400, "must be a JSON object"},
+		"deep":          {chats, strings.Repeat("[", 65) + strings.Repeat("]", 65), 400, "deeper than 64"},
+		"unknown field": {chats, chat(`, "temprature": 1`), 400, "temprature"},
+		"wrong type":    {chats, chat(`, "temperature": "hot"`), 400, "temperature has the wrong type: got string"},
+		"another model": {chats, `{"model": "gpt-5", "messages": []}`, 404, "model_not_found"},
+		"no messages":   {chats, `{"model": "tiny"}`, 400, "must contain a user message"},
+		"tool first":    {chats, say(`{"role": "tool", "content": "x"}`), 400, "first message"},
+		"late system": {chats, say(`{"role": "user", "content": "x"}, {"role": "system", "content": "x"}`),
+			400, "messages[1]"},
+		"role":  {chats, say(`{"role": "wizard", "content": "x"}`), 400, "wizard"},
+		"image": {chats, say(`{"role": "user", "content": [{"type": "image_url"}]}`), 400, "image_url"},
+		"arguments": {chats, say(`{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls":
+			[{"function": {"name": "f", "arguments": "3"}}]}`), 400, "arguments of f must be a JSON object"},
 		"forced tool":           {chats, chat(`, "tool_choice": "required"`), 400, "unsupported_value"},
 		"tool":                  {chats, chat(`, "tools": [{"type": "web_search"}]`), 400, "tools[0]"},
 		"format":                {chats, chat(`, "response_format": {"type": "json_object"}`), 400, "response_format"},
@@ -411,13 +422,13 @@ func TestMistakesInRequestsAreNamed(t *testing.T) {
 		"max_completion_tokens": {chats, chat(`, "max_completion_tokens": 0`), 400, "max_completion_tokens"},
 		"top_logprobs":          {chats, chat(`, "logprobs": true, "top_logprobs": 21`), 400, "top_logprobs"},
 		"reward token":          {chats, chat(`, "reward_token": "medium"`), 400, "reward_token"},
-		"too long":              {texts, `{"model": "tiny", "prompt": "` + strings.Repeat("q ", 2000) + `"}`, 400, "context_length_exceeded"},
+		"too long":              {texts, long("q ", 2000), 400, "context_length_exceeded"},
 		"no prompt":             {texts, `{"model": "tiny"}`, 400, "prompt is required"},
 		"empty prompt":          {texts, `{"model": "tiny", "prompt": ""}`, 400, "at least one token"},
 		"unknown id":            {texts, `{"model": "tiny", "prompt": [100000]}`, 400, "no token 100000"},
 		"negative id":           {texts, `{"model": "tiny", "prompt": [-1]}`, 400, "no token -1"},
 		"logprobs":              {texts, `{"model": "tiny", "prompt": "q", "logprobs": 6}`, 400, "between 0 and 5"},
-		"large":                 {texts, `{"model": "tiny", "prompt": "` + strings.Repeat("q", 1<<20) + `"}`, 413, "longer than"},
+		"large":                 {texts, long("q", 1<<20), 413, "longer than"},
 		"unknown path":          {"/v1/embeddings", `{}`, 404, "there is no POST /v1/embeddings"},
 		"path, not a POST":      {"/health", `{}`, 404, "there is no POST /health"},
 	} {
@@ -428,7 +439,8 @@ func TestMistakesInRequestsAreNamed(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d with %q", name, status, text, tc.status, tc.want)
 		}
 	}
-	status, text, h := l.post(chats, chat(`, "user": "me", "store": true, "top_k": -1, "presence_penalty": 0.0, "seed": null`))
+	status, text, h := l.post(chats, chat(`, "user": "me", "store": true, "top_k": -1, "presence_penalty": 0.0,
+		"seed": null`))
 	if got := h.Get("X-Rcgrpo-Ignored"); status != 200 || got != "presence_penalty, store, top_k, user" {
 		t.Errorf("fields without effect: got %d %s, ignored %q", status, text, got)
 	}
@@ -454,8 +466,9 @@ func TestOnlyTheKeyAndTheOwnHostAreAccepted(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %d", name, status, text, tc.want)
 		}
 	}
-	for path, want := range map[string]int{"/v1/models": 200, "/v1/models/tiny": 200, "/v1/models/%2Fmodels%2Ftiny:low": 200,
-		"/v1/models/other": 404, "/health": 200} {
+	for path, want := range map[string]int{"/v1/models": 200, "/v1/models/tiny": 200,
+		"/v1/models/%2Fmodels%2Ftiny:low": 200,
+		"/v1/models/other":                404, "/health": 200} {
 		w := must.Get(http.Get(l.http.URL + path))(t)
 		w.Body.Close()
 		if w.StatusCode != want {
@@ -469,7 +482,8 @@ func TestContinuedConversationsContainTheSampledIDs(t *testing.T) {
 	l := newLab(t, "qwen", 4, nil, nil)
 	rnd := 0
 	for seed := range 40 {
-		ask := fmt.Sprintf(`{"model": "tiny", "max_tokens": 60, "return_token_ids": true, "seed": %d, "messages": [{"role": "user", "content": "q"}`, seed)
+		ask := fmt.Sprintf(`{"model": "tiny", "max_tokens": 60, "return_token_ids": true, "seed": %d,
+			"messages": [{"role": "user", "content": "q"}`, seed)
 		first := l.chat(ask + "]}")
 		c := first.Choices[0]
 		if *c.Finish != "stop" {
@@ -488,8 +502,8 @@ func TestContinuedConversationsContainTheSampledIDs(t *testing.T) {
 			"skip_special_tokens": false, "prompt": %s}`, seed, must.Get(json.Marshal(prompt))(t)))
 		more := l.complete(fmt.Sprintf(`{"model": "tiny", "max_tokens": 1, "return_token_ids": true, "prompt": %s}`,
 			must.Get(json.Marshal(prompt+text.Choices[0].Text+"<|im_end|>\n"))(t)))
-		if want := append(text.Choices[0].PromptIDs, text.Choices[0].IDs...); !slices.Equal(more.Choices[0].PromptIDs[:len(want)],
-			want) {
+		want := append(text.Choices[0].PromptIDs, text.Choices[0].IDs...)
+		if !slices.Equal(more.Choices[0].PromptIDs[:len(want)], want) {
 			t.Errorf("seed %d: a continued text has other ids", seed)
 		}
 	}
@@ -518,14 +532,16 @@ func TestRewardTokenComesFromRequestNameOrServer(t *testing.T) {
 		`"tiny", "reward_token": "checkpoint"`: high,
 	} {
 		chatted := last("/v1/chat/completions", `{"model": `+name+`, "messages": [{"role": "user", "content": "q"}]}`)
-		completed := last("/v1/completions", `{"model": `+name+`, "prompt": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"}`)
+		completed := last("/v1/completions", `{"model": `+name+`,
+			"prompt": "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"}`)
 		for _, got := range []string{chatted, completed} {
 			if strings.Contains(got, "Reward Goal") != (want != "") || !strings.Contains(got, "q"+want) {
 				t.Errorf("%s: got %q, want the goal %q", name, got, want)
 			}
 		}
 	}
-	own := last("/v1/completions", `{"model": "tiny:low", "prompt": "<|im_start|>user\nq `+chat.HighReward+`<|im_end|>\n"}`)
+	own := last("/v1/completions", `{"model": "tiny:low", "prompt":
+		"<|im_start|>user\nq `+chat.HighReward+`<|im_end|>\n"}`)
 	if strings.Contains(own, chat.LowReward) {
 		t.Errorf("a prompt with a reward token was changed: %q", own)
 	}
@@ -598,11 +614,16 @@ func TestHangUpsFreeTheirSlots(t *testing.T) {
 func TestMalformedRequestsNeverFailTheServer(t *testing.T) {
 	l := newLab(t, "qwen", 4, nil, nil)
 	seeds := []string{
-		`{"model":"tiny","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"q"}]},{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},{"role":"tool","content":"r","tool_call_id":"1"}],"tools":` + weather + `,"max_tokens":3,"stop":["a"],"n":2,"logprobs":true,"top_logprobs":3,"seed":5,"stream":false}`,
-		`{"model":"tiny","prompt":["a","b"],"max_tokens":2,"logprobs":2,"echo":true,"temperature":0.5,"top_p":0.9,"stop_token_ids":[3],"stream":true,"stream_options":{"include_usage":true}}`,
+		`{"model":"tiny","messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text","text":"q"}]},
+			{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]},
+			{"role":"tool","content":"r","tool_call_id":"1"}],"tools":` + weather + `,
+			"max_tokens":3,"stop":["a"],"n":2,"logprobs":true,"top_logprobs":3,"seed":5,"stream":false}`,
+		`{"model":"tiny","prompt":["a","b"],"max_tokens":2,"logprobs":2,"echo":true,"temperature":0.5,"top_p":0.9,
+			"stop_token_ids":[3],"stream":true,"stream_options":{"include_usage":true}}`,
 		`{"model":"tiny","prompt":[[1,2],[3]],"max_tokens":2,"return_token_ids":true,"reward_token":"low"}`,
 	}
-	words := []string{"null", "{}", "[]", "-1", "1e309", `"\ud800"`, "\x00", `"`, "true", "[[", "99999999999999999999", "\xff", ","}
+	words := []string{"null", "{}", "[]", "-1", "1e309", `"\ud800"`, "\x00", `"`, "true", "[[",
+		"99999999999999999999", "\xff", ","}
 	r := rand.New(rand.NewPCG(7, 7))
 	statuses := map[int]int{}
 	for range 10_000 {
