@@ -8,6 +8,18 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
+// CallText writes a call with a JSON object of arguments as the official decoders do: name(k=repr(v),...).
+func CallText(name string, arguments json.RawMessage) (string, error) {
+	v, err := py.FromJSON(arguments)
+	if err != nil {
+		return "", fmt.Errorf("the arguments of %s: %w", name, err)
+	}
+	call := &py.Dict{}
+	call.SetStr("name", name)
+	call.SetStr("arguments", v)
+	return jsonCall(call, "arguments", true)
+}
+
 // CallJSON splits a call of the form name(k=v, ...) into the tool's name and its arguments as a
 // JSON object in the order of the call. It is the inverse of DecodeQwen and DecodeLlama31.
 // Positional arguments get their names from the tool's signature. Text that is not one call by

@@ -45,7 +45,8 @@ var ladder = map[string]string{
 		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
 	"reports/lint":  "",
 	"reports/stats": "",
-	"stages":        "engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint stages/internal/lm",
+	"stages": "engine/lang stages/* stages/rl stages/rl/blocks stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/lm stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
 		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/lm stages/internal/ranks " +
 		"stages/internal/resume stages/internal/token stages/internal/train",
@@ -55,6 +56,7 @@ var ladder = map[string]string{
 	"stages/internal/lm":     "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",
+	"stages/internal/serve":  "stages/internal/chat stages/internal/token stages/rl",
 	"stages/internal/token":  "",
 	"stages/internal/torch":  "gotch",
 	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +

@@ -87,10 +87,19 @@ func (w *Work) Binary() (string, error) {
 	if _, ok := n.Stage.(Runner); ok {
 		return self, nil
 	}
+	return TorchBinary("stages of kind " + n.Kind.Name)
+}
+
+// TorchBinary returns the program with tensors beside this one. The error says who needs it.
+func TorchBinary(who string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
 	path := cmp.Or(os.Getenv("RCGRPO_TORCH"), filepath.Join(filepath.Dir(self), "rcgrpo-torch"))
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("stages of kind %s need tensors, but there is no %s: run `make build`, "+
-			"or name another binary in $RCGRPO_TORCH", n.Kind.Name, path)
+		return "", fmt.Errorf("%s need tensors, but there is no %s: run `make build`, or name another binary in "+
+			"$RCGRPO_TORCH", who, path)
 	}
 	return path, nil
 }

@@ -66,7 +66,9 @@ func newRoot() *cobra.Command {
 			lspCommand(),
 		}},
 		{"Run experiments:", []*cobra.Command{planCommand(), runCommand(), statusCommand(), logsCommand()}},
-		{"Inspect results:", []*cobra.Command{showCommand(), whyCommand(), diffCommand(), replayCommand()}},
+		{"Inspect results:", []*cobra.Command{
+			showCommand(), whyCommand(), diffCommand(), replayCommand(), serveCommand(),
+		}},
 		{"Share and check pages:", []*cobra.Command{
 			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
 		}},

@@ -5,6 +5,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -303,7 +304,38 @@ func longContext(from, to string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// Only pages whose commands are tested have blocks of commands: README.md, docs/tutorial.md and docs/models.md.
+// TestServingPage runs the commands of docs/serving.md with few drills, on a free port. Its Python runs if $PYTHON has
+// the package openai.
+func TestServingPage(t *testing.T) {
+	s := newSession(t, "docs/serving.md")
+	port, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := port.Addr().String()
+	port.Close()
+	onPort := strings.NewReplacer("localhost:8000", address, "127.0.0.1:8000", address)
+	s.line("env RCGRPO_VAR_drills=5")
+	for _, c := range shellCommands(s.page) {
+		switch words := strings.Fields(c); words[0] + " " + words[1] {
+		case "rcgrpo serve":
+			s.line("exec %s &", onPort.Replace(c))
+			s.line("exec curl -s --retry 100 --retry-delay 1 --retry-connrefused http://%s/health", address)
+		case "curl -s":
+			s.line("exec %s\nstdout '\"object\":\"(list|chat.completion)\"'", onPort.Replace(c))
+		default:
+			s.line("exec %s", c)
+		}
+	}
+	if python := os.Getenv("PYTHON"); python != "" && exec.Command(python, "-c", "import openai").Run() == nil {
+		s.line("exec %s client.py", python)
+	}
+	s.line("kill -INT\nwait\nstdout 'http://127.0.0.1:'")
+	s.file("client.py", onPort.Replace(s.block("python")))
+	s.run("", func(string) error { return nil })
+}
+
+// Only pages whose commands are tested have blocks of commands.
 func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	t.Chdir(fixtures.Root(t))
 	paths, err := filepath.Glob("docs/*.md")
@@ -313,7 +345,7 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		commands := shellCommands(newSession(t, path).page)
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
-			filepath.Join("docs", "models.md")}, path); len(commands) > 0 && !run {
+			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md")}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)
 		}
 		for c := range notInASession {

@@ -37,7 +37,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stopwatch is a policy whose calls are timed: one that reads anything longer than a token prefills.
+// stopwatch is a sampler whose calls are timed: one that reads anything longer than a token prefills.
 type stopwatch struct {
 	*lm.Decoder
 	p *phases
@@ -58,26 +58,26 @@ func (w stopwatch) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, 
 // plain is a codec whose messages are ids already: a request is the prompt of its number.
 type plain struct{ prompts map[string][]int32 }
 
-func (c plain) Begin([]string) []int32                     { return nil }
+func (c plain) Begin([]rl.Tool) []int32                    { return nil }
 func (c plain) User(text string, _ bool, _ string) []int32 { return c.prompts[text] }
 func (c plain) Tool([]string) []int32                      { return nil }
 func (c plain) Header(string) []int32                      { return nil }
 func (c plain) Reply([]string) []int32                     { return nil }
 func (c plain) Between() []int32                           { return nil }
 func (c plain) Stop(int32) bool                            { return false }
-func (c plain) Parse([]int32) (string, []string)           { return "", nil }
+func (c plain) Parse([]int32) (string, []rl.Call)          { return "", nil }
 func (c plain) Text([]int32) string                        { return "" }
 
 // asking is the environment of one request.
 type asking struct{ text string }
 
-func (a asking) Turn() int                            { return 0 }
-func (a asking) User() string                         { return a.text }
-func (a asking) Tools() []string                      { return nil }
-func (a asking) Step([]string) ([]string, int, error) { return nil, 0, nil }
-func (a asking) Done() bool                           { return true }
-func (a asking) Stop() string                         { return rl.StopDone }
-func (a asking) Verdict() bfcl.Verdict                { return bfcl.Verdict{} }
+func (a asking) Turn() int                                             { return 0 }
+func (a asking) User() string                                          { return a.text }
+func (a asking) Tools() []rl.Tool                                      { return nil }
+func (a asking) Step(context.Context, rl.Reply) ([]string, int, error) { return nil, 0, nil }
+func (a asking) Done() bool                                            { return true }
+func (a asking) Stop() string                                          { return rl.StopDone }
+func (a asking) Verdict(context.Context) (bfcl.Verdict, error)         { return bfcl.Verdict{}, nil }
 
 // BenchmarkUpdate times one update of GRPO like the script for TRL: sampling, logprobs of policy and reference,
 // loss with KL, gradient, AdamW. It uses one thread, the script two. Metrics show the time by part.
@@ -121,9 +121,9 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		codec.prompts[fmt.Sprint(i)] = ids
 	}
-	collector := &rl.Collector{Policy: stopwatch{decoder, &p}, Codec: codec,
-		Limits: blocks.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1},
-		Seed:   1, Temperature: 1, Start: func(t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
+	collector := &rl.Collector{Policy: &rl.Local{Batcher: rl.NewBatcher(stopwatch{decoder, &p}), Codec: codec,
+		Limits: blocks.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1}, Seed: 1, Temperature: 1},
+		Start: func(_ context.Context, t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Estimator, s.KL.Beta = "exact", 0.1
 

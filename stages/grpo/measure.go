@@ -52,8 +52,9 @@ func (t *training) readHeldOut() ([]*bfcl.Task, error) {
 
 // evaluate samples the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
-	collector := *t.episodes.Collector
-	collector.Temperature, collector.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
+	policy, collector := *t.episodes.Local, *t.episodes.Collector
+	policy.Temperature, policy.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
+	collector.Policy = &policy
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
 		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}

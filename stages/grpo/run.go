@@ -153,7 +153,6 @@ func (t *training) open() error {
 	if t.episodes, err = t.run.Policy.Collector(t.run.Job, played, *t.Limits, t.Temperature, t.TopP); err != nil {
 		return err
 	}
-	t.episodes.Free = t.Mode == blocks.ModeFast
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ func ids(s string) []int32 {
 
 func letter(token string) string { return map[string]string{TokenHigh: "H", TokenLow: "L"}[token] }
 
-func (runes) Begin([]string) []int32 { return ids("^") }
+func (runes) Begin([]Tool) []int32 { return ids("^") }
 func (runes) User(text string, _ bool, _ string) []int32 {
 	return ids("U" + text)
 }
@@ -47,15 +46,15 @@ func (runes) Reply(calls []string) []int32 {
 	}
 	return ids(strings.Join(calls, ";") + "!")
 }
-func (runes) Parse(is []int32) (string, []string) {
+func (runes) Parse(is []int32) (string, []Call) {
 	s := string(is)
 	if body, ok := strings.CutSuffix(s, "!"); ok {
-		return body, strings.Split(body, ";")
+		return body, replyWith(strings.Split(body, ";")...).Calls
 	}
 	return strings.TrimSuffix(s, "."), nil
 }
 
-// script is a policy with a given reply to each prompt (all text up to the open reply), one character at a time.
+// script is a sampler with a given reply to each prompt (all text up to the open reply), one character at a time.
 type script struct {
 	reply     func(prompt string) string
 	slots     int
@@ -71,13 +70,13 @@ func newScript(slots int, reply func(string) string) *script {
 	return &script{reply: reply, slots: slots, seq: make([]string, slots), start: make([]int, slots)}
 }
 
-func (p *script) Slots() int  { return p.slots }
-func (p *script) MaxLen() int { return 500 }
-func (p *script) Reset(i int) { p.seq[i], p.start[i] = "", 0 }
+func (p *script) Slots() int   { return p.slots }
+func (p *script) MaxLen() int  { return 500 }
+func (p *script) Cut(i, n int) { p.seq[i], p.start[i] = p.seq[i][:n], 0 }
 func (p *script) Release() error {
 	p.released++
 	for i := range p.slots {
-		p.Reset(i)
+		p.Cut(i, 0)
 	}
 	return nil
 }
@@ -115,11 +114,12 @@ type world struct {
 	delay func()
 }
 
-func (w *world) Turn() int       { return w.turn }
-func (w *world) User() string    { return fmt.Sprintf("%s%d", w.id, w.turn) }
-func (w *world) Tools() []string { return []string{"f", "g"} }
-func (w *world) Step(calls []string) ([]string, int, error) {
+func (w *world) Turn() int     { return w.turn }
+func (w *world) User() string  { return fmt.Sprintf("%s%d", w.id, w.turn) }
+func (w *world) Tools() []Tool { return ToolsNamed([]string{"f", "g"}) }
+func (w *world) Step(_ context.Context, r Reply) ([]string, int, error) {
 	w.delay()
+	calls := texts(r.Calls)
 	if len(calls) == 0 {
 		w.turn++
 		w.steps = 0
@@ -146,14 +146,18 @@ func (w *world) Stop() string {
 	}
 	return StopDone
 }
-func (w *world) Verdict() bfcl.Verdict {
-	return bfcl.Verdict{RState: 1, RAction: 1, Reward: 1, Official: true}
+func (w *world) Verdict(context.Context) (bfcl.Verdict, error) {
+	if strings.HasPrefix(w.id, "unjudged") {
+		return bfcl.Verdict{}, errors.New("no verdict")
+	}
+	return bfcl.Verdict{RState: 1, RAction: 1, Reward: 1, Official: true}, nil
 }
 
-func collector(p Policy) *Collector {
+func collector(p Sampler) *Collector {
 	return &Collector{
-		Policy: p, Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120}, Seed: 5, Temperature: 1,
-		Start: func(t *bfcl.Task) (Env, error) {
+		Policy: &Local{Batcher: NewBatcher(p), Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120},
+			Seed: 5, Temperature: 1},
+		Start: func(_ context.Context, t *bfcl.Task) (Env, error) {
 			if t.ID == "broken" {
 				return nil, errors.New("no initial state")
 			}
@@ -228,69 +232,37 @@ func TestTrajectoryRecordsTheEpisode(t *testing.T) {
 	}
 }
 
-// reader counts the tokens that each slot was fed since it was emptied.
-type reader struct {
-	*script
-	fed, most map[int]int // tokens of the slot's sequence; of one request behind the first
-	last      int         // tokens of the sequence that was emptied last
-}
-
-func (p *reader) Reset(slot int) {
-	p.script.Reset(slot)
-	p.last = max(p.last, p.fed[slot])
-	delete(p.fed, slot)
-}
-func (p *reader) Next(ctx context.Context, rs []Request) ([]Draw, error) {
-	for _, r := range rs {
-		if p.fed[r.Slot] > 0 {
-			p.most[r.Slot] = max(p.most[r.Slot], len(r.Feed))
-		}
-		p.fed[r.Slot] += len(r.Feed)
-	}
-	return p.script.Next(ctx, rs)
-}
-
-// Over all turns of an episode each token is fed once, except the last draw. A later turn feeds its observation
-// with the tokens around it.
-func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
-	p := &reader{newScript(1, obedient), map[int]int{}, map[int]int{}, 0}
-	c := collector(p)
-	total := 0
-	_, _, err := c.Collect(t.Context(), asks("abc"), func(_ int, e *Trajectory) error {
-		total = len(e.IDs)
-		if turns := e.Messages[len(e.Messages)-1].Turn; turns < 1 || e.Stop != StopDone {
-			t.Errorf("the episode has one turn only, or ended by %s", e.Stop)
-		}
-		return nil
-	})
-	must.OK(t, err)
-	if p.last != total-1 {
-		t.Errorf("an episode of %d tokens: %d were fed, want all but the last", total, p.last)
-	}
-	if longest := len("-Tok:f,ok:badAH") + 1; p.most[0] > longest {
-		t.Errorf("a later turn fed %d tokens, want at most the %d of its observation", p.most[0], longest)
-	}
-}
-
-// drawn records the tokens that each batch fed to each slot and, after a bar, the drawn one.
+// drawn records the tokens that each slot was fed and, after a bar, the drawn one.
 type drawn struct {
 	*script
-	batches []map[int]string
+	bySlot map[int][]string
+	fed    int
 }
 
 func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	draws, err := p.script.Next(ctx, rs)
-	batch := map[int]string{}
 	for i := range draws {
-		batch[rs[i].Slot] = string(rs[i].Feed) + "|" + string(draws[i].Token)
+		p.fed += len(rs[i].Feed)
+		p.bySlot[rs[i].Slot] = append(p.bySlot[rs[i].Slot], string(rs[i].Feed)+"|"+string(draws[i].Token))
 	}
-	p.batches = append(p.batches, batch)
 	return draws, err
 }
 
-// Each reply of a batch ends at its own stop token: it belongs to the reply, no token is drawn after it, and the
-// next message follows it, while the other episodes continue. A reply without a stop token ends at the limit. The
-// slot of an ended episode is reset for the next rollout.
+// Over all turns of an episode each token is fed once, except the last draw.
+func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
+	p := &drawn{newScript(1, obedient), map[int][]string{}, 0}
+	got, _, err := collector(p).Collect(t.Context(), asks("abc"), nil)
+	must.OK(t, err)
+	e := got[0]
+	if turns := e.Messages[len(e.Messages)-1].Turn; turns < 1 || e.Stop != StopDone || p.fed != len(e.IDs)-1 {
+		t.Errorf("an episode of %d tokens, ended by %s in turn %d: %d were fed, want all but the last in two turns",
+			len(e.IDs), e.Stop, turns, p.fed)
+	}
+}
+
+// Each reply ends at its own stop token: it belongs to the reply, no token is drawn after it, and the next message
+// follows it, while the other episodes continue. A reply without a stop token ends at the limit. The slot of an ended
+// episode serves the next rollout.
 func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	p := &drawn{script: newScript(2, func(prompt string) string {
 		last := prompt[strings.LastIndexByte(prompt, 'U')+1:]
@@ -301,26 +273,17 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 			return "f!"
 		}
 		return "."
-	})}
+	}), bySlot: map[int][]string{}}
 	c := collector(p)
-	c.Limits.Reply = 9
+	c.Policy.(*Local).Limits.Reply = 9
 	got, _, err := c.Collect(t.Context(), asks("s", "never", "w"), nil)
 	must.OK(t, err)
-	want := []map[int]string{
-		{0: "^Us0AH|f", 1: "^Unever0AH|a"},
-		{0: "f|!", 1: "a|b"}, // a reply that calls is over
-		{1: "b|c"},           // while its environment works
-		{0: "!-Tok:fAH|.", 1: "c|d"},
-		{1: "d|e"},
-		{0: ".-Us1AH|.", 1: "e|f"},
-		{1: "f|g"},
-		{1: "g|a"},
-		{1: "a|b"}, // the ninth token without an end
-		{0: "^Uw0AH|."},
-		{0: ".-Uw1AH|."},
-	}
-	if !slices.EqualFunc(p.batches, want, maps.Equal) {
-		t.Errorf("batches:\n got %v\nwant %v", p.batches, want)
+	fed := strings.Join(slices.Concat(p.bySlot[0], p.bySlot[1]), " ")
+	for _, episode := range []string{"^Us0AH|f f|! !-Tok:fAH|. .-Us1AH|.",
+		"^Unever0AH|a a|b b|c c|d d|e e|f f|g g|a a|b", "w0AH|. .-Uw1AH|."} { // the slot held ^U already
+		if !strings.Contains(fed, episode) {
+			t.Errorf("got %s, want %s in it", fed, episode)
+		}
 	}
 	for i, want := range []struct{ ids, own, stop string }{
 		{"^Us0AHf!-Tok:fAH.-Us1AH.", "f!..", StopDone},
@@ -346,13 +309,14 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 
 func TestEveryStopReasonIsRecordedInTheTrajectory(t *testing.T) {
 	got, _, err := collector(newScript(2, obedient)).Collect(t.Context(),
-		asks("loop", "never", "crash", "broken", "long", "a"), nil)
+		asks("loop", "never", "crash", "broken", "long", "a", "unjudged"), nil)
 	must.OK(t, err)
 	for i, want := range []struct {
 		stop, failure string
 		reward        Reward
 	}{{StopTurnLimit, "", 0}, {StopStep, StopStep, 0}, {StopError, "the disk is gone", MissingReward()}, {StopError,
-		"no initial state", MissingReward()}, {StopLength, StopLength, 0}, {StopDone, "", 1}} {
+		"no initial state", MissingReward()}, {StopLength, StopLength, 0}, {StopDone, "", 1},
+		{StopError, "no verdict", MissingReward()}} {
 		e := got[i]
 		if e.Stop != want.stop || e.Reward != want.reward && !(e.Reward.Missing() && want.reward.Missing()) ||
 			e.Failure != want.failure {
@@ -369,7 +333,7 @@ func TestEveryStopReasonIsRecordedInTheTrajectory(t *testing.T) {
 
 func TestEpisodeEndsWhenTheContextIsFull(t *testing.T) {
 	c := collector(newScript(1, obedient))
-	c.Limits.Context = 20
+	c.Policy.(*Local).Limits.Context = 20
 	got, _, err := c.Collect(t.Context(), asks("never", strings.Repeat("z", 30)), nil)
 	must.OK(t, err)
 	if e := got[0]; e.Stop != StopLength || len(e.IDs) != 20 || !e.Mask[19] || e.Messages[len(e.Messages)-1].To != 20 ||
@@ -390,121 +354,40 @@ func rowsOf(t *testing.T, trajectories []*Trajectory) string {
 	return string(must.Get(json.Marshal(trajectories))(t))
 }
 
-func TestBatchesDoNotDependOnHowFastEnvironmentsAre(t *testing.T) {
+func TestTrajectoriesDependNeitherOnDelaysNorOnSlots(t *testing.T) {
 	var names []string
 	for i := range 30 { // replies of different lengths, so that episodes fall out of step
 		names = append(names, []string{"a", "bb", "loop", "ccc", "never", "talk", "e", "crash", "f",
 			"g"}[i%10]+strings.Repeat("x", i%7))
 	}
-	var first []string
-	var trajectories []*Trajectory
-	for round := range 4 {
-		p := newScript(6, obedient)
-		c := collector(p)
+	want := ""
+	for _, slots := range []int{6, 6, 1, 10, 30} {
+		c := collector(newScript(slots, obedient))
 		start := c.Start
-		c.Start = func(task *bfcl.Task) (Env, error) {
-			e, err := start(task)
-			if w, ok := e.(*world); ok && round > 0 {
+		c.Start = func(ctx context.Context, task *bfcl.Task) (Env, error) {
+			e, err := start(ctx, task)
+			if w, ok := e.(*world); ok && want != "" {
 				w.delay = jitter
 			}
 			return e, err
 		}
 		got, _, err := c.Collect(t.Context(), asks(names...), nil)
 		must.OK(t, err)
-		if round == 0 {
-			first, trajectories = p.batches, got
-			continue
-		}
-		if !slices.Equal(p.batches, first) {
-			t.Fatalf("round %d: other batches:\n got %q\nwant %q", round, p.batches, first)
-		}
-		if rowsOf(t, got) != rowsOf(t, trajectories) {
-			t.Fatalf("round %d: other trajectories", round)
-		}
-	}
-	// With arithmetic that does not depend on the batch, slots, order and Free change no trajectory.
-	for _, slots := range []int{1, 10} {
-		c := collector(newScript(slots, obedient))
-		c.Free = slots == 10
-		got, _, err := c.Collect(t.Context(), asks(names...), nil)
-		must.OK(t, err)
-		if rowsOf(t, got) != rowsOf(t, trajectories) {
-			t.Errorf("%d slots: other trajectories", slots)
+		if rows := rowsOf(t, got); want == "" {
+			want = rows
+		} else if rows != want {
+			t.Errorf("%d slots with delays: other trajectories", slots)
 		}
 	}
 }
 
-// The first step of an environment ends only after the policy has started the next batch. A collector that waited
-// for environments between batches would never start it.
-func TestEnvironmentsWorkWhileOthersSample(t *testing.T) {
-	var batches int
-	var begun [200]chan bool // by batch
-	for i := range begun {
-		begun[i] = make(chan bool)
-	}
-	p := newScript(2, obedient)
-	c := collector(counting{p, func() { close(begun[batches]); batches++ }})
-	ended := make(chan int, 1) // batch in which the reply ended
-	start := c.Start
-	c.Start = func(task *bfcl.Task) (Env, error) {
-		e, err := start(task)
-		var first sync.Once
-		if task.ID == "a" {
-			e.(*world).delay = func() {
-				first.Do(func() {
-					select {
-					case <-begun[<-ended+1]:
-					case <-time.After(20 * time.Second):
-						t.Error("no batch began while the environment worked")
-					}
-				})
-			}
-		}
-		return e, err
-	}
-	c.Codec = ending{runes{}, func(id int32) {
-		if id == '!' && len(ended) == 0 {
-			select {
-			case ended <- batches - 1:
-			default:
-			}
-		}
-	}}
-	if _, _, err := c.Collect(t.Context(), asks("a", "never"), nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// counting calls a function at the start of every batch.
-type counting struct {
-	*script
-	begin func()
-}
-
-func (c counting) Next(ctx context.Context, rs []Request) ([]Draw, error) {
-	c.begin()
-	return c.script.Next(ctx, rs)
-}
-
-// ending calls a function for every id that might end a reply.
-type ending struct {
-	runes
-	drawn func(int32)
-}
-
-func (e ending) Stop(id int32) bool {
-	e.drawn(id)
-	return e.runes.Stop(id)
-}
-
-func TestSlowEnvironmentDelaysNoOtherEpisodeWhenFree(t *testing.T) {
+func TestSlowEnvironmentDelaysNoOtherEpisode(t *testing.T) {
 	release := make(chan bool)
 	var once sync.Once
 	c := collector(newScript(3, obedient))
-	c.Free = true
 	start := c.Start
-	c.Start = func(task *bfcl.Task) (Env, error) {
-		e, err := start(task)
+	c.Start = func(ctx context.Context, task *bfcl.Task) (Env, error) {
+		e, err := start(ctx, task)
 		if task.ID == "slow" {
 			e.(*world).delay = func() { <-release }
 		}

@@ -2,8 +2,11 @@
 //
 //	Trajectory, Message     the record of an episode; Score, Pass and Metric are rows derived from it
 //	Reward                  of an episode; missing if its environment failed
-//	Policy, Codec, Env      sample tokens; convert messages to tokens and back; execute calls
-//	Collector               samples many episodes in shared batches
+//	Policy, Env             reply in a conversation; execute the calls
+//	Collector               samples many episodes of a Policy
+//	Local                   the policy of a model in this process, from a Batcher and a Codec
+//	Batcher, Sampler        sample replies for many goroutines in shared batches; sample the next tokens
+//	Codec                   converts messages to tokens and back
 //	Expert, Spoil           trajectories made from ground truth, and failures made from it on purpose
 //	Stream                  random numbers addressed by name
 //	DrawTokens              reward tokens of a group

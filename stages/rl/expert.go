@@ -61,7 +61,7 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Tools: e.Tools()}
 	merged := task.Prompt == bfcl.PromptMerged
 	if merged {
-		t.Tools = mergedEnv{e}.Tools()
+		t.Tools = mergedTools(e)
 	}
 	for turn, calls := range turns {
 		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: turn, Text: e.User()})

@@ -11,6 +11,7 @@ const (
 	forTokens   uint64 = 0x746f6b656e   // "token"
 	forSpoiling uint64 = 0x73706f696c   // "spoil"
 	forDropout  uint64 = 0x64726f70     // "drop"
+	forServing  uint64 = 0x7365727665   // "serve"
 )
 
 // Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
@@ -18,6 +19,10 @@ const (
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
 }
+
+// Serving returns the stream of one choice of a request. Its number at position i decides the i-th token of prompt and
+// reply.
+func Serving(seed uint64, choice int) Stream { return newStream(forServing, seed, uint64(choice)) }
 
 // Dropping returns the stream for the dropout of an update. The caller extends its name by the dropped inputs.
 func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }

@@ -32,15 +32,22 @@ func TestMergedTasksHaveOneTurn(t *testing.T) {
 	}
 }
 
+func replyWith(calls ...string) (r Reply) {
+	for _, call := range calls {
+		r.Calls = append(r.Calls, Call{Text: call})
+	}
+	return r
+}
+
 // replies are the replies of a policy at each step of an episode, and the results.
 func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
-	env = must.Get(EpisodeStart(bfcl.Settings{}, l)(task.Merged()))(t)
+	env = must.Get(EpisodeStart(bfcl.Settings{}, l)(t.Context(), task.Merged()))(t)
 	for _, calls := range replies {
 		if env.Done() {
 			t.Fatalf("the episode ended before %v", calls)
 		}
-		results, _, err := env.Step(calls)
+		results, _, err := env.Step(t.Context(), replyWith(calls...))
 		must.OK(t, err)
 		answers = append(answers, results)
 	}
@@ -65,10 +72,10 @@ func TestDoneEndsAMergedEpisodeWithoutACall(t *testing.T) {
 			[]int{len(truth)}},
 	} {
 		env, answers := playMerged(t, task, limits, tc.replies...)
-		if tools := env.Tools(); tools[len(tools)-1] != "done" || slices.Contains(tools[:len(tools)-1], "done") {
+		if tools := env.Tools(); slices.IndexFunc(tools, func(x Tool) bool { return x.Name == "done" }) != len(tools)-1 {
 			t.Errorf("%s: tools %v, want done last", name, tools)
 		}
-		v := env.Verdict()
+		v := must.Get(env.Verdict(t.Context()))(t)
 		if !env.Done() || env.Stop() != StopDone || v.Reward != 1 || v.Official {
 			t.Errorf("%s: done %v, stop %q, verdict %+v; want reward 1 and no official verdict", name, env.Done(),
 				env.Stop(), v)
@@ -88,7 +95,7 @@ func TestMergedEpisodesHaveTwiceTheStepLimit(t *testing.T) {
 	if env.Done() {
 		t.Error("ended within four steps, want at the fifth")
 	}
-	if _, _, err := env.Step([]string{"ls()"}); err != nil || !env.Done() || env.Stop() != StopTurnLimit {
+	if _, _, err := env.Step(t.Context(), replyWith("ls()")); err != nil || !env.Done() || env.Stop() != StopTurnLimit {
 		t.Errorf("after five steps: done %v, stop %q, %v", env.Done(), env.Stop(), err)
 	}
 }

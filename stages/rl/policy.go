@@ -1,58 +1,131 @@
 package rl
 
-import "context"
+import (
+	"context"
+	"slices"
 
-// Policy continues token sequences in slots. A slot keeps its sequence and its key-value cache, so a request
-// contains only new tokens.
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Policy replies in conversations: Local samples from a model in this process; tests script others.
 type Policy interface {
-	Slots() int  // number of sequences held at once
-	MaxLen() int // longest sequence of a slot, in tokens
-	// Next appends Feed to each request's slot and samples the following token. The sampled token is not part of
-	// the sequence until the next request contains it. Requests name distinct slots; the result has their order.
-	Next(ctx context.Context, requests []Request) ([]Draw, error)
-	// Reset empties a slot.
-	Reset(slot int)
-	// Release empties all slots and frees memory that the next request can rebuild.
+	Width() int // conversations at once
+	Open(ctx context.Context, ask Rollout) (Dialogue, error)
+	// Release frees what the policy keeps between conversations. None may be open. The weights of a model may
+	// change only after it.
 	Release() error
 }
 
-// Request asks for the token after Feed.
-type Request struct {
-	Slot        int
-	Feed        []int32 // at least one id
+// Dialogue is one conversation.
+type Dialogue interface {
+	// Reply reads the messages since the last reply, then answers. tools are those offered now.
+	Reply(ctx context.Context, news []Message, tools []Tool) (Reply, error)
+	Close()
+}
+
+// Reply is an answer of a policy. If the news do not fit into the context, it is empty except for Stop.
+type Reply struct {
+	Text  string
+	Calls []Call // none: the policy yields the turn
+	Stop  string // "" if the policy ended its reply itself, else StopStep or StopLength
+
+	Given [][]int32 // ids read before it: those after the last reply, those of each message, the header; nil from an API
+	IDs   []int32   // sampled, including the id that ends the reply; nil from an API
+	Logp  []float32 // of IDs
+}
+
+// Tool is a function on offer.
+type Tool struct {
+	Name string
+	JSON []byte // its document in OpenAI's form; nil for a tool of the benchmark, which the policy knows by name
+}
+
+// Call is a call of a tool.
+type Call struct {
+	Text string // as Python text: name(k=v, ...)
+}
+
+// Local is the policy of a model in this process.
+type Local struct {
+	Batcher     *Batcher
+	Codec       Codec
+	Limits      blocks.Limits // Reply and Context
+	Seed        uint64
 	Temperature float64 // 0 is greedy
 	TopP        float64 // 0 or 1 keeps the whole vocabulary
-	U           float64 // number in [0,1) that decides the draw (inverse CDF); see Stream
 }
 
-// Draw is a sampled token and its logprob under the sampling distribution, at the temperature; at temperature 0
-// it is the logprob at temperature 1.
-type Draw struct {
-	Token int32
-	Logp  float32
+// Width returns the number of slots, because a conversation keeps its slot between its replies.
+func (l *Local) Width() int { return l.Batcher.Slots() }
+
+// Release implements Policy.
+func (l *Local) Release() error { return l.Batcher.Release() }
+
+// Open implements Policy. Equal rollouts draw equal random numbers.
+func (l *Local) Open(_ context.Context, ask Rollout) (Dialogue, error) {
+	return &dialogue{Local: l, token: ask.Token,
+		stream: Sampling(l.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
 }
 
-// Codec converts messages to ids and back for one model family. Pieces are encoded separately and concatenated,
-// so sampled text is never tokenized again. Implementations: stages/internal/chat.
-type Codec interface {
-	// Begin returns the ids before the first message, given the offered tools.
-	Begin(tools []string) []int32
-	// User encodes a user message. first is true for the first one of the episode, into which the position
-	// "first_user" writes the reward token.
-	User(text string, first bool, token string) []int32
-	// Tool encodes the results of one step's calls.
-	Tool(results []string) []int32
-	// Header opens a reply of the policy, where the position "before_each_action" writes the reward token.
-	Header(token string) []int32
-	// Reply encodes a step of an expert: the ids that a policy would have sampled, including the end-of-step id.
-	// Without calls it is the step that ends the turn.
-	Reply(calls []string) []int32
-	// Between returns the ids between a reply and the next message. They are given, not sampled.
-	Between() []int32
-	// Stop reports whether an id ends a reply.
-	Stop(id int32) bool
-	// Parse decodes a sampled reply into its text and calls. A reply without calls yields the turn.
-	Parse(ids []int32) (text string, calls []string)
-	// Text decodes any ids for people, special tokens included.
-	Text(ids []int32) string
+type dialogue struct {
+	*Local
+	token  string
+	stream Stream
+	seat   Seat
+	ids    []int32
+}
+
+// Close implements Dialogue.
+func (d *dialogue) Close() { d.seat.Close() }
+
+// Reply implements Dialogue.
+func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Reply, error) {
+	given := d.encode(news, tools)
+	ids := slices.Concat(append([][]int32{d.ids}, given...)...)
+	longest := min(d.Limits.Context, d.Batcher.MaxLen())
+	if len(ids) >= longest {
+		return Reply{Stop: StopLength}, nil
+	}
+	s, err := d.Batcher.Sample(ctx, Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP, Stream: d.stream,
+		Max: min(d.Limits.Reply, longest-len(ids)), Last: func(x Draw) bool { return d.Codec.Stop(x.Token) },
+		Seat: &d.seat})
+	if err != nil {
+		return Reply{}, err
+	}
+	r := Reply{Given: given}
+	for _, x := range s.Draws {
+		r.IDs, r.Logp = append(r.IDs, x.Token), append(r.Logp, x.Logp)
+	}
+	switch n := len(r.IDs); {
+	case d.Codec.Stop(r.IDs[n-1]):
+	case n >= d.Limits.Reply:
+		r.Stop = StopStep
+	default:
+		r.Stop = StopLength
+	}
+	r.Text, r.Calls = d.Codec.Parse(r.IDs)
+	d.ids = append(ids, r.IDs...)
+	return r, nil
+}
+
+// encode returns the ids between the last reply and the news, those of each message, and the header of a reply.
+func (d *dialogue) encode(news []Message, tools []Tool) [][]int32 {
+	given := make([][]int32, 1, len(news)+2)
+	first := len(d.ids) == 0
+	if !first {
+		given[0] = d.Codec.Between()
+	}
+	for _, m := range news {
+		var ids []int32
+		if first {
+			ids = slices.Clone(d.Codec.Begin(tools))
+		}
+		if m.Role == RoleTool {
+			ids = append(ids, d.Codec.Tool(m.Results())...)
+		} else {
+			ids = append(ids, d.Codec.User(m.Text, first, d.token)...)
+		}
+		given, first = append(given, ids), false
+	}
+	return append(given, d.Codec.Header(d.token))
 }

@@ -32,7 +32,7 @@ const goalBefore, goalAfter = "\n[Reward Goal: ", "]"
 // trajectory is not changed.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
-	given(c.Begin(t.Tools))
+	given(c.Begin(rl.ToolsNamed(t.Tools)))
 	users := 0
 	for i, m := range t.Messages {
 		switch m.Role {

@@ -245,12 +245,19 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 	}
 }
 
+func textsOf(calls []rl.Call) (texts []string) {
+	for _, call := range calls {
+		texts = append(texts, call.Text)
+	}
+	return texts
+}
+
 func TestParsedRepliesHaveTheirCalls(t *testing.T) {
 	d := codec(t, "")
 	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"},
 		{"ls()", "pwd()"}} {
 		text, got := d.Parse(d.Reply(calls))
-		if !slices.Equal(got, calls) || text != strings.Join(calls, "\n") {
+		if !slices.Equal(textsOf(got), calls) || text != strings.Join(calls, "\n") {
 			t.Errorf("calls %q: got %q from %q", calls, got, text)
 		}
 	}

@@ -57,7 +57,7 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 }
 
 // Begin returns nothing: the layout has no text before the first message.
-func (d *Drill) Begin([]string) []int32 { return nil }
+func (d *Drill) Begin([]rl.Tool) []int32 { return nil }
 
 // User implements rl.Codec.
 func (d *Drill) User(text string, first bool, token string) []int32 {
@@ -96,7 +96,7 @@ func (d *Drill) Between() []int32 { return nil }
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
 // Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no calls.
-func (d *Drill) Parse(ids []int32) (text string, calls []string) {
+func (d *Drill) Parse(ids []int32) (text string, calls []rl.Call) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
 		n--
@@ -107,7 +107,7 @@ func (d *Drill) Parse(ids []int32) (text string, calls []string) {
 	}
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.TrimSpace(line) != "" {
-			calls = append(calls, line)
+			calls = append(calls, rl.Call{Text: line})
 		}
 	}
 	return text, calls

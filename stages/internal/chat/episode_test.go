@@ -14,16 +14,15 @@ import (
 	"rcgrpo/stages/rl/blocks"
 )
 
-// parrot is a policy that continues one of the episodes it has heard, as long as a slot's ids are a beginning of
-// it.
+// parrot is a sampler that continues the episode of which a slot's ids are a prefix.
 type parrot struct {
 	seq map[int][]int32
 	all [][]int32
 }
 
-func (p *parrot) Slots() int  { return 4 }
-func (p *parrot) MaxLen() int { return 2000 }
-func (p *parrot) Reset(i int) { delete(p.seq, i) }
+func (p *parrot) Slots() int   { return 4 }
+func (p *parrot) MaxLen() int  { return 2000 }
+func (p *parrot) Cut(i, n int) { p.seq[i] = p.seq[i][:n] }
 func (p *parrot) Release() error {
 	clear(p.seq)
 	return nil
@@ -62,7 +61,8 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 			rollouts = append(rollouts, rl.Rollout{Task: task, Token: rl.TokenHigh})
 		}
 		limits := blocks.Limits{Steps: 4, Reply: 60, Context: 2000}
-		c := &rl.Collector{Policy: p, Codec: codec, Limits: limits, Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
+		c := &rl.Collector{Policy: &rl.Local{Batcher: rl.NewBatcher(p), Codec: codec, Limits: limits},
+			Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
 		got, _, err := c.Collect(t.Context(), rollouts, nil)
 		must.OK(t, err)
 		for i, e := range got {

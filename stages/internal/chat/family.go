@@ -22,6 +22,8 @@ type Layout struct {
 
 	bare       string // text before the first request, without tools
 	head, tail string // the same around the tools
+	// systemAfter is the text in bare and head that a system message follows. It replaces systemDefault there.
+	systemAfter, systemDefault string
 	// first is the end of bare and of tail that is encoded together with the first request, because the request
 	// may start with a space or newline; "" if requests are trimmed.
 	first   string
@@ -35,6 +37,7 @@ type Layout struct {
 	call     func(name string, arguments any) []token.Part
 	results  func(results []string) []token.Part
 	decode   func(text string) ([]string, error)
+	written  written
 
 	templates []string // SHA-256 of the published templates without final line ends
 	Template  string   // a published template that may be distributed; "" without one
@@ -108,18 +111,37 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 }
 
 // Begin implements rl.Codec. Tools without a document are omitted.
-func (c *Chat) Begin(tools []string) []int32 {
-	text := c.bare
+func (c *Chat) Begin(tools []rl.Tool) []int32 { return c.begin(nil, tools) }
+
+func (c *Chat) begin(system *string, tools []rl.Tool) []int32 {
+	head, rest := c.bare, ""
 	if len(tools) > 0 {
 		var b strings.Builder
-		b.WriteString(c.head)
-		for _, name := range tools {
-			b.WriteString(c.functions[name])
+		for _, tool := range tools {
+			b.WriteString(c.document(tool))
 		}
 		b.WriteString(c.tail)
-		text = b.String()
+		head, rest = c.head, b.String()
 	}
-	return c.tokens.EncodeParts(all(strings.TrimSuffix(text, c.first)))
+	var parts []token.Part
+	if system != nil {
+		at := strings.Index(head, c.systemAfter) + len(c.systemAfter)
+		parts = append(parts, all(head[:at]), plainly(c.trim(*system)))
+		head = strings.TrimPrefix(head[at:], c.systemDefault)
+	}
+	return c.tokens.EncodeParts(append(parts, all(strings.TrimSuffix(head+rest, c.first)))...)
+}
+
+// document returns the text of a tool, "" for a tool of the benchmark without a document.
+func (c *Chat) document(tool rl.Tool) string {
+	if tool.JSON == nil {
+		return c.functions[tool.Name]
+	}
+	v, err := parseJSON(tool.JSON)
+	if err != nil {
+		return ""
+	}
+	return c.function(v)
 }
 
 // User implements rl.Codec.
@@ -189,14 +211,17 @@ func (c *Chat) Stop(id int32) bool { return slices.Contains(c.stop, id) }
 
 // Parse implements rl.Codec with the benchmark's decoder of the family. A reply that it cannot decode has no
 // calls.
-func (c *Chat) Parse(ids []int32) (text string, calls []string) {
+func (c *Chat) Parse(ids []int32) (text string, calls []rl.Call) {
 	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
 		ids = ids[:n-1]
 	}
 	text = c.tokens.Decode(ids, false)
-	calls, err := c.decode(text)
-	if err != nil || len(calls) == 0 {
+	decoded, err := c.decode(text)
+	if err != nil {
 		return text, nil
+	}
+	for _, call := range decoded {
+		calls = append(calls, rl.Call{Text: call})
 	}
 	return text, calls
 }

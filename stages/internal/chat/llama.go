@@ -31,6 +31,8 @@ var llama = Layout{
 		"Given the following functions, please respond with a JSON for a function call with its proper arguments " +
 		"that best answers the given prompt.\n\nRespond in the format {\"name\": function name, \"parameters\": " +
 		"dictionary of argument name and its value}.Do not use variables.\n\n",
+	systemAfter: "26 Jul 2024\n\n",
+
 	user:     llamaUser,
 	userEnd:  "<|eot_id|>",
 	header:   "<|start_header_id|>assistant<|end_header_id|>\n\n",
@@ -48,6 +50,7 @@ var llama = Layout{
 		return parts
 	},
 	decode:    decodeLlama,
+	written:   written{key: "parameters"},
 	templates: []string{"93c0e9aa3629bbd77e68dbc0f5621f6e6b23aa8d74b932595cdb8d64684526d7"},
 }
 

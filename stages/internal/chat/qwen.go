@@ -12,7 +12,10 @@ import (
 //go:embed qwen2.5.jinja
 var qwenTemplate string
 
-const qwenSystem = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+const (
+	qwenSystem  = "<|im_start|>system\n" + qwenDefault
+	qwenDefault = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+)
 
 // qwen is the layout of Qwen2.5-Instruct:
 //
@@ -32,6 +35,9 @@ var qwen = Layout{
 		"<tool_call></tool_call> XML tags:\n<tool_call>\n" +
 		`{"name": <function-name>, "arguments": <args-json-object>}` +
 		"\n</tool_call><|im_end|>\n<|im_start|>user\n",
+	systemAfter:   "<|im_start|>system\n",
+	systemDefault: qwenDefault,
+
 	first:    "<|im_start|>user\n",
 	user:     "<|im_start|>user\n",
 	userEnd:  "<|im_end|>\n",
@@ -51,6 +57,7 @@ var qwen = Layout{
 		return append(parts, all("<|im_end|>\n"))
 	},
 	decode:    bfcl.DecodeQwen,
+	written:   written{key: "arguments", open: "<tool_call>\n", close: "\n</tool_call>", marks: true},
 	templates: []string{"55b2f4a26ac9ee719330a61a0c39d9e538b0e9322212f048326318cff4f8674a"},
 	Template:  qwenTemplate,
 }

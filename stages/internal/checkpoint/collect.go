@@ -21,6 +21,7 @@ import (
 // Collector samples episodes with an open policy and the seed of the job.
 type Collector struct {
 	*rl.Collector
+	Local   *rl.Local // its policy
 	decoder *lm.Decoder
 }
 
@@ -42,12 +43,9 @@ func (p *Policy) Collector(
 	if err != nil {
 		return nil, err
 	}
-	return &Collector{
-		Collector: &rl.Collector{Policy: decoder, Codec: codec, Limits: limits, Seed: uint64(job.Seed),
-			Temperature: temperature, TopP: topP,
-			Start: rl.EpisodeStart(settings, limits)},
-		decoder: decoder,
-	}, nil
+	local := &rl.Local{Batcher: rl.NewBatcher(decoder), Codec: codec, Limits: limits, Seed: uint64(job.Seed),
+		Temperature: temperature, TopP: topP}
+	return &Collector{&rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, limits)}, local, decoder}, nil
 }
 
 // Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
@@ -67,10 +65,9 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	if err != nil {
 		return nil, err
 	}
-	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %d batches; %.1f s in the "+
-		"model, %.1f s waiting for environments",
-		len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given, s.decoder.Computed(), stats.Batches,
-		stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
+	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %.1f s in the model, %.1f s "+
+		"waiting for environments", len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given,
+		s.decoder.Computed(), stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}

@@ -26,11 +26,7 @@ func OpenCodec(dir, benchmark string) (rl.Codec, error) {
 
 func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Codec, error) {
 	if m.Family == Drill {
-		return chat.NewDrill(tokenizer, m.Position)
-	}
-	layout, err := chat.LayoutNamed(m.Family)
-	if err != nil {
-		return nil, err
+		return talkOf(m, tokenizer, dir, nil)
 	}
 	if benchmark == "" {
 		return nil, fmt.Errorf("the layout %q contains the documents of tools from the benchmark's data: name its "+
@@ -41,6 +37,18 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 		return nil, err
 	}
 	functions, err := chat.FunctionsOf(data)
+	if err != nil {
+		return nil, err
+	}
+	return talkOf(m, tokenizer, dir, functions)
+}
+
+// talkOf opens the chat layout of a checkpoint for conversations whose tools are the functions or have documents.
+func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Talk, error) {
+	if m.Family == Drill {
+		return chat.NewDrill(tokenizer, m.Position)
+	}
+	layout, err := chat.LayoutNamed(m.Family)
 	if err != nil {
 		return nil, err
 	}

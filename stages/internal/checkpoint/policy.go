@@ -39,15 +39,16 @@ func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := load(a.Dir, job, u)
+	p, err := OpenFolder(a.Dir, job.Device, u)
 	if err != nil {
 		return nil, err
 	}
-	p.digest, p.slots = a.Digest, u.Slots
+	p.digest = a.Digest
 	return p, nil
 }
 
-func load(dir string, job *engine.Job, u lm.Use) (*Policy, error) {
+// OpenFolder opens the checkpoint in a folder on a device ("cpu" or "cuda") with the buffers that u needs.
+func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	meta, err := ReadMeta(dir)
 	if err != nil {
 		return nil, err
@@ -56,7 +57,7 @@ func load(dir string, job *engine.Job, u lm.Use) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	device, err := torch.ParseDevice(job.Device)
+	device, err := torch.ParseDevice(deviceName)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +65,7 @@ func load(dir string, job *engine.Job, u lm.Use) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir}
+	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots}
 	for _, name := range Kept {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -122,6 +123,9 @@ func (p *Policy) Reference() (*lm.Model, error) {
 func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
+
+// Talk returns the policy's chat layout for conversations whose tools have documents.
+func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
 
 // Trainer returns an optimizer for the policy's weights or its adapter, one of several ranks with peers.
 func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*lm.Trainer, error) {

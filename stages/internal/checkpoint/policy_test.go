@@ -238,10 +238,10 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
 			}
 			call := codec.Reply([]string{"ls(a=True)"})
-			if _, calls := codec.Parse(call); !slices.Equal(calls, []string{"ls(a=True)"}) {
+			if _, calls := codec.Parse(call); !slices.Equal(calls, []rl.Call{{Text: "ls(a=True)"}}) {
 				t.Errorf("%q is read back as %q", codec.Text(call), calls)
 			}
-			if text := codec.Text(codec.Begin([]string{"ls"})); !strings.Contains(text, `"name": "ls"`) {
+			if text := codec.Text(codec.Begin(rl.ToolsNamed([]string{"ls"}))); !strings.Contains(text, `"name": "ls"`) {
 				t.Errorf("the beginning lacks the tool's document: %q", text)
 			}
 			_, err := again.Codec("")

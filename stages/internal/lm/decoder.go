@@ -28,7 +28,7 @@ type Decoder struct {
 	scratch  []float32 // [vocabulary]
 }
 
-var _ rl.Policy = (*Decoder)(nil)
+var _ rl.Sampler = (*Decoder)(nil)
 
 // NewDecoder returns a decoder of so many slots, each for sequences of at most maxLen tokens. Its memory grows
 // with requests until Release. The model must outlive it.
@@ -47,12 +47,8 @@ func (d *Decoder) Slots() int { return d.slots }
 // MaxLen returns the maximal length of a sequence.
 func (d *Decoder) MaxLen() int { return d.maxLen }
 
-// Reset empties a slot.
-func (d *Decoder) Reset(slot int) {
-	if slot >= 0 && slot < d.slots {
-		d.held[slot] = d.held[slot][:0]
-	}
-}
+// Cut keeps the first n tokens of a slot.
+func (d *Decoder) Cut(slot, n int) { d.held[slot] = d.held[slot][:n] }
 
 // Computed returns how many tokens the model has processed so far, without those that were cached in the slot or
 // copied from another slot.
@@ -61,7 +57,7 @@ func (d *Decoder) Computed() int { return d.computed }
 // Release empties all slots and frees their memory. The decoder remains usable.
 func (d *Decoder) Release() error {
 	for slot := range d.held {
-		d.Reset(slot)
+		d.Cut(slot, 0)
 	}
 	return d.cache.free()
 }
@@ -134,7 +130,11 @@ func (d *Decoder) check(requests []rl.Request) error {
 				"[0, 1] and [0, 1)", i, r.Temperature, r.TopP, r.U)
 		}
 		seen[r.Slot] = true
-		for _, id := range r.Feed {
+		ids := r.Feed
+		if r.Given != nil {
+			ids = append(slices.Clip(ids), *r.Given)
+		}
+		for _, id := range ids {
 			if id < 0 || int(id) >= d.m.cfg.Vocab {
 				return fmt.Errorf("decode request %d: token %d lies outside the vocabulary of %d", i, id, d.m.cfg.Vocab)
 			}
@@ -231,11 +231,54 @@ func (d *Decoder) drawAll(s *torch.Scope, logits *torch.Tensor, requests []rl.Re
 	}
 	tokens, logps := s.SampleRows(logits, temperatures, u)
 	for i := 0; s.Err() == nil && i < len(requests); i++ {
+		r := requests[i]
 		draws[i] = rl.Draw{Token: tokens[i], Logp: logps[i]}
-		if r := requests[i]; r.Temperature > 0 && r.TopP > 0 && r.TopP < 1 {
-			row := nucleus(s.Float32s(s.Narrow(logits, 0, int64(i), 1)), r.Temperature, r.TopP)
-			draws[i].Token, draws[i].Logp = torch.Sample(row, r.Temperature, r.U, d.scratch)
+		narrows := r.Temperature > 0 && r.TopP > 0 && r.TopP < 1
+		if !narrows && r.Top == 0 && r.Given == nil {
+			continue
 		}
+		row := s.Float32s(s.Narrow(logits, 0, int64(i), 1))
+		if s.Err() != nil {
+			return
+		}
+		if r.Top > 0 || r.Given != nil {
+			rank(row, r, &draws[i])
+		}
+		if narrows && r.Given == nil {
+			draws[i].Token, draws[i].Logp = torch.Sample(nucleus(row, r.Temperature, r.TopP), r.Temperature, r.U, d.scratch)
+		}
+	}
+}
+
+// rank sets the most probable tokens of a draw, and the logprob of a given token, from the logits.
+func rank(logits []float32, r rl.Request, d *rl.Draw) {
+	temperature := r.Temperature
+	if temperature == 0 {
+		temperature = 1
+	}
+	most, total := slices.Max(logits), 0.0
+	for _, l := range logits {
+		total += math.Exp(float64(l-most) / temperature)
+	}
+	logp := func(id int32) float32 {
+		return float32(float64(logits[id]-most)/temperature - math.Log(total))
+	}
+	if r.Given != nil {
+		d.Token, d.Logp = *r.Given, logp(*r.Given)
+	}
+	var top []int32 // ordered
+	for i := range logits {
+		at := len(top)
+		for at > 0 && logits[i] > logits[top[at-1]] {
+			at--
+		}
+		if at < r.Top {
+			top = slices.Insert(top, at, int32(i))
+			top = top[:min(len(top), r.Top)]
+		}
+	}
+	for _, id := range top {
+		d.Top = append(d.Top, rl.Ranked{Token: id, Logp: logp(id)})
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // Start with New (random weights) or Load (a folder in Hugging Face's format). A Model computes Stats of given
 // sequences; a Trainer accumulates gradients of any loss that is a function of these statistics and updates the
-// weights; a Decoder samples from the same weights and is an rl.Policy. An Adapter is a low-rank change of a
+// weights; a Decoder samples from the same weights and is an rl.Sampler. An Adapter is a low-rank change of a
 // Model.
 //
 // The package has no notion of tasks, rewards or losses: the caller passes the derivative of the loss with

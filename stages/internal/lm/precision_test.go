@@ -183,7 +183,7 @@ func TestLogitsInBF16AreNotRounded(t *testing.T) {
 		torch.Compose(composed)
 		d := newDecoder(t, m, 1, 16)
 		for i := range want { // the draw in the middle of the token's share of probability is the token
-			d.Reset(0)
+			d.Cut(0, 0)
 			draws, err := d.Next(t.Context(), []rl.Request{{Slot: 0, Feed: ids[:i+1], Temperature: 1, U: below[i] +
 				math.Exp(want[i])/2}})
 			if err != nil || draws[0].Token != ids[i+1] {

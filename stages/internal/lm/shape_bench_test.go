@@ -60,7 +60,7 @@ func BenchmarkShape(b *testing.B) {
 			measure(b, float64(size.batch*news), func() {
 				requests := make([]rl.Request, size.batch)
 				for i := range requests {
-					d.Reset(i)
+					d.Cut(i, 0)
 					requests[i] = rl.Request{Slot: i, Feed: batch[i].IDs[:size.prompt]}
 				}
 				for range news {

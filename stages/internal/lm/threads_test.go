@@ -4,6 +4,7 @@ package lm
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -47,9 +48,9 @@ func TestResultsAreIdenticalForAnyNumberOfThreads(t *testing.T) {
 	weights, stats, draws := compute(1)
 	for _, threads := range []int{2, 3} {
 		w, s, d := compute(threads)
-		if !slices.Equal(s, stats) || !slices.Equal(w, weights) || !slices.Equal(d, draws) {
+		if !slices.Equal(s, stats) || !slices.Equal(w, weights) || !reflect.DeepEqual(d, draws) {
 			t.Errorf("%d threads: log-probabilities equal %v, weights equal %v, draws equal %v", threads,
-				slices.Equal(s, stats), slices.Equal(w, weights), slices.Equal(d, draws))
+				slices.Equal(s, stats), slices.Equal(w, weights), reflect.DeepEqual(d, draws))
 		}
 	}
 }

@@ -11,17 +11,23 @@ import (
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	var text []byte
 	for _, id := range ids {
-		if !skipSpecial || !t.special(id) {
+		if !skipSpecial || !t.Special(id) {
 			text = append(text, t.Bytes(id)...)
 		}
 	}
+	return Text(text)
+}
+
+// Text returns bytes as a text; see Decode for invalid UTF-8.
+func Text(text []byte) string {
 	if utf8.Valid(text) {
 		return string(text)
 	}
 	return lossy(text)
 }
 
-func (t *Tokenizer) special(id int32) bool {
+// Special reports whether an id is a special token.
+func (t *Tokenizer) Special(id int32) bool {
 	i, ok := slices.BinarySearchFunc(t.added, id, func(a Added, id int32) int { return int(a.ID) - int(id) })
 	return ok && t.added[i].Special
 }

@@ -15,8 +15,8 @@ const HalveMicroBatch = "halve_micro_batch"
 // limits the micro-batch and not the batch. Every split gives the same sum up to rounding, about 1e-6 relative.
 type Split struct {
 	Mode          string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
-	_             struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`
-	_             struct{} `doc:"which slow environments answer. On GPUs both guarantee only as much as fast"`
+	_             struct{} `doc:"identical results in float32 on the CPU; fast: equal results up to rounding. With"`
+	_             struct{} `doc:"precision = bf16 and on GPUs both guarantee only as much as fast"`
 	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass; a"`
 	_             struct{} `doc:"prefix that trajectories share counts once. The gradients of the passes add up to that"`
 	_             struct{} `doc:"of the batch, equal to 1e-6 for every split. A longer trajectory has its own pass"`

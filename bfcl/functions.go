@@ -1,0 +1,225 @@
+package bfcl
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"rcgrpo/bfcl/internal/py"
+)
+
+// APIs whose tool documents Function writes.
+const (
+	OpenAIResponses = "openai"
+	OpenAIChat      = "openai-chat"
+	Anthropic       = "anthropic"
+	Google          = "google"
+)
+
+// languageHint ends the description of a tool, except of one that is revealed late.
+const languageHint = " Note that the provided function is in Python 3 syntax."
+
+// Function returns the document of a tool as the official handlers send it to an API. late is a tool that is revealed
+// in a later turn.
+func (d *Data) Function(name, target string, late bool) (json.RawMessage, error) {
+	item, err := d.document(name, late)
+	if err != nil {
+		return nil, err
+	}
+	parameters := dictAt(item, "parameters")
+	parameters.SetStr("type", "object")
+	castTypes(dictAt(parameters, "properties"))
+	switch target {
+	case OpenAIResponses:
+		item.SetStr("type", "function")
+	case OpenAIChat:
+		whole := &py.Dict{}
+		whole.SetStr("type", "function")
+		whole.SetStr("function", item)
+		item = whole
+	case Anthropic:
+		item.SetStr("input_schema", parameters)
+		item.Delete("parameters")
+		err = describeResponse(item)
+	case Google:
+		parameters.Delete("optional")
+		for _, v := range dictAt(parameters, "properties").Values() {
+			if p, ok := v.(*py.Dict); ok {
+				describeFields(p)
+			}
+		}
+		err = describeResponse(item)
+	default:
+		err = fmt.Errorf("there are no tool documents for the API %q", target)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := py.JSON(item)
+	return json.RawMessage(text), err
+}
+
+// document returns a new copy of the official document of a tool.
+func (d *Data) document(name string, late bool) (*py.Dict, error) {
+	t, ok := tools()[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no tool %q", name)
+	}
+	for _, doc := range d.docs[t.class.Name] {
+		if doc.Name != name {
+			continue
+		}
+		v, err := py.FromJSON(doc.JSON)
+		item, ok := v.(*py.Dict)
+		if err != nil || !ok {
+			return nil, fmt.Errorf("the document of tool %s is no object: %w", name, err)
+		}
+		if !late {
+			extend(item, "description", languageHint)
+		}
+		return item, nil
+	}
+	return nil, fmt.Errorf("tool %s has no document", name)
+}
+
+// dictAt returns the dict at a key, an empty one if there is none.
+func dictAt(d *py.Dict, key string) *py.Dict {
+	v, _ := d.GetStr(key)
+	if at, ok := v.(*py.Dict); ok {
+		return at
+	}
+	return &py.Dict{}
+}
+
+// extend appends to the text at a key.
+func extend(d *py.Dict, key, text string) {
+	before, _ := d.GetStr(key)
+	s, _ := before.(string)
+	d.SetStr(key, s+text)
+}
+
+// openAPITypes are the OpenAPI names of the types in Python's documents.
+var openAPITypes = map[string]string{"integer": "integer", "number": "number", "float": "number", "string": "string",
+	"boolean": "boolean", "bool": "boolean", "array": "array", "list": "array", "dict": "object", "object": "object",
+	"tuple": "array", "any": "string"}
+
+// castTypes renames the types of properties, as the official _cast_to_openai_type does.
+func castTypes(properties *py.Dict) {
+	for _, v := range properties.Values() {
+		p, ok := v.(*py.Dict)
+		if !ok {
+			continue
+		}
+		name, _ := p.GetStr("type")
+		text, _ := name.(string)
+		if text == "float" {
+			p.SetStr("format", "float")
+			extend(p, "description", " This is a float type value.")
+		}
+		known, ok := openAPITypes[text]
+		if !ok {
+			known = "string"
+		}
+		p.SetStr("type", known)
+		if known != "array" && known != "object" {
+			continue
+		}
+		items := dictAt(p, "items")
+		switch inner := dictAt(p, "properties"); {
+		case p.HasStr("properties"):
+			castTypes(inner)
+		case p.HasStr("items"):
+			castItems(items)
+		}
+	}
+}
+
+func castItems(items *py.Dict) {
+	name, _ := items.GetStr("type")
+	text, _ := name.(string)
+	items.SetStr("type", openAPITypes[text])
+	switch {
+	case openAPITypes[text] == "array" && items.HasStr("items"):
+		inner := dictAt(items, "items")
+		name, _ := inner.GetStr("type")
+		text, _ := name.(string)
+		inner.SetStr("type", openAPITypes[text])
+	case openAPITypes[text] == "object" && items.HasStr("properties"):
+		castTypes(dictAt(items, "properties"))
+	}
+}
+
+// describeResponse moves the schema of the response into the description.
+func describeResponse(item *py.Dict) error {
+	response, ok := item.GetStr("response")
+	if !ok {
+		return nil
+	}
+	text, err := py.JSON(response)
+	if err != nil {
+		return err
+	}
+	extend(item, "description", " The response field has the following schema: "+text)
+	item.Delete("response")
+	return nil
+}
+
+// describeFields moves the fields of a property that Gemini does not accept into its description.
+func describeFields(p *py.Dict) {
+	if !p.HasStr("description") {
+		p.SetStr("description", "")
+	}
+	kind, _ := p.GetStr("type")
+	for _, f := range []struct {
+		key, text string
+		moved     bool
+	}{
+		{"default", "Default is", true}, {"optional", "Optional", true}, {"required", "Required", true},
+		{"maximum", "Maximum value", true}, {"minItems", "Minimum number of items", true},
+		{"maxItems", "Maximum number of items", true}, {"additionalProperties", "Additional properties", true},
+		{"enum", "Enum values", kind != "string"}, {"format", "Format", kind == "string"},
+	} {
+		if v, ok := p.GetStr(f.key); ok && f.moved {
+			extend(p, "description", " "+f.text+": "+py.Str(v)+".")
+			p.Delete(f.key)
+		}
+	}
+}
+
+// promptBefore and promptAfter surround the documents in the official system prompt for models without tool calls.
+const promptBefore = "You are an expert in composing functions.You are " +
+	"given a question and a set of possible functions. " +
+	"Based on the question, you will need to make one or more function/tool calls to achieve the purpose. If " +
+	"none of the functions can be used, point it out. If the given question lacks the parameters required by " +
+	"the function, also point it out.\n\nYou should only return the function calls in your response.\n\nIf " +
+	"you decide to invoke any of the function(s), you MUST put it in the format of " +
+	"[func_name1(params_name1=params_value1, params_name2=params_value2...), func_name2(params)].  You " +
+	"SHOULD NOT include any other text in the response.\n\nAt each turn, you should try your best to " +
+	"complete the tasks requested by the user within the current turn. Continue to output functions to call " +
+	"until you have fulfilled the user's request to the best of your ability. Once you have no more " +
+	"functions to call, the system will consider the current turn complete and proceed to the next turn or " +
+	"task.\n\nHere is a list of functions in json format that you can invoke.\n"
+
+const promptAfter = "\n"
+
+// SystemPrompt returns the official system prompt for models without tool calls, which contains the documents of the
+// tools on offer at the start.
+func (d *Data) SystemPrompt(names []string) (string, error) {
+	documents := &py.List{}
+	for _, name := range names {
+		doc, err := d.document(name, false)
+		if err != nil {
+			return "", err
+		}
+		documents.Items = append(documents.Items, doc)
+	}
+	text, err := py.JSON(documents)
+	if err != nil {
+		return "", err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(text), "", "    "); err != nil {
+		return "", err
+	}
+	return promptBefore + b.String() + promptAfter, nil
+}

@@ -1,0 +1,262 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// choice is one reply in progress. add is called by the batcher, take by the handler.
+type choice struct {
+	s       *Server
+	q       *request
+	index   int
+	tools   bool // the reply may contain calls
+	wake    chan struct{}
+	prompt  []int32
+	room    int       // tokens that the reply may have
+	score   bool      // the ids of the prompt are scored
+	echoed  []rl.Draw // scored ids of the prompt
+	cached  int
+	longest int // bytes of the longest stop string
+
+	mu     sync.Mutex
+	text   []byte
+	sent   int // bytes of text that take has returned
+	draws  []rl.Draw
+	shown  string // text that take has returned before the end
+	given  int    // draws that take has returned
+	finish string // "" while it is sampled
+	reason any    // stop string or stop_token_id that ended it
+	err    error
+}
+
+// sample samples the reply.
+func (c *choice) sample(ctx context.Context) {
+	score := 0
+	if c.score {
+		score = len(c.prompt) - 1
+	}
+	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,
+		Stream: rl.Serving(c.q.seed, c.index), Top: c.q.top, Max: c.room, Score: score, Last: c.add})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err, c.echoed, c.cached = err, out.Scores, out.Cached
+	if c.finish == "" {
+		c.finish = "length"
+	}
+}
+
+func (c *choice) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// add appends a token and reports whether the reply ends with it.
+func (c *choice) add(d rl.Draw) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	defer c.signal()
+	c.draws = append(c.draws, d)
+	switch {
+	case slices.Contains(c.q.stopIDs, d.Token):
+		c.finish, c.reason = "stop", d.Token
+		return true
+	case c.s.Layout.Stop(d.Token):
+		c.finish = "stop"
+		return true
+	case c.q.skipSpecial && c.s.Tokenizer.Special(d.Token):
+		return false
+	}
+	from := max(0, len(c.text)-c.longest+1)
+	c.text = append(c.text, c.s.Tokenizer.Bytes(d.Token)...)
+	at := -1
+	for _, stop := range c.q.stops {
+		if i := strings.Index(string(c.text[from:]), stop); i >= 0 && (at < 0 || from+i < at) {
+			at, c.reason = from+i, stop
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	c.text, c.finish = c.text[:at], "stop"
+	return true
+}
+
+// piece is a part of a reply that a stream may send.
+type piece struct {
+	text  string
+	draws []rl.Draw
+	ended bool
+	err   error
+}
+
+// take returns what was added since the last call and cannot change any more: whole characters in which neither a stop
+// string nor a call can begin.
+func (c *choice) take(ended bool) piece {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	end := len(c.text)
+	if !ended {
+		for n := 1; n <= utf8.UTFMax && n <= end; n++ { // an incomplete character
+			if tail := c.text[end-n:]; utf8.RuneStart(tail[0]) {
+				if !utf8.FullRune(tail) {
+					end -= n
+				}
+				break
+			}
+		}
+		held := 0
+		for _, stop := range c.q.stops {
+			for n := min(end, len(stop)-1); n > held; n-- {
+				if strings.HasSuffix(string(c.text[end-n:end]), stop[:n]) {
+					held = n
+				}
+			}
+		}
+		end -= held
+		if c.tools {
+			end = min(end, c.s.Layout.Visible(string(c.text[:end])))
+		}
+	}
+	end = max(end, c.sent)
+	p := piece{token.Text(c.text[c.sent:end]), c.draws[c.given:], ended, c.err}
+	if p.text == "" && !ended {
+		return piece{}
+	}
+	c.sent, c.given = end, len(c.draws)
+	if !ended {
+		c.shown += p.text
+	}
+	return p
+}
+
+// run samples the choices of a request. each, if not nil, is called with the pieces of a stream.
+func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece) error) error {
+	release, err := s.reserve(len(choices))
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithCancel(q.ctx)
+	wake := make(chan struct{}, 1)
+	done := make([]chan struct{}, len(choices))
+	for i, c := range choices {
+		c.wake, done[i] = wake, make(chan struct{})
+		for _, stop := range q.stops {
+			c.longest = max(c.longest, len(stop))
+		}
+		go func() {
+			defer c.signal()
+			defer close(done[i])
+			c.sample(ctx)
+		}()
+	}
+	defer func() { // no slot is in use when the count of replies falls
+		cancel()
+		for i := range done {
+			<-done[i]
+		}
+	}()
+	if each == nil {
+		for i, c := range choices {
+			<-done[i]
+			if c.err != nil {
+				return c.err
+			}
+		}
+		return nil
+	}
+	return stream(choices, wake, done, each)
+}
+
+// stream calls each with the pieces of the choices until all are done.
+func stream(choices []*choice, wake <-chan struct{}, done []chan struct{},
+	each func(c *choice, p piece) error) error {
+	open := len(choices)
+	closed := make([]bool, len(choices))
+	for open > 0 {
+		<-wake
+		for i, c := range choices {
+			if closed[i] {
+				continue
+			}
+			select {
+			case <-done[i]:
+				closed[i] = true
+				open--
+			default:
+			}
+			p := c.take(closed[i])
+			if p.err != nil {
+				return p.err
+			}
+			if p.text == "" && !p.ended {
+				continue
+			}
+			if err := each(c, p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// visible returns draws without a final one that ended the reply.
+func (c *choice) visible(draws []rl.Draw) []rl.Draw {
+	if n := len(draws); n > 0 {
+		if last := draws[n-1].Token; c.s.Layout.Stop(last) || slices.Contains(c.q.stopIDs, last) {
+			return draws[:n-1]
+		}
+	}
+	return draws
+}
+
+// ids returns all sampled ids.
+func ids(draws []rl.Draw) []int32 {
+	out := make([]int32, len(draws))
+	for i, d := range draws {
+		out[i] = d.Token
+	}
+	return out
+}
+
+// spell returns a token as it is written in logprobs.
+func (s *Server) spell(q *request, id int32) string {
+	if q.tokensAsIDs {
+		return "token_id:" + strconv.Itoa(int(id))
+	}
+	return token.Text(s.Tokenizer.Bytes(id))
+}
+
+// usage counts the tokens of a response.
+type usage struct {
+	Prompt     int `json:"prompt_tokens"`
+	Completion int `json:"completion_tokens"`
+	Total      int `json:"total_tokens"`
+	Details    struct {
+		Cached int `json:"cached_tokens"`
+	} `json:"prompt_tokens_details"`
+}
+
+// usageOf counts each prompt once; prompts is the number of choices per prompt.
+func usageOf(choices []*choice, perPrompt int) *usage {
+	u := &usage{}
+	for i, c := range choices {
+		if i%perPrompt == 0 {
+			u.Prompt += len(c.prompt)
+			u.Details.Cached += c.cached
+		}
+		u.Completion += len(c.draws)
+	}
+	u.Total = u.Prompt + u.Completion
+	return u
+}

@@ -1,0 +1,229 @@
+package serve
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"time"
+
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// defaultCompletion is the length of a completion without max_tokens, as in OpenAI's API.
+const defaultCompletion = 16
+
+type (
+	completionChoice struct {
+		Index     int       `json:"index"`
+		Text      string    `json:"text"`
+		Logprobs  *logprobs `json:"logprobs"`
+		Finish    *string   `json:"finish_reason"`
+		Reason    any       `json:"stop_reason"`
+		IDs       []int32   `json:"token_ids,omitempty"`
+		PromptIDs []int32   `json:"prompt_token_ids,omitempty"`
+	}
+	completionResponse struct {
+		ID      string             `json:"id"`
+		Object  string             `json:"object"`
+		Created int64              `json:"created"`
+		Model   string             `json:"model"`
+		Seed    uint64             `json:"seed"`
+		Choices []completionChoice `json:"choices"`
+		Usage   *usage             `json:"usage,omitempty"`
+	}
+	logprobs struct {
+		Tokens  []string             `json:"tokens"`
+		Logps   []*float32           `json:"token_logprobs"`
+		Top     []map[string]float32 `json:"top_logprobs"`
+		Offsets []int                `json:"text_offset"`
+	}
+)
+
+// completions answers /v1/completions.
+func (s *Server) completions(w http.ResponseWriter, q *request) error {
+	var prompt json.RawMessage
+	var top *int
+	echo := false
+	for _, f := range []struct {
+		name string
+		into any
+	}{{"prompt", &prompt}, {"logprobs", &top}, {"echo", &echo}} {
+		if err := q.take(f.name, f.into); err != nil {
+			return err
+		}
+	}
+	if top != nil {
+		q.logprobs, q.top = true, *top
+	}
+	if q.top < 0 || q.top > 5 {
+		return bad("logprobs", "unsupported_value", "logprobs lies between 0 and 5; got %d", q.top)
+	}
+	if echo && q.stream {
+		return bad("echo", "unsupported_value", "echo is not supported in streams")
+	}
+	prompts, texts, err := s.readPrompts(prompt, q.reward)
+	if err != nil {
+		return err
+	}
+	if err := q.done(); err != nil {
+		return err
+	}
+	if q.max == 0 {
+		q.max = defaultCompletion
+	}
+	var choices []*choice
+	for _, ids := range prompts {
+		room, err := s.room(ids, q.max)
+		if err != nil {
+			return err
+		}
+		for i := range q.choices {
+			choices = append(choices, &choice{s: s, q: q, index: i, prompt: ids, room: room, score: echo && q.logprobs})
+		}
+	}
+	response := completionResponse{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(),
+		Model: q.model, Seed: q.seed}
+	if q.stream {
+		return s.streamCompletions(w, q, choices, response)
+	}
+	if err := s.run(q, choices, nil); err != nil {
+		return err
+	}
+	for i, c := range choices {
+		c.remember(texts[i/q.choices])
+		response.Choices = append(response.Choices, c.completion(i, echo))
+	}
+	response.Usage = usageOf(choices, q.choices)
+	writeJSON(w, http.StatusOK, response)
+	return nil
+}
+
+// readPrompts reads a text, ids, or a list of either. The texts of ids are "".
+func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]int32, texts []string, err error) {
+	var text string
+	var ids []int32
+	var some []string
+	var lists [][]int32
+	switch {
+	case raw == nil:
+		return nil, nil, bad("prompt", "", "prompt is required")
+	case json.Unmarshal(raw, &text) == nil:
+		some = []string{text}
+	case json.Unmarshal(raw, &ids) == nil:
+		lists = [][]int32{ids}
+	case json.Unmarshal(raw, &some) == nil:
+		lists = nil
+	case json.Unmarshal(raw, &lists) == nil:
+		some = nil
+	default:
+		return nil, nil, bad("prompt", "", "prompt is a text, a list of ids, or a list of texts or of lists of ids")
+	}
+	if len(lists) == 0 {
+		for _, text := range some {
+			text = s.Layout.Insert(text, reward)
+			known, rest := s.memory.continued(text)
+			prompts = append(prompts, append(slices.Clone(known), s.Tokenizer.EncodeAs(rest, token.Everything)...))
+			texts = append(texts, text)
+		}
+	}
+	for _, ids := range lists {
+		prompts, texts = append(prompts, ids), append(texts, "")
+	}
+	if most := s.Batcher.Slots() + s.Queue; len(prompts) == 0 || len(prompts) > most {
+		return nil, nil, bad("prompt", "", "a request has between 1 and %d prompts; got %d", most, len(prompts))
+	}
+	for _, ids := range prompts {
+		if len(ids) == 0 {
+			return nil, nil, bad("prompt", "", "a prompt must contain at least one token")
+		}
+		for _, id := range ids {
+			if s.Tokenizer.Bytes(id) == nil {
+				return nil, nil, bad("prompt", "", "there is no token %d in a vocabulary of %d", id, s.Tokenizer.Size())
+			}
+		}
+	}
+	return prompts, texts, nil
+}
+
+// remember stores the ids of a prompt that was a text and of its reply.
+func (c *choice) remember(prompt string) {
+	if prompt == "" || c.reason != nil {
+		return
+	}
+	sampled := ids(c.visible(c.draws))
+	if text := token.Text(c.text); text != "" && text == c.s.Tokenizer.Decode(sampled, false) {
+		c.s.memory.keep(&remembered{text: prompt + text, ids: append(slices.Clone(c.prompt), sampled...)})
+	}
+}
+
+func (c *choice) completion(index int, echo bool) completionChoice {
+	out := completionChoice{Index: index, Text: token.Text(c.text), Finish: &c.finish,
+		Reason: c.reason}
+	before := ""
+	if echo {
+		before = c.s.Tokenizer.Decode(c.prompt, false)
+		out.Text = before + out.Text
+	}
+	if c.q.logprobs {
+		out.Logprobs = &logprobs{Tokens: []string{}, Logps: []*float32{}, Top: []map[string]float32{}, Offsets: []int{}}
+		at := 0
+		if echo {
+			out.Logprobs.add(c, []rl.Draw{{Token: c.prompt[0]}}, &at)
+			out.Logprobs.Logps[0], out.Logprobs.Top[0] = nil, nil
+			out.Logprobs.add(c, c.echoed, &at)
+		}
+		out.Logprobs.add(c, c.draws, &at) // with the id that ended the reply, as in vLLM: lm-eval drops the last one
+	}
+	if c.q.returnIDs {
+		out.IDs, out.PromptIDs = ids(c.draws), c.prompt
+	}
+	return out
+}
+
+// add appends draws. at is the number of characters before them.
+func (l *logprobs) add(c *choice, draws []rl.Draw, at *int) {
+	for _, d := range draws {
+		logp := finite(d.Logp)
+		l.Tokens = append(l.Tokens, c.s.spell(c.q, d.Token))
+		l.Logps = append(l.Logps, &logp)
+		l.Offsets = append(l.Offsets, *at)
+		*at += len([]rune(string(c.s.Tokenizer.Bytes(d.Token))))
+		var top map[string]float32
+		if c.q.top > 0 {
+			top = map[string]float32{}
+			for _, r := range slices.Backward(d.Top) { // of tokens with equal text, the most probable remains
+				top[c.s.spell(c.q, r.Token)] = finite(r.Logp)
+			}
+		}
+		l.Top = append(l.Top, top)
+	}
+}
+
+func (s *Server) streamCompletions(w http.ResponseWriter, q *request, choices []*choice, head completionResponse,
+) error {
+	events := newEvents(w)
+	at := make([]int, len(choices))
+	err := s.run(q, choices, func(c *choice, p piece) error {
+		i := slices.Index(choices, c)
+		part := completionChoice{Index: i, Text: p.text}
+		if q.logprobs {
+			part.Logprobs = &logprobs{}
+			part.Logprobs.add(c, p.draws, &at[i])
+		}
+		if q.returnIDs {
+			part.IDs = ids(p.draws)
+		}
+		if p.ended {
+			part.Finish, part.Reason = &c.finish, c.reason
+		}
+		chunk := head
+		chunk.Choices = []completionChoice{part}
+		return events.send(chunk)
+	})
+	if err == nil && q.usage {
+		head.Choices, head.Usage = []completionChoice{}, usageOf(choices, q.choices)
+		err = events.send(head)
+	}
+	return events.end(err)
+}

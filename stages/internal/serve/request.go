@@ -1,0 +1,247 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"rcgrpo/stages/rl"
+)
+
+// Limits of requests.
+const (
+	maxDepth   = 64 // of nested JSON
+	maxStops   = 4
+	maxChoices = 8
+)
+
+var rewardSettings = []string{"high", "low", "none"}
+
+// request is a request with the settings that both endpoints share.
+type request struct {
+	ctx     context.Context
+	fields  map[string]json.RawMessage // not read yet
+	model   string
+	reward  string // reward token
+	header  http.Header
+	ignored []string // fields without effect
+
+	temperature, topP float64
+	max               int // tokens of a reply; 0: not given
+	stops             []string
+	stopIDs           []int32
+	seed              uint64
+	choices           int
+	logprobs          bool
+	top               int // alternatives per token
+	stream, usage     bool
+	returnIDs         bool
+	tokensAsIDs       bool
+	skipSpecial       bool
+}
+
+// ignoredFields change nothing in a reply. Those with values change nothing only if they have that value.
+var ignoredFields = map[string]string{
+	"store": "", "user": "", "metadata": "", "service_tier": "", "parallel_tool_calls": "", "safety_identifier": "",
+	"prompt_cache_key": "", "best_of": "1", "frequency_penalty": "0", "presence_penalty": "0", "logit_bias": "{}",
+	"repetition_penalty": "1", "top_k": "-1", "min_p": "0", "suffix": `""`, "response_format": `{"type":"text"}`,
+	"add_generation_prompt": "true", "continue_final_message": "false", "ignore_eos": "false", "min_tokens": "0",
+	"spaces_between_special_tokens": "true", "modalities": `["text"]`, "use_beam_search": "false",
+}
+
+// read reads the body of a request and its common settings. The handler reads its own fields, then calls done.
+func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, bad("", "", "the header Content-Type must be application/json")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.MaxBody))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return nil, &apiError{status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error",
+			Message: fmt.Sprintf("the request is longer than %d bytes", s.MaxBody)}
+	}
+	if err != nil {
+		return nil, bad("", "", "the request could not be read: %v", err)
+	}
+	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true}
+	if depth(body) > maxDepth {
+		return nil, bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
+	}
+	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
+		return nil, bad("", "", "the request must be a JSON object")
+	}
+	if err := q.take("model", &q.model); err != nil {
+		return nil, err
+	}
+	setting, given, err := s.named(q.model)
+	if err != nil {
+		return nil, err
+	}
+	given = given || q.has("reward_token")
+	if err := q.take("reward_token", &setting); err != nil {
+		return nil, err
+	}
+	if err := q.chooseReward(s, setting, given); err != nil {
+		return nil, err
+	}
+	return q, q.common()
+}
+
+// chooseReward sets the reward token of a request: its own, that of the model's name, or that of the server.
+func (q *request) chooseReward(s *Server, setting string, given bool) error {
+	q.reward = s.Token
+	if !given || setting == "checkpoint" {
+		return nil
+	}
+	if !slices.Contains(rewardSettings, setting) {
+		return bad("reward_token", "unsupported_value", "reward_token is high, low, none or checkpoint; got %.80q", setting)
+	}
+	if setting == "none" {
+		q.reward = rl.TokenNone
+		return nil
+	}
+	if s.Position == "" {
+		return bad("reward_token", "unsupported_value", "this policy has never used reward tokens")
+	}
+	q.reward = setting
+	return nil
+}
+
+// common reads the settings that both endpoints share.
+func (q *request) common() error {
+	var seed *int64
+	var stop json.RawMessage
+	var options struct {
+		Usage bool `json:"include_usage"`
+	}
+	for _, f := range []struct {
+		name string
+		into any
+	}{
+		{"temperature", &q.temperature}, {"top_p", &q.topP}, {"max_tokens", &q.max}, {"seed", &seed}, {"n", &q.choices},
+		{"stop", &stop}, {"stream", &q.stream}, {"stream_options", &options}, {"return_token_ids", &q.returnIDs},
+		{"stop_token_ids", &q.stopIDs}, {"skip_special_tokens", &q.skipSpecial},
+		{"return_tokens_as_token_ids", &q.tokensAsIDs},
+	} {
+		given := q.has(f.name)
+		if err := q.take(f.name, f.into); err != nil {
+			return err
+		}
+		if f.name == "max_tokens" && given && q.max < 1 {
+			return bad("max_tokens", "unsupported_value", "max_tokens must be at least 1; got %d", q.max)
+		}
+	}
+	q.usage = options.Usage
+	if seed != nil {
+		q.seed = uint64(*seed)
+	} else {
+		q.seed = rand.Uint64() >> 11 // exact in JavaScript
+	}
+	switch {
+	case !(q.temperature >= 0 && q.temperature <= 100):
+		return bad("temperature", "unsupported_value", "temperature lies between 0 and 100; got %v", q.temperature)
+	case !(q.topP > 0 && q.topP <= 1):
+		return bad("top_p", "unsupported_value", "top_p lies above 0 and at most at 1; got %v", q.topP)
+	case q.choices < 1 || q.choices > maxChoices:
+		return bad("n", "unsupported_value", "n lies between 1 and %d; got %d", maxChoices, q.choices)
+	}
+	return q.readStops(stop)
+}
+
+func (q *request) readStops(raw json.RawMessage) error {
+	if raw == nil {
+		return nil
+	}
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		q.stops = []string{one}
+	} else if json.Unmarshal(raw, &q.stops) != nil {
+		return bad("stop", "", "stop is a string or a list of strings")
+	}
+	q.stops = slices.DeleteFunc(q.stops, func(s string) bool { return s == "" })
+	if len(q.stops) > maxStops {
+		return bad("stop", "unsupported_value", "at most %d stop strings are supported; got %d", maxStops, len(q.stops))
+	}
+	return nil
+}
+
+// has reports whether the request contains a field with a value other than null.
+func (q *request) has(name string) bool {
+	raw, ok := q.fields[name]
+	return ok && string(bytes.TrimSpace(raw)) != "null"
+}
+
+// take reads a field. Without it into keeps its value.
+func (q *request) take(name string, into any) error {
+	given := q.has(name)
+	raw := q.fields[name]
+	delete(q.fields, name)
+	if !given {
+		return nil
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return bad(name, "", "%s has the wrong type: got %s, want %s", name, wrong.Value, wrong.Type)
+		}
+		return bad(name, "", "%s: %v", name, err)
+	}
+	return nil
+}
+
+// done refuses the fields that were not read, except those without effect, whose names the response contains.
+func (q *request) done() error {
+	for name, raw := range q.fields {
+		want, known := ignoredFields[name]
+		switch {
+		case string(bytes.TrimSpace(raw)) == "null":
+		case known && (want == "" || sameJSON(raw, want)):
+			q.ignored = append(q.ignored, name)
+		case known:
+			return bad(name, "unsupported_value", "%s is supported only as %s", name, want)
+		default:
+			return bad(name, "unknown_parameter", "the field %.80q is not supported", name)
+		}
+	}
+	if len(q.ignored) > 0 {
+		slices.Sort(q.ignored)
+		q.header.Set("X-Rcgrpo-Ignored", strings.Join(q.ignored, ", "))
+	}
+	return nil
+}
+
+func sameJSON(raw json.RawMessage, want string) bool {
+	var a, b any
+	if json.Unmarshal(raw, &a) != nil || json.Unmarshal([]byte(want), &b) != nil {
+		return false
+	}
+	x, _ := json.Marshal(a)
+	y, _ := json.Marshal(b)
+	return bytes.Equal(x, y)
+}
+
+// depth returns the nesting of JSON, whether valid or not.
+func depth(text []byte) (deepest int) {
+	level, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			level++
+			deepest = max(deepest, level)
+		case c == ']' || c == '}':
+			level--
+		}
+	}
+	return deepest
+}

@@ -1,0 +1,261 @@
+// Package serve puts a policy behind an HTTP endpoint in the form of OpenAI's API.
+//
+//	Config      the policy, its names and the limits
+//	Server      an http.Handler; start with New
+//
+// request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer, memory.go
+// stores the ids of earlier replies. Neighbours: rl (Batcher), chat (layouts), token.
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// Config describes the served policy and the limits of requests.
+type Config struct {
+	Name      string   // of the model
+	Aliases   []string // further names, such as the path of the checkpoint
+	Batcher   *rl.Batcher
+	Layout    chat.Talk
+	Tokenizer *token.Tokenizer
+	Position  string // of reward tokens; "" for a policy without them
+	Token     string // reward token of requests that name none
+
+	Addr    string        // host and port of the listener
+	Key     string        // API key; "": none
+	Queue   int           // replies that may wait for a slot
+	MaxBody int64         // bytes of a request
+	Timeout time.Duration // of a request
+	Logf    func(format string, args ...any)
+}
+
+// Server answers requests. Start it with [Server.Serve].
+type Server struct {
+	Config
+	mux      *http.ServeMux
+	started  time.Time
+	replies  atomic.Int64 // in a slot or waiting for one
+	draining atomic.Bool
+	memory   memory
+}
+
+// New returns a server.
+func New(c Config) *Server {
+	s := &Server{Config: c, mux: http.NewServeMux(), started: time.Now()}
+	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	})
+	s.mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []any{s.model(s.Name)}})
+	})
+	s.mux.HandleFunc("GET /v1/models/{name...}", func(w http.ResponseWriter, r *http.Request) {
+		if _, _, err := s.named(r.PathValue("name")); err != nil {
+			writeError(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, s.model(r.PathValue("name")))
+	})
+	s.mux.HandleFunc("POST /v1/chat/completions", s.post(s.chat))
+	s.mux.HandleFunc("POST /v1/completions", s.post(s.completions))
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Code: "unknown_url",
+			Message: fmt.Sprintf("there is no %s %s", r.Method, r.URL.Path)})
+	})
+	return s
+}
+
+func (s *Server) model(name string) map[string]any {
+	return map[string]any{"id": name, "object": "model", "created": s.started.Unix(), "owned_by": "rcgrpo",
+		"max_model_len": s.Batcher.MaxLen()}
+}
+
+// named returns the reward token that the name of a model asks for: NAME or NAME:high, NAME:low, NAME:none.
+func (s *Server) named(name string) (reward string, given bool, err error) {
+	for _, own := range append([]string{s.Name}, s.Aliases...) {
+		if name == own {
+			return "", false, nil
+		}
+		if setting, ok := strings.CutPrefix(name, own+":"); ok && slices.Contains(rewardSettings, setting) {
+			return setting, true, nil
+		}
+	}
+	return "", false, &apiError{status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found",
+		Param: "model", Message: fmt.Sprintf("there is no model %.200q; this server has %q", name, s.Name)}
+}
+
+// Serve answers requests of the listener until ctx ends. Then new requests get status 503, and those in progress have
+// drain to end.
+func (s *Server) Serve(ctx context.Context, l net.Listener, drain time.Duration) error {
+	base, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10,
+		IdleTimeout: 2 * time.Minute, BaseContext: func(net.Listener) context.Context { return base }}
+	ended := make(chan error, 1)
+	go func() { ended <- h.Serve(l) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	s.draining.Store(true)
+	limit, stop := context.WithTimeout(base, drain)
+	defer stop()
+	for s.replies.Load() > 0 && limit.Err() == nil { // the listener stays open, so that clients get the status 503
+		time.Sleep(10 * time.Millisecond)
+	}
+	cut()
+	limit, stop = context.WithTimeout(context.Background(), 5*time.Second)
+	defer stop()
+	if err := h.Shutdown(limit); err != nil {
+		return h.Close()
+	}
+	return nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.ownHost(r.Host) {
+		writeError(w, &apiError{status: http.StatusForbidden, Type: "invalid_request_error", Code: "unknown_host",
+			Message: fmt.Sprintf("the Host header is %.200q, want %s or localhost", r.Host, s.Addr)})
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// ownHost reports whether a request was sent to this server by its own address. A page of another site whose name
+// resolves to a loopback address has another Host. Off loopback, where the names of the machine are unknown, the key
+// protects the server.
+func (s *Server) ownHost(host string) bool {
+	name, port, err := net.SplitHostPort(s.Addr)
+	if err != nil || host == s.Addr {
+		return err == nil
+	}
+	ip := net.ParseIP(name)
+	if ip == nil || !ip.IsLoopback() {
+		return true
+	}
+	return host == net.JoinHostPort("localhost", port) || host == "localhost" || host == name
+}
+
+// post wraps the handler of a POST request with the checks that all of them share.
+func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+		defer cancel()
+		control := http.NewResponseController(w) // a client that neither writes nor reads holds no goroutine
+		_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
+		_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
+		err := s.authorised(r)
+		if err == nil && s.draining.Load() {
+			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "draining",
+				Message: "the server is shutting down"}
+		}
+		var read *request
+		if err == nil {
+			read, err = s.read(w, r)
+			_ = control.SetReadDeadline(time.Time{})
+		}
+		if err == nil {
+			read.ctx = ctx
+			err = handle(w, read)
+		}
+		if err == nil || r.Context().Err() != nil { // the client has left
+			return
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "timeout",
+				Message: fmt.Sprintf("the request took longer than %v", s.Timeout)}
+		}
+		if !errors.As(err, new(*apiError)) {
+			s.Logf("%s %s: %v", r.Method, r.URL.Path, err)
+			err = &apiError{status: http.StatusInternalServerError, Type: "server_error", Message: "the policy failed; " +
+				"the log of the server names the cause"}
+		}
+		writeError(w, err)
+	}
+}
+
+// authorised compares the key of a request in constant time.
+func (s *Server) authorised(r *http.Request) error {
+	if s.Key == "" {
+		return nil
+	}
+	key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	got, want := sha256.Sum256([]byte(key)), sha256.Sum256([]byte(s.Key))
+	if subtle.ConstantTimeCompare(got[:], want[:]) == 1 {
+		return nil
+	}
+	return &apiError{status: http.StatusUnauthorized, Type: "authentication_error", Code: "invalid_api_key",
+		Message: "the header Authorization must be \"Bearer KEY\" with the key of this server"}
+}
+
+// reserve counts n replies, or returns an error with status 429 if too many wait for a slot.
+func (s *Server) reserve(n int) (release func(), err error) {
+	if s.replies.Add(int64(n)) > int64(s.Batcher.Slots()+s.Queue) {
+		s.replies.Add(int64(-n))
+		return nil, &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",
+			Message: fmt.Sprintf("%d replies are sampled at once and %d may wait; try again later", s.Batcher.Slots(), s.Queue)}
+	}
+	return func() { s.replies.Add(int64(-n)) }, nil
+}
+
+// apiError is an error in the form of OpenAI's API.
+type apiError struct {
+	status  int
+	Message string `json:"message"`
+	Type    string `json:"type"`
+	Param   string `json:"param,omitempty"`
+	Code    string `json:"code,omitempty"`
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+// bad returns an error of a request with status 400.
+func bad(param, code, format string, args ...any) error {
+	return &apiError{status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Code: code,
+		Message: fmt.Sprintf(format, args...)}
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	e := &apiError{status: http.StatusInternalServerError, Type: "server_error", Message: "internal error"}
+	errors.As(err, &e)
+	if e.status == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
+	writeJSON(w, e.status, map[string]any{"error": e})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		status, text = http.StatusInternalServerError, []byte(`{"error":{"message":"internal error","type":"server_error"}}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // an error means that the client has left
+}
+
+// newID returns a new name of a response.
+func newID(prefix string) string {
+	var b [12]byte
+	_, _ = io.ReadFull(rand.Reader, b[:]) // never fails since Go 1.24
+	return prefix + hex.EncodeToString(b[:])
+}

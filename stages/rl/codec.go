@@ -1,0 +1,26 @@
+package rl
+
+// Codec converts messages to ids and back for one model family. Pieces are encoded separately and concatenated,
+// so sampled text is never tokenized again. Implementations: stages/internal/chat.
+type Codec interface {
+	// Begin returns the ids before the first message, given the offered tools.
+	Begin(tools []Tool) []int32
+	// User encodes a user message. first is true for the first one of the episode, into which the position
+	// "first_user" writes the reward token.
+	User(text string, first bool, token string) []int32
+	// Tool encodes the results of one step's calls.
+	Tool(results []string) []int32
+	// Header opens a reply of the policy, where the position "before_each_action" writes the reward token.
+	Header(token string) []int32
+	// Reply encodes a step of an expert: the ids that a policy would have sampled, including the end-of-step id.
+	// Without calls it is the step that ends the turn.
+	Reply(calls []string) []int32
+	// Between returns the ids between a reply and the next message. They are given, not sampled.
+	Between() []int32
+	// Stop reports whether an id ends a reply.
+	Stop(id int32) bool
+	// Parse decodes a sampled reply into its text and calls. A reply without calls yields the turn.
+	Parse(ids []int32) (text string, calls []Call)
+	// Text decodes any ids for people, special tokens included.
+	Text(ids []int32) string
+}

@@ -1,0 +1,91 @@
+package rl
+
+import (
+	"context"
+	"slices"
+
+	"rcgrpo/bfcl"
+)
+
+// benchEnv is an episode of the benchmark.
+type benchEnv struct{ *bfcl.Episode }
+
+// Tools returns the tools on offer.
+func (e benchEnv) Tools() []Tool { return ToolsNamed(e.Episode.Tools()) }
+
+// ToolsNamed returns tools of the benchmark.
+func ToolsNamed(names []string) []Tool {
+	tools := make([]Tool, len(names))
+	for i, name := range names {
+		tools[i].Name = name
+	}
+	return tools
+}
+
+// Step executes the calls of a reply.
+func (e benchEnv) Step(_ context.Context, r Reply) ([]string, int, error) {
+	return e.Episode.Step(texts(r.Calls))
+}
+
+func texts(calls []Call) []string {
+	texts := make([]string, len(calls))
+	for i, call := range calls {
+		texts[i] = call.Text
+	}
+	return texts
+}
+
+// Verdict judges the episode. It has no error.
+func (e benchEnv) Verdict(context.Context) (bfcl.Verdict, error) { return e.Episode.Verdict(), nil }
+
+// mergedEnv is an episode of a merged task. It has one turn, which ends with a call of the tool done or with a
+// step without calls. A call of done is not a call to the environment: it has no result and does not count for
+// the reward.
+type mergedEnv struct{ benchEnv }
+
+// mergedTools returns the tools of the episode, then done.
+func mergedTools(e *bfcl.Episode) []string { return append(e.Tools(), bfcl.DoneTool) }
+
+// Tools returns the tools on offer.
+func (m mergedEnv) Tools() []Tool { return ToolsNamed(mergedTools(m.Episode)) }
+
+// Step executes the calls before done and ignores those after it.
+func (m mergedEnv) Step(_ context.Context, r Reply) (results []string, errs int, err error) {
+	calls := texts(r.Calls)
+	ends := len(calls) == 0
+	if at := slices.IndexFunc(calls, bfcl.IsDone); at >= 0 {
+		calls, ends = calls[:at], true
+	}
+	if len(calls) > 0 {
+		if results, errs, err = m.Episode.Step(calls); err != nil {
+			return results, errs, err
+		}
+	}
+	if ends && !m.Done() {
+		_, _, err = m.Episode.Step(nil)
+	}
+	return results, errs, err
+}
+
+// Verdict returns the reward without an official verdict, because the official checker compares turns.
+func (m mergedEnv) Verdict(context.Context) (bfcl.Verdict, error) {
+	v := m.Episode.Verdict()
+	v.Official = false
+	return v, nil
+}
+
+// newEnv starts an episode in the prompt mode of its task. A merged episode may have twice as many steps, because
+// its one turn contains the steps of several.
+func newEnv(t *bfcl.Task, s bfcl.Settings) (Env, error) {
+	if t.Prompt == bfcl.PromptMerged {
+		s.MaxSteps *= 2
+	}
+	e, err := t.Start(s)
+	if err != nil {
+		return nil, err
+	}
+	if t.Prompt == bfcl.PromptMerged {
+		return mergedEnv{benchEnv{e}}, nil
+	}
+	return benchEnv{e}, nil
+}

@@ -1,0 +1,29 @@
+package stages
+
+import (
+	"io"
+	"time"
+)
+
+// Serving is a checkpoint behind an HTTP endpoint. In a binary with tensors it has a method
+//
+//	Run(ctx context.Context) error
+//
+// that answers requests until ctx ends.
+type Serving struct {
+	Dir       string   // folder of the checkpoint
+	Name      string   // of the model
+	Aliases   []string // further names
+	Listen    string   // host:port; port 0 is any
+	Key       string   // API key; "": none
+	Token     string   // reward token: checkpoint, high, low or none
+	Device    string   // cpu or cuda
+	Precision string   // float32 or bf16
+	Slots     int      // replies sampled at once
+	Context   int      // tokens of prompt and reply; 0: the model's maximum, at most 8,192
+	Queue     int      // replies that may wait
+	MaxBody   int64    // bytes of a request
+	Timeout   time.Duration
+	Drain     time.Duration
+	Out, Log  io.Writer
+}

@@ -1,0 +1,73 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/serve"
+	"rcgrpo/stages/rl"
+)
+
+// defaultContext bounds the memory of the caches.
+const defaultContext = 8192
+
+// Run answers requests until ctx ends.
+func (s *Serving) Run(ctx context.Context) error {
+	host, _, err := net.SplitHostPort(s.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if ip := net.ParseIP(host); s.Key == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Errorf("listen on %s: other machines can reach this address, so an API key is required: --key-env NAME",
+			s.Listen)
+	}
+	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
+	policy, err := checkpoint.OpenFolder(s.Dir, s.Device, use)
+	if err != nil {
+		return err
+	}
+	defer policy.Close()
+	token, err := policy.Resolve(s.Token)
+	if err != nil {
+		return err
+	}
+	layout, err := policy.Talk()
+	if err != nil {
+		return err
+	}
+	shape := policy.Model.Config()
+	length := min(cmp.Or(s.Context, defaultContext), shape.MaxPosition)
+	decoder, err := lm.NewDecoder(policy.Model, s.Slots, length)
+	if err != nil {
+		return err
+	}
+	batcher := rl.NewBatcher(decoder)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	var mu sync.Mutex
+	server := serve.New(serve.Config{Name: s.Name, Aliases: s.Aliases, Batcher: batcher, Layout: layout,
+		Tokenizer: policy.Tokenizer, Position: policy.Position, Token: token, Addr: listener.Addr().String(), Key: s.Key,
+		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout,
+		Logf: func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(s.Log, format+"\n", args...)
+		}})
+	use.Context = length
+	fmt.Fprintf(s.Log, "memory: at most %s\n", lm.MemoryText(shape.Memory(use)))
+	fmt.Fprintf(s.Out, "http://%s/v1\n", listener.Addr())
+	if err := server.Serve(ctx, listener, s.Drain); err != nil {
+		return err
+	}
+	return batcher.Release()
+}
