@@ -213,8 +213,14 @@ func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
 }
 
 func (t *training) publish() error {
-	if err := t.run.Publish(); err != nil || t.run.Job.Rank > 0 {
+	if err := t.run.Publish(); err != nil {
 		return err
+	}
+	if t.run.Job.Rank > 0 {
+		if t.Evaluate != nil && t.state.Best.Update == 0 {
+			return t.run.Policy.Save("") // with rank 0 below
+		}
+		return nil
 	}
 	dir, err := t.run.Job.Create("trajectories")
 	if err != nil {

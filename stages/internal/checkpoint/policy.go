@@ -139,7 +139,11 @@ func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*
 
 // Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical
 // files.
+// With dir "" a rank above 0 writes nothing and takes part in gathering the weights, if the ranks share them.
 func (p *Policy) Save(dir string) error {
+	if dir == "" {
+		return p.Model.Save("")
+	}
 	if p.adapter != nil {
 		if err := p.adapter.Save(filepath.Join(dir, AdapterFolder), p.digest); err != nil {
 			return err

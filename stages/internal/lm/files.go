@@ -164,7 +164,10 @@ func (m *Model) Restore(dir string) error {
 
 // Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files.
 func (m *Model) Save(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if dir == "" && m.sharded == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil && m.writes() {
 		return fmt.Errorf("save model: %w", err)
 	}
 	weights, _ := layout(m.cfg)

@@ -382,7 +382,7 @@ func (t *Trainer) Gradient() (flat []float32, err error) {
 // Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
 // trainer's state. It contains no gradient: save after Update.
 func (t *Trainer) Save(dir string) error {
-	if t.adapter == nil && t.peers.Rank.Index() == 0 {
+	if t.adapter == nil {
 		if err := t.m.Save(dir); err != nil {
 			return err
 		}

@@ -186,7 +186,7 @@ func (t *Training) Publish() error {
 		}
 	}
 	if t.Job.Rank > 0 {
-		return nil
+		return t.Policy.Save("")
 	}
 	if err := t.Log.Publish(t.Job); err != nil {
 		return err
