@@ -66,6 +66,7 @@ type settings struct {
 	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
+	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
@@ -174,6 +175,11 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
 		}
 	}
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].faults() {
+			bad(s.Reported[i].At[f.setting], f.summary, "%s", f.detail)
+		}
+	}
 	names := itemNames()
 	for _, one := range s.Sections {
 		for _, name := range one.Show {
@@ -230,6 +236,11 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].armFaults(known) {
+			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
+		}
+	}
 	return diags
 }
 
@@ -347,7 +358,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment),
+		Files: sourceFiles(job.Experiment), References: s.Reported,
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
