@@ -37,6 +37,8 @@ type Evidence struct {
 	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []Failure    `json:"failures,omitempty"`
 
+	References []Reference `json:"references,omitempty"`
+
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
 	Inputs  []Input    `json:"inputs"`
@@ -368,6 +370,11 @@ func (f *Figure) sources() map[string]Source {
 		return map[string]Source{"": f.Source}
 	}
 	sources := map[string]Source{}
+	for i := range f.Effects {
+		source := f.Effects[i].Source
+		source.By = "difference of the means, paired by task or seed unless unpaired; interval over seeds and families"
+		sources[fmt.Sprintf(".r%d", i+1)] = source
+	}
 	for _, p := range f.points {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
 	}
@@ -445,6 +452,12 @@ func (ev *Evidence) check() error {
 		if slices.ContainsFunc(one.Pairs, func(pair []string) bool { return len(pair) != 2 }) {
 			return fmt.Errorf("a pair of the comparison %q does not name two arms", one.Label)
 		}
+	}
+	for i := range ev.References {
+		if faults := ev.References[i].faults(); len(faults) > 0 {
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+		}
+		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
 	limit := func(n, most int, what string) error {
 		if n > most {

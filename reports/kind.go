@@ -66,6 +66,7 @@ type settings struct {
 	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
+	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
@@ -100,6 +101,9 @@ type Comparison struct {
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
 	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
 	_        struct{}       `doc:"whether the result is as expected"`
+	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
+	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
+	_        struct{}       `doc:"that there is no difference"`
 	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
 	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
 	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
@@ -158,6 +162,10 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(c.At["unpaired"], "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
+		if c.Matters < 0 {
+			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
+				c.Matters)
+		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.At["pairs"], "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
@@ -165,6 +173,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		}
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+		}
+	}
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].faults() {
+			bad(s.Reported[i].At[f.setting], f.summary, "%s", f.detail)
 		}
 	}
 	names := itemNames()
@@ -223,6 +236,11 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].armFaults(known) {
+			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
+		}
+	}
 	return diags
 }
 
@@ -342,7 +360,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment),
+		Files: sourceFiles(job.Experiment), References: s.Reported,
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
