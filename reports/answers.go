@@ -93,12 +93,11 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
 }
 
-// Compared names the arms of the number and what it generalizes to: "RCTP-FT + RC-GRPO − SFT + GRPO, the weakest of 3
-// pairs; 3 seeds".
-func (a Answer) Compared() string {
-	text := a.pair()
+// Against names the first arm of the number and what it generalizes to: "SFT + GRPO, weakest of 3 pairs; 3 seeds".
+func (a Answer) Against() string {
+	text := a.A
 	if a.Pairs > 1 {
-		text += fmt.Sprintf(", the weakest of %d pairs", a.Pairs)
+		text += fmt.Sprintf(", weakest of %d pairs", a.Pairs)
 	}
 	return text + "; " + a.About
 }

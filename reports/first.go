@@ -25,7 +25,7 @@ func (s *Study) first() []Part {
 		}
 		answers = false
 	})
-	parts := forests("fig-answer", "What was compared, and how sure it is", effects)
+	parts := forests("fig-answer", "Differences with 95 % intervals", effects)
 	if sets := s.sets(); len(sets) > 0 {
 		parts = append(parts, partsOf(s.crossTable(sets[0]), "")...)
 	}
@@ -88,19 +88,29 @@ func (e *Effect) interval() string {
 
 // forestRow is a row of a forest plot: an effect, or a heading above the effects of an outcome and a second arm.
 type forestRow struct {
-	*Effect
-	heading string
+	*Effect // nil for a heading
+	text    string
 }
 
 func (f *Figure) forestRows() (rows []forestRow) {
-	above := ""
-	for i := range f.Effects {
-		e := &f.Effects[i]
-		if h := e.heading() + ": " + e.B + " minus"; h != above {
-			above = h
-			rows = append(rows, forestRow{heading: h})
+	for i := 0; i < len(f.Effects); {
+		first, n := &f.Effects[i], 1
+		one := true // all differences are those of one second arm
+		for ; i+n < len(f.Effects) && f.Effects[i+n].Claim == first.Claim && f.Effects[i+n].heading() == first.heading(); n++ {
+			one = one && f.Effects[i+n].B == first.B
 		}
-		rows = append(rows, forestRow{Effect: e})
+		heading := first.heading() + ": " + first.B + " minus"
+		if !one || n == 1 {
+			heading = first.Claim + ": " + first.heading()
+		}
+		rows = append(rows, forestRow{text: heading})
+		for ; n > 0; n, i = n-1, i+1 {
+			row := forestRow{Effect: &f.Effects[i], text: f.Effects[i].A}
+			if !strings.HasSuffix(heading, " minus") {
+				row.text = row.pair()
+			}
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }
@@ -110,7 +120,7 @@ func (r forestRow) height() int {
 	if r.Effect == nil {
 		return 22
 	}
-	return 31
+	return 28
 }
 
 // forestHeight returns the height of all rows in pixels.
@@ -201,29 +211,29 @@ func (e *Effect) forestBlocks(low, high float64, n int) string {
 // forestText returns the lines of a forest plot that is at most width characters wide: names, numbers and blocks, or,
 // below 100 characters, the blocks under the names.
 func (f *Figure) forestText(width int) (lines []string) {
-	names, numbers := 0, 0
-	for i := range f.Effects {
-		names = max(names, len([]rune(f.Effects[i].A)))
-		numbers = max(numbers, len([]rune(f.Effects[i].Number())))
+	names, numbers, rows := 0, 0, f.forestRows()
+	for _, row := range rows {
+		if row.Effect != nil {
+			names, numbers = max(names, len([]rune(row.text))), max(numbers, len([]rune(row.Number())))
+		}
 	}
 	low, high := f.extent()
 	places := width - names - numbers - 6
 	below := places < 24
 	if below {
-		places = min(60, width-4)
+		places = width - 4
 	}
-	for _, row := range f.forestRows() {
+	for _, row := range rows {
 		if row.Effect == nil {
-			lines = append(lines, row.heading)
+			lines = append(lines, row.text)
 			continue
 		}
-		name := fmt.Sprintf("  %-*s  %-*s  ", names, row.A, numbers, row.Number())
-		blocks := row.forestBlocks(low, high, min(60, places))
+		blocks := row.forestBlocks(low, high, max(10, min(60, places)))
 		if below {
-			lines = append(lines, "  "+row.A+": "+row.Number(), "    "+blocks)
+			lines = append(lines, "  "+row.text+": "+row.Number(), "    "+blocks)
 			continue
 		}
-		lines = append(lines, name+blocks)
+		lines = append(lines, fmt.Sprintf("  %-*s  %-*s  %s", names, row.text, numbers, row.Number(), blocks))
 	}
 	return lines
 }
@@ -238,7 +248,7 @@ func (s *Study) crossTable(set string) *Table {
 	judged := s.judged(set, false)
 	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set),
 		Columns: append(columns("<Initialisation"), columns(methods...)...)}
-	t.Columns = append(t.Columns, Column{Name: "Difference"})
+	t.Columns = append(t.Columns, Column{Name: "Δ points"})
 	for _, row := range rows {
 		cells := []Cell{Text("%s", row)}
 		for _, method := range methods {
@@ -247,13 +257,13 @@ func (s *Study) crossTable(set string) *Table {
 		t.add(NoArm, append(cells, s.crossDifference(judged, set, row+" + "+methods[0], row+" + "+methods[len(methods)-1]))...)
 	}
 	if len(rows) == 2 {
-		cells := []Cell{Text("Difference")}
+		cells := []Cell{Text("Δ points")}
 		for _, method := range methods {
 			cells = append(cells, s.crossDifference(judged, set, rows[0]+" + "+method, rows[1]+" + "+method))
 		}
 		t.add(NoArm, append(cells, Text(""))...)
 	}
-	t.Lead = "Greedy decoding; differences in points with their 95 % interval."
+	t.Notes = []string{"Greedy decoding. Differences in points with their 95 % interval."}
 	return t
 }
 

@@ -26,6 +26,7 @@ type Page struct {
 type Section struct {
 	ID, Title string
 	Lead      string
+	Folded    bool // for reference: behind a fold in HTML
 	Parts     []Part
 }
 
@@ -43,6 +44,28 @@ type Failure struct {
 	Address string   `json:"address"`
 	Cause   string   `json:"cause"`         // "failed: …", "was skipped: …"
 	Log     []string `json:"log,omitempty"` // its last lines
+}
+
+// check is a way to check the page: a sentence and a command.
+type check struct{ Text, Command string }
+
+// Checks returns how a reader checks the page; nil without evidence.
+func (p *Page) Checks() []check {
+	if p.Evidence == nil {
+		return nil
+	}
+	file, cell := slug(p.Title)+".html", "TABLE.r1c2"
+	if tables := p.tables(); len(tables) > 0 {
+		cell = cellID(tables[0].ID, 1, 2)
+	}
+	return []check{
+		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command that " +
+			"recomputes it. Ids count rows and columns from 1."},
+		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
+			"rcgrpo verify " + file},
+		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},
+		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + slug(p.Title) + ".hcl"},
+	}
 }
 
 func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
@@ -153,10 +176,10 @@ var usual = []Section{
 	{ID: "training", Title: "Training dynamics"},
 	{ID: "transcripts", Title: "Transcripts", Lead: "Complete episodes, selected by a hash of their names. Half of " +
 		"them are failures, if there are enough."},
-	{ID: "tasks", Title: "Data"},
-	{ID: "setup", Title: "Settings"},
-	{ID: "cost", Title: "Runs"},
-	{ID: "sources", Title: "Evidence"},
+	{ID: "tasks", Title: "Data", Folded: true},
+	{ID: "setup", Title: "Settings", Folded: true},
+	{ID: "cost", Title: "Runs", Folded: true},
+	{ID: "sources", Title: "Evidence", Folded: true},
 }
 
 // items lists all items in the order of the usual page.
