@@ -16,15 +16,16 @@ import (
 // initialisations and methods.
 func (s *Study) first() []Part {
 	var effects []Effect
-	answers := true
-	s.firstClaims(func(how Comparison, found []*Contrast, set string) {
-		if answers || how.Expect != "" {
-			for _, c := range found {
-				effects = append(effects, c.effect(set))
-			}
+	set := s.firstSet()
+	judged := judge(s.contrasts(set))
+	for i, how := range s.comparisons() {
+		if i > 0 && how.Expect == "" {
+			continue
 		}
-		answers = false
-	})
+		for _, c := range how.claims(judged) {
+			effects = append(effects, s.effect(c, set))
+		}
+	}
 	parts := forests("fig-answer", "Differences with 95 % intervals", effects)
 	if sets := s.sets(); len(sets) > 0 {
 		parts = append(parts, partsOf(s.crossTable(sets[0]), "")...)
@@ -245,7 +246,7 @@ func (s *Study) crossTable(set string) *Table {
 	if len(rows) < 2 || len(methods) < 2 {
 		return nil
 	}
-	judged := s.judged(set, false)
+	judged := judge(s.contrasts(set))
 	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set),
 		Columns: append(columns("<Initialisation"), columns(methods...)...)}
 	t.Columns = append(t.Columns, Column{Name: "Δ points"})
@@ -312,7 +313,7 @@ func (s *Study) crossDifference(judged []*Contrast, set, a, b string) Cell {
 			return Text("–")
 		}
 	}
-	e := c.effect(set)
+	e := s.effect(c, set)
 	cell := Cell{Text: points(c.Mean), Value: &c.Mean}.From(Source{From: c.Source.From, Rows: c.Source.Rows,
 		By: "mean of the differences, paired by task; the interval contains those over seeds and over families"})
 	if e.Low != nil && e.High != nil {
@@ -335,10 +336,9 @@ func (s *Study) runLine() string {
 			add("%d %s", each, setName(set))
 		}
 	}
-	seeds, longest := map[int64]bool{}, 0
+	seeds := map[int64]bool{}
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
-			longest = max(longest, len(r.Curve))
 			if r.Seed != nil {
 				seeds[*r.Seed] = true
 			}
@@ -351,7 +351,7 @@ func (s *Study) runLine() string {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
 		add("%s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
 	}
-	if longest > 0 {
+	if longest := s.longest(); longest > 0 {
 		add("up to %s", plural(longest, "update"))
 	}
 	seconds := 0.0
@@ -429,5 +429,5 @@ func (s *Study) limits() (limits []string) {
 	if len(fewer) > 0 {
 		limits = append(limits, "More evaluations than trainings, which does not add seeds: "+strings.Join(fewer, "; ")+".")
 	}
-	return append(limits, s.uncompared()...)
+	return slices.Concat(limits, s.withoutWindows(), s.uncompared())
 }

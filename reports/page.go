@@ -122,13 +122,13 @@ func (s *Study) complete() *Page {
 	return p
 }
 
-// trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
+// trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
 func (s *Section) trim() {
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
 		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
 	})
 	seen := map[string]bool{}
-	for _, part := range slices.Backward(s.Parts) {
+	for _, part := range s.Parts {
 		if t := part.Table; t != nil {
 			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return seen[note] })
 			for _, note := range t.Notes {
@@ -206,7 +206,9 @@ func items() []item {
 	curves(false)
 	all = append(all,
 		item{"fig-forecast", "training", one((*Study).forecastFigure)},
-		item{"entropy", "training", one((*Study).entropyTable)},
+		item{"entropy", "training", func(s *Study) []Part {
+			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
+		}},
 		item{"late", "training", one((*Study).lateTable)},
 		item{"signal", "training", one((*Study).signalTable)},
 		item{"forecast", "training", one((*Study).forecastTable)})
