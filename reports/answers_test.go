@@ -239,7 +239,7 @@ func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 		t.Errorf("got %q, want the short training named", facts)
 	}
 	s.Windows = Windows{}
-	if facts := strings.Join(s.facts(), " "); s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
+	if facts := strings.Join(s.limits(), " "); s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
 		t.Errorf("without windows: got %q and a table %v, want no table and a sentence", facts, s.lateTable() != nil)
 	}
 }
