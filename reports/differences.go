@@ -146,7 +146,7 @@ func (c *Contrast) own(by string) Source {
 func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
 		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
-			"p, adjusted", "<Basis", "<Claim")}
+			"p, adjusted", "<Claim")}
 	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
 		t.Title += " and in training"
 	}
@@ -200,7 +200,7 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		Text("%s", c.about()).With("%s", c.size()).From(c.own("counts")), Text("%s", c.Label)}
+		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).From(c.own("counts"))}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
