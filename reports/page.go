@@ -13,7 +13,7 @@ type Page struct {
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
-	Effects  []Effect  `json:"effects,omitempty"` // the rows of the forest plot: every claim on the first set and in training
+	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
 	Failures []Failure `json:"failures,omitempty"`
 	Sections []Section `json:"-"`
