@@ -4,7 +4,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -90,30 +89,12 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
 		"successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x",
-		[]SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}},
-		{"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"x",
+		[]SeedRun{{Curve: []rl.Metric{row, row}, CurveFrom: "stage.grpo.x"}}},
+		{"y", []SeedRun{{Curve: make([]rl.Metric, 2)}}}}}
 	table := s.signalTable()
 	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
 		t.Errorf("got %+v", table)
-	}
-}
-
-// The script finds the colour of a legend's key by its place in the palettes; the style names it.
-func TestStyleAndPalettesNameTheSameColours(t *testing.T) {
-	if len(lightColours) != len(darkColours) || len(lightSteps) != len(darkSteps) {
-		t.Fatal("a palette has another length on dark ground")
-	}
-	for _, list := range []struct {
-		name    string
-		colours []string
-		times   int // paper uses the light colours too
-	}{{"arm", lightColours, 2}, {"arm", darkColours, 1}, {"step", lightSteps, 2}, {"step", darkSteps, 1}} {
-		for i, colour := range list.colours {
-			if got := strings.Count(pageStyle, "--"+list.name+string(rune('0'+i))+": "+colour+";"); got != list.times {
-				t.Errorf("%s %d, %s: occurs %d times in the style, want %d", list.name, i, colour, got, list.times)
-			}
-		}
 	}
 }

@@ -37,6 +37,8 @@ type Evidence struct {
 	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []Failure    `json:"failures,omitempty"`
 
+	References []Reference `json:"references,omitempty"`
+
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
 	Inputs  []Input    `json:"inputs"`
@@ -368,6 +370,9 @@ func (f *Figure) sources() map[string]Source {
 		return map[string]Source{"": f.Source}
 	}
 	sources := map[string]Source{}
+	for i := range f.Effects {
+		sources[fmt.Sprintf(".r%d", i+1)] = f.Effects[i].Source
+	}
 	for _, p := range f.points {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
 	}
@@ -432,9 +437,8 @@ func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
 		return fmt.Errorf("it calls the experiment %q, but a name contains no folder", ev.Name)
 	}
-	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
-		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
-			ev.Windows.Late)
+	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
+		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
 	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
 	for _, one := range ev.Chosen {
@@ -445,6 +449,12 @@ func (ev *Evidence) check() error {
 		if slices.ContainsFunc(one.Pairs, func(pair []string) bool { return len(pair) != 2 }) {
 			return fmt.Errorf("a pair of the comparison %q does not name two arms", one.Label)
 		}
+	}
+	for i := range ev.References {
+		if faults := ev.References[i].faults(); len(faults) > 0 {
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+		}
+		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
 	limit := func(n, most int, what string) error {
 		if n > most {

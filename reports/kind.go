@@ -44,11 +44,8 @@ func Kind() *lang.Kind {
 		Name: "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
 			"and JSON.",
-		Version: 7,
-		New: func() lang.Stage {
-			windows := PaperWindows
-			return &settings{Windows: &windows}
-		},
+		Version:     8,
+		New:         func() lang.Stage { return new(settings) },
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
 	}
@@ -63,11 +60,13 @@ type settings struct {
 	_        struct{}       `doc:"split and its certificate, and data sets for the table of their composition"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at"`
 	_        struct{}       `doc:"most 40 for each label, selected by hash among failures and successes"`
-	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
-	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
-	_        struct{}       `doc:"the first"`
+	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare. Blocks with an expectation come"`
+	_        struct{}       `doc:"first and answer the question; if there are none, the first block does. Without"`
+	_        struct{}       `doc:"blocks every arm is compared with the first"`
+	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training;"`
+	_        struct{}       `doc:"without it the paper's 70 and 70 if a training is long enough, else none"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
@@ -98,8 +97,11 @@ type Comparison struct {
 	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
 	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
-	_        struct{}       `doc:"whether the result is as expected"`
+	_        struct{}       `doc:"outcome of the second arm of each pair. The claim is one line of the first screen,"`
+	_        struct{}       `doc:"Yes, No, Not decided or The opposite, and Yes only if every pair is Yes"`
+	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
+	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
+	_        struct{}       `doc:"that there is no difference"`
 	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
 	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
 	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
@@ -158,6 +160,10 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(c.At["unpaired"], "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
+		if c.Matters < 0 {
+			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
+				c.Matters)
+		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.At["pairs"], "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
@@ -165,6 +171,11 @@ func (s *settings) Check() hcl.Diagnostics {
 		}
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+		}
+	}
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].faults() {
+			bad(s.Reported[i].At[f.setting], f.summary, "%s", f.detail)
 		}
 	}
 	names := itemNames()
@@ -176,13 +187,15 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	window := func(at hcl.Range, name string, updates int) {
-		if updates < 1 {
-			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+	if w := s.Windows; w != nil {
+		for name, updates := range map[string]int{"early": w.Early, "late": w.Late} {
+			if updates < shortestWindow {
+				bad(w.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; "+
+					"got %s = %d. Without a windows block the page leaves out its tables if trainings are short.",
+					shortestWindow, name, updates)
+			}
 		}
 	}
-	window(s.Windows.At["early"], "early", s.Windows.Early)
-	window(s.Windows.At["late"], "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -223,7 +236,46 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
-	return diags
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].armFaults(known) {
+			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
+		}
+	}
+	return append(diags, s.checkWindows(n)...)
+}
+
+// checkWindows checks that the windows of the report fit into the trainings.
+func (s *settings) checkWindows(n *lang.Node) hcl.Diagnostics {
+	if s.Windows == nil {
+		return nil
+	}
+	for _, in := range n.Inputs {
+		if updates, ok := plannedUpdates(in); ok && !s.Windows.fit(updates) {
+			shorter := ""
+			if updates >= 2*shortestWindow {
+				shorter = fmt.Sprintf("shorten the windows to %d updates together, ", updates)
+			}
+			return hcl.Diagnostics{mistake(s.Windows.At["early"], "Windows overlap", "The first %d and the last %d updates "+
+				"overlap in %s, which makes %d updates. Raise its updates to %d, %sor remove the windows: the page then has "+
+				"no tables of early and late training.", s.Windows.Early, s.Windows.Late, in.From.Address, updates,
+				s.Windows.Early+s.Windows.Late, shorter)}
+		}
+	}
+	return nil
+}
+
+// plannedUpdates returns the updates of a training by RL whose curve the report reads.
+func plannedUpdates(in lang.Input) (updates int, ok bool) {
+	if !strings.HasPrefix(in.Setting, "curves") || in.From.Kind.Name != "grpo" && in.From.Kind.Name != "rc-grpo" {
+		return 0, false
+	}
+	for _, setting := range in.From.Settings {
+		if setting.Name == "updates" {
+			err := json.Unmarshal([]byte(setting.Value), &updates)
+			return updates, err == nil
+		}
+	}
+	return 0, false
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
@@ -307,7 +359,13 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := study.check(); err != nil {
 		return err
 	}
-	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
+	study.Compare = study.comparisons()
+	study.groupArms()
+	if s.Windows == nil && PaperWindows.fit(study.longest()) {
+		study.Windows = PaperWindows
+	}
+	// a part of the artifacts would give others
+	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
 	page.Evidence = ev
 	dir, err := job.Create("page")
@@ -339,8 +397,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment),
+		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
+		Files: sourceFiles(job.Experiment), References: s.Reported,
+	}
+	if s.Windows != nil {
+		ev.Windows = *s.Windows
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
