@@ -117,8 +117,8 @@ window.checks = (() => {
     chart.dispatchAction({ type: "hideTip" });
     tip(place)?.replaceChildren();
     chart.dispatchAction({ type: "showTip", ...where });
-    const values = all("b", tip(place) || place).map(e => e.textContent);
-    return /\d/.test(values.length ? values.join() : tip(place)?.textContent);
+    const values = all("b", tip(place) || place).map(e => e.textContent).join();
+    return values ? /\d/.test(values) : /\S/.test(tip(place)?.textContent || "");
   };
   // Curves answer at 60 positions from edge to edge, other figures at each of their marks.
   const tooltips = () => all("figure[id]").flatMap(figure => {
