@@ -122,13 +122,14 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
-	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
-	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
-	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
-	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
-	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, reference, ablation,"`
+	_     struct{} `doc:"seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training,"`
+	_     struct{} `doc:"fig-reward, fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm,"`
+	_     struct{} `doc:"fig-tokens-reward, fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal,"`
+	_     struct{} `doc:"forecast, fig-spread-batch, fig-zero-variance-split, fig-kl-estimators, fig-clip,"`
+	_     struct{} `doc:"fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
+	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, mixtures, departures, settings,"`
+	_     struct{} `doc:"runs, fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`

@@ -221,6 +221,8 @@ var usual = []Section{
 func items() []item {
 	all := []item{
 		{"main", "results", eachSet((*Study).mainTable)},
+		{"reference", "results", (*Study).referenceParts},
+		{"ablation", "results", (*Study).ablationTables},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},
