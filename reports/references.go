@@ -283,6 +283,13 @@ func (s *Study) referenceParts() []Part {
 				}
 			}
 		}
+		for _, t := range []*Table{all, parted} {
+			for i := range t.Rows {
+				if row := &t.Rows[i]; row.Arm == NoArm {
+					row.Group = groupOf(row.Cells[0].Text)
+				}
+			}
+		}
 		parts = append(parts, partsOf(all.orNil(), set)...)
 		parts = append(parts, partsOf(parted.orNil(), set)...)
 	}
@@ -303,16 +310,9 @@ func referenceNotes() []string {
 // an arm of the page first, then those of the page in its order.
 func (s *Study) referenceRows(r *Reference) []string {
 	labels := s.labels()
-	group := func(label string) string {
-		before, _, grouped := strings.Cut(label, "/")
-		if !grouped {
-			return ""
-		}
-		return before
-	}
 	rows := append(sortedKeys(r.Counts), sortedKeys(r.Others)...)
 	rank := func(label string) []int {
-		first := slices.IndexFunc(labels, func(l string) bool { return group(l) == group(label) })
+		first := slices.IndexFunc(labels, func(l string) bool { return groupOf(l) == groupOf(label) })
 		at := slices.Index(labels, label)
 		if at < 0 {
 			at = len(labels)
@@ -321,9 +321,18 @@ func (s *Study) referenceRows(r *Reference) []string {
 	}
 	slices.SortStableFunc(rows, func(a, b string) int {
 		x, y := rank(a), rank(b)
-		return cmp.Or(cmp.Compare(x[0], y[0]), strings.Compare(group(a), group(b)), cmp.Compare(x[1], y[1]))
+		return cmp.Or(cmp.Compare(x[0], y[0]), strings.Compare(groupOf(a), groupOf(b)), cmp.Compare(x[1], y[1]))
 	})
 	return rows
+}
+
+// groupOf returns the part of a label before "/", "" without one.
+func groupOf(label string) string {
+	group, _, grouped := strings.Cut(label, "/")
+	if !grouped {
+		return ""
+	}
+	return group
 }
 
 // armIndex returns the index of an arm, NoArm for a label of no arm.

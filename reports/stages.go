@@ -3,13 +3,18 @@ package reports
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 )
 
@@ -279,3 +284,108 @@ func (s *Study) artifactsTable() *Table {
 
 // prefix returns at most n bytes of a text.
 func prefix(text string, n int) string { return text[:min(n, len(text))] }
+
+// cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
+// endpoint.json of an artifact of type endpoint. ok is false for other results.
+func cardFile(m *artifact.Manifest) (port string, file artifact.FileInfo, ok bool) {
+	for _, port := range m.Ports() {
+		name := map[string]string{"endpoint": endpointFile, "checkpoint": "config.json"}[m.Outputs[port].Type]
+		if name != endpointFile && m.Kind != "model" {
+			continue // a checkpoint that a stage trained
+		}
+		if file, ok = m.File(artifact.Published{Port: port, File: name}); ok && file.Bytes <= maxCardBytes {
+			return port, file, true
+		}
+	}
+	return "", file, false
+}
+
+// endpointFile describes the model behind an endpoint: model, api, revision, date and context as in card.
+const endpointFile = "endpoint.json"
+
+const maxCardBytes = 64 << 10
+
+// readCard returns the file that describes the model of a result; "" without one, or if gc removed it.
+func readCard(store *artifact.Store, m *artifact.Manifest) (string, error) {
+	port, file, ok := cardFile(m)
+	if !ok {
+		return "", nil
+	}
+	a, err := store.Open(m, port)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(a.Path(file.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(text), err
+}
+
+// checkCard reports whether the text is the file that the manifest records as the description of its model.
+func checkCard(m *artifact.Manifest, text string) bool {
+	_, file, ok := cardFile(m)
+	return ok && hexSum([]byte(text)) == file.SHA256
+}
+
+// card is the description of a model: config.json of a model folder, or endpoint.json.
+type card struct {
+	Path    string `json:"_name_or_path"`
+	Family  string `json:"model_type"`
+	Layers  int    `json:"num_hidden_layers"`
+	Width   int    `json:"hidden_size"`
+	Longest int    `json:"max_position_embeddings"` // tokens
+
+	Model    string `json:"model"` // as in requests: "claude-opus-4-5-20251101"
+	API      string `json:"api"`   // "anthropic"
+	Revision string `json:"revision"`
+	Date     string `json:"date"`
+	Context  int    `json:"context"` // tokens
+}
+
+// name returns the name of the model without folders of the machine that stored it; a shape if it has no name.
+func (c *card) name() string {
+	switch {
+	case c.API != "":
+		return c.API + ": " + c.Model
+	case c.Path != "" && !path.IsAbs(c.Path):
+		return c.Path
+	case c.Path != "":
+		return path.Base(c.Path)
+	}
+	return fmt.Sprintf("%s, %d layers of width %d", c.Family, c.Layers, c.Width)
+}
+
+// versionsTable names the base models and the models behind APIs: the paper's tables of versions.
+func (s *Study) versionsTable() *Table {
+	t := &Table{ID: "versions", Title: "Versions of the models",
+		Columns: columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
+		Notes: []string{"From config.json of a model folder, or from what the stage recorded about an API. A digest is that " +
+			"of the artifact. Date: as the API reports it, else when the stage stored the model."}}
+	rows := seedRows{}
+	for _, r := range s.Records {
+		var c card
+		if r.Card == "" || json.Unmarshal([]byte(r.Card), &c) != nil {
+			continue
+		}
+		port, file, _ := cardFile(r.Manifest)
+		from := func(rows, by string) Source { return sourceOf(manifestOf(r.Address), rows, by) }
+		revision := Text("%s", c.Revision).From(from(file.Name, "as recorded"))
+		if c.Revision == "" {
+			revision = Text("%s", prefix(r.Manifest.Outputs[port].Digest, 16)).From(from("port "+port, "as recorded"))
+		}
+		date := cmp.Or(c.Date, r.Manifest.Started.UTC().Format(time.DateOnly))
+		context := Text("–")
+		if n := cmp.Or(c.Context, c.Longest); n > 0 {
+			context = whole(n)
+		}
+		name := lang.TrimStage(r.Address)
+		if seed := r.Manifest.Seed; seed != nil {
+			name = strings.TrimSuffix(name, fmt.Sprintf("@%d", *seed))
+		}
+		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, Text("%s", name),
+			Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
+			Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
+	}
+	return t.orNil()
+}
