@@ -93,6 +93,24 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
 }
 
+// Compared names the arms of the number and what it generalizes to: "RCTP-FT + RC-GRPO − SFT + GRPO, the weakest of 3
+// pairs; 3 seeds".
+func (a Answer) Compared() string {
+	text := a.pair()
+	if a.Pairs > 1 {
+		text += fmt.Sprintf(", the weakest of %d pairs", a.Pairs)
+	}
+	return text + "; " + a.About
+}
+
+// Subject names the outcome and the expectation: "success, expected higher".
+func (a Answer) Subject() string {
+	if a.Expect == "" {
+		return a.Outcome
+	}
+	return a.Outcome + ", expected " + a.Expect
+}
+
 // effect returns the contrast as plain values in the unit of its outcome.
 func (c *Contrast) effect(set string) Effect {
 	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),

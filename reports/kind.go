@@ -126,9 +126,9 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, reference, ablation, seeds,"`
-	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training,"`
-	_     struct{} `doc:"fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy, fig-kl,"`
-	_     struct{} `doc:"fig-grad-norm, fig-forecast, entropy, late, signal, forecast, fig-tokens-reward,"`
+	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
+	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
+	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-forecast, entropy, late, signal, forecast, fig-tokens-reward,"`
 	_     struct{} `doc:"fig-variance, fig-zero-variance-split, fig-spread-batch, fig-kl-estimators, fig-clip,"`
 	_     struct{} `doc:"fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
 	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, statistics, mixtures, examples,"`
