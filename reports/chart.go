@@ -176,7 +176,7 @@ func (f *Figure) forestChart() ([]byte, error) {
 		y := top
 		top += row.height()
 		if row.Effect == nil {
-			data = append(data, opts.CustomData{Name: row.heading, Value: []any{"-", y}})
+			data = append(data, opts.CustomData{Name: row.text, Value: []any{"-", y}})
 			continue
 		}
 		value := []any{short(row.Effect.Effect), y}
@@ -190,7 +190,7 @@ func (f *Figure) forestChart() ([]byte, error) {
 		for _, v := range row.PerSeed {
 			value = append(value, short(v))
 		}
-		data = append(data, opts.CustomData{Name: row.A + "\n" + row.interval() + "\n" + string(row.Verdict), Value: value})
+		data = append(data, opts.CustomData{Name: row.text + "\n" + row.interval() + "\n" + string(row.Verdict), Value: value})
 	}
 	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))
 	return finish(chart)

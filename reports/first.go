@@ -16,16 +16,17 @@ import (
 // initialisations and methods.
 func (s *Study) first() []Part {
 	var effects []Effect
-	answers := true
-	s.firstClaims(func(how Comparison, found []*Contrast, set string) {
-		if answers || how.Expect != "" {
-			for _, c := range found {
-				effects = append(effects, c.effect(set))
-			}
+	set := s.firstSet()
+	judged := judge(s.contrasts(set))
+	for i, how := range s.comparisons() {
+		if i > 0 && how.Expect == "" {
+			continue
 		}
-		answers = false
-	})
-	parts := forests("fig-answer", "What was compared, and how sure it is", effects)
+		for _, c := range how.claims(judged) {
+			effects = append(effects, s.effect(c, set))
+		}
+	}
+	parts := forests("fig-answer", "Differences with 95 % intervals", effects)
 	if sets := s.sets(); len(sets) > 0 {
 		parts = append(parts, partsOf(s.crossTable(sets[0]), "")...)
 	}
@@ -88,19 +89,29 @@ func (e *Effect) interval() string {
 
 // forestRow is a row of a forest plot: an effect, or a heading above the effects of an outcome and a second arm.
 type forestRow struct {
-	*Effect
-	heading string
+	*Effect // nil for a heading
+	text    string
 }
 
 func (f *Figure) forestRows() (rows []forestRow) {
-	above := ""
-	for i := range f.Effects {
-		e := &f.Effects[i]
-		if h := e.heading() + ": " + e.B + " minus"; h != above {
-			above = h
-			rows = append(rows, forestRow{heading: h})
+	for i := 0; i < len(f.Effects); {
+		first, n := &f.Effects[i], 1
+		one := true // all differences are those of one second arm
+		for ; i+n < len(f.Effects) && f.Effects[i+n].Claim == first.Claim && f.Effects[i+n].heading() == first.heading(); n++ {
+			one = one && f.Effects[i+n].B == first.B
 		}
-		rows = append(rows, forestRow{Effect: e})
+		heading := first.heading() + ": " + first.B + " minus"
+		if !one || n == 1 {
+			heading = first.Claim + ": " + first.heading()
+		}
+		rows = append(rows, forestRow{text: heading})
+		for ; n > 0; n, i = n-1, i+1 {
+			row := forestRow{Effect: &f.Effects[i], text: f.Effects[i].A}
+			if !strings.HasSuffix(heading, " minus") {
+				row.text = row.pair()
+			}
+			rows = append(rows, row)
+		}
 	}
 	return rows
 }
@@ -110,7 +121,7 @@ func (r forestRow) height() int {
 	if r.Effect == nil {
 		return 22
 	}
-	return 31
+	return 28
 }
 
 // forestHeight returns the height of all rows in pixels.
@@ -201,29 +212,29 @@ func (e *Effect) forestBlocks(low, high float64, n int) string {
 // forestText returns the lines of a forest plot that is at most width characters wide: names, numbers and blocks, or,
 // below 100 characters, the blocks under the names.
 func (f *Figure) forestText(width int) (lines []string) {
-	names, numbers := 0, 0
-	for i := range f.Effects {
-		names = max(names, len([]rune(f.Effects[i].A)))
-		numbers = max(numbers, len([]rune(f.Effects[i].Number())))
+	names, numbers, rows := 0, 0, f.forestRows()
+	for _, row := range rows {
+		if row.Effect != nil {
+			names, numbers = max(names, len([]rune(row.text))), max(numbers, len([]rune(row.Number())))
+		}
 	}
 	low, high := f.extent()
 	places := width - names - numbers - 6
 	below := places < 24
 	if below {
-		places = min(60, width-4)
+		places = width - 4
 	}
-	for _, row := range f.forestRows() {
+	for _, row := range rows {
 		if row.Effect == nil {
-			lines = append(lines, row.heading)
+			lines = append(lines, row.text)
 			continue
 		}
-		name := fmt.Sprintf("  %-*s  %-*s  ", names, row.A, numbers, row.Number())
-		blocks := row.forestBlocks(low, high, min(60, places))
+		blocks := row.forestBlocks(low, high, max(10, min(60, places)))
 		if below {
-			lines = append(lines, "  "+row.A+": "+row.Number(), "    "+blocks)
+			lines = append(lines, "  "+row.text+": "+row.Number(), "    "+blocks)
 			continue
 		}
-		lines = append(lines, name+blocks)
+		lines = append(lines, fmt.Sprintf("  %-*s  %-*s  %s", names, row.text, numbers, row.Number(), blocks))
 	}
 	return lines
 }
@@ -235,10 +246,10 @@ func (s *Study) crossTable(set string) *Table {
 	if len(rows) < 2 || len(methods) < 2 {
 		return nil
 	}
-	judged := s.judged(set, false)
+	judged := judge(s.contrasts(set))
 	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set),
 		Columns: append(columns("<Initialisation"), columns(methods...)...)}
-	t.Columns = append(t.Columns, Column{Name: "Difference"})
+	t.Columns = append(t.Columns, Column{Name: "Δ points"})
 	for _, row := range rows {
 		cells := []Cell{Text("%s", row)}
 		for _, method := range methods {
@@ -247,13 +258,13 @@ func (s *Study) crossTable(set string) *Table {
 		t.add(NoArm, append(cells, s.crossDifference(judged, set, row+" + "+methods[0], row+" + "+methods[len(methods)-1]))...)
 	}
 	if len(rows) == 2 {
-		cells := []Cell{Text("Difference")}
+		cells := []Cell{Text("Δ points")}
 		for _, method := range methods {
 			cells = append(cells, s.crossDifference(judged, set, rows[0]+" + "+method, rows[1]+" + "+method))
 		}
 		t.add(NoArm, append(cells, Text(""))...)
 	}
-	t.Lead = "Greedy decoding; differences in points with their 95 % interval."
+	t.Notes = []string{"Greedy decoding. Differences in points with their 95 % interval."}
 	return t
 }
 
@@ -302,7 +313,7 @@ func (s *Study) crossDifference(judged []*Contrast, set, a, b string) Cell {
 			return Text("–")
 		}
 	}
-	e := c.effect(set)
+	e := s.effect(c, set)
 	cell := Cell{Text: points(c.Mean), Value: &c.Mean}.From(Source{From: c.Source.From, Rows: c.Source.Rows,
 		By: "mean of the differences, paired by task; the interval contains those over seeds and over families"})
 	if e.Low != nil && e.High != nil {
@@ -325,10 +336,9 @@ func (s *Study) runLine() string {
 			add("%d %s", each, setName(set))
 		}
 	}
-	seeds, longest := map[int64]bool{}, 0
+	seeds := map[int64]bool{}
 	for _, a := range s.Arms {
 		for _, r := range a.Runs {
-			longest = max(longest, len(r.Curve))
 			if r.Seed != nil {
 				seeds[*r.Seed] = true
 			}
@@ -341,7 +351,7 @@ func (s *Study) runLine() string {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
 		add("%s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
 	}
-	if longest > 0 {
+	if longest := s.longest(); longest > 0 {
 		add("up to %s", plural(longest, "update"))
 	}
 	seconds := 0.0
@@ -419,5 +429,5 @@ func (s *Study) limits() (limits []string) {
 	if len(fewer) > 0 {
 		limits = append(limits, "More evaluations than trainings, which does not add seeds: "+strings.Join(fewer, "; ")+".")
 	}
-	return append(limits, s.uncompared()...)
+	return slices.Concat(limits, s.withoutWindows(), s.uncompared())
 }

@@ -201,8 +201,14 @@ var pageFunctions = template.FuncMap{
 		}
 		return string(c.Mark)
 	},
-	"pads":    (*Table).pads,
-	"head":    (*Table).groupHead,
+	"pads": (*Table).pads,
+	"head": (*Table).groupHead,
+	"cellIDs": func(t *Table) string {
+		if len(t.Rows) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("cells %s … %s", cellID(t.ID, 1, 1), cellID(t.ID, len(t.Rows), len(t.Columns)))
+	},
 	"verdict": func(v Verdict) string { return slug(string(v)) },
 	"swatch":  func(r Row) string { return r.look.class() },
 }

@@ -26,6 +26,7 @@ type Page struct {
 type Section struct {
 	ID, Title string
 	Lead      string
+	Folded    bool // for reference: behind a fold in HTML
 	Parts     []Part
 }
 
@@ -43,6 +44,28 @@ type Failure struct {
 	Address string   `json:"address"`
 	Cause   string   `json:"cause"`         // "failed: …", "was skipped: …"
 	Log     []string `json:"log,omitempty"` // its last lines
+}
+
+// check is a way to check the page: a sentence and a command.
+type check struct{ Text, Command string }
+
+// Checks returns how a reader checks the page; nil without evidence.
+func (p *Page) Checks() []check {
+	if p.Evidence == nil {
+		return nil
+	}
+	file, cell := slug(p.Title)+".html", "TABLE.r1c2"
+	if tables := p.tables(); len(tables) > 0 {
+		cell = cellID(tables[0].ID, 1, 2)
+	}
+	return []check{
+		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command that " +
+			"recomputes it. Ids count rows and columns from 1."},
+		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
+			"rcgrpo verify " + file},
+		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},
+		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + slug(p.Title) + ".hcl"},
+	}
 }
 
 func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
@@ -99,13 +122,13 @@ func (s *Study) complete() *Page {
 	return p
 }
 
-// trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
+// trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
 func (s *Section) trim() {
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
 		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
 	})
 	seen := map[string]bool{}
-	for _, part := range slices.Backward(s.Parts) {
+	for _, part := range s.Parts {
 		if t := part.Table; t != nil {
 			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return seen[note] })
 			for _, note := range t.Notes {
@@ -153,10 +176,10 @@ var usual = []Section{
 	{ID: "training", Title: "Training dynamics"},
 	{ID: "transcripts", Title: "Transcripts", Lead: "Complete episodes, selected by a hash of their names. Half of " +
 		"them are failures, if there are enough."},
-	{ID: "tasks", Title: "Data"},
-	{ID: "setup", Title: "Settings"},
-	{ID: "cost", Title: "Runs"},
-	{ID: "sources", Title: "Evidence"},
+	{ID: "tasks", Title: "Data", Folded: true},
+	{ID: "setup", Title: "Settings", Folded: true},
+	{ID: "cost", Title: "Runs", Folded: true},
+	{ID: "sources", Title: "Evidence", Folded: true},
 }
 
 // items lists all items in the order of the usual page.
@@ -185,7 +208,9 @@ func items() []item {
 	curves(false)
 	all = append(all,
 		item{"fig-forecast", "training", one((*Study).forecastFigure)},
-		item{"entropy", "training", one((*Study).entropyTable)},
+		item{"entropy", "training", func(s *Study) []Part {
+			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
+		}},
 		item{"late", "training", one((*Study).lateTable)},
 		item{"signal", "training", one((*Study).signalTable)},
 		item{"forecast", "training", one((*Study).forecastTable)})

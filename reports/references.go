@@ -381,14 +381,14 @@ func (s *Study) ablationTables() []Part {
 			Columns: columns("<Without → with", "Paper: without", "Paper: with", "Paper: Δ points", "Here: without",
 				"Here: with", "Here: Δ points", "<Within our interval"),
 			Notes: []string{"Paper: Newcombe's 95 % interval of two independent shares, because a publication rarely reports " +
-				"which tasks both arms pass. Here: the interval over task families of the comparison."}}
+				"which tasks both arms pass. Here: the interval that contains those over seeds and over task families."}}
 		for _, names := range how.Pairs {
 			e := s.referenceEffect(names[0], names[1], set, "")
 			if e == nil {
 				continue
 			}
 			if all == nil {
-				all = s.contrasts(set, false)
+				all = s.contrasts(set)
 			}
 			cells := []Cell{Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
 				Cell{Text: points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
@@ -408,12 +408,12 @@ func (c *Contrast) besideReference(e *PublishedEffect) []Cell {
 	}
 	own := func(by string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
 	difference, within := Cell{Text: points(c.Mean), Value: &c.Mean}, Text("–")
-	if i := c.Families.Interval; i.Known() {
+	if i := c.hull(); i.Known() {
 		difference.Interval = &i
 		difference = difference.With("%s\u00a0…\u00a0%s", points(i.Low), points(i.High))
 		within = Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
 	return []Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
-		difference.From(own("mean of the differences, bootstrap over families")),
-		within.From(own("published difference within the bootstrap interval over families"))}
+		difference.From(own("mean of the differences, hull of both intervals")),
+		within.From(own("published difference within the hull of both intervals"))}
 }

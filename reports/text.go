@@ -99,6 +99,12 @@ func (p *Page) write(out *sticky, f format, width int) error {
 			return err
 		}
 	}
+	for i, c := range p.Checks() {
+		if i == 0 {
+			out.line("\n" + fmt.Sprintf(f.section, "Check this page"))
+		}
+		paragraph(f.limit, strings.TrimSpace(c.Text+" "+c.Command))
+	}
 	return out.err
 }
 
@@ -126,7 +132,7 @@ func (p *Page) limitsTitle() string { return fmt.Sprintf("Limits of this result 
 // text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
 // otherwise. A table that is still too wide continues below with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
-	out.wrapped(clean(t.Title), width)
+	out.wrapped(clean(t.Title)+" ["+t.ID+"]", width)
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
@@ -373,7 +379,7 @@ func (s *sticky) wrapped(text string, width int) {
 }
 
 func (t *Table) markdown(out *sticky) {
-	out.line("### " + escaped(t.Title) + "\n")
+	out.line("### " + escaped(t.Title) + "\n\n`" + t.ID + "`\n")
 	if t.Lead != "" {
 		out.line(escaped(t.Lead) + "\n")
 	}

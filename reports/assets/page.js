@@ -54,11 +54,12 @@
   const forest = (data, ink, soft, rule) => (params, api) => {
     const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
     const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
-    const top = api.coord([0, place])[1], y = top + 22, children = [];
-    const text = (x, align, text, fill, fontWeight) => children.push({ type: "text", style: { x, y: top + 8, text, fill, align, verticalAlign: "middle", fontSize: area.width < 420 ? 11 : 12, fontWeight } });
+    const top = api.coord([0, place])[1], y = top + 20, children = [];
+    const text = (x, align, text, fill, fontWeight, fontSize = area.width < 420 ? 11 : 12) => children.push({ type: "text", style: { x, y: top + 7, text, fill, align, verticalAlign: "middle", fontSize, fontWeight, width: align === "left" && !isHeading ? area.width - 135 : area.width, overflow: "truncate" } });
+    const isHeading = !known(effect);
     const stroke = (x1, y1, x2, y2, stroke, lineWidth) => children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth } });
-    if (!known(effect)) {
-      text(area.x, "left", item.name, ink, 700);
+    if (isHeading) {
+      text(area.x, "left", item.name, ink, 700, area.width < 420 ? 10.5 : 12);
       return { type: "group", children };
     }
     const [pair, numbers] = item.name.split("\n");
@@ -116,7 +117,7 @@
     if (options.series.some(s => s.renderItem === "forest")) {
       for (const s of options.series) s.renderItem = forest(s.data, ink, soft, isDark ? "#2a323d" : "#e3e7ec");
       Object.assign(options.yAxis[0], { show: false });
-      Object.assign(options.grid[0], { top: 0, left: 4, right: 4, bottom: 34 });
+      Object.assign(options.grid[0], { top: 0, left: 4, right: 4, bottom: 34, containLabel: false });
       Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
       Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
       options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
