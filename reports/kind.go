@@ -126,11 +126,12 @@ type Chosen struct {
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, reference, ablation, seeds,"`
 	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
 	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
-	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-forecast, entropy, late, signal, forecast, fig-tokens-reward,"`
-	_     struct{} `doc:"fig-variance, fig-zero-variance-split, fig-spread-batch, fig-kl-estimators, fig-clip,"`
-	_     struct{} `doc:"fig-log-ratio, fig-turns, fig-calls, fig-tool-errors, fig-stops, fig-length, fig-tuning,"`
-	_     struct{} `doc:"fig-successes, values, transcripts, data, certificate, statistics, mixtures, examples,"`
-	_     struct{} `doc:"versions, departures, settings, runs, fig-timeline, evidence"`
+	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
+	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
+	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
+	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate,"`
+	_     struct{} `doc:"statistics, mixtures, examples, versions, departures, settings, runs, fig-timeline,"`
+	_     struct{} `doc:"evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`

@@ -268,7 +268,7 @@ func (s *Study) referenceParts() []Part {
 			all.Lead = "Published at " + r.URL + "."
 		}
 		parted := &Table{ID: all.ID + "-categories", Title: r.Name + ": success by category, there and here", Folded: true,
-			Columns: slices.Insert(slices.Clone(all.Columns), 1, columns("<Category")...), Notes: all.Notes[:1]}
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, columns("<Category")...), Notes: referenceNotes()[:1]}
 		for _, label := range s.referenceRows(r) {
 			name := Text("%s", label)
 			for _, category := range r.categories() {

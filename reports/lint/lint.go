@@ -95,7 +95,7 @@ func Counts(t Table) ([][]int, error) {
 var meanings = map[string]string{
 	ImpossibleFraction:  "No count of the column's tasks gives the figure",
 	TruncatedNotRounded: "Truncated instead of rounded",
-	ColumnsPermuted:     "Figures in the columns of others; the row in the right order",
+	ColumnsPermuted:     "Figures of a row in the wrong columns",
 	CountsDoNotAddUp:    "The figure contradicts the sum of the categories",
 	WrongBold:           "Bold marks other rows than the largest",
 	WrongUnderline:      "Underlined are other rows than the second-largest",
@@ -119,11 +119,18 @@ func Sentences(findings []Finding) []string {
 
 // place returns where the finding is, what is printed there and what is right.
 func (f Finding) place() string {
-	place := strings.TrimSpace(f.Block + " " + f.Row)
-	text := fmt.Sprintf("%s, %s (printed %s", place, strings.Join(f.Columns, ", "),
-		cmp.Or(strings.Join(f.Printed, ", "), "without a mark"))
+	text := strings.Join(f.Columns, ", ")
+	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
+		text = row + ", " + text
+	}
+	text += " (printed " + cmp.Or(strings.Join(f.Printed, ", "), "without a mark")
+	if f.Code == ColumnsPermuted {
+		text += "; the right row"
+	} else if len(f.Expected) > 0 {
+		text += "; right"
+	}
 	if len(f.Expected) > 0 {
-		text += "; right: " + strings.Join(f.Expected, ", ")
+		text += ": " + strings.Join(f.Expected, ", ")
 	}
 	return text + ")"
 }
