@@ -104,8 +104,8 @@ func (f *Figure) alignPanels(line *charts.Line, lower string) {
 		NameLocation: "middle", NameGap: 26})
 	line.ExtendYAxis(opts.YAxis{Name: lower, Type: "value", Scale: opts.Bool(true), GridIndex: 1, NameLocation: "end"})
 	line.GridList = []opts.Grid{
-		{Left: "8", Right: "16", Top: "30", Bottom: "54%", ContainLabel: opts.Bool(true)},
-		{Left: "8", Right: "16", Top: "56%", Bottom: "28", ContainLabel: opts.Bool(true)}}
+		{Left: "52", Right: "16", Top: "30", Bottom: "54%"}, // equal margins align the panels
+		{Left: "52", Right: "16", Top: "58%", Bottom: "46"}}
 }
 
 // pointChart draws each point as a dot on its interval: the arms side by side above each category, or beside the line

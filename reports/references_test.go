@@ -4,9 +4,11 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/stats"
@@ -172,5 +174,54 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 	s.References[0].Counts = map[string]map[string]int{"qwen/GRPO": {"overall": 59}}
 	if parts := s.ablationTables(); len(parts) != 0 {
 		t.Errorf("a reference with one side of a comparison: got %d tables, want none", len(parts))
+	}
+}
+
+// The page with a reference, a data set, a model and an endpoint: everything is recomputed, published counts from the
+// evidence and the rest from the artifacts; only published numbers have no source.
+func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
+	dir := t.TempDir()
+	html, _, _, err := runText(t, dir, paperExperiment, "none")
+	must.OK(t, err)
+	page, store := []byte(html), must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
+	if v := verified(t, page, store); !v.OK() {
+		t.Errorf("got %+v", v)
+	}
+	followsFromItsSources(t, page, store)
+	ev := must.Get(ReadEvidence(page))(t)
+	seen := map[string]bool{}
+	for _, g := range ev.Tables {
+		seen[g.ID] = true
+		if strings.HasPrefix(g.ID, "reference-") {
+			for r, row := range g.Rows {
+				for c, text := range row.Cells {
+					_, sourced := ev.source(cellID(g.ID, r+1, c+1))
+					if want := g.Head[c] != "Paper" && text != "–" && c > slices.Index(g.Head, "Paper"); sourced != want {
+						t.Errorf("%s, %s: has a source: %v, want %v", g.ID, g.name(r, c), sourced, want)
+					}
+				}
+			}
+		}
+	}
+	for _, id := range []string{"reference-the-paper", "reference-the-paper-categories", "ablation-more-training", "versions",
+		"statistics", "data", "example-expert-curate-data-mixed", "example-failed-curate-data-mixed"} {
+		if !seen[id] {
+			t.Errorf("the page has no table %s", id)
+		}
+	}
+	for name, change := range map[string]func(string) string{ // of the evidence; the page is made again by its owner
+		"a count above its tasks": func(s string) string { return strings.Replace(s, `"overall":68`, `"overall":98`, 1) },
+		"another configuration":   func(s string) string { return strings.Replace(s, `qwen2`, `llama`, 1) },
+	} {
+		start, rest, _ := strings.Cut(html, `id="`+evidenceID+`">`)
+		content, end, _ := strings.Cut(rest, "</script>")
+		text := string(must.Get(unpacked(content, maxEvidenceBytes))(t))
+		if change(text) == text {
+			t.Fatalf("%s: the evidence lacks it", name)
+		}
+		forged := start + `id="` + evidenceID + `">` + packed([]byte(change(text))) + "</script>" + end
+		if v, err := Verify([]byte(forged), store, nil); err == nil && v.OK() {
+			t.Errorf("%s: the page is verified", name)
+		}
 	}
 }
