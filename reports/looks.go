@@ -74,7 +74,9 @@ func (s *Study) group(a *Arm) string {
 	if s.baseline(a) {
 		group = groupBaselines
 	}
-	if model, _, _ := a.parts(); model != "" {
+	if model, _, _ := a.parts(); model == apiModels {
+		return model
+	} else if model != "" {
 		return model + ": " + strings.ToLower(group)
 	}
 	return group

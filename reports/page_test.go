@@ -72,7 +72,7 @@ func hostile(text string) *Study {
 		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
 			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
-	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
+	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}}, Summary: map[string]int{text: 2}}}
 	for i := range s.Records {
 		r := &s.Records[i]
 		r.Address, r.Manifest.Device, r.Manifest.Revision, r.Manifest.Key = text, text, text, text
