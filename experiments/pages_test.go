@@ -146,58 +146,60 @@ func checkSuccesses(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// papersItems are the tables and figures of the paper, and the items of our pages that show the same.
+// papersItems are the tables and figures of the paper, and those of our pages that show the same: the beginnings of their
+// ids, and some row of the first.
 var papersItems = []struct {
 	of    string
 	files string // "" for every file about the benchmark
 	ids   []string
+	rows  []string
 }{
-	{"main results", "", []string{"main-test-merged"}},
-	{"entropy", "", []string{"entropy", "fig-entropy"}},
-	{"late dynamics", "", []string{"late"}},
-	{"data statistics", "paper.hcl equal_compute.hcl", []string{"mixtures"}},
-	{"RL split", "", []string{"data", "certificate"}},
-	{"settings of all methods", "", []string{"settings", "departures"}},
-	{"advantage spread and reward", "", []string{"fig-spread", "fig-reward"}},
-	{"examples of the appendix", "paper.hcl", []string{"transcripts"}},
+	{"main results of two models and five API models", "paper.hcl", []string{"reference-rc-grpo-paper", "main-test-merged"},
+		[]string{"GPT-5.2", "Gemini-3-Pro", "Sonnet-4.5", "GLM-4.7", "Opus-4.5", "qwen/Base", "qwen/RCTP-FT + RC-GRPO",
+			"llama/Base", "llama/SFT + GRPO"}},
+	{"ablations of conditioning", "paper.hcl", []string{"ablation-reward-conditioning"}, []string{"qwen", "llama"}},
+	{"ablations of initialisation", "paper.hcl", []string{"ablation-initialisation"}, []string{"qwen", "llama"}},
+	{"entropy", "", []string{"entropy", "fig-entropy"}, nil},
+	{"late dynamics", "", []string{"late"}, nil},
+	{"data statistics", "paper.hcl equal_compute.hcl", []string{"statistics", "mixtures"}, nil},
+	{"RL split", "", []string{"data", "certificate"}, []string{"total"}},
+	{"versions of the models", "", []string{"versions"}, nil},
+	{"settings of all methods", "", []string{"settings", "departures"}, nil},
+	{"advantage spread and reward", "", []string{"fig-spread-reward"}, nil},
+	{"examples of the appendix", "paper.hcl", []string{"example-expert", "example-failed", "transcripts"}, nil},
+}
+
+// content is a table or a figure of a page.
+type content struct {
+	rows int
+	text string // of all rows
 }
 
 // checkContents checks that the page shows the tables and figures of the paper, none of them empty, and that every
 // number is recomputed from the artifacts.
 func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 	t.Helper()
-	var content struct {
-		Tables []struct {
-			ID   string
-			Rows []any
-		}
-		Figures []struct {
-			ID   string
-			Data [][]string
-		}
-	}
-	must.OK(t, json.Unmarshal(p.json, &content))
-	rows := map[string]int{}
-	for _, table := range content.Tables {
-		rows[table.ID] = len(table.Rows)
-	}
-	for _, figure := range content.Figures {
-		rows[figure.ID] = len(figure.Data) - 1
-	}
-	if bytes.Contains(p.html, []byte(`class="talks"`)) {
-		rows["transcripts"] = 1
-	}
-	ids := slices.Sorted(maps.Keys(rows))
-	for id, n := range rows {
-		if n == 0 {
+	shown := p.contents(t)
+	for id, c := range shown {
+		if c.rows == 0 {
 			t.Errorf("%s: %s has no rows", p.name, id)
 		}
 	}
-	if bytes.Contains(p.html, []byte("as in paper.hcl")) || file == "paper.hcl" {
-		for _, item := range papersItems {
-			for _, id := range item.ids {
-				if strings.Contains(cmp.Or(item.files, file), file) && rows[id] == 0 {
-					t.Errorf("%s: no %s (%s of the paper); it has %s", p.name, id, item.of, ids)
+	about := bytes.Contains(p.html, []byte("as in paper.hcl")) || file == "paper.hcl"
+	for _, item := range papersItems {
+		if !about || !strings.Contains(cmp.Or(item.files, file), file) {
+			continue
+		}
+		for i, id := range item.ids {
+			names := slices.Sorted(maps.Keys(shown))
+			at := slices.IndexFunc(names, func(name string) bool { return strings.HasPrefix(name, id) })
+			if at < 0 {
+				t.Errorf("%s: no %s (%s of the paper); it has %s", p.name, id, item.of, names)
+				continue
+			}
+			for _, row := range item.rows {
+				if i == 0 && !strings.Contains(shown[names[at]].text, row) {
+					t.Errorf("%s: %s has no row of %s (%s of the paper)", p.name, names[at], row, item.of)
 				}
 			}
 		}
@@ -206,6 +208,33 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 	if must.OK(t, err); !v.OK() {
 		report(t, "verify", fmt.Sprintf("%s: %+v", p.name, v))
 	}
+}
+
+// contents returns the tables and figures of the page by their ids.
+func (p *page) contents(t *testing.T) map[string]content {
+	t.Helper()
+	var in struct {
+		Tables []struct {
+			ID   string
+			Rows [][]struct{ Text string }
+		}
+		Figures []struct {
+			ID   string
+			Data [][]string
+		}
+	}
+	must.OK(t, json.Unmarshal(p.json, &in))
+	shown := map[string]content{}
+	for _, table := range in.Tables {
+		shown[table.ID] = content{len(table.Rows), fmt.Sprint(table.Rows)}
+	}
+	for _, figure := range in.Figures {
+		shown[figure.ID] = content{rows: len(figure.Data) - 1}
+	}
+	if bytes.Contains(p.html, []byte(`class="talks"`)) {
+		shown["transcripts"] = content{rows: 1}
+	}
+	return shown
 }
 
 // openPages opens the pages as readers do.

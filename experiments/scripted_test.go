@@ -113,6 +113,7 @@ func (s *scripted) Label() string {
 
 // policy is the content of a scripted checkpoint.
 type policy struct {
+	Of    string  // address of the stage, so that policies differ
 	Skill float64 // log odds of success on a task of average difficulty, without token
 	Gap   float64 // difference of the log odds between the tokens
 	Token string  // condition at inference
@@ -125,7 +126,7 @@ func (s *scripted) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	r := job.Rand("scripted " + s.node.Kind.Name + s.node.EachKey)
+	r := job.Rand("scripted " + s.node.Address)
 	luck := 0.3 * r.NormFloat64()
 	switch kind := s.node.Kind.Name; kind {
 	case "model":
@@ -133,6 +134,7 @@ func (s *scripted) Run(_ context.Context, job *engine.Job) error {
 		if len(s.node.Files) == 0 { // random weights
 			p.Skill = -7
 		}
+		err = s.writeConfig(job)
 	case "sft", "rctp-ft":
 		p.Skill += (1+luck-p.Skill)*0.6 + 0.1*s.number("epochs")
 		if kind == "rctp-ft" {
@@ -140,7 +142,7 @@ func (s *scripted) Run(_ context.Context, job *engine.Job) error {
 		}
 		err = s.fineTune(job, r)
 	case "grpo", "rc-grpo":
-		after := policy{p.Skill + 0.8 + 0.4*luck, p.Gap, p.Token}
+		after := policy{Skill: p.Skill + 0.8 + 0.4*luck, Gap: p.Gap, Token: p.Token}
 		if kind == "rc-grpo" {
 			after.Skill, after.Token = after.Skill+0.5, rl.TokenHigh
 		}
@@ -158,11 +160,29 @@ func (s *scripted) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
+	p.Of = s.node.Address
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, policyFile), text, 0o600)
+}
+
+// writeConfig writes the description of a model: that of its folder, or of the architecture with random weights.
+func (s *scripted) writeConfig(job *engine.Job) error {
+	text := fmt.Appendf(nil, `{"model_type": "qwen2", "num_hidden_layers": %v, "hidden_size": %v}`,
+		s.number("architecture.layers"), s.number("architecture.hidden"))
+	for _, folder := range s.node.Files {
+		var err error
+		if text, err = os.ReadFile(filepath.Join(folder.Path, "config.json")); err != nil {
+			return err
+		}
+	}
+	dir, err := job.Create("checkpoint")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600)
 }
 
 // policy reads the policy that the stage starts from; zero without one.
@@ -366,7 +386,7 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 	var rows []rl.Metric
 	for u := 1; u <= updates; u++ {
 		t := float64(u) / float64(updates)
-		now := policy{before.Skill + t*(after.Skill-before.Skill)/heat, before.Gap * (1 - 0.7*t), after.Token}
+		now := policy{Skill: before.Skill + t*(after.Skill-before.Skill)/heat, Gap: before.Gap * (1 - 0.7*t), Token: after.Token}
 		var played []*rl.Trajectory
 		var rewards []float64
 		var members []int
