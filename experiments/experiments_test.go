@@ -331,7 +331,12 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 		"drills.hcl": method, "drills_long.hcl": method,
 		"splits.hcl": {"the paper's split; ; higher; RCTP-FT + RC-GRPO (family); RCTP-FT + RC-GRPO (paper)",
 			"the paper's split, without training; ; ; Base (family); Base (paper)"},
-		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5"},
+		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5",
+			"share far from one half; token_gap; lower; iid, p = 0.5; iid, p = 0.75"},
+		"temperature.hcl": {"token against temperature; ; higher; GRPO, T = 1.2; RC-GRPO",
+			"temperature; zero_variance; lower; GRPO, T = 1; GRPO, T = 1.5"},
+		"forecast.hcl":      {"passes of fine-tuning; forecast_zero_variance; higher; SFT × 1; SFT × 8"},
+		"equal_compute.hcl": {"batch; spread_batch_ddof1; higher; RCTP-FT + GRPO (64); RCTP-FT + GRPO (256)"},
 	} {
 		report := node(t, file, "stage.report.page")
 		made := comparisons(report)

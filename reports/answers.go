@@ -47,8 +47,9 @@ type Effect struct {
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed
 	// variance; nil without an interval.
 	Detectable *float64 `json:"detectable,omitempty"`
-	Adjusted   *float64 `json:"adjusted,omitempty"` // p-value, Holm-adjusted over all claims of the table; nil without a test
-	Excludes   string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
+	// Adjusted is the p-value, Holm-adjusted over all claims of the table; nil without a test.
+	Adjusted *float64 `json:"adjusted,omitempty"`
+	Excludes string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
 	// Reference is the same difference as a publication reports it; nil without such a report.
 	Reference     *float64 `json:"reference,omitempty"`
 	ReferenceName string   `json:"reference_name,omitempty"`
@@ -93,6 +94,9 @@ func (a Answer) String() string {
 	if a.Pairs > 1 {
 		pair = "weakest pair: " + pair
 	}
+	if strings.Contains(a.About, "checkpoint") {
+		pair += "; " + a.About
+	}
 	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
 }
 
@@ -117,7 +121,7 @@ func (a Answer) Subject() string {
 func (s *Study) effect(c *Contrast, set string) Effect {
 	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
-		Source: c.Source}
+		Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
 	if !c.ofTraining() {
 		e.Set = setName(set)
 	}

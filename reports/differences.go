@@ -60,7 +60,8 @@ func (c *Contrast) between(i stats.Interval) string {
 	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
 }
 
-// excludes names the effects that the interval of an undecided contrast excludes.
+// excludes names the effects that the interval of an undecided contrast excludes, with an expectation only those in its
+// direction.
 func (c *Contrast) excludes() string {
 	i := c.hull()
 	size := func(v float64) string {
@@ -80,6 +81,10 @@ func (c *Contrast) excludes() string {
 		return "excludes " + up + " above " + size(i.High) + ", and " + down + " only without the adjustment"
 	case i.High <= 0:
 		return "excludes " + down + " above " + size(-i.Low) + ", and " + up + " only without the adjustment"
+	case c.Expect == "higher":
+		return "excludes " + up + " above " + size(i.High)
+	case c.Expect == "lower":
+		return "excludes " + down + " above " + size(-i.Low)
 	}
 	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
 }
@@ -145,8 +150,8 @@ func (c *Contrast) own(by string) Source {
 // claimTable has a row per claim of a set: the difference, its interval, one p-value and the verdict.
 func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
-		Columns: columns("<Claim", "<Without → with", "<Outcome", "Without", "With", "Δ", "95 % interval", "Detectable",
-			"p, adjusted", "<Verdict", "<Basis")}
+		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
+			"p, adjusted", "<Claim")}
 	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
 		t.Title += " and in training"
 	}
@@ -154,9 +159,15 @@ func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	for _, c := range claims {
 		every = together("", "", every, c.Source)
 	}
+	var groups []string
 	for _, c := range claims {
-		t.add(NoArm, s.claimCells(c, set, every)...)
+		group := c.outcomeName() + ", " + c.unit()
+		place(&groups, group)
+		t.Rows = append(t.Rows, Row{Arm: NoArm, Group: group, Cells: s.claimCells(c, set, every)})
 	}
+	slices.SortStableFunc(t.Rows, func(a, b Row) int {
+		return slices.Index(groups, a.Group) - slices.Index(groups, b.Group)
+	})
 	t.Notes = claimNotes(claims)
 	return t
 }
@@ -188,13 +199,13 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 	if d := c.detectable(); !math.IsNaN(d) {
 		detectable = Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
 	}
-	return []Cell{Text("%s", c.Label), Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
-		side(c.CellA), side(c.CellB), difference.From(c.own(byMean)),
+	return []Cell{Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
+		s.verdictCell(c, set).From(adjusted("p and interval")),
 		Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
+		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		s.verdictCell(c, set).From(adjusted("p and interval")),
-		Text("%s", c.about()).With("%s", c.size()).From(c.own("counts"))}
+		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).From(c.own("counts"))}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
@@ -229,24 +240,24 @@ func (c *Contrast) size() string {
 
 // claimNotes explains the columns of the table of claims.
 func claimNotes(claims []*Contrast) []string {
-	notes := []string{"Δ is the second arm minus the first, in the unit below the outcome. Success is paired by task. An " +
-		"outcome of training is the mean over the late window, which ends at the same update on both sides, and is paired " +
-		"by seed.",
+	notes := []string{"Δ is the second arm minus the first, in the unit above the rows. Success is paired by task. " +
+		"An outcome of training is the mean over the late window, which ends at the same update on both sides, and is " +
+		"paired by seed.",
 		fmt.Sprintf("The interval contains two intervals: the 95 %% t-interval over seeds, which treats seeds as "+
 			"independent and needs %d distinct policies per side, and the 95 %% bootstrap interval over task families "+
 			"(2,000 resamples), which treats families as independent. Outcomes of training have the first only.",
 			methodPolicies)}
 	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Unpaired }) {
-		notes = append(notes, "Some claims compare different tasks, which are not paired: over seeds Welch's interval; the "+
-			"bootstrap resamples the families of each side.")
+		notes = append(notes, "Some claims compare different tasks, which are not paired: over seeds Welch's interval; "+
+			"the bootstrap resamples the families of each side.")
 	}
 	matters := "No compare block of the report says which difference matters, so no verdict is No or No difference."
 	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Matters > 0 }) {
-		matters = "No (without an expectation: No difference) means that the unadjusted interval excludes every difference " +
-			"that matters by the compare block."
+		matters = "No (without an expectation: No difference) means that the unadjusted interval excludes every " +
+			"difference that matters by the compare block."
 	}
 	return append(notes, fmt.Sprintf("p tests the mean over seeds; below %d policies per side it is the largest of the "+
-		"tests of all pairs of policies. It is Holm-adjusted over all %d tested claims of this table.", methodPolicies,
+		"tests of all pairs of policies. It is Holm-adjusted over all tested claims of this table (%d).", methodPolicies,
 		claims[0].Tests),
 		"Yes and The opposite require p < 0.05 and an interval without 0. With fewer policies they hold for these "+
 			"checkpoints, and every pair must differ in the same direction. "+matters,
@@ -279,18 +290,20 @@ func intervalTable(claims []*Contrast, set string) *Table {
 			Text("%s", c.between(c.Newcombe)).
 				From(c.own("Newcombe's interval from the clustered Wilson intervals of both sides")))
 	}
-	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent and the tasks as fixed. Over families: " +
-		"bootstrap, which treats task families as independent and the policies as fixed. Newcombe's interval, for unpaired " +
-		"claims, combines the clustered Wilson intervals of both sides and treats families as independent."}
+	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent. Over families: bootstrap, which " +
+		"treats task families as independent and the policies as given. Newcombe's interval, for unpaired claims, combines " +
+		"the clustered Wilson intervals of both sides and treats families as independent."}
 	return t
 }
 
 // pairTable shows the tests of each pair of policies behind the claims of a set.
 func pairTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "pairs-" + setID(set), Title: "Each pair of policies on " + setName(set), Folded: true,
-		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p", "<Test"),
-		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact tests " +
-			"treat tasks as independent; the t-test treats task families as independent. These p-values are not adjusted."}}
+		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p",
+			"<Test"),
+		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact " +
+			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
+			"adjusted."}}
 	for _, c := range claims {
 		for i := range c.Pairs {
 			p := &c.Pairs[i]
@@ -373,11 +386,15 @@ func (s *Study) uncompared() []string {
 		}
 	}
 	var facts []string
+	untested := !slices.ContainsFunc(s.Compare, func(c Comparison) bool { return c.Expect != "" })
+	if s.Expect != "" && len(s.Arms) > 1 && untested {
+		facts = append(facts, "No comparison of this page has an expectation, so no verdict is about the expected outcome.")
+	}
 	if len(missing) > 0 {
 		facts = append(facts, "Not scored, so missing from the comparisons: "+strings.Join(missing, ", ")+".")
 	}
 	if len(impossible) > 0 {
-		facts = append(facts, "Not compared, because no task set and no late window of training has the outcome of both arms: "+
+		facts = append(facts, "Not compared, because no task set and no late window has the outcome of both arms: "+
 			strings.Join(impossible, "; ")+".")
 	}
 	return facts

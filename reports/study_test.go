@@ -293,10 +293,10 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
 	claims := s.claims("")
 	table := s.claimTable(claims, "")
-	if len(table.Rows) != 3 || table.Rows[0].Cells[0].Text != "one; two" || table.Rows[0].Cells[8].Text != "0.012" {
+	if len(table.Rows) != 3 || table.Rows[0].Cells[8].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
 		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
 	}
-	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all 3 tested claims") {
+	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all tested claims of this table (3)") {
 		t.Errorf("got notes %q, want the number of claims", notes)
 	}
 	first := pairTable(claims, "").Rows[0].Cells
@@ -360,6 +360,10 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 			Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
 		"excludes increases above 1.50 and decreases above 0.250": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
+		"excludes gains above 2.0 points": {Comparison: Comparison{Expect: "higher"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
+		"excludes losses above 3.5 points": {Comparison: Comparison{Expect: "lower"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
 		"too few policies for an interval": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
 	} {
@@ -460,8 +464,8 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
-	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Cells[2].Text != "sampled success" ||
-		row.Cells[9].Text != string(Higher) {
+	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Group != "sampled success, points" ||
+		row.Cells[2].Text != string(Higher) {
 		t.Errorf("got %+v, want a higher sampled success", row.Cells)
 	}
 }
@@ -478,7 +482,8 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	want := "Higher: success +11.2 points ["
 	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two checkpoints" ||
 		*got.Adjusted != 2.0/512 {
-		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About, *got.Adjusted, want)
+		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About,
+			*got.Adjusted, want)
 	}
 }
 
