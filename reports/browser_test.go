@@ -254,6 +254,107 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 	}
 }
 
+// The first screen holds the question, the answers, the forest plot, the table of the arms, and what was run.
+func TestFirstScreenHoldsTheAnswer(t *testing.T) {
+	chromium, address := browser.Open(t), pageFile(t, withSources(t, synthetic(3, 40, 20)))
+	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(360, 800)} {
+		p := chromium.Open(t, address, v, "")
+		var bottoms map[string]float64
+		p.Eval(`(async () => {
+			for (let i = 0; i < 500 && !document.querySelector("#fig-answer canvas"); i++)
+				await new Promise(r => setTimeout(r, 10));
+			const bottom = {};
+			for (const [name, selector] of [["question", "h1"], ["answers", ".answers"], ["forest plot", "#fig-answer-chart"],
+				["table", ".first table"]])
+				bottom[name] = document.querySelector(selector).getBoundingClientRect().bottom;
+			bottom["what was run"] = document.querySelector(".run").getBoundingClientRect().top;
+			bottom["width of the table"] = document.querySelector(".first .scroll").scrollWidth
+				- document.querySelector(".first .scroll").clientWidth;
+			return bottom;
+		})()`, &bottoms)
+		for name, bottom := range bottoms {
+			if bottom > float64(v.Height) {
+				t.Errorf("%d pixels wide: %s ends at %.0f, below the first screen", v.Width, name, bottom)
+			}
+		}
+		if beyond := bottoms["width of the table"]; beyond > 0 {
+			t.Errorf("%d pixels wide: the table is %.0f pixels too wide", v.Width, beyond)
+		}
+	}
+}
+
+// On a phone most sections are folded, and the verdict of a claim is beside its difference.
+func TestNarrowPageIsShort(t *testing.T) {
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(3, 40, 20))), browser.Light(390, 844), "")
+	var screens, right float64
+	p.Eval(`document.documentElement.scrollHeight / innerHeight`, &screens)
+	p.Eval(`document.querySelector("#differences details").open = true,
+		document.getElementById("compare-test.r1c3").getBoundingClientRect().right`, &right)
+	if screens > 12 || right > 390 {
+		t.Errorf("got %.0f screens and a verdict that ends at %.0f pixels, want at most 12 and 390", screens, right)
+	}
+}
+
+func TestReadingAidsOfASection(t *testing.T) {
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(2, 40, 150))), browser.Light(1280, 900), "")
+	p.Eval(drawnCharts, nil)
+	var empty []string
+	p.Eval(`(() => {
+		const empty = [], arms = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"];
+		for (const id of ["fig-reward", "fig-entropy", "fig-kl"]) {
+			const place = document.getElementById(id + "-chart"), chart = echarts.getInstanceByDom(place);
+			for (let update = 1; update <= 150; update += 11) {
+				const x = chart.convertToPixel({ xAxisIndex: 0 }, update);
+				chart.dispatchAction({ type: "showTip", x, y: 100 });
+				if (!arms.every(arm => place.textContent.includes(arm))) empty.push(id + " " + update);
+			}
+		}
+		return empty;
+	})()`, &empty)
+	if len(empty) > 0 {
+		t.Errorf("%d tooltips lack an arm, the first at %s", len(empty), empty[0])
+	}
+	var found struct {
+		Cursor   string
+		Shown    []string
+		Legends  int
+		TooWide  []string
+		Overflow float64
+	}
+	p.Eval(`(async () => {
+		const figures = [...document.querySelectorAll("#training figure")].map(f => f.id);
+		const chart = id => echarts.getInstanceByDom(document.getElementById(id + "-chart"));
+		chart("fig-reward").dispatchAction({ type: "showTip", x: chart("fig-reward").convertToPixel({ xAxisIndex: 0 }, 75), y: 100 });
+		await new Promise(r => setTimeout(r, 200));
+		const cursor = document.getElementById("fig-entropy-chart").textContent;
+		const legend = document.querySelector("#training .legend.shared");
+		[...legend.children].find(b => b.textContent === "SFT + GRPO").click();
+		const shown = figures.filter(id => {
+			const option = chart(id).getOption();
+			return option.series.some(s => s.name === "SFT + GRPO") && option.legend[0].selected["SFT + GRPO"] !== false;
+		});
+		const folds = [...document.querySelectorAll("details[data-csv]")].slice(0, 8);
+		folds.forEach(f => { f.open = true; });
+		for (let i = 0; i < 300 && folds.some(f => !f.querySelector("table").rows.length); i++)
+			await new Promise(r => setTimeout(r, 10));
+		const tooWide = folds.filter(f => f.getBoundingClientRect().right > f.closest("figure").getBoundingClientRect().right + 1);
+		return { cursor, shown, legends: document.querySelectorAll("#training .legend.shared").length,
+			tooWide: tooWide.map(f => f.closest("figure").id), overflow: document.documentElement.scrollWidth - innerWidth };
+	})()`, &found)
+	if !strings.Contains(found.Cursor, "update 75") {
+		t.Errorf("the cursor of another figure shows %.80q, want update 75", found.Cursor)
+	}
+	if len(found.Shown) > 0 || found.Legends != 1 {
+		t.Errorf("%d legends; figures that still show the hidden arm: %q", found.Legends, found.Shown)
+	}
+	if len(found.TooWide) > 0 || found.Overflow > 0 {
+		t.Errorf("data that are wider than their card: %q; the page is %v pixels too wide", found.TooWide, found.Overflow)
+	}
+	if faults := p.Faults(); len(faults) > 0 {
+		t.Errorf("%q", faults)
+	}
+}
+
 // The page of a run shows events after it was opened without a reload.
 func TestLivePageInABrowser(t *testing.T) {
 	l := startLive(t)

@@ -159,3 +159,29 @@ func TestVersionsOfModelsAndEndpointsComeFromTheirArtifacts(t *testing.T) {
 		"model.named | Llama-3.1-8B-Instruct | abababababababab | 2026-02-03 | 131072",
 		`endpoint.api["Opus-4.5"] | anthropic: claude-opus-4-5-20251101 | r7 | 2025-11-01 | 200000`)
 }
+
+func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {
+	s := &Study{}
+	for _, x := range [][2]string{{"qwen", "1e-06"}, {"llama", "1e-06"}, {"small", "3e-06"}} {
+		for _, stage := range []string{`stage.grpo.arm["sft"]@1`, `stage.grpo.arm["sft"]@2`} {
+			s.Records = append(s.Records, Record{Kind: "grpo", Address: fmt.Sprintf("module.model[%q].%s", x[0], stage),
+				Settings: map[string]string{"lr": x[1], "group": "5"}})
+		}
+	}
+	s.Records = append(s.Records, Record{Kind: "sft", Address: "module.base.stage.sft.warm@1",
+		Settings: map[string]string{"epochs": "2"}})
+	table := s.settingsTable()
+	var heads []string
+	for _, c := range table.Columns {
+		heads = append(heads, c.Name)
+	}
+	if want := []string{"Setting", "grpo.arm (qwen, llama)", "grpo.arm (small)", "module.base.sft.warm"}; !slices.Equal(heads,
+		want) {
+		t.Errorf("got columns %q, want %q", heads, want)
+	}
+	equalRows(t, table, "epochs |  |  | 2", "group | 5 | 5 | ", "lr | 1e-06 | 3e-06 | ")
+	if same, departs := table.Rows[2].Cells[1], table.Rows[2].Cells[2]; same.Mark != MarkNone || departs.Mark != MarkDiffers ||
+		departs.Detail != "paper: 1e-06" {
+		t.Errorf("got %+v and %+v, want the departure from the paper marked", same, departs)
+	}
+}

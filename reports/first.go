@@ -124,7 +124,7 @@ func (r forestRow) height() int {
 	if r.Effect == nil {
 		return 22
 	}
-	return 30
+	return 28
 }
 
 // forestHeight returns the height of all rows in pixels.
@@ -250,8 +250,8 @@ func (s *Study) crossTable(set string) *Table {
 		return nil
 	}
 	judged := judge(s.contrasts(set))
-	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set),
-		Columns: append(columns("<Initialisation"), columns(methods...)...)}
+	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set) + ", greedy",
+		Columns: append(columns("<Init."), columns(methods...)...)}
 	t.Columns = append(t.Columns, Column{Name: "Δ points"})
 	for _, row := range rows {
 		cells := []Cell{Text("%s", row)}
@@ -267,7 +267,6 @@ func (s *Study) crossTable(set string) *Table {
 		}
 		t.add(NoArm, append(cells, Text(""))...)
 	}
-	t.Notes = []string{"Greedy decoding. Differences in points with their 95 % interval."}
 	return t
 }
 

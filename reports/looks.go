@@ -84,7 +84,7 @@ func (s *Study) group(a *Arm) string {
 
 // groupArms sorts the arms stably into their groups, baselines first, and the proposed method to the end of its group.
 func (s *Study) groupArms() {
-	var models []string
+	models := []string{apiModels} // above the others
 	proposed := s.proposed()
 	rank := map[string][]int{}
 	for i := range s.Arms {

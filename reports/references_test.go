@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl"
 )
 
 func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
@@ -223,5 +224,31 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 		if v, err := Verify([]byte(forged), store, nil); err == nil && v.OK() {
 			t.Errorf("%s: the page is verified", name)
 		}
+	}
+}
+
+func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
+	s := &Study{}
+	for _, label := range []string{"qwen/Base", "qwen/SFT + GRPO", "llama/Base", "llama/SFT + GRPO", "API models/GPT"} {
+		run := scored(1, "1100")
+		if strings.Contains(label, "+") {
+			run.Curve = []rl.Metric{{Update: 1, Values: map[string]float64{"reward": 1}}}
+		}
+		run.Policy = label
+		s.Arms = append(s.Arms, Arm{Label: label, Runs: []SeedRun{run}})
+	}
+	s.groupArms()
+	var got []string
+	for _, table := range s.complete().tables() {
+		if table.ID == "main-test" {
+			for _, row := range table.Rows {
+				got = append(got, row.Group+" | "+row.Cells[0].Text)
+			}
+		}
+	}
+	want := []string{"API models | API models/GPT", "qwen: baselines | qwen/Base", "qwen: arms | qwen/SFT + GRPO",
+		"llama: baselines | llama/Base", "llama: arms | llama/SFT + GRPO"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -65,34 +66,45 @@ func departure(kind, setting, value string) (paper string, departs bool) {
 type settingsColumn struct {
 	Record
 	head      string
+	models    []string // for_each keys of the modules whose stages have these settings: "qwen"
 	instances []string // manifests of the stage's instances, whose settings may differ
 }
 
-// settingsColumns returns a column for each training stage, and one for each instance with other settings.
+// settingsColumns returns a column for each training stage, and one for each instance with other settings. Stages of
+// the instances of a module share a column while their settings are equal.
 func (s *Study) settingsColumns() []*settingsColumn {
 	var all []*settingsColumn
-	instances, columns := map[string][]string{}, map[string][]*settingsColumn{} // by stage
+	instances, models := map[string][]string{}, map[string][]string{} // by stage without keys of modules
+	columns := map[string][]*settingsColumn{}
 	for _, r := range s.Records {
 		if PaperSettings()[r.Kind] == nil {
 			continue
 		}
-		stage := lang.StageName(r.Address)
+		name := lang.StageName(r.Address)
+		stage, model := moduleKey.ReplaceAllString(name, ""), strings.TrimSuffix(moduleKeys(artifact.Ref{Module: name}), "/")
 		instances[stage] = append(instances[stage], manifestOf(r.Address))
-		same := func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) }
-		if slices.ContainsFunc(columns[stage], same) {
-			continue
+		at := slices.IndexFunc(columns[stage], func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) })
+		if at < 0 {
+			column := &settingsColumn{Record: r, head: name}
+			if len(columns[stage]) > 0 && (model == "" || slices.Contains(models[stage], model)) {
+				column.head = lang.TrimStage(r.Address) // another instance of the same stage
+			}
+			at = len(columns[stage])
+			all, columns[stage] = append(all, column), append(columns[stage], column)
 		}
-		column := &settingsColumn{Record: r, head: stage}
-		if len(columns[stage]) > 0 {
-			column.head = lang.TrimStage(r.Address)
+		if c := columns[stage][at]; model != "" && !slices.Contains(models[stage], model) {
+			c.models, models[stage] = append(c.models, model), append(models[stage], model)
+			c.head = fmt.Sprintf("%s (%s)", moduleName.ReplaceAllString(stage, ""), strings.Join(c.models, ", "))
 		}
-		all, columns[stage] = append(all, column), append(columns[stage], column)
 	}
 	for _, c := range all {
-		c.instances = instances[lang.StageName(c.Address)]
+		c.instances = instances[moduleKey.ReplaceAllString(lang.StageName(c.Address), "")]
 	}
 	return all
 }
+
+// moduleName is a module in the name of a stage.
+var moduleName = regexp.MustCompile(`module\.[^.]*\.`)
 
 // cell shows a setting. A departure from the paper is marked.
 func (c *settingsColumn) cell(name string) Cell {
