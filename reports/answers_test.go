@@ -78,6 +78,20 @@ func TestAClaimAboutSeveralPairsIsDecidedByTheWeakest(t *testing.T) {
 	}
 }
 
+// One of two pairs has no result: the claim about both is open, however clear the other is.
+func TestAClaimWithAMissingPairIsNotDecided(t *testing.T) {
+	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
+	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, all)}}},
+		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}, {"failed", "b"}}, Expect: "higher"}}}
+	if a := s.answers()[0]; a.Verdict != NotDecided || a.Excludes != "one pair of the claim could not be compared" {
+		t.Errorf("got %q, %q, want Not decided for the missing pair", a.Verdict, a.Excludes)
+	}
+	s.Compare[0].Pairs = s.Compare[0].Pairs[:1]
+	if a := s.answers()[0]; a.Verdict != Yes {
+		t.Errorf("without the missing pair: got %q, want Yes", a.Verdict)
+	}
+}
+
 // The first comparison of a page is the one with the expectation, and each of its claims is a row with a verdict.
 func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 	s := synthetic(3, 40, 50)
