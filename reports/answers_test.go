@@ -273,7 +273,7 @@ func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	}
 }
 
-// By hand: the changes of entropy and reward are (−1, 1), (3, −1), (−1, 1) and (−1, 1), which lie on a falling line. One
+// By hand: the changes of entropy and reward are (−1, 1), (3, −1), (−1, 1) and (−1, 1): points of a falling line. One
 // update apart, entropy 2, 1, 4, 3 meets reward 2, 1, 2, 3: deviations −½, −3/2, 3/2, ½ and 0, −1, 0, 1.
 func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 	run := SeedRun{CurveFrom: "x"}
