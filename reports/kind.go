@@ -66,6 +66,8 @@ type settings struct {
 	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
 	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
 	_        struct{}       `doc:"the first"`
+	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
+	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
@@ -121,7 +123,7 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, seeds, fig-categories,"`
 	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
 	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
 	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
@@ -134,7 +136,12 @@ type Chosen struct {
 }
 
 func comparableOutcomes() []string {
-	names := []string{OutcomeSuccess, OutcomeSampled}
+	return append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
+}
+
+// trainedMetrics returns the names of the metrics that trainings log, without families of names.
+func trainedMetrics() []string {
+	var names []string
 	for _, m := range objective.Metrics {
 		if !strings.HasSuffix(m.Name, "_") {
 			names = append(names, m.Name)
@@ -166,6 +173,9 @@ func (s *settings) Check() hcl.Diagnostics {
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
 		}
+	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].check(s)...)
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
@@ -207,8 +217,10 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			}
 		}
 	}
-	for _, c := range s.Compare {
+	paired := slices.Clone(s.Compare)
+	for i, c := range s.Compare {
 		pairs, err := c.pairs(n)
+		paired[i].Pairs = pairs
 		if err != nil {
 			diags = append(diags, mistake(c.At[""], "Arms without a partner", "%s.", err))
 		}
@@ -221,6 +233,9 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			old.Severity = hcl.DiagWarning
 			diags = append(diags, old)
 		}
+	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].checkPairs(paired)...)
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
 	return diags
@@ -339,7 +354,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
+		Notes: s.Notes, Maps: s.Maps, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
 		Files: sourceFiles(job.Experiment),
 	}
 	for _, m := range job.Missing() {

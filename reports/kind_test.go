@@ -268,6 +268,15 @@ stage "report" "page" {
     without = [stage.eval.arm["None"].scores]
     with    = [stage.eval.arm["Much training"].scores]
   }
+  compare "the other amount" {
+    without = [stage.eval.arm["Little training"], stage.eval.arm["Much training"]]
+    with    = [stage.eval.arm["Much training"], stage.eval.arm["Little training"]]
+  }
+  map "Where more training helps" {
+    compare = "the other amount"
+    x       = "entropy"
+    y       = "reward"
+  }
   compare "other tasks" {
     unpaired = true
     pairs    = [["None", "Much training"]]

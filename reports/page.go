@@ -220,6 +220,7 @@ var usual = []Section{
 // items lists all items in the order of the usual page.
 func items() []item {
 	all := []item{
+		{"map", "results", (*Study).mapParts},
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},

@@ -244,6 +244,8 @@ func (f *Figure) text(out *sticky, width int) {
 		names = max(names, len([]rune(lane)))
 	}
 	switch places := max(10, min(80, width-names-3)); {
+	case f.Scale != "": // the table below has the numbers
+		return
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
@@ -371,6 +373,7 @@ func (f *Figure) markdown(out *sticky) {
 	}
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
 	switch {
+	case f.Scale != "": // the table below has the numbers
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
