@@ -25,9 +25,13 @@ func (c *Contrast) inPoints() bool {
 	if !c.ofTraining() {
 		return true
 	}
-	return slices.ContainsFunc(objective.Metrics, func(m objective.MetricInfo) bool {
-		return m.Name == c.Outcome && m.Unit == "share"
-	})
+	return c.metric().Unit == "share"
+}
+
+// metric describes the outcome of a comparison of trainings.
+func (c *Contrast) metric() objective.MetricInfo {
+	info, _ := objective.MetricNamed(c.Outcome)
+	return info
 }
 
 func (c *Contrast) value(v float64) string {
@@ -108,62 +112,6 @@ func (c *Contrast) excludes() string {
 	return "excludes " + up + " above " + size(high) + " and " + down + " above " + size(-low)
 }
 
-// scope names the subject of the contrast.
-func (c *Contrast) scope() string {
-	if c.method() {
-		return plural(min(c.PoliciesA, c.PoliciesB), "seed")
-	}
-	if c.PoliciesA == 1 && c.PoliciesB == 1 {
-		return "these two checkpoints"
-	}
-	return "these checkpoints"
-}
-
-// sentence answers the question for one pair. on names the outcome: "success on test tasks".
-func (c *Contrast) sentence(on string) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s, %s: %s", c.Label, on, c.verdict())
-	if expected := c.expected(); expected != "" {
-		text.WriteString(", " + expected)
-	}
-	count := func(cell Cell) string {
-		if cell.Of == 0 {
-			return cell.Text
-		}
-		return cell.Text + " (" + fraction(cell) + ")"
-	}
-	fmt.Fprintf(&text, ". %s %s against %s for %s: %s", c.B, count(c.CellB), count(c.CellA), c.A, c.difference(c.Mean))
-	if c.inPoints() {
-		text.WriteString(" points")
-	}
-	var intervals []string
-	if c.method() {
-		intervals = append(intervals, c.between(c.OverSeeds)+" over seeds")
-	}
-	if c.Families.Known() {
-		intervals = append(intervals, c.between(c.Families.Interval)+" over task families")
-	}
-	if len(intervals) > 0 {
-		text.WriteString(", 95\u00a0% interval " + strings.Join(intervals, ", "))
-	}
-	fmt.Fprintf(&text, " (%s", c.scope())
-	if !c.ofTraining() && !c.Unpaired {
-		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].Tasks)
-	}
-	text.WriteString(")")
-	if c.Verdict == 0 {
-		text.WriteString("; " + c.excludes())
-		switch {
-		case c.Expect == "" || c.Mean == 0:
-		case (c.Mean > 0) == (c.Expect == "higher"):
-			text.WriteString("; the difference has the expected direction")
-		default:
-			text.WriteString("; the difference has the direction opposite to the expected one")
-		}
-	}
-	return text.String() + "."
-}
-
 func fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
 
 func plural(n int, noun string) string {
@@ -171,37 +119,6 @@ func plural(n int, noun string) string {
 		return "one " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// answers returns the sentences of the first comparison and of every other one with an expectation, on the first set of
-// tasks or in training.
-func (s *Study) answers() []string {
-	set := ""
-	if sets := s.sets(); len(sets) > 0 {
-		set = sets[0]
-	}
-	scored, trained := s.judged(set, false), s.judged("", true)
-	var answers []string
-	for i, how := range s.comparisons() {
-		if i > 0 && how.Expect == "" {
-			continue
-		}
-		judged, on := scored, "success on "+setName(set)
-		switch {
-		case how.ofTraining():
-			judged, on = trained, outcomeName(how.Outcome)
-		case how.Outcome == OutcomeSampled:
-			on = "sampled " + on
-		}
-		for _, names := range how.Pairs {
-			if found := contrastOf(judged, how, names); found != nil {
-				c := *found
-				c.Comparison = how // another comparison may contain the same test
-				answers = append(answers, c.sentence(on))
-			}
-		}
-	}
-	return answers
 }
 
 // outcomeName names a metric of training as the tables of the late window do.

@@ -102,6 +102,9 @@ type Comparison struct {
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
 	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
 	_        struct{}       `doc:"whether the result is as expected"`
+	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
+	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
+	_        struct{}       `doc:"that there is no difference"`
 	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
 	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
 	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
@@ -164,6 +167,10 @@ func (s *settings) Check() hcl.Diagnostics {
 		case c.Unpaired && c.ofTraining():
 			bad(c.At["unpaired"], "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
+		}
+		if c.Matters < 0 {
+			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
+				c.Matters)
 		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {

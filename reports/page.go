@@ -12,7 +12,8 @@ type Page struct {
 	Title    string    `json:"title"`
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
-	Answers  []string  `json:"answers,omitempty"` // one per pair of the first comparison and of those with an expectation
+	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
+	Effects  []Effect  `json:"effects,omitempty"` // the rows of the forest plot: every claim on the first set and in training
 	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
 	Failures []Failure `json:"failures,omitempty"`
 	Sections []Section `json:"-"`
@@ -63,7 +64,8 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 func (s *Study) Page() *Page {
 	p := s.complete()
 	p.Title, p.Question, p.Expect, p.Failures, p.Arms = s.Name, s.Question, s.Expect, s.Failures, s.labels()
-	p.Answers, p.Facts = s.answers(), append(slices.Clone(s.Notes), s.facts()...)
+	p.Answers, p.Effects = s.answers(), s.effects()
+	p.Facts = append(slices.Clone(s.Notes), s.facts()...)
 	for i := range p.Sections {
 		p.Sections[i].trim()
 	}

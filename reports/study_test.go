@@ -114,8 +114,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
 			c.PoliciesB)
 	}
-	if c.Verdict != 1 || c.scope() != "these checkpoints" {
-		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.scope())
+	if c.Verdict != 1 || c.about() != "these checkpoints" {
+		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.about())
 	}
 	if facts := strings.Join(s.facts(), " "); !strings.Contains(facts, "once (one policy, 3 evaluations)") ||
 		!strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
@@ -228,7 +228,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
 	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
 	if c.Verdict != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
-		!strings.Contains(c.scope(), "checkpoints") {
+		!strings.Contains(c.about(), "checkpoints") {
 		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Families)
 	}
 	table := s.comparisonTable(s.Compare[0], "", s.judged("", false)).trim()
@@ -333,45 +333,18 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
-	answers := s.answers()
-	if len(answers) != 2 {
-		t.Fatalf("got %d answers, want one for each expectation: %q", len(answers), answers)
+	want := []string{"The opposite: success −33.3 points [−37.5, −29.2] (SFT + GRPO → RCTP-FT + RC-GRPO).",
+		"Yes: groups without variance −12.3 points [−18.6, −6.1] (SFT + GRPO → RCTP-FT + RC-GRPO)."}
+	var got []string
+	for _, a := range s.answers() {
+		got = append(got, a.String())
 	}
-	for i, wanted := range [][]string{
-		{"the method, success on test tasks: SFT + GRPO is better, the opposite of the expectation.",
-			"RCTP-FT + RC-GRPO 20.8 % (50/240) against 54.2 % (130/240) for SFT + GRPO: −33.3 points", "over seeds",
-			"(3 seeds, 80 tasks)"},
-		{"the method, groups without variance, late in training: RCTP-FT + RC-GRPO is lower, as expected.",
-			"37.7 % against 50.0 % for SFT + GRPO: −12.3 points, 95 % interval −18.6 … −6.1 over seeds (3 seeds)"},
-	} {
-		got := strings.ReplaceAll(answers[i], "\u00a0", " ")
-		for _, want := range wanted {
-			if !strings.Contains(got, want) {
-				t.Errorf("got %q, want it to contain %q", got, want)
-			}
-		}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
 	}
 	for _, c := range s.judged("", true) {
 		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Adjusted != c.OverSeedsP {
 			t.Errorf("got p = %v, adjusted %v, want 0.0135 for both: training has one test", c.OverSeedsP, c.Adjusted)
-		}
-	}
-}
-
-func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
-	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"},
-		Pairs: []PolicyPair{{Tasks: 80}},
-		Mean:  -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01},
-		Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
-	for expect, want := range map[string]string{
-		"higher": "; the difference has the direction opposite to the expected one.",
-		"lower":  "; the difference has the expected direction.",
-		"":       " points.",
-	} {
-		undecided.Expect = expect
-		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) ||
-			!strings.HasPrefix(got, "x, success: not decided. b") {
-			t.Errorf("expected %q: got %q, want it to end with %q", expect, got, want)
 		}
 	}
 }
@@ -499,14 +472,12 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
 		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
 	}
-	got := strings.ReplaceAll(s.answers()[0], "\u00a0", " ")
 	// 0 against 9: p = 2/2⁹
-	for _, want := range []string{"reward conditioning, success on test tasks: RCTP-FT + RC-GRPO is better.",
-		"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: +11.2 points, 95 % interval",
-		"over task families (these two checkpoints, 80 tasks)."} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got %q, want it to contain %q", got, want)
-		}
+	got := s.answers()[0]
+	want := "Higher: success +11.2 points ["
+	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two checkpoints" ||
+		*got.Adjusted != 2.0/512 {
+		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About, *got.Adjusted, want)
 	}
 }
 

@@ -67,7 +67,7 @@ func (p *Page) write(out *sticky, f format, width int) error {
 	paragraph(f.expect, p.Expect)
 	out.line("")
 	for _, answer := range p.Answers {
-		paragraph(f.answer, answer)
+		paragraph(f.answer, answer.String())
 	}
 	for _, fact := range p.Facts {
 		paragraph(f.fact, fact)
