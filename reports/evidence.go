@@ -437,7 +437,8 @@ func (ev *Evidence) check() error {
 		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
 			ev.Windows.Late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
+		len(ev.Failures)
 	for _, one := range ev.Chosen {
 		chosen += len(one.Show)
 	}

@@ -57,7 +57,7 @@ type Curve struct {
 	Source Source
 }
 
-// Point is a value with its interval; NaN for a missing number. In a figure with a scale, the interval is that of Shade.
+// Point is a value with its interval; NaN for a missing number. In a figure with a scale the interval is Shade's.
 type Point struct {
 	X     float64 // index of the category, or the value on the axis X
 	Value float64

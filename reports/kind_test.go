@@ -359,6 +359,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 		"more training, success on test tasks: Much training is better, as expected. Much training 75.0 % (90/120) "+
 			"against 55.0 % (66/120) for Little training: +20.0 points",
 		"over task families (3 seeds, 40 tasks).",
+		"Where more training helps: success on test tasks",
 		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
 		"more training, reward, late in training: Much training is higher, as expected. Much training 0.650 against "+
 			"0.530 for Little training: +0.120, 95 % interval +0.0902 … +0.150 over seeds (3 seeds).")

@@ -52,8 +52,8 @@ func (m *Map) comparison(all []Comparison) (how Comparison, ok bool) {
 
 // check reports a map without a comparison or with metrics that no training logs.
 func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
-	bad := func(at, summary, format string, args ...any) {
-		diags = append(diags, mistake(m.At[at], summary, format, args...))
+	bad := func(at hcl.Range, summary, format string, args ...any) {
+		diags = append(diags, mistake(at, summary, format, args...))
 	}
 	var labels, outcomes []string
 	for _, c := range s.Compare {
@@ -65,24 +65,27 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 	_, ok := m.comparison(s.Compare)
 	switch {
 	case len(outcomes) == 0:
-		bad("compare", "Unknown comparison", "No compare block has the label %q%s Write the label of a compare block with "+
+		bad(m.At["compare"], "Unknown comparison", "No compare block has the label %q%s Write the label of a compare block with "+
 			"several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
 	case m.Outcome != "" && !slices.Contains(outcomes, m.Outcome):
-		bad("outcome", "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.", m.Compare,
+		bad(m.At["outcome"], "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.", m.Compare,
 			m.Outcome, strings.Join(outcomes, ", "))
 	case !ok:
-		bad("compare", "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in unpaired. "+
+		bad(m.At["compare"], "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in unpaired. "+
 			"Set outcome to one of these, or give the blocks different labels.", m.Compare, strings.Join(outcomes, ", "))
 	}
 	known := trainedMetrics()
-	for _, axis := range []struct{ name, metric string }{{"x", m.X}, {"y", m.Y}} {
+	for _, axis := range []struct {
+		at     hcl.Range
+		metric string
+	}{{m.At["x"], m.X}, {m.At["y"], m.Y}} {
 		if !slices.Contains(known, axis.metric) {
-			bad(axis.name, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training (rcgrpo kinds "+
+			bad(axis.at, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training (rcgrpo kinds "+
 				"rc-grpo).", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
 		}
 	}
 	if len(s.Curves) == 0 {
-		bad("", "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is empty. "+
+		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is empty. "+
 			"Set curves to the trainings of the compared arms.")
 	}
 	return diags
@@ -120,12 +123,10 @@ func (s *Study) mapped(m Map) error {
 
 // mapMark is one pair of a map.
 type mapMark struct {
-	*Contrast
-	key              string
+	Effect                     // without an expectation, because pairs of one map may differ in it
+	key              string    // distinguishes the pairs
 	x, y             []float64 // early means, one per training
 	sourceX, sourceY Source
-	stats.Interval   // of the difference
-	over             string
 }
 
 // mapParts returns a figure and a table for each map and, if evaluations have the outcome, each set of tasks.
@@ -139,15 +140,13 @@ func (s *Study) mapParts() []Part {
 				continue
 			}
 			judged := s.judged(set, training)
-			if marks := s.mapMarks(m, how, judged); len(marks) > 0 {
-				on := outcomeName(how.Outcome)
-				switch {
-				case how.Outcome == OutcomeSampled:
-					on = "sampled success on " + setName(set)
-				case !training:
-					on = "success on " + setName(set)
+			if marks := s.mapMarks(m, how, set, judged); len(marks) > 0 {
+				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].Outcome
+				if training {
+					id = "map-" + slug(m.Title) + "-training"
+				} else {
+					on += " on " + setName(set)
 				}
-				id := "map-" + slug(m.Title) + "-" + setID(set)
 				parts = append(parts, partsOf(m.figure(id, on, marks), set)...)
 				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, judged), set)...)
 			}
@@ -160,56 +159,46 @@ func (s *Study) mapParts() []Part {
 	return parts
 }
 
-func (s *Study) mapMarks(m *Map, how Comparison, judged []*Contrast) []mapMark {
+// mapMarks returns the pairs of the comparison that were compared on a set, or in training.
+func (s *Study) mapMarks(m *Map, how Comparison, set string, judged []*Contrast) []mapMark {
 	var marks []mapMark
 	keys := pairKeys(how.Pairs)
 	for i, pair := range how.Pairs {
-		c := contrastOf(judged, how, pair)
-		if c == nil {
+		found := contrastOf(judged, how, pair)
+		if found == nil {
 			continue
 		}
-		without, with := s.arm(pair[0]), s.arm(pair[1])
-		early := func(a *Arm, metric string) ([]float64, Source) { // a row of the table requires the contrast
+		c := *found
+		c.Expect = ""
+		early := func(label, metric string) ([]float64, Source) { // the row of the table requires the contrast, too
+			a := s.arm(label)
 			return a.summary(metric, s.Windows).early, together(byEarly, metric, a.logged("", metric), c.Source)
 		}
-		mark := mapMark{Contrast: c, key: keys[i]}
-		mark.x, mark.sourceX = early(with, m.X)
-		mark.y, mark.sourceY = early(without, m.Y)
-		mark.Interval, mark.over = c.interval()
+		mark := mapMark{Effect: c.effect(set), key: keys[i]}
+		mark.x, mark.sourceX = early(mark.B, m.X)
+		mark.y, mark.sourceY = early(mark.A, m.Y)
 		marks = append(marks, mark)
 	}
 	return marks
 }
 
-// pairKeys names each pair by the words that its labels share ("SFT + GRPO" and "SFT + RC-GRPO": "SFT"). If these do
-// not distinguish the pairs, the names are the labels of the side that does, or both labels.
+// pairKeys names each pair by the words that its labels share ("SFT + GRPO" and "SFT + RC-GRPO": "SFT"), or by both
+// labels if these words do not distinguish the pairs.
 func pairKeys(pairs [][]string) []string {
-	distinct := func(keys []string) bool {
-		sorted := slices.Compact(slices.Sorted(slices.Values(keys)))
-		return len(sorted) == len(keys) && !slices.Contains(keys, "")
+	var shared, both []string
+	distinct := map[string]bool{"": true}
+	for _, pair := range pairs {
+		key := sharedWords(strings.Fields(pair[0]), strings.Fields(pair[1]))
+		shared, both, distinct[key] = append(shared, key), append(both, pair[0]+" → "+pair[1]), true
 	}
-	var keys []string
-	for _, name := range []func(a, b string) string{
-		sharedWords,
-		func(_, b string) string { return b },
-		func(a, _ string) string { return a },
-		func(a, b string) string { return a + " → " + b },
-	} {
-		keys = nil
-		for _, pair := range pairs {
-			keys = append(keys, name(pair[0], pair[1]))
-		}
-		if distinct(keys) {
-			break
-		}
+	if len(distinct) == len(pairs)+1 {
+		return shared
 	}
-	return keys
+	return both
 }
 
 // sharedWords returns the first and the last words that two labels share, without the signs around them.
-func sharedWords(a, b string) string {
-	words := func(label string) []string { return strings.Fields(strings.ReplaceAll(label, "/", "/ ")) }
-	x, y := words(a), words(b)
+func sharedWords(x, y []string) string {
 	first, last := 0, 0
 	for first < min(len(x), len(y)) && x[first] == y[first] {
 		first++
@@ -217,46 +206,27 @@ func sharedWords(a, b string) string {
 	for last < min(len(x), len(y))-first && x[len(x)-1-last] == y[len(y)-1-last] {
 		last++
 	}
-	shared := strings.Join(slices.Concat(x[:first], x[len(x)-last:]), " ")
-	return strings.Trim(strings.ReplaceAll(shared, "/ ", "/"), " +,;:/|→·-")
-}
-
-// scalePoints is the Scale of a figure whose colour is a difference in percentage points.
-const scalePoints = "difference, points"
-
-// shade formats a value of the colour, with its sign.
-func (f *Figure) shade(v float64) string {
-	if f.Scale == scalePoints {
-		return points(v / 100)
-	}
-	if v > 0 {
-		return "+" + significant(v)
-	}
-	return significant(v)
+	return strings.Trim(strings.Join(slices.Concat(x[:first], x[len(x)-last:]), " "), " +,;:/|→·-")
 }
 
 // figure returns the marks of the pairs that have a training with each metric; nil if there is none.
 func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 	f := &Figure{
 		ID: "fig-" + id, Title: m.Title, X: m.X + ", with " + m.Compare, Y: m.Y + ", without " + m.Compare,
-		Scale: "difference", Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the "+
-			"early window. Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A "+
-			"triangle points up for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 "+
-			"(not adjusted for the number of pairs).", m.Compare, m.X, m.Y, on),
-	}
-	unit := 1.0
-	if marks[0].inPoints() {
-		unit, f.Scale = 100, scalePoints
+		Scale: strings.TrimSuffix(scalePrefix+marks[0].Unit, ", "),
+		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
+			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
+			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
+			"the number of pairs).", m.Compare, m.X, m.Y, on),
 	}
 	series := Series{Name: m.Compare, Arm: NoArm}
 	for _, mark := range marks {
-		x, y := stats.Mean(mark.x), stats.Mean(mark.y)
 		if len(mark.x) == 0 || len(mark.y) == 0 {
 			continue // the table shows a dash
 		}
-		series.Points = append(series.Points, Point{Label: mark.key, X: x, Value: y, Shade: unit * mark.Mean,
-			Interval: stats.Interval{Low: unit * mark.Low, High: unit * mark.High},
-			Source:   together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
+		series.Points = append(series.Points, Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
+			Shade: mark.Effect.Effect, Interval: mark.interval(),
+			Source: together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
 	}
 	if len(series.Points) > 0 {
 		f.Series = append(f.Series, series)
@@ -264,35 +234,46 @@ func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 	return f.orNil()
 }
 
+// scalePrefix is followed by the unit of a difference in the Scale of a figure.
+const scalePrefix = "difference, "
+
+// shade formats a value of the colour, with its sign.
+func (f *Figure) shade(v float64) string {
+	return (&Effect{Unit: strings.TrimPrefix(f.Scale, scalePrefix)}).amount(v)
+}
+
+// interval returns the interval of the effect, in its unit.
+func (e *Effect) interval() stats.Interval {
+	if e.Low == nil || e.High == nil {
+		return stats.Unknown
+	}
+	return stats.Interval{Low: *e.Low, High: *e.High}
+}
+
 // mapTable shows the numbers of the figure, and the verdict of each pair. all are the contrasts that were judged
 // together.
 func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *Table {
-	unit := "Δ"
-	if marks[0].inPoints() {
-		unit = "Δ points"
-	}
-	t := &Table{ID: id, Title: m.Title + ": " + on,
-		Columns: columns("<Pair", m.X+", with", m.Y+", without", unit, "95 %", "<Verdict")}
+	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", m.X+", with", m.Y+", without",
+		strings.TrimSpace("Δ "+marks[0].Unit), "95 %", "<Verdict")}
 	every := Source{}
 	for _, c := range all {
 		every = together("", "", every, c.Source)
 	}
 	for _, mark := range marks {
 		own := func(by string) Source { return Source{From: mark.Source.From, Rows: mark.Source.Rows, By: by} }
-		difference := Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
-		if mark.Known() {
-			difference.Interval = &mark.Interval
+		difference, interval := Cell{Text: mark.amount(mark.Effect.Effect), Value: &mark.Effect.Effect}, Text("–")
+		if i := mark.interval(); i.Known() {
+			difference.Interval = &i
+			interval = Text("%s\u00a0…\u00a0%s", mark.amount(i.Low), mark.amount(i.High))
 		}
-		verdict := []string{"lower", "not decided", "higher"}[mark.Verdict+1]
-		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX),
-			meanNumber(mark.y).From(mark.sourceY), difference.From(own("difference, as in the table of the comparison")),
-			Text("%s", mark.between(mark.Interval)).With("%s", mark.over).From(own("interval "+mark.over)),
-			Text("%s", verdict).With("%s", mark.expected()).
-				From(together("tests of the set"+byAdjusted, mark.Source.Rows, mark.Source, every)))
+		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
+			difference.From(own("mean of the differences, as in the table of the comparison")),
+			interval.With("%s", mark.About).From(own("hull of the intervals over seeds and over task families")),
+			Text("%s", mark.Verdict).From(together("tests of the set"+byAdjusted, mark.Source.Rows, mark.Source, every)))
 	}
-	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(),
-		fmt.Sprintf("The interval assumes independent seeds (t-interval) or independent task families (bootstrap). "+
-			"Verdicts use p-values that are Holm-adjusted over %d tests, as in the table of the comparison.", marks[0].Tests)}
+	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains the one over seeds, which " +
+		"assumes independent seeds, and the one over task families, which assumes independent families. It is not adjusted " +
+		"for the number of pairs; the verdict is, as in the table of the comparison."}
 	return t
 }
 
