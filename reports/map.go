@@ -65,14 +65,15 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 	_, ok := m.comparison(s.Compare)
 	switch {
 	case len(outcomes) == 0:
-		bad(m.At["compare"], "Unknown comparison", "No compare block has the label %q%s Write the label of a compare block with "+
-			"several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
+		bad(m.At["compare"], "Unknown comparison", "No compare block has the label %q%s Write the label of a compare "+
+			"block with several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
 	case m.Outcome != "" && !slices.Contains(outcomes, m.Outcome):
-		bad(m.At["outcome"], "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.", m.Compare,
-			m.Outcome, strings.Join(outcomes, ", "))
+		bad(m.At["outcome"], "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.",
+			m.Compare, m.Outcome, strings.Join(outcomes, ", "))
 	case !ok:
-		bad(m.At["compare"], "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in unpaired. "+
-			"Set outcome to one of these, or give the blocks different labels.", m.Compare, strings.Join(outcomes, ", "))
+		bad(m.At["compare"], "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in "+
+			"unpaired. Set outcome to one of these, or give the blocks different labels.", m.Compare,
+			strings.Join(outcomes, ", "))
 	}
 	known := trainedMetrics()
 	for _, axis := range []struct {
@@ -80,13 +81,13 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 		metric string
 	}{{m.At["x"], m.X}, {m.At["y"], m.Y}} {
 		if !slices.Contains(known, axis.metric) {
-			bad(axis.at, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training (rcgrpo kinds "+
-				"rc-grpo).", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
+			bad(axis.at, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training, such as "+
+				"token_gap and zero_variance.", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
 		}
 	}
 	if len(s.Curves) == 0 {
-		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is empty. "+
-			"Set curves to the trainings of the compared arms.")
+		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is "+
+			"empty. Set curves to the trainings of the compared arms.")
 	}
 	return diags
 }
