@@ -16,6 +16,7 @@
 //	choices  permitted strings, separated by |
 //	preset   "true": the value selects defaults of other settings (interface Preset)
 //	key      "-" excludes the setting from the key: it must not change the bytes of any artifact
+//	unkeyed  JSON of a value that is not in the key: the default of a setting added to a kind with stored results
 //
 // A field may be a bool, string, integer, float, time.Duration, or a pointer to one of these (nil if absent); a slice
 // or a map with string keys of these; any; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices

@@ -28,7 +28,8 @@ func (w *settingsWalker) structure(v reflect.Value, prefix string, inKey bool) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
 		case roleSetting, roleLabel:
-			w.leaf(value, prefix+f.name, w.origins[prefix+f.name], inKey && f.inKey)
+			keyed := inKey && f.inKey && (f.unkeyed == "" || canonical(value) != f.unkeyed)
+			w.leaf(value, prefix+f.name, w.origins[prefix+f.name], keyed)
 		case roleBlock:
 			w.block(value, prefix+f.name, inKey && f.inKey)
 		}

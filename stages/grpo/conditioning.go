@@ -15,12 +15,22 @@ type conditioning struct {
 	p          float64
 	high, low  string
 	allocation string
+	onlyHigh   bool // rollouts under low have no policy gradient
 	draw       drawTokens
 }
 
 // drawTokens returns the reward tokens of a group [G]. key is the id of the task, extended if the task occurs twice
 // in one update.
 type drawTokens func(update int, key string) []string
+
+// restrict removes the advantages of rollouts that have no policy gradient.
+func (c *conditioning) restrict(b *updateBatch) {
+	for i, t := range b.trajectories {
+		if c.onlyHigh && t.Token == c.low {
+			b.advantages[i] = 0
+		}
+	}
+}
 
 // sample samples each task a number of times under each token and counts the successes for a forecast. The
 // episodes belong to update 0.

@@ -392,3 +392,23 @@ func TestModelAndMessagesMustAgreeOnActionTokens(t *testing.T) {
 	_, err := b.evaluate(&o, 0, 1, lm.TokenStats{Logp: []float64{-1}})
 	must.Match(t, err, "the model has 1 action tokens, want 2")
 }
+
+func TestRolloutsUnderLowCountInTheirGroupWithoutAPolicyGradient(t *testing.T) {
+	group := []*rl.Trajectory{{Token: rl.TokenHigh, Reward: 1}, {Token: rl.TokenLow, Reward: 1},
+		{Token: rl.TokenLow, Reward: 0}, {Token: rl.TokenHigh, Reward: 0}}
+	o := objective.PaperObjective()
+	advantages := func(c *conditioning) []float64 {
+		b := newBatch(group, len(group))
+		b.advantage(&o, nil)
+		c.restrict(b)
+		return b.advantages
+	}
+	all := advantages(&conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow})
+	if slices.Contains(all, 0) {
+		t.Fatalf("got %v, want an advantage for each rollout", all)
+	}
+	high := advantages(&conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow, onlyHigh: true})
+	if want := []float64{all[0], 0, 0, all[3]}; !slices.Equal(high, want) {
+		t.Errorf("got %v, want %v", high, want)
+	}
+}

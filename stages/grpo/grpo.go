@@ -49,7 +49,7 @@ func Kinds() []*lang.Kind {
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
-					Position: "checkpoint", Init: "mean"}}
+					Position: "checkpoint", Init: "mean", Learn: "all"}}
 			},
 		},
 	}
@@ -157,6 +157,9 @@ type drawn struct {
 	_          struct{} `doc:"reply (paper, section 3.1), or that of the checkpoint"`
 	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
 	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
+	Learn      string   `hcl:"learn,optional" choices:"all|high" unkeyed:"\"all\"" doc:"rollouts with a policy"`
+	_          struct{} `doc:"gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low still count in the mean and"`
+	_          struct{} `doc:"deviation of their group and in the KL term (when.hcl)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }

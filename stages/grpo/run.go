@@ -62,7 +62,7 @@ func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
 		if err := p.EnableLoRA(s.LoRA, job, chat.RewardTokens...); err != nil {
 			return nil, err
 		}
-		return &conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow, s.Tokens.Allocation,
+		return &conditioning{s.Tokens.High, rl.TokenHigh, rl.TokenLow, s.Tokens.Allocation, s.Tokens.Learn == "high",
 			func(update int, key string) []string {
 				return rl.DrawTokens(s.Tokens.Allocation, s.Tokens.High, s.Group, uint64(job.Seed), update, key)
 			}}, nil
@@ -290,6 +290,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 	}); err != nil {
 		return err
 	}
+	t.restrict(b)
 	v["lr"] = 0
 	parts := b.minibatches(&t.Objective)
 	steps, taken, norms := t.Passes*len(parts), 0, 0.0
