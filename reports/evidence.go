@@ -38,6 +38,8 @@ type Evidence struct {
 	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []Failure    `json:"failures,omitempty"`
 
+	References []Reference `json:"references,omitempty"`
+
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
 	Inputs  []Input    `json:"inputs"`
@@ -447,6 +449,12 @@ func (ev *Evidence) check() error {
 		if slices.ContainsFunc(one.Pairs, func(pair []string) bool { return len(pair) != 2 }) {
 			return fmt.Errorf("a pair of the comparison %q does not name two arms", one.Label)
 		}
+	}
+	for i := range ev.References {
+		if faults := ev.References[i].faults(); len(faults) > 0 {
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+		}
+		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
 	limit := func(n, most int, what string) error {
 		if n > most {

@@ -68,6 +68,7 @@ type settings struct {
 	_        struct{}       `doc:"the first"`
 	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
 	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
+	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
@@ -184,6 +185,11 @@ func (s *settings) Check() hcl.Diagnostics {
 	for i := range s.Maps {
 		diags = append(diags, s.Maps[i].check(s)...)
 	}
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].faults() {
+			bad(s.Reported[i].At[f.setting], f.summary, "%s", f.detail)
+		}
+	}
 	names := itemNames()
 	for _, one := range s.Sections {
 		for _, name := range one.Show {
@@ -245,6 +251,11 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		diags = append(diags, s.Maps[i].checkPairs(paired)...)
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].armFaults(known) {
+			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
+		}
+	}
 	return diags
 }
 
@@ -361,8 +372,8 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Maps: s.Maps, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment),
+		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
+		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})

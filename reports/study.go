@@ -30,6 +30,8 @@ type Study struct {
 	Transcripts []*Transcripts
 	Records     []Record  // one per stage behind the shown artifacts, in the order of the dependencies
 	Failures    []Failure // stages without a result
+
+	References []Reference // results that others published
 }
 
 // Arm holds the runs of one label.
