@@ -81,7 +81,7 @@ func (s *Study) timelineFigure() *Figure {
 		Source: Source{By: "start and duration as recorded"},
 	}
 	idle, busyUntil := 0.0, 0.0 // seconds since the first start
-	series := Series{Name: "stages", Arm: 0}
+	series := Series{Name: "stages", Arm: NoArm}
 	for _, r := range made {
 		f.Source.From = append(f.Source.From, manifestOf(r.Address))
 		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds

@@ -18,40 +18,41 @@ type curveFigure struct {
 	tuning             bool // of the fine-tuning before RL
 }
 
+// curveFigures are in the order of their questions: the learning signal, the policy, the optimizer; then the rest, folded.
 var curveFigures = []curveFigure{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
-	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
-		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
-			"variance)."},
-	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
-		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
-		note: "Largest minus smallest advantage among all episodes of an update."},
 	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"},
 		share: true,
 		note:  "Groups whose episodes all have the same reward carry no learning signal."},
-	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
-		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
-		note: "The two kinds of groups without variance."},
+	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
+		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
+			"variance)."},
+	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
 	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
 		note: "Mean over the tokens the policy sampled."},
 	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator in the loss."},
-	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token",
-		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
-		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
-	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
-		share: true,
-		note:  "Where the clipped term is strictly smaller."},
-	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
+	{id: "tokens-reward", folded: true, title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
 		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
-	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
-	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²",
+	{id: "variance", folded: true, title: "Reward variance within groups, and Proposition 2", y: "reward²",
 		metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
 		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +
 			"guarantees. The bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that " +
 			"single updates may be below 0."},
+	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
+		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+		note: "The two kinds of groups without variance."},
+	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
+		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
+		note: "Largest minus smallest advantage among all episodes of an update."},
+	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token",
+		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
+		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
+	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
+		share: true,
+		note:  "Where the clipped term is strictly smaller."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
@@ -119,7 +120,8 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 			longest = max(longest, len(series.X))
 		}
 	}
-	f.Smooth = longest / 20
+	f.Smooth, f.spare = longest/20, f.zero()
+	f.separate()
 	return f.orNil()
 }
 

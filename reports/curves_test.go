@@ -4,7 +4,6 @@ import (
 	"math"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,23 +96,5 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
 		t.Errorf("got %+v", table)
-	}
-}
-
-// The script finds the colour of a legend's key by its place in the palettes; the style names it.
-func TestStyleAndPalettesNameTheSameColours(t *testing.T) {
-	if len(lightColours) != len(darkColours) || len(lightSteps) != len(darkSteps) {
-		t.Fatal("a palette has another length on dark ground")
-	}
-	for _, list := range []struct {
-		name    string
-		colours []string
-		times   int // paper uses the light colours too
-	}{{"arm", lightColours, 2}, {"arm", darkColours, 1}, {"step", lightSteps, 2}, {"step", darkSteps, 1}} {
-		for i, colour := range list.colours {
-			if got := strings.Count(pageStyle, "--"+list.name+string(rune('0'+i))+": "+colour+";"); got != list.times {
-				t.Errorf("%s %d, %s: occurs %d times in the style, want %d", list.name, i, colour, got, list.times)
-			}
-		}
 	}
 }

@@ -29,6 +29,12 @@ type Figure struct {
 	Share      bool // values are shares of one
 	Folded     bool // secondary: behind a fold in HTML, together with adjacent folded figures
 
+	// Apart is the label of an arm whose values would flatten the curves of all others; "" if there is none. A second
+	// panel below the first shows the others.
+	Apart string
+
+	spare bool // only zeros, so that a page omits it; Reproduce computes it
+
 	Source Source // of the whole figure, if its curves and points have none
 
 	Data [][]string // the CSV file with its head; required for lanes, nil if it follows from curves or points
@@ -48,6 +54,8 @@ type Series struct {
 
 	Points []Point // without categories that have no value
 	Spans  []Span
+
+	look look // of the arm
 }
 
 // Curve holds one run's values over the X of its Series; NaN for a missing value.
@@ -80,6 +88,42 @@ func (f *Figure) orNil() *Figure {
 		return nil
 	}
 	return f
+}
+
+// zero reports whether all values of the curves are 0.
+func (f *Figure) zero() bool {
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			if slices.ContainsFunc(r.Y, func(v float64) bool { return v != 0 && !math.IsNaN(v) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// flat is the share of the range of all arms below which the range of all but one of them is too flat to read.
+const flat = 0.3
+
+// separate sets Apart if the range of the drawn means without one arm is a small part of the range with it.
+func (f *Figure) separate() {
+	extent := func(without string) float64 {
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, s := range f.Series {
+			for _, v := range movingAverage(s.mean(), f.Smooth) {
+				if s.Name != without && !math.IsNaN(v) {
+					low, high = min(low, v), max(high, v)
+				}
+			}
+		}
+		return high - low // -Inf without values
+	}
+	all := extent("")
+	for _, s := range f.Series {
+		if rest := extent(s.Name); rest >= 0 && rest < flat*all && !f.Share {
+			f.Apart = s.Name
+		}
+	}
 }
 
 func (f *Figure) curves() bool {
@@ -212,6 +256,9 @@ func (f *Figure) drawing() string {
 	text += "."
 	if several && !f.Stacked {
 		text += " Bands: lowest to highest seed."
+	}
+	if f.Apart != "" {
+		text += " Lower panel: without " + f.Apart + ", whose values would flatten the others."
 	}
 	return text
 }

@@ -340,7 +340,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := study.check(); err != nil {
 		return err
 	}
-	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
+	study.Compare = study.comparisons()
+	study.groupArms()
+	ev.Arms, ev.Compare = study.labels(), study.Compare // a part of the artifacts would give others
 	page := study.Page()
 	page.Evidence = ev
 	dir, err := job.Create("page")

@@ -95,11 +95,15 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endfirsthead")
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endhead")
 	out.line("\\bottomrule\n\\endfoot")
-	for _, r := range t.Rows {
+	pads := t.pads()
+	for row, r := range t.Rows {
+		if group := t.groupHead(row); group != "" {
+			out.line(fmt.Sprintf(`\multicolumn{%d}{@{}l}{\textit{%s}} \\`, len(columns), latexText(group)))
+		}
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			if c < len(r.Cells) {
-				cells[i] = r.Cells[c].latex()
+				cells[i] = r.Cells[c].latex(pads[row][c])
 			}
 		}
 		out.line(strings.Join(cells, " & ") + ` \\`)
@@ -107,9 +111,12 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 	out.line("\\end{longtable}}")
 }
 
-// latex returns the text above the details.
-func (c Cell) latex() string {
+// latex returns the text above the details, with an invisible pad after it.
+func (c Cell) latex(pad string) string {
 	text := latexText(c.Text)
+	if pad != "" {
+		text += `\phantom{` + pad + `}`
+	}
 	switch c.Mark {
 	case MarkBest:
 		text = `\textbf{` + text + `}`

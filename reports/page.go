@@ -17,8 +17,9 @@ type Page struct {
 	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
 	Failures []Failure `json:"failures,omitempty"`
 	Sections []Section `json:"-"`
-	Arms     []string  `json:"-"` // labels in the order of their colours
 	Evidence *Evidence `json:"-"` // nil for numbers that no store contains
+
+	looks map[string]look // of the arms, by label
 }
 
 // Section is a chapter of the page.
@@ -63,7 +64,7 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 // Page computes the page: the answers, then the sections. Empty sections are left out.
 func (s *Study) Page() *Page {
 	p := s.complete()
-	p.Title, p.Question, p.Expect, p.Failures, p.Arms = s.Name, s.Question, s.Expect, s.Failures, s.labels()
+	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
 	p.Answers, p.Effects = s.answers(), s.effects()
 	p.Facts = append(slices.Clone(s.Notes), s.facts()...)
 	for i := range p.Sections {
@@ -91,12 +92,15 @@ func (s *Study) complete() *Page {
 	for _, f := range p.figures() {
 		unique(&f.ID)
 	}
+	s.dress(p)
 	return p
 }
 
 // trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
 func (s *Section) trim() {
-	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool { return p.Table != nil && p.Table.trim() == nil })
+	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
+		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
+	})
 	seen := map[string]bool{}
 	for _, part := range slices.Backward(s.Parts) {
 		if t := part.Table; t != nil {

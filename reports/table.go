@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,10 +42,14 @@ func columns(heads ...string) []Column {
 	return all
 }
 
-// Row is one row. Arm selects the colour of its swatch; NoArm shows none.
+// Row is one row. Arm selects the colour and marker of its swatch; NoArm shows none. A writer prints Group above the
+// first of consecutive rows with the same one.
 type Row struct {
 	Arm   int
+	Group string
 	Cells []Cell
+
+	look look
 
 	spare bool // repeats another table, so that a page omits it
 }
@@ -76,6 +81,81 @@ func (t *Table) trim() *Table {
 		}
 	}
 	return t.orNil()
+}
+
+// groupHead returns the group of a row if the row above has another one.
+func (t *Table) groupHead(row int) string {
+	if row > 0 && t.Rows[row-1].Group == t.Rows[row].Group {
+		return ""
+	}
+	return t.Rows[row].Group
+}
+
+// plainNumber matches a number without exponent and unit.
+var plainNumber = regexp.MustCompile(`^[−+]?\d+(\.\d+)?$`)
+
+// pads returns the characters that follow each number so that the decimal points of a column are aligned: ".00" after
+// 7 above 7.25.
+func (t *Table) pads() [][]string {
+	fraction := func(text string) string {
+		_, digits, ok := strings.Cut(text, ".")
+		if !ok {
+			return ""
+		}
+		return "." + digits
+	}
+	longest := make([]string, len(t.Columns))
+	for _, row := range t.Rows {
+		for c, cell := range row.Cells {
+			if f := fraction(cell.Text); plainNumber.MatchString(cell.Text) && len(f) > len(longest[c]) {
+				longest[c] = "." + strings.Repeat("0", len(f)-1)
+			}
+		}
+	}
+	pads := make([][]string, len(t.Rows))
+	for r, row := range t.Rows {
+		pads[r] = make([]string, len(t.Columns))
+		for c, cell := range row.Cells {
+			if plainNumber.MatchString(cell.Text) && !t.Columns[c].Left && c > 0 {
+				pads[r][c] = longest[c][len(fraction(cell.Text)):]
+			}
+		}
+	}
+	return pads
+}
+
+// countOnce moves the counts of episodes out of the cells into one sentence. A cell with another number of episodes
+// than the rest of its column shows its own.
+func (t *Table) countOnce() {
+	var parts []string
+	for c, column := range t.Columns {
+		most := 0
+		for _, row := range t.Rows {
+			if c < len(row.Cells) {
+				most = max(most, row.Cells[c].Of)
+			}
+		}
+		if most == 0 {
+			continue
+		}
+		if !column.spare {
+			parts = append(parts, fmt.Sprintf("%s %d", column.Name, most))
+		}
+		for _, row := range t.Rows {
+			if c >= len(row.Cells) || row.Cells[c].Of == 0 {
+				continue
+			}
+			cell := &row.Cells[c]
+			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, fraction(*cell)), " · ")
+			if cell.Of != most {
+				cell.Detail = strings.TrimSuffix(fmt.Sprintf("of %d · %s", cell.Of, cell.Detail), " · ")
+			}
+		}
+	}
+	if len(parts) > 0 {
+		t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell, unless it names another number: " +
+			strings.Join(parts, ", ") + ".")
+	}
 }
 
 // Mark is an annotation of a cell.

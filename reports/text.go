@@ -126,6 +126,16 @@ func (t *Table) text(out *sticky, width int) error {
 		}
 	}
 	widths := t.widths(rows)
+	for r, pads := range t.pads() {
+		for c, pad := range pads {
+			if first, rest, several := strings.Cut(rows[r][c], "\n"); first == t.Rows[r].Cells[c].Text {
+				rows[r][c] = first + strings.Repeat("\u00a0", len(pad))
+				if several {
+					rows[r][c] += "\n" + rest
+				}
+			}
+		}
+	}
 	for _, row := range rows { // long text beside a wide first column
 		for i := 1; i < len(row); i++ {
 			row[i] = wordwrap.WrapString(row[i], uint(max(20, width-widths[0]-2)))
@@ -187,7 +197,12 @@ func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
 	table.Header(head)
-	for _, row := range rows {
+	for r, row := range rows {
+		if group := t.groupHead(r); group != "" {
+			if err := table.Append(append([]string{"── " + clean(group)}, make([]string, len(columns)-1)...)); err != nil {
+				return err
+			}
+		}
 		if err := table.Append(pick(row)); err != nil {
 			return err
 		}
@@ -201,6 +216,9 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 		rows[i] = make([]string, len(t.Columns))
 		for j, c := range r.Cells {
 			rows[i][j] = write(c)
+		}
+		if len(rows[i]) > 0 {
+			rows[i][0] = r.look.glyph() + rows[i][0]
 		}
 	}
 	return rows
@@ -258,7 +276,7 @@ func (f *Figure) text(out *sticky, width int) {
 		return
 	}
 	for _, s := range f.Series {
-		names = max(names, len([]rune(s.full())))
+		names = max(names, len([]rune(s.look.glyph()+s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
 			if !math.IsNaN(v) {
 				low, high = math.Min(low, v), math.Max(high, v)
@@ -268,7 +286,7 @@ func (f *Figure) text(out *sticky, width int) {
 	for _, s := range f.Series {
 		y := movingAverage(s.mean(), f.Smooth)
 		first, last := s.values()
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(first),
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.look.glyph()+s.full()), significant(first),
 			Sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
 	}
 }
@@ -344,7 +362,10 @@ func (t *Table) markdown(out *sticky) {
 	}
 	out.line(head)
 	out.line(rule)
-	for _, r := range t.Rows {
+	for i, r := range t.Rows {
+		if group := t.groupHead(i); group != "" {
+			out.line("| *" + escaped(group) + "* |" + strings.Repeat(" |", len(t.Columns)-1))
+		}
 		line := "|"
 		for _, c := range r.Cells {
 			text := escaped(c.line())

@@ -186,6 +186,7 @@ func (v *Verification) compareValues(ev *Evidence, page, again string) {
 var (
 	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
 		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
+	cellPad     = regexp.MustCompile(`<span data-pad="[^"]*">`)
 	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ",
 		`<span class="detail">`, "\x00", `</span>`, "")
 )
@@ -201,7 +202,7 @@ func visibleValues(page string) map[string]string {
 		if _, twice := values[id]; twice {
 			id += " (again)"
 		}
-		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(element[2])), "\x00")
+		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))), "\x00")
 		values[id] = Cell{Text: text, Detail: detail}.line()
 	}
 	for _, g := range readFigures(page) {
