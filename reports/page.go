@@ -211,6 +211,7 @@ type item struct {
 
 // usual are the sections of a page without section blocks, in their order.
 var usual = []Section{
+	{ID: "map", Title: "Map of the effect"},
 	{ID: "results", Title: "Results"},
 	{ID: "differences", Title: "Differences"},
 	{ID: "token", Title: "The reward token"},
@@ -226,7 +227,7 @@ var usual = []Section{
 // items lists all items in the order of the usual page.
 func items() []item {
 	all := []item{
-		{"map", "results", (*Study).mapParts},
+		{"map", "map", (*Study).mapParts},
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
@@ -332,9 +333,11 @@ func (s *Study) usualSections() []Section {
 				sections[i].Parts = append(sections[i].Parts, it.parts(s)...)
 			}
 		}
+		if sections[i].ID == "results" {
+			slices.SortStableFunc(sections[i].Parts, func(a, b Part) int {
+				return slices.Index(sets, a.set) - slices.Index(sets, b.set)
+			})
+		}
 	}
-	slices.SortStableFunc(sections[0].Parts, func(a, b Part) int {
-		return slices.Index(sets, a.set) - slices.Index(sets, b.set)
-	})
 	return sections
 }
