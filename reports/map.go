@@ -134,13 +134,16 @@ type mapMark struct {
 func (s *Study) mapParts() []Part {
 	var parts []Part
 	add := func(set string, training bool) {
+		var judged []*Contrast // for the first map
 		for i := range s.Maps {
 			m := &s.Maps[i]
 			how, ok := m.comparison(s.Compare)
 			if !ok || how.ofTraining() != training {
 				continue
 			}
-			judged := s.judged(set, training)
+			if judged == nil {
+				judged = s.judged(set, training)
+			}
 			if marks := s.mapMarks(m, how, set, judged); len(marks) > 0 {
 				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].Outcome
 				if training {
@@ -269,12 +272,12 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 		}
 		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
 			difference.From(own("mean of the differences, as in the table of the comparison")),
-			interval.With("%s", mark.About).From(own("hull of the intervals over seeds and over task families")),
+			interval.With("%s", mark.About).From(own("smallest interval that contains those of the comparison")),
 			Text("%s", mark.Verdict).From(together("tests of the set"+byAdjusted, mark.Source.Rows, mark.Source, every)))
 	}
-	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains the one over seeds, which " +
-		"assumes independent seeds, and the one over task families, which assumes independent families. It is not adjusted " +
-		"for the number of pairs; the verdict is, as in the table of the comparison."}
+	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains those of the comparison: over " +
+		"seeds, which assumes independent seeds, and of evaluations over task families, which assumes independent families. " +
+		"It is not adjusted for the number of pairs; the verdict is, as in the table of the comparison."}
 	return t
 }
 
