@@ -275,9 +275,9 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 			interval.With("%s", mark.About).From(own("smallest interval that contains those of the comparison")),
 			Text("%s", mark.Verdict).From(together("tests of the set"+byAdjusted, mark.Source.Rows, mark.Source, every)))
 	}
-	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains those of the comparison: over " +
-		"seeds, which assumes independent seeds, and of evaluations over task families, which assumes independent families. " +
-		"It is not adjusted for the number of pairs; the verdict is, as in the table of the comparison."}
+	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains those of the comparison: " +
+		"over seeds, which assumes independent seeds, and of evaluations over task families, which assumes independent " +
+		"families. It is not adjusted for the number of pairs; the verdict is, as in the table of the comparison."}
 	return t
 }
 
