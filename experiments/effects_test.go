@@ -113,7 +113,7 @@ stage "rollout" "worse" {
 stage "grpo" "arm" {
   policy  = stage.sft.base.checkpoint
   tasks   = stage.tasks.drills.train
-  updates = 6
+  updates = 21 # two windows of 10 and one more
   batch   = 1
   group   = 3
   LIMITS

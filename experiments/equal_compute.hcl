@@ -64,6 +64,12 @@ stage "report" "page" {
     The spread of a batch grows with the number of its groups; arms with different batches cannot be compared by it.
   EOT
   ), "\n  ", " "))
+  compare "batch" { # the claim of expect
+    without = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (64)"]]
+    with    = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (256)"]]
+    outcome = "spread_batch_ddof1"
+    expect  = "higher"
+  }
   compare "reward conditioning at equal batch" {
     without = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "GRPO")]]
     with    = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "RC-GRPO")]]

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -46,10 +47,12 @@ type Effect struct {
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed
 	// variance; nil without an interval.
 	Detectable *float64 `json:"detectable,omitempty"`
-	Adjusted   *float64 `json:"adjusted,omitempty"`  // p-value, Holm-adjusted over all claims of the table; nil without a test
-	Excludes   string   `json:"excludes,omitempty"`  // of an undecided claim: "excludes gains above 2.2 points and …"
-	Reference  *float64 `json:"reference,omitempty"` // the same difference as a reference reports it
-	Source     Source   `json:"source,omitzero"`
+	Adjusted   *float64 `json:"adjusted,omitempty"` // p-value, Holm-adjusted over all claims of the table; nil without a test
+	Excludes   string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
+	// Reference is the same difference as a publication reports it; nil without such a report.
+	Reference     *float64 `json:"reference,omitempty"`
+	ReferenceName string   `json:"reference_name,omitempty"`
+	Source        Source   `json:"source,omitzero"`
 }
 
 // Answer is one line of the first screen: what the page decides about a claim for one outcome. Its effect is that of
@@ -62,7 +65,7 @@ type Answer struct {
 // Number returns the effect with its interval: "−0.7 points [−3.5, +2.2]".
 func (e Effect) Number() string {
 	text := e.amount(e.Effect)
-	if e.Unit != "" {
+	if e.Unit != "" && e.Unit != e.Outcome {
 		text += " " + e.Unit
 	}
 	if e.Low != nil && e.High != nil {
@@ -94,7 +97,7 @@ func (a Answer) String() string {
 }
 
 // effect returns the contrast as plain values in the unit of its outcome.
-func (c *Contrast) effect(set string) Effect {
+func (s *Study) effect(c *Contrast, set string) Effect {
 	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
 		Source: c.Source}
@@ -119,7 +122,19 @@ func (c *Contrast) effect(set string) Effect {
 	if e.Verdict == NotDecided {
 		e.Excludes = c.excludes()
 	}
+	if published := s.published(c, set); published != nil {
+		difference := c.scale() * published.Difference
+		e.Reference, e.ReferenceName = &difference, published.Reference
+	}
 	return e
+}
+
+// published returns the effect that a reference reports for the success of the contrast's arms, or nil.
+func (s *Study) published(c *Contrast, set string) *PublishedEffect {
+	if c.ofTraining() || c.Outcome == OutcomeSampled {
+		return nil
+	}
+	return s.referenceEffect(c.A, c.B, set, "")
 }
 
 // about says what the verdict generalizes to.
@@ -141,14 +156,12 @@ func (c *Contrast) scale() float64 {
 	return 1
 }
 
-// effects returns the claims of the first set of tasks and of training, in the order of the comparisons.
+// effects returns the claims of the first set of tasks and of training, in the order of their table.
 func (s *Study) effects() []Effect {
 	var all []Effect
-	s.firstClaims(func(how Comparison, found []*Contrast, set string) {
-		for _, c := range found {
-			all = append(all, c.effect(set))
-		}
-	})
+	for _, c := range s.claims(s.firstSet()) {
+		all = append(all, s.effect(c, s.firstSet()))
+	}
 	return all
 }
 
@@ -156,65 +169,39 @@ func (s *Study) effects() []Effect {
 // tasks or in training. A comparison without an expectation has an answer for each pair.
 func (s *Study) answers() []Answer {
 	var all []Answer
-	first := true
-	s.firstClaims(func(how Comparison, found []*Contrast, set string) {
-		answers := first || how.Expect != ""
-		first = false
-		if !answers {
-			return
+	set := s.firstSet()
+	judged := judge(s.contrasts(set))
+	for i, how := range s.comparisons() {
+		claims := how.claims(judged)
+		switch {
+		case len(claims) == 0 || i > 0 && how.Expect == "":
+		case how.Expect != "":
+			weakest, verdict := conjunction(claims)
+			answer := Answer{s.effect(weakest, set), len(claims)}
+			answer.Verdict = verdict
+			all = append(all, answer)
+		default:
+			for _, c := range claims {
+				all = append(all, Answer{s.effect(c, set), 1})
+			}
 		}
-		if how.Expect != "" {
-			all = append(all, conjunction(found, set))
-			return
-		}
-		for _, c := range found {
-			all = append(all, Answer{c.effect(set), 1})
-		}
-	})
+	}
 	return all
 }
 
-// firstClaims calls use with each comparison that has contrasts on the first set of tasks or in training.
-func (s *Study) firstClaims(use func(how Comparison, found []*Contrast, set string)) {
-	set := ""
-	if sets := s.sets(); len(sets) > 0 {
-		set = sets[0]
-	}
-	scored, trained := s.judged(set, false), s.judged("", true)
-	for _, how := range s.comparisons() {
-		judged := scored
-		if how.ofTraining() {
-			judged = trained
-		}
-		var found []*Contrast
-		for _, names := range how.Pairs {
-			if c := contrastOf(judged, how, names); c != nil {
-				one := *c
-				one.Comparison = how // another comparison may contain the same test
-				found = append(found, &one)
-			}
-		}
-		if len(found) > 0 {
-			use(how, found, set)
-		}
-	}
-}
-
-// conjunction returns the answer of a claim that holds only if every pair has the expected difference. The verdict is
-// that of the weakest pair; if only some pairs are the opposite of the claim, it is No.
-func conjunction(pairs []*Contrast, set string) Answer {
+// conjunction decides a claim that holds only if every pair has the expected difference. The verdict is that of the
+// weakest pair; if only some pairs are the opposite of the claim, it is No.
+func conjunction(pairs []*Contrast) (weakest *Contrast, verdict Verdict) {
 	strength := []Verdict{TheOpposite, No, NotDecided, Yes}
-	weakest := slices.MinFunc(pairs, func(a, b *Contrast) int {
-		if d := slices.Index(strength, a.word()) - slices.Index(strength, b.word()); d != 0 {
-			return d
-		}
-		return int(math.Copysign(1, a.expectedSign()*(a.Mean-b.Mean)))
+	weakest = slices.MinFunc(pairs, func(a, b *Contrast) int {
+		return cmp.Or(slices.Index(strength, a.word())-slices.Index(strength, b.word()),
+			cmp.Compare(a.expectedSign()*a.Mean, b.expectedSign()*b.Mean))
 	})
-	answer := Answer{weakest.effect(set), len(pairs)}
-	if answer.Verdict == TheOpposite && slices.ContainsFunc(pairs, func(c *Contrast) bool { return c.word() != TheOpposite }) {
-		answer.Verdict = No
+	verdict = weakest.word()
+	if verdict == TheOpposite && slices.ContainsFunc(pairs, func(c *Contrast) bool { return c.word() != TheOpposite }) {
+		verdict = No
 	}
-	return answer
+	return weakest, verdict
 }
 
 // expectedSign returns the sign of the expected difference; +1 without an expectation.
@@ -283,13 +270,17 @@ func (c *Contrast) detectable() float64 {
 
 // outcomeName names the outcome of the contrast: "success", "sampled success", "groups without variance".
 func (c *Contrast) outcomeName() string {
+	name := "success"
 	switch {
 	case c.ofTraining():
 		return strings.TrimSuffix(outcomeName(c.Outcome), ", late in training")
 	case c.Outcome == OutcomeSampled:
-		return "sampled success"
+		name = "sampled success"
 	}
-	return "success"
+	if c.Unpaired {
+		name += ", unpaired"
+	}
+	return name
 }
 
 // unit returns the unit of differences of the outcome.

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -122,6 +123,12 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 	}
 	f.Smooth, f.spare = longest/20, f.zero()
 	f.separate()
+	f.Smooth = longest / 20
+	if slices.ContainsFunc(f.Series, func(s Series) bool { return s.Ends == nil }) { // all or none have windows
+		for i := range f.Series {
+			f.Series[i].Ends = nil
+		}
+	}
 	return f.orNil()
 }
 
@@ -179,10 +186,10 @@ func (a *Arm) groupSize() int {
 func (s *Study) forecastTable() *Table {
 	t := &Table{
 		ID: "forecast", Title: "Groups without variance: forecast and first update",
-		Columns: columns("<Arm", "Forecast", "95 % band", "Measured", "<Inside"),
+		Columns: columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
 		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
-			"often all members of a group succeed or all fail (Proposition 1). The band is for as many groups as an " +
-			"update has. One value per seed."},
+			"often all members of a group succeed or all fail (Proposition 1). Mean over seeds, and below it the lowest and " +
+			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band."},
 	}
 	f := s.forecastFigure()
 	if f == nil {
@@ -191,20 +198,16 @@ func (s *Study) forecastTable() *Table {
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		var forecast, measured []float64
-		var bands []string
 		inside := 0
 		for _, p := range series.Points {
 			forecast, measured = append(forecast, p.X), append(measured, p.Value)
-			bands = append(bands, percentRange(p.Interval))
 			if !p.Excludes(p.Value) {
 				inside++
 			}
 		}
 		t.add(series.Arm, Text("%s", a.Label),
-			shareList(forecast).From(a.logged("as logged before the first update", "forecast_zero_variance")),
-			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low",
-				"forecast_high")),
-			shareList(measured).From(a.logged("as logged at that update", "zero_variance")),
+			meanShare(forecast).From(a.logged("as logged before the first update, mean over seeds", "forecast_zero_variance")),
+			meanShare(measured).From(a.logged("as logged at that update, mean over seeds", "zero_variance")),
 			Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
 	}
@@ -217,7 +220,7 @@ func (s *Study) forecastFigure() *Figure {
 		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
 		Y: "measured share", Share: true, Diagonal: "measured as forecast",
 		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
-			"share. The bar is the forecast's 95 % band for as many groups as the update has.",
+			"share. The bar is the forecast's 95 % band for as many independent groups as the update has.",
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]

@@ -89,9 +89,9 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
 		"successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x",
-		[]SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}},
-		{"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"x",
+		[]SeedRun{{Curve: []rl.Metric{row, row}, CurveFrom: "stage.grpo.x"}}},
+		{"y", []SeedRun{{Curve: make([]rl.Metric, 2)}}}}}
 	table := s.signalTable()
 	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {

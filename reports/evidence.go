@@ -435,9 +435,8 @@ func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
 		return fmt.Errorf("it calls the experiment %q, but a name contains no folder", ev.Name)
 	}
-	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
-		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
-			ev.Windows.Late)
+	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
+		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
 	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
 		len(ev.Failures)

@@ -44,11 +44,8 @@ func Kind() *lang.Kind {
 		Name: "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
 			"and JSON.",
-		Version: 7,
-		New: func() lang.Stage {
-			windows := PaperWindows
-			return &settings{Windows: &windows}
-		},
+		Version:     8,
+		New:         func() lang.Stage { return new(settings) },
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
 	}
@@ -70,7 +67,8 @@ type settings struct {
 	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
 	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training;"`
+	_        struct{}       `doc:"without it the paper's 70 and 70 if a training is long enough, else none"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
@@ -199,13 +197,15 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	window := func(at hcl.Range, name string, updates int) {
-		if updates < 1 {
-			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+	if w := s.Windows; w != nil {
+		for name, updates := range map[string]int{"early": w.Early, "late": w.Late} {
+			if updates < shortestWindow {
+				bad(w.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; "+
+					"got %s = %d. Without a windows block the page leaves out its tables if trainings are short.",
+					shortestWindow, name, updates)
+			}
 		}
 	}
-	window(s.Windows.At["early"], "early", s.Windows.Early)
-	window(s.Windows.At["late"], "late", s.Windows.Late)
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -256,7 +256,41 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
 		}
 	}
-	return diags
+	return append(diags, s.checkWindows(n)...)
+}
+
+// checkWindows checks that the windows of the report fit into the trainings.
+func (s *settings) checkWindows(n *lang.Node) hcl.Diagnostics {
+	if s.Windows == nil {
+		return nil
+	}
+	for _, in := range n.Inputs {
+		if updates, ok := plannedUpdates(in); ok && !s.Windows.fit(updates) {
+			shorter := ""
+			if updates >= 2*shortestWindow {
+				shorter = fmt.Sprintf("shorten the windows to %d updates together, ", updates)
+			}
+			return hcl.Diagnostics{mistake(s.Windows.At["early"], "Windows overlap", "The first %d and the last %d updates "+
+				"overlap in %s, which makes %d updates. Raise its updates to %d, %sor remove the windows: the page then has "+
+				"no tables of early and late training.", s.Windows.Early, s.Windows.Late, in.From.Address, updates,
+				s.Windows.Early+s.Windows.Late, shorter)}
+		}
+	}
+	return nil
+}
+
+// plannedUpdates returns the updates of a training by RL whose curve the report reads.
+func plannedUpdates(in lang.Input) (updates int, ok bool) {
+	if !strings.HasPrefix(in.Setting, "curves") || in.From.Kind.Name != "grpo" && in.From.Kind.Name != "rc-grpo" {
+		return 0, false
+	}
+	for _, setting := range in.From.Settings {
+		if setting.Name == "updates" {
+			err := json.Unmarshal([]byte(setting.Value), &updates)
+			return updates, err == nil
+		}
+	}
+	return 0, false
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
@@ -342,7 +376,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	}
 	study.Compare = study.comparisons()
 	study.groupArms()
-	ev.Arms, ev.Compare = study.labels(), study.Compare // a part of the artifacts would give others
+	if s.Windows == nil && PaperWindows.fit(study.longest()) {
+		study.Windows = PaperWindows
+	}
+	// a part of the artifacts would give others
+	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
 	page.Evidence = ev
 	dir, err := job.Create("page")
@@ -374,8 +412,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
+		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
 		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
+	}
+	if s.Windows != nil {
+		ev.Windows = *s.Windows
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})

@@ -85,6 +85,10 @@ func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
 				"token_gap and zero_variance.", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
 		}
 	}
+	if s.Windows == nil {
+		bad(m.At[""], "Map without windows", "A map shows means over the early window, and the report has no "+
+			"windows. Add windows { early = …, late = … }.")
+	}
 	if len(s.Curves) == 0 {
 		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is "+
 			"empty. Set curves to the trainings of the compared arms.")
@@ -124,7 +128,7 @@ func (s *Study) mapped(m Map) error {
 
 // mapMark is one pair of a map.
 type mapMark struct {
-	Effect                     // without an expectation, because pairs of one map may differ in it
+	*Contrast
 	key              string    // distinguishes the pairs
 	x, y             []float64 // early means, one per training
 	sourceX, sourceY Source
@@ -132,55 +136,45 @@ type mapMark struct {
 
 // mapParts returns a figure and a table for each map and, if evaluations have the outcome, each set of tasks.
 func (s *Study) mapParts() []Part {
+	if len(s.Maps) == 0 {
+		return nil
+	}
 	var parts []Part
-	add := func(set string, training bool) {
-		var judged []*Contrast // for the first map
+	for _, set := range s.sets() {
+		all := judge(s.contrasts(set))
 		for i := range s.Maps {
 			m := &s.Maps[i]
-			how, ok := m.comparison(s.Compare)
-			if !ok || how.ofTraining() != training {
-				continue
-			}
-			if judged == nil {
-				judged = s.judged(set, training)
-			}
-			if marks := s.mapMarks(m, how, set, judged); len(marks) > 0 {
-				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].Outcome
-				if training {
-					id = "map-" + slug(m.Title) + "-training"
-				} else {
-					on += " on " + setName(set)
+			if marks := s.mapMarks(m, all); len(marks) > 0 {
+				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
+				if marks[0].ofTraining() {
+					on = outcomeName(marks[0].Outcome)
 				}
 				parts = append(parts, partsOf(m.figure(id, on, marks), set)...)
-				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, judged), set)...)
+				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, all), set)...)
 			}
 		}
 	}
-	for _, set := range s.sets() {
-		add(set, false)
-	}
-	add("", true)
 	return parts
 }
 
-// mapMarks returns the pairs of the comparison that were compared on a set, or in training.
-func (s *Study) mapMarks(m *Map, how Comparison, set string, judged []*Contrast) []mapMark {
+// mapMarks returns the compared pairs of the map. all are the contrasts of a set of tasks.
+func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
+	how, _ := m.comparison(s.Compare)
+	how.Expect = "" // blocks of one map may differ in it
 	var marks []mapMark
-	keys := pairKeys(how.Pairs)
+	keys, claims := pairKeys(how.Pairs), how.claims(all)
 	for i, pair := range how.Pairs {
-		found := contrastOf(judged, how, pair)
-		if found == nil {
+		c := contrastOf(claims, how, pair)
+		if c == nil {
 			continue
 		}
-		c := *found
-		c.Expect = ""
 		early := func(label, metric string) ([]float64, Source) { // the row of the table requires the contrast, too
 			a := s.arm(label)
 			return a.summary(metric, s.Windows).early, together(byEarly, metric, a.logged("", metric), c.Source)
 		}
-		mark := mapMark{Effect: c.effect(set), key: keys[i]}
-		mark.x, mark.sourceX = early(mark.B, m.X)
-		mark.y, mark.sourceY = early(mark.A, m.Y)
+		mark := mapMark{Contrast: c, key: keys[i]}
+		mark.x, mark.sourceX = early(c.B, m.X)
+		mark.y, mark.sourceY = early(c.A, m.Y)
 		marks = append(marks, mark)
 	}
 	return marks
@@ -217,7 +211,7 @@ func sharedWords(x, y []string) string {
 func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 	f := &Figure{
 		ID: "fig-" + id, Title: m.Title, X: m.X + ", with " + m.Compare, Y: m.Y + ", without " + m.Compare,
-		Scale: strings.TrimSuffix(scalePrefix+marks[0].Unit, ", "),
+		Scale: strings.TrimSuffix(scalePrefix+marks[0].unit(), ", "),
 		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
 			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
 			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
@@ -228,8 +222,9 @@ func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 		if len(mark.x) == 0 || len(mark.y) == 0 {
 			continue // the table shows a dash
 		}
+		hull := mark.hull()
 		series.Points = append(series.Points, Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
-			Shade: mark.Effect.Effect, Interval: mark.interval(),
+			Shade: mark.scale() * mark.Mean, Interval: stats.Interval{Low: mark.scale() * hull.Low, High: mark.scale() * hull.High},
 			Source: together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
 	}
 	if len(series.Points) > 0 {
@@ -246,50 +241,38 @@ func (f *Figure) shade(v float64) string {
 	return (&Effect{Unit: strings.TrimPrefix(f.Scale, scalePrefix)}).amount(v)
 }
 
-// interval returns the interval of the effect, in its unit.
-func (e *Effect) interval() stats.Interval {
-	if e.Low == nil || e.High == nil {
-		return stats.Unknown
-	}
-	return stats.Interval{Low: *e.Low, High: *e.High}
-}
-
 // mapTable shows the numbers of the figure, and the verdict of each pair. all are the contrasts that were judged
 // together.
 func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *Table {
 	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", m.X+", with", m.Y+", without",
-		strings.TrimSpace("Δ "+marks[0].Unit), "95 %", "<Verdict")}
+		strings.TrimSpace("Δ "+marks[0].unit()), "95 % interval", "<Verdict")}
 	every := Source{}
 	for _, c := range all {
 		every = together("", "", every, c.Source)
 	}
 	for _, mark := range marks {
-		own := func(by string) Source { return Source{From: mark.Source.From, Rows: mark.Source.Rows, By: by} }
-		difference, interval := Cell{Text: mark.amount(mark.Effect.Effect), Value: &mark.Effect.Effect}, Text("–")
-		if i := mark.interval(); i.Known() {
-			difference.Interval = &i
-			interval = Text("%s\u00a0…\u00a0%s", mark.amount(i.Low), mark.amount(i.High))
+		hull := mark.hull()
+		difference := Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
+		if hull.Known() {
+			difference.Interval = &hull
 		}
 		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
-			difference.From(own("mean of the differences, as in the table of the comparison")),
-			interval.With("%s", mark.About).From(own("smallest interval that contains those of the comparison")),
-			Text("%s", mark.Verdict).From(together("tests of the set"+byAdjusted, mark.Source.Rows, mark.Source, every)))
+			difference.From(mark.own("as in the table of claims")),
+			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows, mark.Source,
+				every)))
 	}
-	t.Notes = []string{definitions(m.X, m.Y) + " " + s.windowNote(), "The interval contains those of the comparison: " +
-		"over seeds, which assumes independent seeds, and of evaluations over task families, which assumes independent " +
-		"families. It is not adjusted for the number of pairs; the verdict is, as in the table of the comparison."}
+	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X, formula(m.X),
+		m.Y, formula(m.Y)), "The interval contains those over seeds, which treats seeds as independent, and of evaluations " +
+		"over task families, which treats families as independent. It is not adjusted for the number of pairs; the verdict " +
+		"is, as in the table of claims."}
 	return t
 }
 
-// definitions defines metrics as package objective does.
-func definitions(names ...string) string {
-	var all []string
-	for _, info := range objective.Metrics {
-		if slices.Contains(names, info.Name) {
-			all = append(all, info.Name+": "+info.Formula)
-		}
-	}
-	return strings.Join(all, "; ") + "."
+// formula returns the definition of a metric.
+func formula(metric string) string {
+	info, _ := objective.MetricNamed(metric)
+	return info.Formula
 }
 
 // divergingColours run from negative over zero to positive differences. Each has a contrast of 3 on the light and on

@@ -96,13 +96,13 @@ func (s *Study) complete() *Page {
 	return p
 }
 
-// trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
+// trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
 func (s *Section) trim() {
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
 		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
 	})
 	seen := map[string]bool{}
-	for _, part := range slices.Backward(s.Parts) {
+	for _, part := range s.Parts {
 		if t := part.Table; t != nil {
 			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return seen[note] })
 			for _, note := range t.Notes {
@@ -123,12 +123,10 @@ func (s *Study) labels() []string {
 func (s *Study) facts() []string {
 	var facts, fewer []string
 	seeds := map[int64]bool{}
-	longest := 0
 	for _, a := range s.Arms {
 		evaluated, identities := 0, map[string]bool{}
 		for i := range a.Runs {
 			r := &a.Runs[i]
-			longest = max(longest, len(r.Curve))
 			if r.Seed != nil {
 				seeds[*r.Seed] = true
 			}
@@ -151,10 +149,10 @@ func (s *Study) facts() []string {
 	if len(fewer) > 0 {
 		facts = append(facts, "More evaluations than trainings, which does not add seeds: "+strings.Join(fewer, "; ")+".")
 	}
-	if longest > 0 {
+	if longest := s.longest(); longest > 0 {
 		facts = append(facts, fmt.Sprintf("Up to %d updates of training per arm.", longest))
 	}
-	return append(facts, s.uncompared()...)
+	return slices.Concat(facts, s.withoutWindows(), s.uncompared())
 }
 
 // size counts arms, seeds and tasks.
@@ -248,7 +246,9 @@ func items() []item {
 	curves(false)
 	all = append(all,
 		item{"fig-forecast", "training", one((*Study).forecastFigure)},
-		item{"entropy", "training", one((*Study).entropyTable)},
+		item{"entropy", "training", func(s *Study) []Part {
+			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
+		}},
 		item{"late", "training", one((*Study).lateTable)},
 		item{"signal", "training", one((*Study).signalTable)},
 		item{"forecast", "training", one((*Study).forecastTable)})

@@ -78,10 +78,11 @@ func (r *SeedRun) identity() string {
 	return r.Name()
 }
 
-// Windows are the numbers of updates that tables summarize at both ends of a training.
+// Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
+// the page then has no tables of them.
 type Windows struct {
-	Early int `json:"early" hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
-	Late  int `json:"late" hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
+	Early int `json:"early" hcl:"early" unit:"updates" doc:"length of the first window, 10 or more (paper: 70)"`
+	Late  int `json:"late" hcl:"late" unit:"updates" doc:"length of the last window, 10 or more (paper: 70)"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
@@ -89,15 +90,11 @@ type Windows struct {
 // PaperWindows are the windows of the paper's tables.
 var PaperWindows = Windows{Early: 70, Late: 70}
 
-// fit shortens windows that do not both fit into n updates to a fifth of the run, as in the paper.
-func (w Windows) fit(n int) Windows {
-	if w.Early+w.Late <= n {
-		return w
-	}
-	fifth := max(1, n/5)
-	w.Early, w.Late = min(w.Early, fifth), min(w.Late, fifth)
-	return w
-}
+// shortestWindow is the number of updates below which a mean over a window says little about a phase of training.
+const shortestWindow = 10
+
+// fit reports whether the windows exist and do not overlap in a training of n updates.
+func (w Windows) fit(n int) bool { return w.Late > 0 && w.Early+w.Late <= n }
 
 // DataSet is a list of tasks that the experiment used.
 type DataSet struct {
@@ -179,6 +176,17 @@ func (s *Study) sets() []string {
 	return sets
 }
 
+// tasksOf counts the distinct tasks of a set and their families: "160 distinct tasks of 20 families".
+func (s *Study) tasksOf(set string) string {
+	tasks, families := map[string]bool{}, map[string]bool{}
+	for row := range s.scores {
+		if row.Set == set {
+			tasks[row.Task], families[row.Family] = true, true
+		}
+	}
+	return plural(len(tasks), "distinct task") + " of " + plural(len(families), "family")
+}
+
 // categories returns the sorted categories of a set. It is nil if there is only one, which equals the overall column.
 func (s *Study) categories(set string) []string {
 	found := map[string]bool{}
@@ -193,11 +201,11 @@ func (s *Study) categories(set string) []string {
 	return sortedKeys(found)
 }
 
-// comparisons returns the comparisons of the report. Without any, every arm is compared with the first arm, paired by
-// task if both have the same tasks.
+// comparisons returns the comparisons of the report, those with an expectation first. Without any, every arm is compared
+// with the first arm, paired by task if both have the same tasks.
 func (s *Study) comparisons() []Comparison {
 	if len(s.Compare) > 0 || len(s.Arms) < 2 {
-		return s.Compare
+		return slices.Concat(expecting(s.Compare, true), expecting(s.Compare, false))
 	}
 	paired := Comparison{Label: "against " + s.Arms[0].Label}
 	unpaired := Comparison{Label: paired.Label + ", on other tasks", Unpaired: true}
@@ -210,6 +218,11 @@ func (s *Study) comparisons() []Comparison {
 		}
 	}
 	return slices.DeleteFunc([]Comparison{paired, unpaired}, func(c Comparison) bool { return len(c.Pairs) == 0 })
+}
+
+// expecting returns the comparisons with or without an expectation.
+func expecting(all []Comparison, expectation bool) []Comparison {
+	return slices.DeleteFunc(slices.Clone(all), func(c Comparison) bool { return (c.Expect != "") != expectation })
 }
 
 // condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.

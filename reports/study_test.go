@@ -231,14 +231,9 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 		!strings.Contains(c.about(), "checkpoints") {
 		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Families)
 	}
-	table := s.comparisonTable(s.Compare[0], "", s.judged("", false)).trim()
-	var heads []string
-	for _, column := range table.Columns {
-		heads = append(heads, column.Name)
-	}
-	if want := []string{"Without → with", "Without", "With", "Δ points", "95 % Newcombe", "95 % over families",
-		"Fisher's exact", "Verdict"}; !slices.Equal(heads, want) {
-		t.Errorf("got columns %q, want %q", heads, want)
+	pairs := pairTable(s.claims(""), "")
+	if row := pairs.Rows[0]; row.Cells[8].Text != "Fisher's exact test" || row.Cells[3].Text != "–" {
+		t.Errorf("got %+v, want Fisher's test without paired tasks", row)
 	}
 	// Without compare blocks the report decides by the tasks.
 	s.Compare = nil
@@ -296,11 +291,17 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
-	for _, how := range s.Compare { // the same value in every table
-		row := s.comparisonTable(how, "", all).trim().Rows[0]
-		if got := row.Cells[5].Detail; got != "0/9 · adjusted 0.012" {
-			t.Errorf("%s: got %q, want 0/9 · adjusted 0.012", how.Label, got)
-		}
+	claims := s.claims("")
+	table := s.claimTable(claims, "")
+	if len(table.Rows) != 3 || table.Rows[0].Cells[0].Text != "one; two" || table.Rows[0].Cells[8].Text != "0.012" {
+		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
+	}
+	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all 3 tested claims") {
+		t.Errorf("got notes %q, want the number of claims", notes)
+	}
+	first := pairTable(claims, "").Rows[0].Cells
+	if first[2].Text != "seed 1" || first[4].Text != "0" || first[5].Text != "9" || first[7].Text != "0.004" {
+		t.Errorf("got %+v, want McNemar's test of 0 against 9 tasks, p = 2/2⁹", first)
 	}
 }
 
@@ -333,7 +334,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
-	want := []string{"The opposite: success −33.3 points [−37.5, −29.2] (SFT + GRPO → RCTP-FT + RC-GRPO).",
+	want := []string{"The opposite: success −33.3 points [−51.3, −15.4] (SFT + GRPO → RCTP-FT + RC-GRPO).",
 		"Yes: groups without variance −12.3 points [−18.6, −6.1] (SFT + GRPO → RCTP-FT + RC-GRPO)."}
 	var got []string
 	for _, a := range s.answers() {
@@ -342,9 +343,9 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
 	}
-	for _, c := range s.judged("", true) {
-		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Adjusted != c.OverSeedsP {
-			t.Errorf("got p = %v, adjusted %v, want 0.0135 for both: training has one test", c.OverSeedsP, c.Adjusted)
+	for _, c := range s.judged("", true) { // three claims: success twice, in both directions, and training
+		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Tests != 3 || c.Adjusted < c.OverSeedsP {
+			t.Errorf("got p = %v, adjusted %v over %d claims, want 0.0135, adjusted over 3", c.OverSeedsP, c.Adjusted, c.Tests)
 		}
 	}
 }
@@ -459,9 +460,9 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
-	if title := s.comparisonTable(s.Compare[0], "", s.judged("",
-		false)).Title; title != "Effect of RL on test tasks, sampled" {
-		t.Errorf("got title %q", title)
+	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Cells[2].Text != "sampled success" ||
+		row.Cells[9].Text != string(Higher) {
+		t.Errorf("got %+v, want a higher sampled success", row.Cells)
 	}
 }
 
@@ -682,14 +683,6 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 		"tokens.position": "xx-", "tokens.init": "xx-"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
-	}
-}
-
-func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
-	for n, want := range map[int][2]int{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
-		if got := PaperWindows.fit(n); got.Early != want[0] || got.Late != want[1] {
-			t.Errorf("windows of %d updates: got %v, want %v", n, got, want)
-		}
 	}
 }
 

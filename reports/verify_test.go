@@ -205,7 +205,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 	for name, change := range map[string]struct{ old, new, where string }{
 		"a cell":         {">90/120<", ">96/120<", "main-test.r"},
 		"a cell's tag":   {` id="main-test.r1c2"`, ` data-x=">" id="main-test.r1c2"`, "main-test.r"},
-		"the answer":     {"Little training: &#43;20.0 points", "Little training: &#43;25.0 points", "line "},
+		"the answer":     {"Yes: success &#43;20.0 points", "Yes: success &#43;25.0 points", "line "},
 		"the expression": {"Does training help?</p>", "Does training hurt?</p>", "line "},
 		"the style":      {"border-collapse", "border-collapsf", "line "},
 		"a hidden place": {`class="block" id="main-test"`, `class="black" id="main-test"`, "line "},
