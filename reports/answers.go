@@ -96,6 +96,23 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
 }
 
+// Against names the first arm of the number and what it generalizes to: "SFT + GRPO, weakest of 3 pairs; 3 seeds".
+func (a Answer) Against() string {
+	text := a.A
+	if a.Pairs > 1 {
+		text += fmt.Sprintf(", weakest of %d pairs", a.Pairs)
+	}
+	return text + "; " + a.About
+}
+
+// Subject names the outcome and the expectation: "success, expected higher".
+func (a Answer) Subject() string {
+	if a.Expect == "" {
+		return a.Outcome
+	}
+	return a.Outcome + ", expected " + a.Expect
+}
+
 // effect returns the contrast as plain values in the unit of its outcome.
 func (s *Study) effect(c *Contrast, set string) Effect {
 	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),

@@ -234,12 +234,12 @@ func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	if rows := s.lateTable().Rows; len(rows) != 1 || rows[0].Cells[0].Text != "long" {
 		t.Errorf("got %+v, want the row of the long training only", rows)
 	}
-	facts := strings.Join(s.facts(), " ")
+	facts := strings.Join(s.limits(), " ")
 	if !strings.Contains(facts, "missing from the tables of early and late training: short seed 1 (19 updates).") {
 		t.Errorf("got %q, want the short training named", facts)
 	}
 	s.Windows = Windows{}
-	if facts := strings.Join(s.facts(), " "); s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
+	if facts := strings.Join(s.limits(), " "); s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
 		t.Errorf("without windows: got %q and a table %v, want no table and a sentence", facts, s.lateTable() != nil)
 	}
 }

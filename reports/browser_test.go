@@ -37,7 +37,7 @@ addEventListener("DOMContentLoaded", () => setTimeout(() => {
 // drawnCharts opens all folds, waits until every figure is drawn, and returns their number and the blank ones: a
 // drawing has at least four colours.
 const drawnCharts = `(async () => {
-  document.querySelectorAll("details.more").forEach(d => { d.open = true; });
+  document.querySelectorAll("details.more, details.fold").forEach(d => { d.open = true; });
   const charts = [...document.querySelectorAll(".chart")];
   for (let i = 0; i < 1500 && charts.some(c => !c.querySelector("canvas, svg")); i++)
     await new Promise(r => setTimeout(r, 20));

@@ -32,6 +32,8 @@ func (f *Figure) chart() ([]byte, error) {
 		return f.pointChart()
 	case f.Scale != "":
 		return f.mapChart()
+	case f.Effects != nil:
+		return f.forestChart()
 	case f.Lanes != nil:
 		return f.laneChart()
 	case f.Stacked:
@@ -161,6 +163,38 @@ func (f *Figure) laneChart() ([]byte, error) {
 		}
 		chart.AddSeries(s.Name, data, rendered("span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2}))
 	}
+	return finish(chart)
+}
+
+// forestChart draws each row at its place from the top, in pixels. The page's script contains the renderer "forest".
+func (f *Figure) forestChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetGlobalOptions(f.global("value", nil)...)
+	chart.XAxisList[0].Min, chart.XAxisList[0].Max = f.extent()
+	chart.YAxisList[0] = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
+	top := 0
+	var data []opts.CustomData
+	for _, row := range f.forestRows() {
+		y := top
+		top += row.height()
+		if row.Effect == nil {
+			data = append(data, opts.CustomData{Name: row.text, Value: []any{"-", y}})
+			continue
+		}
+		value := []any{short(row.Effect.Effect), y}
+		for _, v := range []*float64{row.Low, row.High, row.Detectable} {
+			if v == nil {
+				value = append(value, "-")
+			} else {
+				value = append(value, short(*v))
+			}
+		}
+		for _, v := range row.PerSeed {
+			value = append(value, short(v))
+		}
+		data = append(data, opts.CustomData{Name: row.text + "\n" + row.interval() + "\n" + string(row.Verdict), Value: value})
+	}
+	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))
 	return finish(chart)
 }
 

@@ -123,7 +123,6 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 	}
 	f.Smooth, f.spare = longest/20, f.zero()
 	f.separate()
-	f.Smooth = longest / 20
 	if slices.ContainsFunc(f.Series, func(s Series) bool { return s.Ends == nil }) { // all or none have windows
 		for i := range f.Series {
 			f.Series[i].Ends = nil

@@ -23,6 +23,7 @@ type Figure struct {
 	Lanes      []string // from top to bottom
 	Diagonal   string   // meaning of the diagonal: "measured as forecast"
 	Scale      string   // meaning of the colour, with its unit: "difference, points"
+	Effects    []Effect // rows of a forest plot, all in one unit
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
 	Stacked    bool // curves: stacked areas that add up to the whole
@@ -84,7 +85,7 @@ type Span struct {
 }
 
 func (f *Figure) orNil() *Figure {
-	if len(f.Series) == 0 {
+	if len(f.Series)+len(f.Effects) == 0 {
 		return nil
 	}
 	return f
@@ -127,7 +128,7 @@ func (f *Figure) separate() {
 }
 
 func (f *Figure) curves() bool {
-	return f.Categories == nil && f.Lanes == nil && f.Diagonal == "" && f.Scale == ""
+	return f.Categories == nil && f.Lanes == nil && f.Effects == nil && f.Diagonal == "" && f.Scale == ""
 }
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
@@ -289,6 +290,8 @@ func (f *Figure) data() [][]string {
 	switch {
 	case f.Data != nil:
 		return f.Data
+	case f.Effects != nil:
+		return f.forestData()
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for s, p := range f.points {

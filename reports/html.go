@@ -124,8 +124,14 @@ func colourStyle() string {
 	return style + "\n"
 }
 
+// FirstRuns returns the parts of the first screen.
+func (p *Page) FirstRuns() []run { return (&Section{Parts: p.First}).Runs() }
+
+// LimitsTitle is the heading of the limits.
+func (p *Page) LimitsTitle() string { return p.limitsTitle() }
+
 func (p *Page) hasScript() bool {
-	for _, s := range p.Sections {
+	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
 		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
 			return true
 		}
@@ -179,6 +185,8 @@ var pageFunctions = template.FuncMap{
 		switch {
 		case f.Apart != "":
 			return 460
+		case f.Effects != nil:
+			return 36 + f.forestHeight()
 		case f.Lanes == nil:
 			return 0
 		}
@@ -193,9 +201,16 @@ var pageFunctions = template.FuncMap{
 		}
 		return string(c.Mark)
 	},
-	"pads":   (*Table).pads,
-	"head":   (*Table).groupHead,
-	"swatch": func(r Row) string { return r.look.class() },
+	"pads": (*Table).pads,
+	"head": (*Table).groupHead,
+	"cellIDs": func(t *Table) string {
+		if len(t.Rows) == 0 {
+			return ""
+		}
+		return fmt.Sprintf("cells %s … %s", cellID(t.ID, 1, 1), cellID(t.ID, len(t.Rows), len(t.Columns)))
+	},
+	"verdict": func(v Verdict) string { return slug(string(v)) },
+	"swatch":  func(r Row) string { return r.look.class() },
 }
 
 // dataEscapes escapes characters for a data address. html/template escapes the result again for the attribute.

@@ -572,8 +572,8 @@ func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	facts := study.Page().Facts
-	if len(facts) < 2 || !strings.Contains(facts[0], "grpo.arm.lr=1e-4") || facts[1] != "A note." {
-		t.Errorf("got %q, want the override first", facts)
+	limits := study.Page().Limits
+	if len(limits) < 2 || !strings.Contains(limits[0], "grpo.arm.lr=1e-4") || limits[1] != "A note." {
+		t.Errorf("got %q, want the override first", limits)
 	}
 }

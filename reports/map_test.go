@@ -45,7 +45,7 @@ func mapStudy() *Study {
 func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 	page := mapStudy().Page()
 	first := page.Sections[0].Parts
-	if first[0].Figure == nil || len(page.figures()) == 0 || first[0].Figure != page.figures()[0] {
+	if f := first[0].Figure; f == nil || f.Scale == "" || f != page.figures()[1] { // behind the forest plot
 		t.Fatalf("the first part of the page is %+v, want the figure of the map", first[0])
 	}
 	for i, want := range []Point{{Label: "a/b", X: 0.1, Value: 0.5, Shade: 75},
@@ -76,7 +76,7 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 
 // The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
 func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
-	options, err := mapStudy().Page().figures()[0].chart()
+	options, err := mapStudy().Page().Sections[0].Parts[0].Figure.chart()
 	if err != nil {
 		t.Fatal(err)
 	}

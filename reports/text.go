@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -17,9 +18,9 @@ import (
 
 // format describes the layout of a page in a text format. Strings are formats of package fmt for escaped text.
 type format struct {
-	escape                                                    func(string) string
-	title, question, expect, answer, fact, failure, log, lead string
-	section, transcripts                                      string
+	escape                                                      func(string) string
+	title, name, expect, answer, run, limit, failure, log, lead string
+	section, transcripts                                        string
 
 	line   func(string) // writes a paragraph
 	table  func(*Table) error
@@ -30,7 +31,7 @@ type format struct {
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: clean, title: "%s", question: "%s", expect: "expected: %s", answer: "→ %s", fact: "· %s",
+		escape: clean, title: "%s", name: "experiment: %s", expect: "expected: %s", answer: "→ %s", run: "\n%s", limit: "· %s",
 		failure: "MISSING %s: %s", log: "  | %s", section: "── %s ", lead: "%s", transcripts: "%s, in the HTML page",
 		line:   func(text string) { out.wrapped(text, width) },
 		table:  func(t *Table) error { return t.text(out, width) },
@@ -42,7 +43,7 @@ func (p *Page) Text(w io.Writer, width int) error {
 func (p *Page) Markdown(w io.Writer) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: escaped, title: "# %s", question: "\n%s", expect: "\nExpected: %s", answer: "**%s**\n", fact: "- %s",
+		escape: escaped, title: "# %s", name: "\nExperiment: %s", expect: "\nExpected: %s", answer: "- **%s**", run: "\n%s", limit: "- %s",
 		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
 		line:   out.line,
 		table:  func(t *Table) error { t.markdown(out); return nil },
@@ -62,15 +63,26 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		}
 		f.line(fmt.Sprintf(format, args...))
 	}
-	f.line(fmt.Sprintf(f.title, f.escape(p.Title)))
-	paragraph(f.question, p.Question)
+	f.line(fmt.Sprintf(f.title, f.escape(cmp.Or(p.Question, p.Title))))
+	if p.Question != "" {
+		paragraph(f.name, p.Title)
+	}
 	paragraph(f.expect, p.Expect)
 	out.line("")
 	for _, answer := range p.Answers {
 		paragraph(f.answer, answer.String())
 	}
-	for _, fact := range p.Facts {
-		paragraph(f.fact, fact)
+	if err := p.parts(out, f, paragraph, p.First); err != nil {
+		return err
+	}
+	paragraph(f.run, p.Run)
+	if len(p.Limits) > 0 {
+		out.line("")
+		paragraph(f.lead, p.limitsTitle())
+		out.line("")
+	}
+	for _, limit := range p.Limits {
+		paragraph(f.limit, limit)
 	}
 	for _, failure := range p.Failures {
 		out.line("")
@@ -83,27 +95,44 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		head := fmt.Sprintf(f.section, f.escape(s.Title))
 		out.line("\n" + head + strings.Repeat("─", max(0, width-len([]rune(head)))))
 		paragraph(f.lead, s.Lead)
-		for _, part := range s.Parts {
-			out.line("")
-			switch {
-			case part.Table != nil:
-				if err := f.table(part.Table); err != nil {
-					return err
-				}
-			case part.Figure != nil:
-				f.figure(part.Figure)
-			default:
-				paragraph(f.transcripts, part.Transcripts.Summary())
-			}
+		if err := p.parts(out, f, paragraph, s.Parts); err != nil {
+			return err
 		}
+	}
+	for i, c := range p.Checks() {
+		if i == 0 {
+			out.line("\n" + fmt.Sprintf(f.section, "Check this page"))
+		}
+		paragraph(f.limit, strings.TrimSpace(c.Text+" "+c.Command))
 	}
 	return out.err
 }
 
+// parts writes tables and figures, and a line for transcripts.
+func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), parts []Part) error {
+	for _, part := range parts {
+		out.line("")
+		switch {
+		case part.Table != nil:
+			if err := f.table(part.Table); err != nil {
+				return err
+			}
+		case part.Figure != nil:
+			f.figure(part.Figure)
+		default:
+			paragraph(f.transcripts, part.Transcripts.Summary())
+		}
+	}
+	return nil
+}
+
+// limitsTitle is the heading of the limits, with their number.
+func (p *Page) limitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
+
 // text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
 // otherwise. A table that is still too wide continues below with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
-	out.wrapped(clean(t.Title), width)
+	out.wrapped(clean(t.Title)+" ["+t.ID+"]", width)
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
@@ -264,6 +293,11 @@ func (f *Figure) text(out *sticky, width int) {
 	switch places := max(10, min(80, width-names-3)); {
 	case f.Scale != "": // the table below has the numbers
 		return
+	case f.Effects != nil:
+		for _, line := range f.forestText(width) {
+			out.line("  " + clean(line))
+		}
+		return
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
@@ -347,7 +381,7 @@ func (s *sticky) wrapped(text string, width int) {
 }
 
 func (t *Table) markdown(out *sticky) {
-	out.line("### " + escaped(t.Title) + "\n")
+	out.line("### " + escaped(t.Title) + "\n\n`" + t.ID + "`\n")
 	if t.Lead != "" {
 		out.line(escaped(t.Lead) + "\n")
 	}
@@ -395,6 +429,10 @@ func (f *Figure) markdown(out *sticky) {
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
 	switch {
 	case f.Scale != "": // the table below has the numbers
+	case f.Effects != nil:
+		for _, line := range f.forestText(110) { // indented lines are code
+			out.line("    " + clean(line))
+		}
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))

@@ -50,6 +50,29 @@
     return { type: "group", children };
   };
 
+  // A row of a forest plot: names and numbers above the interval, on grey where differences are too small to be detected.
+  const forest = (data, ink, soft, rule) => (params, api) => {
+    const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
+    const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
+    const top = api.coord([0, place])[1], y = top + 20, children = [];
+    const text = (x, align, text, fill, fontWeight, fontSize = area.width < 420 ? 11 : 12) => children.push({ type: "text", style: { x, y: top + 7, text, fill, align, verticalAlign: "middle", fontSize, fontWeight, width: align === "left" && !isHeading ? area.width - 135 : area.width, overflow: "truncate" } });
+    const isHeading = !known(effect);
+    const stroke = (x1, y1, x2, y2, stroke, lineWidth) => children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth } });
+    if (isHeading) {
+      text(area.x, "left", item.name, ink, 700, area.width < 420 ? 10.5 : 12);
+      return { type: "group", children };
+    }
+    const [pair, numbers] = item.name.split("\n");
+    if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: rule } });
+    stroke(at(0), y - 7, at(0), y + 9, soft, 1.5);
+    if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
+    for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y, r: 3 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
+    children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
+    text(area.x, "left", pair, ink);
+    text(area.x + area.width, "right", numbers, ink, 700);
+    return { type: "group", children };
+  };
+
   // A bar in its lane.
   const span = (params, api) => {
     const from = api.coord([api.value(0), api.value(2)]), to = api.coord([api.value(1), api.value(2)]), height = Math.max(4, api.size([0, 1])[1] * 0.62);
@@ -91,7 +114,15 @@
     for (const s of options.series) {
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
     }
-    if (options.series.some(s => s.renderItem === "span")) {
+    if (options.series.some(s => s.renderItem === "forest")) {
+      for (const s of options.series) s.renderItem = forest(s.data, ink, soft, isDark ? "#2a323d" : "#e3e7ec");
+      Object.assign(options.yAxis[0], { show: false });
+      Object.assign(options.grid[0], { top: 0, left: 4, right: 4, bottom: 34, containLabel: false });
+      Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
+      Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
+      options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
+        typeof p.value[4] === "number" ? element("div", { color: soft }, "detectable: ± " + digits(p.value[4])) : "");
+    } else if (options.series.some(s => s.renderItem === "span")) {
       const lanes = options.yAxis[0].data;
       for (const s of options.series) s.renderItem = span;
       options.tooltip.formatter = p => element("div", {}, element("div", {}, lanes[p.value[2]]), element("div", { color: soft }, p.name));
@@ -188,7 +219,7 @@
   };
 
   const ids = [...document.querySelectorAll("figure[id]")].map(f => f.id);
-  const folded = id => document.getElementById(id).closest("details.more:not([open])");
+  const folded = id => document.getElementById(id).closest("details:not([open])");
   const paintAll = isDark => Object.keys(drawn).forEach(id => { drawn[id] = paint(id, isDark); });
   // Figures are drawn one by one, so that the page stays responsive; folded ones are drawn when the fold is opened.
   const paintFrom = i => {
@@ -197,10 +228,22 @@
     setTimeout(paintFrom, 0, i + 1);
   };
   setTimeout(paintFrom, 0, 0);
-  for (const fold of document.querySelectorAll("details.more")) fold.addEventListener("toggle", () => fold.open && paintFrom(0));
+  // A narrow page starts with its first section open; a printed one has all of them open.
+  const sections = [...document.querySelectorAll("details.fold")];
+  if (innerWidth < 640) sections.slice(1).forEach(s => { s.open = false; });
+  for (const fold of document.querySelectorAll("details.more, details.fold")) fold.addEventListener("toggle", () => fold.open && paintFrom(0));
   dark.addEventListener("change", () => paintAll(dark.matches));
-  addEventListener("beforeprint", () => paintAll(false));
-  addEventListener("afterprint", () => paintAll(dark.matches));
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = sections.filter(s => !s.open);
+    closed.forEach(s => { s.open = true; });
+    for (const id of ids) if (!folded(id)) drawn[id] ||= paint(id, false);
+    paintAll(false);
+  });
+  addEventListener("afterprint", () => {
+    closed.forEach(s => { s.open = false; });
+    paintAll(dark.matches);
+  });
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
