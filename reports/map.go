@@ -149,7 +149,11 @@ func (s *Study) mapParts() []Part {
 				if marks[0].ofTraining() {
 					on = outcomeName(marks[0].Outcome)
 				}
-				parts = append(parts, partsOf(m.figure(id, on, marks), set)...)
+				f := m.figure(id, on, marks)
+				if f != nil && set != s.firstSet() {
+					f.Title += ", " + setName(set)
+				}
+				parts = append(parts, partsOf(f, set)...)
 				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, all), set)...)
 			}
 		}
