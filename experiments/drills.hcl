@@ -117,7 +117,7 @@ stage "report" "page" {
       first user message.
   EOT
   ), "\n  ", " "))
-  windows = var.updates < 40 ? null : { early = 20, late = 20 } # null: a short try, without tables of them
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
     without = local.others
     with    = local.ours

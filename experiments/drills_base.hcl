@@ -70,22 +70,21 @@ stage "sft" "base" {
   schedule = { shape = "linear", warmup = 0, final = 0.2 }
 }
 
-stage "rollout" "explore" {
+stage "rollout" "explore" { # real failures, for stage1.hcl and when.hcl
   policy = stage.sft.base.checkpoint
   tasks  = stage.tasks.drills.train
 }
 
-stage "curate" "data" {
-  tasks    = stage.tasks.drills.train
-  failures = [stage.rollout.explore.trajectories]
-  ratio    = 1
-  spoilt   = 0.5
+stage "curate" "data" { # with the settings of rctp-ft.warm: the widest gap between the tokens of stage1.hcl
+  tasks  = stage.tasks.drills.train
+  ratio  = 1
+  spoilt = 1
 }
 
 stage "sft" "warm" {
   policy   = stage.sft.base.checkpoint
   data     = [stage.curate.data.expert]
-  epochs   = local.size.epochs
+  epochs   = 2 * local.size.epochs # over half the data: as many updates as rctp-ft.warm
   lr       = 1e-3
   schedule = { shape = "linear", warmup = 0, final = 0.1 }
 }
@@ -95,6 +94,6 @@ stage "rctp-ft" "warm" {
   data     = [stage.curate.data.mixed]
   epochs   = local.size.epochs
   lr       = 1e-3
-  tokens   = { position = "before_each_action", init = "copy:<|assistant|>" }
+  tokens   = { position = "before_each_action" }
   schedule = { shape = "linear", warmup = 0, final = 0.1 }
 }

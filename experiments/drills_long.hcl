@@ -39,7 +39,7 @@ stage "report" "page" {
       data, failures and rollouts; all are tested on the same drills.
   EOT
   ), "\n  ", " "))
-  windows = var.updates < 40 ? null : { early = 20, late = 20 } # null: a short try, without tables of them
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
     without = local.others
     with    = local.ours

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -287,6 +288,32 @@ func TestDrillsHaveABasePerSeedAndOneTestSet(t *testing.T) {
 	}
 }
 
+// comparisons returns the pairs of a report, each as "label; outcome; expectation; without; with".
+func comparisons(n *lang.Node) (pairs []string) {
+	labels := func(setting string) (found []string) {
+		for _, in := range n.Inputs {
+			if strings.HasPrefix(in.Setting, setting+"[") && !slices.Contains(found, in.From.EachKey) {
+				found = append(found, in.From.EachKey)
+			}
+		}
+		return found
+	}
+	values := map[string]string{}
+	for _, s := range n.Settings {
+		values[s.Name] = strings.Trim(s.Value, `"`)
+	}
+	for i := 0; values[fmt.Sprintf("compare[%d].name", i)] != ""; i++ {
+		block := fmt.Sprintf("compare[%d].", i)
+		without, with := labels(block+"without"), labels(block+"with")
+		for j := range max(len(without), len(with)) { // a single arm is compared with all of the other side
+			pair := []string{values[block+"name"], values[block+"outcome"], values[block+"expect"],
+				without[min(j, len(without)-1)], with[min(j, len(with)-1)]}
+			pairs = append(pairs, strings.Join(pair, "; "))
+		}
+	}
+	return pairs
+}
+
 // The claims of an experiment's expectation, and the largest effect of its page, each have a comparison.
 func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 	method := []string{
@@ -300,12 +327,17 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 		"drills.hcl": method, "drills_long.hcl": method,
 		"splits.hcl": {"the paper's split; ; higher; RCTP-FT + RC-GRPO (family); RCTP-FT + RC-GRPO (paper)",
 			"the paper's split, without training; ; ; Base (family); Base (paper)"},
-		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5"},
+		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5",
+			"share far from one half; token_gap; lower; iid, p = 0.5; iid, p = 0.75"},
+		"temperature.hcl": {"token against temperature; ; higher; GRPO, T = 1.2; RC-GRPO",
+			"temperature; zero_variance; lower; GRPO, T = 1; GRPO, T = 1.5"},
+		"forecast.hcl":      {"passes of fine-tuning; forecast_zero_variance; higher; SFT × 1; SFT × 8"},
+		"equal_compute.hcl": {"batch; spread_batch_ddof1; higher; RCTP-FT + GRPO (64); RCTP-FT + GRPO (256)"},
 	} {
 		report := node(t, file, "stage.report.page")
 		made := comparisons(report)
 		for _, claim := range claims {
-			if !slices.Contains(made, "pair "+claim) {
+			if !slices.Contains(made, claim) {
 				t.Errorf("%s: no comparison makes the claim %s", file, claim)
 			}
 		}
@@ -313,6 +345,26 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 			if unpaired := file == "splits.hcl"; strings.HasSuffix(s.Name, ".unpaired") && s.Value != fmt.Sprint(unpaired) {
 				t.Errorf("%s: %s is %s, want %v", file, s.Name, s.Value, unpaired)
 			}
+		}
+	}
+}
+
+func TestExperimentsAreShortAndFormatted(t *testing.T) {
+	files := must.Get(filepath.Glob("*.hcl"))(t)
+	for _, file := range files {
+		text := read(t, file)
+		if formatted, diags := lang.Format([]byte(text), file); diags.HasErrors() || string(formatted) != text {
+			t.Errorf("rcgrpo fmt changes %s", file)
+		}
+		lines := 0
+		for line := range strings.Lines(text) {
+			lines++
+			if utf8.RuneCountInString(line) > 121 {
+				t.Errorf("%s has a line of more than 120 columns: %s", file, line)
+			}
+		}
+		if lines > 200 {
+			t.Errorf("%s has %d lines, want at most 200; put shared stages into a module", file, lines)
 		}
 	}
 }

@@ -63,7 +63,7 @@ stage "report" "page" {
   data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = [join(" ", ["All arms start from one RCTP-FT policy of their seed and are evaluated on high,",
   "whatever they were trained on; low beside it shows what the token still does."])]
-  windows = var.updates < 40 ? null : { early = 20, late = 20 } # null: a short try, without tables of them
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
   compare "balanced groups" { # expected: the same
     without = stage.eval.high["iid, p = 0.5"]
     with    = stage.eval.high["stratified, p = 0.5"]

@@ -1,12 +1,13 @@
-# When does reward conditioning help? GRPO and RC-GRPO start from the same policies, which differ in how peaked they are
-# (passes of fine-tuning) and in how far the reward tokens separate (gap). Where the gap is wide, three changes try
+# When does reward conditioning help? GRPO and RC-GRPO start from the same policies, which differ in how peaked they
+# are (passes of fine-tuning) and in how far the reward tokens separate (gap). Where the gap is wide, three changes try
 # to keep it alive during RL. The predictions follow from Propositions 1 and 2 and were committed before the first run:
-#   1. Groups without variance: RC-GRPO has fewer than GRPO where the gap is narrow or wide, and most so where it is wide
-#      (Proposition 2 adds p(1-p)·gap² to the variance of a group). Without a gap there is no difference.
+#   1. Groups without variance: RC-GRPO has fewer than GRPO where the gap is narrow or wide, and most so where it is
+#      wide (Proposition 2 adds p(1-p)·gap² to the variance of a group). Without a gap there is no difference.
 #   2. Groups without variance under GRPO are more frequent from 8 passes than from 2 (Proposition 1).
-#   3. Sampled success, the primary outcome: RC-GRPO is above GRPO from the peaked policy with a wide gap; without a gap
-#      there is no difference. The other cells lie between.
-#   4. The gap and the advantage last longer with a stronger KL term, more high tokens, or no gradient from low rollouts.
+#   3. Sampled success, the primary outcome: RC-GRPO is above GRPO from the peaked policy with a wide gap; without a
+#      gap there is no difference. The other cells lie between.
+#   4. The gap and the advantage last longer with a stronger KL term, more high tokens, or no gradient from low
+#      rollouts.
 # Screening with seed 11 chose nothing but the number of seeds; the result is from seeds 12 and above.
 # Cost: about four hours on two cores (five seeds, 24 RL trainings of 100 updates each).
 
@@ -122,8 +123,8 @@ stage "rc-grpo" "learn" {
 }
 
 stage "eval" "arm" { # at temperature 1: the policy that RL trains, two episodes per task
-  for_each = merge(stage.grpo.arm, stage.rc-grpo.arm, stage.grpo.sft, stage.rc-grpo.sft, stage.grpo.kl, stage.rc-grpo.kl,
-  stage.rc-grpo.high, stage.rc-grpo.learn)
+  for_each = merge(stage.grpo.arm, stage.grpo.sft, stage.grpo.kl,
+  stage.rc-grpo.arm, stage.rc-grpo.sft, stage.rc-grpo.kl, stage.rc-grpo.high, stage.rc-grpo.learn)
   policy      = each.value
   tasks       = [local.drills.test]
   temperature = 1

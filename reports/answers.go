@@ -47,8 +47,9 @@ type Effect struct {
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed
 	// variance; nil without an interval.
 	Detectable *float64 `json:"detectable,omitempty"`
-	Adjusted   *float64 `json:"adjusted,omitempty"` // p-value, Holm-adjusted over all claims of the table; nil without a test
-	Excludes   string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
+	// Adjusted is the p-value, Holm-adjusted over all claims of the table; nil without a test.
+	Adjusted *float64 `json:"adjusted,omitempty"`
+	Excludes string   `json:"excludes,omitempty"` // of an undecided claim: "excludes gains above 2.2 points and …"
 	// Reference is the same difference as a publication reports it; nil without such a report.
 	Reference     *float64 `json:"reference,omitempty"`
 	ReferenceName string   `json:"reference_name,omitempty"`

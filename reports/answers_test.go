@@ -88,7 +88,8 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 	}
 	rows := s.claimTable(s.claims("test"), "test").Rows
 	if len(effects) != len(rows) || effects[0].Expect != "higher" || effects[1].Expect != "lower" {
-		t.Errorf("got %d effects, the first %+v, want one per row, those with an expectation first", len(effects), effects[0])
+		t.Errorf("got %d effects, the first %+v, want one per row, those with an expectation first",
+			len(effects), effects[0])
 	}
 	for i, e := range effects {
 		if got := rows[i].Cells[9].Text; got != string(e.Verdict) || e.Verdict == "" {
@@ -97,6 +98,15 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 		if (len(e.PerSeed) != 3) || e.Low == nil || e.Detectable == nil || !(*e.Detectable > 0) {
 			t.Errorf("row %d lacks differences per seed, an interval or the detectable effect: %+v", i, e)
 		}
+	}
+	untested := "no verdict is about the expected outcome"
+	if facts := strings.Join(s.limits(), " "); strings.Contains(facts, untested) {
+		t.Errorf("got %q although two comparisons have an expectation", facts)
+	}
+	without := *s
+	without.Compare = expecting(s.Compare, false)
+	if facts := strings.Join(without.limits(), " "); !strings.Contains(facts, untested) {
+		t.Errorf("got %q, want a sentence that no comparison tests the expectation", facts)
 	}
 	other := s.claims("test_new")
 	if slices.ContainsFunc(other, (*Contrast).ofTraining) || len(other) != len(rows)-1 {
@@ -121,7 +131,8 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 			Counts: map[string]map[string]int{"a": {"overall": 59}, "b": {"overall": 68}}}},
 	}
 	e := s.effects()[0]
-	if e.Verdict != NotDecided || e.Reference == nil || math.Abs(*e.Reference-11.25) > 1e-9 || e.ReferenceName != "The paper" {
+	if e.Verdict != NotDecided || e.Reference == nil || math.Abs(*e.Reference-11.25) > 1e-9 ||
+		e.ReferenceName != "The paper" {
 		t.Errorf("got %+v, want the paper's 11.25 points beside an undecided claim", e)
 	}
 	detail := s.claimTable(s.claims(""), "").Rows[0].Cells[9].Detail
@@ -211,8 +222,8 @@ func TestWindowsThatOverlapAreAnError(t *testing.T) {
 		"none are set, and an outcome is one": {outcome, ""},
 	} {
 		file := filepath.Join(t.TempDir(), "x.hcl")
-		text := stages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  curves = [stage.grpo.arm]\n" + tc.settings +
-			"\n}\n"
+		text := stages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  curves = [stage.grpo.arm]\n" +
+			tc.settings + "\n}\n"
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +241,8 @@ func TestWindowsThatOverlapAreAnError(t *testing.T) {
 func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	values := make([]float64, 20)
 	s := &Study{Windows: Windows{Early: 10, Late: 10},
-		Arms: []Arm{{"long", []SeedRun{logging(1, "reward", values...)}}, {"short", []SeedRun{logging(1, "reward", values[:19]...)}}}}
+		Arms: []Arm{{"long", []SeedRun{logging(1, "reward", values...)}},
+			{"short", []SeedRun{logging(1, "reward", values[:19]...)}}}}
 	if rows := s.lateTable().Rows; len(rows) != 1 || rows[0].Cells[0].Text != "long" {
 		t.Errorf("got %+v, want the row of the long training only", rows)
 	}
@@ -239,7 +251,8 @@ func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 		t.Errorf("got %q, want the short training named", facts)
 	}
 	s.Windows = Windows{}
-	if facts := strings.Join(s.limits(), " "); s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
+	facts = strings.Join(s.limits(), " ")
+	if s.lateTable() != nil || !strings.Contains(facts, "the longest training has 20") {
 		t.Errorf("without windows: got %q and a table %v, want no table and a sentence", facts, s.lateTable() != nil)
 	}
 }

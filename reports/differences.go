@@ -60,7 +60,8 @@ func (c *Contrast) between(i stats.Interval) string {
 	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
 }
 
-// excludes names the effects that the interval of an undecided contrast excludes.
+// excludes names the effects that the interval of an undecided contrast excludes, with an expectation only those in its
+// direction.
 func (c *Contrast) excludes() string {
 	i := c.hull()
 	size := func(v float64) string {
@@ -80,6 +81,10 @@ func (c *Contrast) excludes() string {
 		return "excludes " + up + " above " + size(i.High) + ", and " + down + " only without the adjustment"
 	case i.High <= 0:
 		return "excludes " + down + " above " + size(-i.Low) + ", and " + up + " only without the adjustment"
+	case c.Expect == "higher":
+		return "excludes " + up + " above " + size(i.High)
+	case c.Expect == "lower":
+		return "excludes " + down + " above " + size(-i.Low)
 	}
 	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
 }
@@ -229,21 +234,21 @@ func (c *Contrast) size() string {
 
 // claimNotes explains the columns of the table of claims.
 func claimNotes(claims []*Contrast) []string {
-	notes := []string{"Δ is the second arm minus the first, in the unit below the outcome. Success is paired by task. An " +
-		"outcome of training is the mean over the late window, which ends at the same update on both sides, and is paired " +
-		"by seed.",
+	notes := []string{"Δ is the second arm minus the first, in the unit below the outcome. Success is paired by task. " +
+		"An outcome of training is the mean over the late window, which ends at the same update on both sides, and is " +
+		"paired by seed.",
 		fmt.Sprintf("The interval contains two intervals: the 95 %% t-interval over seeds, which treats seeds as "+
 			"independent and needs %d distinct policies per side, and the 95 %% bootstrap interval over task families "+
 			"(2,000 resamples), which treats families as independent. Outcomes of training have the first only.",
 			methodPolicies)}
 	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Unpaired }) {
-		notes = append(notes, "Some claims compare different tasks, which are not paired: over seeds Welch's interval; the "+
-			"bootstrap resamples the families of each side.")
+		notes = append(notes, "Some claims compare different tasks, which are not paired: over seeds Welch's interval; "+
+			"the bootstrap resamples the families of each side.")
 	}
 	matters := "No compare block of the report says which difference matters, so no verdict is No or No difference."
 	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Matters > 0 }) {
-		matters = "No (without an expectation: No difference) means that the unadjusted interval excludes every difference " +
-			"that matters by the compare block."
+		matters = "No (without an expectation: No difference) means that the unadjusted interval excludes every " +
+			"difference that matters by the compare block."
 	}
 	return append(notes, fmt.Sprintf("p tests the mean over seeds; below %d policies per side it is the largest of the "+
 		"tests of all pairs of policies. It is Holm-adjusted over all %d tested claims of this table.", methodPolicies,
@@ -279,18 +284,20 @@ func intervalTable(claims []*Contrast, set string) *Table {
 			Text("%s", c.between(c.Newcombe)).
 				From(c.own("Newcombe's interval from the clustered Wilson intervals of both sides")))
 	}
-	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent and the tasks as fixed. Over families: " +
-		"bootstrap, which treats task families as independent and the policies as fixed. Newcombe's interval, for unpaired " +
-		"claims, combines the clustered Wilson intervals of both sides and treats families as independent."}
+	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent. Over families: bootstrap, which " +
+		"treats task families as independent and the policies as given. Newcombe's interval, for unpaired claims, combines " +
+		"the clustered Wilson intervals of both sides and treats families as independent."}
 	return t
 }
 
 // pairTable shows the tests of each pair of policies behind the claims of a set.
 func pairTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "pairs-" + setID(set), Title: "Each pair of policies on " + setName(set), Folded: true,
-		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p", "<Test"),
-		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact tests " +
-			"treat tasks as independent; the t-test treats task families as independent. These p-values are not adjusted."}}
+		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p",
+			"<Test"),
+		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact " +
+			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
+			"adjusted."}}
 	for _, c := range claims {
 		for i := range c.Pairs {
 			p := &c.Pairs[i]
@@ -373,11 +380,15 @@ func (s *Study) uncompared() []string {
 		}
 	}
 	var facts []string
+	untested := !slices.ContainsFunc(s.Compare, func(c Comparison) bool { return c.Expect != "" })
+	if s.Expect != "" && len(s.Arms) > 1 && untested {
+		facts = append(facts, "No comparison of this page has an expectation, so no verdict is about the expected outcome.")
+	}
 	if len(missing) > 0 {
 		facts = append(facts, "Not scored, so missing from the comparisons: "+strings.Join(missing, ", ")+".")
 	}
 	if len(impossible) > 0 {
-		facts = append(facts, "Not compared, because no task set and no late window of training has the outcome of both arms: "+
+		facts = append(facts, "Not compared, because no task set and no late window has the outcome of both arms: "+
 			strings.Join(impossible, "; ")+".")
 	}
 	return facts

@@ -255,7 +255,8 @@ func (s *Study) categoryFigure(set string) *Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
-		Note: "Points with the 95 % Wilson interval, clustered by task family: families are independent.", Categories: slices.Clone(categories),
+		Note:       "Points with the 95 % Wilson interval, clustered by task family: families are independent.",
+		Categories: slices.Clone(categories),
 	}
 	f.Categories[0] = "Overall"
 	for i := range s.Arms {

@@ -201,8 +201,8 @@ func (s *Study) categories(set string) []string {
 	return sortedKeys(found)
 }
 
-// comparisons returns the comparisons of the report, those with an expectation first. Without any, every arm is compared
-// with the first arm, paired by task if both have the same tasks.
+// comparisons returns the comparisons of the report, those with an expectation first. Without any, every arm is
+// compared with the first arm, paired by task if both have the same tasks.
 func (s *Study) comparisons() []Comparison {
 	if len(s.Compare) > 0 || len(s.Arms) < 2 {
 		return slices.Concat(expecting(s.Compare, true), expecting(s.Compare, false))

@@ -360,6 +360,10 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 			Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
 		"excludes increases above 1.50 and decreases above 0.250": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
+		"excludes gains above 2.0 points": {Comparison: Comparison{Expect: "higher"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
+		"excludes losses above 3.5 points": {Comparison: Comparison{Expect: "lower"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
 		"too few policies for an interval": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
 	} {
@@ -478,7 +482,8 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	want := "Higher: success +11.2 points ["
 	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two checkpoints" ||
 		*got.Adjusted != 2.0/512 {
-		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About, *got.Adjusted, want)
+		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About,
+			*got.Adjusted, want)
 	}
 }
 

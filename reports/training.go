@@ -273,23 +273,24 @@ func (s *Study) withoutWindows() []string {
 		return []string{fmt.Sprintf("No tables of the early and the late phase of training: the longest training has %d "+
 			"updates, fewer than the paper's two windows of 70, and the report sets no others.", s.longest())}
 	}
-	return []string{fmt.Sprintf("Too short for windows of %d and %d updates, so missing from the tables of early and late "+
-		"training: %s.", s.Windows.Early, s.Windows.Late, strings.Join(short, ", "))}
+	return []string{fmt.Sprintf("Too short for windows of %d and %d updates, so missing from the tables of early and "+
+		"late training: %s.", s.Windows.Early, s.Windows.Late, strings.Join(short, ", "))}
 }
 
 // entropyTable is the paper's table of entropy and its correlation with the reward.
 func (s *Study) entropyTable() *Table {
 	t := &Table{
 		ID: "entropy", Title: "Entropy, and its correlation with the reward",
-		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "ρ of changes", "ρ, one update apart"),
+		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "ρ of changes",
+			"ρ, one update apart"),
 		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; below three " +
 			"seeds the range, else the t-interval over seeds, which treats seeds as independent. The table of correlations " +
 			"has each run with its p-values.",
-			"Every update samples its own tasks. Hard tasks lower the reward and raise the entropy at the same update, " +
-				"whatever the policy learns. So ρ below 0 in every arm shows how much tasks differ, and no effect of entropy. " +
-				"ρ of changes correlates the differences between consecutive updates, which removes slow trends of the policy " +
-				"and keeps the draw of tasks. ρ one update apart correlates the entropy with the reward of the next update, " +
-				"which has other tasks: it removes the draw and keeps slow trends."},
+			"Two causes make ρ negative in every arm. Slow trends: entropy falls while the reward rises. The draw of tasks: " +
+				"an update with hard tasks has a lower reward and a higher entropy, whatever the policy learns. ρ of changes " +
+				"correlates the differences between consecutive updates, which removes trends and keeps the draw. ρ one update " +
+				"apart correlates the entropy with the reward of the next update, which has other tasks: it removes the draw " +
+				"and keeps trends. If ρ of changes is about as negative as ρ, the difficulty of the tasks explains it."},
 	}
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
@@ -518,6 +519,9 @@ func (s *Study) valuesTable() *Table {
 			shown = append(shown, &all[longest].Arms[i])
 			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
 		}
+	}
+	if len(shown) == 0 {
+		return nil
 	}
 	for _, info := range objective.Metrics {
 		for _, name := range sortedKeys(logged) {
