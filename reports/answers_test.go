@@ -92,7 +92,10 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 			len(effects), effects[0])
 	}
 	for i, e := range effects {
-		if got := rows[i].Cells[9].Text; got != string(e.Verdict) || e.Verdict == "" {
+		row := rows[slices.IndexFunc(rows, func(r Row) bool {
+			return r.Group == e.Outcome+", "+e.Unit && r.Cells[0].Text == e.A+" → "+e.B
+		})]
+		if got := row.Cells[2].Text; got != string(e.Verdict) || e.Verdict == "" {
 			t.Errorf("row %d has the verdict %q, its effect %q", i, got, e.Verdict)
 		}
 		if (len(e.PerSeed) != 3) || e.Low == nil || e.Detectable == nil || !(*e.Detectable > 0) {
@@ -135,7 +138,7 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 		e.ReferenceName != "The paper" {
 		t.Errorf("got %+v, want the paper's 11.25 points beside an undecided claim", e)
 	}
-	detail := s.claimTable(s.claims(""), "").Rows[0].Cells[9].Detail
+	detail := s.claimTable(s.claims(""), "").Rows[0].Cells[2].Detail
 	if !strings.HasPrefix(detail, "excludes gains above ") || !strings.HasSuffix(detail, "; The paper reports +11.2") {
 		t.Errorf("got %q, want the excluded effects and the paper's", detail)
 	}

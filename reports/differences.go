@@ -150,8 +150,8 @@ func (c *Contrast) own(by string) Source {
 // claimTable has a row per claim of a set: the difference, its interval, one p-value and the verdict.
 func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
-		Columns: columns("<Claim", "<Without → with", "<Outcome", "Without", "With", "Δ", "95 % interval", "Detectable",
-			"p, adjusted", "<Verdict", "<Basis")}
+		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
+			"p, adjusted", "<Basis", "<Claim")}
 	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
 		t.Title += " and in training"
 	}
@@ -159,9 +159,15 @@ func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	for _, c := range claims {
 		every = together("", "", every, c.Source)
 	}
+	var groups []string
 	for _, c := range claims {
-		t.add(NoArm, s.claimCells(c, set, every)...)
+		group := c.outcomeName() + ", " + c.unit()
+		place(&groups, group)
+		t.Rows = append(t.Rows, Row{Arm: NoArm, Group: group, Cells: s.claimCells(c, set, every)})
 	}
+	slices.SortStableFunc(t.Rows, func(a, b Row) int {
+		return slices.Index(groups, a.Group) - slices.Index(groups, b.Group)
+	})
 	t.Notes = claimNotes(claims)
 	return t
 }
@@ -193,13 +199,13 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 	if d := c.detectable(); !math.IsNaN(d) {
 		detectable = Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
 	}
-	return []Cell{Text("%s", c.Label), Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
-		side(c.CellA), side(c.CellB), difference.From(c.own(byMean)),
+	return []Cell{Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
+		s.verdictCell(c, set).From(adjusted("p and interval")),
 		Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
+		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		s.verdictCell(c, set).From(adjusted("p and interval")),
-		Text("%s", c.about()).With("%s", c.size()).From(c.own("counts"))}
+		Text("%s", c.about()).With("%s", c.size()).From(c.own("counts")), Text("%s", c.Label)}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
@@ -234,9 +240,9 @@ func (c *Contrast) size() string {
 
 // claimNotes explains the columns of the table of claims.
 func claimNotes(claims []*Contrast) []string {
-	notes := []string{"Δ is the second arm minus the first, in the unit below the outcome. Success is paired by task. " +
-		"An outcome of training is the mean over the late window, which ends at the same update on both sides, and is " +
-		"paired by seed.",
+	notes := []string{"Δ is the second arm minus the first, in the unit above the rows. Success is paired by task. An " +
+		"outcome of training is the mean over the late window, which ends at the same update on both sides, and is paired " +
+		"by seed.",
 		fmt.Sprintf("The interval contains two intervals: the 95 %% t-interval over seeds, which treats seeds as "+
 			"independent and needs %d distinct policies per side, and the 95 %% bootstrap interval over task families "+
 			"(2,000 resamples), which treats families as independent. Outcomes of training have the first only.",

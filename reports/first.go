@@ -94,21 +94,24 @@ type forestRow struct {
 }
 
 func (f *Figure) forestRows() (rows []forestRow) {
-	for i := 0; i < len(f.Effects); {
-		first, n := &f.Effects[i], 1
-		one := true // all differences are those of one second arm
-		for ; i+n < len(f.Effects) && f.Effects[i+n].Claim == first.Claim && f.Effects[i+n].heading() == first.heading(); n++ {
-			one = one && f.Effects[i+n].B == first.B
+	of := map[string][]*Effect{} // by outcome
+	var outcomes []string
+	for i := range f.Effects {
+		e := &f.Effects[i]
+		place(&outcomes, e.heading())
+		of[e.heading()] = append(of[e.heading()], e)
+	}
+	for _, outcome := range outcomes {
+		first := of[outcome][0]
+		one := !slices.ContainsFunc(of[outcome], func(e *Effect) bool { return e.B != first.B })
+		if one {
+			outcome += ": " + first.B + " minus"
 		}
-		heading := first.heading() + ": " + first.B + " minus"
-		if !one || n == 1 {
-			heading = first.Claim + ": " + first.heading()
-		}
-		rows = append(rows, forestRow{text: heading})
-		for ; n > 0; n, i = n-1, i+1 {
-			row := forestRow{Effect: &f.Effects[i], text: f.Effects[i].A}
-			if !strings.HasSuffix(heading, " minus") {
-				row.text = row.pair()
+		rows = append(rows, forestRow{text: outcome})
+		for _, e := range of[first.heading()] {
+			row := forestRow{Effect: e, text: e.pair()}
+			if one {
+				row.text = e.A
 			}
 			rows = append(rows, row)
 		}
@@ -121,7 +124,7 @@ func (r forestRow) height() int {
 	if r.Effect == nil {
 		return 22
 	}
-	return 28
+	return 30
 }
 
 // forestHeight returns the height of all rows in pixels.

@@ -293,7 +293,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
 	claims := s.claims("")
 	table := s.claimTable(claims, "")
-	if len(table.Rows) != 3 || table.Rows[0].Cells[0].Text != "one; two" || table.Rows[0].Cells[8].Text != "0.012" {
+	if len(table.Rows) != 3 || table.Rows[0].Cells[9].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
 		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
 	}
 	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all 3 tested claims") {
@@ -464,8 +464,8 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
-	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Cells[2].Text != "sampled success" ||
-		row.Cells[9].Text != string(Higher) {
+	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Group != "sampled success, points" ||
+		row.Cells[2].Text != string(Higher) {
 		t.Errorf("got %+v, want a higher sampled success", row.Cells)
 	}
 }
