@@ -168,12 +168,17 @@ func TestFaultyMapsAreReportedAtTheirSettings(t *testing.T) {
 		"an outcome that no compare has": {with("\"more training\"\noutcome = \"kl\" # HERE", entropy), "Unknown outcome",
 			"there are success, reward"},
 		"an unknown metric": {with(`"the other amount"`, `"entropie" # HERE`), "Unknown metric", "did you mean entropy?"},
+		"no windows": {strings.Replace(good, "{", "{ # HERE", 1) + "\n  # no windows", "Map without windows",
+			"Add windows {"},
 		"no trainings": {strings.Replace(good, "{", "{ # HERE", 1) + "\n  # no curves", "Map without trainings",
 			"Set curves"},
 	} {
 		text := strings.Replace(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), good, faulty.text, 1)
-		if strings.Contains(faulty.text, "# no curves") {
-			text = strings.Replace(text, "  curves = [stage.grpo.arm, stage.sft.warm]\n", "", 1)
+		for comment, setting := range map[string]string{"# no curves": "  curves = [stage.grpo.arm, stage.sft.warm]\n",
+			"# no windows": "  windows = { early = 10, late = 10 }\n"} {
+			if strings.Contains(text, comment) {
+				text = strings.Replace(text, setting, "", 1)
+			}
 		}
 		file := filepath.Join(t.TempDir(), "x.hcl")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
