@@ -226,9 +226,9 @@ func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 		if len(mark.x) == 0 || len(mark.y) == 0 {
 			continue // the table shows a dash
 		}
-		hull := mark.hull()
+		hull, unit := mark.hull(), mark.scale()
 		series.Points = append(series.Points, Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
-			Shade: mark.scale() * mark.Mean, Interval: stats.Interval{Low: mark.scale() * hull.Low, High: mark.scale() * hull.High},
+			Shade: unit * mark.Mean, Interval: stats.Interval{Low: unit * hull.Low, High: unit * hull.High},
 			Source: together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
 	}
 	if len(series.Points) > 0 {
@@ -263,8 +263,8 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
 			difference.From(mark.own("as in the table of claims")),
 			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
-			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows, mark.Source,
-				every)))
+			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows,
+				mark.Source, every)))
 	}
 	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X, formula(m.X),
 		m.Y, formula(m.Y)), "The interval contains those over seeds, which treats seeds as independent, and of evaluations " +
