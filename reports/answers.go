@@ -94,6 +94,9 @@ func (a Answer) String() string {
 	if a.Pairs > 1 {
 		pair = "weakest pair: " + pair
 	}
+	if strings.Contains(a.About, "checkpoint") {
+		pair += "; " + a.About
+	}
 	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
 }
 
@@ -118,7 +121,7 @@ func (a Answer) Subject() string {
 func (s *Study) effect(c *Contrast, set string) Effect {
 	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
-		Source: c.Source}
+		Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
 	if !c.ofTraining() {
 		e.Set = setName(set)
 	}

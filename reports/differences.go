@@ -257,7 +257,7 @@ func claimNotes(claims []*Contrast) []string {
 			"difference that matters by the compare block."
 	}
 	return append(notes, fmt.Sprintf("p tests the mean over seeds; below %d policies per side it is the largest of the "+
-		"tests of all pairs of policies. It is Holm-adjusted over all %d tested claims of this table.", methodPolicies,
+		"tests of all pairs of policies. It is Holm-adjusted over all tested claims of this table (%d).", methodPolicies,
 		claims[0].Tests),
 		"Yes and The opposite require p < 0.05 and an interval without 0. With fewer policies they hold for these "+
 			"checkpoints, and every pair must differ in the same direction. "+matters,

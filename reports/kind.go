@@ -60,9 +60,9 @@ type settings struct {
 	_        struct{}       `doc:"split and its certificate, and data sets for the table of their composition"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at"`
 	_        struct{}       `doc:"most 40 for each label, selected by hash among failures and successes"`
-	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
-	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
-	_        struct{}       `doc:"the first"`
+	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare. Blocks with an expectation come"`
+	_        struct{}       `doc:"first and answer the question; if there are none, the first block does. Without"`
+	_        struct{}       `doc:"blocks every arm is compared with the first"`
 	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
 	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
 	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
@@ -99,8 +99,8 @@ type Comparison struct {
 	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
 	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
-	_        struct{}       `doc:"whether the result is as expected"`
+	_        struct{}       `doc:"outcome of the second arm of each pair. The claim is one line of the first screen,"`
+	_        struct{}       `doc:"Yes, No, Not decided or The opposite, and Yes only if every pair is Yes"`
 	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
 	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
 	_        struct{}       `doc:"that there is no difference"`

@@ -296,7 +296,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	if len(table.Rows) != 3 || table.Rows[0].Cells[9].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
 		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
 	}
-	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all 3 tested claims") {
+	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all tested claims of this table (3)") {
 		t.Errorf("got notes %q, want the number of claims", notes)
 	}
 	first := pairTable(claims, "").Rows[0].Cells
