@@ -1,8 +1,10 @@
 // Included before gotch's torch_api.cpp (-include), so that gotch 0.9.1, written for libtorch 2.1,
 // compiles with the headers of 2.11. Three operations have changed their signatures since; this
 // project does not call them. A name declared in torch hides the one that torch imports from at,
-// so gotch's wrappers call these templates, which throw.
+// so gotch's wrappers call these templates, which throw. Our own C++ files define RCGRPO_PLAIN, because
+// the headers below take most of their compilation.
 #pragma once
+#ifndef RCGRPO_PLAIN
 #include <stdexcept>
 #include <torch/torch.h>
 #include <torch/version.h>
@@ -22,3 +24,4 @@ template <class... Args> std::tuple<at::Tensor, at::Tensor> _scaled_mm_out(Args 
   throw std::runtime_error("_scaled_mm_out: not in this build");
 }
 } // namespace torch
+#endif

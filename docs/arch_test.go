@@ -37,10 +37,11 @@ var ladder = map[string]string{
 	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
 	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
 		"engine/sched",
-	"engine/proc":   "engine/internal/disk",
-	"engine/runs":   "engine/artifact engine/internal/disk engine/lang engine/proc",
-	"engine/sched":  "",
-	"internal/must": "",
+	"engine/proc":      "engine/internal/disk",
+	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
+	"engine/sched":     "",
+	"internal/browser": "internal/must chromedp",
+	"internal/must":    "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
 		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
 	"reports/lint":  "",
@@ -52,19 +53,20 @@ var ladder = map[string]string{
 	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/chat stages/internal/lm stages/internal/token stages/internal/torch",
-	"stages/internal/lm":     "stages/internal/token stages/internal/torch stages/rl",
+	"stages/internal/lm":     "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
+	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",
 	"stages/internal/token":  "",
 	"stages/internal/torch":  "gotch",
 	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +
-		"stages/internal/checkpoint stages/internal/lm stages/internal/resume stages/internal/torch",
+		"stages/internal/checkpoint stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/torch",
 	"stages/rl":           "bfcl stages/rl/blocks",
 	"stages/rl/blocks":    "",
 	"stages/rl/objective": "stages/rl stages/rl/blocks",
 }
 
 // guarded are the libraries that only some packages may import.
-var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra"}
+var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp"}
 
 // packages returns the parsed files of every package without its tests, whatever their build tags.
 func packages(t *testing.T) (files map[string][]*ast.File, positions *token.FileSet) {

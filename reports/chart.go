@@ -154,8 +154,16 @@ func (f *Figure) ends() (low, high float64) {
 
 // laneChart draws the spans as bars in lanes. The page's script contains the renderer "span".
 func (f *Figure) laneChart() ([]byte, error) {
+	var lanes []string
 	chart := charts.NewCustom()
 	chart.SetGlobalOptions(f.global("value", nil)...)
+	for i, lane := range f.Lanes {
+		if len(f.Series) == len(f.Lanes) { // a lane for each arm
+			lane = f.Series[i].look.glyph() + lane
+		}
+		lanes = append(lanes, lane)
+	}
+	chart.YAxisList[0].Data = lanes
 	for _, s := range f.Series {
 		data := make([]opts.CustomData, len(s.Spans))
 		for i, span := range s.Spans {

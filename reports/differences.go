@@ -151,7 +151,7 @@ func (c *Contrast) own(by string) Source {
 func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
 		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
-			"p, adjusted", "<Basis", "<Claim")}
+			"p, adjusted", "<Claim")}
 	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
 		t.Title += " and in training"
 	}
@@ -205,7 +205,7 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		Text("%s", c.about()).With("%s", c.size()).From(c.own("counts")), Text("%s", c.Label)}
+		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).From(c.own("counts"))}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
@@ -240,9 +240,9 @@ func (c *Contrast) size() string {
 
 // claimNotes explains the columns of the table of claims.
 func claimNotes(claims []*Contrast) []string {
-	notes := []string{"Δ is the second arm minus the first, in the unit above the rows. Success is paired by task. An " +
-		"outcome of training is the mean over the late window, which ends at the same update on both sides, and is paired " +
-		"by seed.",
+	notes := []string{"Δ is the second arm minus the first, in the unit above the rows. Success is paired by task. " +
+		"An outcome of training is the mean over the late window, which ends at the same update on both sides, and is " +
+		"paired by seed.",
 		fmt.Sprintf("The interval contains two intervals: the 95 %% t-interval over seeds, which treats seeds as "+
 			"independent and needs %d distinct policies per side, and the 95 %% bootstrap interval over task families "+
 			"(2,000 resamples), which treats families as independent. Outcomes of training have the first only.",

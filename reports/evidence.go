@@ -372,9 +372,7 @@ func (f *Figure) sources() map[string]Source {
 	}
 	sources := map[string]Source{}
 	for i := range f.Effects {
-		source := f.Effects[i].Source
-		source.By = "difference of the means, paired by task or seed unless unpaired; interval over seeds and families"
-		sources[fmt.Sprintf(".r%d", i+1)] = source
+		sources[fmt.Sprintf(".r%d", i+1)] = f.Effects[i].Source
 	}
 	for _, p := range f.points {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source

@@ -11,9 +11,9 @@ type Page struct {
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
+	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
 	Limits   []string  `json:"limits,omitempty"`  // of the result: notes of the report, and what the numbers leave open
-	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Failures []Failure `json:"failures,omitempty"`
 	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`

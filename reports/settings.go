@@ -41,7 +41,8 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"sft":     of(tuning, map[string]string{"epochs": "2"}),
 		"rctp-ft": of(tuning, tokens, map[string]string{"epochs": "5"}),
 		"grpo":    of(rl, map[string]string{"batch": "64"}),
-		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`}),
+		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`,
+			"tokens.learn": `"all"`}),
 	}
 })
 

@@ -293,7 +293,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
 	claims := s.claims("")
 	table := s.claimTable(claims, "")
-	if len(table.Rows) != 3 || table.Rows[0].Cells[9].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
+	if len(table.Rows) != 3 || table.Rows[0].Cells[8].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
 		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
 	}
 	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all tested claims of this table (3)") {

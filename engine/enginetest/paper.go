@@ -60,6 +60,7 @@ type PaperTrain struct {
 	Names   []string           `hcl:"names,optional"`
 	Weights map[string]float64 `hcl:"weights,optional"`
 	Echo    string             `hcl:"echo,optional" key:"-"`
+	Newer   int                `hcl:"newer,optional" unkeyed:"0"`
 	Tokens  *paperTokens       `hcl:"tokens,block"`
 }
 

@@ -121,7 +121,7 @@ type Setting struct {
 	Value string    // canonical JSON; for a File its digest
 	Range hcl.Range // zero for a default
 	From  string    // where the value is, if not in the stage: `defaults "grpo"`, `--set`
-	InKey bool      // false for settings tagged `key:"-"`
+	InKey bool      // false for settings tagged `key:"-"`, or `unkeyed:"V"` with value V
 	Path  string    // of a file or folder; "" for a plain value
 
 	NoEffect string // why its value has no effect with the other settings; "" if it may have one

@@ -322,7 +322,7 @@ func causes(n *lang.Node, last *artifact.Manifest, parts artifact.Parts, complet
 		name := "settings." + s.Name
 		had, known := last.Parts[name]
 		switch {
-		case !s.InKey || known && had == s.Value:
+		case !s.InKey && !known || known && had == s.Value:
 		case s.Path != "" && known:
 			text := fmt.Sprintf("%s: content of %s changed", name, filepath.Base(s.Path))
 			add(Cause{ReasonSetting, text, s.Range, s.From})

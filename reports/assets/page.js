@@ -235,7 +235,7 @@
   dark.addEventListener("change", () => paintAll(dark.matches));
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = sections.filter(s => !s.open);
+    closed = [...document.querySelectorAll("details.fold:not([open]), details.limits:not([open])")];
     closed.forEach(s => { s.open = true; });
     for (const id of ids) if (!folded(id)) drawn[id] ||= paint(id, false);
     paintAll(false);

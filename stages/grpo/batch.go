@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"
 )
@@ -43,27 +44,53 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 
 // minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the last. With 0
 // it returns the whole batch. Call advantage first, because advantages are computed over the whole batch.
-func (b *updateBatch) minibatches(o *objective.Objective) []*updateBatch {
-	if o.Minibatches == 0 || o.Minibatches*b.size >= len(b.trajectories) {
+func (b *updateBatch) minibatches(o *objective.Objective) (steps []*updateBatch) {
+	if o.Minibatches == 0 || o.Minibatches >= b.groups() {
 		return []*updateBatch{b}
 	}
-	var parts []*updateBatch
-	row := 0
-	for trajectories := range slices.Chunk(b.trajectories, o.Minibatches*b.size) {
-		part := newBatch(trajectories, b.size)
-		end := row + len(trajectories)
-		part.advantages = b.advantages[row:end]
+	groups := make([]int, b.groups())
+	for g := range groups {
+		groups[g] = g
+	}
+	for part := range slices.Chunk(groups, o.Minibatches) {
+		step := b.of(part)
+		step.totals = o.Totals(&objective.Batch{Length: step.length, Skip: step.skip, Turn: step.turn})
+		steps = append(steps, step)
+	}
+	return steps
+}
+
+func (b *updateBatch) groups() int { return len(b.trajectories) / b.size }
+
+// of returns the batch of some groups, with the advantages and totals of the whole batch if these are known.
+func (b *updateBatch) of(groups []int) *updateBatch {
+	var rows []int
+	var trajectories []*rl.Trajectory
+	for _, g := range groups {
+		for i := g * b.size; i < (g+1)*b.size; i++ {
+			rows, trajectories = append(rows, i), append(trajectories, b.trajectories[i])
+		}
+	}
+	part := newBatch(trajectories, b.size)
+	part.totals = b.totals
+	for _, i := range rows {
+		if b.advantages != nil {
+			part.advantages = append(part.advantages, b.advantages[i])
+		}
 		if b.skip != nil {
-			part.skip = b.skip[row:end]
+			part.skip = append(part.skip, b.skip[i])
 		}
 		if b.logpOld != nil {
-			part.logpOld = b.logpOld[b.first[row]:][:len(part.turn)]
+			part.logpOld = append(part.logpOld, b.logpOld[b.first[i]:][:b.length[i]]...)
 		}
-		part.totals = o.Totals(&objective.Batch{Length: part.length, Skip: part.skip, Turn: part.turn})
-		parts = append(parts, part)
-		row = end
 	}
-	return parts
+	return part
+}
+
+// eachPart calls f with n parts of a batch and returns the statistics of all action tokens in the order of the batch.
+func (b *updateBatch) eachPart(n int, f func(part *updateBatch) (lm.TokenStats, error)) (lm.TokenStats, error) {
+	items := slices.Collect(slices.Chunk(b.sequences, b.size))
+	return train.EachPart(items, n, func(part []int) (lm.TokenStats, error) { return f(b.of(part)) })
 }
 
 // advantage computes the advantages from the rewards minus a penalty each [B], nil for none.

@@ -158,8 +158,8 @@ type drawn struct {
 	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
 	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
 	Learn      string   `hcl:"learn,optional" choices:"all|high" unkeyed:"\"all\"" doc:"rollouts with a policy"`
-	_          struct{} `doc:"gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low still count in the mean and"`
-	_          struct{} `doc:"deviation of their group and in the KL term (when.hcl)"`
+	_          struct{} `doc:"gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low still"`
+	_          struct{} `doc:"count in the mean and deviation of their group and in the KL term (when.hcl)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -236,8 +236,12 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		bad(e.Temperature < 0, "Negative temperature", e.At["temperature"],
 			"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
 	}
+	groups := s.Batch // of an optimizer step
+	if s.Minibatches > 0 {
+		groups = min(groups, s.Minibatches)
+	}
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
-		s.Objective.Check(), s.Settings.Check(s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
+		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.

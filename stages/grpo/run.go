@@ -409,12 +409,10 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	several := s.Steps(len(b.trajectories)/b.size) > 1
 	if several || s.KL.Place == "reward" && s.KL.Beta != 0 {
 		b.before = lm.TokenStats{}
-		perStep := len(b.sequences)
-		if s.Minibatches > 0 {
-			perStep = min(perStep, s.Minibatches*b.size)
-		}
-		for sequences := range slices.Chunk(b.sequences, perStep) {
-			stats, err := trainer.Stats(ctx, sequences, reference, s.Temperature)
+		for _, step := range b.minibatches(&s.Objective) {
+			stats, err := step.eachPart(s.GradientParts, func(part *updateBatch) (lm.TokenStats, error) {
+				return trainer.Stats(ctx, part.sequences, reference, s.Temperature)
+			})
 			if err != nil {
 				return fmt.Errorf("logprobs before the update: %w", err)
 			}
@@ -428,21 +426,29 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 	return nil
 }
 
-// accumulate adds the gradient of the objective over a complete batch to the trainer's. It returns the outcome
-// and the statistics of each action token.
+// accumulate adds the gradient of the objective over a complete batch to the trainer's, part by part. It returns
+// the outcome and the statistics of each action token.
 func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, reference *lm.Model,
 	b *updateBatch) (*objective.Outcome, lm.TokenStats, error) {
-	outcome := &objective.Outcome{}
-	stats, err := trainer.Accumulate(ctx, b.sequences, reference, s.Temperature,
-		func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
-			part, err := b.evaluate(&s.Objective, first, n, stats)
-			if err != nil {
-				return lm.Weights{}, err
-			}
-			outcome.Add(part)
-			return lm.Weights{Logp: part.DLogp, KL: part.DKL, Entropy: part.DEntropy}, nil
-		})
-	return outcome, stats, err
+	total := &objective.Outcome{}
+	stats, err := b.eachPart(s.GradientParts, func(part *updateBatch) (lm.TokenStats, error) {
+		outcome := &objective.Outcome{}
+		stats, err := trainer.Accumulate(ctx, part.sequences, reference, s.Temperature,
+			func(first, n int, stats lm.TokenStats) (lm.Weights, error) {
+				o, err := part.evaluate(&s.Objective, first, n, stats)
+				if err != nil {
+					return lm.Weights{}, err
+				}
+				outcome.Add(o)
+				return lm.Weights{Logp: o.DLogp, KL: o.DKL, Entropy: o.DEntropy}, nil
+			})
+		if err == nil && s.GradientParts > 1 {
+			err = trainer.EndRound(1)
+		}
+		total.Add(outcome)
+		return stats, err
+	})
+	return total, stats, err
 }
 
 // describe adds the values of an update before its first step to v. stats are those of the old policy.

@@ -183,3 +183,37 @@ func TestTrainingStoppedInsideAPassIsNotSaved(t *testing.T) {
 	}
 	t.Error("the update never came to an end")
 }
+
+// The gradient of two parts is the float32 sum of the gradients of the groups, bit for bit, and the statistics are in
+// the order of the batch although the longer second group is the first part.
+func TestGradientOfPartsIsTheSumOfTheirGradients(t *testing.T) {
+	accumulate := func(parts int, groups ...int) ([]float32, *objective.Outcome, lm.TokenStats) {
+		r := alone(t)
+		r.GradientParts = parts
+		list := conversations()
+		b := newBatch(slices.Concat(list[3:], list[:3]), r.Group)
+		must.OK(t, r.prepare(t.Context(), r.run.Trainer, r.reference, b))
+		if groups != nil {
+			b = b.of(groups)
+		}
+		outcome, stats, err := r.accumulate(t.Context(), r.run.Trainer, r.reference, b)
+		must.OK(t, err)
+		return must.Get(r.run.Trainer.Gradient())(t), outcome, stats
+	}
+	got, outcome, stats := accumulate(2)
+	first, _, _ := accumulate(1, 0)
+	second, _, _ := accumulate(1, 1)
+	for i := range second {
+		second[i] += first[i]
+	}
+	if !slices.Equal(got, second) {
+		t.Error("the gradient differs from the sum of both groups")
+	}
+	_, whole, want := accumulate(1)
+	if !slices.Equal(stats.Logp, want.Logp) || !slices.Equal(stats.LogpRef, want.LogpRef) {
+		t.Errorf("got logprobs %v, want %v", stats.Logp, want.Logp)
+	}
+	if math.Abs(outcome.Loss-whole.Loss) > 1e-12 || len(outcome.DLogp) != len(whole.DLogp) {
+		t.Errorf("got loss %v, want %v", outcome.Loss, whole.Loss)
+	}
+}

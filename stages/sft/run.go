@@ -187,7 +187,9 @@ func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.Toke
 func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Sequence, rate float64) (rl.Metric,
 	lm.TokenStats, error) {
 	var learned, tokens int
+	var items [][]lm.Sequence
 	for _, e := range batch {
+		items = append(items, []lm.Sequence{e})
 		tokens += len(e.IDs)
 		learned += e.Learned()
 	}
@@ -197,8 +199,18 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 	weight := -1 / float64(learned)
 	var stats lm.TokenStats
 	err := t.WithinMemory(batch, func() (err error) {
-		stats, err = t.Trainer.Accumulate(ctx, batch, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
-			return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
+		stats, err = train.EachPart(items, s.GradientParts, func(part []int) (lm.TokenStats, error) {
+			var sequences []lm.Sequence
+			for _, i := range part {
+				sequences = append(sequences, batch[i])
+			}
+			stats, err := t.Trainer.Accumulate(ctx, sequences, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
+				return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
+			})
+			if err == nil && s.GradientParts > 1 {
+				err = t.Trainer.EndRound(1)
+			}
+			return stats, err
 		})
 		return err
 	})

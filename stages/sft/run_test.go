@@ -211,16 +211,16 @@ func TestEveryExampleIsInOneBatch(t *testing.T) {
 	}
 }
 
-// One update through the stage's own code, in passes of different sizes: the same loss and gradient to 1e-6, and
-// the split is recorded.
+// One update through the stage's own code, in passes of different sizes and several parts: the same loss and gradient
+// to 1e-6, and the size of passes is recorded.
 func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 	data := corpus(t)
-	one := func(micro int) map[string]float64 {
+	one := func(micro, parts int) map[string]float64 {
 		p := policyFor(t, data, 2048)
 		examples := must.Get(encode(t, p, data, false))(t)
 		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)
 		s := settings{Settings: train.Defaults(blocks.Schedule{}, 0)}
-		s.MicroBatch = micro
+		s.MicroBatch, s.GradientParts = micro, parts
 		training := &train.Training{Settings: &s.Settings, Job: job, Policy: p}
 		defer training.Close()
 		must.OK(t, training.Open())
@@ -228,16 +228,17 @@ func TestEverySplitOfABatchIsTheSameUpdate(t *testing.T) {
 		must.OK(t, err)
 		return row.Values
 	}
-	whole := one(1 << 20)
-	for _, micro := range []int{1, 500} {
-		split := one(micro)
+	whole := one(1<<20, 1)
+	for _, tc := range [][2]int{{1, 1}, {500, 1}, {1 << 20, 2}, {500, 6}} {
+		micro := tc[0]
+		split := one(micro, tc[1])
 		if split["micro_batch"] != float64(micro) || split["grad_norm"] == 0 {
 			t.Errorf("micro_batch: recorded %v, want %d; gradient norm %v", split["micro_batch"], micro, split["grad_norm"])
 		}
 		for _, name := range []string{"loss", "grad_norm", "entropy"} {
 			if relative := math.Abs(split[name]-whole[name]) / whole[name]; !(relative < 1e-6) {
-				t.Errorf("%s of passes of %d tokens: %v, want %v; they differ by %.2g", name, micro, split[name], whole[name],
-					relative)
+				t.Errorf("%s of %d tokens per pass, %d parts: %v, want %v; they differ by %.2g", name, micro, tc[1], split[name],
+					whole[name], relative)
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad(s.Batch < 1, "Batch too small", s.At["batch"], "A batch contains at least one trajectory; got %d.", s.Batch)
 	bad(s.Context < 0, "Negative length", s.At["context"],
 		"context is the maximal length in tokens, or 0 for all; got %d.", s.Context)
-	return append(diags, s.Settings.Check(s.LR, defaultLR, s.At["lr"])...)
+	return append(diags, s.Settings.Check(s.Batch, s.LR, defaultLR, s.At["lr"])...)
 }
 
 func (s *rctp) Check() hcl.Diagnostics {

@@ -188,8 +188,11 @@ func (a *Adapter) Close() error {
 }
 
 // Trainer returns a trainer of the adapter; the base is frozen.
-func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o}
+func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) { return a.RankTrainer(o, Peers{}) }
+
+// RankTrainer is Trainer for one of several ranks, whose adapters and bases are equal.
+func (a *Adapter) RankTrainer(o OptimizerConfig, peers Peers) (*Trainer, error) {
+	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o, peers: peers}
 	return t, t.start(func(s *torch.Scope) views { return a.gradientViews(s, t) })
 }
 

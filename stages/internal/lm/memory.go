@@ -21,6 +21,7 @@ type Use struct {
 	Precision Precision // of products; "" is float32
 	GPU       bool      // libtorch's operations have more intermediates than the CPU's kernels
 	Recompute bool      // a pass stores only each layer's input
+	Parts     int       // partial gradients of an update; 0 counts as 1
 }
 
 // bytes returns the size of an operand of products.
@@ -68,6 +69,9 @@ func (c Config) Memory(u Use) []MemoryPart {
 	if u.Train {
 		add("gradient", trained)
 		add("two moments", 2*trained)
+		if u.Parts > 1 {
+			add("sum of partial gradients", trained)
+		}
 	}
 	train, cache, sample := int64(0), int64(0), int64(0)
 	if u.Pass > 0 {

@@ -106,17 +106,6 @@ func (m *Model) lastLearned(q Sequence) (end int, err error) {
 	return end, nil
 }
 
-// longestPrefix returns the sequence with the longest common prefix with ids, the first of equals, and its
-// length.
-func longestPrefix(others [][]int32, ids []int32) (like, shared int) {
-	for i, other := range others {
-		if n := common(ids, other); n > shared {
-			like, shared = i, n
-		}
-	}
-	return like, shared
-}
-
 // tape contains the intermediates of a forward pass for the gradient, layer by layer.
 type tape struct {
 	layers      []layerTape

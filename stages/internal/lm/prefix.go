@@ -108,14 +108,6 @@ func passes(parts []part) (early [][]part, last []part) {
 	return early, last
 }
 
-func common(a, b []int32) int {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
 		for l := range d.cache.keys {

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"rcgrpo/stages/internal/torch"
@@ -21,11 +23,13 @@ type Trainer struct {
 	p          *torch.Tensor // trained weights, of the model or an adapter
 	adapter    *Adapter      // nil without one
 	o          OptimizerConfig
-	grad, m1   *torch.Tensor // [parameters]: gradient, first moment
-	m2         *torch.Tensor // second moment
+	grad       *torch.Tensor // [parameters]
+	m1, m2     *torch.Tensor // [shard] first and second moment
+	sum        *torch.Tensor // [shard] sum of the partial gradients; nil for one rank before EndRound
 	g          views         // of grad
-	step       int           // updates made
-	skippedRow int           // updates skipped in a row
+	peers      Peers
+	step       int // updates made
+	skippedRow int // updates skipped in a row
 	recompute  bool
 }
 
@@ -33,20 +37,27 @@ type Trainer struct {
 const maxSkipped = 3
 
 // NewTrainer returns a trainer with zero moments. The model must outlive it.
-func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) {
-	t := &Trainer{m: m, p: m.flat, o: o}
+func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) { return NewRankTrainer(m, o, Peers{}) }
+
+// NewRankTrainer is NewTrainer for one of several ranks, whose models are equal.
+func NewRankTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
+	t := &Trainer{m: m, p: m.flat, o: o, peers: peers}
 	return t, t.start(func(s *torch.Scope) views { return viewsOf(s, m.cfg, t.grad) })
 }
 
 // start allocates gradient and moments; gradients returns the targets of a backward pass.
 func (t *Trainer) start(gradients func(s *torch.Scope) views) error {
-	n := t.p.Size(0)
+	from, to := t.shard()
 	err := t.m.do(func(s *torch.Scope) {
-		t.grad, t.m1, t.m2 = s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n), s.Zeros(torch.Float32, n)
+		t.grad = s.Zeros(torch.Float32, t.p.Size(0))
+		t.m1, t.m2 = s.Zeros(torch.Float32, to-from), s.Zeros(torch.Float32, to-from)
 		t.g = gradients(s)
 		if s.Err() == nil {
 			s.Keep(t.grad, t.m1, t.m2)
 			s.Keep(t.g.all...)
+		}
+		if t.peers.Group != nil {
+			t.startSum(s)
 		}
 	})
 	if err != nil {
@@ -69,7 +80,7 @@ func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
 func (t *Trainer) Close() error {
 	return t.m.do(func(s *torch.Scope) {
 		s.Free(t.g.all...)
-		s.Free(t.grad, t.m1, t.m2)
+		s.Free(t.grad, t.m1, t.m2, t.sum)
 	})
 }
 
@@ -207,40 +218,21 @@ func tokenStats(rows []torch.HeadStat, owner []int32, hasRef bool) (s TokenStats
 	return s
 }
 
-// Append adds the statistics of the next part of the same batch.
-func (s *TokenStats) Append(t TokenStats) {
-	s.Logp = append(s.Logp, t.Logp...)
-	s.Entropy = append(s.Entropy, t.Entropy...)
-	s.LogpRef = append(s.LogpRef, t.LogpRef...)
-	s.KL = append(s.KL, t.KL...)
-}
-
 // Update clips the gradient by its global norm, makes one AdamW step at learning rate lr, and zeroes the
 // gradient. It returns the norm before clipping, in float64. A gradient that is not finite is only zeroed, and
 // skipped is true; the third in a row is an error.
 func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error) {
+	if gradNorm, err = t.Norm(); err != nil {
+		return gradNorm, false, err
+	}
+	skipped = math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0)
 	err = t.m.do(func(s *torch.Scope) {
-		gradNorm = math.Sqrt(s.SquareSum(t.grad))
-		if s.Err() != nil {
-			return
-		}
-		if math.IsNaN(gradNorm) || math.IsInf(gradNorm, 0) {
-			skipped = true
-			s.Zero_(t.grad)
+		if skipped {
+			t.zero(s)
 			return
 		}
 		t.step++
-		step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
-			Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
-		if t.o.Clip > 0 && gradNorm > t.o.Clip {
-			step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
-		}
-		s.AdamW_(t.p, t.grad, t.m1, t.m2, step)
-		if t.adapter != nil {
-			t.adapter.merge(s)
-		} else {
-			t.m.renew(s)
-		}
+		t.apply(s, t.adamW(lr, gradNorm))
 	})
 	if err != nil {
 		return gradNorm, false, fmt.Errorf("update: %w", err)
@@ -256,17 +248,42 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 	return gradNorm, true, nil
 }
 
-// Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is.
-func (t *Trainer) Norm() (norm float64, err error) {
-	err = t.m.do(func(s *torch.Scope) { norm = math.Sqrt(s.SquareSum(t.grad)) })
-	return norm, err
+// adamW returns the settings of a step with a gradient of this norm.
+func (t *Trainer) adamW(lr, gradNorm float64) torch.AdamW {
+	step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
+		Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
+	if t.o.Clip > 0 && gradNorm > t.o.Clip {
+		step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
+	}
+	return step
+}
+
+// apply makes one step and updates what passes read.
+func (t *Trainer) apply(s *torch.Scope, step torch.AdamW) {
+	s.AdamW_(t.own(s, t.p), t.total(), t.m1, t.m2, step)
+	t.spread(s, t.p)
+	if t.adapter != nil {
+		t.adapter.merge(s)
+	} else {
+		t.m.renew(s)
+	}
 }
 
 // Drop discards the accumulated gradient.
-func (t *Trainer) Drop() error { return t.m.do(func(s *torch.Scope) { s.Zero_(t.grad) }) }
+func (t *Trainer) Drop() error { return t.m.do(t.zero) }
+
+func (t *Trainer) zero(s *torch.Scope) {
+	s.Zero_(t.grad)
+	if t.sum != nil {
+		s.Zero_(t.sum)
+	}
+}
 
 // Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
-func (t *Trainer) Gradient() ([]float32, error) { return t.m.read(t.grad) }
+func (t *Trainer) Gradient() (flat []float32, err error) {
+	err = t.m.do(func(s *torch.Scope) { flat = slices.Clone(s.Float32s(t.whole(s, t.total()))) })
+	return flat, err
+}
 
 // Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
 // trainer's state. It contains no gradient: save after Update.
@@ -301,19 +318,19 @@ func (t *Trainer) stateTensors() map[string]*torch.Tensor {
 }
 
 // SaveState writes the state beside the model's weights into dir: moments, step count, and an adapter. It
-// contains no gradient: save after Update.
+// contains no gradient: save after Update. All ranks call it, and rank 0 writes.
 func (t *Trainer) SaveState(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil && t.peers.Rank.Index() == 0 {
 		return fmt.Errorf("save optimizer: %w", err)
 	}
 	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
 	err := t.m.do(func(s *torch.Scope) {
 		state := map[string]hostTensor{}
-		for name, x := range t.stateTensors() {
-			v := s.Float32s(x)
+		for _, name := range slices.Sorted(maps.Keys(t.stateTensors())) { // the ranks gather in the same order
+			v := s.Float32s(t.whole(s, t.stateTensors()[name]))
 			state[name] = hostTensor{[]int{len(v)}, v}
 		}
-		if s.Err() == nil {
+		if s.Err() == nil && t.peers.Rank.Index() == 0 {
 			s.Fail(writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata))
 		}
 	})
@@ -344,9 +361,9 @@ func (t *Trainer) LoadState(dir string) error {
 	}
 	err = t.m.do(func(s *torch.Scope) {
 		for name, x := range t.stateTensors() {
-			s.Fill(x, func(into []float32) error { return state.read(name, []int{n}, into) })
+			t.fill(s, x, func(into []float32) error { return state.read(name, []int{n}, into) })
 		}
-		s.Zero_(t.grad)
+		t.zero(s)
 		if t.adapter != nil {
 			t.adapter.merge(s)
 		}

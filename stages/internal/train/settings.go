@@ -33,11 +33,11 @@ func Defaults(schedule blocks.Schedule, decay float64) Settings {
 	}
 }
 
-// Check reports values out of range. lr is the stage's learning rate and whole the default of its kind, which is
-// meant for training all weights.
-func (s *Settings) Check(lr, whole float64, at hcl.Range) (diags hcl.Diagnostics) {
+// Check reports values out of range. items is the number of groups or trajectories of an optimizer step, lr the
+// stage's learning rate, and whole the default of its kind, which is meant for training all weights.
+func (s *Settings) Check(items int, lr, whole float64, at hcl.Range) (diags hcl.Diagnostics) {
 	blocks.Mistakes(&diags)(lr <= 0, "Learning rate out of range", at, "The learning rate must be above 0; got %v.", lr)
-	return slices.Concat(diags, s.Split.Check(), s.LoRA.Check(), s.LoRA.CheckRate(lr, whole, at), s.Schedule.Check(),
+	return slices.Concat(diags, s.Split.Check(items), s.LoRA.Check(), s.LoRA.CheckRate(lr, whole, at), s.Schedule.Check(),
 		s.Optimizer.Check(), s.Checkpoints.Check())
 }
 
@@ -49,7 +49,8 @@ func (s *Settings) WithoutEffect(e blocks.Effects) {
 
 // Use returns the memory use of passes of so many tokens on a model of shape c.
 func (s *Settings) Use(c lm.Config, pass int) lm.Use {
-	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass)}
+	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass),
+		Parts: s.GradientParts}
 	if s.LoRA != nil {
 		u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
 	}

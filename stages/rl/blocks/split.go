@@ -14,19 +14,22 @@ const HalveMicroBatch = "halve_micro_batch"
 // Split configures the passes of a batch through the model: micro-batches whose gradients add up, so memory
 // limits the micro-batch and not the batch. Every split gives the same sum up to rounding, about 1e-6 relative.
 type Split struct {
-	Mode       string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
-	_          struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`
-	_          struct{} `doc:"which slow environments answer. On GPUs both guarantee only as much as fast"`
-	MicroBatch int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass. The"`
-	_          struct{} `doc:"gradients of the passes add up to that of the batch, equal to 1e-6 for every split. A"`
-	_          struct{} `doc:"longer trajectory has its own pass"`
-	OnOOM      string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of"`
-	_          struct{} `doc:"memory: stop with an error that names the micro_batch to set, or repeat the"`
-	_          struct{} `doc:"update with half the micro_batch until it fits (mode = fast only, because another"`
-	_          struct{} `doc:"split changes rounding). Metrics record the micro_batch of every update"`
-	Recompute  bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
-	_          struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
-	_          struct{} `doc:"memory of activations, with identical results on the CPU"`
+	Mode          string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
+	_             struct{} `doc:"identical results on the CPU; fast: equal results up to rounding and the order in"`
+	_             struct{} `doc:"which slow environments answer. On GPUs both guarantee only as much as fast"`
+	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass. The"`
+	_             struct{} `doc:"gradients of the passes add up to that of the batch, equal to 1e-6 for every split. A"`
+	_             struct{} `doc:"longer trajectory has its own pass"`
+	GradientParts int      `hcl:"gradient_parts,optional" unkeyed:"1" doc:"number of partial gradients of an update,"`
+	_             struct{} `doc:"each of whole groups or trajectories with about equal rows, summed in order. Every"`
+	_             struct{} `doc:"number gives the same sum up to rounding"`
+	OnOOM         string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of"`
+	_             struct{} `doc:"memory: stop with an error that names the micro_batch to set, or repeat the"`
+	_             struct{} `doc:"update with half the micro_batch until it fits (mode = fast only, because another"`
+	_             struct{} `doc:"split changes rounding). Metrics record the micro_batch of every update"`
+	Recompute     bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
+	_             struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
+	_             struct{} `doc:"memory of activations, with identical results on the CPU"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -43,12 +46,18 @@ func DefaultArithmetic() Arithmetic { return Arithmetic{Precision: "float32"} }
 
 // DefaultSplit returns deterministic passes of so many tokens.
 func DefaultSplit(tokens int) Split {
-	return Split{Mode: ModeDeterministic, MicroBatch: tokens, OnOOM: "stop"}
+	return Split{Mode: ModeDeterministic, MicroBatch: tokens, GradientParts: 1, OnOOM: "stop"}
 }
 
-// Check reports a micro-batch below 1.
-func (s *Split) Check() (diags hcl.Diagnostics) {
-	Mistakes(&diags)(s.MicroBatch < 1, "Micro-batch out of range", s.At["micro_batch"],
+// Check reports values out of range. items is the number of groups or trajectories of an optimizer step.
+func (s *Split) Check(items int) (diags hcl.Diagnostics) {
+	bad := Mistakes(&diags)
+	bad(s.MicroBatch < 1, "Micro-batch out of range", s.At["micro_batch"],
 		"A pass has at least one token; got micro_batch = %d.", s.MicroBatch)
+	bad(s.GradientParts < 1, "Too few parts", s.At["gradient_parts"],
+		"A gradient has at least one part; got gradient_parts = %d.", s.GradientParts)
+	bad(s.GradientParts > max(1, items), "Too many parts", s.At["gradient_parts"],
+		"The parts of a gradient consist of whole groups or trajectories, and an optimizer step has %d of them; got "+
+			"gradient_parts = %d.", items, s.GradientParts)
 	return diags
 }

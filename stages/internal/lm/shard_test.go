@@ -1,0 +1,156 @@
+//go:build libtorch
+
+package lm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/ranks"
+	"rcgrpo/stages/internal/torch"
+)
+
+// inRank is the environment variable of a rank's process: its index, the number of ranks, and a folder.
+const inRank = "RCGRPO_TEST_RANK"
+
+// shardParts is the number of partial gradients of the updates that ranks share.
+const shardParts = 4
+
+// Five updates of every kind of trainer give identical weights, states, norms and statistics with 1 to 4 ranks.
+func TestUpdatesOfSeveralRanksAreThoseOfOne(t *testing.T) {
+	want := shardedUpdates(t, Peers{}, t.TempDir())
+	for count := 2; count <= shardParts; count++ {
+		dir := t.TempDir()
+		var processes []*exec.Cmd
+		var outputs []*strings.Builder
+		for rank := range count {
+			c, output := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRankOfATrainer$"), &strings.Builder{}
+			c.Env = append(os.Environ(), fmt.Sprintf("%s=%d %d %s", inRank, rank, count, dir))
+			c.Stdout, c.Stderr = output, output
+			must.OK(t, c.Start())
+			processes, outputs = append(processes, c), append(outputs, output)
+		}
+		for rank, c := range processes {
+			if err := c.Wait(); err != nil {
+				t.Fatalf("rank %d of %d: %v\n%s", rank, count, err, outputs[rank])
+			}
+			var got map[string]string
+			must.OK(t, json.Unmarshal(must.Get(os.ReadFile(filepath.Join(dir, fmt.Sprint("result", rank))))(t), &got))
+			for name, digest := range want {
+				if rank > 0 && strings.HasSuffix(name, " state") {
+					continue // rank 0 writes it
+				}
+				if got[name] != digest {
+					t.Errorf("rank %d of %d: %s differs from that of one rank", rank, count, name)
+				}
+			}
+		}
+	}
+}
+
+// TestRankOfATrainer is the process of one rank.
+func TestRankOfATrainer(t *testing.T) {
+	fields := strings.Fields(os.Getenv(inRank))
+	if len(fields) == 0 {
+		t.Skip("it runs in a process of its own")
+	}
+	rank, count, dir := must.Get(strconv.Atoi(fields[0]))(t), must.Get(strconv.Atoi(fields[1]))(t), fields[2]
+	g := must.Get(torch.JoinFile(filepath.Join(dir, "store"), rank, count, torch.Loopback, time.Minute))(t)
+	defer g.Close()
+	if count == 3 {
+		exchangeChunk = 100
+	}
+	result := shardedUpdates(t, Peers{ranks.New(rank, count, g), g}, dir)
+	must.OK(t, os.WriteFile(filepath.Join(dir, fmt.Sprint("result", rank)), must.Get(json.Marshal(result))(t), 0o600))
+}
+
+// shardedUpdates trains models as one rank and returns digests of weights, state and values by name.
+func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
+	digests := map[string]string{}
+	for _, precision := range []Precision{Float32, BF16} {
+		for _, tied := range []bool{true, false} {
+			for _, lora := range []bool{false, true} {
+				name := fmt.Sprintf("%s, tied %v, lora %v", precision, tied, lora)
+				m := newModel(t, tiny(tied), 1)
+				must.OK(t, m.Use(precision))
+				o := adamW(40)
+				o.Decay = 0.1
+				var tr *Trainer
+				if lora {
+					a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections, Rows: []int32{7, 2},
+						Dropout: 0.1, Seed: 3}, rand.New(rand.NewPCG(1, 2))))(t)
+					t.Cleanup(func() { a.Close() })
+					m, tr = a.Model(), must.Get(a.RankTrainer(o, peers))(t)
+				} else {
+					tr = must.Get(NewRankTrainer(m, o, peers))(t)
+				}
+				t.Cleanup(func() { tr.Close() })
+				values := shardedTraining(t, tr, 5)
+				state := filepath.Join(dir, name)
+				must.OK(t, tr.SaveState(state))
+				if peers.Rank.Index() == 0 {
+					text := must.Get(os.ReadFile(filepath.Join(state, optimizerFile)))(t)
+					digests[name+" state"] = fmt.Sprintf("%x", sha256.Sum256(text))
+				}
+				if _, err := peers.Rank.Sync(ranks.Point{Phase: "state is written"}); err != nil {
+					t.Fatal(err)
+				}
+				must.OK(t, tr.LoadState(state))
+				values = append(values, shardedTraining(t, tr, 1)...)
+				for _, w := range must.Get(m.Weights())(t) {
+					values = append(values, float64(w))
+				}
+				sum := must.Get(binary.Append(nil, binary.LittleEndian, values))(t)
+				digests[name] = fmt.Sprintf("%x", sha256.Sum256(sum))
+			}
+		}
+	}
+	return digests
+}
+
+// shardedTraining makes updates and returns their norms and the logprobs of the rank's parts, those of all ranks in
+// the order of parts.
+func shardedTraining(t *testing.T, tr *Trainer, updates int) (values []float64) {
+	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 20, tr.m.cfg.Vocab, 0.5)
+	rows := make([]int, len(all))
+	for i, q := range all {
+		rows[i] = PackedRows([]Sequence{q})
+	}
+	parts := ranks.Parts(rows, shardParts)
+	r := tr.peers.Rank
+	for range updates {
+		for round := range r.Rounds(shardParts) {
+			var stats TokenStats
+			if part, ok := r.Part(round, shardParts); ok {
+				var sequences []Sequence
+				for _, i := range parts[part] {
+					sequences = append(sequences, all[i])
+				}
+				stats = must.Get(tr.Accumulate(t.Context(), sequences, nil, 1, descend))(t)
+			}
+			must.OK(t, tr.EndRound(min(r.Count(), shardParts-round*r.Count())))
+			lists := must.Get(ranks.ShareValues(r, stats.Logp))(t)
+			for _, list := range lists {
+				values = append(values, list...)
+			}
+		}
+		norm, skipped, err := tr.Update(1e-2)
+		if err != nil || skipped || norm == 0 || math.IsNaN(norm) {
+			t.Fatalf("norm %v, skipped %v, %v", norm, skipped, err)
+		}
+		values = append(values, norm)
+	}
+	return values
+}

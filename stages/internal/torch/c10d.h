@@ -1,0 +1,25 @@
+// Process groups of libtorch's c10d. Each function returns null, or an error text that is valid until the thread's next
+// call; no exception leaves. Tensors are handles of libtch. Counts are elements of the tensor.
+#ifndef RCGRPO_C10D_H
+#define RCGRPO_C10D_H
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+typedef struct group group;
+// The ranks meet in a file that all of them can write. Connections listen on address only. The ranks that do not arrive
+// within ms milliseconds are named in the error.
+const char *group_file(const char *path, int rank, int size, const char *address, int64_t ms, group **out);
+// The ranks meet at rank 0, which listens on host and port.
+const char *group_tcp(const char *host, int port, int rank, int size, const char *address, int64_t ms, group **out);
+// Sends send_n[r] elements of send to rank r and receives recv_n[r] from it, each tensor in the order of ranks.
+const char *group_exchange(group *g, void *recv, void *send, const int64_t *recv_n, const int64_t *send_n);
+// Overwrites t with that of the rank root.
+const char *group_broadcast(group *g, void *t, int root);
+// Writes n bytes of every rank to all, in the order of ranks.
+const char *group_gather(group *g, uint8_t *all, const uint8_t *own, int64_t n);
+void group_close(group *g);
+#ifdef __cplusplus
+}
+#endif
+#endif

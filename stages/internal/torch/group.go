@@ -1,0 +1,143 @@
+//go:build libtorch
+
+package torch
+
+// #cgo CXXFLAGS: -I${SRCDIR} -DRCGRPO_PLAIN
+// #include <stdlib.h>
+// #include "c10d.h"
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+	"unsafe"
+)
+
+// Group connects the ranks of a stage, one process each, over Gloo. Its operations are collective: every rank calls
+// the same ones in the same order, one at a time, with the same sizes as described. Exchange and Broadcast run on a
+// device's thread, Gather on any. Close frees it.
+type Group struct {
+	Rank, Size int
+	c          *C.group
+}
+
+// ErrPeer is wrapped by the error of a collective operation. Usually another rank has ended; its own error is the
+// cause.
+var ErrPeer = errors.New("the ranks lost contact")
+
+// Loopback is the address of groups whose ranks are on one host.
+const Loopback = "127.0.0.1"
+
+// JoinFile joins the group of the ranks that meet in a file, which does not exist before the first of them. The
+// ranks listen on one address of this host only. If some do not arrive within the limit, the error names them.
+func JoinFile(path string, rank, size int, address string, limit time.Duration) (*Group, error) {
+	if _, err := os.Stat(filepath.Dir(path)); err != nil { // c10d would try for minutes
+		return nil, fmt.Errorf("join rank %d of %d: %w", rank, size, err)
+	}
+	p, a := C.CString(path), C.CString(address)
+	defer C.free(unsafe.Pointer(p))
+	defer C.free(unsafe.Pointer(a))
+	return join(rank, size, func(out **C.group) *C.char {
+		return C.group_file(p, C.int(rank), C.int(size), a, C.int64_t(limit.Milliseconds()), out)
+	})
+}
+
+// JoinTCP is JoinFile for ranks that share no file system: they meet at rank 0, which listens on host and port.
+func JoinTCP(host string, port, rank, size int, address string, limit time.Duration) (*Group, error) {
+	h, a := C.CString(host), C.CString(address)
+	defer C.free(unsafe.Pointer(h))
+	defer C.free(unsafe.Pointer(a))
+	return join(rank, size, func(out **C.group) *C.char {
+		return C.group_tcp(h, C.int(port), C.int(rank), C.int(size), a, C.int64_t(limit.Milliseconds()), out)
+	})
+}
+
+func join(rank, size int, call func(out **C.group) *C.char) (*Group, error) {
+	if rank < 0 || rank >= size {
+		return nil, fmt.Errorf("join rank %d of %d ranks: the first is 0", rank, size)
+	}
+	g := &Group{Rank: rank, Size: size}
+	out := new(*C.group)
+	if text := locked(func() *C.char { return call(out) }); text != "" {
+		return nil, fmt.Errorf("join rank %d of %d: %s", rank, size, text)
+	}
+	g.c = *out
+	return g, nil
+}
+
+// locked returns the text of a call, which belongs to the thread of the call.
+func locked(call func() *C.char) string {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return C.GoString(call())
+}
+
+// Close ends the connections. It may be called twice.
+func (g *Group) Close() {
+	if g != nil && g.c != nil {
+		C.group_close(g.c)
+		g.c = nil
+	}
+}
+
+// Gather returns the bytes of every rank, in the order of ranks. All ranks pass the same number of bytes.
+func (g *Group) Gather(own []byte) ([][]byte, error) {
+	if len(own) == 0 {
+		return make([][]byte, g.Size), nil
+	}
+	all := make([]byte, g.Size*len(own))
+	text := locked(func() *C.char {
+		return C.group_gather(g.c, (*C.uint8_t)(&all[0]), (*C.uint8_t)(&own[0]), C.int64_t(len(own)))
+	})
+	if text != "" {
+		return nil, fmt.Errorf("gather %d bytes: %w: %s", len(own), ErrPeer, text)
+	}
+	return slices.Collect(slices.Chunk(all, len(own))), nil
+}
+
+// Exchange sends sendN[r] elements of send to each rank r and receives recvN[r] from it. The tensors are contiguous
+// and contain the elements in the order of ranks.
+func (s *Scope) Exchange(g *Group, recv, send *Tensor, recvN, sendN []int64) {
+	const name = "exchange"
+	if !s.ready(name, operands{recv, send}) {
+		return
+	}
+	for _, side := range []struct {
+		t *Tensor
+		n []int64
+	}{{recv, recvN}, {send, sendN}} {
+		total := int64(0)
+		for _, n := range side.n {
+			total += n
+		}
+		if len(side.n) != g.Size || total != int64(side.t.Len()) || slices.Min(side.n) < 0 {
+			s.Fail(fmt.Errorf("torch %s: %v elements for a tensor %v and %d ranks", name, side.n, side.t.Shape(), g.Size))
+			return
+		}
+	}
+	s.collective(name, operands{recv, send}, func() *C.char {
+		return C.group_exchange(g.c, unsafe.Pointer(recv.c), unsafe.Pointer(send.c), (*C.int64_t)(&recvN[0]),
+			(*C.int64_t)(&sendN[0]))
+	})
+}
+
+// Broadcast overwrites a contiguous tensor with that of the rank root.
+func (s *Scope) Broadcast(g *Group, t *Tensor, root int) {
+	s.collective("broadcast", operands{t}, func() *C.char {
+		return C.group_broadcast(g.c, unsafe.Pointer(t.c), C.int(root))
+	})
+}
+
+func (s *Scope) collective(name string, operands operands, call func() *C.char) {
+	if !s.ready(name, operands) {
+		return
+	}
+	if text := C.GoString(call()); text != "" {
+		s.Fail(fmt.Errorf("torch %s of %v: %w: %s", name, shapesOf(operands), ErrPeer, text))
+	}
+}

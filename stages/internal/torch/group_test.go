@@ -1,0 +1,211 @@
+//go:build libtorch
+
+package torch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"rcgrpo/internal/must"
+)
+
+// inGroup is the environment variable of a rank's process: its work, rank, size, and a file or port to meet at.
+const inGroup = "RCGRPO_TEST_GROUP"
+
+// startRanks starts the processes of a group and returns what they print.
+func startRanks(t *testing.T, work string, size int, place string) (outputs []string, errs []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	var ranks []*exec.Cmd
+	var texts []*strings.Builder
+	for rank := range size {
+		c, text := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRankOfAGroup$"), &strings.Builder{}
+		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %s", inGroup, work, rank, size, place))
+		c.Stdout, c.Stderr = text, text
+		must.OK(t, c.Start())
+		ranks, texts = append(ranks, c), append(texts, text)
+	}
+	for rank, c := range ranks {
+		errs, outputs = append(errs, c.Wait()), append(outputs, texts[rank].String())
+	}
+	return outputs, errs
+}
+
+func freePort(t *testing.T) string {
+	l := must.Get(net.Listen("tcp", Loopback+":0"))(t)
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must.OK(t, err)
+	return port
+}
+
+func TestRanksExchangeBroadcastAndGather(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size int
+		tcp  bool
+	}{"2 by file": {2, false}, "3 by file": {3, false}, "4 by file": {4, false}, "3 by TCP": {3, true}} {
+		t.Run(name, func(t *testing.T) {
+			place := filepath.Join(t.TempDir(), "store")
+			if tc.tcp {
+				place = freePort(t)
+			}
+			outputs, errs := startRanks(t, "all", tc.size, place)
+			for rank, err := range errs {
+				if err != nil || !strings.Contains(outputs[rank], "PASS") {
+					t.Errorf("rank %d: %v\n%s", rank, err, outputs[rank])
+				}
+			}
+		})
+	}
+}
+
+func TestEndOfARankIsNoticed(t *testing.T) {
+	start := time.Now()
+	outputs, errs := startRanks(t, "end", 3, filepath.Join(t.TempDir(), "store"))
+	for _, rank := range []int{0, 2} {
+		if errs[rank] != nil || !strings.Contains(outputs[rank], "PASS") {
+			t.Errorf("rank %d: %v\n%s", rank, errs[rank], outputs[rank])
+		}
+	}
+	if errs[1] == nil || time.Since(start) > time.Minute {
+		t.Errorf("after %v: rank 1 has ended with %v\n%s", time.Since(start), errs[1], outputs[1])
+	}
+}
+
+func TestRanksThatDoNotArriveAreNamed(t *testing.T) {
+	_, err := JoinFile(filepath.Join(t.TempDir(), "store"), 1, 4, Loopback, 300*time.Millisecond)
+	must.Match(t, err, "join rank 1 of 4: of 4 ranks these did not arrive within 0.300 s: 0, 2, 3")
+	_, err = JoinFile(filepath.Join(t.TempDir(), "missing", "store"), 0, 2, Loopback, 100*time.Millisecond)
+	must.Match(t, err, "join rank 0 of 2: stat")
+	_, err = JoinTCP("nowhere", 1, 0, 2, Loopback, 100*time.Millisecond)
+	must.Match(t, err, "nowhere is no IPv4 address")
+	_, err = JoinFile("store", 2, 2, Loopback, time.Second)
+	must.Match(t, err, "rank 2 of 2 ranks: the first is 0")
+}
+
+// TestRankOfAGroup is the process of one rank.
+func TestRankOfAGroup(t *testing.T) {
+	fields := strings.Fields(os.Getenv(inGroup))
+	if len(fields) == 0 {
+		t.Skip("it runs in a process of its own")
+	}
+	rank, size := must.Get(strconv.Atoi(fields[1]))(t), must.Get(strconv.Atoi(fields[2]))(t)
+	var g *Group
+	if port, err := strconv.Atoi(fields[3]); err == nil {
+		g = must.Get(JoinTCP(Loopback, port, rank, size, Loopback, time.Minute))(t)
+	} else {
+		g = must.Get(JoinFile(fields[3], rank, size, Loopback, time.Minute))(t)
+	}
+	defer g.Close()
+	if fields[0] == "end" {
+		for range 3 {
+			_, err := g.Gather([]byte{byte(rank)})
+			switch {
+			case rank == 1:
+				os.Exit(3)
+			case errors.Is(err, ErrPeer):
+				return
+			}
+		}
+		t.Error("the end of rank 1 was not noticed")
+		return
+	}
+	checkExchange(t, g)
+	checkBroadcast(t, g)
+	for _, n := range []int{0, 1, 1000} {
+		got := must.Get(g.Gather([]byte(strings.Repeat(string(rune('a'+rank)), n))))(t)
+		for r, text := range got {
+			if string(text) != strings.Repeat(string(rune('a'+r)), n) {
+				t.Errorf("gather: got %q of rank %d", text, r)
+			}
+		}
+	}
+	checkListeners(t)
+}
+
+// checkExchange sends (from + 2·to) mod 4 elements, each 100·from + 10·to + index, among them none.
+func checkExchange(t *testing.T, g *Group) {
+	count := func(from, to int) int64 { return int64((from + 2*to) % 4) }
+	for _, kind := range []DType{Float32, BFloat16} {
+		work(t, func(s *Scope) {
+			var send, want []float32
+			var sendN, recvN []int64
+			for r := range g.Size {
+				sendN, recvN = append(sendN, count(g.Rank, r)), append(recvN, count(r, g.Rank))
+				for i := range count(g.Rank, r) {
+					send = append(send, float32(100*g.Rank+10*r)+float32(i))
+				}
+				for i := range count(r, g.Rank) {
+					want = append(want, float32(100*r+10*g.Rank)+float32(i))
+				}
+			}
+			recv := s.Zeros(kind, int64(len(want)))
+			s.Exchange(g, recv, s.As(s.FromFloat32(send, int64(len(send))), kind), recvN, sendN)
+			// all values are small enough for bfloat16's 8 bits after rounding both sides alike
+			expect := s.Float32s(s.As(s.As(s.FromFloat32(want, int64(len(want))), kind), Float32))
+			if got := s.Float32s(s.As(recv, Float32)); s.Err() == nil && !reflect.DeepEqual(got, expect) {
+				t.Errorf("exchange of %s: got %v, want %v", kind, got, expect)
+			}
+		})
+	}
+	err := Do(t.Context(), CPU, func(s *Scope) error {
+		x := s.Zeros(Float32, 4)
+		s.Exchange(g, x, x, make([]int64, g.Size), make([]int64, g.Size))
+		return nil
+	})
+	must.Match(t, err, "elements for a tensor")
+}
+
+func checkBroadcast(t *testing.T, g *Group) {
+	for root := range g.Size {
+		work(t, func(s *Scope) {
+			x := s.Full(Float32, float64(g.Rank), 7)
+			s.Broadcast(g, s.Narrow(x, 0, 2, 3), root)
+			own, theirs := float32(g.Rank), float32(root)
+			want := []float32{own, own, theirs, theirs, theirs, own, own}
+			if got := s.Float32s(x); s.Err() == nil && !reflect.DeepEqual(got, want) {
+				t.Errorf("broadcast of rank %d: got %v, want %v", root, got, want)
+			}
+		})
+	}
+}
+
+// checkListeners checks that the process listens on the loopback address only.
+func checkListeners(t *testing.T) {
+	own := map[string]bool{}
+	for _, fd := range must.Get(os.ReadDir("/proc/self/fd"))(t) {
+		if link, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil {
+			if inode, ok := strings.CutPrefix(link, "socket:["); ok {
+				own[strings.TrimSuffix(inode, "]")] = true
+			}
+		}
+	}
+	listening := 0
+	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
+		text, _ := os.ReadFile(table) // there may be no IPv6
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) < 10 || f[3] != "0A" || !own[f[9]] {
+				continue
+			}
+			listening++
+			if !strings.HasPrefix(f[1], "0100007F:") {
+				t.Errorf("%s: listens on %s, want 127.0.0.1", table, f[1])
+			}
+		}
+	}
+	if listening == 0 {
+		t.Error("found no listening socket of this process")
+	}
+}
