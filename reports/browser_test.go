@@ -98,7 +98,9 @@ var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": b
 // TestPageInABrowser opens a page of every piece that there is, or with $RCGRPO_PAGE the page in that file (make
 // browser).
 func TestPageInABrowser(t *testing.T) {
-	page, cell := withSources(t, synthetic(2, 60, 60)), "share of reward 1"
+	study, cell := synthetic(2, 60, 60), "mean over the early window"
+	study.Maps = []Map{{Title: "Map", Compare: "reward conditioning", X: "token_gap", Y: "zero_variance"}}
+	page := withSources(t, study)
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
 		var err error
 		if page, err = os.ReadFile(file); err != nil {

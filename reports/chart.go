@@ -30,6 +30,8 @@ func (f *Figure) chart() ([]byte, error) {
 	switch {
 	case f.Categories != nil || f.Diagonal != "":
 		return f.pointChart()
+	case f.Scale != "":
+		return f.mapChart()
 	case f.Effects != nil:
 		return f.forestChart()
 	case f.Lanes != nil:
@@ -258,6 +260,8 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
 		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
+	case f.Scale != "":
+		x.Scale = opts.Bool(true)
 	case !f.Stacked:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}

@@ -462,6 +462,11 @@ func (s *Study) check() error {
 			return err
 		}
 	}
+	for _, m := range s.Maps {
+		if err := s.mapped(m); err != nil {
+			return err
+		}
+	}
 	for i := range s.Arms {
 		high, low := s.Arms[i].tokenSides()
 		for _, set := range s.sets() {

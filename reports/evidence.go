@@ -33,6 +33,7 @@ type Evidence struct {
 	Overrides []string     `json:"overrides,omitempty"` // --set of the run
 	Arms      []string     `json:"arms,omitempty"`      // labels in the order of the page
 	Compare   []Comparison `json:"compare,omitempty"`
+	Maps      []Map        `json:"maps,omitempty"` // map blocks of the report
 	Windows   Windows      `json:"windows"`
 	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []Failure    `json:"failures,omitempty"`
@@ -423,7 +424,7 @@ const (
 	maxPackedBytes   = 16 << 20
 	maxInputs        = 5_000
 	maxRecords       = 5_000
-	maxChosen        = 1_000 // sections, items, pairs, notes, arms
+	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.
@@ -443,7 +444,8 @@ func (ev *Evidence) check() error {
 	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
 		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
+		len(ev.Failures)
 	for _, one := range ev.Chosen {
 		chosen += len(one.Show)
 	}
@@ -466,7 +468,7 @@ func (ev *Evidence) check() error {
 		return nil
 	}
 	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Records), maxRecords, "stages"),
-		limit(chosen, maxChosen, "sections, pairs, notes, arms and failures"))
+		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 
 // packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script

@@ -13,7 +13,7 @@ import (
 
 // Figure is a drawing as a plain value: curves over a numeric axis; with Categories, points with intervals above each
 // category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
-// which both axes are equal.
+// which both axes are equal; with Scale, points whose colour is a third value.
 type Figure struct {
 	ID         string // unique on the page: "fig-reward"
 	Title      string
@@ -22,6 +22,7 @@ type Figure struct {
 	Categories []string
 	Lanes      []string // from top to bottom
 	Diagonal   string   // meaning of the diagonal: "measured as forecast"
+	Scale      string   // meaning of the colour, with its unit: "difference, points"
 	Effects    []Effect // rows of a forest plot, all in one unit
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
@@ -68,13 +69,14 @@ type Curve struct {
 	Source Source
 }
 
-// Point is a value with its interval; NaN for a missing number.
+// Point is a value with its interval; NaN for a missing number. In a figure with a scale the interval is Shade's.
 type Point struct {
 	X     float64 // index of the category, or the value on the axis X
 	Value float64
+	Shade float64 // value of the colour, in a figure with a scale
 	stats.Interval
 	Each   []float64 // the pooled values, one per seed; nil for a single seed
-	Label  string    // "68/80"; "seed 3" in figures with a diagonal
+	Label  string    // "68/80"; "seed 3" in figures with a diagonal; the pair in figures with a scale
 	Source Source
 }
 
@@ -132,7 +134,7 @@ func (f *Figure) separate() {
 }
 
 func (f *Figure) curves() bool {
-	return f.Categories == nil && f.Lanes == nil && f.Effects == nil && f.Diagonal == ""
+	return f.Categories == nil && f.Lanes == nil && f.Effects == nil && f.Diagonal == "" && f.Scale == ""
 }
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
@@ -300,6 +302,12 @@ func (f *Figure) data() [][]string {
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for s, p := range f.points {
 			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
+		}
+		return rows
+	case f.Scale != "":
+		rows := [][]string{{"pair", f.X, f.Y, f.Scale, "low", "high"}}
+		for _, p := range f.points {
+			rows = append(rows, []string{p.Label, plain(p.X), plain(p.Value), plain(p.Shade), plain(p.Low), plain(p.High)})
 		}
 		return rows
 	case f.Diagonal != "":

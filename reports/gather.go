@@ -28,7 +28,7 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 	g := &gathering{lineal: map[string]string{}}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
 		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures,
-		References: ev.References}
+		References: ev.References, Maps: ev.Maps}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
 	for i := range ev.Inputs {

@@ -63,6 +63,8 @@ type settings struct {
 	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare. Blocks with an expectation come"`
 	_        struct{}       `doc:"first and answer the question; if there are none, the first block does. Without"`
 	_        struct{}       `doc:"blocks every arm is compared with the first"`
+	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
+	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
 	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
 	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training;"`
@@ -123,8 +125,8 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, reference, ablation, seeds,"`
-	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
+	_     struct{} `doc:"seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
 	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
 	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
 	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
@@ -138,7 +140,12 @@ type Chosen struct {
 }
 
 func comparableOutcomes() []string {
-	names := []string{OutcomeSuccess, OutcomeSampled}
+	return append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
+}
+
+// trainedMetrics returns the names of the metrics that trainings log, without families of names.
+func trainedMetrics() []string {
+	var names []string
 	for _, m := range objective.Metrics {
 		if !strings.HasSuffix(m.Name, "_") {
 			names = append(names, m.Name)
@@ -174,6 +181,9 @@ func (s *settings) Check() hcl.Diagnostics {
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
 		}
+	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].check(s)...)
 	}
 	for i := range s.Reported {
 		for _, f := range s.Reported[i].faults() {
@@ -224,8 +234,10 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			}
 		}
 	}
-	for _, c := range s.Compare {
+	paired := slices.Clone(s.Compare)
+	for i, c := range s.Compare {
 		pairs, err := c.pairs(n)
+		paired[i].Pairs = pairs
 		if err != nil {
 			diags = append(diags, mistake(c.At[""], "Arms without a partner", "%s.", err))
 		}
@@ -238,6 +250,9 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			old.Severity = hcl.DiagWarning
 			diags = append(diags, old)
 		}
+	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].checkPairs(paired)...)
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
 	for i := range s.Reported {
@@ -411,7 +426,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment), References: s.Reported,
+		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
 	}
 	if s.Windows != nil {
 		ev.Windows = *s.Windows

@@ -310,6 +310,14 @@ stage "report" "page" {
     without = [stage.eval.arm["None"].scores]
     with    = [stage.eval.arm["Much training"].scores]
   }
+  compare "the other amount" {
+    pairs = [["Little training", "Much training"], ["Much training", "Little training"]]
+  }
+  map "Where more training helps" {
+    compare = "the other amount"
+    x       = "entropy"
+    y       = "reward"
+  }
   compare "other tasks" {
     unpaired = true
     pairs    = [["None", "Much training"]]
@@ -422,6 +430,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	// last of the shorter training, is the skill before, plus 0.775 of the gain: 0.2 · 0.775 more for the larger one,
 	// times 0.9, 1 and 1.1.
 	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
+		"Where more training helps: success on test tasks",
 		"Yes: success +20.0 points [", "40 tasks, 20 families",
 		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
 		"Yes: reward +0.155 [+0.116, +0.194] (Little training → Much training).")

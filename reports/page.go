@@ -170,6 +170,7 @@ type item struct {
 
 // usual are the sections of a page without section blocks, in their order.
 var usual = []Section{
+	{ID: "map", Title: "Map of the effect"},
 	{ID: "results", Title: "Results"},
 	{ID: "differences", Title: "Differences"},
 	{ID: "token", Title: "The reward token"},
@@ -185,6 +186,7 @@ var usual = []Section{
 // items lists all items in the order of the usual page.
 func items() []item {
 	all := []item{
+		{"map", "map", (*Study).mapParts},
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"reference", "results", (*Study).referenceParts},
 		{"ablation", "results", (*Study).ablationTables},
@@ -298,9 +300,11 @@ func (s *Study) usualSections() []Section {
 				sections[i].Parts = append(sections[i].Parts, it.parts(s)...)
 			}
 		}
+		if sections[i].ID == "results" {
+			slices.SortStableFunc(sections[i].Parts, func(a, b Part) int {
+				return slices.Index(sets, a.set) - slices.Index(sets, b.set)
+			})
+		}
 	}
-	slices.SortStableFunc(sections[0].Parts, func(a, b Part) int {
-		return slices.Index(sets, a.set) - slices.Index(sets, b.set)
-	})
 	return sections
 }

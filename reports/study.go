@@ -21,6 +21,7 @@ type Study struct {
 
 	Arms     []Arm // in the order of the page, which is the order of the colours
 	Compare  []Comparison
+	Maps     []Map
 	Windows  Windows
 	Chosen   []Chosen // sections that the report defines; none: the usual sections
 	Data     []DataSet

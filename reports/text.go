@@ -291,6 +291,8 @@ func (f *Figure) text(out *sticky, width int) {
 		names = max(names, len([]rune(lane)))
 	}
 	switch places := max(10, min(80, width-names-3)); {
+	case f.Scale != "": // the table below has the numbers
+		return
 	case f.Effects != nil:
 		for _, line := range f.forestText(width) {
 			out.line("  " + clean(line))
@@ -429,6 +431,7 @@ func (f *Figure) markdown(out *sticky) {
 	}
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
 	switch {
+	case f.Scale != "": // the table below has the numbers
 	case f.Effects != nil:
 		for _, line := range f.forestText(110) { // indented lines are code
 			out.line("    " + clean(line))

@@ -275,6 +275,10 @@ func (s *Study) checkSize() error {
 	for _, c := range s.Compare {
 		pairs += len(c.Pairs)
 	}
+	for _, m := range s.Maps {
+		how, _ := m.comparison(s.Compare)
+		pairs += len(how.Pairs)
+	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	cells := (len(sets)*(runs+pairs)+len(s.Data))*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs
 	if len(sets) > maxSets || cells > maxCells {

@@ -133,6 +133,17 @@
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (diagonal ? "   " + options.xAxis[0].name + ": " + digits(p.value[0], share) : "")
           + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
+    } else if (options.visualMap) {
+      const scale = options.visualMap[0], narrow = place.clientWidth < 560;
+      Object.assign(scale, { itemWidth: 12, itemHeight: 120, textStyle: { color: soft, lineHeight: 14 }, text: scale.text.map(t => t.replace(" ", "\n")) });
+      options.grid[0].right = 64;
+      for (const s of options.series) {
+        Object.assign(s.label, { color: ink }, narrow ? { width: 68, overflow: "break", fontSize: 10, lineHeight: 12 } : {});
+        s.itemStyle = { borderColor: ink, borderWidth: 1, opacity: 1 };
+      }
+      options.tooltip.formatter = p => element("div", {}, line(p.color, p.name, p.value[3]),
+        element("div", { color: soft }, "95 %: " + p.value[4]),
+        element("div", { color: soft }, options.xAxis[0].name + ": " + digits(p.value[0])), element("div", { color: soft }, options.yAxis[0].name + ": " + digits(p.value[1])));
     } else {
       options.tooltip.axisPointer = { lineStyle: { color: soft } };
       options.axisPointer = { link: [{ xAxisIndex: "all" }] };
