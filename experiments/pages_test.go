@@ -204,6 +204,11 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 			}
 		}
 	}
+	for _, r := range must.Get(reports.ReadEvidence(p.html))(t).Records {
+		if r.Key == "" {
+			t.Errorf("%s: the evidence lacks the result of %s", p.name, r.Address)
+		}
+	}
 	v, err := reports.Verify(p.html, store, nil)
 	if must.OK(t, err); !v.OK() {
 		report(t, "verify", fmt.Sprintf("%s: %+v", p.name, v))
