@@ -40,7 +40,11 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "x.hcl")
-			text := stages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  reference \"paper\" {\n    " +
+			scores := "scores = [stage.eval.arm]"
+			if name == "no evaluations" {
+				scores = ""
+			}
+			text := stages + "stage \"report\" \"page\" {\n  " + scores + "\n  reference \"paper\" {\n    " +
 				strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
 			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 			_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
