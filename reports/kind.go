@@ -189,14 +189,16 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	if w := s.Windows; w != nil {
-		for name, updates := range map[string]int{"early": w.Early, "late": w.Late} {
-			if updates < shortestWindow {
-				bad(w.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; "+
-					"got %s = %d. Without a windows block the page leaves out its tables if trainings are short.",
-					shortestWindow, name, updates)
-			}
+	window := func(at hcl.Range, name string, updates int) {
+		if updates < shortestWindow {
+			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
+				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
+				updates)
 		}
+	}
+	if w := s.Windows; w != nil {
+		window(w.At["early"], "early", w.Early)
+		window(w.At["late"], "late", w.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
