@@ -11,6 +11,7 @@
 // escaped by the writers, never before.
 //
 // Each section of the page has a file: results.go, differences.go, training.go (figures in curves.go), transcripts.go,
-// data.go, settings.go, cost.go; page.go lists their tables and figures. Package reports/stats computes the statistics,
+// data.go, settings.go, cost.go; page.go lists their tables and figures. first.go has the first screen, looks.go the
+// order, the colours and the markers of the arms. Package reports/stats computes the statistics,
 // package reports/lint checks tables of other authors.
 package reports

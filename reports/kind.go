@@ -124,9 +124,9 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
-	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
-	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
-	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
+	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap, gap-training, fig-reward,"`
+	_     struct{} `doc:"fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward,"`
+	_     struct{} `doc:"fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
 	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
 	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
 	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
