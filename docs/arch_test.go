@@ -43,7 +43,7 @@ var ladder = map[string]string{
 	"internal/browser": "internal/must chromedp",
 	"internal/must":    "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
-		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
+		"stages/rl/objective bfcl reports/lint reports/stats go-echarts tablewriter",
 	"reports/lint":  "",
 	"reports/stats": "",
 	"stages":        "engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint stages/internal/lm",

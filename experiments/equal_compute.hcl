@@ -56,7 +56,7 @@ stage "report" "page" {
   scores = [stage.eval.arm]
   curves = concat(values(local.arms["grpo"]), values(local.arms["rc-grpo"]),
   [module.arms["10/small"].stage.sft.warm, local.paper.sft.warm, local.paper.rctp-ft.warm])
-  data = [local.paper.tasks.bfcl.train, local.paper.tasks.bfcl.test, local.paper.curate.data.mixed]
+  data = [local.paper.tasks.bfcl.train, local.paper.tasks.bfcl.test, local.paper.curate.data["train"].mixed]
   notes = split("\n", replace(chomp(<<-EOT
     All requests of a task stand in one prompt that ends with the instruction to call done(), as in paper.hcl.
     The number in brackets is the batch in tasks per update. Equal updates: SFT makes ten passes over 720

@@ -200,6 +200,9 @@ func (s *Study) answers() []Answer {
 			weakest, verdict := conjunction(claims)
 			answer := Answer{s.effect(weakest, set), len(claims)}
 			answer.Verdict = verdict
+			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == Yes {
+				answer.Verdict, answer.Excludes = NotDecided, plural(missing, "pair")+" of the claim could not be compared"
+			}
 			all = append(all, answer)
 		default:
 			for _, c := range claims {

@@ -1,7 +1,9 @@
 package reports
 
 import (
+	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -75,6 +77,20 @@ func TestAClaimAboutSeveralPairsIsDecidedByTheWeakest(t *testing.T) {
 		if weakest, got := conjunction(tc.pairs); weakest != tc.weakest || got != tc.want {
 			t.Errorf("%s: got %q by the pair with %v, want %q by %v", name, got, weakest.Mean, tc.want, tc.weakest.Mean)
 		}
+	}
+}
+
+// One of two pairs has no result: the claim about both is open, however clear the other is.
+func TestAClaimWithAMissingPairIsNotDecided(t *testing.T) {
+	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
+	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, all)}}},
+		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}, {"failed", "b"}}, Expect: "higher"}}}
+	if a := s.answers()[0]; a.Verdict != NotDecided || a.Excludes != "one pair of the claim could not be compared" {
+		t.Errorf("got %q, %q, want Not decided for the missing pair", a.Verdict, a.Excludes)
+	}
+	s.Compare[0].Pairs = s.Compare[0].Pairs[:1]
+	if a := s.answers()[0]; a.Verdict != Yes {
+		t.Errorf("without the missing pair: got %q, want Yes", a.Verdict)
 	}
 }
 
@@ -260,16 +276,63 @@ func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	}
 }
 
-// Entropy rises by a trend and reward with it, while within each pair of updates they move oppositely. By hand: the
-// changes are (−1, 1), (3, −1), (−1, 1): their correlation is −1. The correlation with the next reward pairs
-// (2, 3, …) with the following reward.
+// By hand: the changes of entropy and reward are (−1, 1), (3, −1), (−1, 1) and (−1, 1): points of a falling line. One
+// update apart, entropy 2, 1, 4, 3 meets reward 2, 1, 2, 3: deviations −½, −3/2, 3/2, ½ and 0, −1, 0, 1.
 func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 	run := SeedRun{CurveFrom: "x"}
-	for i, v := range [][2]float64{{2, 1}, {1, 2}, {4, 1}, {3, 2}} {
+	for i, v := range [][2]float64{{2, 1}, {1, 2}, {4, 1}, {3, 2}, {2, 3}} {
 		run.Curve = append(run.Curve, rl.Metric{Update: i + 1, Values: map[string]float64{"entropy": v[0], "reward": v[1]}})
 	}
 	c := (&Arm{"x", []SeedRun{run}}).correlations()[0]
 	close12(t, "changes", c.changes, -1)
-	// (2, 1, 4) with (2, 1, 2): deviations −1/3, −4/3, 5/3 and 1/3, −2/3, 1/3.
-	close12(t, "one update apart", c.apart, (-1.0/9+8.0/9+5.0/9)/math.Sqrt(42.0/9*6/9))
+	close12(t, "one update apart", c.apart, 2/math.Sqrt(5*2))
+}
+
+// TestTheIntervalOfAClaimCoversTheTruth measures on invented experiments with a true effect of 5 points that the
+// interval of a claim covers it in 90 of 100 cases, where seeds differ by luck and families by the effect on them. 400
+// experiments of seven such kinds gave 92.5 to 95.8; the interval over seeds alone gave 76 to 93, that over families
+// 78 to 94.
+func TestTheIntervalOfAClaimCoversTheTruth(t *testing.T) {
+	if raced {
+		t.Skip("runs without the race detector: one goroutine computes")
+	}
+	const experiments, effect = 150, 0.05
+	r := rand.New(rand.NewPCG(1, 2))
+	play := func(seed int64, base []float64, luck float64, gain func(family int) float64) SeedRun {
+		run := SeedRun{Seed: &seed}
+		for i, p := range base {
+			row := rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 10), Greedy: true}
+			if r.Float64() < p+luck+gain(i/10) {
+				row.Reward = 1
+			}
+			run.Scores = append(run.Scores, row)
+		}
+		return run
+	}
+	for _, spread := range []struct {
+		of              string
+		seeds, families float64
+	}{{"seeds", 0.03, 0}, {"families", 0, 0.1}} { // a list: the cases share the random numbers
+		covered := 0
+		for range experiments {
+			base, gains := make([]float64, 300), make([]float64, 30)
+			for i := range base {
+				base[i] = 0.2 + 0.5*r.Float64()
+			}
+			for i := range gains {
+				gains[i] = effect + spread.families*r.NormFloat64()
+			}
+			var a, b []SeedRun
+			for seed := range int64(3) {
+				a = append(a, play(seed, base, spread.seeds*r.NormFloat64(), func(int) float64 { return 0 }))
+				b = append(b, play(seed, base, spread.seeds*r.NormFloat64(), func(f int) float64 { return gains[f] }))
+			}
+			if c := compareEvaluations(of(a...), of(b...), "", Comparison{}); !c.hull().Excludes(effect) {
+				covered++
+			}
+		}
+		if share := float64(covered) / experiments; share < 0.9 {
+			t.Errorf("experiments whose %s differ: the interval covers the effect in %.1f %%, want 90", spread.of, 100*share)
+		}
+	}
 }

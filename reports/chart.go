@@ -40,10 +40,17 @@ func (f *Figure) chart() ([]byte, error) {
 	line, bands := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
 	for i := range f.Series {
-		f.curve(line, bands, i, 0)
+		panel := 0
+		if f.Series[i].Lower {
+			panel = 1
+		}
+		f.curve(line, bands, i, panel)
 	}
 	if f.Apart != "" {
 		f.secondPanel(line, bands)
+	}
+	if f.Lower != "" {
+		f.alignPanels(line, f.Lower)
 	}
 	line.Overlap(bands)
 	return finish(line)
@@ -54,7 +61,7 @@ func (f *Figure) curve(line *charts.Line, bands *charts.Custom, i, panel int) {
 	s := &f.Series[i]
 	in := func(o *charts.SingleSeries) { o.XAxisIndex, o.YAxisIndex = panel, panel }
 	id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
-	if panel > 0 {
+	if panel > 0 && !s.Lower {
 		id = fmt.Sprintf("panel %d %s", panel, id) // tooltips show the lines of the first panel
 	}
 	colour, mean := s.colour(), s.mean()
@@ -76,23 +83,29 @@ func (f *Figure) curve(line *charts.Line, bands *charts.Custom, i, panel int) {
 	})
 }
 
-// secondPanel draws all curves except those of Apart below the others, over the same updates.
+// secondPanel draws all curves except those of Apart below the others.
 func (f *Figure) secondPanel(line *charts.Line, bands *charts.Custom) {
-	last := 0.0
 	for i := range f.Series {
-		last = max(last, slices.Max(f.Series[i].X))
 		if f.Series[i].Name != f.Apart {
 			f.curve(line, bands, i, 1)
 		}
 	}
+	f.alignPanels(line, "without "+f.Apart)
+}
+
+// alignPanels adds a lower panel over the same updates with its own axis of values.
+func (f *Figure) alignPanels(line *charts.Line, lower string) {
+	last := 0.0
+	for i := range f.Series {
+		last = max(last, slices.Max(f.Series[i].X))
+	}
 	line.XAxisList[0].Max, line.XAxisList[0].Name = last, ""
 	line.ExtendXAxis(opts.XAxis{Type: "value", GridIndex: 1, Min: "dataMin", Max: last, MinInterval: 1, Name: f.X,
 		NameLocation: "middle", NameGap: 26})
-	line.ExtendYAxis(opts.YAxis{Name: "without " + f.Apart, Type: "value", Scale: opts.Bool(true), GridIndex: 1,
-		NameLocation: "end"})
+	line.ExtendYAxis(opts.YAxis{Name: lower, Type: "value", Scale: opts.Bool(true), GridIndex: 1, NameLocation: "end"})
 	line.GridList = []opts.Grid{
-		{Left: "8", Right: "16", Top: "30", Bottom: "54%", ContainLabel: opts.Bool(true)},
-		{Left: "8", Right: "16", Top: "56%", Bottom: "28", ContainLabel: opts.Bool(true)}}
+		{Left: "52", Right: "16", Top: "30", Bottom: "54%"}, // equal margins align the panels
+		{Left: "52", Right: "16", Top: "58%", Bottom: "46"}}
 }
 
 // pointChart draws each point as a dot on its interval: the arms side by side above each category, or beside the line

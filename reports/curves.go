@@ -15,8 +15,9 @@ type curveFigure struct {
 	metrics            []string // several: drawn solid, dashed, dotted
 	names              []string // of the metrics
 	share              bool
-	folded             bool // secondary
-	tuning             bool // of the fine-tuning before RL
+	folded             bool   // secondary
+	tuning             bool   // of the fine-tuning before RL
+	lower              string // axis of a lower panel with the last metric; "" for one panel
 }
 
 // curveFigures are in the order of their questions: the learning signal, the policy, the optimizer; then the rest, folded.
@@ -54,6 +55,10 @@ var curveFigures = []curveFigure{
 	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
 		share: true,
 		note:  "Where the clipped term is strictly smaller."},
+	{id: "spread-reward", title: "Advantage spread and training reward", y: "spread over the batch",
+		metrics: []string{"spread_batch_ddof1", "reward"}, names: []string{"spread", "reward"}, lower: "mean reward",
+		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, advantages " +
+			"with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
@@ -97,10 +102,10 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 func (kind *curveFigure) figure(s *Study) *Figure {
 	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
 		Folded: kind.folded}
-	for i, name := range kind.names {
-		f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
-	}
-	if len(kind.names) > 0 {
+	if f.Lower = kind.lower; f.Lower == "" && len(kind.names) > 0 {
+		for i, name := range kind.names {
+			f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
+		}
 		f.Note += "."
 	}
 	longest := 0
@@ -111,6 +116,9 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 				continue
 			}
 			series.Arm, series.Dash = i, m
+			if f.Lower != "" {
+				series.Dash, series.Lower = 0, m == len(kind.metrics)-1
+			}
 			if !kind.tuning {
 				series.Ends = s.Arms[i].ends(metric, s.Windows)
 			}
@@ -120,6 +128,9 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 			f.Series = append(f.Series, series)
 			longest = max(longest, len(series.X))
 		}
+	}
+	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s Series) bool { return s.Lower != f.Series[0].Lower }) {
+		return nil // one of the panels is empty
 	}
 	f.Smooth, f.spare = longest/20, f.zero()
 	f.separate()

@@ -1,9 +1,13 @@
 package reports
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,4 +101,67 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
 		t.Errorf("got %+v", table)
 	}
+}
+
+// The paper's figure: the spread above, the reward below, over the same updates.
+func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
+	s := synthetic(2, 20, 30)
+	f := s.figureNamed(t, "fig-spread-reward")
+	text, err := f.chart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var options struct {
+		XAxis []struct {
+			Name      string
+			Max       float64
+			GridIndex int
+		}
+		YAxis, Grid []struct{ Name string }
+		Series      []struct {
+			ID                     string
+			XAxisIndex, YAxisIndex int
+		}
+	}
+	if err := json.Unmarshal(text, &options); err != nil {
+		t.Fatal(err)
+	}
+	if len(options.Grid) != 2 || len(options.XAxis) != 2 || options.XAxis[0].Max != 30 || options.XAxis[1].Max != 30 ||
+		options.YAxis[0].Name != "spread over the batch" || options.YAxis[1].Name != "mean reward" {
+		t.Fatalf("got axes %+v and %+v in %d panels, want two panels of 30 updates", options.XAxis, options.YAxis,
+			len(options.Grid))
+	}
+	lines := map[string]int{}
+	for _, line := range options.Series {
+		if name, ok := strings.CutPrefix(line.ID, "="); ok {
+			_, metric, _ := strings.Cut(name, " ")
+			lines[fmt.Sprintf("%s, panel %d", metric, max(line.XAxisIndex, line.YAxisIndex))]++
+		}
+	}
+	if want := map[string]int{"spread, panel 0": 4, "reward, panel 1": 4}; !maps.Equal(lines, want) {
+		t.Errorf("got lines %v, want the spread of four arms above, the reward below", lines)
+	}
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for _, row := range s.Arms[i].Runs[j].Curve {
+				delete(row.Values, "spread_batch_ddof1")
+			}
+		}
+	}
+	for _, p := range s.complete().figures() {
+		if p.ID == "fig-spread-reward" {
+			t.Error("a study without one of the metrics has the figure")
+		}
+	}
+}
+
+func (s *Study) figureNamed(t *testing.T, id string) *Figure {
+	t.Helper()
+	for _, f := range s.complete().figures() {
+		if f.ID == id {
+			return f
+		}
+	}
+	t.Fatalf("the page has no figure %s", id)
+	return nil
 }

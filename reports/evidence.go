@@ -321,6 +321,9 @@ type StageRef struct {
 	Manifest string            `json:"manifest,omitempty"`  // fingerprint
 	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
 	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
+	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
+	// contains it, so that nobody needs the weights to verify it.
+	Card string `json:"card,omitempty"`
 }
 
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.

@@ -33,6 +33,8 @@ type Figure struct {
 	// panel below the first shows the others.
 	Apart string
 
+	Lower string // axis of the lower panel, which shows the series with Lower set; "" for one panel
+
 	spare bool // only zeros, so that a page omits it; Reproduce computes it
 
 	Source Source // of the whole figure, if its curves and points have none
@@ -47,6 +49,7 @@ type Series struct {
 	Arm     int    // colour
 	Dash    int    // 0 solid, 1 dashed, 2 dotted
 	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
+	Lower   bool   // in the lower panel
 
 	X    []float64   // curves: the common axis of all Runs
 	Runs []Curve     // curves: one per seed
@@ -116,6 +119,9 @@ func (f *Figure) separate() {
 			}
 		}
 		return high - low // -Inf without values
+	}
+	if f.Lower != "" { // the panels have axes of their own
+		return
 	}
 	all := extent("")
 	for _, s := range f.Series {

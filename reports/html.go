@@ -183,7 +183,7 @@ var pageFunctions = template.FuncMap{
 	"packed": func(f *Figure) string { return packed([]byte(csvText(f.data()))) },
 	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
 		switch {
-		case f.Apart != "":
+		case f.Apart+f.Lower != "":
 			return 460
 		case f.Effects != nil:
 			return 36 + f.forestHeight()

@@ -123,13 +123,15 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
-	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap, gap-training, fig-reward,"`
-	_     struct{} `doc:"fig-spread, fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward,"`
-	_     struct{} `doc:"fig-tokens-gap, fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
-	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
-	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, reference, ablation, seeds,"`
+	_     struct{} `doc:"fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
+	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
+	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
+	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
+	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
+	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate,"`
+	_     struct{} `doc:"statistics, mixtures, examples, versions, departures, settings, runs, fig-timeline,"`
+	_     struct{} `doc:"evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
@@ -187,14 +189,16 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	if w := s.Windows; w != nil {
-		for name, updates := range map[string]int{"early": w.Early, "late": w.Late} {
-			if updates < shortestWindow {
-				bad(w.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; "+
-					"got %s = %d. Without a windows block the page leaves out its tables if trainings are short.",
-					shortestWindow, name, updates)
-			}
+	window := func(at hcl.Range, name string, updates int) {
+		if updates < shortestWindow {
+			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
+				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
+				updates)
 		}
+	}
+	if w := s.Windows; w != nil {
+		window(w.At["early"], "early", w.Early)
+		window(w.At["late"], "late", w.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
@@ -279,15 +283,24 @@ func plannedUpdates(in lang.Input) (updates int, ok bool) {
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
-// with for_each the module's key is part of it: "qwen/sft".
+// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group: "API models/GPT".
 func label(n *lang.Node, ref artifact.Ref) string {
+	name := cmp.Or(ref.Key, ref.Name)
 	if in, ok := n.Input(ref); ok {
 		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-			return moduleKeys(ref) + l.Label()
+			name = l.Label()
+		}
+		for _, policy := range in.From.Inputs {
+			if policy.Setting == "policy" && policy.Ref.Type == "endpoint" {
+				name = apiModels + "/" + name
+			}
 		}
 	}
-	return moduleKeys(ref) + cmp.Or(ref.Key, ref.Name)
+	return moduleKeys(ref) + name
 }
+
+// apiModels is the group of arms whose policy is an endpoint.
+const apiModels = "API models"
 
 // moduleKeys returns the for_each keys of the modules of an evaluation, each with a slash: "qwen/".
 func moduleKeys(ref artifact.Ref) (keys string) {
@@ -462,7 +475,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		if err := ev.addRecords(in.From, store, made, seen); err != nil {
 			return err
 		}
-		stage, err := stageRef(in.From, made[address])
+		stage, err := stageRef(in.From, store, made[address])
 		if err != nil {
 			return err
 		}
@@ -485,7 +498,7 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 }
 
 // stageRef names a node by its manifest, or by its settings without a manifest.
-func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
+func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (StageRef, error) {
 	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
 	if m == nil {
 		stage.Settings = map[string]string{}
@@ -493,6 +506,9 @@ func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
 		stage.Key = m.Key
 		var err error
 		if stage.Manifest, err = fingerprint(m); err != nil {
+			return stage, err
+		}
+		if stage.Card, err = readCard(store, m); err != nil {
 			return stage, err
 		}
 	}

@@ -31,7 +31,7 @@ type scripted struct {
 	ArmLabel string `hcl:"label,optional" key:"-"`
 	run      func(*scripted, *engine.Job) error
 
-	Policy artifact.Ref   `hcl:"policy,optional" port:"checkpoint"`
+	Policy artifact.Ref   `hcl:"policy,optional" port:"checkpoint|endpoint"`
 	Tasks  []artifact.Ref `hcl:"tasks,optional" port:"tasks"`
 	Gain   float64        `hcl:"gain,optional"`
 	LR     float64        `hcl:"lr,optional"`
@@ -184,6 +184,42 @@ func writeTasks(ports map[string]int) func(*scripted, *engine.Job) error {
 	}
 }
 
+// describe returns a stage that makes a model: its description, and its skill of one half.
+func describe(port, file, text string) func(*scripted, *engine.Job) error {
+	return func(_ *scripted, job *engine.Job) error {
+		dir, err := job.Create(port)
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644),
+			os.WriteFile(filepath.Join(dir, "skill"), []byte("0.5"), 0o644))
+	}
+}
+
+// mix makes a data set of an expert and a failure for each task.
+func mix(s *scripted, job *engine.Job) error {
+	a, err := job.Open(s.Tasks[0])
+	if err != nil {
+		return err
+	}
+	dir, err := job.Create("mixed")
+	if err != nil {
+		return err
+	}
+	var rows []rl.Trajectory
+	for task, err := range artifact.Rows[*bfcl.Task](a, bfcl.TasksFile) {
+		if err != nil {
+			return err
+		}
+		for i, token := range []string{rl.TokenLow, rl.TokenHigh} {
+			rows = append(rows, rl.Trajectory{Task: task.ID, Category: task.Category, Token: token, Reward: rl.Reward(i),
+				Origin:   []string{rl.OriginPolicy, rl.OriginExpert}[i],
+				Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}, {Role: rl.RoleAssistant, Calls: []string{"ls()"}}}})
+		}
+	}
+	return artifact.WriteRows(dir, rl.DatasetFile, rows)
+}
+
 func scriptedKinds() lang.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	return lang.Registry{
@@ -191,6 +227,11 @@ func scriptedKinds() lang.Registry {
 			writeTasks(map[string]int{"train": 100, "test": 0})),
 		scriptedKind("draw", map[string]string{"test": "tasks"}, writeTasks(map[string]int{"test": 0})),
 		scriptedKind("sft", trained, train), scriptedKind("grpo", trained, train),
+		scriptedKind("curate", map[string]string{"mixed": "dataset"}, mix),
+		scriptedKind("model", map[string]string{"checkpoint": "checkpoint"}, describe("checkpoint", "config.json",
+			`{"model_type": "qwen2", "max_position_embeddings": 512}`)),
+		scriptedKind("endpoint", map[string]string{"policy": "endpoint"}, describe("policy", "endpoint.json",
+			`{"api": "made up", "model": "api-1", "date": "2026-01-02"}`)),
 		scriptedKind("eval", map[string]string{"scores": "scores", "trajectories": "trajectories"}, evaluate),
 		Kind(),
 	}
@@ -276,6 +317,32 @@ stage "report" "page" {
 }
 `
 
+// paperExperiment is the scripted experiment with what the paper's page shows beside the usual one.
+var paperExperiment = strings.NewReplacer(`stage "report" "page" {`, `
+stage "model" "base" {}
+stage "endpoint" "api" {}
+stage "eval" "base" {
+  for_each = { "Base" = stage.model.base.checkpoint, "API" = stage.endpoint.api.policy }
+  policy   = each.value
+  tasks    = [stage.tasks.t.test]
+  token    = "high"
+}
+stage "curate" "data" {
+  tasks = [stage.tasks.t.train]
+}
+stage "report" "page" {
+  reference "The paper" {
+    of     = { overall = 80, base = 20 }
+    counts = {
+      "Much training"   = { overall = 68, base = 16 }
+      "Little training" = { overall = 59 }
+      "API models/API"  = { overall = 49, base = 10 }
+    }
+    others  = { "API models/Other" = { overall = 40 } }
+    printed = { "Much training" = { overall = "85.00%", base = "80.00%" } }
+  }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
+	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
+
 // runScripted runs the experiment and returns the published page, its text with the place of that, and the error of the
 // run.
 func runScripted(t *testing.T, failing string) (html, text, textFile string, runError error) {
@@ -286,13 +353,19 @@ func runScripted(t *testing.T, failing string) (html, text, textFile string, run
 // runScriptedIn does so in a folder: scripted.hcl, site.hcl, store.
 func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
+	return runText(t, dir, scriptedExperiment, failing)
+}
+
+// runText runs another scripted experiment in a folder.
+func runText(t *testing.T, dir, experiment, failing string) (html, text, textFile string, runError error) {
+	t.Helper()
 	file := filepath.Join(dir, "scripted.hcl")
 	write := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(file, strings.ReplaceAll(scriptedExperiment, "FAIL", fmt.Sprintf("%q", failing)))
+	write(file, strings.ReplaceAll(experiment, "FAIL", fmt.Sprintf("%q", failing)))
 	write(filepath.Join(dir, "site.hcl"), fmt.Sprintf("store {\n  path = %q\n}\n", filepath.Join(dir, "store")))
 	x, diags := lang.Load(lang.Source{Path: file, Site: filepath.Join(dir, "site.hcl")}, scriptedKinds())
 	if diags.HasErrors() {

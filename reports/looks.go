@@ -74,7 +74,9 @@ func (s *Study) group(a *Arm) string {
 	if s.baseline(a) {
 		group = groupBaselines
 	}
-	if model, _, _ := a.parts(); model != "" {
+	if model, _, _ := a.parts(); model == apiModels {
+		return model
+	} else if model != "" {
 		return model + ": " + strings.ToLower(group)
 	}
 	return group
@@ -82,7 +84,7 @@ func (s *Study) group(a *Arm) string {
 
 // groupArms sorts the arms stably into their groups, baselines first, and the proposed method to the end of its group.
 func (s *Study) groupArms() {
-	var models []string
+	models := []string{apiModels} // above the others
 	proposed := s.proposed()
 	rank := map[string][]int{}
 	for i := range s.Arms {

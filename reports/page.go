@@ -186,6 +186,8 @@ var usual = []Section{
 func items() []item {
 	all := []item{
 		{"main", "results", eachSet((*Study).mainTable)},
+		{"reference", "results", (*Study).referenceParts},
+		{"ablation", "results", (*Study).ablationTables},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},
@@ -219,7 +221,10 @@ func items() []item {
 		item{"transcripts", "transcripts", (*Study).transcriptParts},
 		item{"data", "tasks", one((*Study).dataTable)},
 		item{"certificate", "tasks", one((*Study).certificateTable)},
+		item{"statistics", "tasks", one((*Study).statisticsTable)},
 		item{"mixtures", "tasks", one((*Study).mixtureTable)},
+		item{"examples", "tasks", (*Study).exampleTables},
+		item{"versions", "setup", one((*Study).versionsTable)},
 		item{"departures", "setup", one((*Study).departuresTable)},
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},

@@ -13,6 +13,11 @@ import (
 // Each value is recomputed from the artifacts of its source alone.
 func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 	page, store := scriptedPage(t, "none")
+	followsFromItsSources(t, page, store)
+}
+
+func followsFromItsSources(t *testing.T, page []byte, store *artifact.Store) {
+	t.Helper()
 	ev, err := ReadEvidence(page)
 	if err != nil {
 		t.Fatal(err)

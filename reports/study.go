@@ -104,13 +104,23 @@ type DataSet struct {
 	Source string
 }
 
-// Mixture counts the trajectories of a fine-tuning data set.
+// Mixture describes the trajectories of a fine-tuning data set.
 type Mixture struct {
 	Label   string // "curate.data mixed"
 	Seed    *int64
-	Counts  map[[2]string]int // by origin and reward token
-	Summary map[string]int    // counts of the stage, such as unused quotas; may be nil
+	Members []Member
+	Summary map[string]int // counts of the stage, such as unused quotas; may be nil
 	Source  string
+
+	// Expert and Failed are examples of the data, selected by hash; nil without such a trajectory.
+	Expert, Failed     *Transcript
+	ExpertOf, FailedOf int // total numbers
+}
+
+// Member is one trajectory of a Mixture.
+type Member struct {
+	Origin, Token, Task, Category string
+	Passed                        bool // reward 1
 }
 
 // Record describes a stage behind the shown artifacts.
@@ -121,6 +131,7 @@ type Record struct {
 	NoEffect []string           // settings without effect in combination with the others, by name
 	Manifest *artifact.Manifest // of its result; nil if the store has none
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
+	Card     string             // JSON that describes the model or the endpoint of the stage; "" for other stages
 }
 
 func (s *Study) arm(label string) *Arm {

@@ -286,7 +286,7 @@ func (f *Figure) text(out *sticky, width int) {
 		}
 	}
 	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(strings.TrimSpace(note)), " – "), width)
-	names, low, high := 0, math.Inf(1), math.Inf(-1)
+	names := 0
 	for _, lane := range f.Lanes {
 		names = max(names, len([]rune(lane)))
 	}
@@ -307,16 +307,19 @@ func (f *Figure) text(out *sticky, width int) {
 		}
 		return
 	}
+	extent := map[bool]stats.Interval{} // by panel
 	for _, s := range f.Series {
 		names = max(names, len([]rune(s.look.glyph()+s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
-			if !math.IsNaN(v) {
-				low, high = math.Min(low, v), math.Max(high, v)
+			if at, known := extent[s.Lower]; !known && !math.IsNaN(v) {
+				extent[s.Lower] = stats.Interval{Low: v, High: v}
+			} else if !math.IsNaN(v) {
+				extent[s.Lower] = stats.Interval{Low: min(at.Low, v), High: max(at.High, v)}
 			}
 		}
 	}
 	for _, s := range f.Series {
-		y := movingAverage(s.mean(), f.Smooth)
+		y, low, high := movingAverage(s.mean(), f.Smooth), extent[s.Lower].Low, extent[s.Lower].High
 		first, last := s.values()
 		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.look.glyph()+s.full()), significant(first),
 			Sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))

@@ -42,15 +42,17 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 	if fixtures.Llama(t) {
 		llama = tinyFolder(t, data, benchmark, "llama")
 	}
+	paper := []string{"compare", "reference-rc-grpo-paper--main-table", "ablation-", "statistics", "mixtures", "versions",
+		"example-expert-", "example-failed-"}
 	for _, tc := range []struct {
 		name, seeds string // of the file, and of a case
 		vars        map[string]string
 		tables      []string // of the page, beside those that every page has
 	}{
 		{"paper.hcl qwen", "[1, 2]", map[string]string{"models": fmt.Sprintf("{ qwen = %q }", qwen),
-			"batches": "{ grpo = 1, rc = 2 }"}, []string{"seeds", "compare", "mixtures"}},
-		{"paper.hcl llama", "[1]", map[string]string{"models": fmt.Sprintf("{ llama = %q }", llama), "explorer": qwen,
-			"batches": "{ grpo = 1, rc = 2 }"}, []string{"compare", "mixtures"}},
+			"batches": "{ grpo = 1, rc = 2 }"}, append([]string{"seeds"}, paper...)},
+		{"paper.hcl llama", "[1]", map[string]string{"models": fmt.Sprintf("{ qwen = %q, llama = %q }", qwen, llama),
+			"batches": "{ grpo = 1, rc = 2 }"}, paper},
 		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"},
 			[]string{"compare", "mixtures"}},
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},

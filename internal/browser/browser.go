@@ -115,13 +115,14 @@ type Tab struct {
 type View struct {
 	Width, Height int64 // pixels
 	Dark          bool
+	Paper         bool // with the styles of print, but without its events
 }
 
 // Light is a window of a reader who prefers light pages.
-func Light(width, height int64) View { return View{width, height, false} }
+func Light(width, height int64) View { return View{Width: width, Height: height} }
 
 // Dark is a window of a reader who prefers dark pages.
-func Dark(width, height int64) View { return View{width, height, true} }
+func Dark(width, height int64) View { return View{Width: width, Height: height, Dark: true} }
 
 // Open opens an address and waits until the page is loaded. script runs before the scripts of the page. The tab closes
 // with the test.
@@ -141,11 +142,14 @@ func (b *Browser) Open(t testing.TB, address string, v View, script string) *Tab
 // Show changes the window of the tab.
 func (p *Tab) Show(v View) {
 	p.t.Helper()
-	scheme := "light"
+	scheme, media := "light", ""
 	if v.Dark {
 		scheme = "dark"
 	}
-	Do(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+	if v.Paper {
+		media = "print"
+	}
+	Do(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Media: media,
 		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
 	Do(p, emulation.SetDeviceMetricsOverride,
 		emulation.SetDeviceMetricsOverrideParams{Width: v.Width, Height: v.Height, DeviceScaleFactor: 1})
@@ -261,10 +265,10 @@ func (p *Tab) Faults() []string {
 	return faults
 }
 
-// Violations returns the rules of axe-core 4 that the page breaks, with up to three places each. axe-core (Mozilla Public
-// License 2.0, so not a part of this repository) is the file $AXE, or the one that `make axe` downloads. Without one
-// the test is skipped.
-func (p *Tab) Violations(t testing.TB) (found []string) {
+// Violations returns the rules of axe-core 4 that the page breaks, with up to three places each; of these rules only, if
+// some are named. axe-core (Mozilla Public License 2.0, so not a part of this repository) is the file $AXE, or the one
+// that `make axe` downloads. Without one the test is skipped.
+func (p *Tab) Violations(t testing.TB, rules ...string) (found []string) {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
 	fetched := filepath.Join(filepath.Dir(here), "..", "..", ".deps", "axe", "axe.min.js")
@@ -273,8 +277,12 @@ func (p *Tab) Violations(t testing.TB) (found []string) {
 		t.Skip("axe-core is not here (make axe downloads it, AXE names another axe.min.js)")
 	}
 	must.OK(t, err)
-	p.Eval(string(script), nil)
-	p.Eval(`axe.run(document, { resultTypes: ["violations"] }).then(r => r.violations.map(v =>
+	options := `{ resultTypes: ["violations"] }`
+	if len(rules) > 0 {
+		options = fmt.Sprintf(`{ resultTypes: ["violations"], runOnly: %s }`, must.Get(json.Marshal(rules))(t))
+	}
+	p.Eval("if (!window.axe) { "+string(script)+"\n}; 0", nil)
+	p.Eval("axe.run(document, "+options+`).then(r => r.violations.map(v =>
 		v.id + " (" + v.impact + "): " + v.nodes.slice(0, 3).map(n => n.target.join(" ")).join(", ")))`, &found)
 	return found
 }

@@ -143,7 +143,7 @@
       const shownArms = s => drawn[id]?.chart.getOption().legend[0].selected?.[s.name] !== false;
       options.tooltip.formatter = all => {
         const x = Math.round(Number(all[0].axisValue));
-        return element("div", {}, element("div", { color: soft }, options.xAxis[0].name + " " + x),
+        return element("div", {}, element("div", { color: soft }, options.xAxis.at(-1).name + " " + x),
           ...thick.filter(shownArms).map(s => line(s.itemStyle.color, [s.name, ...s.id.split(" ").slice(1)].join(" "), digits(nearest(s, x)[1], share))));
       };
       // A marker on about five points of a line.
@@ -157,7 +157,7 @@
     const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(2, devicePixelRatio) });
     chart.setOption(options);
     if (options.tooltip.trigger === "axis" && !options.series.some(s => s.areaStyle)) {
-      chart.group = sectionOf(id).id + " " + options.xAxis[0].name; // one cursor in all its figures
+      chart.group = sectionOf(id).id + " " + options.xAxis.at(-1).name; // one cursor in all its figures
       echarts.connect(chart.group);
     }
     writeLegends(id, options.series);
