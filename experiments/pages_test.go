@@ -145,15 +145,16 @@ func checkSuccesses(t *testing.T, p *plan.Plan) {
 	}
 }
 
-// papersItems are the tables and figures of the paper, and those of our pages that show the same: the beginnings of their
-// ids, and some row of the first.
+// papersItems are the tables and figures of the paper, and those of our pages that show the same: the beginnings of
+// their ids, and some rows of the first.
 var papersItems = []struct {
 	of    string
 	files string // "" for every file about the benchmark
 	ids   []string
 	rows  []string
 }{
-	{"main results of two models and five API models", "paper.hcl", []string{"reference-rc-grpo-paper", "main-test-merged"},
+	{"main results of two models and five API models", "paper.hcl",
+		[]string{"reference-rc-grpo-paper", "main-test-merged"},
 		[]string{"GPT-5.2", "Gemini-3-Pro", "Sonnet-4.5", "GLM-4.7", "Opus-4.5", "qwen/Base", "qwen/RCTP-FT + RC-GRPO",
 			"llama/Base", "llama/SFT + GRPO"}},
 	{"ablations of conditioning", "paper.hcl", []string{"ablation-reward-conditioning"}, []string{"qwen", "llama"}},
