@@ -386,7 +386,8 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 	var rows []rl.Metric
 	for u := 1; u <= updates; u++ {
 		t := float64(u) / float64(updates)
-		now := policy{Skill: before.Skill + t*(after.Skill-before.Skill)/heat, Gap: before.Gap * (1 - 0.7*t), Token: after.Token}
+		now := policy{Skill: before.Skill + t*(after.Skill-before.Skill)/heat, Gap: before.Gap * (1 - 0.7*t),
+			Token: after.Token}
 		var played []*rl.Trajectory
 		var rewards []float64
 		var members []int

@@ -199,15 +199,15 @@ func TestPageByKeyboard(t *testing.T) {
 		}
 	}
 	p.Press("Enter")
-	if at := focus(); at != "main-test.r1c1" {
+	if at := focus(); at != "cross-test.r1c1" {
 		t.Fatalf("Enter on a table reaches %q, want its first cell", at)
 	}
 	p.Press("ArrowRight", "ArrowDown")
-	if at := focus(); at != "main-test.r2c2" {
+	if at := focus(); at != "cross-test.r2c2" {
 		t.Errorf("right and down reach %q", at)
 	}
 	p.Press("Enter")
-	if text := source(); !strings.Contains(text, "share of reward 1") || !strings.Contains(text, "#main-test.r2c2") {
+	if text := source(); !strings.Contains(text, "share of reward 1") || !strings.Contains(text, "#cross-test.r2c2") {
 		t.Errorf("Enter on a number shows %q", text)
 	}
 	p.Press("Escape")

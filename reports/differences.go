@@ -205,7 +205,8 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
 		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).From(c.own("counts"))}
+		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).
+			From(together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.

@@ -12,5 +12,6 @@
 //
 // Each section of the page has a file: results.go (references.go beside published values), differences.go, training.go
 // (figures in curves.go), transcripts.go, data.go, stages.go (settings and cost); page.go lists their tables and
-// figures. Package reports/stats computes the statistics, package reports/lint checks tables of other authors.
+// figures. first.go has the first screen, looks.go the order, the colours and the markers of the arms. Package
+// reports/stats computes the statistics, package reports/lint checks tables of other authors.
 package reports

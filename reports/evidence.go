@@ -73,7 +73,7 @@ type GridRow struct {
 	Cells []string `json:"cells"`
 }
 
-// grid returns the values of the table. The leading columns of text identify a row.
+// grid returns the values of the table. The leading columns of text identify a row, after its group if it has no arm.
 func (t *Table) grid() Grid {
 	g := Grid{ID: t.ID}
 	for _, c := range t.Columns {
@@ -82,9 +82,13 @@ func (t *Table) grid() Grid {
 	for _, row := range t.Rows {
 		var out GridRow
 		var names []string
+		if row.Group != "" && row.Arm == NoArm {
+			names = append(names, row.Group)
+		}
+		heads := len(names)
 		for c, cell := range row.Cells {
 			out.Cells = append(out.Cells, cell.line())
-			if t.Columns[c].Left && len(names) == c {
+			if t.Columns[c].Left && len(names) == c+heads {
 				names = append(names, cell.Text)
 			}
 		}

@@ -33,18 +33,19 @@ func (s *Study) first() []Part {
 	return parts
 }
 
-// effectFigures draws every claim of the page, unless the first screen shows them all.
+// effectFigures draws every claim of the page. They are spare if the first screen shows them all.
 func (s *Study) effectFigures() []Part {
-	shown := 0
+	shown, all := 0, s.effects()
 	for _, part := range s.first() {
 		if part.Figure != nil {
 			shown += len(part.Figure.Effects)
 		}
 	}
-	if all := s.effects(); len(all) > shown {
-		return forests("fig-effects", "All comparisons", all)
+	parts := forests("fig-effects", "All comparisons", all)
+	for _, part := range parts {
+		part.Figure.spare = len(all) <= shown
 	}
-	return nil
+	return parts
 }
 
 // forests returns a forest plot for each unit of the effects, in order of appearance.
@@ -53,12 +54,12 @@ func forests(id, title string, effects []Effect) (parts []Part) {
 	for _, e := range effects {
 		place(&units, e.Unit)
 	}
-	for i, unit := range units {
+	for _, unit := range units {
 		f := &Figure{ID: id, Title: title, X: "difference in " + cmp.Or(unit, "units of the metric"),
 			Note: "Dot: difference of the two arms. Line: 95 % interval. Rings: each seed. Grey: differences too small to be " +
 				"detected with these data (power 80 %)."}
-		if i > 0 {
-			f.ID, f.Title = fmt.Sprintf("%s-%d", id, i+1), title+", "+unit
+		if unit != pointsUnit {
+			f.ID, f.Title = id+"-"+slug(unit), title+", "+unit
 		}
 		f.Effects = slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return e.Unit != unit })
 		parts = append(parts, Part{Figure: f})

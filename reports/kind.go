@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
@@ -472,11 +473,20 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return ev, store, ev.addRecords(node, store, made, map[string]bool{})
+	p, err := plan.New(job.Experiment, store, plan.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	planned := map[string]*artifact.Manifest{}
+	for _, n := range p.Nodes {
+		planned[n.Address] = n.Manifest
+	}
+	return ev, store, ev.addRecords(node, store, made, planned, map[string]bool{})
 }
 
-// addRecords adds the stages above a node in the order of their dependencies. made contains the known manifests.
-func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[string]*artifact.Manifest,
+// addRecords adds the stages above a node in the order of their dependencies. made contains the manifests that stages
+// have read, planned the present one of every stage.
+func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made, planned map[string]*artifact.Manifest,
 	seen map[string]bool) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
@@ -485,9 +495,9 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		}
 		seen[address] = true
 		if made[address] == nil && made[n.Address] != nil {
-			made[address] = ancestor(store, ev.Name, made[n.Address], in)
+			made[address] = ancestor(planned[address], made[n.Address], in)
 		}
-		if err := ev.addRecords(in.From, store, made, seen); err != nil {
+		if err := ev.addRecords(in.From, store, made, planned, seen); err != nil {
 			return err
 		}
 		stage, err := stageRef(in.From, store, made[address])
@@ -499,10 +509,9 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 	return nil
 }
 
-// ancestor returns the last manifest of an input's address, or nil if the node read another result.
-func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
-	m, err := store.Last(experiment, in.From.Address)
-	if err != nil {
+// ancestor returns the manifest of an input, or nil if it has none or the node read another result.
+func ancestor(m, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
+	if m == nil {
 		return nil
 	}
 	text, err := json.Marshal(m.Outputs[in.Ref.Port].Digest)

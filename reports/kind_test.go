@@ -436,7 +436,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 		"Yes: reward +0.155 [+0.116, +0.194] (Little training → Much training).")
 	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
-	wantAll(t, page, "90/120", "66/120", "60/120", // main table
+	wantAll(t, page, "75.0 %", "55.0 %", "50.0 %", // main table
 		"&#43;25.0",    // gap of the token
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
 	)

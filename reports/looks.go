@@ -198,11 +198,12 @@ func (s *Study) dress(p *Page) {
 	}
 }
 
-// dropSingleGroup removes the groups of a table in which all rows have the same one.
+// dropSingleGroup removes the groups of arms from a table in which all rows have the same one.
 func (t *Table) dropSingleGroup() {
-	if !slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Group != t.Rows[0].Group }) {
-		for i := range t.Rows {
-			t.Rows[i].Group = ""
-		}
+	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Arm == NoArm || r.Group != t.Rows[0].Group }) {
+		return
+	}
+	for i := range t.Rows {
+		t.Rows[i].Group = ""
 	}
 }

@@ -154,16 +154,16 @@ func TestDecimalPointsAreAligned(t *testing.T) {
 func TestCountsStandOncePerTable(t *testing.T) {
 	table := &Table{Columns: columns("<Arm", "Overall", "base")}
 	table.add(NoArm, Text("a"), Share(50, 100), Share(20, 40))
-	table.add(NoArm, Text("b"), Share(10, 100), Share(3, 8))
+	table.add(NoArm, Text("b"), Share(10, 100), Share(3, 40))
+	table.add(NoArm, Text("c"), Share(5, 20), Share(3, 8))
 	table.countOnce()
-	if want := "Overall 100, base 40."; !strings.HasSuffix(table.Lead, want) {
+	if want := "Overall 100, base 40; c: Overall 20, base 8."; !strings.HasSuffix(table.Lead, want) {
 		t.Errorf("got lead %q, want %q at its end", table.Lead, want)
 	}
 	for r, row := range table.Rows {
-		for c, cell := range row.Cells[1:] {
-			if got, want := strings.HasPrefix(cell.Detail, "of 8 · "), r == 1 && c == 1; got != want ||
-				strings.Contains(cell.Detail, "/") {
-				t.Errorf("row %d: got detail %q", r, cell.Detail)
+		for _, cell := range row.Cells[1:] {
+			if strings.Contains(cell.Detail, "/") || cell.Detail != percentRange(*cell.Interval) {
+				t.Errorf("row %d: got detail %q, want the interval only", r, cell.Detail)
 			}
 		}
 	}

@@ -178,6 +178,10 @@ func (r *Reference) rowFaults(counts map[string]int) (all []string) {
 
 // armFaults returns the errors of the reference on a page with some arms.
 func (r *Reference) armFaults(arms []string) (all []referenceFault) {
+	if len(arms) == 0 {
+		return []referenceFault{{"counts", "Nothing to compare", "The report has no evaluations to show beside the " +
+			"reference: write scores = [stage.eval.NAME]."}}
+	}
 	for _, arm := range sortedKeys(r.Counts) {
 		if !slices.Contains(arms, arm) {
 			all = append(all, referenceFault{"counts", "Unknown arm", fmt.Sprintf("No evaluation in scores is called "+

@@ -114,7 +114,7 @@ func mainNotes(tasks string, overSeeds, starred bool) []string {
 	notes := []string{
 		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is " +
 			"the benchmark's own checker on the same episodes.",
-		"Below each percentage: successes of episodes (on " + tasks + "), and the 95 % Wilson interval clustered by task " +
+		"Below each percentage: the 95 % Wilson interval (" + tasks + "), clustered by task " +
 			"family, because the episodes of one family pass and fail together. It treats families as independent and " +
 			"holds for these policies.",
 	}

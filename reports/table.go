@@ -124,38 +124,40 @@ func (t *Table) pads() [][]string {
 	return pads
 }
 
-// countOnce moves the counts of episodes out of the cells into one sentence. A cell with another number of episodes
-// than the rest of its column shows its own.
+// countOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on the cell
+// alone.
 func (t *Table) countOnce() {
-	var parts []string
-	for c, column := range t.Columns {
-		most := 0
-		for _, row := range t.Rows {
-			if c < len(row.Cells) {
-				most = max(most, row.Cells[c].Of)
-			}
-		}
-		if most == 0 {
-			continue
-		}
-		if !column.spare {
-			parts = append(parts, fmt.Sprintf("%s %d", column.Name, most))
-		}
-		for _, row := range t.Rows {
-			if c >= len(row.Cells) || row.Cells[c].Of == 0 {
+	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "base 18"
+	often, usual := map[string]int{}, ""
+	for r, row := range t.Rows {
+		for c := range row.Cells {
+			cell := &row.Cells[c]
+			if cell.Of == 0 {
 				continue
 			}
-			cell := &row.Cells[c]
 			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, fraction(*cell)), " · ")
-			if cell.Of != most {
-				cell.Detail = strings.TrimSuffix(fmt.Sprintf("of %d · %s", cell.Of, cell.Detail), " · ")
+			if c < len(t.Columns) && !t.Columns[c].spare {
+				counts[r] = append(counts[r], fmt.Sprintf("%s %d", t.Columns[c].Name, cell.Of))
 			}
 		}
+		text := strings.Join(counts[r], ", ")
+		if often[text]++; text != "" && often[text] > often[usual] {
+			usual = text
+		}
 	}
-	if len(parts) > 0 {
-		t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell, unless it names another number: " +
-			strings.Join(parts, ", ") + ".")
+	if usual == "" {
+		return
 	}
+	var others []string
+	for r, row := range t.Rows {
+		if text := strings.Join(counts[r], ", "); text != "" && text != usual && !strings.HasPrefix(usual, text+", ") {
+			others = append(others, row.Cells[0].Text+": "+text)
+		}
+	}
+	if len(others) > 3 {
+		others = append(others[:3], fmt.Sprintf("%d more rows with other numbers (in the CSV file)", len(others)-3))
+	}
+	t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell: " + strings.Join(append([]string{usual}, others...), "; ") + ".")
 }
 
 // Mark is an annotation of a cell.

@@ -186,7 +186,7 @@ func (v *Verification) compareValues(ev *Evidence, page, again string) {
 var (
 	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
 		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
-	cellPad     = regexp.MustCompile(`<span data-pad="[^"]*">`)
+	cellPad     = regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
 	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ",
 		`<span class="detail">`, "\x00", `</span>`, "")
 )

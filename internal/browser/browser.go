@@ -265,9 +265,9 @@ func (p *Tab) Faults() []string {
 	return faults
 }
 
-// Violations returns the rules of axe-core 4 that the page breaks, with up to three places each; of these rules only, if
-// some are named. axe-core (Mozilla Public License 2.0, so not a part of this repository) is the file $AXE, or the one
-// that `make axe` downloads. Without one the test is skipped.
+// Violations returns the rules of axe-core 4 that the page breaks, with up to three places each; of these rules only,
+// if some are named. axe-core (Mozilla Public License 2.0, so not a part of this repository) is the file $AXE, or the
+// one that `make axe` downloads. Without one the test is skipped.
 func (p *Tab) Violations(t testing.TB, rules ...string) (found []string) {
 	t.Helper()
 	_, here, _, _ := runtime.Caller(0)
@@ -279,7 +279,8 @@ func (p *Tab) Violations(t testing.TB, rules ...string) (found []string) {
 	must.OK(t, err)
 	options := `{ resultTypes: ["violations"] }`
 	if len(rules) > 0 {
-		options = fmt.Sprintf(`{ resultTypes: ["violations"], runOnly: %s }`, must.Get(json.Marshal(rules))(t))
+		only := must.Get(json.Marshal(rules))(t)
+		options = fmt.Sprintf(`{ resultTypes: ["violations"], runOnly: %s }`, only)
 	}
 	p.Eval("if (!window.axe) { "+string(script)+"\n}; 0", nil)
 	p.Eval("axe.run(document, "+options+`).then(r => r.violations.map(v =>

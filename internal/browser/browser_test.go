@@ -18,7 +18,8 @@ func TestFaultsOfAPageAreReported(t *testing.T) {
 		console.error("said", 7); setTimeout(() => { throw new Error("thrown") });</script>`), 0o600))
 	p := Open(t).Open(t, (&url.URL{Scheme: "file", Path: file}).String(), Dark(300, 200), "window.first = 1")
 	faults := p.Faults()
-	for _, want := range []string{`console: "said" 7`, "thrown", "request: http://example.org/x.png", "a request leaves: GET "} {
+	for _, want := range []string{`console: "said" 7`, "thrown", "request: http://example.org/x.png",
+		"a request leaves: GET "} {
 		if !slices.ContainsFunc(faults, func(f string) bool { return strings.Contains(f, want) }) {
 			t.Errorf("no fault contains %q; got %q", want, faults)
 		}
