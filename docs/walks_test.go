@@ -36,7 +36,7 @@ var walks = []walk{
 	{"figure", []line{
 		{"reports/page.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
-		{"reports/kind.go", `doc:"certificate,`, `doc:"fig-sizes, certificate,`},
+		{"reports/kind.go", `doc:"statistics, mixtures,`, `doc:"fig-sizes, statistics, mixtures,`},
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,

@@ -326,7 +326,8 @@ func TestReadingAidsOfASection(t *testing.T) {
 	p.Eval(`(async () => {
 		const figures = [...document.querySelectorAll("#training figure")].map(f => f.id);
 		const chart = id => echarts.getInstanceByDom(document.getElementById(id + "-chart"));
-		chart("fig-reward").dispatchAction({ type: "showTip", x: chart("fig-reward").convertToPixel({ xAxisIndex: 0 }, 75), y: 100 });
+		const reward = chart("fig-reward"), x = reward.convertToPixel({ xAxisIndex: 0 }, 75);
+		reward.dispatchAction({ type: "showTip", x, y: 100 });
 		await new Promise(r => setTimeout(r, 200));
 		const cursor = document.getElementById("fig-entropy-chart").textContent;
 		const legend = document.querySelector("#training .legend.shared");
@@ -339,7 +340,8 @@ func TestReadingAidsOfASection(t *testing.T) {
 		folds.forEach(f => { f.open = true; });
 		for (let i = 0; i < 300 && folds.some(f => !f.querySelector("table").rows.length); i++)
 			await new Promise(r => setTimeout(r, 10));
-		const tooWide = folds.filter(f => f.getBoundingClientRect().right > f.closest("figure").getBoundingClientRect().right + 1);
+		const right = e => e.getBoundingClientRect().right;
+		const tooWide = folds.filter(f => right(f) > right(f.closest("figure")) + 1);
 		return { cursor, shown, legends: document.querySelectorAll("#training .legend.shared").length,
 			tooWide: tooWide.map(f => f.closest("figure").id), overflow: document.documentElement.scrollWidth - innerWidth };
 	})()`, &found)

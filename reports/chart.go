@@ -213,7 +213,8 @@ func (f *Figure) forestChart() ([]byte, error) {
 		for _, v := range row.PerSeed {
 			value = append(value, short(v))
 		}
-		data = append(data, opts.CustomData{Name: row.text + "\n" + row.interval() + "\n" + string(row.Verdict), Value: value})
+		name := strings.Join([]string{row.text, row.interval(), string(row.Verdict)}, "\n")
+		data = append(data, opts.CustomData{Name: name, Value: value})
 	}
 	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))
 	return finish(chart)

@@ -20,7 +20,8 @@ type curveFigure struct {
 	lower              string // axis of a lower panel with the last metric; "" for one panel
 }
 
-// curveFigures are in the order of their questions: the learning signal, the policy, the optimizer; then the rest, folded.
+// curveFigures are in the order of their questions: the learning signal, the policy, the optimizer; then the rest,
+// folded.
 var curveFigures = []curveFigure{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
@@ -36,8 +37,9 @@ var curveFigures = []curveFigure{
 	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator in the loss."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
-	{id: "tokens-reward", folded: true, title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
-		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
+	{id: "tokens-reward", folded: true, title: "Reward by token", y: "mean reward",
+		metrics: []string{"reward_high", "reward_low"},
+		names:   []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "variance", folded: true, title: "Reward variance within groups, and Proposition 2", y: "reward²",
 		metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
 		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +

@@ -107,7 +107,7 @@ func (f *Figure) zero() bool {
 }
 
 // flat is the share of the range of all arms below which the range of all but one of them is too flat to read.
-const flat = 0.3
+const flat = 0.45
 
 // separate sets Apart if the range of the drawn means without one arm is a small part of the range with it.
 func (f *Figure) separate() {

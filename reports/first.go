@@ -259,7 +259,8 @@ func (s *Study) crossTable(set string) *Table {
 		for _, method := range methods {
 			cells = append(cells, s.crossCell(row+" + "+method, set))
 		}
-		t.add(NoArm, append(cells, s.crossDifference(judged, set, row+" + "+methods[0], row+" + "+methods[len(methods)-1]))...)
+		last := methods[len(methods)-1]
+		t.add(NoArm, append(cells, s.crossDifference(judged, set, row+" + "+methods[0], row+" + "+last))...)
 	}
 	if len(rows) == 2 {
 		cells := []Cell{Text("Δ points")}
@@ -391,7 +392,8 @@ func (s *Study) models() []string {
 		}
 		unquoted := func(name string) string { return strings.Trim(r.Settings["architecture."+name], `"`) }
 		if layers := unquoted("layers"); layers != "" {
-			place(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers, unquoted("hidden")))
+			place(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers,
+				unquoted("hidden")))
 			continue
 		}
 		address, _, _ := strings.Cut(lang.TrimStage(r.Address), "@")

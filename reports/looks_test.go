@@ -93,7 +93,8 @@ func TestRowsAreGroupedAndTheProposedMethodIsLast(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	text := htmlOf(t, synthetic(1, 40, 8).Page())
-	if !strings.Contains(text, `scope="colgroup">Baselines</th>`) || !strings.Contains(text, `scope="colgroup">Arms</th>`) {
+	if !strings.Contains(text, `scope="colgroup">Baselines</th>`) ||
+		!strings.Contains(text, `scope="colgroup">Arms</th>`) {
 		t.Error("the tables do not name the groups of their rows")
 	}
 }

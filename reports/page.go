@@ -59,8 +59,8 @@ func (p *Page) Checks() []check {
 		cell = cellID(tables[0].ID, 1, 2)
 	}
 	return []check{
-		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command that " +
-			"recomputes it. Ids count rows and columns from 1."},
+		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command " +
+			"that recomputes it. Ids count rows and columns from 1."},
 		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
 			"rcgrpo verify " + file},
 		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},

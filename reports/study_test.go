@@ -117,7 +117,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	if c.Verdict != 1 || c.about() != "these checkpoints" {
 		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.about())
 	}
-	if facts := strings.Join(s.limits(), " ") + s.runLine(); !strings.Contains(facts, "once (one policy, 3 evaluations)") ||
+	if facts := strings.Join(s.limits(), " ") + s.runLine(); !strings.Contains(facts,
+		"once (one policy, 3 evaluations)") ||
 		!strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
 		t.Errorf("got facts %q", facts)
 	}

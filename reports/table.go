@@ -124,8 +124,8 @@ func (t *Table) pads() [][]string {
 	return pads
 }
 
-// countOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on the cell
-// alone.
+// countOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on that
+// cell alone.
 func (t *Table) countOnce() {
 	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "base 18"
 	often, usual := map[string]int{}, ""
@@ -157,7 +157,8 @@ func (t *Table) countOnce() {
 	if len(others) > 3 {
 		others = append(others[:3], fmt.Sprintf("%d more rows with other numbers (in the CSV file)", len(others)-3))
 	}
-	t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell: " + strings.Join(append([]string{usual}, others...), "; ") + ".")
+	text := strings.Join(append([]string{usual}, others...), "; ")
+	t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell: " + text + ".")
 }
 
 // Mark is an annotation of a cell.

@@ -31,7 +31,8 @@ type format struct {
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: clean, title: "%s", name: "experiment: %s", expect: "expected: %s", answer: "→ %s", run: "\n%s", limit: "· %s",
+		escape: clean, title: "%s", name: "experiment: %s", expect: "expected: %s", answer: "→ %s",
+		run: "\n%s", limit: "· %s",
 		failure: "MISSING %s: %s", log: "  | %s", section: "── %s ", lead: "%s", transcripts: "%s, in the HTML page",
 		line:   func(text string) { out.wrapped(text, width) },
 		table:  func(t *Table) error { return t.text(out, width) },
@@ -43,7 +44,8 @@ func (p *Page) Text(w io.Writer, width int) error {
 func (p *Page) Markdown(w io.Writer) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: escaped, title: "# %s", name: "\nExperiment: %s", expect: "\nExpected: %s", answer: "- **%s**", run: "\n%s", limit: "- %s",
+		escape: escaped, title: "# %s", name: "\nExperiment: %s", expect: "\nExpected: %s", answer: "- **%s**",
+		run: "\n%s", limit: "- %s",
 		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
 		line:   out.line,
 		table:  func(t *Table) error { t.markdown(out); return nil },

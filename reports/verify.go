@@ -202,7 +202,8 @@ func visibleValues(page string) map[string]string {
 		if _, twice := values[id]; twice {
 			id += " (again)"
 		}
-		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))), "\x00")
+		content := cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))
+		text, detail, _ := strings.Cut(html.UnescapeString(content), "\x00")
 		values[id] = Cell{Text: text, Detail: detail}.line()
 	}
 	for _, g := range readFigures(page) {
