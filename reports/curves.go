@@ -57,8 +57,8 @@ var curveFigures = []curveFigure{
 		note:  "Where the clipped term is strictly smaller."},
 	{id: "spread-reward", title: "Advantage spread and training reward", y: "spread over the batch",
 		metrics: []string{"spread_batch_ddof1", "reward"}, names: []string{"spread", "reward"}, lower: "mean reward",
-		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, advantages " +
-			"with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
+		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, " +
+			"advantages with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},

@@ -283,7 +283,8 @@ func plannedUpdates(in lang.Input) (updates int, ok bool) {
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
-// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group: "API models/GPT".
+// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group:
+// "API models/GPT".
 func label(n *lang.Node, ref artifact.Ref) string {
 	name := cmp.Or(ref.Key, ref.Name)
 	if in, ok := n.Input(ref); ok {
