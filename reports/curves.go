@@ -36,6 +36,10 @@ var curveFigures = []curveFigure{
 	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator in the loss."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
+	{id: "spread-reward", title: "Advantage spread and training reward", y: "spread over the batch",
+		metrics: []string{"spread_batch_ddof1", "reward"}, names: []string{"spread", "reward"}, lower: "mean reward",
+		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, " +
+			"advantages with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
 	{id: "tokens-reward", folded: true, title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
 		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
 	{id: "variance", folded: true, title: "Reward variance within groups, and Proposition 2", y: "reward²",
@@ -55,10 +59,6 @@ var curveFigures = []curveFigure{
 	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
 		share: true,
 		note:  "Where the clipped term is strictly smaller."},
-	{id: "spread-reward", title: "Advantage spread and training reward", y: "spread over the batch",
-		metrics: []string{"spread_batch_ddof1", "reward"}, names: []string{"spread", "reward"}, lower: "mean reward",
-		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, advantages " +
-			"with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},

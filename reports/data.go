@@ -161,8 +161,8 @@ var summaryNames = map[string]string{
 	"unspoilable": "tasks without a failure made from experts, whose quota went to other tasks",
 }
 
-// statisticsTable counts the trajectories of the fine-tuning data by success, by category, and by the set of their task:
-// the paper's statistics of the data.
+// statisticsTable counts the trajectories of the fine-tuning data by success, by category, and by the set of their
+// task: the paper's statistics of the data.
 func (s *Study) statisticsTable() *Table {
 	found := map[string]bool{}
 	for _, m := range s.Mixtures {
@@ -171,10 +171,10 @@ func (s *Study) statisticsTable() *Table {
 		}
 	}
 	categories := sortedKeys(found)
-	t := &Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(columns("<Data set", "<Trajectories",
-		"Of train tasks", "Of test tasks", "Total", "Success rate"), columns(categories...)...),
-		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page that " +
-			"contain its task; test are all sets but train."}}
+	t := &Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(columns("<Data set",
+		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), columns(categories...)...),
+		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
+			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}
 	for i := range s.Mixtures {
 		m := &s.Mixtures[i]
@@ -250,7 +250,8 @@ func (m *Mixture) count(is func(Member) bool) (n int) {
 
 // mixtureTable shows the composition of the fine-tuning data sets.
 func (s *Study) mixtureTable() *Table {
-	t := &Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true, Columns: columns("<Set", "<Content", "Trajectories")}
+	t := &Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true,
+		Columns: columns("<Set", "<Content", "Trajectories")}
 	for _, m := range s.Mixtures {
 		name := Text("%s", m.Label)
 		if m.Seed != nil {

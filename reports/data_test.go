@@ -153,7 +153,8 @@ func TestVersionsOfModelsAndEndpointsComeFromTheirArtifacts(t *testing.T) {
 		`{"_name_or_path": "/home/someone/Llama-3.1-8B-Instruct", "max_position_embeddings": 131072}`))
 	add("stage.sft.warm", stored("sft", "checkpoint", "checkpoint", "config.json", `{"model_type": "qwen2"}`))
 	add(`stage.endpoint.api["Opus-4.5"]`, stored("endpoint", "policy", "endpoint", "endpoint.json",
-		`{"api": "anthropic", "model": "claude-opus-4-5-20251101", "revision": "r7", "date": "2025-11-01", "context": 200000}`))
+		`{"api": "anthropic", "model": "claude-opus-4-5-20251101", "revision": "r7", "date": "2025-11-01",
+			"context": 200000}`))
 	equalRows(t, s.versionsTable(),
 		"model.base | qwen2, 28 layers of width 3584 | abababababababab | 2026-02-03 | 32768",
 		"model.named | Llama-3.1-8B-Instruct | abababababababab | 2026-02-03 | 131072",
@@ -175,13 +176,13 @@ func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {
 	for _, c := range table.Columns {
 		heads = append(heads, c.Name)
 	}
-	if want := []string{"Setting", "grpo.arm (qwen, llama)", "grpo.arm (small)", "module.base.sft.warm"}; !slices.Equal(heads,
-		want) {
+	want := []string{"Setting", "grpo.arm (qwen, llama)", "grpo.arm (small)", "module.base.sft.warm"}
+	if !slices.Equal(heads, want) {
 		t.Errorf("got columns %q, want %q", heads, want)
 	}
 	equalRows(t, table, "epochs |  |  | 2", "group | 5 | 5 | ", "lr | 1e-06 | 3e-06 | ")
-	if same, departs := table.Rows[2].Cells[1], table.Rows[2].Cells[2]; same.Mark != MarkNone || departs.Mark != MarkDiffers ||
-		departs.Detail != "paper: 1e-06" {
+	same, departs := table.Rows[2].Cells[1], table.Rows[2].Cells[2]
+	if same.Mark != MarkNone || departs.Mark != MarkDiffers || departs.Detail != "paper: 1e-06" {
 		t.Errorf("got %+v and %+v, want the departure from the paper marked", same, departs)
 	}
 }

@@ -130,9 +130,9 @@ type Chosen struct {
 	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
 	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
 	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
-	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data, certificate,"`
-	_     struct{} `doc:"statistics, mixtures, examples, versions, departures, settings, runs, fig-timeline,"`
-	_     struct{} `doc:"evidence"`
+	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"certificate, statistics, mixtures, examples, versions, departures, settings, runs,"`
+	_     struct{} `doc:"fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
@@ -284,7 +284,8 @@ func plannedUpdates(in lang.Input) (updates int, ok bool) {
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
-// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group: "API models/GPT".
+// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group:
+// "API models/GPT".
 func label(n *lang.Node, ref artifact.Ref) string {
 	name := cmp.Or(ref.Key, ref.Name)
 	if in, ok := n.Input(ref); ok {

@@ -72,8 +72,10 @@ func hostile(text string) *Study {
 		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
 			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
-	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}}, Summary: map[string]int{text: 2}}}
-	x := transcript(&rl.Trajectory{Task: text, Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
+	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}},
+		Summary: map[string]int{text: 2}}}
+	x := transcript(&rl.Trajectory{Task: text,
+		Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
 	s.Mixtures[0].Expert, s.Mixtures[0].Failed = &x, &x
 	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
 		Counts:  map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},

@@ -27,8 +27,9 @@ type Reference struct {
 	_      struct{}                  `doc:"the page does not evaluate; a GROUP/ before the name names their group"`
 	// Printed percentages by arm and category.
 	Printed map[string]map[string]string `json:"printed,omitempty" hcl:"printed,optional" doc:"percentages as"`
-	_       struct{}                     `doc:"printed, by arm and category, **bold** or __underlined__: the page lists the"`
-	_       struct{}                     `doc:"errors that the linter finds; counts that do not follow from them are refused"`
+	_       struct{}                     `doc:"printed, by arm and category, **bold** or __underlined__: the page lists"`
+	_       struct{}                     `doc:"the errors that the linter finds; counts that do not follow from them are"`
+	_       struct{}                     `doc:"refused"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }

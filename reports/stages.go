@@ -373,8 +373,8 @@ func (c *card) name() string {
 func (s *Study) versionsTable() *Table {
 	t := &Table{ID: "versions", Title: "Versions of the models",
 		Columns: columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
-		Notes: []string{"From config.json of a model folder, or from what the stage recorded about an API. A digest is that " +
-			"of the artifact. Date: as the API reports it, else when the stage stored the model."}}
+		Notes: []string{"From config.json of a model folder, or from what the stage recorded about an API. A digest is " +
+			"that of the artifact. Date: as the API reports it, else when the stage stored the model."}}
 	rows := seedRows{}
 	for _, r := range s.Records {
 		var c card
