@@ -120,7 +120,9 @@ window.checks = (() => {
     const values = all("b", tip(place) || place).map(e => e.textContent).join();
     return values ? /\d/.test(values) : /\S/.test(tip(place)?.textContent || "");
   };
-  // Curves answer at 60 positions from edge to edge, other figures at each of their marks.
+  // Curves answer at 60 positions from edge to edge (fewer on a page of many figures), other figures at each of their
+  // marks.
+  const positions = Math.round(Math.min(60, Math.max(12, 2000 / all("figure[id]").length)));
   const tooltips = () => all("figure[id]").flatMap(figure => {
     const place = chartOf(figure), chart = echarts.getInstanceByDom(place), asked = [];
     if (!chart) return figure.id + " is not drawn";
@@ -128,8 +130,8 @@ window.checks = (() => {
     const { tooltip, series } = chart.getOption();
     if (tooltip[0].trigger === "axis") {
       const area = chart.getModel().getComponent("grid").coordinateSystem.getRect();
-      for (let i = 0; i < 60; i++)
-        asked.push({ x: area.x + (area.width - 1) * i / 59, y: area.y + area.height / 2 });
+      for (let i = 0; i < positions; i++)
+        asked.push({ x: area.x + (area.width - 1) * i / (positions - 1), y: area.y + area.height / 2 });
     } else {
       series.forEach((s, seriesIndex) => s.type === "custom" && s.data.forEach((d, dataIndex) => {
         if (d.value.slice(0, 2).every(v => typeof v === "number")) asked.push({ seriesIndex, dataIndex });

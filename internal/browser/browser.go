@@ -161,8 +161,8 @@ func Do[P, R any](p *Tab, command cdp.Command[P, R], params P) R {
 	return must.Get(chromedp.Call(p.context, command, params))(p.t)
 }
 
-// timeout bounds an expression. A page on a loaded machine needs seconds.
-const timeout = 2 * time.Minute
+// timeout bounds an expression. The checks of a large page take minutes on a machine that other programs load.
+const timeout = 5 * time.Minute
 
 // Eval evaluates an expression in the page, awaits a promise, and stores the value unless it is nil.
 func (p *Tab) Eval(expression string, value any) {
