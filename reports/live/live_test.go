@@ -1,4 +1,4 @@
-package reports
+package live
 
 import (
 	"bufio"
@@ -13,9 +13,9 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-func startLive(t *testing.T) *Live {
+func startLive(t *testing.T) *Page {
 	t.Helper()
-	l, err := StartLive(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
+	l, err := Start(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +38,14 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	lines := bufio.NewScanner(stream.Body)
 	lines.Buffer(nil, 1<<20)
 	// next reads states until one is as wanted.
-	next := func(what string, wanted func(liveState) bool) liveState {
+	next := func(what string, wanted func(state) bool) state {
 		t.Helper()
 		for lines.Scan() {
 			text, ok := strings.CutPrefix(lines.Text(), "data: ")
 			if !ok || text == "" {
 				continue
 			}
-			var s liveState
+			var s state
 			if err := json.Unmarshal([]byte(text), &s); err != nil {
 				t.Fatal(err)
 			}
@@ -54,9 +54,9 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 			}
 		}
 		t.Fatalf("the stream ended before %s", what)
-		return liveState{}
+		return state{}
 	}
-	next("the first state", func(s liveState) bool { return s.Title == "drills" })
+	next("the first state", func(s state) bool { return s.Title == "drills" })
 	l.Observe(runs.Event{Kind: runs.EventPlanned,
 		Counts: map[string]int{"up to date": 5, "run": 2, "run unless unchanged": 1}})
 	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
@@ -64,7 +64,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000,
 			Unit: "updates", Values: []runs.Value{{Name: "reward", Value: float64(u) / 1000}}})
 	}
-	s := next("progress", func(s liveState) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
+	s := next("progress", func(s state) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
 	curve := s.Stages[0].Curves["reward"]
 	if s.Planned != 3 || s.Stages[0].State != runs.EventStarted || len(curve) > 2*livePoints ||
 		len(curve) < livePoints || curve[len(curve)-1] != 1 || curve[len(curve)-2] != 1000 {
@@ -78,7 +78,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"done": 1, "failed": 1}})
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
-	s = next("the end", func(s liveState) bool { return s.Ended != "" })
+	s = next("the end", func(s state) bool { return s.Ended != "" })
 	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != runs.EventDone ||
 		s.Stages[1].Text != "out of memory" || len(s.Files) != 1 {
 		t.Errorf("got %+v", s)
@@ -133,7 +133,7 @@ func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 }
 
 func BenchmarkLiveObserve(b *testing.B) {
-	l, err := StartLive(&lang.Experiment{Name: "x"})
+	l, err := Start(&lang.Experiment{Name: "x"})
 	if err != nil {
 		b.Fatal(err)
 	}
