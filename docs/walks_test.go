@@ -44,7 +44,7 @@ var walks = []walk{
 		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
 			`v["reward_range"] += (high - low) / n; v["best_of_group"] += high / n`},
 		{"reports/curves.go", `{id: "variance",`,
-			`{id: "best", folded: true, title: "Best of a group", y: "reward", `+
+			`{id: "best", folded: true, title: "Best of a group", y: "reward", ` +
 				`metrics: []string{"best_of_group"}}, {id: "variance",`},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
