@@ -12,11 +12,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 
-	"rcgrpo/engine/runs"
 	"rcgrpo/internal/browser"
 )
 
@@ -355,58 +353,6 @@ func TestReadingAidsOfASection(t *testing.T) {
 		t.Errorf("data that are wider than their card: %q; the page is %v pixels too wide", found.TooWide, found.Overflow)
 	}
 	if faults := p.Faults(); len(faults) > 0 {
-		t.Errorf("%q", faults)
-	}
-}
-
-// The page of a run shows events after it was opened without a reload.
-func TestLivePageInABrowser(t *testing.T) {
-	l := startLive(t)
-	defer l.Close()
-	l.Observe(runs.Event{Kind: runs.EventPlanned, Counts: map[string]int{"run": 2}})
-	p := browser.Open(t, "127.0.0.1").Open(t, l.URL, browser.Dark(360, 800), "")
-	shows := func(what, expression string) {
-		t.Helper()
-		var yes bool
-		p.Eval(`(async () => {
-			for (let i = 0; i < 500; i++) {
-				if (`+expression+`) return true;
-				await new Promise(r => setTimeout(r, 10));
-			}
-			return false;
-		})()`, &yes)
-		if !yes {
-			var text string
-			p.Eval(`document.body.innerText`, &text)
-			t.Errorf("the page does not show %s: %q", what, text)
-		}
-	}
-	shows("the question, as text",
-		`document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
-	shows("the stages", `document.getElementById("now").textContent === "0 of 2 stages"`)
-	p.Eval(`window.since = 1`, nil)
-	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
-	for u := 1; u <= 20; u++ {
-		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
-			Values: []runs.Value{{Name: "reward", Value: float64(u) / 40}}})
-	}
-	shows("progress", `document.querySelector("progress")?.value === 20 &&
-		document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
-	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
-	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.grpo.arm",
-		Failure: &runs.Failure{Text: "out of memory"}})
-	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"failed": 1}})
-	shows("the failure and the end",
-		`document.querySelector("td.failed")?.textContent.includes("out of memory") &&
-			document.getElementById("ended").textContent.includes("1 failed")`)
-	var since, beyond float64
-	p.Eval(`window.since || 0`, &since)
-	p.Eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
-	if since != 1 || beyond > 0 {
-		t.Errorf("loaded anew: %v; %v pixels too wide", since != 1, beyond)
-	}
-	faults := slices.DeleteFunc(p.Faults(), func(fault string) bool { return strings.HasPrefix(fault, "request: "+l.URL) })
-	if len(faults) > 0 {
 		t.Errorf("%q", faults)
 	}
 }

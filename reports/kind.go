@@ -188,7 +188,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	}
 	for i := range s.Reported {
 		for _, f := range s.Reported[i].faults() {
-			bad(s.Reported[i].At[f.setting], f.summary, "%s", f.detail)
+			bad(f.at(&s.Reported[i]), f.summary, "%s", f.detail)
 		}
 	}
 	names := itemNames()
@@ -258,7 +258,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	check(s.At["arms"], labels(n, s.Arms)...)
 	for i := range s.Reported {
 		for _, f := range s.Reported[i].armFaults(known) {
-			diags = append(diags, mistake(s.Reported[i].At[f.setting], f.summary, "%s", f.detail))
+			diags = append(diags, mistake(f.at(&s.Reported[i]), f.summary, "%s", f.detail))
 		}
 	}
 	return append(diags, s.checkWindows(n)...)

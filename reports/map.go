@@ -267,9 +267,9 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 				mark.Source, every)))
 	}
 	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,
-		formula(m.X), m.Y, formula(m.Y)), "The interval contains those over seeds, which treats seeds as independent, and of evaluations " +
-		"over task families, which treats families as independent. It is not adjusted for the number of pairs; the verdict " +
-		"is, as in the table of claims."}
+		formula(m.X), m.Y, formula(m.Y)), "The interval contains the interval over seeds, which treats seeds as " +
+		"independent, and that over task families, which treats families as independent. It is not adjusted for the " +
+		"number of pairs; the verdict is, as in the table of claims."}
 	return t
 }
 

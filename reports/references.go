@@ -40,6 +40,18 @@ const overall = "overall"
 // referenceFault is an error of a reference block, at one of its settings.
 type referenceFault struct{ setting, summary, detail string }
 
+func (f referenceFault) at(r *Reference) hcl.Range {
+	switch f.setting {
+	case "of":
+		return r.At["of"]
+	case "others":
+		return r.At["others"]
+	case "printed":
+		return r.At["printed"]
+	}
+	return r.At["counts"]
+}
+
 // faults returns the errors of the reference that do not depend on the arms of a page.
 func (r *Reference) faults() (all []referenceFault) {
 	bad := func(setting, summary, format string, args ...any) {

@@ -62,7 +62,7 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 	}
 }
 
-// The paper's RCTP-FT arms on Qwen: 59 and 68 of 80 tasks. The Wilson intervals are those of design/training.md 1.4.
+// The paper's RCTP-FT arms on Qwen: 59 and 68 of 80 tasks. The Wilson intervals were computed outside of this project.
 func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "ours", Runs: []SeedRun{scored(1, "1100")}}}, References: []Reference{{Name: "paper",
 		Of:     map[string]int{"overall": 80, "base": 18},
@@ -89,7 +89,7 @@ func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
 	}
 }
 
-// llamaRows are two rows of the paper's main table as printed, and their counts in design/training.md 1.4.
+// llamaRows are two rows of the paper's main table as printed, and the counts that follow from them.
 func llamaRows() Reference {
 	columns := []string{"overall", "base", "miss_func", "miss_param", "long_context"}
 	row := func(values ...string) map[string]string {
