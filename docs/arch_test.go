@@ -24,7 +24,8 @@ var ladder = map[string]string{
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/runs stages stages/rl " +
-		"stages/rl/objective reports reports/lint reports/live bfcl bfcl/golden cmd/rcgrpo/internal/display cmd/rcgrpo/internal/lsp cobra",
+		"stages/rl/objective reports reports/lint reports/live bfcl bfcl/golden cmd/rcgrpo/internal/display " +
+		"cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
 	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/runs " +

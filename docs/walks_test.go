@@ -36,7 +36,7 @@ var walks = []walk{
 	{"figure", []line{
 		{"reports/page.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
-		{"reports/kind.go", ` certificate,"`, ` fig-sizes, certificate,"`},
+		{"reports/kind.go", `"certificate,`, `"fig-sizes, certificate,`},
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,

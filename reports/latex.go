@@ -9,8 +9,8 @@ import (
 )
 
 // LaTeX writes the answers, the forest plots and the tables of the page for \input in a document. A table is a
-// longtable with the rules of booktabs. A table that is wider than the text continues with its first column repeated. Details are
-// below their value; a mark is bold (best) or italic (departs from the paper).
+// longtable with the rules of booktabs. A table that is wider than the text continues with its first column repeated.
+// Details are below their value; a mark is bold (best) or italic (departs from the paper).
 func (p *Page) LaTeX(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))

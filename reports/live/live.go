@@ -183,7 +183,8 @@ func (l *Page) page(w http.ResponseWriter, _ *http.Request) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	hash := sha256.Sum256([]byte(script)) // allows this script and no other
 	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src "+
-		"'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		"'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; base-uri 'none'; form-action 'none'; "+
+		"frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
