@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -23,7 +24,8 @@ var ladder = map[string]string{
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/runs stages stages/rl " +
-		"stages/rl/objective reports reports/lint bfcl bfcl/golden cmd/rcgrpo/internal/display cmd/rcgrpo/internal/lsp cobra",
+		"stages/rl/objective reports reports/lint reports/live bfcl bfcl/golden cmd/rcgrpo/internal/display " +
+		"cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
 	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/runs " +
@@ -37,13 +39,15 @@ var ladder = map[string]string{
 	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
 	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
 		"engine/sched",
-	"engine/proc":   "engine/internal/disk",
-	"engine/runs":   "engine/artifact engine/internal/disk engine/lang engine/proc",
-	"engine/sched":  "",
-	"internal/must": "",
+	"engine/proc":      "engine/internal/disk",
+	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
+	"engine/sched":     "",
+	"internal/browser": "internal/must chromedp",
+	"internal/must":    "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
-		"stages/rl/objective bfcl reports/stats go-echarts tablewriter",
+		"stages/rl/objective bfcl reports/lint reports/stats go-echarts tablewriter",
 	"reports/lint":  "",
+	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/stats": "",
 	"stages": "engine/lang stages/* stages/rl stages/rl/blocks stages/internal/chat stages/internal/checkpoint " +
 		"stages/internal/lm stages/internal/serve",
@@ -67,7 +71,7 @@ var ladder = map[string]string{
 }
 
 // guarded are the libraries that only some packages may import.
-var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra"}
+var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp"}
 
 // packages returns the parsed files of every package without its tests, whatever their build tags.
 func packages(t *testing.T) (files map[string][]*ast.File, positions *token.FileSet) {
@@ -154,13 +158,11 @@ func rung(pkg string) string {
 }
 
 func TestPackagesAreSmallAndHaveOneComment(t *testing.T) {
-	const each, commands = 25, 30 // the command has a file for each subcommand
+	const each = 25
+	more := map[string]int{"cmd/rcgrpo": 30, "reports": 28} // a file for each subcommand; the pages still grow
 	files, positions := packages(t)
 	for _, pkg := range slices.Sorted(maps.Keys(files)) {
-		most := each
-		if pkg == "cmd/rcgrpo" {
-			most = commands
-		}
+		most := cmp.Or(more[pkg], each)
 		if n := len(files[pkg]); n > most {
 			t.Errorf("%s has %d files, want at most %d", pkg, n, most)
 		}

@@ -36,7 +36,7 @@ var walks = []walk{
 	{"figure", []line{
 		{"reports/page.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
-		{"reports/kind.go", `doc:"certificate,`, `doc:"fig-sizes, certificate,`},
+		{"reports/kind.go", `"certificate,`, `"fig-sizes, certificate,`},
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
@@ -44,7 +44,8 @@ var walks = []walk{
 		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
 			`v["reward_range"] += (high - low) / n; v["best_of_group"] += high / n`},
 		{"reports/curves.go", `{id: "variance",`,
-			`{id: "best", title: "Best of a group", y: "reward", metrics: []string{"best_of_group"}}, {id: "variance",`},
+			`{id: "best", folded: true, title: "Best of a group", y: "reward", ` +
+				`metrics: []string{"best_of_group"}}, {id: "variance",`},
 		{"reports/kind.go", `fig-variance,`, `fig-best, fig-variance,`},
 	}},
 	{"executor", []line{

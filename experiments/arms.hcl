@@ -45,13 +45,15 @@ stage "tasks" "bfcl" { # of the benchmark's 800 tasks the paper trains on 720
   split  = { by = var.split }
 }
 stage "rollout" "explore" { # the source of failures
-  policy  = stage.model.explorer.checkpoint
-  tasks   = stage.tasks.bfcl.train
-  samples = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
+  for_each = { train = stage.tasks.bfcl.train, test = stage.tasks.bfcl.test }
+  policy   = stage.model.explorer.checkpoint
+  tasks    = each.value
+  samples  = 4 # 720 failures from 2,880 rollouts, if at most three quarters succeed or repeat
 }
-stage "curate" "data" {
-  tasks    = stage.tasks.bfcl.train
-  failures = [stage.rollout.explore.trajectories]
+stage "curate" "data" { # fine-tuning reads train only; paper.hcl counts both, as the paper does
+  for_each = { train = stage.tasks.bfcl.train, test = stage.tasks.bfcl.test }
+  tasks    = each.value
+  failures = [stage.rollout.explore[each.key].trajectories]
   ratio    = 1
 }
 defaults "sft" "rctp-ft" {
@@ -63,11 +65,11 @@ defaults "sft" "rctp-ft" {
 }
 
 stage "sft" "warm" {
-  data   = [stage.curate.data.expert]
+  data   = [stage.curate.data["train"].expert]
   epochs = var.sft_epochs
 }
 stage "rctp-ft" "warm" {
-  data   = [stage.curate.data.mixed]
+  data   = [stage.curate.data["train"].mixed]
   epochs = 5
   tokens = { position = "first_user", init = "mean" }
 }

@@ -117,17 +117,19 @@ stage "report" "page" {
       first user message.
   EOT
   ), "\n  ", " "))
-  windows = { early = 20, late = 20 }
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
   compare "the paper's method" { # the claims of expect
     without = local.others
     with    = local.ours
     expect  = "higher"
+    matters = 3
   }
   compare "the paper's method" {
     without = local.others
     with    = local.ours
     outcome = "zero_variance"
     expect  = "lower"
+    matters = 3
   }
   compare "reward conditioning" {
     without = [for init in ["RCTP-FT", "SFT"] : stage.eval.arm["${init} + GRPO"]]

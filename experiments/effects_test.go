@@ -113,7 +113,7 @@ stage "rollout" "worse" {
 stage "grpo" "arm" {
   policy  = stage.sft.base.checkpoint
   tasks   = stage.tasks.drills.train
-  updates = 6
+  updates = 21 # two windows of 10 and one more
   batch   = 1
   group   = 3
   LIMITS
@@ -234,7 +234,7 @@ func (b *block) set(statements string) {
 var published = regexp.MustCompile(`"(\w+\.txt)"`)
 
 // labelled are the blocks that have a label.
-var labelled = []string{"alarm", "compare", "section"}
+var labelled = []string{"alarm", "compare", "map", "reference", "section"}
 
 func (b *block) String() string {
 	var text strings.Builder

@@ -58,7 +58,7 @@ stage "report" "page" {
   scores = [stage.eval.arm]
   curves = concat(values(local.arms["grpo"]), values(local.arms["rc-grpo"]),
   [module.arms["10/small"].stage.sft.warm, local.paper.sft.warm, local.paper.rctp-ft.warm])
-  data = [local.paper.tasks.bfcl.train, local.paper.tasks.bfcl.test, local.paper.curate.data.mixed]
+  data = [local.paper.tasks.bfcl.train, local.paper.tasks.bfcl.test, local.paper.curate.data["train"].mixed]
   notes = split("\n", replace(chomp(<<-EOT
     All requests of a task stand in one prompt that ends with the instruction to call done(), as in paper.hcl.
     The number in brackets is the batch in tasks per update. Equal updates: SFT makes ten passes over 720
@@ -66,6 +66,12 @@ stage "report" "page" {
     The spread of a batch grows with the number of its groups; arms with different batches cannot be compared by it.
   EOT
   ), "\n  ", " "))
+  compare "batch" { # the claim of expect
+    without = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (64)"]]
+    with    = [for rl in ["GRPO", "RC-GRPO"] : stage.eval.arm["RCTP-FT + ${rl} (256)"]]
+    outcome = "spread_batch_ddof1"
+    expect  = "higher"
+  }
   compare "reward conditioning at equal batch" {
     without = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "GRPO")]]
     with    = [for arm in local.pairs : stage.eval.arm[replace(arm, "%", "RC-GRPO")]]

@@ -3,7 +3,9 @@
 package experiments
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,11 +13,13 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports"
+	"rcgrpo/reports/lint"
 	"rcgrpo/stages"
 )
 
@@ -308,7 +312,12 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 		"drills.hcl": method, "drills_long.hcl": method,
 		"splits.hcl": {"the paper's split; ; higher; RCTP-FT + RC-GRPO (family); RCTP-FT + RC-GRPO (paper)",
 			"the paper's split, without training; ; ; Base (family); Base (paper)"},
-		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5"},
+		"tokens.hcl": {"balanced groups; sigma2; higher; iid, p = 0.5; stratified, p = 0.5",
+			"share far from one half; token_gap; lower; iid, p = 0.5; iid, p = 0.75"},
+		"temperature.hcl": {"token against temperature; ; higher; GRPO, T = 1.2; RC-GRPO",
+			"temperature; zero_variance; lower; GRPO, T = 1; GRPO, T = 1.5"},
+		"forecast.hcl":      {"passes of fine-tuning; forecast_zero_variance; higher; SFT × 1; SFT × 8"},
+		"equal_compute.hcl": {"batch; spread_batch_ddof1; higher; RCTP-FT + GRPO (64); RCTP-FT + GRPO (256)"},
 	} {
 		report := node(t, file, "stage.report.page")
 		made := comparisons(report)
@@ -341,6 +350,50 @@ func TestExperimentsAreShortAndFormatted(t *testing.T) {
 		}
 		if lines > 200 {
 			t.Errorf("%s has %d lines, want at most 200; put shared stages into a module", file, lines)
+		}
+	}
+}
+
+// The counts are those that were derived from the paper's table independently of the linter.
+func TestThePapersFileCarriesItsTableAndTheCorrectedCounts(t *testing.T) {
+	type table struct {
+		Label string
+		Rows  [][]lint.Cell
+	}
+	var paper struct {
+		Tables []table
+		Counts []struct {
+			Model, Method string
+			Counts        map[string]int
+		} `json:"corrected_counts"`
+	}
+	must.OK(t, json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper))
+	main := paper.Tables[slices.IndexFunc(paper.Tables, func(x table) bool { return x.Label == "tab:main_results" })].Rows
+	counts, printed := map[string]map[string]int{}, map[string]map[string]string{}
+	for _, s := range node(t, "paper.hcl", "stage.report.page").Settings {
+		switch s.Name {
+		case "reference[0].counts", "reference[0].others": // of the models that the page has, and of API models
+			must.OK(t, json.Unmarshal([]byte(s.Value), &counts)) // adds to the map
+		case "reference[0].printed":
+			must.OK(t, json.Unmarshal([]byte(s.Value), &printed))
+		}
+	}
+	if len(counts) != 15 || len(printed) != 15 || len(paper.Counts) != 15 {
+		t.Fatalf("got %d rows of counts and %d of percentages, want %d", len(counts), len(printed), len(paper.Counts))
+	}
+	for i, row := range paper.Counts {
+		label := "API models/" + row.Model
+		if model := map[string]string{"Qwen2.5-7B": "qwen/", "LLaMA-3.1-8B": "llama/"}[row.Model]; model != "" {
+			label = model + strings.TrimSuffix(strings.TrimSuffix(row.Method, " (Ours)"), " Model")
+		}
+		if !maps.Equal(counts[label], row.Counts) {
+			t.Errorf("%s: got counts %v, want %v", label, counts[label], row.Counts)
+		}
+		for c, category := range []string{"overall", "base", "miss_func", "miss_param", "long_context"} {
+			got, want := lint.ParseCell(printed[label][category]), main[i+1][c+2]
+			if got.Text+"%" != want.Text || got.Bold != want.Bold || got.Underline != want.Underline {
+				t.Errorf("%s, %s: got %+v, want %+v as printed", label, category, got, want)
+			}
 		}
 	}
 }

@@ -84,5 +84,10 @@ stage "report" "page" {
   data   = [local.drills.train, local.drills.test, local.base.curate.data.mixed]
   notes = [join(" ", ["The forecast is in each training's metrics: share of groups without variance with its 95 %",
   "band, before update 1; beside it the share that update 1 measured."])]
-  windows = { early = 1, late = 1 }
+  compare "passes of fine-tuning" { # the claims of expect; the band is in the table of the forecast
+    without = [for init in ["SFT", "RCTP-FT"] : stage.eval.arm["${init} × 1"]]
+    with    = [for init in ["SFT", "RCTP-FT"] : stage.eval.arm["${init} × 8"]]
+    outcome = "forecast_zero_variance"
+    expect  = "higher"
+  }
 }

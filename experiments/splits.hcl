@@ -69,5 +69,6 @@ stage "report" "page" {
     without  = stage.eval.arm["Base (family)"]
     with     = stage.eval.arm["Base (paper)"]
     unpaired = true
+    matters  = 5
   }
 }

@@ -55,9 +55,23 @@ stage "report" "page" {
   data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = [join(" ", ["GRPO arms condition on high, as from an RCTP-FT policy;",
   "entropies are those of the rollouts at each arm's own temperature."])]
-  windows = { early = 20, late = 20 }
-  compare "token against temperature" {
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
+  compare "token against temperature" { # the claims of expect
     without = [for t in [1, 0.8, 1.2, 1.5] : stage.eval.arm["GRPO, T = ${t}"]]
     with    = stage.eval.arm["RC-GRPO"]
+    expect  = "higher"
+    matters = 3
+  }
+  compare "temperature" {
+    without = stage.eval.arm["GRPO, T = 1"]
+    with    = stage.eval.arm["GRPO, T = 1.5"]
+    outcome = "zero_variance"
+    expect  = "lower"
+  }
+  compare "temperature" {
+    without = stage.eval.arm["GRPO, T = 1"]
+    with    = stage.eval.arm["GRPO, T = 1.5"]
+    outcome = "reward"
+    expect  = "lower"
   }
 }

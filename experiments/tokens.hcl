@@ -63,16 +63,23 @@ stage "report" "page" {
   data   = [local.drills.train, local.drills.test, local.drills.test_new, local.base.curate.data.mixed]
   notes = [join(" ", ["All arms start from one RCTP-FT policy of their seed and are evaluated on high,",
   "whatever they were trained on; low beside it shows what the token still does."])]
-  windows = { early = 20, late = 20 }
-  compare "balanced groups" {
+  windows = var.updates < 40 ? null : { early = 20, late = 20 }
+  compare "balanced groups" { # expected: the same
     without = stage.eval.high["iid, p = 0.5"]
     with    = stage.eval.high["stratified, p = 0.5"]
+    matters = 3
   }
   compare "balanced groups" {
     without = stage.eval.high["iid, p = 0.5"]
     with    = stage.eval.high["stratified, p = 0.5"]
     outcome = "sigma2"
     expect  = "higher"
+  }
+  compare "share far from one half" {
+    without = stage.eval.high["iid, p = 0.5"]
+    with    = [for p in [0.25, 0.75] : stage.eval.high["iid, p = ${p}"]]
+    outcome = "token_gap"
+    expect  = "lower"
   }
   compare "share of high" {
     without = stage.eval.high["iid, p = 0.5"]

@@ -188,4 +188,10 @@ stage "report" "page" {
     with    = [for n in keys(local.passes) : stage.eval.arm["RC-GRPO, wide gap/${n}"]]
     outcome = "sampled"
   }
+  map "Effect of reward conditioning on sampled success" { # the primary outcome over gap and peakedness
+    compare = "reward conditioning"
+    outcome = "sampled"
+    x       = "token_gap"
+    y       = "zero_variance"
+  }
 }

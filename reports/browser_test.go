@@ -2,7 +2,6 @@ package reports
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,9 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"rcgrpo/engine/runs"
+	"github.com/chromedp/cdproto/emulation"
+
+	"rcgrpo/internal/browser"
 )
 
 // firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and
@@ -37,7 +37,7 @@ addEventListener("DOMContentLoaded", () => setTimeout(() => {
 // drawnCharts opens all folds, waits until every figure is drawn, and returns their number and the blank ones: a
 // drawing has at least four colours.
 const drawnCharts = `(async () => {
-  document.querySelectorAll("details.more").forEach(d => { d.open = true; });
+  document.querySelectorAll("details.more, details.fold").forEach(d => { d.open = true; });
   const charts = [...document.querySelectorAll(".chart")];
   for (let i = 0; i < 1500 && charts.some(c => !c.querySelector("canvas, svg")); i++)
     await new Promise(r => setTimeout(r, 20));
@@ -90,13 +90,15 @@ var large struct {
 	page []byte
 }
 
-var views = map[string]view{"light": {1280, 900, false}, "dark": {1280, 900, true},
-	"360 pixels wide": {360, 800, false}}
+var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": browser.Dark(1280, 900),
+	"360 pixels wide": browser.Light(360, 800)}
 
 // TestPageInABrowser opens a page of every piece that there is, or with $RCGRPO_PAGE the page in that file (make
 // browser).
 func TestPageInABrowser(t *testing.T) {
-	page, cell := withSources(t, synthetic(2, 60, 60)), "share of reward 1"
+	study, cell := synthetic(2, 60, 60), "mean over the early window"
+	study.Maps = []Map{{Title: "Map", Compare: "reward conditioning", X: "token_gap", Y: "zero_variance"}}
+	page := withSources(t, study)
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
 		var err error
 		if page, err = os.ReadFile(file); err != nil {
@@ -104,60 +106,40 @@ func TestPageInABrowser(t *testing.T) {
 		}
 		cell = " of "
 	}
-	address, browser := pageFile(t, page), openChromium(t)
+	address, chromium := pageFile(t, page), browser.Open(t)
 	for name, v := range views {
 		t.Run(name, func(t *testing.T) {
-			p := browser.openTab(t, address, v, firstAnswer)
+			p := chromium.Open(t, address, v, firstAnswer)
 			var found drawing
-			p.eval(drawnCharts, &found)
+			p.Eval(drawnCharts, &found)
 			if want := strings.Count(string(page), `class="chart"`); found.Charts != want || want < 10 || len(found.Blank) > 0 {
 				t.Errorf("%d charts, of which blank: %q; want %d drawn", found.Charts, found.Blank, want)
 			}
 			var source string
-			p.eval(`(window.answered || {}).text || ""`, &source)
+			p.Eval(`(window.answered || {}).text || ""`, &source)
 			if !strings.Contains(source, cell) {
 				t.Errorf("a clicked cell shows %q", source)
 			}
 			var ground string
-			p.eval(`getComputedStyle(document.body).backgroundColor`, &ground)
-			if (ground != "rgb(255, 255, 255)") != v.dark {
+			p.Eval(`getComputedStyle(document.body).backgroundColor`, &ground)
+			if (ground != "rgb(255, 255, 255)") != v.Dark {
 				t.Errorf("the ground is %s", ground)
 			}
 			var beyond float64
-			p.eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
+			p.Eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
 			if beyond > 0 {
 				t.Errorf("the page is %v pixels wider than the window", beyond)
 			}
-			if axe := axeScript(t); axe == "" {
-				t.Run("accessibility", func(t *testing.T) {
-					t.Skip("axe-core is not here (make axe downloads it, AXE names another axe.min.js)")
-				})
-			} else {
-				p.eval(axe, nil)
-				var serious []string
-				p.eval(`axe.run(document, { resultTypes: ["violations"] }).then(r => r.violations
-					.filter(v => v.impact === "serious" || v.impact === "critical")
-					.map(v => v.id + ": " + v.nodes.slice(0, 3).map(n => n.target.join(" ")).join(", ")))`, &serious)
-				if len(serious) > 0 {
-					t.Errorf("axe: %q", serious)
+			t.Run("accessibility", func(t *testing.T) {
+				if found := p.Violations(t); len(found) > 0 {
+					t.Errorf("axe: %q", found)
 				}
-			}
-			if faults := p.faults(); len(faults) > 0 {
+			})
+			if faults := p.Faults(); len(faults) > 0 {
 				t.Errorf("%q", faults)
 			}
 		})
 	}
-}
-
-// axeScript is axe-core (Mozilla Public License 2.0, so not a part of this repository): $AXE, or what make fetched;
-// "" without one.
-func axeScript(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile(cmp.Or(os.Getenv("AXE"), "../.deps/axe/axe.min.js"))
-	if err != nil && os.Getenv("AXE") != "" {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // The least of three loads counts: other processes only ever lengthen them.
@@ -166,20 +148,20 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 		t.Skip("opens a browser")
 	}
 	const most = 2000 // milliseconds
-	browser, page := openChromium(t), largePage(t)
+	chromium, page := browser.Open(t), largePage(t)
 	address := pageFile(t, page)
 	var answers, complete []float64
 	for range 3 {
-		p := browser.openTab(t, address, view{1280, 900, false}, firstAnswer)
+		p := chromium.Open(t, address, browser.Light(1280, 900), firstAnswer)
 		var found drawing
-		p.eval(drawnCharts, &found)
+		p.Eval(drawnCharts, &found)
 		var at float64
-		p.eval(`window.answered.at`, &at)
+		p.Eval(`window.answered.at`, &at)
 		answers, complete = append(answers, at), append(complete, found.At)
-		if faults := p.faults(); len(faults) > 0 || len(found.Blank) > 0 {
+		if faults := p.Faults(); len(faults) > 0 || len(found.Blank) > 0 {
 			t.Errorf("%q, blank %q", faults, found.Blank)
 		}
-		p.do("Page.close", nil)
+		p.Close()
 	}
 	t.Logf("%d bytes; a clicked number is answered %.0f ms after the request for the page, all charts are drawn after "+
 		"%.0f ms", len(page), answers, complete)
@@ -189,13 +171,13 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 }
 
 func TestPageByKeyboard(t *testing.T) {
-	p := openChromium(t).openTab(t, pageFile(t, withSources(t, synthetic(1, 40, 20))), view{1280, 900, false}, "")
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(1, 40, 20))), browser.Light(1280, 900), "")
 	focus := func() (at string) {
-		p.eval(`(e => e.id || e.className || e.tagName.toLowerCase())(document.activeElement)`, &at)
+		p.Eval(`(e => e.id || e.className || e.tagName.toLowerCase())(document.activeElement)`, &at)
 		return at
 	}
 	source := func() (text string) {
-		p.eval(`(async () => {
+		p.Eval(`(async () => {
 			for (let i = 0; i < 100; i++) {
 				const e = document.querySelector("aside.source:not([hidden])");
 				if (e) return e.textContent;
@@ -205,39 +187,39 @@ func TestPageByKeyboard(t *testing.T) {
 		})()`, &text)
 		return text
 	}
-	p.press("Tab")
+	p.Press("Tab")
 	if at := focus(); at != "skip" {
 		t.Errorf("the first Tab reaches %q, want the way past the contents", at)
 	}
 	for range 40 {
-		if p.press("Tab"); focus() == "scroll" {
+		if p.Press("Tab"); focus() == "scroll" {
 			break
 		}
 	}
-	p.press("Enter")
-	if at := focus(); at != "main-test.r1c1" {
+	p.Press("Enter")
+	if at := focus(); at != "cross-test.r1c1" {
 		t.Fatalf("Enter on a table reaches %q, want its first cell", at)
 	}
-	p.press("ArrowRight", "ArrowDown")
-	if at := focus(); at != "main-test.r2c2" {
+	p.Press("ArrowRight", "ArrowDown")
+	if at := focus(); at != "cross-test.r2c2" {
 		t.Errorf("right and down reach %q", at)
 	}
-	p.press("Enter")
-	if text := source(); !strings.Contains(text, "share of reward 1") || !strings.Contains(text, "#main-test.r2c2") {
+	p.Press("Enter")
+	if text := source(); !strings.Contains(text, "share of reward 1") || !strings.Contains(text, "#cross-test.r2c2") {
 		t.Errorf("Enter on a number shows %q", text)
 	}
-	p.press("Escape")
+	p.Press("Escape")
 	var hidden bool
-	if p.eval(`document.querySelector("aside.source").hidden`, &hidden); !hidden {
+	if p.Eval(`document.querySelector("aside.source").hidden`, &hidden); !hidden {
 		t.Error("Escape leaves the source open")
 	}
 }
 
 func TestPageDownloadsAndPrints(t *testing.T) {
-	p := openChromium(t).openTab(t, pageFile(t, withSources(t, synthetic(2, 40, 20))), view{1280, 900, true}, "")
-	p.eval(drawnCharts, nil)
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(2, 40, 20))), browser.Dark(1280, 900), "")
+	p.Eval(drawnCharts, nil)
 	var files map[string]string
-	p.eval(`(async () => {
+	p.Eval(`(async () => {
 		const files = {};
 		HTMLAnchorElement.prototype.click = function () { files[this.download] = this.href; };
 		document.querySelector("#fig-reward button[data-png]").click();
@@ -265,61 +247,112 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 	if files["rows"] != "21" {
 		t.Errorf("the data behind the fold have %s rows, want the head and 20 updates", files["rows"])
 	}
-	pdf := p.pdf()
+	pdf := p.PDF()
 	if pages := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); !bytes.HasPrefix(pdf, []byte("%PDF")) ||
 		pages < 3 {
 		t.Errorf("printed on %d pages", pages)
 	}
 }
 
-// The page of a run shows events after it was opened without a reload.
-func TestLivePageInABrowser(t *testing.T) {
-	l := startLive(t)
-	defer l.Close()
-	l.Observe(runs.Event{Kind: runs.EventPlanned, Counts: map[string]int{"run": 2}})
-	p := openChromium(t, "--proxy-bypass-list=127.0.0.1").openTab(t, l.URL, view{360, 800, true}, "")
-	shows := func(what, expression string) {
-		t.Helper()
-		var yes bool
-		p.eval(`(async () => {
-			for (let i = 0; i < 500; i++) {
-				if (`+expression+`) return true;
+// The first screen holds the question, the answers, the forest plot, the table of the arms, and what was run.
+func TestFirstScreenHoldsTheAnswer(t *testing.T) {
+	chromium, address := browser.Open(t), pageFile(t, withSources(t, synthetic(3, 40, 20)))
+	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(360, 800)} {
+		p := chromium.Open(t, address, v, "")
+		var bottoms map[string]float64
+		p.Eval(`(async () => {
+			for (let i = 0; i < 500 && !document.querySelector("#fig-answer canvas"); i++)
 				await new Promise(r => setTimeout(r, 10));
+			const bottom = {};
+			for (const [name, selector] of [["question", "h1"], ["answers", ".answers"], ["forest plot", "#fig-answer-chart"],
+				["table", ".first table"]])
+				bottom[name] = document.querySelector(selector).getBoundingClientRect().bottom;
+			bottom["what was run"] = document.querySelector(".run").getBoundingClientRect().top;
+			bottom["width of the table"] = document.querySelector(".first .scroll").scrollWidth
+				- document.querySelector(".first .scroll").clientWidth;
+			return bottom;
+		})()`, &bottoms)
+		for name, bottom := range bottoms {
+			if bottom > float64(v.Height) {
+				t.Errorf("%d pixels wide: %s ends at %.0f, below the first screen", v.Width, name, bottom)
 			}
-			return false;
-		})()`, &yes)
-		if !yes {
-			var text string
-			p.eval(`document.body.innerText`, &text)
-			t.Errorf("the page does not show %s: %q", what, text)
+		}
+		if beyond := bottoms["width of the table"]; beyond > 0 {
+			t.Errorf("%d pixels wide: the table is %.0f pixels too wide", v.Width, beyond)
 		}
 	}
-	shows("the question, as text",
-		`document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
-	shows("the stages", `document.getElementById("now").textContent === "0 of 2 stages"`)
-	p.eval(`window.since = 1`, nil)
-	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
-	for u := 1; u <= 20; u++ {
-		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
-			Values: []runs.Value{{Name: "reward", Value: float64(u) / 40}}})
+}
+
+// On a phone most sections are folded, and the verdict of a claim is beside its difference.
+func TestNarrowPageIsShort(t *testing.T) {
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(3, 40, 20))), browser.Light(390, 844), "")
+	var screens, right float64
+	p.Eval(`document.documentElement.scrollHeight / innerHeight`, &screens)
+	p.Eval(`document.querySelector("#differences details").open = true,
+		document.getElementById("compare-test.r1c3").getBoundingClientRect().right`, &right)
+	if screens > 12 || right > 390 {
+		t.Errorf("got %.0f screens and a verdict that ends at %.0f pixels, want at most 12 and 390", screens, right)
 	}
-	shows("progress", `document.querySelector("progress")?.value === 20 &&
-		document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
-	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
-	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.grpo.arm",
-		Failure: &runs.Failure{Text: "out of memory"}})
-	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"failed": 1}})
-	shows("the failure and the end",
-		`document.querySelector("td.failed")?.textContent.includes("out of memory") &&
-			document.getElementById("ended").textContent.includes("1 failed")`)
-	var since, beyond float64
-	p.eval(`window.since || 0`, &since)
-	p.eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
-	if since != 1 || beyond > 0 {
-		t.Errorf("loaded anew: %v; %v pixels too wide", since != 1, beyond)
+}
+
+func TestReadingAidsOfASection(t *testing.T) {
+	p := browser.Open(t).Open(t, pageFile(t, withSources(t, synthetic(2, 40, 150))), browser.Light(1280, 900), "")
+	p.Eval(drawnCharts, nil)
+	var empty []string
+	p.Eval(`(() => {
+		const empty = [], arms = ["SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"];
+		for (const id of ["fig-reward", "fig-entropy", "fig-kl"]) {
+			const place = document.getElementById(id + "-chart"), chart = echarts.getInstanceByDom(place);
+			for (let update = 1; update <= 150; update += 11) {
+				const x = chart.convertToPixel({ xAxisIndex: 0 }, update);
+				chart.dispatchAction({ type: "showTip", x, y: 100 });
+				if (!arms.every(arm => place.textContent.includes(arm))) empty.push(id + " " + update);
+			}
+		}
+		return empty;
+	})()`, &empty)
+	if len(empty) > 0 {
+		t.Errorf("%d tooltips lack an arm, the first at %s", len(empty), empty[0])
 	}
-	faults := slices.DeleteFunc(p.faults(), func(fault string) bool { return strings.HasPrefix(fault, "request: "+l.URL) })
-	if len(faults) > 0 {
+	var found struct {
+		Cursor   string
+		Shown    []string
+		Legends  int
+		TooWide  []string
+		Overflow float64
+	}
+	p.Eval(`(async () => {
+		const figures = [...document.querySelectorAll("#training figure")].map(f => f.id);
+		const chart = id => echarts.getInstanceByDom(document.getElementById(id + "-chart"));
+		const reward = chart("fig-reward"), x = reward.convertToPixel({ xAxisIndex: 0 }, 75);
+		reward.dispatchAction({ type: "showTip", x, y: 100 });
+		await new Promise(r => setTimeout(r, 200));
+		const cursor = document.getElementById("fig-entropy-chart").textContent;
+		const legend = document.querySelector("#training .legend.shared");
+		[...legend.children].find(b => b.textContent === "SFT + GRPO").click();
+		const shown = figures.filter(id => {
+			const option = chart(id).getOption();
+			return option.series.some(s => s.name === "SFT + GRPO") && option.legend[0].selected["SFT + GRPO"] !== false;
+		});
+		const folds = [...document.querySelectorAll("details[data-csv]")].slice(0, 8);
+		folds.forEach(f => { f.open = true; });
+		for (let i = 0; i < 300 && folds.some(f => !f.querySelector("table").rows.length); i++)
+			await new Promise(r => setTimeout(r, 10));
+		const right = e => e.getBoundingClientRect().right;
+		const tooWide = folds.filter(f => right(f) > right(f.closest("figure")) + 1);
+		return { cursor, shown, legends: document.querySelectorAll("#training .legend.shared").length,
+			tooWide: tooWide.map(f => f.closest("figure").id), overflow: document.documentElement.scrollWidth - innerWidth };
+	})()`, &found)
+	if !strings.Contains(found.Cursor, "update 75") {
+		t.Errorf("the cursor of another figure shows %.80q, want update 75", found.Cursor)
+	}
+	if len(found.Shown) > 0 || found.Legends != 1 {
+		t.Errorf("%d legends; figures that still show the hidden arm: %q", found.Legends, found.Shown)
+	}
+	if len(found.TooWide) > 0 || found.Overflow > 0 {
+		t.Errorf("data that are wider than their card: %q; the page is %v pixels too wide", found.TooWide, found.Overflow)
+	}
+	if faults := p.Faults(); len(faults) > 0 {
 		t.Errorf("%q", faults)
 	}
 }
@@ -334,13 +367,13 @@ func TestScreenshots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, browser := pageFile(t, page), openChromium(t)
-	for name, v := range map[string]view{"light": {1180, 1500, false}, "dark": {1180, 1500, true},
-		"narrow": {360, 1200, false}} {
-		p := browser.openTab(t, address, v, "")
-		p.do("Emulation.setScrollbarsHidden", map[string]bool{"hidden": true})
-		p.eval(drawnCharts, nil)
-		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.screenshot(),
+	address, chromium := pageFile(t, page), browser.Open(t)
+	for name, v := range map[string]browser.View{"light": browser.Light(1180, 1500), "dark": browser.Dark(1180, 1500),
+		"narrow": browser.Light(360, 1200)} {
+		p := chromium.Open(t, address, v, "")
+		browser.Do(p, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
+		p.Eval(drawnCharts, nil)
+		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.Screenshot(),
 			0o644); err != nil {
 			t.Fatal(err)
 		}

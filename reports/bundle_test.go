@@ -110,7 +110,7 @@ func TestInvalidEvidenceIsRefused(t *testing.T) {
 	for want, change := range map[string]func(*Evidence){
 		`calls the experiment "../../etc"`: func(ev *Evidence) { ev.Name = "../../etc" },
 		`calls the experiment ".."`:        func(ev *Evidence) { ev.Name = ".." },
-		"a window has at least one":        func(ev *Evidence) { ev.Windows.Late = -5 },
+		"a page has two windows or none":   func(ev *Evidence) { ev.Windows.Late = -5 },
 		"5001 inputs":                      func(ev *Evidence) { ev.Inputs = make([]Input, maxInputs+1) },
 		"5001 stages":                      func(ev *Evidence) { ev.Records = make([]StageRef, maxRecords+1) },
 		"1002 sections":                    func(ev *Evidence) { ev.Chosen = []Chosen{{Show: make([]string, maxChosen+1)}} },

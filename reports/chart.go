@@ -4,20 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/go-echarts/go-echarts/v2/charts"
 	"github.com/go-echarts/go-echarts/v2/opts"
 	"github.com/go-echarts/go-echarts/v2/types"
-)
-
-// Colours of the arms on light and on dark background: hues of Okabe and Ito's set, which readers with common colour
-// deficiencies can distinguish, with a lightness that gives a contrast of 3. An arm has the same colour on the whole
-// page; after the last colour they repeat with another dash.
-var (
-	lightColours = []string{"#0072b2", "#d55e00", "#00875f", "#a8487f", "#8a6d00", "#5f5f5f", "#3c9fd0"}
-	darkColours  = []string{"#5aa9e6", "#f28e4e", "#2fc39b", "#e08fbb", "#e3b94c", "#b3b3b3", "#8fcdf0"}
 )
 
 // diagonalColour has a contrast of 3 on both backgrounds.
@@ -37,6 +30,10 @@ func (f *Figure) chart() ([]byte, error) {
 	switch {
 	case f.Categories != nil || f.Diagonal != "":
 		return f.pointChart()
+	case f.Scale != "":
+		return f.mapChart()
+	case f.Effects != nil:
+		return f.forestChart()
 	case f.Lanes != nil:
 		return f.laneChart()
 	case f.Stacked:
@@ -44,27 +41,73 @@ func (f *Figure) chart() ([]byte, error) {
 	}
 	line, bands := charts.NewLine(), charts.NewCustom()
 	line.SetGlobalOptions(f.global("value", nil)...)
-	for i, s := range f.Series {
-		id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
-		colour, dash := s.colour(), s.dash()
-		mean := s.mean()
-		if low, high := s.band(f.Smooth); low != nil {
-			bands.AddSeries(s.Name, nil, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
-				o.Data, o.RenderItem = thinned(s.X, low, high), "band"
-				o.ItemStyle = &opts.ItemStyle{Color: colour}
-			}))
+	for i := range f.Series {
+		panel := 0
+		if f.Series[i].Lower {
+			panel = 1
 		}
-		if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
-			line.AddSeries(s.Name, nil, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
-		}
-		points := pairs(s.X, mean)
-		if f.Smooth > 1 {
-			points = thinned(s.X, movingAverage(mean, f.Smooth))
-		}
-		line.AddSeries(s.Name, nil, drawn(id, points, colour, 2, 1, dash))
+		f.curve(line, bands, i, panel)
+	}
+	if f.Apart != "" {
+		f.secondPanel(line, bands)
+	}
+	if f.Lower != "" {
+		f.alignPanels(line, f.Lower)
 	}
 	line.Overlap(bands)
 	return finish(line)
+}
+
+// curve draws a series in a panel: its band, a faint line of the values and a thick one of their moving average.
+func (f *Figure) curve(line *charts.Line, bands *charts.Custom, i, panel int) {
+	s := &f.Series[i]
+	in := func(o *charts.SingleSeries) { o.XAxisIndex, o.YAxisIndex = panel, panel }
+	id := strings.TrimSpace(fmt.Sprintf("=%d %s", i, s.Variant))
+	if panel > 0 && !s.Lower {
+		id = fmt.Sprintf("panel %d %s", panel, id) // tooltips show the lines of the first panel
+	}
+	colour, mean := s.colour(), s.mean()
+	if low, high := s.band(f.Smooth); low != nil {
+		bands.AddSeries(s.Name, nil, in, charts.WithSeriesOpts(func(o *charts.SingleSeries) {
+			o.Data, o.RenderItem = thinned(s.X, low, high), "band"
+			o.ItemStyle = &opts.ItemStyle{Color: colour}
+		}))
+	}
+	if f.Smooth > 1 && s.Variant == "" { // faint lines would hide several lines of an arm
+		line.AddSeries(s.Name, nil, in, drawn("", pairs(s.X, mean), colour, 1, 0.28, "solid"))
+	}
+	points := pairs(s.X, mean)
+	if f.Smooth > 1 {
+		points = thinned(s.X, movingAverage(mean, f.Smooth))
+	}
+	line.AddSeries(s.Name, nil, in, drawn(id, points, colour, 2, 1, s.dash()), func(o *charts.SingleSeries) {
+		o.Symbol, o.SymbolSize, o.ShowSymbol = symbols[s.look.marker], 6, opts.Bool(true)
+	})
+}
+
+// secondPanel draws all curves except those of Apart below the others.
+func (f *Figure) secondPanel(line *charts.Line, bands *charts.Custom) {
+	for i := range f.Series {
+		if f.Series[i].Name != f.Apart {
+			f.curve(line, bands, i, 1)
+		}
+	}
+	f.alignPanels(line, "without "+f.Apart)
+}
+
+// alignPanels adds a lower panel over the same updates with its own axis of values.
+func (f *Figure) alignPanels(line *charts.Line, lower string) {
+	last := 0.0
+	for i := range f.Series {
+		last = max(last, slices.Max(f.Series[i].X))
+	}
+	line.XAxisList[0].Max, line.XAxisList[0].Name = last, ""
+	line.ExtendXAxis(opts.XAxis{Type: "value", GridIndex: 1, Min: "dataMin", Max: last, MinInterval: 1, Name: f.X,
+		NameLocation: "middle", NameGap: 26})
+	line.ExtendYAxis(opts.YAxis{Name: lower, Type: "value", Scale: opts.Bool(true), GridIndex: 1, NameLocation: "end"})
+	line.GridList = []opts.Grid{
+		{Left: "52", Right: "16", Top: "30", Bottom: "54%"}, // equal margins align the panels
+		{Left: "52", Right: "16", Top: "58%", Bottom: "46"}}
 }
 
 // pointChart draws each point as a dot on its interval: the arms side by side above each category, or beside the line
@@ -82,7 +125,7 @@ func (f *Figure) pointChart() ([]byte, error) {
 		}
 		var data []opts.CustomData
 		for _, p := range s.Points {
-			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.shape()}
+			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.look.marker}
 			for _, v := range p.Each {
 				value = append(value, short(v))
 			}
@@ -124,8 +167,16 @@ func (f *Figure) ends() (low, high float64) {
 
 // laneChart draws the spans as bars in lanes. The page's script contains the renderer "span".
 func (f *Figure) laneChart() ([]byte, error) {
+	var lanes []string
 	chart := charts.NewCustom()
 	chart.SetGlobalOptions(f.global("value", nil)...)
+	for i, lane := range f.Lanes {
+		if len(f.Series) == len(f.Lanes) { // a lane for each arm
+			lane = f.Series[i].look.glyph() + lane
+		}
+		lanes = append(lanes, lane)
+	}
+	chart.YAxisList[0].Data = lanes
 	for _, s := range f.Series {
 		data := make([]opts.CustomData, len(s.Spans))
 		for i, span := range s.Spans {
@@ -133,6 +184,39 @@ func (f *Figure) laneChart() ([]byte, error) {
 		}
 		chart.AddSeries(s.Name, data, rendered("span", s.colour(), opts.Encode{X: []int{0, 1}, Y: 2}))
 	}
+	return finish(chart)
+}
+
+// forestChart draws each row at its place from the top, in pixels. The page's script contains the renderer "forest".
+func (f *Figure) forestChart() ([]byte, error) {
+	chart := charts.NewCustom()
+	chart.SetGlobalOptions(f.global("value", nil)...)
+	chart.XAxisList[0].Min, chart.XAxisList[0].Max = f.extent()
+	chart.YAxisList[0] = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
+	top := 0
+	var data []opts.CustomData
+	for _, row := range f.forestRows() {
+		y := top
+		top += row.height()
+		if row.Effect == nil {
+			data = append(data, opts.CustomData{Name: row.text, Value: []any{"-", y}})
+			continue
+		}
+		value := []any{short(row.Effect.Effect), y}
+		for _, v := range []*float64{row.Low, row.High, row.Detectable} {
+			if v == nil {
+				value = append(value, "-")
+			} else {
+				value = append(value, short(*v))
+			}
+		}
+		for _, v := range row.PerSeed {
+			value = append(value, short(v))
+		}
+		name := strings.Join([]string{row.text, row.interval(), string(row.Verdict)}, "\n")
+		data = append(data, opts.CustomData{Name: name, Value: value})
+	}
+	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))
 	return finish(chart)
 }
 
@@ -177,6 +261,8 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 	case f.Lanes != nil:
 		x.Min, x.Max = 0, "dataMax"
 		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
+	case f.Scale != "":
+		x.Scale = opts.Bool(true)
 	case !f.Stacked:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
@@ -223,16 +309,16 @@ func (s *Series) colour() string {
 	if s.Step > 0 {
 		return lightSteps[min(s.Step, len(lightSteps))-1]
 	}
-	if s.Arm < 0 {
-		return lightColours[len(lightColours)-1]
+	if !s.look.known {
+		return lightColours[baselines*shades+1]
 	}
-	return lightColours[s.Arm%len(lightColours)]
+	return lightColours[s.look.colour]
 }
 
-// shape counts how often the colours were repeated before the arm.
-func (s *Series) shape() int { return max(0, s.Arm) / len(lightColours) }
+func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[s.Dash%3] }
 
-func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[(s.Dash+s.shape())%3] }
+// symbols are the chart library's names of the markers.
+var symbols = []string{"circle", "diamond", "rect", "triangle"}
 
 // drawn returns the options of a line. Thick lines have an id, which the page's script uses in the tooltip.
 func drawn(id string, data [][]any, colour string, width, opacity float32, dash string) charts.SeriesOpts {

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math"
 	"slices"
+	"strings"
 
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
@@ -43,6 +44,13 @@ type PolicyPair struct {
 	Difference, P float64
 
 	a, b policy // paired evaluations: with the tasks that both have
+}
+
+// name returns the seeds of the pair: "seed 3", or "seed 1, seed 2" for different ones of unpaired sides.
+func (p *PolicyPair) name() string {
+	names := []string{p.a.name(), p.b.name()}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	return strings.Join(slices.Compact(names), ", ")
 }
 
 // methodPolicies is the number of distinct policies per side from which a verdict is about the method instead of
@@ -158,6 +166,9 @@ func pairPolicies(a, b side, set string, greedy bool) []PolicyPair {
 		p := findOrAdd(&pairs, PolicyPair{a: newPolicy(x), b: newPolicy(y)}, func(p PolicyPair) bool {
 			return p.a.identity == x.identity() && p.b.identity == y.identity()
 		})
+		if name := cmp.Or(x.Name(), y.Name()); name != "" {
+			p.a.seeds, p.b.seeds = append(p.a.seeds, name), append(p.b.seeds, name)
+		}
 		for id, one := range left {
 			if other, both := right[id]; both {
 				p.a.add(id, one, greedy)
@@ -272,7 +283,7 @@ func (c *Contrast) unpaired(a, b []policy, greedy bool, set string) {
 func compareUnpaired(x, y *policy, greedy bool) PolicyPair {
 	left, right := x.sample("", false), y.sample("", false)
 	a, b := left.total(), right.total()
-	pair := PolicyPair{Difference: b.Mean() - a.Mean()}
+	pair := PolicyPair{Difference: b.Mean() - a.Mean(), a: *x, b: *y}
 	if greedy {
 		pair.P = stats.Fisher(int(a.Sum), int(a.N), int(b.Sum), int(b.N))
 	} else {
@@ -294,13 +305,14 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 			return
 		}
 		n := min(len(left), len(right))
-		late := windows.fit(n).Late
-		va, vb := window(left[:n], late, true), window(right[:n], late, true)
+		va, vb := lateValue(left[:n], windows), lateValue(right[:n], windows)
 		if math.IsNaN(va) || math.IsNaN(vb) {
 			return
 		}
 		valuesA[x.CurveFrom], valuesB[y.CurveFrom] = va, vb
-		c.Pairs = append(c.Pairs, PolicyPair{Difference: vb - va, P: math.NaN()})
+		pair := PolicyPair{Difference: vb - va, P: math.NaN()}
+		pair.b.seeds = []string{cmp.Or(x.Name(), y.Name())}
+		c.Pairs = append(c.Pairs, pair)
 		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
@@ -320,21 +332,22 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 	return c
 }
 
-// contrasts computes the comparisons of the study on a set of tasks or, with training, of metrics of training. A pair
-// of arms in several comparisons counts once for each outcome.
-func (s *Study) contrasts(set string, training bool) []*Contrast {
+// contrasts computes the tests of a set of tasks and, with the first set, those of metrics of training. A pair of arms
+// in several comparisons counts once for each outcome.
+func (s *Study) contrasts(set string) []*Contrast {
 	var all []*Contrast
 	for _, how := range s.comparisons() {
 		for _, names := range how.Pairs {
 			a, b := s.arm(names[0]), s.arm(names[1])
-			if how.ofTraining() != training || a == nil || b == nil || contrastOf(all, how, names) != nil {
+			if a == nil || b == nil || contrastOf(all, how, names) != nil {
 				continue
 			}
 			var c *Contrast
-			if training {
-				c = compareTraining(a, b, s.Windows, how)
-			} else {
+			switch {
+			case !how.ofTraining():
 				c = compareEvaluations(a.side(), b.side(), set, how)
+			case set == s.firstSet():
+				c = compareTraining(a, b, s.Windows, how)
 			}
 			if c != nil {
 				all = append(all, c)
@@ -342,6 +355,14 @@ func (s *Study) contrasts(set string, training bool) []*Contrast {
 		}
 	}
 	return all
+}
+
+// firstSet returns the first set of tasks, "" if no set was evaluated.
+func (s *Study) firstSet() string {
+	if sets := s.sets(); len(sets) > 0 {
+		return sets[0]
+	}
+	return ""
 }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
@@ -355,9 +376,45 @@ func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
 	return nil
 }
 
-// judged returns the contrasts of a set of tasks or of training, decided with their p-values adjusted together.
+// judged returns the contrasts of evaluations on a set or, with training, of metrics of training. Their p-values are
+// adjusted together with all others of the set's table.
 func (s *Study) judged(set string, training bool) []*Contrast {
-	return judge(s.contrasts(set, training))
+	if training {
+		set = s.firstSet()
+	}
+	return slices.DeleteFunc(judge(s.contrasts(set)), func(c *Contrast) bool { return c.ofTraining() != training })
+}
+
+// claims returns the rows of a set's table: the contrasts of every comparison, decided together. A test that several
+// comparisons make is one row with all their labels, unless they expect different outcomes.
+func (s *Study) claims(set string) []*Contrast {
+	var all []*Contrast
+	judged := judge(s.contrasts(set))
+	for _, how := range s.comparisons() {
+		for _, c := range how.claims(judged) {
+			row := contrastOf(all, how, []string{c.A, c.B})
+			switch {
+			case row == nil || how.Expect != "" && how.Expect != row.Expect:
+				all = append(all, c)
+			case !slices.Contains(strings.Split(row.Label, "; "), how.Label):
+				row.Label += "; " + how.Label
+			}
+		}
+	}
+	return all
+}
+
+// claims returns the contrasts of the comparison's pairs, with its label and expectation.
+func (c Comparison) claims(judged []*Contrast) []*Contrast {
+	var found []*Contrast
+	for _, names := range c.Pairs {
+		if test := contrastOf(judged, c, names); test != nil {
+			claim := *test
+			claim.Comparison = c
+			found = append(found, &claim)
+		}
+	}
+	return found
 }
 
 // judge decides contrasts whose p-values are adjusted together (Holm).
@@ -402,6 +459,11 @@ func (s *Study) pairable(how Comparison) error {
 func (s *Study) check() error {
 	for _, how := range s.Compare {
 		if err := s.pairable(how); err != nil {
+			return err
+		}
+	}
+	for _, m := range s.Maps {
+		if err := s.mapped(m); err != nil {
 			return err
 		}
 	}

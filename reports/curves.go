@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,44 +15,52 @@ type curveFigure struct {
 	metrics            []string // several: drawn solid, dashed, dotted
 	names              []string // of the metrics
 	share              bool
-	folded             bool // secondary
-	tuning             bool // of the fine-tuning before RL
+	folded             bool   // secondary
+	tuning             bool   // of the fine-tuning before RL
+	lower              string // axis of a lower panel with the last metric; "" for one panel
 }
 
+// curveFigures are in the order of their questions: the learning signal, the policy, the optimizer; then the rest,
+// folded.
 var curveFigures = []curveFigure{
 	{id: "reward", title: "Training reward", y: "mean reward", metrics: []string{"reward"}, share: true,
 		note: "Mean reward of the sampled episodes of an update."},
-	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
-		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
-			"variance)."},
-	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
-		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
-		note: "Largest minus smallest advantage among all episodes of an update."},
 	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"},
 		share: true,
 		note:  "Groups whose episodes all have the same reward carry no learning signal."},
-	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
-		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
-		note: "The two kinds of groups without variance."},
+	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
+		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
+			"variance)."},
+	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
 	{id: "entropy", title: "Entropy", y: "nats per token", metrics: []string{"entropy"},
 		note: "Mean over the tokens the policy sampled."},
 	{id: "kl", title: "KL to the reference policy", y: "nats", metrics: []string{"kl"},
 		note: "The estimator in the loss."},
-	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token",
-		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
-		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
 	{id: "grad-norm", title: "Gradient norm", y: "norm before clipping", metrics: []string{"grad_norm"}},
-	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
-		share: true,
-		note:  "Where the clipped term is strictly smaller."},
-	{id: "tokens-reward", title: "Reward by token", y: "mean reward", metrics: []string{"reward_high", "reward_low"},
-		names: []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
-	{id: "tokens-gap", title: "Gap between the tokens", y: "high minus low", metrics: []string{"token_gap"}},
-	{id: "variance", title: "Reward variance within groups, and Proposition 2", y: "reward²",
+	{id: "spread-reward", title: "Advantage spread and training reward", y: "spread over the batch",
+		metrics: []string{"spread_batch_ddof1", "reward"}, names: []string{"spread", "reward"}, lower: "mean reward",
+		note: "The paper's figure. Upper panel: largest minus smallest advantage among all episodes of an update, " +
+			"advantages with ddof 1, the reading that gives the paper's late spreads of 3.2 to 3.6. Lower panel: mean reward."},
+	{id: "tokens-reward", folded: true, title: "Reward by token", y: "mean reward",
+		metrics: []string{"reward_high", "reward_low"},
+		names:   []string{"high", "low"}, share: true, note: "Sampled episodes, by the token they were conditioned on."},
+	{id: "variance", folded: true, title: "Reward variance within groups, and Proposition 2", y: "reward²",
 		metrics: []string{"sigma2", unbiasedBound}, names: []string{"measured mean σ²", "bound (G−1)/G·p(1−p)·(gap² − se²)"},
 		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +
 			"guarantees. The bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that " +
 			"single updates may be below 0."},
+	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
+		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+		note: "The two kinds of groups without variance."},
+	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
+		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
+		note: "Largest minus smallest advantage among all episodes of an update."},
+	{id: "kl-estimators", folded: true, title: "KL by estimator", y: "nats per token",
+		metrics: []string{"kl_k1", "kl_k3", "kl_exact"}, names: []string{"k1", "k3", "exact"},
+		note: "Policy to reference; k1 and k3 from the sampled tokens, exact over the vocabulary."},
+	{id: "clip", folded: true, title: "Clip fraction", y: "share of ratios", metrics: []string{"clip_fraction"},
+		share: true,
+		note:  "Where the clipped term is strictly smaller."},
 	{id: "log-ratio", folded: true, title: "Log-ratio quantiles", y: "nats", note: "Of the ratios that are clipped.",
 		metrics: []string{"log_ratio_p50", "log_ratio_p05", "log_ratio_p95"}, names: []string{"median", "5 %", "95 %"}},
 	{id: "turns", folded: true, title: "User turns reached", y: "turns per episode", metrics: []string{"turns"}},
@@ -95,10 +104,10 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 func (kind *curveFigure) figure(s *Study) *Figure {
 	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
 		Folded: kind.folded}
-	for i, name := range kind.names {
-		f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
-	}
-	if len(kind.names) > 0 {
+	if f.Lower = kind.lower; f.Lower == "" && len(kind.names) > 0 {
+		for i, name := range kind.names {
+			f.Note += []string{" Solid: ", "; dashed: ", "; dotted: "}[i] + name
+		}
 		f.Note += "."
 	}
 	longest := 0
@@ -109,6 +118,9 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 				continue
 			}
 			series.Arm, series.Dash = i, m
+			if f.Lower != "" {
+				series.Dash, series.Lower = 0, m == len(kind.metrics)-1
+			}
 			if !kind.tuning {
 				series.Ends = s.Arms[i].ends(metric, s.Windows)
 			}
@@ -119,7 +131,16 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 			longest = max(longest, len(series.X))
 		}
 	}
-	f.Smooth = longest / 20
+	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s Series) bool { return s.Lower != f.Series[0].Lower }) {
+		return nil // one of the panels is empty
+	}
+	f.Smooth, f.spare = longest/20, f.zero()
+	f.separate()
+	if slices.ContainsFunc(f.Series, func(s Series) bool { return s.Ends == nil }) { // all or none have windows
+		for i := range f.Series {
+			f.Series[i].Ends = nil
+		}
+	}
 	return f.orNil()
 }
 
@@ -177,10 +198,10 @@ func (a *Arm) groupSize() int {
 func (s *Study) forecastTable() *Table {
 	t := &Table{
 		ID: "forecast", Title: "Groups without variance: forecast and first update",
-		Columns: columns("<Arm", "Forecast", "95 % band", "Measured", "<Inside"),
+		Columns: columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
 		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
-			"often all members of a group succeed or all fail (Proposition 1). The band is for as many groups as an " +
-			"update has. One value per seed."},
+			"often all members of a group succeed or all fail (Proposition 1). Mean over seeds, and below it the lowest and " +
+			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band."},
 	}
 	f := s.forecastFigure()
 	if f == nil {
@@ -189,20 +210,16 @@ func (s *Study) forecastTable() *Table {
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		var forecast, measured []float64
-		var bands []string
 		inside := 0
 		for _, p := range series.Points {
 			forecast, measured = append(forecast, p.X), append(measured, p.Value)
-			bands = append(bands, percentRange(p.Interval))
 			if !p.Excludes(p.Value) {
 				inside++
 			}
 		}
 		t.add(series.Arm, Text("%s", a.Label),
-			shareList(forecast).From(a.logged("as logged before the first update", "forecast_zero_variance")),
-			Text("%s", strings.Join(bands, "; ")).From(a.logged("as logged before the first update", "forecast_low",
-				"forecast_high")),
-			shareList(measured).From(a.logged("as logged at that update", "zero_variance")),
+			meanShare(forecast).From(a.logged("as logged before the first update, mean over seeds", "forecast_zero_variance")),
+			meanShare(measured).From(a.logged("as logged at that update, mean over seeds", "zero_variance")),
 			Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
 	}
@@ -215,7 +232,7 @@ func (s *Study) forecastFigure() *Figure {
 		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
 		Y: "measured share", Share: true, Diagonal: "measured as forecast",
 		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
-			"share. The bar is the forecast's 95 % band for as many groups as the update has.",
+			"share. The bar is the forecast's 95 % band for as many independent groups as the update has.",
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]

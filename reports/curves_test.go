@@ -1,6 +1,9 @@
 package reports
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -90,9 +93,9 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	row := rl.Metric{Update: 1, Values: map[string]float64{"successes_0": 0.25, "successes_1": 0.5, "successes_2": 0,
 		"successes_3": 0, "successes_4": 0.25}}
-	s := &Study{Windows: PaperWindows, Arms: []Arm{{"x",
-		[]SeedRun{{Curve: []rl.Metric{row}, CurveFrom: "stage.grpo.x"}}},
-		{"y", []SeedRun{{Curve: []rl.Metric{{Update: 1}}}}}}}
+	s := &Study{Windows: Windows{Early: 1, Late: 1}, Arms: []Arm{{"x",
+		[]SeedRun{{Curve: []rl.Metric{row, row}, CurveFrom: "stage.grpo.x"}}},
+		{"y", []SeedRun{{Curve: make([]rl.Metric, 2)}}}}}
 	table := s.signalTable()
 	if len(table.Columns) != 3 || table.Columns[2].Name != "Successes per group" ||
 		*table.Rows[0].Cells[2].Value != 1.5 || table.Rows[1].Cells[2].Text != "–" {
@@ -100,20 +103,65 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 	}
 }
 
-// The script finds the colour of a legend's key by its place in the palettes; the style names it.
-func TestStyleAndPalettesNameTheSameColours(t *testing.T) {
-	if len(lightColours) != len(darkColours) || len(lightSteps) != len(darkSteps) {
-		t.Fatal("a palette has another length on dark ground")
+// The paper's figure: the spread above, the reward below, over the same updates.
+func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
+	s := synthetic(2, 20, 30)
+	f := s.figureNamed(t, "fig-spread-reward")
+	text, err := f.chart()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, list := range []struct {
-		name    string
-		colours []string
-		times   int // paper uses the light colours too
-	}{{"arm", lightColours, 2}, {"arm", darkColours, 1}, {"step", lightSteps, 2}, {"step", darkSteps, 1}} {
-		for i, colour := range list.colours {
-			if got := strings.Count(pageStyle, "--"+list.name+string(rune('0'+i))+": "+colour+";"); got != list.times {
-				t.Errorf("%s %d, %s: occurs %d times in the style, want %d", list.name, i, colour, got, list.times)
+	var options struct {
+		XAxis []struct {
+			Name      string
+			Max       float64
+			GridIndex int
+		}
+		YAxis, Grid []struct{ Name string }
+		Series      []struct {
+			ID                     string
+			XAxisIndex, YAxisIndex int
+		}
+	}
+	if err := json.Unmarshal(text, &options); err != nil {
+		t.Fatal(err)
+	}
+	if len(options.Grid) != 2 || len(options.XAxis) != 2 || options.XAxis[0].Max != 30 || options.XAxis[1].Max != 30 ||
+		options.YAxis[0].Name != "spread over the batch" || options.YAxis[1].Name != "mean reward" {
+		t.Fatalf("got axes %+v and %+v in %d panels, want two panels of 30 updates", options.XAxis, options.YAxis,
+			len(options.Grid))
+	}
+	lines := map[string]int{}
+	for _, line := range options.Series {
+		if name, ok := strings.CutPrefix(line.ID, "="); ok {
+			_, metric, _ := strings.Cut(name, " ")
+			lines[fmt.Sprintf("%s, panel %d", metric, max(line.XAxisIndex, line.YAxisIndex))]++
+		}
+	}
+	if want := map[string]int{"spread, panel 0": 4, "reward, panel 1": 4}; !maps.Equal(lines, want) {
+		t.Errorf("got lines %v, want the spread of four arms above, the reward below", lines)
+	}
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for _, row := range s.Arms[i].Runs[j].Curve {
+				delete(row.Values, "spread_batch_ddof1")
 			}
 		}
 	}
+	for _, p := range s.complete().figures() {
+		if p.ID == "fig-spread-reward" {
+			t.Error("a study without one of the metrics has the figure")
+		}
+	}
+}
+
+func (s *Study) figureNamed(t *testing.T, id string) *Figure {
+	t.Helper()
+	for _, f := range s.complete().figures() {
+		if f.ID == id {
+			return f
+		}
+	}
+	t.Fatalf("the page has no figure %s", id)
+	return nil
 }

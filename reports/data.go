@@ -3,52 +3,118 @@ package reports
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/reports/stats"
 )
 
-// dataTable lists the task sets by category. Sets of several seeds with equal sizes share a row.
-func (s *Study) dataTable() *Table {
-	found := map[string]bool{}
-	for _, d := range s.Data {
-		for _, task := range d.Tasks {
-			found[task.Category] = true
-		}
+// seedRows merges the rows of seeds with equal values.
+type seedRows map[string]int // index of the row by its values
+
+// add adds a row, or the seed and the sources to the row with an equal identity.
+func (rows seedRows) add(t *Table, identity string, seed *int64, cells ...Cell) {
+	at, known := rows[identity]
+	if !known {
+		at = len(t.Rows)
+		rows[identity] = at
+		t.add(NoArm, cells...)
 	}
-	categories := sortedKeys(found)
-	t := &Table{ID: "data", Title: "Tasks", Columns: append(columns("<Set", "Tasks", "Families"),
-		columns(categories...)...)}
-	rowOf := map[string]int{} // by label and sizes
-	for _, d := range s.Data {
-		families, per := map[string]bool{}, map[string]int{}
-		for _, task := range d.Tasks {
-			families[task.Family] = true
-			per[task.Category]++
-		}
-		cells := []Cell{Text("%s", d.Label).From(sourceOf(d.Source, "", "task sets of these sizes")),
-			whole(len(d.Tasks)).From(sourceOf(d.Source, "", "number of tasks")),
-			whole(len(families)).From(sourceOf(d.Source, "", "number of families"))}
-		for _, c := range categories {
-			cells = append(cells, whole(per[c]).From(sourceOf(d.Source, "category "+c, "number of tasks")))
-		}
-		sizes := fmt.Sprint(d.Label, len(d.Tasks), len(families), per) // fmt prints maps in the order of their keys
-		at, known := rowOf[sizes]
-		if !known {
-			at = len(t.Rows)
-			rowOf[sizes] = at
-			t.add(NoArm, cells...)
-		}
-		for i := range cells {
-			cell := &t.Rows[at].Cells[i]
+	first := &t.Rows[at].Cells[0]
+	switch {
+	case seed == nil:
+	case first.Detail == "":
+		*first = first.With("seed %d", *seed)
+	default:
+		*first = first.With("%s, %d", first.Detail, *seed)
+	}
+	for i := range cells {
+		cell := &t.Rows[at].Cells[i]
+		if cell.Source.By != "" {
 			cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
 		}
-		if first := &t.Rows[at].Cells[0]; d.Seed != nil && first.Detail == "" {
-			first.Detail = fmt.Sprintf("seed %d", *d.Seed)
-		} else if d.Seed != nil {
-			first.Detail += fmt.Sprintf(", %d", *d.Seed)
+	}
+}
+
+// taskSplit is what a stage and seed made: a set for each port.
+type taskSplit struct {
+	stage string
+	seed  *int64
+	sets  map[string]*DataSet // by port
+}
+
+// splits returns the splits of the study and all their ports, in order of appearance.
+func (s *Study) splits() (all []*taskSplit, ports []string) {
+	for i := range s.Data {
+		d := &s.Data[i]
+		stage, port, _ := cutLast(d.Label, " ")
+		if !slices.Contains(ports, port) {
+			ports = append(ports, port)
 		}
+		at := slices.IndexFunc(all, func(x *taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
+		if at < 0 {
+			at = len(all)
+			all = append(all, &taskSplit{stage: stage, seed: d.Seed, sets: map[string]*DataSet{}})
+		}
+		all[at].sets[port] = d
+	}
+	return all, ports
+}
+
+// dataTable lists the tasks of each split by category and set, with totals: the paper's table of the split.
+func (s *Study) dataTable() *Table {
+	splits, ports := s.splits()
+	t := &Table{ID: "data", Title: "Tasks by category and set", Columns: append(append(columns("<Tasks of", "<Category"),
+		columns(ports...)...), Column{Name: "Total"})}
+	rows := seedRows{}
+	for _, split := range splits {
+		categories, families := map[string]bool{}, map[string]map[string]bool{} // families by port
+		count := map[[2]string]int{}                                            // by port and category
+		for port, d := range split.sets {
+			families[port] = map[string]bool{}
+			for _, task := range d.Tasks {
+				categories[task.Category], families[port][task.Family] = true, true
+				count[[2]string{port, task.Category}]++
+				count[[2]string{port, ""}]++
+			}
+		}
+		row := func(name, rowsOf, by string, of func(port string) int, total int) {
+			cells := []Cell{Text("%s", split.stage), Text("%s", name)}
+			var all Source
+			for _, port := range ports {
+				d := split.sets[port]
+				if d == nil {
+					cells = append(cells, Text(""))
+					continue
+				}
+				own := sourceOf(d.Source, rowsOf, by)
+				all = together(by, rowsOf, all, own)
+				cells = append(cells, whole(of(port)).From(own))
+			}
+			rows.add(t, fmt.Sprint(split.stage, count, name), split.seed, append(cells, whole(total).From(all))...)
+		}
+		tasks := func(name, category string) {
+			total := 0
+			for _, port := range ports {
+				total += count[[2]string{port, category}]
+			}
+			rowsOf := ""
+			if category != "" {
+				rowsOf = "category " + category
+			}
+			row(name, rowsOf, "number of tasks", func(port string) int { return count[[2]string{port, category}] }, total)
+		}
+		for _, category := range sortedKeys(categories) {
+			tasks(category, category)
+		}
+		tasks("total", "")
+		distinct := map[string]bool{}
+		for _, of := range families {
+			maps.Copy(distinct, of)
+		}
+		row("families", "", "number of families", func(port string) int { return len(families[port]) }, len(distinct))
 	}
 	return t.orNil()
 }
@@ -95,9 +161,97 @@ var summaryNames = map[string]string{
 	"unspoilable": "tasks without a failure made from experts, whose quota went to other tasks",
 }
 
+// statisticsTable counts the trajectories of the fine-tuning data by success, by category, and by the set of their
+// task: the paper's statistics of the data.
+func (s *Study) statisticsTable() *Table {
+	found := map[string]bool{}
+	for _, m := range s.Mixtures {
+		for _, one := range m.Members {
+			found[one.Category] = true
+		}
+	}
+	categories := sortedKeys(found)
+	t := &Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(columns("<Data set",
+		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), columns(categories...)...),
+		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
+			"that contain its task; test are all sets but train."}}
+	rows := seedRows{}
+	for i := range s.Mixtures {
+		m := &s.Mixtures[i]
+		portOf, sources := s.portsOfTasks(m.Seed)
+		passed := m.count(func(x Member) bool { return x.Passed })
+		for _, class := range []struct {
+			name string
+			has  func(Member) bool
+			skip bool
+		}{
+			{"success", func(x Member) bool { return x.Passed }, passed == 0},
+			{"failure", func(x Member) bool { return !x.Passed }, passed == len(m.Members)},
+			{"total", func(Member) bool { return true }, passed == 0 || passed == len(m.Members)},
+		} {
+			if class.skip {
+				continue
+			}
+			cell := func(rowsOf string, is func(Member) bool) Cell {
+				return whole(m.count(func(x Member) bool { return class.has(x) && is(x) })).
+					From(sourceOf(m.Source, strings.TrimPrefix(class.name+", "+rowsOf, "total, "), "number of trajectories"))
+			}
+			within := func(rowsOf string, is func(port string) bool) Cell {
+				c := cell(rowsOf, func(x Member) bool { port, ok := portOf[x.Task]; return ok && is(port) })
+				c.Source.From = append(c.Source.From, sources...)
+				return c
+			}
+			all := m.count(class.has)
+			rate := shareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
+			cells := []Cell{Text("%s", m.Label), Text("%s", class.name),
+				within("tasks of train", func(port string) bool { return port == "train" }),
+				within("tasks of test sets", func(port string) bool { return port != "train" }),
+				cell("", func(Member) bool { return true }), rate.From(sourceOf(m.Source, class.name, "share of reward 1"))}
+			for _, c := range categories {
+				cells = append(cells, cell("category "+c, func(x Member) bool { return x.Category == c }))
+			}
+			identity := m.Label + class.name
+			for _, c := range cells[2:] {
+				identity += " " + c.Text
+			}
+			rows.add(t, identity, m.Seed, cells...)
+		}
+	}
+	return t.orNil()
+}
+
+// portsOfTasks returns the port of the task set that contains each task, among the sets of a seed or of none, and the
+// sources of these sets. A task of train and of another set counts as train's.
+func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []string) {
+	portOf = map[string]string{}
+	for _, d := range s.Data {
+		if d.Seed != nil && seed != nil && *d.Seed != *seed {
+			continue
+		}
+		sources = append(sources, d.Source)
+		_, port, _ := cutLast(d.Label, " ")
+		for _, task := range d.Tasks {
+			if portOf[task.ID] != "train" {
+				portOf[task.ID] = port
+			}
+		}
+	}
+	return portOf, sources
+}
+
+func (m *Mixture) count(is func(Member) bool) (n int) {
+	for _, one := range m.Members {
+		if is(one) {
+			n++
+		}
+	}
+	return n
+}
+
 // mixtureTable shows the composition of the fine-tuning data sets.
 func (s *Study) mixtureTable() *Table {
-	t := &Table{ID: "mixtures", Title: "Fine-tuning data", Columns: columns("<Set", "<Content", "Trajectories")}
+	t := &Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true,
+		Columns: columns("<Set", "<Content", "Trajectories")}
 	for _, m := range s.Mixtures {
 		name := Text("%s", m.Label)
 		if m.Seed != nil {
@@ -106,17 +260,16 @@ func (s *Study) mixtureTable() *Table {
 		row := func(n int, text, rows, by string) {
 			t.add(NoArm, name, Text("%s", text), whole(n).From(sourceOf(m.Source, rows, by)))
 		}
-		var kinds [][2]string
-		for kind := range m.Counts {
-			kinds = append(kinds, kind)
-		}
-		slices.SortFunc(kinds, func(a, b [2]string) int { return strings.Compare(a[0]+a[1], b[0]+b[1]) })
-		for _, kind := range kinds {
-			text := "origin " + kind[0]
-			if kind[1] != "" {
-				text += ", token " + kind[1]
+		kinds := map[string]int{}
+		for _, one := range m.Members {
+			text := "origin " + one.Origin
+			if one.Token != "" {
+				text += ", token " + one.Token
 			}
-			row(m.Counts[kind], text, text, "number of trajectories")
+			kinds[text]++
+		}
+		for _, text := range sortedKeys(kinds) {
+			row(kinds[text], text, text, "number of trajectories")
 		}
 		for _, count := range sortedKeys(m.Summary) {
 			row(m.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")

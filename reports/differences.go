@@ -25,9 +25,13 @@ func (c *Contrast) inPoints() bool {
 	if !c.ofTraining() {
 		return true
 	}
-	return slices.ContainsFunc(objective.Metrics, func(m objective.MetricInfo) bool {
-		return m.Name == c.Outcome && m.Unit == "share"
-	})
+	return c.metric().Unit == "share"
+}
+
+// metric describes the outcome of a comparison of trainings.
+func (c *Contrast) metric() objective.MetricInfo {
+	info, _ := objective.MetricNamed(c.Outcome)
+	return info
 }
 
 func (c *Contrast) value(v float64) string {
@@ -56,37 +60,10 @@ func (c *Contrast) between(i stats.Interval) string {
 	return c.difference(i.Low) + "\u00a0…\u00a0" + c.difference(i.High)
 }
 
-func (c *Contrast) verdict() string {
-	switch {
-	case c.Verdict == 0:
-		return "not decided"
-	case c.ofTraining() && c.Verdict > 0:
-		return c.B + " is higher"
-	case c.ofTraining():
-		return c.B + " is lower"
-	}
-	return c.winner() + " is better"
-}
-
-// expected compares the decision with the expectation; "" if one of them is missing.
-func (c *Contrast) expected() string {
-	switch {
-	case c.Verdict == 0 || c.Expect == "":
-		return ""
-	case (c.Verdict > 0) == (c.Expect == "higher"):
-		return "as expected"
-	}
-	return "the opposite of the expectation"
-}
-
-// excludes names the effects that both intervals of an undecided contrast exclude.
+// excludes names the effects that the interval of an undecided contrast excludes, with an expectation only those in its
+// direction.
 func (c *Contrast) excludes() string {
-	low, high := math.Inf(1), math.Inf(-1)
-	for _, i := range []stats.Interval{c.OverSeeds, c.Families.Interval} {
-		if i.Known() {
-			low, high = min(low, i.Low), max(high, i.High)
-		}
-	}
+	i := c.hull()
 	size := func(v float64) string {
 		if c.inPoints() {
 			return fmt.Sprintf("%.1f points", 100*v)
@@ -98,70 +75,18 @@ func (c *Contrast) excludes() string {
 		up, down = "increases", "decreases"
 	}
 	switch {
-	case low > high:
+	case !i.Known():
 		return "too few policies for an interval"
-	case low >= 0: // the adjusted p-value does not decide
-		return "excludes " + up + " above " + size(high) + ", and " + down + " only without the adjustment"
-	case high <= 0:
-		return "excludes " + down + " above " + size(-low) + ", and " + up + " only without the adjustment"
+	case i.Low >= 0: // the adjusted p-value does not decide
+		return "excludes " + up + " above " + size(i.High) + ", and " + down + " only without the adjustment"
+	case i.High <= 0:
+		return "excludes " + down + " above " + size(-i.Low) + ", and " + up + " only without the adjustment"
+	case c.Expect == "higher":
+		return "excludes " + up + " above " + size(i.High)
+	case c.Expect == "lower":
+		return "excludes " + down + " above " + size(-i.Low)
 	}
-	return "excludes " + up + " above " + size(high) + " and " + down + " above " + size(-low)
-}
-
-// scope names the subject of the contrast.
-func (c *Contrast) scope() string {
-	if c.method() {
-		return plural(min(c.PoliciesA, c.PoliciesB), "seed")
-	}
-	if c.PoliciesA == 1 && c.PoliciesB == 1 {
-		return "these two checkpoints"
-	}
-	return "these checkpoints"
-}
-
-// sentence answers the question for one pair. on names the outcome: "success on test tasks".
-func (c *Contrast) sentence(on string) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s, %s: %s", c.Label, on, c.verdict())
-	if expected := c.expected(); expected != "" {
-		text.WriteString(", " + expected)
-	}
-	count := func(cell Cell) string {
-		if cell.Of == 0 {
-			return cell.Text
-		}
-		return cell.Text + " (" + fraction(cell) + ")"
-	}
-	fmt.Fprintf(&text, ". %s %s against %s for %s: %s", c.B, count(c.CellB), count(c.CellA), c.A, c.difference(c.Mean))
-	if c.inPoints() {
-		text.WriteString(" points")
-	}
-	var intervals []string
-	if c.method() {
-		intervals = append(intervals, c.between(c.OverSeeds)+" over seeds")
-	}
-	if c.Families.Known() {
-		intervals = append(intervals, c.between(c.Families.Interval)+" over task families")
-	}
-	if len(intervals) > 0 {
-		text.WriteString(", 95\u00a0% interval " + strings.Join(intervals, ", "))
-	}
-	fmt.Fprintf(&text, " (%s", c.scope())
-	if !c.ofTraining() && !c.Unpaired {
-		fmt.Fprintf(&text, ", %d tasks", c.Pairs[0].Tasks)
-	}
-	text.WriteString(")")
-	if c.Verdict == 0 {
-		text.WriteString("; " + c.excludes())
-		switch {
-		case c.Expect == "" || c.Mean == 0:
-		case (c.Mean > 0) == (c.Expect == "higher"):
-			text.WriteString("; the difference has the expected direction")
-		default:
-			text.WriteString("; the difference has the direction opposite to the expected one")
-		}
-	}
-	return text.String() + "."
+	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
 }
 
 func fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
@@ -170,38 +95,10 @@ func plural(n int, noun string) string {
 	if n == 1 {
 		return "one " + noun
 	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// answers returns the sentences of the first comparison and of every other one with an expectation, on the first set of
-// tasks or in training.
-func (s *Study) answers() []string {
-	set := ""
-	if sets := s.sets(); len(sets) > 0 {
-		set = sets[0]
-	}
-	scored, trained := s.judged(set, false), s.judged("", true)
-	var answers []string
-	for i, how := range s.comparisons() {
-		if i > 0 && how.Expect == "" {
-			continue
-		}
-		judged, on := scored, "success on "+setName(set)
-		switch {
-		case how.ofTraining():
-			judged, on = trained, outcomeName(how.Outcome)
-		case how.Outcome == OutcomeSampled:
-			on = "sampled " + on
-		}
-		for _, names := range how.Pairs {
-			if found := contrastOf(judged, how, names); found != nil {
-				c := *found
-				c.Comparison = how // another comparison may contain the same test
-				answers = append(answers, c.sentence(on))
-			}
-		}
-	}
-	return answers
 }
 
 // outcomeName names a metric of training as the tables of the late window do.
@@ -214,176 +111,219 @@ func outcomeName(metric string) string {
 	return metric + ", late in training"
 }
 
-const byAdjusted = ", p Holm-adjusted over all tests of the set"
-
-// exactTest describes a test of checkpoints: the head of its column, its method and its explanation.
-type exactTest struct{ head, by, note string }
-
-var (
-	mcNemar = exactTest{"Exact McNemar", "McNemar's exact test, each pair of policies separately",
-		"McNemar's exact test compares each pair of policies separately (tasks passed only without / only with) and " +
-			"assumes independent tasks."}
-	fisher = exactTest{"Fisher's exact", "Fisher's exact test, each pair of policies separately",
-		"Fisher's exact test compares each pair of policies separately and assumes independent tasks."}
-	clusteredT = exactTest{"t over families", "t-test over task families, each pair of policies separately",
-		"The t-test over task families compares each pair of policies separately."}
-)
-
-func (c *Comparison) exactTest() exactTest {
+// exactTest returns the name of the test of each pair of policies, "" for outcomes of training.
+func (c *Contrast) exactTest() string {
 	switch {
+	case c.ofTraining():
+		return ""
 	case c.Outcome == OutcomeSampled:
-		return clusteredT
+		return "t-test over families"
 	case c.Unpaired:
-		return fisher
+		return "Fisher's exact test"
 	}
-	return mcNemar
+	return "McNemar's exact test"
 }
 
-// comparisonTables returns the tables of all comparisons: on each set, then in training.
+// comparisonTables returns the claims on each set of tasks, those about training with the first set, and behind folds
+// their intervals and the tests of each pair of policies.
 func (s *Study) comparisonTables() []Part {
+	sets := s.sets()
+	if len(sets) == 0 {
+		sets = []string{""}
+	}
 	var parts []Part
-	tables := func(set string, training bool) {
-		judged := s.judged(set, training)
-		for _, c := range s.comparisons() {
-			if c.ofTraining() == training {
-				parts = append(parts, partsOf(s.comparisonTable(c, set, judged), "")...)
-			}
+	for _, set := range sets {
+		if claims := s.claims(set); len(claims) > 0 {
+			parts = append(parts, partsOf(s.claimTable(claims, set), "")...)
+			parts = append(parts, partsOf(intervalTable(claims, set), "")...)
+			parts = append(parts, partsOf(pairTable(claims, set), "")...)
 		}
 	}
-	for _, set := range s.sets() {
-		tables(set, false)
-	}
-	tables("", true)
 	return parts
 }
 
-// comparisonTable shows the outcome of each pair and whether the difference is decided. all are the contrasts of the
-// set, or of training, judged together.
-func (s *Study) comparisonTable(how Comparison, set string, all []*Contrast) *Table {
-	t := &Table{ID: "compare-" + slug(how.Label) + "-" + setID(set), Title: "Effect of " + how.Label + " on " +
-		setName(set)}
-	switch {
-	case how.ofTraining():
-		t.ID, t.Title = "compare-"+slug(how.Label)+"-training", "Effect of "+how.Label+" on "+outcomeName(how.Outcome)
-	case how.Outcome == OutcomeSampled:
-		t.ID, t.Title = t.ID+"-sampled", t.Title+", sampled"
+// own returns the source of a value that depends on the outcomes of the contrast's arms only.
+func (c *Contrast) own(by string) Source {
+	return Source{From: c.Source.From, Rows: c.Source.Rows, By: by}
+}
+
+// claimTable has a row per claim of a set: the difference, its interval, one p-value and the verdict.
+func (s *Study) claimTable(claims []*Contrast, set string) *Table {
+	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
+		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
+			"p, adjusted", "<Claim")}
+	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
+		t.Title += " and in training"
 	}
-	var shown []*Contrast
-	method := false
-	for _, names := range how.Pairs {
-		if c := contrastOf(all, how, names); c != nil {
-			shown = append(shown, c)
-			method = method || c.method()
-		}
-	}
-	if len(shown) == 0 {
-		return nil
-	}
-	unit := "Δ"
-	if shown[0].inPoints() {
-		unit = "Δ points"
-	}
-	t.Columns = append(columns("<Without → with", "Without", "With", unit),
-		Column{Name: "95 % over seeds", spare: !method && !how.ofTraining()})
-	if how.Unpaired {
-		t.Columns = append(t.Columns, Column{Name: "95 % Newcombe"})
-	}
-	if !how.ofTraining() {
-		t.Columns = append(t.Columns, columns("95 % over families", how.exactTest().head)...)
-	}
-	t.Columns = append(t.Columns, columns("<Verdict")...)
-	every := Source{} // p-values are adjusted over all contrasts, so each cell with one depends on all of them
-	for _, c := range all {
+	every := Source{} // p-values are adjusted over all claims, so each cell with one depends on all of them
+	for _, c := range claims {
 		every = together("", "", every, c.Source)
 	}
-	for _, c := range shown {
-		t.add(NoArm, c.cells(every)...)
+	var groups []string
+	for _, c := range claims {
+		group := c.outcomeName() + ", " + c.unit()
+		place(&groups, group)
+		t.Rows = append(t.Rows, Row{Arm: NoArm, Group: group, Cells: s.claimCells(c, set, every)})
 	}
-	t.Notes = comparisonNotes(how, shown[0].Tests)
+	slices.SortStableFunc(t.Rows, func(a, b Row) int {
+		return slices.Index(groups, a.Group) - slices.Index(groups, b.Group)
+	})
+	t.Notes = claimNotes(claims)
 	return t
 }
 
-// cells returns the row of the contrast. every is the source of all contrasts that were judged together.
-func (c *Contrast) cells(every Source) []Cell {
-	own := func(by string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
-	adjusted := func(by string) Source { return together(by+byAdjusted, c.Source.Rows, c.Source, every) }
-	interval, bySide, byMean := c.Families.Interval, byReward, "mean of the differences, paired by task, family bootstrap"
-	bySeeds := "paired t-interval over seeds"
+// claimCells returns the row of a claim. every is the source of all claims of the table.
+func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
+	adjusted := func(by string) Source {
+		return together(by+", Holm-adjusted over all claims of the table", c.Source.Rows, c.Source, every)
+	}
+	bySide, byMean := byReward, "mean of the differences, paired by task"
 	switch {
 	case c.ofTraining():
-		interval, bySide, byMean = c.OverSeeds, byLate, byLate+", paired by seed"
+		bySide, byMean = byLate, byLate+", paired by seed"
 	case c.Unpaired:
-		byMean, bySeeds = "difference of the mean shares, bootstrap by family on each side", "Welch's t-interval over seeds"
+		byMean = "difference of the mean shares"
 	}
-	difference := Cell{Text: c.difference(c.Mean), Value: &c.Mean}
-	if interval.Known() {
-		difference.Interval = &interval
-	}
-	overSeeds := Text("–")
-	if c.method() {
-		overSeeds = Text("%s", c.between(c.OverSeeds)).
-			With("p %s, adjusted %s", equals(probability(c.OverSeedsP)), probability(c.Adjusted))
-	}
-	cells := []Cell{Text("%s → %s", c.A, c.B), c.CellA.From(own(bySide)), c.CellB.From(own(bySide)),
-		difference.From(own(byMean)), overSeeds.From(adjusted(bySeeds))}
-	if c.Unpaired {
-		by := "Newcombe's interval from the clustered Wilson intervals of both sides"
-		cells = append(cells, Text("%s", c.between(c.Newcombe)).From(own(by)))
-	}
-	if !c.ofTraining() {
-		cells = append(cells, Text("%s", c.between(c.Families.Interval)).With("%d families", c.Families.Families).
-			From(own("bootstrap over families, 2,000 resamples")), c.exactCell().From(adjusted(c.exactTest().by)))
-	}
-	verdict := Text("%s", c.verdict()).With("%s", c.expected())
-	if c.Verdict == 0 {
-		verdict = verdict.With("%s", c.excludes())
-	}
-	return append(cells, verdict.From(adjusted("tests of the set; excluded effects from both intervals")))
-}
-
-// equals adds "=" before a p-value without a sign.
-func equals(p string) string {
-	if strings.HasPrefix(p, "<") {
-		return p
-	}
-	return "= " + p
-}
-
-func comparisonNotes(how Comparison, tests int) []string {
-	if how.ofTraining() {
-		return []string{"Mean over the late window of a training, which ends at the same update on both sides; below it " +
-			"the lowest and the highest seed. Differences are paired by seed, and the t-interval assumes independent seeds.",
-			fmt.Sprintf("A verdict requires %d seeds per side. p-values are Holm-adjusted over all tests of training "+
-				"outcomes (%d), in all tables.", methodPolicies, tests)}
-	}
-	pairing := "Differences are paired by task. The bootstrap resamples task families with all their tasks and " +
-		"policies (2,000 resamples); the t-interval assumes independent seeds."
-	if how.Unpaired {
-		pairing = "The two sides have different tasks, which are not paired. Newcombe's interval combines the " +
-			"clustered intervals of both sides; the bootstrap resamples the families of each side (2,000 resamples); the " +
-			"interval over seeds is Welch's."
-	}
-	claim := fmt.Sprintf("A verdict about the methods requires %d policies per side, and both intervals must exclude 0. "+
-		"With fewer policies a verdict is about these checkpoints only: every pair must reject, so the largest p counts, "+
-		"and the interval over families must exclude 0. p-values are Holm-adjusted over all tests of the set (%d), in "+
-		"all tables.", methodPolicies, tests)
-	return []string{pairing, how.exactTest().note, claim}
-}
-
-// exactCell lists the tests of the pairs of policies and, if they decide, the adjusted value.
-func (c *Contrast) exactCell() Cell {
-	var ps, details []string
-	for _, p := range c.Pairs {
-		ps = append(ps, probability(p.P))
-		if !c.Unpaired && c.Outcome != OutcomeSampled {
-			details = append(details, fmt.Sprintf("%d/%d", p.OnlyA, p.OnlyB))
+	side := func(cell Cell) Cell {
+		if cell.Of > 0 { // the table of results has the interval
+			cell.Detail = fraction(cell)
 		}
+		return cell.From(c.own(bySide))
 	}
-	cell := Cell{Text: strings.Join(ps, "; "), Detail: strings.Join(details, "; ")}
-	if !c.method() && c.Tests > 0 {
-		cell.Detail = strings.TrimPrefix(cell.Detail+" · adjusted "+probability(c.Adjusted), " · ")
+	hull := c.hull()
+	difference := Cell{Text: c.difference(c.Mean), Value: &c.Mean}
+	if hull.Known() {
+		difference.Interval = &hull
+	}
+	detectable := Text("–")
+	if d := c.detectable(); !math.IsNaN(d) {
+		detectable = Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
+	}
+	return []Cell{Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
+		s.verdictCell(c, set).From(adjusted("p and interval")),
+		Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
+		side(c.CellA), side(c.CellB),
+		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
+		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
+		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).
+			From(together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
+}
+
+// verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
+func (s *Study) verdictCell(c *Contrast, set string) Cell {
+	cell := Text("%s", string(c.word()))
+	if c.word() != NotDecided {
+		return cell
+	}
+	cell.Detail = c.excludes()
+	if p := s.published(c, set); p != nil {
+		cell.Detail += fmt.Sprintf("; %s reports %s", p.Reference, c.difference(p.Difference))
 	}
 	return cell
+}
+
+// size counts the distinct tasks and families of an evaluation; "" for outcomes of training.
+func (c *Contrast) size() string {
+	switch {
+	case c.ofTraining():
+		return ""
+	case c.Unpaired:
+		return plural(c.Families.Families, "family")
+	}
+	tasks := map[string]bool{}
+	for _, p := range c.Pairs {
+		for task := range p.a.outcomes {
+			tasks[task] = true
+		}
+	}
+	return plural(len(tasks), "task") + ", " + plural(c.Families.Families, "family")
+}
+
+// claimNotes explains the columns of the table of claims.
+func claimNotes(claims []*Contrast) []string {
+	notes := []string{"Δ is the second arm minus the first, in the unit above the rows. Success is paired by task. " +
+		"An outcome of training is the mean over the late window, which ends at the same update on both sides, and is " +
+		"paired by seed.",
+		fmt.Sprintf("The interval contains two intervals: the 95 %% t-interval over seeds, which treats seeds as "+
+			"independent and needs %d distinct policies per side, and the 95 %% bootstrap interval over task families "+
+			"(2,000 resamples), which treats families as independent. Outcomes of training have the first only.",
+			methodPolicies)}
+	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Unpaired }) {
+		notes = append(notes, "Some claims compare different tasks, which are not paired: over seeds Welch's interval; "+
+			"the bootstrap resamples the families of each side.")
+	}
+	matters := "No compare block of the report says which difference matters, so no verdict is No or No difference."
+	if slices.ContainsFunc(claims, func(c *Contrast) bool { return c.Matters > 0 }) {
+		matters = "No (without an expectation: No difference) means that the unadjusted interval excludes every " +
+			"difference that matters by the compare block."
+	}
+	return append(notes, fmt.Sprintf("p tests the mean over seeds; below %d policies per side it is the largest of the "+
+		"tests of all pairs of policies. It is Holm-adjusted over all tested claims of this table (%d).", methodPolicies,
+		claims[0].Tests),
+		"Yes and The opposite require p < 0.05 and an interval without 0. With fewer policies they hold for these "+
+			"checkpoints, and every pair must differ in the same direction. "+matters,
+		"Detectable is the smallest difference that an unadjusted test at 5 % detects with a power of 80 %, given the "+
+			"observed variance.")
+}
+
+// intervalTable shows the intervals and unadjusted p-values behind each claim of a set.
+func intervalTable(claims []*Contrast, set string) *Table {
+	has := func(known func(*Contrast) bool) bool { return slices.ContainsFunc(claims, known) }
+	t := &Table{ID: "intervals-" + setID(set), Title: "Intervals behind the claims on " + setName(set), Folded: true}
+	t.Columns = append(columns("<Without → with", "<Outcome"),
+		Column{Name: "95 % over seeds", spare: !has((*Contrast).method)},
+		Column{Name: "p over seeds", spare: !has((*Contrast).method)},
+		Column{Name: "95 % over families", spare: !has(func(c *Contrast) bool { return c.Families.Known() })},
+		Column{Name: "95 % Newcombe", spare: !has(func(c *Contrast) bool { return c.Newcombe.Known() })})
+	for _, c := range claims {
+		families := Text("%s", c.between(c.Families.Interval))
+		if c.Families.Known() {
+			families = families.With("%s", plural(c.Families.Families, "family"))
+		}
+		bySeeds := "paired t-interval over seeds"
+		if c.Unpaired {
+			bySeeds = "Welch's t-interval over seeds"
+		}
+		t.add(NoArm, Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
+			Text("%s", c.between(c.OverSeeds)).From(c.own(bySeeds)),
+			Text("%s", probability(c.OverSeedsP)).From(c.own(bySeeds+", its p-value, not adjusted")),
+			families.From(c.own("bootstrap over families, 2,000 resamples")),
+			Text("%s", c.between(c.Newcombe)).
+				From(c.own("Newcombe's interval from the clustered Wilson intervals of both sides")))
+	}
+	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent. Over families: bootstrap, which " +
+		"treats task families as independent and the policies as given. Newcombe's interval, for unpaired claims, combines " +
+		"the clustered Wilson intervals of both sides and treats families as independent."}
+	return t
+}
+
+// pairTable shows the tests of each pair of policies behind the claims of a set.
+func pairTable(claims []*Contrast, set string) *Table {
+	t := &Table{ID: "pairs-" + setID(set), Title: "Each pair of policies on " + setName(set), Folded: true,
+		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p",
+			"<Test"),
+		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact " +
+			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
+			"adjusted."}}
+	for _, c := range claims {
+		for i := range c.Pairs {
+			p := &c.Pairs[i]
+			count := func(n int, known bool) Cell {
+				if !known {
+					return Text("–")
+				}
+				return whole(n).From(c.own("number of paired tasks"))
+			}
+			paired := p.Tasks > 0
+			greedy := paired && c.Outcome != OutcomeSampled
+			t.add(NoArm, Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
+				Text("%s", cmp.Or(p.name(), "–")), count(p.Tasks, paired), count(p.OnlyA, greedy), count(p.OnlyB, greedy),
+				Cell{Text: c.difference(p.Difference), Value: &p.Difference}.From(c.own("difference of the pair")),
+				Text("%s", probability(p.P)).From(c.own(cmp.Or(c.exactTest(), "no test"))),
+				Text("%s", cmp.Or(c.exactTest(), "–")))
+		}
+	}
+	return t
 }
 
 // gapTable shows the effect of the reward token: success under high and under low for every arm that was evaluated
@@ -391,11 +331,12 @@ func (c *Contrast) exactCell() Cell {
 func (s *Study) gapTable(set string) *Table {
 	t := &Table{
 		ID: "gap-" + setID(set), Title: "Effect of the reward token on " + setName(set),
-		Columns: columns("<Policy", "High", "Low", "Gap, points", "95 % interval", "Exact McNemar"),
+		Columns: columns("<Policy", "High", "Low", "Gap, points", "95 % interval", "p"),
 		Notes: []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high " +
-			"minus low. Over seeds: t-interval, which assumes independent policies. Over task families: bootstrap, which " +
-			"assumes independent families; if no task differs, the interval comes from Clopper and Pearson's bound for " +
-			"the share of families in which one could. p-values of this table are not adjusted and decide nothing."},
+			"minus low. Over seeds: t-interval, which treats policies as independent. Over task families: bootstrap, which " +
+			"treats families as independent; if no task differs, the interval comes from Clopper and Pearson's bound for " +
+			"the share of families in which one could. p: over seeds, or the largest of McNemar's exact tests of the " +
+			"policies; not adjusted, and it decides nothing."},
 	}
 	for i := range s.Arms {
 		high, low := s.Arms[i].tokenSides()
@@ -411,7 +352,8 @@ func (s *Study) gapTable(set string) *Table {
 		}
 		t.add(i, Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
 			gap.From(by("mean over policies of high minus low, paired by task")),
-			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)), c.exactCell().From(by(mcNemar.by)))
+			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)),
+			Text("%s", probability(c.p())).From(by("p over seeds or the largest of McNemar's exact tests")))
 	}
 	return t.orNil()
 }
@@ -445,11 +387,15 @@ func (s *Study) uncompared() []string {
 		}
 	}
 	var facts []string
+	untested := !slices.ContainsFunc(s.Compare, func(c Comparison) bool { return c.Expect != "" })
+	if s.Expect != "" && len(s.Arms) > 1 && untested {
+		facts = append(facts, "No comparison of this page has an expectation, so no verdict is about the expected outcome.")
+	}
 	if len(missing) > 0 {
 		facts = append(facts, "Not scored, so missing from the comparisons: "+strings.Join(missing, ", ")+".")
 	}
 	if len(impossible) > 0 {
-		facts = append(facts, "Not compared, because no task set or training has the outcome of both arms: "+
+		facts = append(facts, "Not compared, because no task set and no late window has the outcome of both arms: "+
 			strings.Join(impossible, "; ")+".")
 	}
 	return facts

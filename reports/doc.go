@@ -10,7 +10,8 @@
 // The same study gives the same bytes: no clock, no map order, no random ids. Foreign text (labels, logs, settings) is
 // escaped by the writers, never before.
 //
-// Each section of the page has a file: results.go, differences.go, training.go (figures in curves.go), transcripts.go,
-// data.go, settings.go, cost.go; page.go lists their tables and figures. Package reports/stats computes the statistics,
-// package reports/lint checks tables of other authors.
+// Each section of the page has a file: results.go (references.go beside published values), differences.go, training.go
+// (figures in curves.go), transcripts.go, data.go, stages.go (settings and cost); page.go lists their tables and
+// figures. first.go has the first screen, looks.go the order, the colours and the markers of the arms. Package
+// reports/stats computes the statistics, package reports/lint checks tables of other authors.
 package reports

@@ -33,9 +33,12 @@ type Evidence struct {
 	Overrides []string     `json:"overrides,omitempty"` // --set of the run
 	Arms      []string     `json:"arms,omitempty"`      // labels in the order of the page
 	Compare   []Comparison `json:"compare,omitempty"`
+	Maps      []Map        `json:"maps,omitempty"` // map blocks of the report
 	Windows   Windows      `json:"windows"`
 	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
 	Failures  []Failure    `json:"failures,omitempty"`
+
+	References []Reference `json:"references,omitempty"`
 
 	Files []SourceFile `json:"files,omitempty"` // of the experiment
 
@@ -70,7 +73,7 @@ type GridRow struct {
 	Cells []string `json:"cells"`
 }
 
-// grid returns the values of the table. The leading columns of text identify a row.
+// grid returns the values of the table. The leading columns of text identify a row, after its group if it has no arm.
 func (t *Table) grid() Grid {
 	g := Grid{ID: t.ID}
 	for _, c := range t.Columns {
@@ -79,9 +82,13 @@ func (t *Table) grid() Grid {
 	for _, row := range t.Rows {
 		var out GridRow
 		var names []string
+		if row.Group != "" && row.Arm == NoArm {
+			names = append(names, row.Group)
+		}
+		heads := len(names)
 		for c, cell := range row.Cells {
 			out.Cells = append(out.Cells, cell.line())
-			if t.Columns[c].Left && len(names) == c {
+			if t.Columns[c].Left && len(names) == c+heads {
 				names = append(names, cell.Text)
 			}
 		}
@@ -315,6 +322,9 @@ type StageRef struct {
 	Manifest string            `json:"manifest,omitempty"`  // fingerprint
 	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
 	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
+	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
+	// contains it, so that nobody needs the weights to verify it.
+	Card string `json:"card,omitempty"`
 }
 
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
@@ -368,6 +378,9 @@ func (f *Figure) sources() map[string]Source {
 		return map[string]Source{"": f.Source}
 	}
 	sources := map[string]Source{}
+	for i := range f.Effects {
+		sources[fmt.Sprintf(".r%d", i+1)] = f.Effects[i].Source
+	}
 	for _, p := range f.points {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
 	}
@@ -415,7 +428,7 @@ const (
 	maxPackedBytes   = 16 << 20
 	maxInputs        = 5_000
 	maxRecords       = 5_000
-	maxChosen        = 1_000 // sections, items, pairs, notes, arms
+	maxChosen        = 1_000 // sections, items, pairs, maps, notes, arms
 )
 
 // notes returns the sentences for the head of the page: the overrides of the run first.
@@ -432,11 +445,11 @@ func (ev *Evidence) check() error {
 	if ev.Name != "" && (ev.Name != filepath.Base(ev.Name) || !filepath.IsLocal(ev.Name)) {
 		return fmt.Errorf("it calls the experiment %q, but a name contains no folder", ev.Name)
 	}
-	if ev.Windows.Early < 1 || ev.Windows.Late < 1 {
-		return fmt.Errorf("its windows have %d and %d updates, but a window has at least one", ev.Windows.Early,
-			ev.Windows.Late)
+	if early, late := ev.Windows.Early, ev.Windows.Late; early < 0 || late < 0 || (early == 0) != (late == 0) {
+		return fmt.Errorf("its windows have %d and %d updates, but a page has two windows or none", early, late)
 	}
-	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) + len(ev.Failures)
+	chosen := len(ev.Chosen) + len(ev.Compare) + len(ev.Maps) + len(ev.Notes) + len(ev.Overrides) + len(ev.Arms) +
+		len(ev.Failures)
 	for _, one := range ev.Chosen {
 		chosen += len(one.Show)
 	}
@@ -446,6 +459,12 @@ func (ev *Evidence) check() error {
 			return fmt.Errorf("a pair of the comparison %q does not name two arms", one.Label)
 		}
 	}
+	for i := range ev.References {
+		if faults := ev.References[i].faults(); len(faults) > 0 {
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+		}
+		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
+	}
 	limit := func(n, most int, what string) error {
 		if n > most {
 			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, what, most)
@@ -453,7 +472,7 @@ func (ev *Evidence) check() error {
 		return nil
 	}
 	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Records), maxRecords, "stages"),
-		limit(chosen, maxChosen, "sections, pairs, notes, arms and failures"))
+		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
 }
 
 // packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script

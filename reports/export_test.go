@@ -120,7 +120,7 @@ func TestLaTeXTablesAreWhole(t *testing.T) {
 		columns := strings.Count(table[:strings.Index(table, "\n")], `p{`)
 		body := table[strings.Index(table, `\endfoot`)+len(`\endfoot`) : strings.Index(table, `\end{longtable}`)]
 		for i, line := range strings.Split(strings.TrimSpace(body), "\n") {
-			if got, want := strings.Count(line, "&"), columns-1; got != want {
+			if got, want := strings.Count(line, "&"), columns-1; got != want && !strings.HasPrefix(line, `\multicolumn`) {
 				t.Errorf("row %d of %.60s: got %d separators, want %d", i, table, got, want)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 // Figure is a drawing as a plain value: curves over a numeric axis; with Categories, points with intervals above each
 // category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
-// which both axes are equal.
+// which both axes are equal; with Scale, points whose colour is a third value.
 type Figure struct {
 	ID         string // unique on the page: "fig-reward"
 	Title      string
@@ -22,11 +22,21 @@ type Figure struct {
 	Categories []string
 	Lanes      []string // from top to bottom
 	Diagonal   string   // meaning of the diagonal: "measured as forecast"
+	Scale      string   // meaning of the colour, with its unit: "difference, points"
+	Effects    []Effect // rows of a forest plot, all in one unit
 	Series     []Series
 	Smooth     int  // curves: updates in the moving average of the thick line; below 2 draws the mean itself
 	Stacked    bool // curves: stacked areas that add up to the whole
 	Share      bool // values are shares of one
 	Folded     bool // secondary: behind a fold in HTML, together with adjacent folded figures
+
+	// Apart is the label of an arm whose values would flatten the curves of all others; "" if there is none. A second
+	// panel below the first shows the others.
+	Apart string
+
+	Lower string // axis of the lower panel, which shows the series with Lower set; "" for one panel
+
+	spare bool // only zeros, so that a page omits it; Reproduce computes it
 
 	Source Source // of the whole figure, if its curves and points have none
 
@@ -40,6 +50,7 @@ type Series struct {
 	Arm     int    // colour
 	Dash    int    // 0 solid, 1 dashed, 2 dotted
 	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
+	Lower   bool   // in the lower panel
 
 	X    []float64   // curves: the common axis of all Runs
 	Runs []Curve     // curves: one per seed
@@ -47,6 +58,8 @@ type Series struct {
 
 	Points []Point // without categories that have no value
 	Spans  []Span
+
+	look look // of the arm
 }
 
 // Curve holds one run's values over the X of its Series; NaN for a missing value.
@@ -56,13 +69,14 @@ type Curve struct {
 	Source Source
 }
 
-// Point is a value with its interval; NaN for a missing number.
+// Point is a value with its interval; NaN for a missing number. In a figure with a scale the interval is Shade's.
 type Point struct {
 	X     float64 // index of the category, or the value on the axis X
 	Value float64
+	Shade float64 // value of the colour, in a figure with a scale
 	stats.Interval
 	Each   []float64 // the pooled values, one per seed; nil for a single seed
-	Label  string    // "68/80"; "seed 3" in figures with a diagonal
+	Label  string    // "68/80"; "seed 3" in figures with a diagonal; the pair in figures with a scale
 	Source Source
 }
 
@@ -74,13 +88,54 @@ type Span struct {
 }
 
 func (f *Figure) orNil() *Figure {
-	if len(f.Series) == 0 {
+	if len(f.Series)+len(f.Effects) == 0 {
 		return nil
 	}
 	return f
 }
 
-func (f *Figure) curves() bool { return f.Categories == nil && f.Lanes == nil && f.Diagonal == "" }
+// zero reports whether all values of the curves are 0.
+func (f *Figure) zero() bool {
+	for _, s := range f.Series {
+		for _, r := range s.Runs {
+			if slices.ContainsFunc(r.Y, func(v float64) bool { return v != 0 && !math.IsNaN(v) }) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// flat is the share of the range of all arms below which the range of all but one of them is too flat to read.
+const flat = 0.45
+
+// separate sets Apart if the range of the drawn means without one arm is a small part of the range with it.
+func (f *Figure) separate() {
+	extent := func(without string) float64 {
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, s := range f.Series {
+			for _, v := range movingAverage(s.mean(), f.Smooth) {
+				if s.Name != without && !math.IsNaN(v) {
+					low, high = min(low, v), max(high, v)
+				}
+			}
+		}
+		return high - low // -Inf without values
+	}
+	if f.Lower != "" { // the panels have axes of their own
+		return
+	}
+	all := extent("")
+	for _, s := range f.Series {
+		if rest := extent(s.Name); rest >= 0 && rest < flat*all && !f.Share {
+			f.Apart = s.Name
+		}
+	}
+}
+
+func (f *Figure) curves() bool {
+	return f.Categories == nil && f.Lanes == nil && f.Effects == nil && f.Diagonal == "" && f.Scale == ""
+}
 
 // coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
 func (f *Figure) coverage(lane, n int) []float64 {
@@ -209,6 +264,9 @@ func (f *Figure) drawing() string {
 	if several && !f.Stacked {
 		text += " Bands: lowest to highest seed."
 	}
+	if f.Apart != "" {
+		text += " Lower panel: without " + f.Apart + ", whose values would flatten the others."
+	}
 	return text
 }
 
@@ -238,10 +296,18 @@ func (f *Figure) data() [][]string {
 	switch {
 	case f.Data != nil:
 		return f.Data
+	case f.Effects != nil:
+		return f.forestData()
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
 		for s, p := range f.points {
 			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
+		}
+		return rows
+	case f.Scale != "":
+		rows := [][]string{{"pair", f.X, f.Y, f.Scale, "low", "high"}}
+		for _, p := range f.points {
+			rows = append(rows, []string{p.Label, plain(p.X), plain(p.Value), plain(p.Shade), plain(p.Low), plain(p.High)})
 		}
 		return rows
 	case f.Diagonal != "":

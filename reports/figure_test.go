@@ -98,8 +98,10 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 		}
 		found := false
 		for line := range strings.Lines(text.String()) {
-			words := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), name))
-			found = found || strings.HasPrefix(strings.TrimSpace(line), name+" ") && len(words) == 3 && words[0] == early &&
+			_, line, marked := strings.Cut(line, " ") // after the marker of the arm
+			line = strings.TrimLeft(strings.TrimSpace(line), strings.Join(markers, "")+" ")
+			words := strings.Fields(strings.TrimPrefix(line, name))
+			found = found || marked && strings.HasPrefix(line, name+" ") && len(words) == 3 && words[0] == early &&
 				words[2] == late
 		}
 		if !found {

@@ -27,7 +27,8 @@ type gathering struct {
 func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *artifact.Store) (*Study, error) {
 	g := &gathering{lineal: map[string]string{}}
 	g.study = &Study{Name: ev.Name, Question: ev.Question, Expect: ev.Expect, Notes: ev.notes(), Windows: ev.Windows,
-		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures}
+		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures,
+		References: ev.References, Maps: ev.Maps}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
 		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
 	for i := range ev.Inputs {
@@ -166,12 +167,13 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 }
 
 func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error {
-	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port(), Counts: map[[2]string]int{}}
+	m := Mixture{Label: name, Seed: in.Ref.Seed, Source: in.port()}
 	for row, err := range artifact.Rows[rl.Trajectory](a, rl.DatasetFile) {
 		if err != nil {
 			return err
 		}
-		m.Counts[[2]string{row.Origin, row.Token}]++
+		m.Members = append(m.Members, Member{row.Origin, row.Token, row.Task, row.Category, row.Reward == 1})
+		m.example(&row)
 	}
 	text, err := os.ReadFile(a.Path("summary.json"))
 	if err == nil {
@@ -206,6 +208,9 @@ func record(stage StageRef, store *artifact.Store) (r Record, err error) {
 	}
 	if r.Manifest, err = store.Manifest(stage.Key); err != nil {
 		return r, fmt.Errorf("%s, key %s: %w", stage.Address, stage.Key, err)
+	}
+	if r.Card = stage.Card; r.Card != "" && !checkCard(r.Manifest, r.Card) {
+		return r, fmt.Errorf("%s: the description of its model is not the file that its record names", stage.Address)
 	}
 	r.Settings = map[string]string{}
 	for part, value := range r.Manifest.Parts {

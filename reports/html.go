@@ -68,13 +68,18 @@ type pageView struct {
 }
 
 func (p *Page) view() (*pageView, error) {
+	classes := map[string]string{}
+	for label, l := range p.looks {
+		classes[label] = l.class()
+	}
 	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps),
-		"dark": slices.Concat(darkColours, darkSteps), "arms": len(lightColours)})
+		"dark": slices.Concat(darkColours, darkSteps), "looks": classes,
+		"steps": len(lightSteps)})
 	if err != nil {
 		return nil, err
 	}
 	view := &pageView{
-		Page: p, Style: template.CSS(pageStyle), Palettes: template.JS(palettes),
+		Page: p, Style: template.CSS(colourStyle() + pageStyle), Palettes: template.JS(palettes),
 		Footer: "Made by rcgrpo. Charts: Apache ECharts 5.6.0 (Apache License 2.0), included in this file. It opens no " +
 			"connection.",
 	}
@@ -97,8 +102,36 @@ func (p *Page) view() (*pageView, error) {
 	return view, nil
 }
 
+// colourStyle returns the colours as variables and classes: --c0 and .c0 for arms, --s0 and .s0 for steps.
+func colourStyle() string {
+	variables := func(name string, colours []string) (text string) {
+		for i, colour := range colours {
+			text += fmt.Sprintf("--%s%d:%s;", name, i, colour)
+		}
+		return text
+	}
+	root := func(colours, steps []string) string {
+		return ":root{" + variables("c", colours) + variables("s", steps) + "}"
+	}
+	style := root(lightColours, lightSteps) + "\n@media screen and (prefers-color-scheme: dark){" +
+		root(darkColours, darkSteps) + "}\n"
+	for i := range lightColours {
+		style += fmt.Sprintf(".c%d{color:var(--c%d)}", i, i)
+	}
+	for i := range lightSteps {
+		style += fmt.Sprintf(".s%d{color:var(--s%d)}", i, i)
+	}
+	return style + "\n"
+}
+
+// FirstRuns returns the parts of the first screen.
+func (p *Page) FirstRuns() []run { return (&Section{Parts: p.First}).Runs() }
+
+// LimitsTitle is the heading of the limits.
+func (p *Page) LimitsTitle() string { return p.limitsTitle() }
+
 func (p *Page) hasScript() bool {
-	for _, s := range p.Sections {
+	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
 		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
 			return true
 		}
@@ -149,7 +182,12 @@ var pageFunctions = template.FuncMap{
 	},
 	"packed": func(f *Figure) string { return packed([]byte(csvText(f.data()))) },
 	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
-		if f.Lanes == nil {
+		switch {
+		case f.Apart+f.Lower != "":
+			return 460
+		case f.Effects != nil:
+			return 36 + f.forestHeight()
+		case f.Lanes == nil:
 			return 0
 		}
 		return 70 + 26*len(f.Lanes)
@@ -163,12 +201,16 @@ var pageFunctions = template.FuncMap{
 		}
 		return string(c.Mark)
 	},
-	"swatch": func(arm int) string {
-		if arm == NoArm {
+	"pads": (*Table).pads,
+	"head": (*Table).groupHead,
+	"cellIDs": func(t *Table) string {
+		if len(t.Rows) == 0 {
 			return ""
 		}
-		return fmt.Sprintf("arm%d", arm%len(lightColours)) + []string{"", " again"}[arm/len(lightColours)%2]
+		return fmt.Sprintf("cells %s … %s", cellID(t.ID, 1, 1), cellID(t.ID, len(t.Rows), len(t.Columns)))
 	},
+	"verdict": func(v Verdict) string { return slug(string(v)) },
+	"swatch":  func(r Row) string { return r.look.class() },
 }
 
 // dataEscapes escapes characters for a data address. html/template escapes the result again for the attribute.

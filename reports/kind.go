@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
@@ -44,11 +45,8 @@ func Kind() *lang.Kind {
 		Name: "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
 			"and JSON.",
-		Version: 7,
-		New: func() lang.Stage {
-			windows := PaperWindows
-			return &settings{Windows: &windows}
-		},
+		Version:     8,
+		New:         func() lang.Stage { return new(settings) },
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,
 	}
@@ -63,11 +61,15 @@ type settings struct {
 	_        struct{}       `doc:"split and its certificate, and data sets for the table of their composition"`
 	Show     []artifact.Ref `hcl:"transcripts,optional" port:"trajectories" doc:"episodes to show in full, at"`
 	_        struct{}       `doc:"most 40 for each label, selected by hash among failures and successes"`
-	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare; the first block and those with an"`
-	_        struct{}       `doc:"expectation answer the question. Without any, every arm is compared with"`
-	_        struct{}       `doc:"the first"`
+	Compare  []Comparison   `hcl:"compare,block" doc:"pairs to compare. Blocks with an expectation come"`
+	_        struct{}       `doc:"first and answer the question; if there are none, the first block does. Without"`
+	_        struct{}       `doc:"blocks every arm is compared with the first"`
+	Maps     []Map          `hcl:"map,block" doc:"maps of comparisons with several pairs, before the other results: a"`
+	_        struct{}       `doc:"mark per pair at two metrics of training, coloured by the difference, and a table"`
+	Reported []Reference    `hcl:"reference,block" doc:"results that others published, shown beside those of the page"`
 	Sections []Chosen       `hcl:"section,block" doc:"sections of the page instead of the usual ones, in this order"`
-	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training"`
+	Windows  *Windows       `hcl:"windows,block" doc:"updates summarized at the start and the end of a training;"`
+	_        struct{}       `doc:"without it the paper's 70 and 70 if a training is long enough, else none"`
 	Arms     []artifact.Ref `hcl:"arms,optional" port:"scores" doc:"arms in the order of the page; others follow."`
 	_        struct{}       `doc:"Without it, the arms of compare blocks come first"`
 	Notes    []string       `hcl:"notes,optional" doc:"sentences for the head of the page, such as the scope"`
@@ -98,8 +100,11 @@ type Comparison struct {
 	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
 	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
-	_        struct{}       `doc:"outcome of the second arm of each pair; the head of the page then reports"`
-	_        struct{}       `doc:"whether the result is as expected"`
+	_        struct{}       `doc:"outcome of the second arm of each pair. The claim is one line of the first screen,"`
+	_        struct{}       `doc:"Yes, No, Not decided or The opposite, and Yes only if every pair is Yes"`
+	Matters  float64        `json:"matters,omitempty" hcl:"matters,optional" doc:"smallest difference that matters,"`
+	_        struct{}       `doc:"in percentage points or in the unit of the metric; without it the page never says"`
+	_        struct{}       `doc:"that there is no difference"`
 	Unpaired bool           `json:"unpaired,omitempty" hcl:"unpaired,optional" doc:"compare arms that were"`
 	_        struct{}       `doc:"evaluated on different tasks; otherwise outcomes are paired by task, and a"`
 	_        struct{}       `doc:"pair that loses more than a tenth of either side's tasks is an error"`
@@ -121,20 +126,27 @@ func (c *Comparison) ofTraining() bool {
 // Chosen is a section block.
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
-	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: main, seeds, fig-categories,"`
-	_     struct{} `doc:"pass-at-k, fig-pass-at-k, fig-outcomes, compare, gap, gap-training, fig-reward, fig-spread,"`
-	_     struct{} `doc:"fig-zero-variance, fig-entropy, fig-kl, fig-grad-norm, fig-tokens-reward, fig-tokens-gap,"`
-	_     struct{} `doc:"fig-variance, fig-forecast, entropy, late, signal, forecast, fig-spread-batch,"`
-	_     struct{} `doc:"fig-zero-variance-split, fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls,"`
-	_     struct{} `doc:"fig-tool-errors, fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
-	_     struct{} `doc:"certificate, mixtures, departures, settings, runs, fig-timeline, evidence"`
+	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
+	_     struct{} `doc:"seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
+	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
+	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
+	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
+	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
+	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
+	_     struct{} `doc:"certificate, statistics, mixtures, examples, versions, departures, settings, runs,"`
+	_     struct{} `doc:"fig-timeline, evidence"`
 	Lead  string   `json:"lead,omitempty" hcl:"text,optional" doc:"a sentence below the heading"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
 func comparableOutcomes() []string {
-	names := []string{OutcomeSuccess, OutcomeSampled}
+	return append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
+}
+
+// trainedMetrics returns the names of the metrics that trainings log, without families of names.
+func trainedMetrics() []string {
+	var names []string
 	for _, m := range objective.Metrics {
 		if !strings.HasSuffix(m.Name, "_") {
 			names = append(names, m.Name)
@@ -158,6 +170,10 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(c.At["unpaired"], "Setting without effect",
 				"unpaired concerns tasks, but trainings log %s, and they are paired by seed. Remove unpaired.", c.Outcome)
 		}
+		if c.Matters < 0 {
+			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
+				c.Matters)
+		}
 		for _, pair := range c.Pairs {
 			if len(pair) != 2 {
 				bad(c.At["pairs"], "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
@@ -165,6 +181,14 @@ func (s *settings) Check() hcl.Diagnostics {
 		}
 		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
+		}
+	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].check(s)...)
+	}
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].faults() {
+			bad(f.at(&s.Reported[i]), f.summary, "%s", f.detail)
 		}
 	}
 	names := itemNames()
@@ -177,12 +201,16 @@ func (s *settings) Check() hcl.Diagnostics {
 		}
 	}
 	window := func(at hcl.Range, name string, updates int) {
-		if updates < 1 {
-			bad(at, "Empty window", "A window has at least one update; got %s = %d.", name, updates)
+		if updates < shortestWindow {
+			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
+				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
+				updates)
 		}
 	}
-	window(s.Windows.At["early"], "early", s.Windows.Early)
-	window(s.Windows.At["late"], "late", s.Windows.Late)
+	if w := s.Windows; w != nil {
+		window(w.At["early"], "early", w.Early)
+		window(w.At["late"], "late", w.Late)
+	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
 			s.Path)
@@ -207,8 +235,10 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			}
 		}
 	}
-	for _, c := range s.Compare {
+	paired := slices.Clone(s.Compare)
+	for i, c := range s.Compare {
 		pairs, err := c.pairs(n)
+		paired[i].Pairs = pairs
 		if err != nil {
 			diags = append(diags, mistake(c.At[""], "Arms without a partner", "%s.", err))
 		}
@@ -222,20 +252,72 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 			diags = append(diags, old)
 		}
 	}
+	for i := range s.Maps {
+		diags = append(diags, s.Maps[i].checkPairs(paired)...)
+	}
 	check(s.At["arms"], labels(n, s.Arms)...)
-	return diags
+	for i := range s.Reported {
+		for _, f := range s.Reported[i].armFaults(known) {
+			diags = append(diags, mistake(f.at(&s.Reported[i]), f.summary, "%s", f.detail))
+		}
+	}
+	return append(diags, s.checkWindows(n)...)
+}
+
+// checkWindows checks that the windows of the report fit into the trainings.
+func (s *settings) checkWindows(n *lang.Node) hcl.Diagnostics {
+	if s.Windows == nil {
+		return nil
+	}
+	for _, in := range n.Inputs {
+		if updates, ok := plannedUpdates(in); ok && !s.Windows.fit(updates) {
+			shorter := ""
+			if updates >= 2*shortestWindow {
+				shorter = fmt.Sprintf("shorten the windows to %d updates together, ", updates)
+			}
+			return hcl.Diagnostics{mistake(s.Windows.At["early"], "Windows overlap", "The first %d and the last %d updates "+
+				"overlap in %s, which makes %d updates. Raise its updates to %d, %sor remove the windows: the page then has "+
+				"no tables of early and late training.", s.Windows.Early, s.Windows.Late, in.From.Address, updates,
+				s.Windows.Early+s.Windows.Late, shorter)}
+		}
+	}
+	return nil
+}
+
+// plannedUpdates returns the updates of a training by RL whose curve the report reads.
+func plannedUpdates(in lang.Input) (updates int, ok bool) {
+	if !strings.HasPrefix(in.Setting, "curves") || in.From.Kind.Name != "grpo" && in.From.Kind.Name != "rc-grpo" {
+		return 0, false
+	}
+	for _, setting := range in.From.Settings {
+		if setting.Name == "updates" {
+			err := json.Unmarshal([]byte(setting.Value), &updates)
+			return updates, err == nil
+		}
+	}
+	return 0, false
 }
 
 // label returns the label of an evaluation on the page of a node: its own, its for_each key, or its name. In a module
-// with for_each the module's key is part of it: "qwen/sft".
+// with for_each the module's key is part of it: "qwen/sft". That of an endpoint begins with its group:
+// "API models/GPT".
 func label(n *lang.Node, ref artifact.Ref) string {
+	name := cmp.Or(ref.Key, ref.Name)
 	if in, ok := n.Input(ref); ok {
 		if l, ok := in.From.Stage.(lang.Labeled); ok && l.Label() != "" {
-			return moduleKeys(ref) + l.Label()
+			name = l.Label()
+		}
+		for _, policy := range in.From.Inputs {
+			if policy.Setting == "policy" && policy.Ref.Type == "endpoint" {
+				name = apiModels + "/" + name
+			}
 		}
 	}
-	return moduleKeys(ref) + cmp.Or(ref.Key, ref.Name)
+	return moduleKeys(ref) + name
 }
+
+// apiModels is the group of arms whose policy is an endpoint.
+const apiModels = "API models"
 
 // moduleKeys returns the for_each keys of the modules of an evaluation, each with a slash: "qwen/".
 func moduleKeys(ref artifact.Ref) (keys string) {
@@ -307,7 +389,13 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := study.check(); err != nil {
 		return err
 	}
-	ev.Arms, ev.Compare = study.labels(), study.comparisons() // a part of the artifacts would give others
+	study.Compare = study.comparisons()
+	study.groupArms()
+	if s.Windows == nil && PaperWindows.fit(study.longest()) {
+		study.Windows = PaperWindows
+	}
+	// a part of the artifacts would give others
+	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
 	page.Evidence = ev
 	dir, err := job.Create("page")
@@ -339,8 +427,11 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, error) {
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
-		Notes: s.Notes, Chosen: s.Sections, Windows: *s.Windows, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment),
+		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
+		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
+	}
+	if s.Windows != nil {
+		ev.Windows = *s.Windows
 	}
 	for _, m := range job.Missing() {
 		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
@@ -383,11 +474,20 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	if err != nil {
 		return nil, nil, err
 	}
-	return ev, store, ev.addRecords(node, store, made, map[string]bool{})
+	p, err := plan.New(job.Experiment, store, plan.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	planned := map[string]*artifact.Manifest{}
+	for _, n := range p.Nodes {
+		planned[n.Address] = n.Manifest
+	}
+	return ev, store, ev.addRecords(node, store, made, planned, map[string]bool{})
 }
 
-// addRecords adds the stages above a node in the order of their dependencies. made contains the known manifests.
-func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[string]*artifact.Manifest,
+// addRecords adds the stages above a node in the order of their dependencies. made contains the manifests that stages
+// have read, planned the present one of every stage.
+func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made, planned map[string]*artifact.Manifest,
 	seen map[string]bool) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
@@ -396,12 +496,12 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 		}
 		seen[address] = true
 		if made[address] == nil && made[n.Address] != nil {
-			made[address] = ancestor(store, ev.Name, made[n.Address], in)
+			made[address] = ancestor(planned[address], made[n.Address], in)
 		}
-		if err := ev.addRecords(in.From, store, made, seen); err != nil {
+		if err := ev.addRecords(in.From, store, made, planned, seen); err != nil {
 			return err
 		}
-		stage, err := stageRef(in.From, made[address])
+		stage, err := stageRef(in.From, store, made[address])
 		if err != nil {
 			return err
 		}
@@ -410,10 +510,9 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made map[str
 	return nil
 }
 
-// ancestor returns the last manifest of an input's address, or nil if the node read another result.
-func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
-	m, err := store.Last(experiment, in.From.Address)
-	if err != nil {
+// ancestor returns the manifest of an input, or nil if it has none or the node read another result.
+func ancestor(m, reader *artifact.Manifest, in lang.Input) *artifact.Manifest {
+	if m == nil {
 		return nil
 	}
 	text, err := json.Marshal(m.Outputs[in.Ref.Port].Digest)
@@ -424,7 +523,7 @@ func ancestor(store *artifact.Store, experiment string, reader *artifact.Manifes
 }
 
 // stageRef names a node by its manifest, or by its settings without a manifest.
-func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
+func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (StageRef, error) {
 	stage := StageRef{Address: n.Address, Kind: n.Kind.Name}
 	if m == nil {
 		stage.Settings = map[string]string{}
@@ -432,6 +531,9 @@ func stageRef(n *lang.Node, m *artifact.Manifest) (StageRef, error) {
 		stage.Key = m.Key
 		var err error
 		if stage.Manifest, err = fingerprint(m); err != nil {
+			return stage, err
+		}
+		if stage.Card, err = readCard(store, m); err != nil {
 			return stage, err
 		}
 	}

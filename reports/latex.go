@@ -8,18 +8,80 @@ import (
 	"unicode"
 )
 
-// LaTeX writes the tables of the page for \input in a document, each as a longtable with the rules of booktabs. A table
-// that is wider than the text continues with its first column repeated. Details are below their value; a mark is bold
-// (best) or italic (departs from the paper).
+// LaTeX writes the answers, the forest plots and the tables of the page for \input in a document. A table is a
+// longtable with the rules of booktabs. A table that is wider than the text continues with its first column repeated.
+// Details are below their value; a mark is bold (best) or italic (departs from the paper).
 func (p *Page) LaTeX(w io.Writer) error {
 	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))
 	out.line(`% The document requires \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column`)
 	out.line(fmt.Sprintf("%% of text, and lines of at least %d pt.", latexLine))
+	p.latexHead(out)
+	for _, f := range p.figures() {
+		if f.Effects != nil {
+			f.latexForest(out)
+		}
+	}
 	for _, t := range p.tables() {
 		t.latex(out)
 	}
 	return out.err
+}
+
+// latexHead writes the question, its answers, what was run, and the limits of the result.
+func (p *Page) latexHead(out *sticky) {
+	paragraph := func(bold, text string) {
+		if bold+text != "" {
+			out.line(`{\raggedright\noindent\textbf{` + latexText(bold) + `} ` + latexText(text) + `\par}`)
+		}
+	}
+	paragraph(p.Question, "")
+	for _, a := range p.Answers {
+		paragraph(string(a.Verdict)+":", fmt.Sprintf("%s: %s (%s against %s).", a.Subject(), a.Number(), a.B, a.Against()))
+	}
+	if p.Run != "" {
+		paragraph("What was run:", p.Run+".")
+	}
+	if len(p.Limits) > 0 {
+		paragraph(p.limitsTitle()+":", strings.Join(p.Limits, " "))
+	}
+}
+
+// latexForest draws the effects with the picture environment.
+func (f *Figure) latexForest(out *sticky) {
+	const rowHeight = 20 // points
+	rows := f.forestRows()
+	low, high := f.extent()
+	at := func(v float64) float64 { return latexLine * (v - low) / (high - low) }
+	put := func(x, y float64, what string) { out.line(fmt.Sprintf(`\put(%.1f,%.1f){%s}`, x, y, what)) }
+	out.line("\n\\begin{figure}[htbp]\n\\setlength{\\unitlength}{1pt}\\scriptsize")
+	out.line(fmt.Sprintf(`\begin{picture}(%d,%d)`, latexLine, rowHeight*len(rows)))
+	for i, row := range rows {
+		base := float64(rowHeight * (len(rows) - 1 - i))
+		if row.Effect == nil {
+			put(0, base+4, `\textbf{`+latexText(row.text)+`}`)
+			continue
+		}
+		y := base + 4
+		put(0, base+10, latexText(row.text))
+		put(latexLine, base+10, `\makebox(0,0)[br]{`+latexText(row.Number())+`}`)
+		if d := row.Detectable; d != nil {
+			put(at(-*d), y-3, fmt.Sprintf(`\framebox(%.1f,6){}`, at(*d)-at(-*d)))
+		}
+		put(at(0), y-4, `\line(0,1){8}`)
+		if row.Low != nil && row.High != nil {
+			put(at(*row.Low), y, fmt.Sprintf(`\line(1,0){%.1f}`, at(*row.High)-at(*row.Low)))
+			put(at(*row.Low), y-2, `\line(0,1){4}`)
+			put(at(*row.High), y-2, `\line(0,1){4}`)
+		}
+		for _, v := range row.PerSeed {
+			put(at(v), y, `\circle{3}`)
+		}
+		put(at(row.Effect.Effect), y, `\circle*{4}`)
+	}
+	out.line("\\end{picture}")
+	note := strings.Replace(f.Note, "Grey:", "Box:", 1)
+	out.line(`\caption{` + latexText(f.Title+", "+f.X+". "+note) + `}\label{fig:` + slug(f.ID) + "}\n\\end{figure}")
 }
 
 // Widths in points.
@@ -95,11 +157,15 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endfirsthead")
 	out.line("\\toprule\n" + head + "\n\\midrule\n\\endhead")
 	out.line("\\bottomrule\n\\endfoot")
-	for _, r := range t.Rows {
+	pads := t.pads()
+	for row, r := range t.Rows {
+		if group := t.groupHead(row); group != "" {
+			out.line(fmt.Sprintf(`\multicolumn{%d}{@{}l}{\textit{%s}} \\`, len(columns), latexText(group)))
+		}
 		cells := make([]string, len(columns))
 		for i, c := range columns {
 			if c < len(r.Cells) {
-				cells[i] = r.Cells[c].latex()
+				cells[i] = r.Cells[c].latex(pads[row][c])
 			}
 		}
 		out.line(strings.Join(cells, " & ") + ` \\`)
@@ -107,9 +173,12 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 	out.line("\\end{longtable}}")
 }
 
-// latex returns the text above the details.
-func (c Cell) latex() string {
+// latex returns the text above the details, with an invisible pad after it.
+func (c Cell) latex(pad string) string {
 	text := latexText(c.Text)
+	if pad != "" {
+		text += `\phantom{` + pad + `}`
+	}
 	switch c.Mark {
 	case MarkBest:
 		text = `\textbf{` + text + `}`

@@ -2,9 +2,7 @@ package reports
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 )
 
 // Page is everything that a reader sees, in order, as plain values.
@@ -12,18 +10,23 @@ type Page struct {
 	Title    string    `json:"title"`
 	Question string    `json:"question,omitempty"`
 	Expect   string    `json:"expect,omitempty"`
-	Answers  []string  `json:"answers,omitempty"` // one per pair of the first comparison and of those with an expectation
-	Facts    []string  `json:"facts,omitempty"`   // arms, seeds, tasks, and limits of the numbers
+	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
+	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
+	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
+	Limits   []string  `json:"limits,omitempty"`  // of the result: notes of the report, and what the numbers leave open
 	Failures []Failure `json:"failures,omitempty"`
+	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
-	Arms     []string  `json:"-"` // labels in the order of their colours
 	Evidence *Evidence `json:"-"` // nil for numbers that no store contains
+
+	looks map[string]look // of the arms, by label
 }
 
 // Section is a chapter of the page.
 type Section struct {
 	ID, Title string
 	Lead      string
+	Folded    bool // for reference: behind a fold in HTML
 	Parts     []Part
 }
 
@@ -43,13 +46,35 @@ type Failure struct {
 	Log     []string `json:"log,omitempty"` // its last lines
 }
 
+// check is a way to check the page: a sentence and a command.
+type check struct{ Text, Command string }
+
+// Checks returns how a reader checks the page; nil without evidence.
+func (p *Page) Checks() []check {
+	if p.Evidence == nil {
+		return nil
+	}
+	file, cell := slug(p.Title)+".html", "TABLE.r1c2"
+	if tables := p.tables(); len(tables) > 0 {
+		cell = cellID(tables[0].ID, 1, 2)
+	}
+	return []check{
+		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command " +
+			"that recomputes it. Ids count rows and columns from 1."},
+		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
+			"rcgrpo verify " + file},
+		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},
+		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + slug(p.Title) + ".hcl"},
+	}
+}
+
 func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
 
 func (p *Page) figures() []*Figure { return collect(p, func(part Part) *Figure { return part.Figure }) }
 
 func collect[T any](p *Page, of func(Part) *T) []*T {
 	var all []*T
-	for _, s := range p.Sections {
+	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
 		for _, part := range s.Parts {
 			if one := of(part); one != nil {
 				all = append(all, one)
@@ -62,11 +87,15 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 // Page computes the page: the answers, then the sections. Empty sections are left out.
 func (s *Study) Page() *Page {
 	p := s.complete()
-	p.Title, p.Question, p.Expect, p.Failures, p.Arms = s.Name, s.Question, s.Expect, s.Failures, s.labels()
-	p.Answers, p.Facts = s.answers(), append(slices.Clone(s.Notes), s.facts()...)
+	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
+	p.Answers, p.Effects = s.answers(), s.effects()
+	p.Run, p.Limits = s.runLine(), append(slices.Clone(s.Notes), s.limits()...)
 	for i := range p.Sections {
 		p.Sections[i].trim()
 	}
+	lead := Section{Parts: p.First}
+	lead.trim()
+	p.First = lead.Parts
 	p.Sections = slices.DeleteFunc(p.Sections, func(s Section) bool { return len(s.Parts) == 0 })
 	return p
 }
@@ -74,7 +103,7 @@ func (s *Study) Page() *Page {
 // complete computes all sections with the tables, columns and rows that a page omits: a part of the artifacts may lack
 // the values that keep them on the page.
 func (s *Study) complete() *Page {
-	p := &Page{Sections: s.sections()}
+	p := &Page{First: s.first(), Sections: s.sections()}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id
@@ -89,14 +118,17 @@ func (s *Study) complete() *Page {
 	for _, f := range p.figures() {
 		unique(&f.ID)
 	}
+	s.dress(p)
 	return p
 }
 
-// trim removes the spare parts of the section. It keeps a note of several tables only below the last of them.
+// trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
 func (s *Section) trim() {
-	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool { return p.Table != nil && p.Table.trim() == nil })
+	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
+		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
+	})
 	seen := map[string]bool{}
-	for _, part := range slices.Backward(s.Parts) {
+	for _, part := range s.Parts {
 		if t := part.Table; t != nil {
 			t.Notes = slices.DeleteFunc(t.Notes, func(note string) bool { return seen[note] })
 			for _, note := range t.Notes {
@@ -112,73 +144,6 @@ func (s *Study) labels() []string {
 		labels = append(labels, a.Label)
 	}
 	return labels
-}
-
-func (s *Study) facts() []string {
-	var facts, fewer []string
-	seeds := map[int64]bool{}
-	longest := 0
-	for _, a := range s.Arms {
-		evaluated, identities := 0, map[string]bool{}
-		for i := range a.Runs {
-			r := &a.Runs[i]
-			longest = max(longest, len(r.Curve))
-			if r.Seed != nil {
-				seeds[*r.Seed] = true
-			}
-			if len(r.Scores) > 0 {
-				evaluated++
-				identities[r.identity()] = true
-			}
-		}
-		if len(identities) < evaluated {
-			policies := "one policy"
-			if len(identities) > 1 {
-				policies = fmt.Sprintf("%d policies", len(identities))
-			}
-			fewer = append(fewer, fmt.Sprintf("%s (%s, %d evaluations)", a.Label, policies, evaluated))
-		}
-	}
-	if len(s.Arms) > 0 {
-		facts = s.size(seeds)
-	}
-	if len(fewer) > 0 {
-		facts = append(facts, "More evaluations than trainings, which does not add seeds: "+strings.Join(fewer, "; ")+".")
-	}
-	if longest > 0 {
-		facts = append(facts, fmt.Sprintf("Up to %d updates of training per arm.", longest))
-	}
-	return append(facts, s.uncompared()...)
-}
-
-// size counts arms, seeds and tasks.
-func (s *Study) size(seeds map[int64]bool) []string {
-	text := plural(len(s.Arms), "arm")
-	if len(seeds) > 0 {
-		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
-		text += fmt.Sprintf(", %s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
-	}
-	drawn := false // evaluations have different tasks
-	for _, set := range s.sets() {
-		each, all := s.taskCount(set)
-		if each == 0 {
-			continue
-		}
-		text += fmt.Sprintf(", %d %s", each, setName(set))
-		switch {
-		case all > each:
-			text += fmt.Sprintf(" per evaluation (%d different ones)", all)
-			drawn = true
-		case len(seeds) > 1:
-			text += " (the same for every seed)"
-		}
-	}
-	facts := []string{text + "."}
-	if drawn && len(seeds) > 1 {
-		facts = append(facts, "Evaluations of one set have different tasks, so intervals over seeds include the "+
-			"variance of the draw.")
-	}
-	return facts
 }
 
 // taskCount returns the largest number of tasks of a set in one evaluation, and the number of different tasks in all.
@@ -205,27 +170,32 @@ type item struct {
 
 // usual are the sections of a page without section blocks, in their order.
 var usual = []Section{
+	{ID: "map", Title: "Map of the effect"},
 	{ID: "results", Title: "Results"},
 	{ID: "differences", Title: "Differences"},
 	{ID: "token", Title: "The reward token"},
 	{ID: "training", Title: "Training dynamics"},
 	{ID: "transcripts", Title: "Transcripts", Lead: "Complete episodes, selected by a hash of their names. Half of " +
 		"them are failures, if there are enough."},
-	{ID: "tasks", Title: "Data"},
-	{ID: "setup", Title: "Settings"},
-	{ID: "cost", Title: "Runs"},
-	{ID: "sources", Title: "Evidence"},
+	{ID: "tasks", Title: "Data", Folded: true},
+	{ID: "setup", Title: "Settings", Folded: true},
+	{ID: "cost", Title: "Runs", Folded: true},
+	{ID: "sources", Title: "Evidence", Folded: true},
 }
 
 // items lists all items in the order of the usual page.
 func items() []item {
 	all := []item{
+		{"map", "map", (*Study).mapParts},
 		{"main", "results", eachSet((*Study).mainTable)},
+		{"reference", "results", (*Study).referenceParts},
+		{"ablation", "results", (*Study).ablationTables},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},
 		{"fig-pass-at-k", "results", eachSet((*Study).passFigure)},
 		{"fig-outcomes", "results", eachSet((*Study).outcomeFigure)},
+		{"fig-effects", "differences", (*Study).effectFigures},
 		{"compare", "differences", (*Study).comparisonTables},
 		{"gap", "token", eachSet((*Study).gapTable)},
 		{"gap-training", "token", one((*Study).trainingGapTable)},
@@ -240,7 +210,9 @@ func items() []item {
 	curves(false)
 	all = append(all,
 		item{"fig-forecast", "training", one((*Study).forecastFigure)},
-		item{"entropy", "training", one((*Study).entropyTable)},
+		item{"entropy", "training", func(s *Study) []Part {
+			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
+		}},
 		item{"late", "training", one((*Study).lateTable)},
 		item{"signal", "training", one((*Study).signalTable)},
 		item{"forecast", "training", one((*Study).forecastTable)})
@@ -251,7 +223,10 @@ func items() []item {
 		item{"transcripts", "transcripts", (*Study).transcriptParts},
 		item{"data", "tasks", one((*Study).dataTable)},
 		item{"certificate", "tasks", one((*Study).certificateTable)},
+		item{"statistics", "tasks", one((*Study).statisticsTable)},
 		item{"mixtures", "tasks", one((*Study).mixtureTable)},
+		item{"examples", "tasks", (*Study).exampleTables},
+		item{"versions", "setup", one((*Study).versionsTable)},
 		item{"departures", "setup", one((*Study).departuresTable)},
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
@@ -325,9 +300,11 @@ func (s *Study) usualSections() []Section {
 				sections[i].Parts = append(sections[i].Parts, it.parts(s)...)
 			}
 		}
+		if sections[i].ID == "results" {
+			slices.SortStableFunc(sections[i].Parts, func(a, b Part) int {
+				return slices.Index(sets, a.set) - slices.Index(sets, b.set)
+			})
+		}
 	}
-	slices.SortStableFunc(sections[0].Parts, func(a, b Part) int {
-		return slices.Index(sets, a.set) - slices.Index(sets, b.set)
-	})
 	return sections
 }

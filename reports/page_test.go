@@ -72,8 +72,20 @@ func hostile(text string) *Study {
 		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
 			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
-	s.Mixtures = []Mixture{{Label: text, Counts: map[[2]string]int{{text, text}: 1}, Summary: map[string]int{text: 2}}}
-	for i := range s.Records {
+	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}},
+		Summary: map[string]int{text: 2}}}
+	x := transcript(&rl.Trajectory{Task: text,
+		Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
+	s.Mixtures[0].Expert, s.Mixtures[0].Failed = &x, &x
+	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
+		Counts:  map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
+		Others:  map[string]map[string]int{text: {overall: 3}},
+		Printed: map[string]map[string]string{text + "a": {overall: "6.2%"}}}}
+	made := &artifact.Manifest{Kind: "endpoint", Outputs: map[string]artifact.Output{text: {Type: "endpoint",
+		Files: []artifact.FileInfo{{Name: endpointFile}}}}}
+	described, _ := json.Marshal(card{API: text, Model: text, Revision: text, Date: text}) // cannot fail
+	s.Records = append(s.Records, Record{Address: text, Manifest: made, Card: string(described)})
+	for i := range s.Records[:len(s.Records)-1] {
 		r := &s.Records[i]
 		r.Address, r.Manifest.Device, r.Manifest.Revision, r.Manifest.Key = text, text, text, text
 		r.Settings[text] = `"` + text + `"`

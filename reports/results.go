@@ -104,26 +104,30 @@ func (s *Study) mainTable(set string) *Table {
 		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate " +
 			"counts once."
 	}
-	t.Notes = mainNotes(overSeeds)
+	starred := slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Cells[1].Mark == MarkBest })
+	t.Notes = mainNotes(s.tasksOf(set), overSeeds, starred)
 	return t
 }
 
-func mainNotes(overSeeds bool) []string {
+// mainNotes explains the columns. tasks counts the distinct tasks of the set.
+func mainNotes(tasks string, overSeeds, starred bool) []string {
 	notes := []string{
 		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is " +
 			"the benchmark's own checker on the same episodes.",
-		"Below each percentage: successes of episodes, and the 95 % Wilson interval clustered by task family, because the " +
-			"episodes of one family pass and fail together. It assumes independent families and holds for these policies.",
+		"Below each percentage: the 95 % Wilson interval (" + tasks + "), clustered by task " +
+			"family, because the episodes of one family pass and fail together. It treats families as independent and " +
+			"holds for these policies.",
 	}
 	if overSeeds {
 		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which "+
-			"assumes independent policies; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+
+			"treats policies as independent; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+
 			"there, and the cell shows this.", methodPolicies))
 	}
-	return append(notes, fmt.Sprintf("★ marks an arm that beats every other arm by the tests of this page, "+
-		"Holm-adjusted together with all comparisons on the set. Without a mark, the data do not decide. Cells below "+
-		"%d episodes are never marked.",
-		smallest))
+	if starred {
+		notes = append(notes, "★ marks an arm that beats every other arm by the tests of this page, Holm-adjusted together "+
+			"with all claims on the set.")
+	}
+	return notes
 }
 
 // unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
@@ -174,7 +178,7 @@ func (s *Study) markBest(t *Table, set string) {
 	if len(t.Rows) < 2 || best.Cells[1].Of < smallest {
 		return
 	}
-	winner, all := &s.Arms[best.Arm], s.contrasts(set, false) // the adjustment covers every test of the set
+	winner, all := &s.Arms[best.Arm], s.contrasts(set) // the adjustment covers every test of the set
 	var against []*Contrast
 	for _, row := range t.Rows {
 		if row.Arm == best.Arm {
@@ -207,7 +211,8 @@ func (s *Study) seedTable(set string) *Table {
 		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, spare: true,
 		Columns: append(columns("<Arm", "<Seed", "Overall"), columns(append(categories, "Official verdict")...)...),
 		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
-			"t-intervals. A policy that several seeds evaluate has one row."},
+			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
+			"one row."},
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
@@ -250,7 +255,8 @@ func (s *Study) categoryFigure(set string) *Figure {
 	categories := append([]string{""}, s.categories(set)...)
 	f := &Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
-		Note: "Points with the 95 % Wilson interval, clustered by task family.", Categories: slices.Clone(categories),
+		Note:       "Points with the 95 % Wilson interval, clustered by task family: families are independent.",
+		Categories: slices.Clone(categories),
 	}
 	f.Categories[0] = "Overall"
 	for i := range s.Arms {
@@ -273,8 +279,8 @@ func (s *Study) categoryFigure(set string) *Figure {
 			}
 			if len(found) > 1 {
 				p.Each = rates(found)
-				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family. Small " +
-					"rings: each policy separately."
+				f.Note = "Points: all policies pooled, with the 95 % Wilson interval clustered by task family: families are " +
+					"independent. Small rings: each policy separately."
 			}
 			series.Points = append(series.Points, p)
 		}
@@ -294,7 +300,7 @@ func (s *Study) passTable(set string) *Table {
 	t := &Table{ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
-			"its 95 % t-interval; below three: each policy separately."}}
+			"its 95 % t-interval, which treats policies as independent; below three: each policy separately."}}
 	most := 0
 	for _, series := range f.Series {
 		most = max(most, len(series.X))

@@ -21,6 +21,7 @@ type Study struct {
 
 	Arms     []Arm // in the order of the page, which is the order of the colours
 	Compare  []Comparison
+	Maps     []Map
 	Windows  Windows
 	Chosen   []Chosen // sections that the report defines; none: the usual sections
 	Data     []DataSet
@@ -29,6 +30,8 @@ type Study struct {
 	Transcripts []*Transcripts
 	Records     []Record  // one per stage behind the shown artifacts, in the order of the dependencies
 	Failures    []Failure // stages without a result
+
+	References []Reference // results that others published
 }
 
 // Arm holds the runs of one label.
@@ -75,10 +78,11 @@ func (r *SeedRun) identity() string {
 	return r.Name()
 }
 
-// Windows are the numbers of updates that tables summarize at both ends of a training.
+// Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
+// the page then has no tables of them.
 type Windows struct {
-	Early int `json:"early" hcl:"early,optional" unit:"updates" doc:"length of the first window (paper: 70)"`
-	Late  int `json:"late" hcl:"late,optional" unit:"updates" doc:"length of the last window (paper: 70)"`
+	Early int `json:"early" hcl:"early" unit:"updates" doc:"length of the first window, 10 or more (paper: 70)"`
+	Late  int `json:"late" hcl:"late" unit:"updates" doc:"length of the last window, 10 or more (paper: 70)"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
@@ -86,15 +90,11 @@ type Windows struct {
 // PaperWindows are the windows of the paper's tables.
 var PaperWindows = Windows{Early: 70, Late: 70}
 
-// fit shortens windows that do not both fit into n updates to a fifth of the run, as in the paper.
-func (w Windows) fit(n int) Windows {
-	if w.Early+w.Late <= n {
-		return w
-	}
-	fifth := max(1, n/5)
-	w.Early, w.Late = min(w.Early, fifth), min(w.Late, fifth)
-	return w
-}
+// shortestWindow is the number of updates below which a mean over a window says little about a phase of training.
+const shortestWindow = 10
+
+// fit reports whether the windows exist and do not overlap in a training of n updates.
+func (w Windows) fit(n int) bool { return w.Late > 0 && w.Early+w.Late <= n }
 
 // DataSet is a list of tasks that the experiment used.
 type DataSet struct {
@@ -105,13 +105,23 @@ type DataSet struct {
 	Source string
 }
 
-// Mixture counts the trajectories of a fine-tuning data set.
+// Mixture describes the trajectories of a fine-tuning data set.
 type Mixture struct {
 	Label   string // "curate.data mixed"
 	Seed    *int64
-	Counts  map[[2]string]int // by origin and reward token
-	Summary map[string]int    // counts of the stage, such as unused quotas; may be nil
+	Members []Member
+	Summary map[string]int // counts of the stage, such as unused quotas; may be nil
 	Source  string
+
+	// Expert and Failed are examples of the data, selected by hash; nil without such a trajectory.
+	Expert, Failed     *Transcript
+	ExpertOf, FailedOf int // total numbers
+}
+
+// Member is one trajectory of a Mixture.
+type Member struct {
+	Origin, Token, Task, Category string
+	Passed                        bool // reward 1
 }
 
 // Record describes a stage behind the shown artifacts.
@@ -122,6 +132,7 @@ type Record struct {
 	NoEffect []string           // settings without effect in combination with the others, by name
 	Manifest *artifact.Manifest // of its result; nil if the store has none
 	Phases   map[string]float64 // seconds by phase ("rollout", "update"), from times.jsonl
+	Card     string             // JSON that describes the model or the endpoint of the stage; "" for other stages
 }
 
 func (s *Study) arm(label string) *Arm {
@@ -176,6 +187,17 @@ func (s *Study) sets() []string {
 	return sets
 }
 
+// tasksOf counts the distinct tasks of a set and their families: "160 distinct tasks of 20 families".
+func (s *Study) tasksOf(set string) string {
+	tasks, families := map[string]bool{}, map[string]bool{}
+	for row := range s.scores {
+		if row.Set == set {
+			tasks[row.Task], families[row.Family] = true, true
+		}
+	}
+	return plural(len(tasks), "distinct task") + " of " + plural(len(families), "family")
+}
+
 // categories returns the sorted categories of a set. It is nil if there is only one, which equals the overall column.
 func (s *Study) categories(set string) []string {
 	found := map[string]bool{}
@@ -190,11 +212,11 @@ func (s *Study) categories(set string) []string {
 	return sortedKeys(found)
 }
 
-// comparisons returns the comparisons of the report. Without any, every arm is compared with the first arm, paired by
-// task if both have the same tasks.
+// comparisons returns the comparisons of the report, those with an expectation first. Without any, every arm is
+// compared with the first arm, paired by task if both have the same tasks.
 func (s *Study) comparisons() []Comparison {
 	if len(s.Compare) > 0 || len(s.Arms) < 2 {
-		return s.Compare
+		return slices.Concat(expecting(s.Compare, true), expecting(s.Compare, false))
 	}
 	paired := Comparison{Label: "against " + s.Arms[0].Label}
 	unpaired := Comparison{Label: paired.Label + ", on other tasks", Unpaired: true}
@@ -207,6 +229,11 @@ func (s *Study) comparisons() []Comparison {
 		}
 	}
 	return slices.DeleteFunc([]Comparison{paired, unpaired}, func(c Comparison) bool { return len(c.Pairs) == 0 })
+}
+
+// expecting returns the comparisons with or without an expectation.
+func expecting(all []Comparison, expectation bool) []Comparison {
+	return slices.DeleteFunc(slices.Clone(all), func(c Comparison) bool { return (c.Expect != "") != expectation })
 }
 
 // condition returns the reward token under which tables compare the arm: high if it was evaluated with tokens.

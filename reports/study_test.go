@@ -114,10 +114,11 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
 			c.PoliciesB)
 	}
-	if c.Verdict != 1 || c.scope() != "these checkpoints" {
-		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.scope())
+	if c.Verdict != 1 || c.about() != "these checkpoints" {
+		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.about())
 	}
-	if facts := strings.Join(s.facts(), " "); !strings.Contains(facts, "once (one policy, 3 evaluations)") ||
+	if facts := strings.Join(s.limits(), " ") + s.runLine(); !strings.Contains(facts,
+		"once (one policy, 3 evaluations)") ||
 		!strings.Contains(facts, "40 test tasks per evaluation (120 different ones)") {
 		t.Errorf("got facts %q", facts)
 	}
@@ -228,17 +229,12 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
 	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
 	if c.Verdict != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
-		!strings.Contains(c.scope(), "checkpoints") {
+		!strings.Contains(c.about(), "checkpoints") {
 		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Families)
 	}
-	table := s.comparisonTable(s.Compare[0], "", s.judged("", false)).trim()
-	var heads []string
-	for _, column := range table.Columns {
-		heads = append(heads, column.Name)
-	}
-	if want := []string{"Without → with", "Without", "With", "Δ points", "95 % Newcombe", "95 % over families",
-		"Fisher's exact", "Verdict"}; !slices.Equal(heads, want) {
-		t.Errorf("got columns %q, want %q", heads, want)
+	pairs := pairTable(s.claims(""), "")
+	if row := pairs.Rows[0]; row.Cells[8].Text != "Fisher's exact test" || row.Cells[3].Text != "–" {
+		t.Errorf("got %+v, want Fisher's test without paired tasks", row)
 	}
 	// Without compare blocks the report decides by the tasks.
 	s.Compare = nil
@@ -296,11 +292,17 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
-	for _, how := range s.Compare { // the same value in every table
-		row := s.comparisonTable(how, "", all).trim().Rows[0]
-		if got := row.Cells[5].Detail; got != "0/9 · adjusted 0.012" {
-			t.Errorf("%s: got %q, want 0/9 · adjusted 0.012", how.Label, got)
-		}
+	claims := s.claims("")
+	table := s.claimTable(claims, "")
+	if len(table.Rows) != 3 || table.Rows[0].Cells[8].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
+		t.Errorf("got %+v, want three rows, the first of both comparisons with p = 0.012", table.Rows)
+	}
+	if notes := strings.Join(table.Notes, " "); !strings.Contains(notes, "all tested claims of this table (3)") {
+		t.Errorf("got notes %q, want the number of claims", notes)
+	}
+	first := pairTable(claims, "").Rows[0].Cells
+	if first[2].Text != "seed 1" || first[4].Text != "0" || first[5].Text != "9" || first[7].Text != "0.004" {
+		t.Errorf("got %+v, want McNemar's test of 0 against 9 tasks, p = 2/2⁹", first)
 	}
 }
 
@@ -333,45 +335,18 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
-	answers := s.answers()
-	if len(answers) != 2 {
-		t.Fatalf("got %d answers, want one for each expectation: %q", len(answers), answers)
+	want := []string{"The opposite: success −33.3 points [−51.3, −15.4] (SFT + GRPO → RCTP-FT + RC-GRPO).",
+		"Yes: groups without variance −12.3 points [−18.6, −6.1] (SFT + GRPO → RCTP-FT + RC-GRPO)."}
+	var got []string
+	for _, a := range s.answers() {
+		got = append(got, a.String())
 	}
-	for i, wanted := range [][]string{
-		{"the method, success on test tasks: SFT + GRPO is better, the opposite of the expectation.",
-			"RCTP-FT + RC-GRPO 20.8 % (50/240) against 54.2 % (130/240) for SFT + GRPO: −33.3 points", "over seeds",
-			"(3 seeds, 80 tasks)"},
-		{"the method, groups without variance, late in training: RCTP-FT + RC-GRPO is lower, as expected.",
-			"37.7 % against 50.0 % for SFT + GRPO: −12.3 points, 95 % interval −18.6 … −6.1 over seeds (3 seeds)"},
-	} {
-		got := strings.ReplaceAll(answers[i], "\u00a0", " ")
-		for _, want := range wanted {
-			if !strings.Contains(got, want) {
-				t.Errorf("got %q, want it to contain %q", got, want)
-			}
-		}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
 	}
-	for _, c := range s.judged("", true) {
-		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Adjusted != c.OverSeedsP {
-			t.Errorf("got p = %v, adjusted %v, want 0.0135 for both: training has one test", c.OverSeedsP, c.Adjusted)
-		}
-	}
-}
-
-func TestUndecidedAnswersStateTheirDirection(t *testing.T) {
-	undecided := Contrast{A: "a", B: "b", Comparison: Comparison{Label: "x", Expect: "higher"},
-		Pairs: []PolicyPair{{Tasks: 80}},
-		Mean:  -0.055, OverSeeds: stats.Interval{Low: -0.14, High: 0.01},
-		Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.08, High: -0.04}}}
-	for expect, want := range map[string]string{
-		"higher": "; the difference has the direction opposite to the expected one.",
-		"lower":  "; the difference has the expected direction.",
-		"":       " points.",
-	} {
-		undecided.Expect = expect
-		if got := undecided.sentence("success"); !strings.HasSuffix(got, want) ||
-			!strings.HasPrefix(got, "x, success: not decided. b") {
-			t.Errorf("expected %q: got %q, want it to end with %q", expect, got, want)
+	for _, c := range s.judged("", true) { // three claims: success twice, in both directions, and training
+		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Tests != 3 || c.Adjusted < c.OverSeedsP {
+			t.Errorf("got p = %v, adjusted %v over %d claims, want 0.0135, adjusted over 3", c.OverSeedsP, c.Adjusted, c.Tests)
 		}
 	}
 }
@@ -386,6 +361,10 @@ func TestUndecidedResultsNameTheExcludedEffects(t *testing.T) {
 			Families: stats.Bootstrap{Interval: stats.Interval{Low: 0.005, High: 0.03}}},
 		"excludes increases above 1.50 and decreases above 0.250": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Interval{Low: -0.25, High: 1.5}, Families: stats.Bootstrap{Interval: stats.Unknown}},
+		"excludes gains above 2.0 points": {Comparison: Comparison{Expect: "higher"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
+		"excludes losses above 3.5 points": {Comparison: Comparison{Expect: "lower"}, OverSeeds: stats.Unknown,
+			Families: stats.Bootstrap{Interval: stats.Interval{Low: -0.035, High: 0.02}}},
 		"too few policies for an interval": {Comparison: Comparison{Outcome: "kl"},
 			OverSeeds: stats.Unknown, Families: stats.Bootstrap{Interval: stats.Unknown}},
 	} {
@@ -486,9 +465,9 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
-	if title := s.comparisonTable(s.Compare[0], "", s.judged("",
-		false)).Title; title != "Effect of RL on test tasks, sampled" {
-		t.Errorf("got title %q", title)
+	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Group != "sampled success, points" ||
+		row.Cells[2].Text != string(Higher) {
+		t.Errorf("got %+v, want a higher sampled success", row.Cells)
 	}
 }
 
@@ -499,14 +478,13 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
 		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
 	}
-	got := strings.ReplaceAll(s.answers()[0], "\u00a0", " ")
 	// 0 against 9: p = 2/2⁹
-	for _, want := range []string{"reward conditioning, success on test tasks: RCTP-FT + RC-GRPO is better.",
-		"RCTP-FT + RC-GRPO 85.0 % (68/80) against 73.8 % (59/80) for RCTP-FT + GRPO: +11.2 points, 95 % interval",
-		"over task families (these two checkpoints, 80 tasks)."} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got %q, want it to contain %q", got, want)
-		}
+	got := s.answers()[0]
+	want := "Higher: success +11.2 points ["
+	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two checkpoints" ||
+		*got.Adjusted != 2.0/512 {
+		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About,
+			*got.Adjusted, want)
 	}
 }
 
@@ -711,14 +689,6 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 		"tokens.position": "xx-", "tokens.init": "xx-"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
-	}
-}
-
-func TestWindowsShrinkToAFifthOfShortRuns(t *testing.T) {
-	for n, want := range map[int][2]int{350: {70, 70}, 140: {70, 70}, 139: {27, 27}, 3: {1, 1}} {
-		if got := PaperWindows.fit(n); got.Early != want[0] || got.Late != want[1] {
-			t.Errorf("windows of %d updates: got %v, want %v", n, got, want)
-		}
 	}
 }
 

@@ -27,7 +27,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 				{"SFT + GRPO", "RCTP-FT + GRPO"}}},
 			{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + RC-GRPO"}}, Outcome: OutcomeSampled},
 		},
-		Windows: PaperWindows,
+		Windows: Windows{Early: max(1, updates/5), Late: max(1, updates/5)},
 	}
 	arms := []struct {
 		label          string

@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,10 +42,14 @@ func columns(heads ...string) []Column {
 	return all
 }
 
-// Row is one row. Arm selects the colour of its swatch; NoArm shows none.
+// Row is one row. Arm selects the colour and marker of its swatch; NoArm shows none. A writer prints Group above the
+// first of consecutive rows with the same one.
 type Row struct {
 	Arm   int
+	Group string
 	Cells []Cell
+
+	look look
 
 	spare bool // repeats another table, so that a page omits it
 }
@@ -76,6 +81,84 @@ func (t *Table) trim() *Table {
 		}
 	}
 	return t.orNil()
+}
+
+// groupHead returns the group of a row if the row above has another one.
+func (t *Table) groupHead(row int) string {
+	if row > 0 && t.Rows[row-1].Group == t.Rows[row].Group {
+		return ""
+	}
+	return t.Rows[row].Group
+}
+
+// plainNumber matches a number without exponent and unit.
+var plainNumber = regexp.MustCompile(`^[−+]?\d+(\.\d+)?$`)
+
+// pads returns the characters that follow each number so that the decimal points of a column are aligned: ".00" after
+// 7 above 7.25.
+func (t *Table) pads() [][]string {
+	fraction := func(text string) string {
+		_, digits, ok := strings.Cut(text, ".")
+		if !ok {
+			return ""
+		}
+		return "." + digits
+	}
+	longest := make([]string, len(t.Columns))
+	for _, row := range t.Rows {
+		for c, cell := range row.Cells {
+			if f := fraction(cell.Text); plainNumber.MatchString(cell.Text) && len(f) > len(longest[c]) {
+				longest[c] = "." + strings.Repeat("0", len(f)-1)
+			}
+		}
+	}
+	pads := make([][]string, len(t.Rows))
+	for r, row := range t.Rows {
+		pads[r] = make([]string, len(t.Columns))
+		for c, cell := range row.Cells {
+			if plainNumber.MatchString(cell.Text) && !t.Columns[c].Left && c > 0 {
+				pads[r][c] = longest[c][len(fraction(cell.Text)):]
+			}
+		}
+	}
+	return pads
+}
+
+// countOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on that
+// cell alone.
+func (t *Table) countOnce() {
+	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "base 18"
+	often, usual := map[string]int{}, ""
+	for r, row := range t.Rows {
+		for c := range row.Cells {
+			cell := &row.Cells[c]
+			if cell.Of == 0 {
+				continue
+			}
+			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, fraction(*cell)), " · ")
+			if c < len(t.Columns) && !t.Columns[c].spare {
+				counts[r] = append(counts[r], fmt.Sprintf("%s %d", t.Columns[c].Name, cell.Of))
+			}
+		}
+		text := strings.Join(counts[r], ", ")
+		if often[text]++; text != "" && often[text] > often[usual] {
+			usual = text
+		}
+	}
+	if usual == "" {
+		return
+	}
+	var others []string
+	for r, row := range t.Rows {
+		if text := strings.Join(counts[r], ", "); text != "" && text != usual && !strings.HasPrefix(usual, text+", ") {
+			others = append(others, row.Cells[0].Text+": "+text)
+		}
+	}
+	if len(others) > 3 {
+		others = append(others[:3], fmt.Sprintf("%d more rows with other numbers (in the CSV file)", len(others)-3))
+	}
+	text := strings.Join(append([]string{usual}, others...), "; ")
+	t.Lead = strings.TrimSpace(t.Lead + " Episodes per cell: " + text + ".")
 }
 
 // Mark is an annotation of a cell.

@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -17,9 +18,9 @@ import (
 
 // format describes the layout of a page in a text format. Strings are formats of package fmt for escaped text.
 type format struct {
-	escape                                                    func(string) string
-	title, question, expect, answer, fact, failure, log, lead string
-	section, transcripts                                      string
+	escape                                                      func(string) string
+	title, name, expect, answer, run, limit, failure, log, lead string
+	section, transcripts                                        string
 
 	line   func(string) // writes a paragraph
 	table  func(*Table) error
@@ -30,7 +31,8 @@ type format struct {
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: clean, title: "%s", question: "%s", expect: "expected: %s", answer: "→ %s", fact: "· %s",
+		escape: clean, title: "%s", name: "experiment: %s", expect: "expected: %s", answer: "→ %s",
+		run: "\n%s", limit: "· %s",
 		failure: "MISSING %s: %s", log: "  | %s", section: "── %s ", lead: "%s", transcripts: "%s, in the HTML page",
 		line:   func(text string) { out.wrapped(text, width) },
 		table:  func(t *Table) error { return t.text(out, width) },
@@ -42,7 +44,8 @@ func (p *Page) Text(w io.Writer, width int) error {
 func (p *Page) Markdown(w io.Writer) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
-		escape: escaped, title: "# %s", question: "\n%s", expect: "\nExpected: %s", answer: "**%s**\n", fact: "- %s",
+		escape: escaped, title: "# %s", name: "\nExperiment: %s", expect: "\nExpected: %s", answer: "- **%s**",
+		run: "\n%s", limit: "- %s",
 		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
 		line:   out.line,
 		table:  func(t *Table) error { t.markdown(out); return nil },
@@ -62,15 +65,26 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		}
 		f.line(fmt.Sprintf(format, args...))
 	}
-	f.line(fmt.Sprintf(f.title, f.escape(p.Title)))
-	paragraph(f.question, p.Question)
+	f.line(fmt.Sprintf(f.title, f.escape(cmp.Or(p.Question, p.Title))))
+	if p.Question != "" {
+		paragraph(f.name, p.Title)
+	}
 	paragraph(f.expect, p.Expect)
 	out.line("")
 	for _, answer := range p.Answers {
-		paragraph(f.answer, answer)
+		paragraph(f.answer, answer.String())
 	}
-	for _, fact := range p.Facts {
-		paragraph(f.fact, fact)
+	if err := p.parts(out, f, paragraph, p.First); err != nil {
+		return err
+	}
+	paragraph(f.run, p.Run)
+	if len(p.Limits) > 0 {
+		out.line("")
+		paragraph(f.lead, p.limitsTitle())
+		out.line("")
+	}
+	for _, limit := range p.Limits {
+		paragraph(f.limit, limit)
 	}
 	for _, failure := range p.Failures {
 		out.line("")
@@ -83,27 +97,44 @@ func (p *Page) write(out *sticky, f format, width int) error {
 		head := fmt.Sprintf(f.section, f.escape(s.Title))
 		out.line("\n" + head + strings.Repeat("─", max(0, width-len([]rune(head)))))
 		paragraph(f.lead, s.Lead)
-		for _, part := range s.Parts {
-			out.line("")
-			switch {
-			case part.Table != nil:
-				if err := f.table(part.Table); err != nil {
-					return err
-				}
-			case part.Figure != nil:
-				f.figure(part.Figure)
-			default:
-				paragraph(f.transcripts, part.Transcripts.Summary())
-			}
+		if err := p.parts(out, f, paragraph, s.Parts); err != nil {
+			return err
 		}
+	}
+	for i, c := range p.Checks() {
+		if i == 0 {
+			out.line("\n" + fmt.Sprintf(f.section, "Check this page"))
+		}
+		paragraph(f.limit, strings.TrimSpace(c.Text+" "+c.Command))
 	}
 	return out.err
 }
 
+// parts writes tables and figures, and a line for transcripts.
+func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), parts []Part) error {
+	for _, part := range parts {
+		out.line("")
+		switch {
+		case part.Table != nil:
+			if err := f.table(part.Table); err != nil {
+				return err
+			}
+		case part.Figure != nil:
+			f.figure(part.Figure)
+		default:
+			paragraph(f.transcripts, part.Transcripts.Summary())
+		}
+	}
+	return nil
+}
+
+// limitsTitle is the heading of the limits, with their number.
+func (p *Page) limitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
+
 // text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
 // otherwise. A table that is still too wide continues below with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
-	out.wrapped(clean(t.Title), width)
+	out.wrapped(clean(t.Title)+" ["+t.ID+"]", width)
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
@@ -126,6 +157,16 @@ func (t *Table) text(out *sticky, width int) error {
 		}
 	}
 	widths := t.widths(rows)
+	for r, pads := range t.pads() {
+		for c, pad := range pads {
+			if first, rest, several := strings.Cut(rows[r][c], "\n"); first == t.Rows[r].Cells[c].Text {
+				rows[r][c] = first + strings.Repeat("\u00a0", len(pad))
+				if several {
+					rows[r][c] += "\n" + rest
+				}
+			}
+		}
+	}
 	for _, row := range rows { // long text beside a wide first column
 		for i := 1; i < len(row); i++ {
 			row[i] = wordwrap.WrapString(row[i], uint(max(20, width-widths[0]-2)))
@@ -187,7 +228,12 @@ func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
 		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
 	)
 	table.Header(head)
-	for _, row := range rows {
+	for r, row := range rows {
+		if group := t.groupHead(r); group != "" {
+			if err := table.Append(append([]string{"── " + clean(group)}, make([]string, len(columns)-1)...)); err != nil {
+				return err
+			}
+		}
 		if err := table.Append(pick(row)); err != nil {
 			return err
 		}
@@ -201,6 +247,9 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 		rows[i] = make([]string, len(t.Columns))
 		for j, c := range r.Cells {
 			rows[i][j] = write(c)
+		}
+		if len(rows[i]) > 0 {
+			rows[i][0] = r.look.glyph() + rows[i][0]
 		}
 	}
 	return rows
@@ -239,11 +288,18 @@ func (f *Figure) text(out *sticky, width int) {
 		}
 	}
 	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(strings.TrimSpace(note)), " – "), width)
-	names, low, high := 0, math.Inf(1), math.Inf(-1)
+	names := 0
 	for _, lane := range f.Lanes {
 		names = max(names, len([]rune(lane)))
 	}
 	switch places := max(10, min(80, width-names-3)); {
+	case f.Scale != "": // the table below has the numbers
+		return
+	case f.Effects != nil:
+		for _, line := range f.forestText(width) {
+			out.line("  " + clean(line))
+		}
+		return
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
@@ -255,18 +311,21 @@ func (f *Figure) text(out *sticky, width int) {
 		}
 		return
 	}
+	extent := map[bool]stats.Interval{} // by panel
 	for _, s := range f.Series {
-		names = max(names, len([]rune(s.full())))
+		names = max(names, len([]rune(s.look.glyph()+s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
-			if !math.IsNaN(v) {
-				low, high = math.Min(low, v), math.Max(high, v)
+			if at, known := extent[s.Lower]; !known && !math.IsNaN(v) {
+				extent[s.Lower] = stats.Interval{Low: v, High: v}
+			} else if !math.IsNaN(v) {
+				extent[s.Lower] = stats.Interval{Low: min(at.Low, v), High: max(at.High, v)}
 			}
 		}
 	}
 	for _, s := range f.Series {
-		y := movingAverage(s.mean(), f.Smooth)
+		y, low, high := movingAverage(s.mean(), f.Smooth), extent[s.Lower].Low, extent[s.Lower].High
 		first, last := s.values()
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.full()), significant(first),
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.look.glyph()+s.full()), significant(first),
 			Sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
 	}
 }
@@ -327,7 +386,7 @@ func (s *sticky) wrapped(text string, width int) {
 }
 
 func (t *Table) markdown(out *sticky) {
-	out.line("### " + escaped(t.Title) + "\n")
+	out.line("### " + escaped(t.Title) + "\n\n`" + t.ID + "`\n")
 	if t.Lead != "" {
 		out.line(escaped(t.Lead) + "\n")
 	}
@@ -342,7 +401,10 @@ func (t *Table) markdown(out *sticky) {
 	}
 	out.line(head)
 	out.line(rule)
-	for _, r := range t.Rows {
+	for i, r := range t.Rows {
+		if group := t.groupHead(i); group != "" {
+			out.line("| *" + escaped(group) + "* |" + strings.Repeat(" |", len(t.Columns)-1))
+		}
 		line := "|"
 		for _, c := range r.Cells {
 			text := escaped(c.line())
@@ -371,6 +433,11 @@ func (f *Figure) markdown(out *sticky) {
 	}
 	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
 	switch {
+	case f.Scale != "": // the table below has the numbers
+	case f.Effects != nil:
+		for _, line := range f.forestText(110) { // indented lines are code
+			out.line("    " + clean(line))
+		}
 	case f.Categories != nil || f.Diagonal != "":
 		for _, row := range f.data()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))

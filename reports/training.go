@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -68,24 +69,38 @@ func window(values []float64, n int, late bool) float64 {
 	return stats.Mean(logged[:n])
 }
 
-// summary holds the means of a metric in both windows, for every run that logged it.
+// lateValue returns the mean over the late window; NaN if the windows do not fit. A value that was logged once, such as
+// a forecast, needs no window.
+func lateValue(values []float64, w Windows) float64 {
+	if logged := slices.DeleteFunc(slices.Clone(values), math.IsNaN); len(logged) == 1 {
+		return logged[0]
+	}
+	if !w.fit(len(values)) {
+		return math.NaN()
+	}
+	return window(values, w.Late, true)
+}
+
+// summary holds the means of a metric in both windows, for every run that logged it and is long enough for them.
 type summary struct{ early, late []float64 }
 
 func (a *Arm) summary(metric string, w Windows) summary {
 	var s summary
 	for i := range a.Runs {
-		if _, values, ok := a.Runs[i].values(metric); ok {
-			fit := w.fit(len(values))
-			s.early = append(s.early, window(values, fit.Early, false))
-			s.late = append(s.late, window(values, fit.Late, true))
+		if _, values, ok := a.Runs[i].values(metric); ok && w.fit(len(values)) {
+			s.early = append(s.early, window(values, w.Early, false))
+			s.late = append(s.late, window(values, w.Late, true))
 		}
 	}
 	return s
 }
 
-// ends returns the means of a metric over the early and the late window, as in the tables.
+// ends returns the means of a metric over the early and the late window, as in the tables; nil without windows.
 func (a *Arm) ends(metric string, w Windows) *[2]float64 {
 	both := a.summary(metric, w)
+	if len(both.early) == 0 {
+		return nil
+	}
 	return &[2]float64{stats.Mean(both.early), stats.Mean(both.late)}
 }
 
@@ -97,6 +112,16 @@ func meanNumber(values []float64) Cell {
 	c := Number(stats.Mean(values))
 	if len(values) > 1 {
 		c = c.With("%s\u00a0…\u00a0%s", significant(slices.Min(values)), significant(slices.Max(values)))
+	}
+	return c
+}
+
+// meanShare returns the mean of shares over seeds, with the range of several seeds.
+func meanShare(shares []float64) Cell {
+	mean := stats.Mean(shares)
+	c := Cell{Text: percent(mean), Value: &mean}
+	if len(shares) > 1 {
+		c = c.With("%s", percentRange(stats.Interval{Low: slices.Min(shares), High: slices.Max(shares)}))
 	}
 	return c
 }
@@ -144,12 +169,12 @@ type block struct {
 	bound string
 }
 
-// blocks returns one block for each length of a training, the longest first.
+// blocks returns one block for each length of a training that both windows fit into, the longest first.
 func (s *Study) blocks() []block {
 	ends := map[int]string{}
 	for i := range s.Arms {
 		for _, r := range s.Arms[i].Runs {
-			if n := len(r.Curve); n > 0 && ends[n] == "" {
+			if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
 				ends[n] = r.CurveFrom
 			}
 		}
@@ -191,11 +216,9 @@ func (s *Study) trainings(yield func(b *block, arm int) bool) {
 }
 
 // early and late return the updates of the windows: "1–20", "131–150".
-func (b *block) early() string { return updatesBetween(1, b.Windows.fit(b.updates).Early) }
+func (b *block) early() string { return updatesBetween(1, b.Windows.Early) }
 
-func (b *block) late() string {
-	return updatesBetween(b.updates-b.Windows.fit(b.updates).Late+1, b.updates)
-}
+func (b *block) late() string { return updatesBetween(b.updates-b.Windows.Late+1, b.updates) }
 
 func updatesBetween(first, last int) string {
 	if first == last {
@@ -214,31 +237,60 @@ func (b *block) logged(arm int, by string, metrics ...string) Source {
 }
 
 func (s *Study) windowNote() string {
-	note := fmt.Sprintf("Windows: the first %d and the last %d updates", s.Windows.Early, s.Windows.Late)
-	all := s.blocks()
-	for _, b := range all {
-		if w := b.Windows.fit(b.updates); w.Early != s.Windows.Early || w.Late != s.Windows.Late {
-			note += "; a training too short for both uses a fifth of its updates for each, the share of the paper's 70 of 350"
-			break
-		}
-	}
-	note += "."
-	if len(all) > 1 {
+	note := fmt.Sprintf("Windows: the first %d and the last %d updates.", s.Windows.Early, s.Windows.Late)
+	if len(s.blocks()) > 1 {
 		note += " If trainings have different lengths, each row names its updates, and a longer training has a second " +
 			"row with the updates of a shorter one."
 	}
 	return note
 }
 
+// longest returns the number of updates of the longest training by RL, 0 without a training.
+func (s *Study) longest() int {
+	longest := 0
+	for _, a := range s.Arms {
+		for i := range a.Runs {
+			longest = max(longest, len(a.Runs[i].Curve))
+		}
+	}
+	return longest
+}
+
+// withoutWindows returns a sentence about trainings that the tables of windows omit; none if there are none.
+func (s *Study) withoutWindows() []string {
+	var short []string
+	for _, a := range s.Arms {
+		for i := range a.Runs {
+			if n := len(a.Runs[i].Curve); n > 0 && !s.Windows.fit(n) {
+				short = append(short, strings.TrimSpace(fmt.Sprintf("%s %s (%d updates)", a.Label, a.Runs[i].Name(), n)))
+			}
+		}
+	}
+	switch {
+	case len(short) == 0:
+		return nil
+	case s.Windows.Late == 0:
+		return []string{fmt.Sprintf("No tables of the early and the late phase of training: the longest training has %d "+
+			"updates, fewer than the paper's two windows of 70, and the report sets no others.", s.longest())}
+	}
+	return []string{fmt.Sprintf("Too short for windows of %d and %d updates, so missing from the tables of early and "+
+		"late training: %s.", s.Windows.Early, s.Windows.Late, strings.Join(short, ", "))}
+}
+
 // entropyTable is the paper's table of entropy and its correlation with the reward.
 func (s *Study) entropyTable() *Table {
 	t := &Table{
 		ID: "entropy", Title: "Entropy, and its correlation with the reward",
-		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "p, n updates", "p, effective n"),
-		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; three " +
-			"seeds or more: mean, t-interval over seeds, one p-value per seed. The first p-value assumes independent " +
-			"updates (as in the paper), the second uses the effective number of updates of two series with these lag-one " +
-			"autocorrelations."},
+		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "ρ of changes",
+			"ρ, one update apart"),
+		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; below three " +
+			"seeds the range, else the t-interval over seeds, which treats seeds as independent. The table of correlations " +
+			"has each run with its p-values.",
+			"Two causes make ρ negative in every arm. Slow trends: entropy falls while the reward rises. The draw of tasks: " +
+				"an update with hard tasks has a lower reward and a higher entropy, whatever the policy learns. ρ of changes " +
+				"correlates the differences between consecutive updates, which removes trends and keeps the draw. ρ one update " +
+				"apart correlates the entropy with the reward of the next update, which has other tasks: it removes the draw " +
+				"and keeps trends. If ρ of changes is about as negative as ρ, the difficulty of the tasks explains it."},
 	}
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
@@ -246,16 +298,9 @@ func (s *Study) entropyTable() *Table {
 		if len(both.early) == 0 {
 			continue
 		}
-		var rho []float64
-		var plainP, effectiveP, effectiveN []string
-		for j := range a.Runs {
-			entropy, reward, ok := a.Runs[j].both("entropy", "reward")
-			if !ok {
-				continue
-			}
-			c := stats.Correlate(entropy, reward)
-			rho, plainP = append(rho, c.Pearson), append(plainP, probability(c.P))
-			effectiveP, effectiveN = append(effectiveP, probability(c.PEff)), append(effectiveN, significant(c.NEff))
+		var plain, changes, apart []float64
+		for _, c := range a.correlations() {
+			plain, changes, apart = append(plain, c.Pearson), append(changes, c.changes), append(apart, c.apart)
 		}
 		by := func(how string) Source { return b.logged(i, how, "entropy", "reward") }
 		t.add(i, Text("%s", a.Label), Text("%s, %s", b.early(), b.late()),
@@ -263,12 +308,70 @@ func (s *Study) entropyTable() *Table {
 			meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
 			changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
 				"entropy")),
-			meanWithT(rho).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
-			Text("%s", strings.Join(plainP, "; ")).From(by("p of Pearson's correlation, every update counts")),
-			Text("%s", strings.Join(effectiveP, "; ")).With("n = %s", strings.Join(effectiveN, "; ")).
-				From(by("p of Pearson's correlation with the effective number of updates")))
+			meanWithT(plain).From(by("Pearson's correlation over the updates of a run, t-interval over seeds")),
+			meanWithT(changes).From(by("Pearson's correlation of the differences between updates, t-interval over seeds")),
+			meanWithT(apart).From(by("Pearson's correlation of the entropy with the next reward, t-interval over seeds")))
 	}
 	return t.orNil()
+}
+
+// correlationTable shows the correlation of entropy and reward of each run with its p-values.
+func (s *Study) correlationTable() *Table {
+	t := &Table{
+		ID: "entropy-runs", Title: "Correlation of entropy and reward, each run", Folded: true,
+		Columns: columns("<Arm", "<Seed", "<Updates", "ρ", "p, n updates", "Effective n", "p, effective n"),
+		Notes: []string{"The first p-value treats updates as independent, as in the paper. The second uses the effective " +
+			"number of updates of two series with these lag-one autocorrelations."},
+	}
+	for b, i := range s.trainings {
+		a := &b.Arms[i]
+		for _, c := range a.correlations() {
+			by := func(how string) Source {
+				source := sourceOf(c.from, "entropy, reward", how)
+				if b.bound != "" {
+					source = together(how, source.Rows, source, Source{From: []string{b.bound}})
+				}
+				return source
+			}
+			t.add(i, Text("%s", a.Label), Text("%s", cmp.Or(c.seed, "–")),
+				Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
+				Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
+				Text("%s", probability(c.P)).From(by("p of Pearson's correlation, every update counts")),
+				Number(c.NEff).From(by("effective number of updates")),
+				Text("%s", probability(c.PEff)).From(by("p of Pearson's correlation with the effective number of updates")))
+		}
+	}
+	return t.orNil()
+}
+
+// runCorrelation is the correlation of entropy and reward of a run.
+type runCorrelation struct {
+	seed, from string
+	stats.Correlation
+	changes, apart float64 // of the differences between updates; of the entropy with the next reward
+}
+
+func (a *Arm) correlations() []runCorrelation {
+	var all []runCorrelation
+	for i := range a.Runs {
+		r := &a.Runs[i]
+		x, y, ok := r.both("entropy", "reward")
+		if !ok {
+			continue
+		}
+		all = append(all, runCorrelation{r.Name(), r.CurveFrom, stats.Correlate(x, y),
+			stats.Correlate(differences(x), differences(y)).Pearson, stats.Correlate(x[:len(x)-1], y[1:]).Pearson})
+	}
+	return all
+}
+
+// differences returns the differences between neighbours.
+func differences(x []float64) []float64 {
+	var d []float64
+	for i := 1; i < len(x); i++ {
+		d = append(d, x[i]-x[i-1])
+	}
+	return d
 }
 
 // both returns the values of two metrics at the updates that logged both.
@@ -325,7 +428,9 @@ func (s *Study) lateTable() *Table {
 	return s.windowTable("late", "Late phase of training", lateMetrics,
 		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over "+
 			"all groups, 0 for a group without variance. In batch: over all groups of an update, with the standard "+
-			"deviation divided by n (ddof 0) or n−1 (ddof 1); these two grow with the batch.")
+			"deviation divided by n (ddof 0) or n−1 (ddof 1); these two grow with the batch. The paper's values (3.22 to "+
+			"3.58) correspond to Spread in batch, ddof 1: with groups of five and binary rewards one group spans at most "+
+			"3.162 (ddof 0) or 2.828 (ddof 1), and a batch at most 3.578 under ddof 1.")
 }
 
 func (s *Study) signalTable() *Table {
@@ -364,7 +469,8 @@ func (s *Study) trainingGapTable() *Table {
 		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
 		Columns: columns("<Arm", "<Updates", "High, early", "Low, early", "Gap, early", "High, late", "Low, late",
 			"Gap, late"),
-		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds."},
+		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds, which treats seeds " +
+			"as independent."},
 	}
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
@@ -414,6 +520,9 @@ func (s *Study) valuesTable() *Table {
 			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
 		}
 	}
+	if len(shown) == 0 {
+		return nil
+	}
 	for _, info := range objective.Metrics {
 		for _, name := range sortedKeys(logged) {
 			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
@@ -425,6 +534,10 @@ func (s *Study) valuesTable() *Table {
 			}
 			t.add(NoArm, cells...)
 		}
+	}
+	if logged["prop2_bound"] {
+		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
+			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
 	return t.orNil()
 }

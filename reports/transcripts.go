@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"rcgrpo/stages/rl"
 )
@@ -151,4 +152,95 @@ func (t *Transcripts) Packed() (string, error) {
 	failed, passed := t.chosen()
 	text, err := json.Marshal(slices.Concat(failed, passed))
 	return packed(text), err
+}
+
+// example selects the trajectory with the smallest hash as the example of the experts or of the failures.
+func (m *Mixture) example(t *rl.Trajectory) {
+	at, of := &m.Failed, &m.FailedOf
+	if t.Reward == 1 {
+		at, of = &m.Expert, &m.ExpertOf
+	}
+	*of++
+	if one := transcript(t, ""); *at == nil || one.hash < (*at).hash {
+		*at = &one
+	}
+}
+
+// exampleTables show one expert and one failed trajectory of each data set with reward tokens as the policy reads them,
+// a row for each line: the paper's examples. Only the first seed of a data set is shown.
+func (s *Study) exampleTables() []Part {
+	var parts []Part
+	shown := map[string]bool{}
+	for i := range s.Mixtures {
+		m := &s.Mixtures[i]
+		if m.Expert == nil || m.Failed == nil || shown[m.Label] {
+			continue
+		}
+		shown[m.Label] = true
+		of := func(kind string, t *Transcript, total int) {
+			parts = append(parts, partsOf(s.exampleTable(m, kind, t, total), "")...)
+		}
+		of("expert", m.Expert, m.ExpertOf)
+		of("failed", m.Failed, m.FailedOf)
+	}
+	return parts
+}
+
+func (s *Study) exampleTable(m *Mixture, kind string, x *Transcript, of int) *Table {
+	t := &Table{ID: "example-" + kind + "-" + slug(m.Label), Folded: true, Columns: columns("<Role", "<Text"),
+		Title: fmt.Sprintf("Example of %s: %s trajectory", m.Label, map[string]string{"expert": "an expert",
+			"failed": "a failed"}[kind]),
+		Lead: fmt.Sprintf("Task %s, category %s, origin %s, token %s: the one of %d with the smallest hash of its name.",
+			x.Task, x.Category, x.Origin, cmp.Or(x.Token, "none"), of),
+		Notes: []string{"The messages in the policy's order, with the reward token where fine-tuning puts it. The markers " +
+			"with which the model's chat template surrounds each message are left out."}}
+	position := s.tokenPosition()
+	source := sourceOf(m.Source, fmt.Sprintf("the %s trajectory with the smallest hash", kind), "as recorded")
+	add := func(role, text string) {
+		for line := range strings.SplitSeq(text, "\n") {
+			t.add(NoArm, Text("%s", role).From(source), Text("%s", line).From(source))
+		}
+	}
+	users := 0
+	for _, u := range x.Messages {
+		switch u.Role {
+		case rl.RoleUser:
+			if users++; users == 1 && position == rl.FirstUser && x.Token != rl.TokenNone {
+				u.Text += rl.GoalBefore + rewardText[x.Token] + rl.GoalAfter
+			}
+			add(u.Role, u.Text)
+		case rl.RoleTool:
+			add(u.Role, strings.Join(u.Results, "\n"))
+		default:
+			text := strings.Join(u.Calls, "\n")
+			if u.Sampled > 0 { // the policy's own words
+				text = u.Text
+			}
+			if position == rl.BeforeEachAction {
+				text = rewardText[x.Token] + text
+			}
+			add(u.Role, text)
+		}
+	}
+	return t.orNil()
+}
+
+// rewardText is what the policy reads for a reward token.
+var rewardText = map[string]string{rl.TokenHigh: rl.HighReward, rl.TokenLow: rl.LowReward}
+
+// tokenPosition returns where the fine-tuning stages of the study put the reward token; "" without such a stage, or if
+// they differ.
+func (s *Study) tokenPosition() string {
+	position := ""
+	for _, r := range s.Records {
+		text := strings.Trim(r.Settings["tokens.position"], `"`)
+		if r.Kind != "rctp-ft" || text == position {
+			continue
+		}
+		if position != "" {
+			return ""
+		}
+		position = text
+	}
+	return position
 }

@@ -186,6 +186,7 @@ func (v *Verification) compareValues(ev *Evidence, page, again string) {
 var (
 	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
 		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
+	cellPad     = regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
 	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ",
 		`<span class="detail">`, "\x00", `</span>`, "")
 )
@@ -201,7 +202,8 @@ func visibleValues(page string) map[string]string {
 		if _, twice := values[id]; twice {
 			id += " (again)"
 		}
-		text, detail, _ := strings.Cut(html.UnescapeString(cellDetails.Replace(element[2])), "\x00")
+		content := cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))
+		text, detail, _ := strings.Cut(html.UnescapeString(content), "\x00")
 		values[id] = Cell{Text: text, Detail: detail}.line()
 	}
 	for _, g := range readFigures(page) {
@@ -273,6 +275,10 @@ func (s *Study) checkSize() error {
 	}
 	for _, c := range s.Compare {
 		pairs += len(c.Pairs)
+	}
+	for _, m := range s.Maps {
+		how, _ := m.comparison(s.Compare)
+		pairs += len(how.Pairs)
 	}
 	const columns = 20 // upper bound of the columns of a table beside its categories
 	cells := (len(sets)*(runs+pairs)+len(s.Data))*(len(categories)+columns) + len(tasks)*len(s.Arms) + len(updates)*runs

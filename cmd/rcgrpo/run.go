@@ -21,7 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
-	"rcgrpo/reports"
+	"rcgrpo/reports/live"
 )
 
 func runCommand() *cobra.Command {
@@ -56,13 +56,13 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	o.Kill = kill
 	observePage := func(runs.Event) {}
 	if page {
-		live, err := reports.StartLive(plan.Experiment)
+		page, err := live.Start(plan.Experiment)
 		if err != nil {
 			return err
 		}
-		defer live.Close()
-		observePage = live.Observe
-		fmt.Fprintf(c.stderr(), "page of the run: %s\n", live.URL)
+		defer page.Close()
+		observePage = page.Observe
+		fmt.Fprintf(c.stderr(), "page of the run: %s\n", page.URL)
 	}
 	view := newDisplay(c.stdout())
 	end := notification{Experiment: plan.Experiment.Name}

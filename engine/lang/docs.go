@@ -157,10 +157,13 @@ func typeName(t reflect.Type, ports []string) string {
 }
 
 func pluralType(name string) string {
-	rest, isList := strings.CutPrefix(name, "list of ")
+	list, isList := strings.CutPrefix(name, "list of ")
+	values, isMap := strings.CutPrefix(name, "map of ")
 	switch {
 	case isList:
-		return "lists of " + rest
+		return "lists of " + list
+	case isMap:
+		return "maps of " + values
 	case name == "file, folder or reference":
 		return "files, folders or references"
 	case name == "any" || strings.Contains(name, " or "):

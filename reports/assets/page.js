@@ -3,10 +3,10 @@
 // the background (light, dark, paper).
 (() => {
   const read = id => JSON.parse(document.getElementById(id).textContent);
-  const palettes = read("palettes"); // {light: [...], dark: [...], arms: 7}
+  const palettes = read("palettes"); // {light: [...], dark: [...], looks: {arm: "c3 m1"}}
   const dark = matchMedia("(prefers-color-scheme: dark)");
-  const armColours = palettes.arms; // the first of each palette; steps of a scale follow
   const drawn = {}; // figure -> its chart and options, once it was seen
+  const sectionOf = id => document.getElementById(id).closest("section, header");
 
   // The functions below print labels, so they create text nodes, never markup.
   const element = (tag, style, ...children) => {
@@ -20,6 +20,13 @@
   const line = (colour, name, text) => element("div", { display: "flex", gap: "1em", justifyContent: "space-between" },
     element("span", {}, element("span", { display: "inline-block", width: ".7em", height: ".7em", background: colour, marginRight: ".5em" }), name),
     element("b", { fontVariantNumeric: "tabular-nums" }, text));
+
+  // The marker of an arm: circle, diamond, square, triangle.
+  const mark = (kind, cx, cy, r, fill) => kind ? { type: "polygon", style: { fill }, shape: { points: [
+    [[cx, cy - r - 1.5], [cx + r + 1.5, cy], [cx, cy + r + 1.5], [cx - r - 1.5, cy]],
+    [[cx - r, cy - r], [cx + r, cy - r], [cx + r, cy + r], [cx - r, cy + r]],
+    [[cx, cy - r - 1], [cx + r + 1, cy + r], [cx - r - 1, cy + r]]][kind - 1] } }
+    : { type: "circle", shape: { cx, cy, r }, style: { fill } };
 
   // A dot on its interval, beside the other series of the category; rings for the pooled values.
   const interval = data => (params, api) => {
@@ -39,9 +46,30 @@
       const [cx, cy] = at(v);
       if (!isNaN(cy)) children.push({ type: "circle", shape: { cx: cx + Math.min(6, width / 3), cy, r: 2.5 }, style: { fill: "none", stroke: colour, lineWidth: 1.2 } });
     }
-    const r = Math.min(4.5, Math.max(2.5, width / 2)), [cx, cy] = dot;
-    children.push(api.value(6) % 2 ? { type: "polygon", shape: { points: [[cx, cy - r - 1.5], [cx + r + 1.5, cy], [cx, cy + r + 1.5], [cx - r - 1.5, cy]] }, style: { fill: colour } }
-      : { type: "circle", shape: { cx, cy, r }, style: { fill: colour } });
+    children.push(mark(api.value(6), dot[0], dot[1], Math.min(4.5, Math.max(2.5, width / 2)), colour));
+    return { type: "group", children };
+  };
+
+  // A row of a forest plot: names and numbers above the interval, on grey where differences are too small to be detected.
+  const forest = (data, ink, soft, rule) => (params, api) => {
+    const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
+    const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
+    const top = api.coord([0, place])[1], y = top + 20, children = [];
+    const text = (x, align, text, fill, fontWeight, fontSize = area.width < 420 ? 11 : 12) => children.push({ type: "text", style: { x, y: top + 7, text, fill, align, verticalAlign: "middle", fontSize, fontWeight, width: align === "left" && !isHeading ? area.width - 135 : area.width, overflow: "truncate" } });
+    const isHeading = !known(effect);
+    const stroke = (x1, y1, x2, y2, stroke, lineWidth) => children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth } });
+    if (isHeading) {
+      text(area.x, "left", item.name, ink, 700, area.width < 420 ? 10.5 : 12);
+      return { type: "group", children };
+    }
+    const [pair, numbers] = item.name.split("\n");
+    if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: rule } });
+    stroke(at(0), y - 7, at(0), y + 9, soft, 1.5);
+    if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
+    for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y, r: 3 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
+    children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
+    text(area.x, "left", pair, ink);
+    text(area.x + area.width, "right", numbers, ink, 700);
     return { type: "group", children };
   };
 
@@ -66,12 +94,12 @@
     const options = JSON.parse(text);
     const ink = isDark ? "#e4e8ee" : "#1b1f24", soft = isDark ? "#9aa5b1" : "#57606a", rule = isDark ? "#313a46" : "#e3e7ec";
     options.textStyle = { fontFamily: getComputedStyle(document.body).fontFamily };
-    Object.assign(options.legend, { textStyle: { color: ink }, itemWidth: 18, itemHeight: 9, selected: Object.fromEntries((hidden[id] || []).map(name => [name, false])) });
+    Object.assign(options.legend, { textStyle: { color: ink }, itemWidth: 18, itemHeight: 9, selected: Object.fromEntries([...hiddenIn(sectionOf(id).id), ...hiddenIn(id)].map(name => [name, false])) });
     for (const axis of [].concat(options.xAxis, options.yAxis)) {
-      axis.nameTextStyle = { color: soft, align: axis === options.xAxis[0] ? "center" : "left" };
+      axis.nameTextStyle = { color: soft, align: options.xAxis.includes(axis) ? "center" : "left" };
       axis.axisLabel = { color: soft, hideOverlap: true };
       axis.axisLine = { onZero: false, lineStyle: { color: soft } };
-      axis.splitLine = { show: axis.type === "value" && axis !== options.xAxis[0], lineStyle: { color: rule } };
+      axis.splitLine = { show: axis.type === "value" && !options.xAxis.includes(axis), lineStyle: { color: rule } };
     }
     if (options.series.some(s => s.areaStyle)) options.xAxis[0].boundaryGap = false;
     else if (options.xAxis[0].type === "category") Object.assign(options.xAxis[0].axisLabel, { interval: 0, hideOverlap: false, rotate: place.clientWidth < 560 ? 30 : 0 });
@@ -86,7 +114,15 @@
     for (const s of options.series) {
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
     }
-    if (options.series.some(s => s.renderItem === "span")) {
+    if (options.series.some(s => s.renderItem === "forest")) {
+      for (const s of options.series) s.renderItem = forest(s.data, ink, soft, isDark ? "#2a323d" : "#e3e7ec");
+      Object.assign(options.yAxis[0], { show: false });
+      Object.assign(options.grid[0], { top: 0, left: 4, right: 4, bottom: 34, containLabel: false });
+      Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
+      Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
+      options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
+        typeof p.value[4] === "number" ? element("div", { color: soft }, "detectable: ± " + digits(p.value[4])) : "");
+    } else if (options.series.some(s => s.renderItem === "span")) {
       const lanes = options.yAxis[0].data;
       for (const s of options.series) s.renderItem = span;
       options.tooltip.formatter = p => element("div", {}, element("div", {}, lanes[p.value[2]]), element("div", { color: soft }, p.name));
@@ -97,50 +133,93 @@
       options.tooltip.formatter = p => element("div", {}, line(p.color, p.seriesName, digits(p.value[1], share)),
         element("div", { color: soft }, p.name + (diagonal ? "   " + options.xAxis[0].name + ": " + digits(p.value[0], share) : "")
           + (typeof p.value[2] === "number" ? "   95 %: " + digits(p.value[2], share) + " … " + digits(p.value[3], share) : "")));
+    } else if (options.visualMap) {
+      const scale = options.visualMap[0], narrow = place.clientWidth < 560;
+      Object.assign(scale, { itemWidth: 12, itemHeight: 120, textStyle: { color: soft, lineHeight: 14 }, text: scale.text.map(t => t.replace(" ", "\n")) });
+      options.grid[0].right = 64;
+      for (const s of options.series) {
+        Object.assign(s.label, { color: ink }, narrow ? { width: 68, overflow: "break", fontSize: 10, lineHeight: 12 } : {});
+        s.itemStyle = { borderColor: ink, borderWidth: 1, opacity: 1 };
+      }
+      options.tooltip.formatter = p => element("div", {}, line(p.color, p.name, p.value[3]),
+        element("div", { color: soft }, "95 %: " + p.value[4]),
+        element("div", { color: soft }, options.xAxis[0].name + ": " + digits(p.value[0])), element("div", { color: soft }, options.yAxis[0].name + ": " + digits(p.value[1])));
     } else {
       options.tooltip.axisPointer = { lineStyle: { color: soft } };
+      options.axisPointer = { link: [{ xAxisIndex: "all" }] };
+      // Thick lines are those with an id of ours: "=", a number, and the variant of the line. A line has its nearest
+      // point in the tooltip, because the library leaves out the lines without a point exactly there.
+      const thick = options.series.filter(s => (s.id || "").startsWith("="));
+      const nearest = (s, x) => s.data.reduce((best, d) => Math.abs(d[0] - x) < Math.abs(best[0] - x) ? d : best);
+      const shownArms = s => drawn[id]?.chart.getOption().legend[0].selected?.[s.name] !== false;
       options.tooltip.formatter = all => {
-        // Thick lines are those with an id of ours: "=", a number, and the variant of the line.
-        const thick = all.filter(p => p.seriesId.startsWith("="));
-        return element("div", {}, element("div", { color: soft }, options.xAxis[0].name + " " + all[0].value[0]),
-          ...thick.map(p => line(p.color, [p.seriesName, ...p.seriesId.split(" ").slice(1)].join(" "), digits(p.value[1], share))));
+        const x = Math.round(Number(all[0].axisValue));
+        return element("div", {}, element("div", { color: soft }, options.xAxis.at(-1).name + " " + x),
+          ...thick.filter(shownArms).map(s => line(s.itemStyle.color, [s.name, ...s.id.split(" ").slice(1)].join(" "), digits(nearest(s, x)[1], share))));
       };
+      // A marker on about five points of a line.
+      for (const s of options.series.filter(s => s.showSymbol && s.data.length > 12)) {
+        const step = Math.ceil(s.data.length / 5);
+        s.symbolSize = (_, p) => p.dataIndex % step === step >> 1 ? 7 : 0;
+      }
     }
     const old = echarts.getInstanceByDom(place);
     if (old) old.dispose();
     const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(2, devicePixelRatio) });
     chart.setOption(options);
-    if (!hidden[id]) writeLegend(id, options.series, chart);
+    if (options.tooltip.trigger === "axis" && !options.series.some(s => s.areaStyle)) {
+      chart.group = sectionOf(id).id + " " + options.xAxis.at(-1).name; // one cursor in all its figures
+      echarts.connect(chart.group);
+    }
+    writeLegends(id, options.series);
     return { chart, options };
   };
 
-  // The legend above the drawing consists of buttons, which wrap and have keyboard focus; each hides its series.
-  const hidden = {}; // figure -> names
-  const writeLegend = (id, series) => {
-    hidden[id] = [];
-    const legend = document.createElement("div"), names = [...new Set(series.map(s => s.name))];
-    legend.className = "legend";
-    for (const name of names) {
-      const own = series.filter(s => s.name === name), last = own[own.length - 1], key = document.createElement("span"), button = element("button", {}, key, name);
-      const colour = last.itemStyle.color, arm = Math.max(palettes.light.indexOf(colour), palettes.dark.indexOf(colour));
-      key.className = last.areaStyle ? "key" : last.type === "line" ? "key line" : last.data.some(d => d.value && d.value[6] % 2) ? "key diamond" : "key";
-      key.style.color = arm < 0 ? colour : "var(--" + (arm < armColours ? "arm" + arm : "step" + (arm - armColours)) + ")";
-      if (key.className === "key line") key.style.borderTopStyle = own.find(s => s.lineStyle.width > 1).lineStyle.type;
-      button.type = "button";
-      button.setAttribute("aria-pressed", "true");
-      button.addEventListener("click", () => {
-        const at = hidden[id].indexOf(name);
-        if (at < 0) hidden[id].push(name); else hidden[id].splice(at, 1);
-        button.setAttribute("aria-pressed", String(at >= 0));
-        drawn[id].chart.dispatchAction({ type: "legendToggleSelect", name });
-      });
-      legend.append(button);
+  // Legends consist of buttons, which wrap and have keyboard focus; each hides its series. Arms are in the legend of
+  // their section and disappear from all its figures, other series are in a legend of their figure.
+  const hidden = {}; // id of a section or a figure -> names
+  const hiddenIn = id => hidden[id] ||= new Set();
+  const button = (place, name, looks, figures) => {
+    if ([...place.children].some(b => b.textContent === name)) return;
+    const key = document.createElement("span"), b = element("button", {}, key, name);
+    key.className = "swatch " + looks.className;
+    key.style.color = looks.color || "";
+    b.type = "button";
+    b.setAttribute("aria-pressed", "true");
+    b.addEventListener("click", () => {
+      const names = hiddenIn(place.dataset.of), hide = !names.has(name);
+      if (hide) names.add(name); else names.delete(name);
+      b.setAttribute("aria-pressed", String(!hide));
+      for (const id of figures()) drawn[id]?.chart.dispatchAction({ type: hide ? "legendUnSelect" : "legendSelect", name });
+    });
+    place.append(b);
+  };
+  const legendOf = (of, put) => {
+    let legend = document.querySelector('.legend[data-of="' + CSS.escape(of) + '"]');
+    if (!legend) {
+      legend = document.createElement("div");
+      legend.className = "legend";
+      legend.dataset.of = of;
+      put(legend);
     }
-    if (names.length > 1) document.getElementById(id + "-chart").before(legend);
+    return legend;
+  };
+  const writeLegends = (id, series) => {
+    const figure = document.getElementById(id), section = sectionOf(id), names = [...new Set(series.map(s => s.name))];
+    const others = names.filter(name => !palettes.looks[name]);
+    for (const name of names) {
+      if (palettes.looks[name]) {
+        const shared = legendOf(section.id, legend => { legend.classList.add("shared"); section.querySelector(".figures, .block").before(legend); });
+        button(shared, name, { className: palettes.looks[name] }, () => ids.filter(f => sectionOf(f) === section));
+      } else if (others.length > 1) {
+        const colour = series.find(s => s.name === name).itemStyle.color, at = Math.max(palettes.light.indexOf(colour), palettes.dark.indexOf(colour)) - palettes.light.length + palettes.steps;
+        button(legendOf(id, legend => figure.querySelector(".chart").before(legend)), name, { className: "", color: at < 0 ? colour : "var(--s" + at + ")" }, () => [id]);
+      }
+    }
   };
 
   const ids = [...document.querySelectorAll("figure[id]")].map(f => f.id);
-  const folded = id => document.getElementById(id).closest("details.more:not([open])");
+  const folded = id => document.getElementById(id).closest("details:not([open])");
   const paintAll = isDark => Object.keys(drawn).forEach(id => { drawn[id] = paint(id, isDark); });
   // Figures are drawn one by one, so that the page stays responsive; folded ones are drawn when the fold is opened.
   const paintFrom = i => {
@@ -149,10 +228,22 @@
     setTimeout(paintFrom, 0, i + 1);
   };
   setTimeout(paintFrom, 0, 0);
-  for (const fold of document.querySelectorAll("details.more")) fold.addEventListener("toggle", () => fold.open && paintFrom(0));
+  // A narrow page starts with its first section open; a printed one has all of them open.
+  const sections = [...document.querySelectorAll("details.fold")];
+  if (innerWidth < 640) sections.slice(1).forEach(s => { s.open = false; });
+  for (const fold of document.querySelectorAll("details.more, details.fold")) fold.addEventListener("toggle", () => fold.open && paintFrom(0));
   dark.addEventListener("change", () => paintAll(dark.matches));
-  addEventListener("beforeprint", () => paintAll(false));
-  addEventListener("afterprint", () => paintAll(dark.matches));
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("details.fold:not([open]), details.limits:not([open])")];
+    closed.forEach(s => { s.open = true; });
+    for (const id of ids) if (!folded(id)) drawn[id] ||= paint(id, false);
+    paintAll(false);
+  });
+  addEventListener("afterprint", () => {
+    closed.forEach(s => { s.open = false; });
+    paintAll(dark.matches);
+  });
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
@@ -282,17 +373,24 @@
     const asked = e.target.closest("td, tbody th");
     if (isCell(asked) && !String(getSelection())) showSource(asked);
   });
-  const showNamed = () => { const e = document.getElementById(decodeURIComponent(location.hash.slice(1))); if (isCell(e)) { e.closest("details")?.setAttribute("open", ""); e.scrollIntoView({ block: "center" }); showSource(e); } };
+  const showNamed = () => {
+    const e = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    for (let fold = e?.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    e?.querySelector(":scope > details.fold")?.setAttribute("open", "");
+    if (!isCell(e)) return;
+    e.scrollIntoView({ block: "center" });
+    showSource(e);
+  };
   addEventListener("hashchange", showNamed);
   showNamed();
   document.addEventListener("keydown", e => {
     if (e.key === "Escape") return hideSource();
     const at = e.target, region = at.matches?.(".scroll") ? at : null;
-    let next = region && e.key === "Enter" ? region.querySelector("tbody > tr > *") : null;
+    let next = region && e.key === "Enter" ? region.querySelector("tbody [id]") : null;
     if (isCell(at)) {
       if (e.key === "Enter") { e.preventDefault(); return void showSource(at); }
-      const row = at.parentElement, column = [...row.children].indexOf(at);
-      next = { ArrowLeft: at.previousElementSibling, ArrowRight: at.nextElementSibling, ArrowUp: row.previousElementSibling?.children[column], ArrowDown: row.nextElementSibling?.children[column] }[e.key];
+      const column = [...at.parentElement.children].indexOf(at), rows = [...at.closest("tbody").querySelectorAll("tr:not(.group)")], row = rows.indexOf(at.parentElement);
+      next = { ArrowLeft: at.previousElementSibling, ArrowRight: at.nextElementSibling, ArrowUp: rows[row - 1]?.children[column], ArrowDown: rows[row + 1]?.children[column] }[e.key];
     }
     if (!isCell(next)) return;
     e.preventDefault();
@@ -304,11 +402,11 @@
     button.addEventListener("click", () => {
       // Drawn again at a fixed size with its legend inside.
       const { options, chart } = drawn[button.dataset.png], place = element("div", { position: "absolute", left: "-9999px", width: "1000px", height: "600px" });
-      const legend = document.getElementById(button.dataset.png).querySelector(".legend"), height = legend ? legend.offsetHeight : 0;
+      const height = 24 * Math.ceil(options.series.length / 5);
       document.body.append(place);
       const copy = echarts.init(place, null, { renderer: "canvas" });
       copy.setOption(options);
-      copy.setOption({ legend: { show: height > 0, type: "plain", top: 4, left: 8, right: 8, selected: chart.getOption().legend[0].selected }, grid: { top: 30 + height } });
+      copy.setOption({ legend: { show: true, type: "plain", top: 4, left: 8, right: 8, selected: chart.getOption().legend[0].selected }, grid: { top: 30 + height } });
       save(button.dataset.png + ".png", copy.getDataURL({ pixelRatio: 3, backgroundColor: getComputedStyle(document.body).backgroundColor }));
       copy.dispose();
       place.remove();

@@ -49,7 +49,7 @@ func ReadTable(r io.Reader, denominators []int, overall string) (Table, error) {
 		}
 		row := Row{Block: block, Name: strings.TrimSpace(cells[names-1])}
 		for _, text := range cells[names:] {
-			row.Cells = append(row.Cells, parseCell(text))
+			row.Cells = append(row.Cells, ParseCell(text))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -75,7 +75,8 @@ func overallColumn(columns []string, denominators []int, name string) (int, erro
 	return slices.IndexFunc(denominators, func(n int) bool { return n == all-n }), nil
 }
 
-func parseCell(text string) Cell {
+// ParseCell reads a percentage with its marks: "**48.75%**" is bold, "__46.25%__" underlined.
+func ParseCell(text string) Cell {
 	c := Cell{Text: strings.TrimSpace(text)}
 	for len(c.Text) > 4 {
 		mark := c.Text[:2]

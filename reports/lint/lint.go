@@ -77,6 +77,64 @@ func Check(t Table) ([]Finding, error) {
 	return append(findings, t.markFindings(rows)...), nil
 }
 
+// Counts returns the counts behind the percentages of each row, with permuted figures moved back and a single
+// impossible figure derived from the others; -1 for an unknown count. An error names a cell that is not a percentage.
+func Counts(t Table) ([][]int, error) {
+	var all [][]int
+	for _, r := range t.Rows {
+		row, err := t.parse(r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, row.corrected())
+	}
+	return all, nil
+}
+
+// meanings explain the codes for readers.
+var meanings = map[string]string{
+	ImpossibleFraction:  "No count of the column's tasks gives the figure",
+	TruncatedNotRounded: "Truncated instead of rounded",
+	ColumnsPermuted:     "Figures of a row in the wrong columns",
+	CountsDoNotAddUp:    "The figure contradicts the sum of the categories",
+	WrongBold:           "Bold marks other rows than the largest",
+	WrongUnderline:      "Underlined are other rows than the second-largest",
+}
+
+// Sentences explains findings for readers, one sentence for each code in the order of the first finding.
+func Sentences(findings []Finding) []string {
+	var codes []string
+	places := map[string][]string{}
+	for _, f := range findings {
+		if places[f.Code] == nil {
+			codes = append(codes, f.Code)
+		}
+		places[f.Code] = append(places[f.Code], f.place())
+	}
+	for i, code := range codes {
+		codes[i] = fmt.Sprintf("%s: %s.", meanings[code], strings.Join(places[code], "; "))
+	}
+	return codes
+}
+
+// place returns where the finding is, what is printed there and what is right.
+func (f Finding) place() string {
+	text := strings.Join(f.Columns, ", ")
+	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
+		text = row + ", " + text
+	}
+	text += " (printed " + cmp.Or(strings.Join(f.Printed, ", "), "without a mark")
+	if f.Code == ColumnsPermuted {
+		text += "; the right row"
+	} else if len(f.Expected) > 0 {
+		text += "; right"
+	}
+	if len(f.Expected) > 0 {
+		text += ": " + strings.Join(f.Expected, ", ")
+	}
+	return text + ")"
+}
+
 // parsedRow is a row with its percentages and the counts behind them.
 type parsedRow struct {
 	Row

@@ -119,3 +119,18 @@ func regularizedBeta(x, a, b float64) float64 {
 	}
 	return mathext.RegIncBeta(a, b, math.Max(0, math.Min(1, x)))
 }
+
+// Detectable returns the smallest effect that a two-sided test detects with a power, given an interval of an estimate
+// with the same variance and df degrees of freedom (+Inf: normal). The test rejects at 1 - level. The standard error
+// is half the width of the interval over its quantile. The effect is (quantile + quantile of the power) standard
+// errors, which approximates the noncentral t-distribution. NaN for an unknown interval.
+func Detectable(i Interval, df, level, power float64) float64 {
+	quantile := func(p float64) float64 {
+		if math.IsInf(df, 1) {
+			return math.Sqrt2 * math.Erfinv(2*p-1)
+		}
+		return tQuantile(p, df)
+	}
+	q := quantile((1 + level) / 2)
+	return (i.High - i.Low) / 2 * (q + quantile(power)) / q
+}

@@ -365,3 +365,17 @@ func TestIntervalsCoverTheTruth(t *testing.T) {
 		within(fmt.Sprintf("family bootstrap with %d families covers", families), hits, experiments, least, 0.97)
 	}
 }
+
+// A standard error of 1: the normal quantiles are 1.959964 and 0.841621, those of two degrees of freedom 4.302653 and
+// 1.060660.
+func TestDetectableEffectIsTheSumOfBothQuantiles(t *testing.T) {
+	for df, want := range map[float64]float64{math.Inf(1): 2.801585, 2: 5.363313} {
+		half := map[float64]float64{math.Inf(1): 1.959963984540054, 2: 4.302652729911275}[df]
+		if got := Detectable(Interval{-half, half}, df, 0.95, 0.8); math.Abs(got-want) > 2e-6 {
+			t.Errorf("%v degrees of freedom: got %v, want %v", df, got, want)
+		}
+	}
+	if got := Detectable(Unknown, 2, 0.95, 0.8); !math.IsNaN(got) {
+		t.Errorf("an unknown interval: got %v, want NaN", got)
+	}
+}

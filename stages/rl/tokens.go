@@ -17,6 +17,15 @@ const (
 	BeforeEachAction = "before_each_action" // right after the header of every reply (paper, section 3.1)
 )
 
+// Reward tokens as the policy reads them. GoalBefore and GoalAfter surround the token in the first user message (paper,
+// appendix).
+const (
+	HighReward = "<|high_reward|>"
+	LowReward  = "<|low_reward|>"
+	GoalBefore = "\n[Reward Goal: "
+	GoalAfter  = "]"
+)
+
 // InitCopy returns TOKEN of a row initialization "copy:TOKEN".
 func InitCopy(init string) (token string, ok bool) {
 	token, ok = strings.CutPrefix(init, "copy:")

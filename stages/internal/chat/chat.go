@@ -16,15 +16,12 @@ import (
 
 // Reward tokens in a vocabulary: single entries.
 const (
-	HighReward = "<|high_reward|>"
-	LowReward  = "<|low_reward|>"
+	HighReward = rl.HighReward
+	LowReward  = rl.LowReward
 )
 
 // RewardTokens in the order in which they are added to a vocabulary.
 var RewardTokens = []string{HighReward, LowReward}
-
-// goalBefore and goalAfter surround the reward token in the first user message (paper, appendix).
-const goalBefore, goalAfter = "\n[Reward Goal: ", "]"
 
 // Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a mask [T] that is
 // true on the policy's own tokens, including the end-of-reply id. Sampled replies keep their ids; the codec

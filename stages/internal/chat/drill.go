@@ -63,9 +63,9 @@ func (d *Drill) Begin([]rl.Tool) []int32 { return nil }
 func (d *Drill) User(text string, first bool, token string) []int32 {
 	ids := []int32{d.user}
 	if id, ok := d.reward[token]; ok && first && d.position == rl.FirstUser {
-		ids = append(ids, d.tokens.Encode(text+goalBefore)...)
+		ids = append(ids, d.tokens.Encode(text+rl.GoalBefore)...)
 		ids = append(ids, id)
-		return append(ids, d.tokens.Encode(goalAfter)...)
+		return append(ids, d.tokens.Encode(rl.GoalAfter)...)
 	}
 	return append(ids, d.tokens.Encode(text)...)
 }

@@ -157,8 +157,8 @@ func (c *Chat) User(text string, first bool, reward string) []int32 {
 	if c.trims {
 		text = strings.TrimLeftFunc(text, pySpace)
 	}
-	ids := append(c.tokens.EncodeParts(all(before), plainly(text+goalBefore)), id)
-	return append(ids, c.tokens.EncodeParts(plainly(goalAfter), all(c.userEnd))...)
+	ids := append(c.tokens.EncodeParts(all(before), plainly(text+rl.GoalBefore)), id)
+	return append(ids, c.tokens.EncodeParts(plainly(rl.GoalAfter), all(c.userEnd))...)
 }
 
 func (c *Chat) trim(text string) string {

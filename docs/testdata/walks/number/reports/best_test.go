@@ -8,13 +8,14 @@ import (
 
 // A logged number is on the page by its row of objective.Metrics alone; a row of curveFigures draws it.
 func TestALoggedNumberReachesThePage(t *testing.T) {
+	best := map[string]float64{"best_of_group": 0.5}
 	s := &Study{
-		Windows: PaperWindows,
+		Windows: Windows{Early: 1, Late: 1},
 		Arms: []Arm{
 			{
 				"x",
 				[]SeedRun{
-					{Curve: []rl.Metric{{Update: 1, Values: map[string]float64{"best_of_group": 0.5}}}, CurveFrom: "stage.grpo.x"},
+					{Curve: []rl.Metric{{Update: 1, Values: best}, {Update: 2, Values: best}}, CurveFrom: "stage.grpo.x"},
 				},
 			},
 		},

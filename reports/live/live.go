@@ -1,14 +1,20 @@
-package reports
+// Package live serves the page of a run while it runs: Start returns it, and Observe adds an event. Package reports
+// renders the page of the results.
+package live
 
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,38 +24,38 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-//go:embed assets/live.html
-var livePage string
+//go:embed live.html
+var pageText string
 
-//go:embed assets/live.js
-var liveScript string
+//go:embed live.js
+var script string
 
-// Live serves the page of a running experiment: the state of each stage and the curves so far. It listens on the
+// Page serves the page of a running experiment: the state of each stage and the curves so far. It listens on the
 // loopback interface only, under an address with a secret, and the page updates itself. Observing an event takes
 // microseconds and never waits for a reader.
-type Live struct {
+type Page struct {
 	URL string
 
 	server *http.Server
 	done   chan struct{} // closed when the run has ended
 
 	mu     sync.Mutex
-	state  liveState
+	state  state
 	places map[string]int // indices in state.Stages, by address
 	number int            // of changes
 }
 
-// liveState is the complete state that readers receive as JSON.
-type liveState struct {
-	Title    string      `json:"title"`
-	Question string      `json:"question,omitempty"`
-	Planned  int         `json:"planned"` // stages that the run executes
-	Stages   []liveStage `json:"stages"`
-	Files    []string    `json:"files,omitempty"` // published
-	Ended    string      `json:"ended,omitempty"` // result of the run, once it has ended
+// state is the complete state that readers receive as JSON.
+type state struct {
+	Title    string   `json:"title"`
+	Question string   `json:"question,omitempty"`
+	Planned  int      `json:"planned"` // stages that the run executes
+	Stages   []stage  `json:"stages"`
+	Files    []string `json:"files,omitempty"` // published
+	Ended    string   `json:"ended,omitempty"` // result of the run, once it has ended
 }
 
-type liveStage struct {
+type stage struct {
 	Address string               `json:"address"`
 	State   runs.EventKind       `json:"state"`
 	Text    string               `json:"text,omitempty"` // why it failed or was skipped
@@ -66,15 +72,15 @@ const (
 	livePoints = 400                    // of a curve; a longer curve is thinned
 )
 
-// StartLive serves the page of a run on a free port until Close.
-func StartLive(x *lang.Experiment) (*Live, error) {
+// Start serves the page of a run on a free port until Close.
+func Start(x *lang.Experiment) (*Page, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("serve the live page: %w", err)
 	}
 	path := "/" + rand.Text() + "/"
-	l := &Live{URL: "http://" + listener.Addr().String() + path, done: make(chan struct{}), places: map[string]int{},
-		state: liveState{Title: x.Name, Question: x.Question, Stages: []liveStage{}}}
+	l := &Page{URL: "http://" + listener.Addr().String() + path, done: make(chan struct{}), places: map[string]int{},
+		state: state{Title: x.Name, Question: x.Question, Stages: []stage{}}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET 127.0.0.1"+path+"{$}", l.page) // no other host, because of DNS rebinding
 	mux.HandleFunc("GET 127.0.0.1"+path+"events", l.events)
@@ -84,7 +90,7 @@ func StartLive(x *lang.Experiment) (*Live, error) {
 }
 
 // Close sends the last state to readers and stops the server. Open pages stay readable.
-func (l *Live) Close() error {
+func (l *Page) Close() error {
 	l.mu.Lock()
 	if l.state.Ended == "" {
 		l.state.Ended = "stopped"
@@ -101,7 +107,7 @@ func (l *Live) Close() error {
 }
 
 // Observe adds an event of the run to the page.
-func (l *Live) Observe(e runs.Event) {
+func (l *Page) Observe(e runs.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.number++
@@ -114,7 +120,7 @@ func (l *Live) Observe(e runs.Event) {
 		}
 	case runs.EventEnded:
 		var words []string
-		for _, outcome := range sortedKeys(e.Counts) {
+		for _, outcome := range slices.Sorted(maps.Keys(e.Counts)) {
 			words = append(words, fmt.Sprintf("%d %s", e.Counts[outcome], outcome))
 		}
 		l.state.Ended = "ended: " + strings.Join(words, ", ")
@@ -127,12 +133,12 @@ func (l *Live) Observe(e runs.Event) {
 	}
 }
 
-func (l *Live) observeStage(e runs.Event) {
+func (l *Page) observeStage(e runs.Event) {
 	at, known := l.places[e.Address]
 	if !known {
 		at = len(l.state.Stages)
 		l.places[e.Address] = at
-		l.state.Stages = append(l.state.Stages, liveStage{Address: e.Address})
+		l.state.Stages = append(l.state.Stages, stage{Address: e.Address})
 	}
 	s := &l.state.Stages[at]
 	switch e.Kind {
@@ -172,19 +178,21 @@ func thin(curve []float64) []float64 {
 	return kept
 }
 
-func (l *Live) page(w http.ResponseWriter, _ *http.Request) {
+func (l *Page) page(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
+	hash := sha256.Sum256([]byte(script)) // allows this script and no other
 	h.Set("Content-Security-Policy", "default-src 'none'; connect-src 'self'; style-src 'unsafe-inline'; script-src "+
-		sourceHash(liveScript)+"; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		"'sha256-"+base64.StdEncoding.EncodeToString(hash[:])+"'; base-uri 'none'; form-action 'none'; "+
+		"frame-ancestors 'none'")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
-	fmt.Fprint(w, strings.Replace(livePage, "SCRIPT", liveScript, 1))
+	fmt.Fprint(w, strings.Replace(pageText, "SCRIPT", script, 1))
 }
 
 // events sends the state now and after each change, until the run ends or the reader disconnects.
-func (l *Live) events(w http.ResponseWriter, r *http.Request) {
+func (l *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out, sent := http.NewResponseController(w), -1

@@ -1,21 +1,23 @@
-package reports
+package live
 
 import (
 	"bufio"
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/browser"
 )
 
-func startLive(t *testing.T) *Live {
+func startLive(t *testing.T) *Page {
 	t.Helper()
-	l, err := StartLive(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
+	l, err := Start(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +40,14 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	lines := bufio.NewScanner(stream.Body)
 	lines.Buffer(nil, 1<<20)
 	// next reads states until one is as wanted.
-	next := func(what string, wanted func(liveState) bool) liveState {
+	next := func(what string, wanted func(state) bool) state {
 		t.Helper()
 		for lines.Scan() {
 			text, ok := strings.CutPrefix(lines.Text(), "data: ")
 			if !ok || text == "" {
 				continue
 			}
-			var s liveState
+			var s state
 			if err := json.Unmarshal([]byte(text), &s); err != nil {
 				t.Fatal(err)
 			}
@@ -54,9 +56,9 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 			}
 		}
 		t.Fatalf("the stream ended before %s", what)
-		return liveState{}
+		return state{}
 	}
-	next("the first state", func(s liveState) bool { return s.Title == "drills" })
+	next("the first state", func(s state) bool { return s.Title == "drills" })
 	l.Observe(runs.Event{Kind: runs.EventPlanned,
 		Counts: map[string]int{"up to date": 5, "run": 2, "run unless unchanged": 1}})
 	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
@@ -64,7 +66,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 1000,
 			Unit: "updates", Values: []runs.Value{{Name: "reward", Value: float64(u) / 1000}}})
 	}
-	s := next("progress", func(s liveState) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
+	s := next("progress", func(s state) bool { return len(s.Stages) == 1 && s.Stages[0].Done == 1000 })
 	curve := s.Stages[0].Curves["reward"]
 	if s.Planned != 3 || s.Stages[0].State != runs.EventStarted || len(curve) > 2*livePoints ||
 		len(curve) < livePoints || curve[len(curve)-1] != 1 || curve[len(curve)-2] != 1000 {
@@ -78,7 +80,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"done": 1, "failed": 1}})
 	closed := make(chan error, 1)
 	go func() { closed <- l.Close() }()
-	s = next("the end", func(s liveState) bool { return s.Ended != "" })
+	s = next("the end", func(s state) bool { return s.Ended != "" })
 	if s.Ended != "ended: 1 done, 1 failed" || s.Stages[0].State != runs.EventDone ||
 		s.Stages[1].Text != "out of memory" || len(s.Files) != 1 {
 		t.Errorf("got %+v", s)
@@ -133,7 +135,7 @@ func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 }
 
 func BenchmarkLiveObserve(b *testing.B) {
-	l, err := StartLive(&lang.Experiment{Name: "x"})
+	l, err := Start(&lang.Experiment{Name: "x"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -143,5 +145,57 @@ func BenchmarkLiveObserve(b *testing.B) {
 	for b.Loop() {
 		e.Done++
 		l.Observe(e)
+	}
+}
+
+// The page of a run shows events after it was opened without a reload.
+func TestLivePageInABrowser(t *testing.T) {
+	l := startLive(t)
+	defer l.Close()
+	l.Observe(runs.Event{Kind: runs.EventPlanned, Counts: map[string]int{"run": 2}})
+	p := browser.Open(t, "127.0.0.1").Open(t, l.URL, browser.Dark(360, 800), "")
+	shows := func(what, expression string) {
+		t.Helper()
+		var yes bool
+		p.Eval(`(async () => {
+			for (let i = 0; i < 500; i++) {
+				if (`+expression+`) return true;
+				await new Promise(r => setTimeout(r, 10));
+			}
+			return false;
+		})()`, &yes)
+		if !yes {
+			var text string
+			p.Eval(`document.body.innerText`, &text)
+			t.Errorf("the page does not show %s: %q", what, text)
+		}
+	}
+	shows("the question, as text",
+		`document.getElementById("question").textContent.includes("onerror=alert(1)") && !document.querySelector("img")`)
+	shows("the stages", `document.getElementById("now").textContent === "0 of 2 stages"`)
+	p.Eval(`window.since = 1`, nil)
+	l.Observe(runs.Event{Kind: runs.EventStarted, Address: "stage.grpo.arm", Time: time.Now()})
+	for u := 1; u <= 20; u++ {
+		l.Observe(runs.Event{Kind: runs.EventProgress, Address: "stage.grpo.arm", Done: u, Total: 40, Unit: "updates",
+			Values: []runs.Value{{Name: "reward", Value: float64(u) / 40}}})
+	}
+	shows("progress", `document.querySelector("progress")?.value === 20 &&
+		document.querySelector("tbody").textContent.includes("20 of 40 updates")`)
+	shows("the curve so far", `document.querySelector("polyline")?.getAttribute("points").split(" ").length === 20`)
+	l.Observe(runs.Event{Kind: runs.EventFailed, Address: "stage.grpo.arm",
+		Failure: &runs.Failure{Text: "out of memory"}})
+	l.Observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"failed": 1}})
+	shows("the failure and the end",
+		`document.querySelector("td.failed")?.textContent.includes("out of memory") &&
+			document.getElementById("ended").textContent.includes("1 failed")`)
+	var since, beyond float64
+	p.Eval(`window.since || 0`, &since)
+	p.Eval(`document.documentElement.scrollWidth - innerWidth`, &beyond)
+	if since != 1 || beyond > 0 {
+		t.Errorf("loaded anew: %v; %v pixels too wide", since != 1, beyond)
+	}
+	faults := slices.DeleteFunc(p.Faults(), func(fault string) bool { return strings.HasPrefix(fault, "request: "+l.URL) })
+	if len(faults) > 0 {
+		t.Errorf("%q", faults)
 	}
 }

@@ -1,0 +1,327 @@
+package reports
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-echarts/go-echarts/v2/charts"
+	"github.com/go-echarts/go-echarts/v2/opts"
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl/objective"
+)
+
+// Map is a map block: a figure with a mark for each pair of a comparison, placed by two metrics of training and
+// coloured by the difference of the outcome, and a table of the same numbers.
+type Map struct {
+	Title   string   `json:"title" hcl:"title,label" doc:"title of the figure"`
+	Compare string   `json:"compare" hcl:"compare" doc:"label of a compare block with several pairs; the difference of"`
+	_       struct{} `doc:"its outcome is the colour of a pair"`
+	Outcome string   `json:"outcome,omitempty" hcl:"outcome,optional" doc:"outcome of that block, if blocks with"`
+	_       struct{} `doc:"several outcomes have the label"`
+	X       string   `json:"x" hcl:"x" doc:"metric of training on the horizontal axis, such as token_gap: its mean over"`
+	_       struct{} `doc:"the early window of the second arm of a pair (with)"`
+	Y       string   `json:"y" hcl:"y" doc:"metric of training on the vertical axis, such as zero_variance: its mean"`
+	_       struct{} `doc:"over the early window of the first arm of a pair (without)"`
+
+	At map[string]hcl.Range `json:"-" hcl:",ranges"`
+}
+
+// comparison returns the comparison of the map: the pairs of all compare blocks with its label and outcome. ok is false
+// without such a block, or if the blocks have different outcomes.
+func (m *Map) comparison(all []Comparison) (how Comparison, ok bool) {
+	for _, c := range all {
+		outcome := cmp.Or(c.Outcome, OutcomeSuccess)
+		switch {
+		case c.Label != m.Compare || m.Outcome != "" && m.Outcome != outcome:
+		case !ok:
+			how, ok = c, true
+		case outcome != cmp.Or(how.Outcome, OutcomeSuccess) || c.Unpaired != how.Unpaired:
+			return how, false
+		default:
+			how.Pairs = append(slices.Clip(how.Pairs), c.Pairs...)
+		}
+	}
+	return how, ok
+}
+
+// check reports a map without a comparison or with metrics that no training logs.
+func (m *Map) check(s *settings) (diags hcl.Diagnostics) {
+	bad := func(at hcl.Range, summary, format string, args ...any) {
+		diags = append(diags, mistake(at, summary, format, args...))
+	}
+	var labels, outcomes []string
+	for _, c := range s.Compare {
+		labels = append(labels, c.Label)
+		if c.Label == m.Compare {
+			outcomes = append(outcomes, cmp.Or(c.Outcome, OutcomeSuccess))
+		}
+	}
+	_, ok := m.comparison(s.Compare)
+	switch {
+	case len(outcomes) == 0:
+		bad(m.At["compare"], "Unknown comparison", "No compare block has the label %q%s Write the label of a compare "+
+			"block with several pairs.", m.Compare, cmp.Or(lang.NearHint(m.Compare, labels), "."))
+	case m.Outcome != "" && !slices.Contains(outcomes, m.Outcome):
+		bad(m.At["outcome"], "Unknown outcome", "No compare block with the label %q has the outcome %q; there are %s.",
+			m.Compare, m.Outcome, strings.Join(outcomes, ", "))
+	case !ok:
+		bad(m.At["compare"], "Ambiguous comparison", "Compare blocks with the label %q differ in outcome (%s) or in "+
+			"unpaired. Set outcome to one of these, or give the blocks different labels.", m.Compare,
+			strings.Join(outcomes, ", "))
+	}
+	known := trainedMetrics()
+	for _, axis := range []struct {
+		at     hcl.Range
+		metric string
+	}{{m.At["x"], m.X}, {m.At["y"], m.Y}} {
+		if !slices.Contains(known, axis.metric) {
+			bad(axis.at, "Unknown metric", "No training logs %q%s The axes of a map are metrics of training, such as "+
+				"token_gap and zero_variance.", axis.metric, cmp.Or(lang.NearHint(axis.metric, known), "."))
+		}
+	}
+	if s.Windows == nil {
+		bad(m.At[""], "Map without windows", "A map shows means over the early window, and the report has no "+
+			"windows. Add windows { early = …, late = … }.")
+	}
+	if len(s.Curves) == 0 {
+		bad(m.At[""], "Map without trainings", "The axes of a map are metrics of the trainings in curves, and curves is "+
+			"empty. Set curves to the trainings of the compared arms.")
+	}
+	return diags
+}
+
+// checkPairs reports a map of a single pair. compare contains the pairs of all comparisons.
+func (m *Map) checkPairs(compare []Comparison) hcl.Diagnostics {
+	if how, ok := m.comparison(compare); ok && len(how.Pairs) < 2 {
+		return hcl.Diagnostics{mistake(m.At["compare"], "Map of a single pair", "A map compares pairs, but compare %q has "+
+			"only one pair. Add arms to without and with of that block, or remove the map.", m.Compare)}
+	}
+	return nil
+}
+
+// mapped returns an error if the page has trainings of the compared arms, or misses no result, but none of these
+// trainings logged the metric of an axis.
+func (s *Study) mapped(m Map) error {
+	how, _ := m.comparison(s.Compare)
+	for side, metric := range []string{m.Y, m.X} {
+		trained, logged := false, false
+		var names []string
+		for _, pair := range how.Pairs {
+			names = append(names, pair[side])
+			if a := s.arm(pair[side]); a != nil {
+				trained, logged = trained || a.hasCurve(), logged || a.metricNames()[metric]
+			}
+		}
+		if !logged && (trained || len(s.Failures) == 0) {
+			return fmt.Errorf("map %q shows %s of %s, but no training in curves logged it: add their trainings to curves, or "+
+				"choose another metric for %s", m.Title, metric, strings.Join(names, ", "), []string{"y", "x"}[side])
+		}
+	}
+	return nil
+}
+
+// mapMark is one pair of a map.
+type mapMark struct {
+	*Contrast
+	key              string    // distinguishes the pairs
+	x, y             []float64 // early means, one per training
+	sourceX, sourceY Source
+}
+
+// mapParts returns a figure and a table for each map and, if evaluations have the outcome, each set of tasks.
+func (s *Study) mapParts() []Part {
+	if len(s.Maps) == 0 {
+		return nil
+	}
+	var parts []Part
+	for _, set := range s.sets() {
+		all := judge(s.contrasts(set))
+		for i := range s.Maps {
+			m := &s.Maps[i]
+			if marks := s.mapMarks(m, all); len(marks) > 0 {
+				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
+				if marks[0].ofTraining() {
+					on = outcomeName(marks[0].Outcome)
+				}
+				f := m.figure(id, on, marks)
+				if f != nil && set != s.firstSet() {
+					f.Title += ", " + setName(set)
+				}
+				parts = append(parts, partsOf(f, set)...)
+				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, all), set)...)
+			}
+		}
+	}
+	return parts
+}
+
+// mapMarks returns the compared pairs of the map. all are the contrasts of a set of tasks.
+func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
+	how, _ := m.comparison(s.Compare)
+	how.Expect = "" // blocks of one map may differ in it
+	var marks []mapMark
+	keys, claims := pairKeys(how.Pairs), how.claims(all)
+	for i, pair := range how.Pairs {
+		c := contrastOf(claims, how, pair)
+		if c == nil {
+			continue
+		}
+		early := func(label, metric string) ([]float64, Source) { // the row of the table requires the contrast, too
+			a := s.arm(label)
+			return a.summary(metric, s.Windows).early, together(byEarly, metric, a.logged("", metric), c.Source)
+		}
+		mark := mapMark{Contrast: c, key: keys[i]}
+		mark.x, mark.sourceX = early(c.B, m.X)
+		mark.y, mark.sourceY = early(c.A, m.Y)
+		marks = append(marks, mark)
+	}
+	return marks
+}
+
+// pairKeys names each pair by the words that its labels share ("SFT + GRPO" and "SFT + RC-GRPO": "SFT"), or by both
+// labels if these words do not distinguish the pairs.
+func pairKeys(pairs [][]string) []string {
+	var shared, both []string
+	distinct := map[string]bool{"": true}
+	for _, pair := range pairs {
+		key := sharedWords(strings.Fields(pair[0]), strings.Fields(pair[1]))
+		shared, both, distinct[key] = append(shared, key), append(both, pair[0]+" → "+pair[1]), true
+	}
+	if len(distinct) == len(pairs)+1 {
+		return shared
+	}
+	return both
+}
+
+// sharedWords returns the first and the last words that two labels share, without the signs around them.
+func sharedWords(x, y []string) string {
+	first, last := 0, 0
+	for first < min(len(x), len(y)) && x[first] == y[first] {
+		first++
+	}
+	for last < min(len(x), len(y))-first && x[len(x)-1-last] == y[len(y)-1-last] {
+		last++
+	}
+	return strings.Trim(strings.Join(slices.Concat(x[:first], x[len(x)-last:]), " "), " +,;:/|→·-")
+}
+
+// figure returns the marks of the pairs that have a training with each metric; nil if there is none.
+func (m *Map) figure(id, on string, marks []mapMark) *Figure {
+	f := &Figure{
+		ID: "fig-" + id, Title: m.Title, X: m.X + ", with " + m.Compare, Y: m.Y + ", without " + m.Compare,
+		Scale: strings.TrimSuffix(scalePrefix+marks[0].unit(), ", "),
+		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
+			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
+			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
+			"the number of pairs).", m.Compare, m.X, m.Y, on),
+	}
+	series := Series{Name: m.Compare, Arm: NoArm}
+	for _, mark := range marks {
+		if len(mark.x) == 0 || len(mark.y) == 0 {
+			continue // the table shows a dash
+		}
+		hull, unit := mark.hull(), mark.scale()
+		series.Points = append(series.Points, Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
+			Shade: unit * mark.Mean, Interval: stats.Interval{Low: unit * hull.Low, High: unit * hull.High},
+			Source: together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
+	}
+	if len(series.Points) > 0 {
+		f.Series = append(f.Series, series)
+	}
+	return f.orNil()
+}
+
+// scalePrefix is followed by the unit of a difference in the Scale of a figure.
+const scalePrefix = "difference, "
+
+// shade formats a value of the colour, with its sign.
+func (f *Figure) shade(v float64) string {
+	return (&Effect{Unit: strings.TrimPrefix(f.Scale, scalePrefix)}).amount(v)
+}
+
+// mapTable shows the numbers of the figure, and the verdict of each pair. all are the contrasts that were judged
+// together.
+func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *Table {
+	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", m.X+", with", m.Y+", without",
+		strings.TrimSpace("Δ "+marks[0].unit()), "95 % interval", "<Verdict")}
+	every := Source{}
+	for _, c := range all {
+		every = together("", "", every, c.Source)
+	}
+	for _, mark := range marks {
+		hull := mark.hull()
+		difference := Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
+		if hull.Known() {
+			difference.Interval = &hull
+		}
+		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
+			difference.From(mark.own("as in the table of claims")),
+			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows,
+				mark.Source, every)))
+	}
+	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,
+		formula(m.X), m.Y, formula(m.Y)), "The interval contains the interval over seeds, which treats seeds as " +
+		"independent, and that over task families, which treats families as independent. It is not adjusted for the " +
+		"number of pairs; the verdict is, as in the table of claims."}
+	return t
+}
+
+// formula returns the definition of a metric.
+func formula(metric string) string {
+	info, _ := objective.MetricNamed(metric)
+	return info.Formula
+}
+
+// divergingColours run from negative over zero to positive differences. Each has a contrast of 3 on the light and on
+// the dark background, and readers with common colour deficiencies can distinguish blue, grey and orange.
+var divergingColours = []string{"#1a72b5", "#4a7fae", "#808891", "#b37a48", "#d0640f"}
+
+// mapChart draws a triangle for each point, coloured by its shade on a scale that is symmetrical around 0.
+func (f *Figure) mapChart() ([]byte, error) {
+	chart := charts.NewScatter()
+	left, right, largest := math.Inf(1), math.Inf(-1), 0.0
+	for _, p := range f.points {
+		left, right, largest = min(left, p.X), max(right, p.X), max(largest, math.Abs(p.Shade))
+	}
+	bound := cmp.Or(largest, 1)
+	chart.SetGlobalOptions(append(f.global("value", nil), charts.WithVisualMapOpts(opts.VisualMap{
+		Dimension: "2", Min: float32(-bound), Max: float32(bound), Right: "0", Top: "middle",
+		Text:    []string{f.shade(bound) + strings.TrimPrefix(f.Scale, "difference,"), f.shade(-bound)},
+		InRange: &opts.VisualMapInRange{Color: divergingColours},
+	}))...)
+	for _, half := range []string{"right", "left"} { // a label is on the side with more space
+		var data []opts.ScatterData
+		for _, p := range f.points {
+			if (p.X > (left+right)/2) != (half == "left") {
+				continue
+			}
+			interval := "–"
+			if p.Known() {
+				interval = f.shade(p.Low) + " … " + f.shade(p.High)
+			}
+			mark := opts.ScatterData{Name: p.Label, Symbol: "triangle", SymbolSize: 12,
+				Value: []any{short(p.X), short(p.Value), short(p.Shade), f.shade(p.Shade), interval}}
+			if p.Known() && p.Excludes(0) {
+				mark.SymbolSize = 24
+			}
+			switch {
+			case p.Shade < 0:
+				mark.SymbolRotate = 180
+			case p.Shade == 0:
+				mark.Symbol = "circle"
+			}
+			data = append(data, mark)
+		}
+		chart.AddSeries(f.Series[0].Name, data,
+			charts.WithLabelOpts(opts.Label{Show: opts.Bool(true), Position: half, Formatter: "{b} {@[3]}"}),
+			charts.WithLabelLayoutOpts(opts.LabelLayout{HideOverlap: opts.Bool(true)}))
+	}
+	return finish(chart)
+}

@@ -1,0 +1,242 @@
+package reports
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine/lang"
+	"rcgrpo/stages/rl"
+)
+
+// mapStudy has two pairs of arms with a training each. Early gap of the second arms: 0.1 and 0.3. Early share without
+// variance of the first arms: 0.5 and 0.9. Successes of 8 tasks: 2 and 8, then 6 and 5.
+func mapStudy() *Study {
+	arm := func(label, passed string, gap, zero float64) Arm {
+		run := scored(1, passed)
+		run.CurveFrom = "stage.grpo.arm[" + label + "]@1.metrics"
+		for u := range 20 { // early: the first ten updates
+			late := float64(u / 10)
+			run.Curve = append(run.Curve, rl.Metric{Update: u + 1, Values: map[string]float64{"token_gap": gap + late,
+				"zero_variance": zero + 0.01*float64(u%2) + late}})
+		}
+		return Arm{label, []SeedRun{run}}
+	}
+	return &Study{Windows: Windows{Early: 10, Late: 10},
+		Arms: []Arm{arm("GRPO, a/b", "11000000", 7, 0.495), arm("RC-GRPO, a/b", "11111111", 0.1, 7),
+			arm("GRPO, a/c", "11101110", 7, 0.895), arm("RC-GRPO, a/c", "11011100", 0.3, 7)},
+		Compare: []Comparison{{Label: "tokens", Pairs: [][]string{{"GRPO, a/b", "RC-GRPO, a/b"}}, Expect: "higher"},
+			{Label: "tokens", Pairs: [][]string{{"GRPO, a/b", "RC-GRPO, a/b"}}, Outcome: "zero_variance"},
+			{Label: "tokens", Pairs: [][]string{{"GRPO, a/c", "RC-GRPO, a/c"}}}},
+		Maps: []Map{{Title: "Where tokens help", Compare: "tokens", Outcome: OutcomeSuccess, X: "token_gap",
+			Y: "zero_variance"}}}
+}
+
+func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
+	page := mapStudy().Page()
+	first := page.Sections[0].Parts
+	if f := first[0].Figure; f == nil || f.Scale == "" || f != page.figures()[1] { // behind the forest plot
+		t.Fatalf("the first part of the page is %+v, want the figure of the map", first[0])
+	}
+	for i, want := range []Point{{Label: "a/b", X: 0.1, Value: 0.5, Shade: 75},
+		{Label: "a/c", X: 0.3, Value: 0.9, Shade: -12.5}} {
+		got := first[0].Figure.Series[0].Points[i]
+		if got.Label != want.Label || math.Abs(got.X-want.X)+math.Abs(got.Value-want.Value)+
+			math.Abs(got.Shade-want.Shade) > 1e-9 {
+			t.Errorf("mark %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	effects := page.Effects // of the forest plot: a/b, its share without variance, a/c
+	for row, effect := range map[int]Effect{0: effects[0], 1: effects[2]} {
+		cells := first[1].Table.Rows[row].Cells
+		want := fmt.Sprintf("%s [%s…%s]", effect.amount(effect.Effect), effect.amount(*effect.Low),
+			effect.amount(*effect.High))
+		if got := fmt.Sprintf("%s [%s]", cells[3].Text, strings.ReplaceAll(cells[4].Text, "\u00a0", "")); got != want {
+			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
+		}
+	}
+	for name, write := range map[string]func(io.Writer) error{"HTML": page.HTML, "Markdown": page.Markdown,
+		"LaTeX": page.LaTeX, "text": func(w io.Writer) error { return page.Text(w, TextWidth) }} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil || !strings.Contains(strings.ReplaceAll(b.String(), "$-$", "−"), "−12.5") {
+			t.Errorf("%s: %v, want a page with the difference −12.5", name, err)
+		}
+	}
+}
+
+// The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
+func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
+	options, err := mapStudy().Page().Sections[0].Parts[0].Figure.chart()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var chart struct {
+		VisualMap []struct {
+			Min, Max float64
+			InRange  struct{ Color []string }
+		}
+		Series []struct {
+			Data []struct {
+				Name                     string
+				SymbolSize, SymbolRotate int
+			}
+		}
+	}
+	if err := json.Unmarshal(options, &chart); err != nil {
+		t.Fatal(err)
+	}
+	if scale := chart.VisualMap[0]; scale.Min != -75 || scale.Max != 75 || len(scale.InRange.Color)%2 == 0 {
+		t.Errorf("got the scale %+v, want −75 to 75 with a colour at 0", scale)
+	}
+	if got, want := fmt.Sprint(chart.Series), "[{[{a/b 24 0}]} {[{a/c 12 180}]}]"; got != want {
+		t.Errorf("got marks %s, want %s: large where the interval excludes 0, upside down below 0", got, want)
+	}
+	for _, colour := range divergingColours {
+		if slices.Contains(slices.Concat(lightColours, lightSteps), colour) {
+			t.Errorf("%s is also a colour of arms, which the dark page replaces", colour)
+		}
+		for name, ground := range map[string]string{"light": "#ffffff", "dark": "#12161c"} {
+			if c := contrastRatio(colour, ground); c < 3 {
+				t.Errorf("%s has a contrast of %.1f on the %s background, want 3", colour, c, name)
+			}
+		}
+	}
+}
+
+func TestPairsAreNamedByTheWordsThatTheirLabelsShare(t *testing.T) {
+	for want, pairs := range map[string][][]string{
+		"RCTP-FT; SFT":     {{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, {"SFT + GRPO", "SFT + RC-GRPO"}},
+		"a/b; a/c, β = 1":  {{"GRPO, a/b", "RC-GRPO, a/b"}, {"GRPO, a/c, β = 1", "RC-GRPO, a/c, β = 1"}},
+		"A → A + B; A → C": {{"A", "A + B"}, {"A", "C"}},
+		"A → AB; A → AC":   {{"A", "AB"}, {"A", "AC"}},
+	} {
+		if got := strings.Join(pairKeys(pairs), "; "); got != want {
+			t.Errorf("%v: got %q, want %q", pairs, got, want)
+		}
+	}
+}
+
+func TestAMapOfMetricsThatItsTrainingsDidNotLogIsAnError(t *testing.T) {
+	for want, change := range map[string]func(*Study){
+		"": func(*Study) {},
+		"clip_fraction of RC-GRPO, a/b, RC-GRPO, a/c": func(s *Study) { s.Maps[0].X = "clip_fraction" },
+		"zero_variance of GRPO, a/b, GRPO, a/c": func(s *Study) {
+			s.Arms[0].Runs[0].Curve, s.Arms[2].Runs[0].Curve = nil, nil
+		},
+	} {
+		s := mapStudy()
+		change(s)
+		err := s.check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		s.Failures = []Failure{{Address: "stage.grpo.arm"}} // the results may be missing for that reason
+		if err := s.check(); strings.HasPrefix(want, "zero") && err != nil {
+			t.Errorf("trainings without results: %v", err)
+		}
+	}
+}
+
+func TestFaultyMapsAreReportedAtTheirSettings(t *testing.T) {
+	good := `map "Where more training helps" {
+    compare = "the other amount"
+    x       = "entropy"
+    y       = "reward"
+  }`
+	with := func(compare, x string) string { // the faulty line has the comment
+		return strings.ReplaceAll(strings.Replace(good, `"the other amount"`, compare, 1), `"entropy"`, x)
+	}
+	entropy := `"entropy"`
+	for name, faulty := range map[string]struct{ text, summary, detail string }{
+		"no fault": {good, "", ""},
+		"an unknown compare": {with(`"the other amuont" # HERE`, entropy), "Unknown comparison",
+			"did you mean the other amount?"},
+		"one pair": {with(`"any training, sampled" # HERE`, entropy), "Map of a single pair",
+			"Add arms to without and with"},
+		"compares with two outcomes": {with(`"more training" # HERE`, entropy), "Ambiguous comparison",
+			"(success, reward)"},
+		"an outcome that no compare has": {with("\"more training\"\noutcome = \"kl\" # HERE", entropy), "Unknown outcome",
+			"there are success, reward"},
+		"an unknown metric": {with(`"the other amount"`, `"entropie" # HERE`), "Unknown metric", "did you mean entropy?"},
+		"no windows": {strings.Replace(good, "{", "{ # HERE", 1) + "\n  # no windows", "Map without windows",
+			"Add windows {"},
+		"no trainings": {strings.Replace(good, "{", "{ # HERE", 1) + "\n  # no curves", "Map without trainings",
+			"Set curves"},
+	} {
+		text := strings.Replace(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), good, faulty.text, 1)
+		for comment, setting := range map[string]string{"# no curves": "  curves = [stage.grpo.arm, stage.sft.warm]\n",
+			"# no windows": "  windows = { early = 10, late = 10 }\n"} {
+			if strings.Contains(text, comment) {
+				text = strings.Replace(text, setting, "", 1)
+			}
+		}
+		file := filepath.Join(t.TempDir(), "x.hcl")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+		above, _, _ := strings.Cut(text, "# HERE")
+		found := slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool {
+			return d.Summary == faulty.summary && d.Subject.Start.Line == 1+strings.Count(above, "\n") &&
+				strings.Contains(d.Detail, faulty.detail)
+		})
+		if found != (faulty.summary != "") || diags.HasErrors() != found {
+			t.Errorf("%s: got %v, want %q", name, diags, faulty.summary)
+		}
+	}
+}
+
+// Another map of a report is another key.
+func TestTheKeyOfAPageContainsItsMaps(t *testing.T) {
+	keys := map[string]string{}
+	for _, text := range []string{scriptedExperiment, strings.Replace(scriptedExperiment, `y       = "reward"`,
+		`y       = "zero_variance"`, 1)} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "x.hcl")
+		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "FAIL", `"none"`)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		x, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+		if diags.HasErrors() {
+			t.Fatal(diags)
+		}
+		for _, setting := range x.Node("stage.report.page").Settings {
+			if setting.InKey && strings.HasPrefix(setting.Name, "map") {
+				keys[text] += setting.Name + setting.Value
+			}
+		}
+	}
+	if len(keys) != 2 || len(slices.Compact(slices.Sorted(maps.Values(keys)))) != 2 {
+		t.Errorf("got the settings of the key %q, want different ones", slices.Collect(maps.Values(keys)))
+	}
+}
+
+// contrastRatio is WCAG's ratio of the luminances of two colours.
+func contrastRatio(a, b string) float64 {
+	luminance := func(colour string) float64 {
+		var rgb [3]uint8
+		fmt.Sscanf(colour, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2])
+		sum := 0.0
+		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
+			c := float64(rgb[i]) / 255
+			if c <= 0.04045 {
+				sum += weight * c / 12.92
+			} else {
+				sum += weight * math.Pow((c+0.055)/1.055, 2.4)
+			}
+		}
+		return sum + 0.05
+	}
+	x, y := luminance(a), luminance(b)
+	return max(x, y) / min(x, y)
+}

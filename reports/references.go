@@ -1,0 +1,436 @@
+package reports
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/lang"
+	"rcgrpo/reports/lint"
+	"rcgrpo/reports/stats"
+)
+
+// Reference is a reference block: results that others published. A page shows them beside its own results on its first
+// task set and never draws them as an arm.
+type Reference struct {
+	Name   string                    `json:"name" hcl:"name,label" doc:"name of the publication and its table"`
+	URL    string                    `json:"url,omitempty" hcl:"url,optional" doc:"address of the publication"`
+	Of     map[string]int            `json:"of" hcl:"of" unit:"tasks" doc:"number of its tasks: overall, and of each"`
+	_      struct{}                  `doc:"category that it reports"`
+	Counts map[string]map[string]int `json:"counts" hcl:"counts,optional" doc:"passed tasks of arms of the page: by"`
+	_      struct{}                  `doc:"label, then overall and by category"`
+	Others map[string]map[string]int `json:"others,omitempty" hcl:"others,optional" doc:"passed tasks of methods that"`
+	_      struct{}                  `doc:"the page does not evaluate; a GROUP/ before the name names their group"`
+	// Printed percentages by arm and category.
+	Printed map[string]map[string]string `json:"printed,omitempty" hcl:"printed,optional" doc:"percentages as"`
+	_       struct{}                     `doc:"printed, by arm and category, **bold** or __underlined__: the page lists"`
+	_       struct{}                     `doc:"the errors that the linter finds; counts that do not follow from them are"`
+	_       struct{}                     `doc:"refused"`
+
+	At map[string]hcl.Range `json:"-" hcl:",ranges"`
+}
+
+// overall is the category of all tasks in a Reference.
+const overall = "overall"
+
+// referenceFault is an error of a reference block, at one of its settings.
+type referenceFault struct{ setting, summary, detail string }
+
+func (f referenceFault) at(r *Reference) hcl.Range {
+	switch f.setting {
+	case "of":
+		return r.At["of"]
+	case "others":
+		return r.At["others"]
+	case "printed":
+		return r.At["printed"]
+	}
+	return r.At["counts"]
+}
+
+// faults returns the errors of the reference that do not depend on the arms of a page.
+func (r *Reference) faults() (all []referenceFault) {
+	bad := func(setting, summary, format string, args ...any) {
+		all = append(all, referenceFault{setting, summary, fmt.Sprintf(format, args...)})
+	}
+	known := append([]string{overall}, bfcl.Categories...)
+	for _, category := range sortedKeys(r.Of) {
+		if !slices.Contains(known, category) {
+			bad("of", "Unknown category", "No category is called %q%s There are %s.", category,
+				cmp.Or(lang.NearHint(category, known), "."), strings.Join(known, ", "))
+		}
+		if r.Of[category] < 1 {
+			bad("of", "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
+		}
+	}
+	if r.Of[overall] == 0 {
+		bad("of", "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
+	}
+	if len(r.Counts)+len(r.Others) == 0 {
+		bad("counts", "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
+			"%s = N } }.", overall)
+	}
+	for _, rows := range []struct {
+		setting string
+		counts  map[string]map[string]int
+	}{{"counts", r.Counts}, {"others", r.Others}} {
+		for _, arm := range sortedKeys(rows.counts) {
+			for _, detail := range r.rowFaults(rows.counts[arm]) {
+				bad(rows.setting, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
+			}
+		}
+	}
+	if len(all) == 0 {
+		for _, detail := range r.printedFaults() {
+			bad("printed", "Counts contradict the printed figures", "%s", detail)
+		}
+	}
+	return all
+}
+
+// categories returns the categories of the reference, overall first.
+func (r *Reference) categories() []string {
+	rest := slices.DeleteFunc(sortedKeys(r.Of), func(c string) bool { return c == overall })
+	return append([]string{overall}, rest...)
+}
+
+// row returns the counts of an arm or method, nil if the reference has none.
+func (r *Reference) row(arm string) map[string]int {
+	if counts, ok := r.Counts[arm]; ok {
+		return counts
+	}
+	return r.Others[arm]
+}
+
+// printedTable returns the printed percentages as a table for the linter. The block of a row is its GROUP/.
+func (r *Reference) printedTable() lint.Table {
+	t := lint.Table{Columns: r.categories()}
+	for _, category := range t.Columns {
+		t.Denominators = append(t.Denominators, r.Of[category])
+	}
+	sum := 0
+	for _, n := range t.Denominators[1:] {
+		sum += n
+	}
+	if sum != t.Denominators[0] {
+		t.Overall = -1
+	}
+	for _, arm := range sortedKeys(r.Printed) {
+		block, name, grouped := strings.Cut(arm, "/")
+		if !grouped {
+			block, name = "", arm
+		}
+		row := lint.Row{Block: block, Name: name}
+		for _, category := range t.Columns {
+			row.Cells = append(row.Cells, lint.ParseCell(r.Printed[arm][category]))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
+// printedFaults returns the printed percentages that are none, and those from which other counts follow.
+func (r *Reference) printedFaults() (all []string) {
+	t := r.printedTable()
+	counts, err := lint.Counts(t)
+	if err != nil {
+		return []string{fmt.Sprintf("%v; write the percentage of each category as printed, such as \"48.75%%\".", err)}
+	}
+	for i, arm := range sortedKeys(r.Printed) {
+		row := r.row(arm)
+		if row == nil {
+			all = append(all, fmt.Sprintf("printed.%q has no counts; add them to counts or others.", arm))
+			continue
+		}
+		for c, category := range t.Columns {
+			if n, ok := row[category]; ok && counts[i][c] >= 0 && n != counts[i][c] {
+				all = append(all, fmt.Sprintf("%q, %s: %d of %d follows from the printed row, but the count is %d; correct one "+
+					"of them.", arm, category, counts[i][c], r.Of[category], n))
+			}
+		}
+	}
+	return all
+}
+
+// corrections explains the errors that the linter finds in the printed percentages.
+func (r *Reference) corrections() []string {
+	findings, err := lint.Check(r.printedTable())
+	if err != nil {
+		return nil // the settings and the evidence were checked
+	}
+	return lint.Sentences(findings)
+}
+
+// rowFaults returns the errors in the counts of one arm.
+func (r *Reference) rowFaults(counts map[string]int) (all []string) {
+	parts, tasks, passed := 0, 0, 0
+	for _, category := range sortedKeys(counts) {
+		n, of := counts[category], r.Of[category]
+		switch {
+		case of == 0:
+			all = append(all, fmt.Sprintf("%s is not in of; add its number of tasks there or remove it.", category))
+		case n < 0 || n > of:
+			all = append(all, fmt.Sprintf("%s has %d passed tasks of %d; write a count from 0 to %d.", category, n, of, of))
+		case category != overall:
+			parts, tasks, passed = parts+1, tasks+of, passed+n
+		}
+	}
+	if _, ok := counts[overall]; !ok {
+		return append(all, fmt.Sprintf("write its passed tasks of all tasks, %s = N.", overall))
+	}
+	if len(all) == 0 && parts > 0 && tasks == r.Of[overall] && passed != counts[overall] {
+		all = append(all, fmt.Sprintf("its categories add up to %d passed tasks, but %s is %d; correct one of them.",
+			passed, overall, counts[overall]))
+	}
+	return all
+}
+
+// armFaults returns the errors of the reference on a page with some arms.
+func (r *Reference) armFaults(arms []string) (all []referenceFault) {
+	if len(arms) == 0 {
+		return []referenceFault{{"counts", "Nothing to compare", "The report has no evaluations to show beside the " +
+			"reference: write scores = [stage.eval.NAME]."}}
+	}
+	for _, arm := range sortedKeys(r.Counts) {
+		if !slices.Contains(arms, arm) {
+			all = append(all, referenceFault{"counts", "Unknown arm", fmt.Sprintf("No evaluation in scores is called "+
+				"%q%s There are %s. Counts of methods that this page does not evaluate belong into others.", arm,
+				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", "))})
+		}
+	}
+	for _, arm := range sortedKeys(r.Others) {
+		if slices.Contains(arms, arm) {
+			all = append(all, referenceFault{"others", "Arm of this page", fmt.Sprintf("This page evaluates %q, so its "+
+				"counts belong into counts.", arm)})
+		}
+	}
+	return all
+}
+
+// Published is one share of a Reference.
+type Published struct {
+	Reference string // name
+	Count, Of int
+	Interval  stats.Interval // Wilson's, of the share
+}
+
+// share returns the published share, from 0 to 1.
+func (p *Published) share() float64 { return float64(p.Count) / float64(p.Of) }
+
+// PublishedEffect is a published difference of two arms, B minus A, in shares.
+type PublishedEffect struct {
+	Reference  string // name
+	A, B       *Published
+	Difference float64
+	Interval   stats.Interval // Newcombe's: publications rarely report which tasks both arms pass
+}
+
+// cell returns the cell of a published share.
+func (p *Published) cell() Cell { return shareCell(p.Count, p.Of, p.Interval) }
+
+// referenceOf returns the share that the first reference with this arm reports on a task set, overall ("") or of a
+// category. nil: no reference reports it.
+func (s *Study) referenceOf(arm, set, category string) *Published {
+	if sets := s.sets(); len(sets) > 0 && set != sets[0] {
+		return nil
+	}
+	for i := range s.References {
+		if p := s.References[i].published(s.References[i].Counts[arm], category); p != nil {
+			return p
+		}
+	}
+	return nil
+}
+
+// published returns the share of a category ("": overall) in a row of counts, or nil.
+func (r *Reference) published(counts map[string]int, category string) *Published {
+	category = cmp.Or(category, overall)
+	n, ok := counts[category]
+	of := r.Of[category]
+	if !ok || of == 0 {
+		return nil
+	}
+	return &Published{Reference: r.Name, Count: n, Of: of, Interval: stats.Wilson(n, of, stats.Level)}
+}
+
+// referenceEffect returns the difference of two arms that one reference reports on a task set, overall ("") or of a
+// category. nil: no reference reports both arms.
+func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
+	x, y := s.referenceOf(a, set, category), s.referenceOf(b, set, category)
+	if x == nil || y == nil || x.Reference != y.Reference {
+		return nil
+	}
+	return &PublishedEffect{Reference: x.Reference, A: x, B: y, Difference: y.share() - x.share(),
+		Interval: stats.Newcombe(x.share(), x.Interval, y.share(), y.Interval)}
+}
+
+// referenceParts returns the tables that show each reference beside the results of the page: shares of all tasks, then
+// by category.
+func (s *Study) referenceParts() []Part {
+	set := ""
+	if sets := s.sets(); len(sets) > 0 {
+		set = sets[0]
+	}
+	var parts []Part
+	for i := range s.References {
+		r := &s.References[i]
+		all := &Table{ID: "reference-" + slug(r.Name), Title: r.Name + ": success there and here",
+			Columns: columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
+			Notes:   append(referenceNotes(), r.corrections()...)}
+		if r.URL != "" {
+			all.Lead = "Published at " + r.URL + "."
+		}
+		parted := &Table{ID: all.ID + "-categories", Title: r.Name + ": success by category, there and here", Folded: true,
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, columns("<Category")...), Notes: referenceNotes()[:1]}
+		for _, label := range s.referenceRows(r) {
+			name := Text("%s", label)
+			for _, category := range r.categories() {
+				p := r.published(r.row(label), category)
+				switch {
+				case p == nil:
+				case category == overall:
+					all.add(s.armIndex(label), append([]Cell{name}, s.besideReference(p, label, set, "")...)...)
+				default:
+					parted.add(s.armIndex(label), append([]Cell{name, Text("%s", category)},
+						s.besideReference(p, label, set, category)...)...)
+				}
+			}
+		}
+		for _, t := range []*Table{all, parted} {
+			for i := range t.Rows {
+				if row := &t.Rows[i]; row.Arm == NoArm {
+					row.Group = groupOf(row.Cells[0].Text)
+				}
+			}
+		}
+		parts = append(parts, partsOf(all.orNil(), set)...)
+		parts = append(parts, partsOf(parted.orNil(), set)...)
+	}
+	return parts
+}
+
+func referenceNotes() []string {
+	return []string{
+		"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
+			"greedy episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
+			"published share.",
+		"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
+			"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
+	}
+}
+
+// referenceRows returns the arms and methods of a reference by group, the part of the label before "/": groups without
+// an arm of the page first, then those of the page in its order.
+func (s *Study) referenceRows(r *Reference) []string {
+	labels := s.labels()
+	rows := append(sortedKeys(r.Counts), sortedKeys(r.Others)...)
+	rank := func(label string) []int {
+		first := slices.IndexFunc(labels, func(l string) bool { return groupOf(l) == groupOf(label) })
+		at := slices.Index(labels, label)
+		if at < 0 {
+			at = len(labels)
+		}
+		return []int{first, at}
+	}
+	slices.SortStableFunc(rows, func(a, b string) int {
+		x, y := rank(a), rank(b)
+		return cmp.Or(cmp.Compare(x[0], y[0]), strings.Compare(groupOf(a), groupOf(b)), cmp.Compare(x[1], y[1]))
+	})
+	return rows
+}
+
+// groupOf returns the part of a label before "/", "" without one.
+func groupOf(label string) string {
+	group, _, grouped := strings.Cut(label, "/")
+	if !grouped {
+		return ""
+	}
+	return group
+}
+
+// armIndex returns the index of an arm, NoArm for a label of no arm.
+func (s *Study) armIndex(label string) int {
+	return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label })
+}
+
+// besideReference returns the published share, that of the page, and how they compare.
+func (s *Study) besideReference(p *Published, label, set, category string) []Cell {
+	cells := []Cell{p.cell()}
+	dash := Text("–")
+	a := s.arm(label)
+	if a == nil {
+		return append(cells, dash, dash, dash)
+	}
+	ours := pooled(samples(a.policies(set, true), category, false)).share()
+	if ours.Of == 0 {
+		return append(cells, dash, dash, dash)
+	}
+	within := dash
+	if ours.Interval != nil {
+		within = Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
+	}
+	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
+	return append(cells, ours.From(a.scored(set, category, byReward)),
+		within.From(a.scored(set, category, "published share within the clustered Wilson interval")),
+		Cell{Text: probability(test), Value: &test}.
+			From(a.scored(set, category, "Fisher's exact test against the published count")))
+}
+
+// ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
+// page: the paper's ablations. A comparison without such a difference has no table.
+func (s *Study) ablationTables() []Part {
+	sets := s.sets()
+	if len(s.References) == 0 || len(sets) == 0 {
+		return nil
+	}
+	set := sets[0]
+	var all []*Contrast // computed once
+	var parts []Part
+	for _, how := range s.comparisons() {
+		if how.Outcome != "" && how.Outcome != OutcomeSuccess {
+			continue
+		}
+		t := &Table{ID: "ablation-" + slug(how.Label), Title: "Effect of " + how.Label + ", there and here",
+			Columns: columns("<Without → with", "Paper: without", "Paper: with", "Paper: Δ points", "Here: without",
+				"Here: with", "Here: Δ points", "<Within our interval"),
+			Notes: []string{"Paper: Newcombe's 95 % interval of two independent shares, because a publication rarely reports " +
+				"which tasks both arms pass. Here: the interval that contains those over seeds and over task families."}}
+		for _, names := range how.Pairs {
+			e := s.referenceEffect(names[0], names[1], set, "")
+			if e == nil {
+				continue
+			}
+			if all == nil {
+				all = s.contrasts(set)
+			}
+			cells := []Cell{Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
+				Cell{Text: points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
+					With("%s\u00a0…\u00a0%s", points(e.Interval.Low), points(e.Interval.High))}
+			t.add(NoArm, append(cells, contrastOf(all, how, names).besideReference(e)...)...)
+		}
+		parts = append(parts, partsOf(t.orNil(), set)...)
+	}
+	return parts
+}
+
+// besideReference returns the sides and the difference of the contrast beside a published difference; dashes without a
+// contrast.
+func (c *Contrast) besideReference(e *PublishedEffect) []Cell {
+	if c == nil {
+		return []Cell{Text("–"), Text("–"), Text("–"), Text("–")}
+	}
+	own := func(by string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
+	difference, within := Cell{Text: points(c.Mean), Value: &c.Mean}, Text("–")
+	if i := c.hull(); i.Known() {
+		difference.Interval = &i
+		difference = difference.With("%s\u00a0…\u00a0%s", points(i.Low), points(i.High))
+		within = Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
+	}
+	return []Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
+		difference.From(own("mean of the differences, hull of both intervals")),
+		within.From(own("published difference within the hull of both intervals"))}
+}

@@ -1,0 +1,261 @@
+package reports
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
+	"rcgrpo/reports/stats"
+	"rcgrpo/stages/rl"
+)
+
+func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
+	stages, _, _ := strings.Cut(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), `stage "report" "page"`)
+	const right = `of = { overall = 40, base = 10 }`
+	for name, tc := range map[string]struct{ block, want string }{
+		"an arm that the page lacks": {right + `; counts = { "Non" = { overall = 1 } }`,
+			`Unknown arm: No evaluation in scores is called "Non"; did you mean None?`},
+		"an other arm that it has": {right + `; others = { "None" = { overall = 1 } }`, "Arm of this page: "},
+		"a category that does not exist": {`of = { overall = 4, bass = 2 }; counts = { "None" = { overall = 1 } }`,
+			"Unknown category: No category is called \"bass\"; did you mean base?"},
+		"a category without tasks": {right + `; counts = { "None" = { overall = 1, miss_func = 1 } }`,
+			`Impossible counts: counts."None": miss_func is not in of; add its number of tasks there or remove it.`},
+		"more passed tasks than tasks": {right + `; counts = { "None" = { overall = 41 } }`,
+			`Impossible counts: counts."None": overall has 41 passed tasks of 40; write a count from 0 to 40.`},
+		"a sum that is not the whole": {`of = { overall = 4, base = 2, miss_func = 2 }; ` +
+			`counts = { "None" = { overall = 3, base = 1, miss_func = 1 } }`,
+			`Impossible counts: counts."None": its categories add up to 2 passed tasks, but overall is 3;`},
+		"no overall count": {right + `; counts = { "None" = { base = 1 } }`,
+			"write its passed tasks of all tasks, overall = N."},
+		"no overall number": {`of = { base = 10 }; counts = { "None" = { base = 1 } }`,
+			"No number of tasks: Write of = { overall = N }"},
+		"no tasks": {`of = { overall = 0 }; counts = { "None" = { overall = 0 } }`, "No tasks: "},
+		"no arm":   {right, "Empty reference: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "x.hcl")
+			scores := "scores = [stage.eval.arm]"
+			if name == "no evaluations" {
+				scores = ""
+			}
+			text := stages + "stage \"report\" \"page\" {\n  " + scores + "\n  reference \"paper\" {\n    " +
+				strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
+			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+			_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+			if len(diags) == 0 {
+				t.Fatal("got no diagnostic")
+			}
+			if got := diags[0].Summary + ": " + diags[0].Detail; !strings.Contains(got, tc.want) {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+			if line := strings.Split(text, "\n")[diags[0].Subject.Start.Line-1]; !strings.Contains(line, " = {") &&
+				!strings.Contains(line, "reference") {
+				t.Errorf("the diagnostic is at the line %q", line)
+			}
+		})
+	}
+}
+
+// The paper's RCTP-FT arms on Qwen: 59 and 68 of 80 tasks. The Wilson intervals were computed outside of this project.
+func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
+	s := &Study{Arms: []Arm{{Label: "ours", Runs: []SeedRun{scored(1, "1100")}}}, References: []Reference{{Name: "paper",
+		Of:     map[string]int{"overall": 80, "base": 18},
+		Counts: map[string]map[string]int{"GRPO": {"overall": 59}, "RC": {"overall": 68, "base": 14}}}}}
+	p := s.referenceOf("GRPO", "", "")
+	if p == nil || p.Count != 59 || p.Of != 80 || math.Abs(p.Interval.Low-0.632) > 5e-4 ||
+		math.Abs(p.Interval.High-0.821) > 5e-4 {
+		t.Fatalf("got %+v, want 59 of 80, 63.2 … 82.1 %%", p)
+	}
+	for what, p := range map[string]*Published{"another task set": s.referenceOf("GRPO", "test_new", ""),
+		"a category that it does not report": s.referenceOf("GRPO", "", "base"),
+		"an arm of ours":                     s.referenceOf("ours", "", "")} {
+		if p != nil {
+			t.Errorf("%s: got %+v, want nothing", what, p)
+		}
+	}
+	e := s.referenceEffect("GRPO", "RC", "", "")
+	want := stats.Newcombe(59./80, stats.Wilson(59, 80, stats.Level), 68./80, stats.Wilson(68, 80, stats.Level))
+	if e == nil || math.Abs(e.Difference-9./80) > 1e-15 || e.Interval != want {
+		t.Errorf("got %+v, want 11.25 points %v", e, want)
+	}
+	if e := s.referenceEffect("GRPO", "ours", "", ""); e != nil {
+		t.Errorf("an effect of an arm that it does not report: got %+v", e)
+	}
+}
+
+// llamaRows are two rows of the paper's main table as printed, and the counts that follow from them.
+func llamaRows() Reference {
+	columns := []string{"overall", "base", "miss_func", "miss_param", "long_context"}
+	row := func(values ...string) map[string]string {
+		m := map[string]string{}
+		for i, c := range columns {
+			m[c] = values[i]
+		}
+		return m
+	}
+	return Reference{Name: "paper", Of: map[string]int{"overall": 80, "base": 18, "miss_func": 17, "miss_param": 22,
+		"long_context": 23},
+		Counts: map[string]map[string]int{
+			"SFT + GRPO":        {"overall": 28, "base": 7, "miss_func": 3, "miss_param": 9, "long_context": 9},
+			"RCTP-FT + RC-GRPO": {"overall": 39, "base": 7, "miss_func": 6, "miss_param": 12, "long_context": 14}},
+		Printed: map[string]map[string]string{"SFT + GRPO": row("35.00%", "38.89%", "17.67%", "40.91%", "39.13%"),
+			"RCTP-FT + RC-GRPO": row("**48.75%**", "**38.89%**", "**35.29%**", "**60.87%**", "__54.54%__")}}
+}
+
+func TestCountsMustFollowFromThePrintedPercentages(t *testing.T) {
+	r := llamaRows()
+	if faults := r.faults(); len(faults) != 0 {
+		t.Fatalf("the corrected counts: got %v, want no fault", faults)
+	}
+	if got := strings.Join(r.corrections(), "\n"); !strings.Contains(got, "No count of the column's tasks gives the "+
+		"figure: ") || !strings.Contains(got, "SFT + GRPO, miss_func (printed 17.67%; right: 3/17 = 17.65%)") ||
+		!strings.Contains(got, "RCTP-FT + RC-GRPO, long_context, miss_param (printed 54.54%, 60.87%; the right row: 38.89%, "+
+			"60.87%, 35.29%, 54.55%)") {
+		t.Errorf("got corrections %s", got)
+	}
+	r.Counts["SFT + GRPO"]["miss_func"], r.Counts["SFT + GRPO"]["base"] = 4, 6
+	if faults := r.faults(); len(faults) != 2 || faults[0].setting != "printed" ||
+		!strings.Contains(faults[1].detail, `"SFT + GRPO", miss_func: 3 of 17 follows from the printed row, but the count `+
+			`is 4`) {
+		t.Errorf("got %v, want a fault at base and at miss_func", faults)
+	}
+	r = llamaRows()
+	r.Printed["SFT + GRPO"]["base"] = "many"
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, `"many" is not a percentage`) {
+		t.Errorf("got %v, want one fault about a word", faults)
+	}
+	r = llamaRows()
+	delete(r.Counts, "SFT + GRPO")
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, "has no counts") {
+		t.Errorf("got %v, want one fault about a printed row without counts", faults)
+	}
+}
+
+// The arms pass 2 and 6 of 8 tasks, in four families of two. Fisher's p-values come from a sum of exact binomial
+// fractions in Python: 0.0093 for 59 of 80 against 2 of 8, 0.6080 for 68 of 80 against 6 of 8.
+func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
+	s := &Study{Arms: []Arm{{Label: "qwen/GRPO", Runs: []SeedRun{scored(1, "11000000")}},
+		{Label: "qwen/RC", Runs: []SeedRun{scored(1, "11110101")}}},
+		Compare: []Comparison{{Label: "conditioning", Pairs: [][]string{{"qwen/GRPO", "qwen/RC"}}}},
+		References: []Reference{{Name: "The paper", URL: "x.org", Of: map[string]int{"overall": 80, "base": 18},
+			Counts: map[string]map[string]int{"qwen/GRPO": {"overall": 59}, "qwen/RC": {"overall": 68, "base": 14}},
+			Others: map[string]map[string]int{"qwen/Base": {"overall": 9}, "API models/Opus-4.5": {"overall": 49}}}}}
+	lines := func(tables []Part) (all []string) {
+		for _, part := range tables {
+			for _, row := range part.Table.Rows {
+				var cells []string
+				for _, c := range row.Cells {
+					cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
+				}
+				all = append(all, part.Table.ID+": "+strings.Join(cells, " | "))
+			}
+		}
+		return all
+	}
+	want := []string{
+		"reference-the-paper: API models/Opus-4.5 | 61.3 % | – | – | –",
+		"reference-the-paper: qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
+		"reference-the-paper: qwen/RC | 85.0 % | 75.0 % | yes | 0.608",
+		"reference-the-paper: qwen/Base | 11.2 % | – | – | –",
+		"reference-the-paper-categories: qwen/RC | base | 77.8 % | 75.0 % | yes | 1",
+	}
+	if got := lines(s.referenceParts()); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+	want = []string{"ablation-conditioning: qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | " +
+		"no"}
+	if got := lines(s.ablationTables()); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+	if got := s.labels(); len(got) != 2 {
+		t.Errorf("got arms %q, want those of the page", got)
+	}
+	s.References[0].Counts = map[string]map[string]int{"qwen/GRPO": {"overall": 59}}
+	if parts := s.ablationTables(); len(parts) != 0 {
+		t.Errorf("a reference with one side of a comparison: got %d tables, want none", len(parts))
+	}
+}
+
+// The page with a reference, a data set, a model and an endpoint: everything is recomputed, published counts from the
+// evidence and the rest from the artifacts; only published numbers have no source.
+func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
+	dir := t.TempDir()
+	html, _, _, err := runText(t, dir, paperExperiment, "none")
+	must.OK(t, err)
+	page, store := []byte(html), must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
+	if v := verified(t, page, store); !v.OK() {
+		t.Errorf("got %+v", v)
+	}
+	tables := []string{"reference-the-paper", "reference-the-paper-categories", "ablation-more-training", "versions",
+		"statistics", "mixtures", "data", "example-expert-curate-data-mixed", "example-failed-curate-data-mixed"}
+	if checked, _ := followFromTheirSources(t, page, store, tables...); checked < 60 {
+		t.Errorf("only %d cells have a source", checked)
+	}
+	ev := must.Get(ReadEvidence(page))(t)
+	seen := map[string]bool{}
+	for _, g := range ev.Tables {
+		seen[g.ID] = true
+		if strings.HasPrefix(g.ID, "reference-") {
+			for r, row := range g.Rows {
+				for c, text := range row.Cells {
+					_, sourced := ev.source(cellID(g.ID, r+1, c+1))
+					if want := g.Head[c] != "Paper" && text != "–" && c > slices.Index(g.Head, "Paper"); sourced != want {
+						t.Errorf("%s, %s: has a source: %v, want %v", g.ID, g.name(r, c), sourced, want)
+					}
+				}
+			}
+		}
+	}
+	for _, id := range tables {
+		if !seen[id] {
+			t.Errorf("the page has no table %s", id)
+		}
+	}
+	for name, change := range map[string]func(string) string{ // of the evidence; the page is made again by its owner
+		"a count above its tasks": func(s string) string { return strings.Replace(s, `"overall":68`, `"overall":98`, 1) },
+		"another configuration":   func(s string) string { return strings.Replace(s, `qwen2`, `llama`, 1) },
+	} {
+		start, rest, _ := strings.Cut(html, `id="`+evidenceID+`">`)
+		content, end, _ := strings.Cut(rest, "</script>")
+		text := string(must.Get(unpacked(content, maxEvidenceBytes))(t))
+		if change(text) == text {
+			t.Fatalf("%s: the evidence lacks it", name)
+		}
+		forged := start + `id="` + evidenceID + `">` + packed([]byte(change(text))) + "</script>" + end
+		if v, err := Verify([]byte(forged), store, nil); err == nil && v.OK() {
+			t.Errorf("%s: the page is verified", name)
+		}
+	}
+}
+
+func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
+	s := &Study{}
+	for _, label := range []string{"qwen/Base", "qwen/SFT + GRPO", "llama/Base", "llama/SFT + GRPO", "API models/GPT"} {
+		run := scored(1, "1100")
+		if strings.Contains(label, "+") {
+			run.Curve = []rl.Metric{{Update: 1, Values: map[string]float64{"reward": 1}}}
+		}
+		run.Policy = label
+		s.Arms = append(s.Arms, Arm{Label: label, Runs: []SeedRun{run}})
+	}
+	s.groupArms()
+	var got []string
+	for _, table := range s.complete().tables() {
+		if table.ID == "main-test" {
+			for _, row := range table.Rows {
+				got = append(got, row.Group+" | "+row.Cells[0].Text)
+			}
+		}
+	}
+	want := []string{"API models | API models/GPT", "qwen: baselines | qwen/Base", "qwen: arms | qwen/SFT + GRPO",
+		"llama: baselines | llama/Base", "llama: arms | llama/SFT + GRPO"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
+	}
+}

@@ -1,0 +1,404 @@
+package reports
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+)
+
+// PaperSettings returns the values of the paper's profile by kind and setting: the values in its settings tables,
+// equations and text, and for open settings the defaults of the kinds. A test compares them with the kinds.
+var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
+	tokens := map[string]string{"tokens.position": `"first_user"`, "tokens.init": `"mean"`}
+	tuning := map[string]string{"lr": "1e-05", "batch": "16", "schedule.shape": `"cosine"`, "schedule.warmup": "0.03",
+		"optimizer.weight_decay": "0"}
+	rl := map[string]string{
+		"lr": "1e-06", "group": "5", "updates": "350", "zero_variance": `"keep"`, "entropy": "0",
+		"kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.gradient": `"own"`, "kl.place": `"loss"`, "kl.aggregate": `"loss"`,
+		"kl.weighted": "false", "kl.log_clamp": "0", "kl.value_clamp": "0",
+		"clip.low": "0.2", "clip.high": "0.2", "clip.dual": "0", "clip.cap": "0",
+		"ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
+		"minibatches": "0", "passes": "1",
+		"loss.aggregate": `"trajectory_sum"`, "loss.rows": `"all"`, "loss.scale": "0", "loss.count_eps": "0",
+		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0",
+		"advantage.eps": "1e-06", "advantage.floor": "0", "advantage.missing": `"leave_out"`, "advantage.lone": `"formula"`,
+		"schedule.shape": `"constant"`, "schedule.warmup": "0", "optimizer.weight_decay": "0.01",
+	}
+	of := func(parts ...map[string]string) map[string]string {
+		all := map[string]string{"schedule.final": "0", "optimizer.beta1": "0.9", "optimizer.beta2": "0.999",
+			"optimizer.eps": "1e-08", "optimizer.clip_norm": "1"}
+		for _, part := range parts {
+			maps.Copy(all, part)
+		}
+		return all
+	}
+	return map[string]map[string]string{
+		"sft":     of(tuning, map[string]string{"epochs": "2"}),
+		"rctp-ft": of(tuning, tokens, map[string]string{"epochs": "5"}),
+		"grpo":    of(rl, map[string]string{"batch": "64"}),
+		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`,
+			"tokens.learn": `"all"`}),
+	}
+})
+
+// departure returns the paper's value of a setting if a stage of that kind has another value. The position "checkpoint"
+// is that of the stage that trained the tokens, whose cell is marked.
+func departure(kind, setting, value string) (paper string, departs bool) {
+	paper, known := PaperSettings()[kind][setting]
+	inherited := setting == "tokens.position" && value == `"checkpoint"`
+	return paper, known && !inherited && !sameValue(paper, value)
+}
+
+// settingsColumn holds the settings of a training stage.
+type settingsColumn struct {
+	Record
+	head      string
+	models    []string // for_each keys of the modules whose stages have these settings: "qwen"
+	instances []string // manifests of the stage's instances, whose settings may differ
+}
+
+// settingsColumns returns a column for each training stage, and one for each instance with other settings. Stages of
+// the instances of a module share a column while their settings are equal.
+func (s *Study) settingsColumns() []*settingsColumn {
+	var all []*settingsColumn
+	instances, models := map[string][]string{}, map[string][]string{} // by stage without keys of modules
+	columns := map[string][]*settingsColumn{}
+	for _, r := range s.Records {
+		if PaperSettings()[r.Kind] == nil {
+			continue
+		}
+		name := lang.StageName(r.Address)
+		stage, model := moduleKey.ReplaceAllString(name, ""), strings.TrimSuffix(moduleKeys(artifact.Ref{Module: name}), "/")
+		instances[stage] = append(instances[stage], manifestOf(r.Address))
+		at := slices.IndexFunc(columns[stage], func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) })
+		if at < 0 {
+			column := &settingsColumn{Record: r, head: name}
+			if len(columns[stage]) > 0 && (model == "" || slices.Contains(models[stage], model)) {
+				column.head = lang.TrimStage(r.Address) // another instance of the same stage
+			}
+			at = len(columns[stage])
+			all, columns[stage] = append(all, column), append(columns[stage], column)
+		}
+		if c := columns[stage][at]; model != "" && !slices.Contains(models[stage], model) {
+			c.models, models[stage] = append(c.models, model), append(models[stage], model)
+			c.head = fmt.Sprintf("%s (%s)", moduleName.ReplaceAllString(stage, ""), strings.Join(c.models, ", "))
+		}
+	}
+	for _, c := range all {
+		c.instances = instances[moduleKey.ReplaceAllString(lang.StageName(c.Address), "")]
+	}
+	return all
+}
+
+// moduleName is a module in the name of a stage.
+var moduleName = regexp.MustCompile(`module\.[^.]*\.`)
+
+// cell shows a setting. A departure from the paper is marked.
+func (c *settingsColumn) cell(name string) Cell {
+	value, ok := c.Settings[name]
+	if !ok {
+		return Text("")
+	}
+	cell := Text("%s", strings.Trim(value, `"`)).
+		From(Source{From: c.instances, Rows: "settings." + name, By: "setting, defaults included"})
+	if paper, departs := departure(c.Kind, name, value); departs {
+		cell.Mark = MarkDiffers
+		cell = cell.With("paper: %s", strings.Trim(paper, `"`))
+	}
+	if slices.Contains(c.NoEffect, name) {
+		cell = cell.With("no effect here")
+	}
+	return cell
+}
+
+func (s *Study) settingsTable() *Table {
+	all := s.settingsColumns()
+	t := &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: columns("<Setting"),
+		Notes: []string{"Defaults included. \"No effect here\": a default without effect in combination with the stage's " +
+			"other settings."}}
+	names := map[string]bool{}
+	for _, c := range all {
+		t.Columns = append(t.Columns, Column{Name: c.head})
+		for name := range c.Settings {
+			names[name] = true
+		}
+	}
+	for _, name := range sortedKeys(names) {
+		cells := []Cell{Text("%s", name)}
+		for _, c := range all {
+			cells = append(cells, c.cell(name))
+		}
+		t.add(NoArm, cells...)
+	}
+	return t.orNil()
+}
+
+// departuresTable lists the settings in which a stage departs from the paper.
+func (s *Study) departuresTable() *Table {
+	t := s.settingsTable()
+	if t == nil {
+		return nil
+	}
+	departures := 0
+	for i := range t.Rows {
+		marked := 0
+		for _, c := range t.Rows[i].Cells {
+			if c.Mark == MarkDiffers {
+				marked++
+			}
+		}
+		t.Rows[i].spare = marked == 0
+		departures += marked
+	}
+	t.ID, t.Title, t.Folded = "departures", "Departures from the paper", false
+	t.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for open "+
+		"settings, the defaults of this program).", plural(departures, "departure"))}
+	return t
+}
+
+// sameValue compares canonical JSON, numbers by value.
+func sameValue(a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return a == b
+	}
+	return x == y
+}
+
+// runsTable shows the cost of the shown artifacts, from their manifests.
+func (s *Study) runsTable() *Table {
+	phases := map[string]bool{}
+	for _, r := range s.Records {
+		for name := range r.Phases {
+			phases[name] = true
+		}
+	}
+	t := &Table{ID: "runs", Title: "Cost of the stages"}
+	t.Columns = append(columns("<Stage", "Time"), columns(sortedKeys(phases)...)...)
+	t.Columns = append(t.Columns, columns("Peak memory", "<Device")...)
+	sum := 0.0
+	for _, r := range s.Records {
+		m := r.Manifest
+		if m == nil {
+			continue
+		}
+		sum += m.Seconds
+		recorded := func(rows string) Source { return sourceOf(manifestOf(r.Address), rows, "as recorded") }
+		took := Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
+		cells := []Cell{Text("%s", lang.TrimStage(r.Address)), took}
+		for _, name := range sortedKeys(phases) {
+			var cell Cell
+			if v, ok := r.Phases[name]; ok {
+				source := sourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates")
+				cell = Cell{Text: duration(v), Value: &v, Source: source}
+			}
+			cells = append(cells, cell)
+		}
+		peak := ""
+		if m.PeakBytes > 0 {
+			peak = megabytes(m.PeakBytes)
+		}
+		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")),
+			Text("%s", m.Device).From(recorded("device")))...)
+	}
+	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + duration(sum) +
+		" of stage time in total."}
+	return t.orNil()
+}
+
+func duration(seconds float64) string {
+	if seconds < 60 {
+		return significant(seconds) + " s"
+	}
+	return (time.Duration(seconds) * time.Second).String()
+}
+
+// megabytes formats a number of bytes. One unit keeps a column comparable.
+func megabytes(n int64) string { return fmt.Sprintf("%d MB", (n+500_000)/1_000_000) }
+
+// timelineFigure shows when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds.
+// Times without a running stage are left out, because the artifacts may come from runs on different days. nil if no
+// artifact was made.
+func (s *Study) timelineFigure() *Figure {
+	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
+		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
+	})
+	if len(made) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(made, func(a, b Record) int {
+		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
+	})
+	f := &Figure{
+		ID: "fig-timeline", Title: "Time line of the stages", X: "seconds with a running stage", Y: "stage", Folded: true,
+		Note:   "From the manifests of the shown artifacts. Times in which none of these stages ran are left out.",
+		Data:   [][]string{{"stage", "seed", "from, s", "to, s"}},
+		Source: Source{By: "start and duration as recorded"},
+	}
+	idle, busyUntil := 0.0, 0.0 // seconds since the first start
+	series := Series{Name: "stages", Arm: NoArm}
+	for _, r := range made {
+		f.Source.From = append(f.Source.From, manifestOf(r.Address))
+		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
+		idle += max(0, from-busyUntil)
+		busyUntil = max(busyUntil, from+took)
+		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
+		lane := slices.Index(f.Lanes, name)
+		if lane < 0 {
+			lane = len(f.Lanes)
+			f.Lanes = append(f.Lanes, name)
+		}
+		label := duration(took)
+		if seed != "" {
+			label = "seed " + seed + ": " + label
+		}
+		from -= idle
+		series.Spans = append(series.Spans, Span{Lane: lane, From: from, To: from + took, Label: label})
+		f.Data = append(f.Data, []string{name, seed, plain(from), plain(from + took)})
+	}
+	f.Series = []Series{series}
+	return f
+}
+
+func (s *Study) artifactsTable() *Table {
+	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
+		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
+		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
+			"all inputs of the stage. Equal keys give equal digests."}}
+	for _, r := range s.Records {
+		if r.Manifest == nil {
+			continue
+		}
+		for _, port := range sortedKeys(r.Manifest.Outputs) {
+			cells := []Cell{Text("%s", lang.TrimStage(r.Address)), Text("%s", port)}
+			for _, text := range []string{prefix(r.Manifest.Outputs[port].Digest, 16), prefix(r.Manifest.Key, 16),
+				prefix(r.Manifest.Revision, 12)} {
+				recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
+				cells = append(cells, Text("%s", text).From(recorded))
+			}
+			t.add(NoArm, cells...)
+		}
+	}
+	return t.orNil()
+}
+
+// prefix returns at most n bytes of a text.
+func prefix(text string, n int) string { return text[:min(n, len(text))] }
+
+// cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
+// endpoint.json of an artifact of type endpoint. ok is false for other results.
+func cardFile(m *artifact.Manifest) (port string, file artifact.FileInfo, ok bool) {
+	for _, port := range m.Ports() {
+		name := map[string]string{"endpoint": endpointFile, "checkpoint": "config.json"}[m.Outputs[port].Type]
+		if name != endpointFile && m.Kind != "model" {
+			continue // a checkpoint that a stage trained
+		}
+		if file, ok = m.File(artifact.Published{Port: port, File: name}); ok && file.Bytes <= maxCardBytes {
+			return port, file, true
+		}
+	}
+	return "", file, false
+}
+
+// endpointFile describes the model behind an endpoint: model, api, revision, date and context as in card.
+const endpointFile = "endpoint.json"
+
+const maxCardBytes = 64 << 10
+
+// readCard returns the file that describes the model of a result; "" without one, or if gc removed it.
+func readCard(store *artifact.Store, m *artifact.Manifest) (string, error) {
+	port, file, ok := cardFile(m)
+	if !ok {
+		return "", nil
+	}
+	a, err := store.Open(m, port)
+	if err != nil {
+		return "", err
+	}
+	text, err := os.ReadFile(a.Path(file.Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return string(text), err
+}
+
+// checkCard reports whether the text is the file that the manifest records as the description of its model.
+func checkCard(m *artifact.Manifest, text string) bool {
+	_, file, ok := cardFile(m)
+	return ok && hexSum([]byte(text)) == file.SHA256
+}
+
+// card is the description of a model: config.json of a model folder, or endpoint.json.
+type card struct {
+	Path    string `json:"_name_or_path"`
+	Family  string `json:"model_type"`
+	Layers  int    `json:"num_hidden_layers"`
+	Width   int    `json:"hidden_size"`
+	Longest int    `json:"max_position_embeddings"` // tokens
+
+	Model    string `json:"model"` // as in requests: "claude-opus-4-5-20251101"
+	API      string `json:"api"`   // "anthropic"
+	Revision string `json:"revision"`
+	Date     string `json:"date"`
+	Context  int    `json:"context"` // tokens
+}
+
+// name returns the name of the model without folders of the machine that stored it; a shape if it has no name.
+func (c *card) name() string {
+	switch {
+	case c.API != "":
+		return c.API + ": " + c.Model
+	case c.Path != "" && !path.IsAbs(c.Path):
+		return c.Path
+	case c.Path != "":
+		return path.Base(c.Path)
+	}
+	return fmt.Sprintf("%s, %d layers of width %d", c.Family, c.Layers, c.Width)
+}
+
+// versionsTable names the base models and the models behind APIs: the paper's tables of versions.
+func (s *Study) versionsTable() *Table {
+	t := &Table{ID: "versions", Title: "Versions of the models",
+		Columns: columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
+		Notes: []string{"From config.json of a model folder, or from what the stage recorded about an API. A digest is " +
+			"that of the artifact. Date: as the API reports it, else when the stage stored the model."}}
+	rows := seedRows{}
+	for _, r := range s.Records {
+		var c card
+		if r.Card == "" || json.Unmarshal([]byte(r.Card), &c) != nil {
+			continue
+		}
+		port, file, _ := cardFile(r.Manifest)
+		from := func(rows, by string) Source { return sourceOf(manifestOf(r.Address), rows, by) }
+		revision := Text("%s", c.Revision).From(from(file.Name, "as recorded"))
+		if c.Revision == "" {
+			revision = Text("%s", prefix(r.Manifest.Outputs[port].Digest, 16)).From(from("port "+port, "as recorded"))
+		}
+		date := cmp.Or(c.Date, r.Manifest.Started.UTC().Format(time.DateOnly))
+		context := Text("–")
+		if n := cmp.Or(c.Context, c.Longest); n > 0 {
+			context = whole(n)
+		}
+		name := lang.TrimStage(r.Address)
+		if seed := r.Manifest.Seed; seed != nil {
+			name = strings.TrimSuffix(name, fmt.Sprintf("@%d", *seed))
+		}
+		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, Text("%s", name),
+			Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
+			Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
+	}
+	return t.orNil()
+}
