@@ -206,7 +206,7 @@ func insert(prompt, reward, position, user, userEnd, header string) string {
 		before, request, ok := strings.Cut(prompt, user)
 		text, after, ended := strings.Cut(request, userEnd)
 		if ok && ended {
-			return before + user + text + goalBefore + name + goalAfter + userEnd + after
+			return before + user + text + rl.GoalBefore + name + rl.GoalAfter + userEnd + after
 		}
 	}
 	return prompt
