@@ -18,7 +18,7 @@ func TestToyLaysOutAsItsTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	like := fixtureChat(t, 0, "")
-	tools := []string{"ls", "pwd"}
+	tools := []rl.Tool{{Name: "ls"}, {Name: "pwd"}}
 	if got, want := toy.Begin(tools), like.Begin(tools); !slices.Equal(got, want) {
 		t.Errorf("begins with %v, want %v", got, want)
 	}
