@@ -94,7 +94,7 @@ func (s *Study) settingsColumns() []*settingsColumn {
 		}
 		if c := columns[stage][at]; model != "" && !slices.Contains(models[stage], model) {
 			c.models, models[stage] = append(c.models, model), append(models[stage], model)
-			c.head = fmt.Sprintf("%s (%s)", moduleName.ReplaceAllString(stage, ""), strings.Join(c.models, ", "))
+			c.head = fmt.Sprintf("%s (%s)", moduleName().ReplaceAllString(stage, ""), strings.Join(c.models, ", "))
 		}
 	}
 	for _, c := range all {
@@ -103,8 +103,8 @@ func (s *Study) settingsColumns() []*settingsColumn {
 	return all
 }
 
-// moduleName is a module in the name of a stage.
-var moduleName = regexp.MustCompile(`module\.[^.]*\.`)
+// moduleName matches a module in the name of a stage.
+var moduleName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`module\.[^.]*\.`) })
 
 // cell shows a setting. A departure from the paper is marked.
 func (c *settingsColumn) cell(name string) Cell {

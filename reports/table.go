@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"rcgrpo/reports/stats"
 )
@@ -92,7 +93,7 @@ func (t *Table) groupHead(row int) string {
 }
 
 // plainNumber matches a number without exponent and unit.
-var plainNumber = regexp.MustCompile(`^[−+]?\d+(\.\d+)?$`)
+var plainNumber = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[−+]?\d+(\.\d+)?$`) })
 
 // pads returns the characters that follow each number so that the decimal points of a column are aligned: ".00" after
 // 7 above 7.25.
@@ -107,7 +108,7 @@ func (t *Table) pads() [][]string {
 	longest := make([]string, len(t.Columns))
 	for _, row := range t.Rows {
 		for c, cell := range row.Cells {
-			if f := fraction(cell.Text); plainNumber.MatchString(cell.Text) && len(f) > len(longest[c]) {
+			if f := fraction(cell.Text); plainNumber().MatchString(cell.Text) && len(f) > len(longest[c]) {
 				longest[c] = "." + strings.Repeat("0", len(f)-1)
 			}
 		}
@@ -116,7 +117,7 @@ func (t *Table) pads() [][]string {
 	for r, row := range t.Rows {
 		pads[r] = make([]string, len(t.Columns))
 		for c, cell := range row.Cells {
-			if plainNumber.MatchString(cell.Text) && !t.Columns[c].Left && c > 0 {
+			if plainNumber().MatchString(cell.Text) && !t.Columns[c].Left && c > 0 {
 				pads[r][c] = longest[c][len(fraction(cell.Text)):]
 			}
 		}

@@ -183,16 +183,14 @@ func (v *Verification) compareValues(ev *Evidence, page, again string) {
 	}
 }
 
-var (
-	cellElement = regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
-		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
-	cellPad     = regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
-	cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ",
-		`<span class="detail">`, "\x00", `</span>`, "")
-)
+var cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ", `<span class="detail">`, "\x00",
+	`</span>`, "")
 
 // visibleValues returns the cells of all tables, in the format of Cell.line, and the data of all figures, by id.
 func visibleValues(page string) map[string]string {
+	cellElement := regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
+		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
+	cellPad := regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
 	values := map[string]string{}
 	for _, element := range cellElement.FindAllStringSubmatch(page, -1) {
 		id := element[1]
