@@ -248,8 +248,8 @@ func (f *Figure) shade(v float64) string {
 // mapTable shows the numbers of the figure, and the verdict of each pair. all are the contrasts that were judged
 // together.
 func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *Table {
-	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", m.X+", with", m.Y+", without",
-		strings.TrimSpace("Δ "+marks[0].unit()), "95 % interval", "<Verdict")}
+	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", strings.TrimSpace("Δ "+marks[0].unit()),
+		"<Verdict", "95 % interval", m.X+", with", m.Y+", without")}
 	every := Source{}
 	for _, c := range all {
 		every = together("", "", every, c.Source)
@@ -260,11 +260,11 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 		if hull.Known() {
 			difference.Interval = &hull
 		}
-		t.add(NoArm, Text("%s", mark.key), meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY),
-			difference.From(mark.own("as in the table of claims")),
-			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+		t.add(NoArm, Text("%s", mark.key), difference.From(mark.own("as in the table of claims")),
 			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows,
-				mark.Source, every)))
+				mark.Source, every)),
+			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))
 	}
 	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,
 		formula(m.X), m.Y, formula(m.Y)), "The interval contains the interval over seeds, which treats seeds as " +

@@ -61,7 +61,7 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 		cells := first[1].Table.Rows[row].Cells
 		want := fmt.Sprintf("%s [%s…%s]", effect.amount(effect.Effect), effect.amount(*effect.Low),
 			effect.amount(*effect.High))
-		if got := fmt.Sprintf("%s [%s]", cells[3].Text, strings.ReplaceAll(cells[4].Text, "\u00a0", "")); got != want {
+		if got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", "")); got != want {
 			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
 		}
 	}

@@ -133,7 +133,8 @@ window.checks = (() => {
       for (let i = 0; i < positions; i++)
         asked.push({ x: area.x + (area.width - 1) * i / (positions - 1), y: area.y + area.height / 2 });
     } else {
-      series.forEach((s, seriesIndex) => s.type === "custom" && s.data.forEach((d, dataIndex) => {
+      const marks = series.some(s => s.type === "custom") ? "custom" : "scatter";
+      series.forEach((s, seriesIndex) => s.type === marks && s.data.forEach((d, dataIndex) => {
         if (d.value.slice(0, 2).every(v => typeof v === "number")) asked.push({ seriesIndex, dataIndex });
       }));
     }
