@@ -96,7 +96,7 @@ var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": b
 // TestPageInABrowser opens a page of every piece that there is, or with $RCGRPO_PAGE the page in that file (make
 // browser).
 func TestPageInABrowser(t *testing.T) {
-	study, cell := synthetic(2, 60, 60), "mean over the early window"
+	study := synthetic(2, 60, 60)
 	study.Maps = []Map{{Title: "Map", Compare: "reward conditioning", X: "token_gap", Y: "zero_variance"}}
 	page := withSources(t, study)
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
@@ -104,7 +104,6 @@ func TestPageInABrowser(t *testing.T) {
 		if page, err = os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}
-		cell = " of "
 	}
 	address, chromium := pageFile(t, page), browser.Open(t)
 	for name, v := range views {
@@ -117,7 +116,7 @@ func TestPageInABrowser(t *testing.T) {
 			}
 			var source string
 			p.Eval(`(window.answered || {}).text || ""`, &source)
-			if !strings.Contains(source, cell) {
+			if !strings.Contains(source, "To recompute it: rcgrpo reproduce ") {
 				t.Errorf("a clicked cell shows %q", source)
 			}
 			var ground string
