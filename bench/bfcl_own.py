@@ -32,14 +32,14 @@ class Own(OSSHandler):
         return prompt
 
     @override
-    def _pre_query_processing_prompting(self, test_entry):
+    def _pre_query_processing_prompting(self, test_entry: dict) -> dict:
         tools = [{k: v for k, v in tool.items() if k != "response"} for tool in test_entry["function"]]
         for tool in tools:
             tool["description"] = tool["description"].removesuffix(" Note that the provided function is in Python 3 syntax.")
         return {"message": [], "function": [{"type": "function", "function": schema(tool)} for tool in tools]}
 
     @override
-    def _parse_query_response_prompting(self, api_response):
+    def _parse_query_response_prompting(self, api_response) -> dict:
         if api_response.choices[0].finish_reason == "length":
             raise ValueError("the reply is too long")
         return super()._parse_query_response_prompting(api_response)

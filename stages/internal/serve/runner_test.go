@@ -6,9 +6,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -304,7 +309,7 @@ func TestRequestsOfTheOfficialHandlersHaveTheVerdictsOfTheLayoutBFCL(t *testing.
 	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
 	var tasks []*bfcl.Task
 	for i, task := range data.Tasks() {
-		if i%16 == 0 {
+		if i%32 == 0 {
 			tasks = append(tasks, task)
 		}
 	}
@@ -315,7 +320,107 @@ func TestRequestsOfTheOfficialHandlersHaveTheVerdictsOfTheLayoutBFCL(t *testing.
 			for _, task := range tasks {
 				got[task.ID] = a.play(t, addr, task)
 			}
-			verdicts(t, got, a.eval(t, true), 5)
+			verdicts(t, got, a.eval(t, true), 4)
 		})
+	}
+}
+
+// folder writes what the official runner reads of a model: its configuration and its tokenizer. It returns "" if the
+// template of the family may not be distributed and $FIXTURES has none.
+func (a *arena) folder(t *testing.T) string {
+	t.Helper()
+	template := a.layout.Template
+	if template == "" {
+		template = string(fixtures.Read(t, "hf/chat/llama3_1.jinja"))
+	}
+	dir := t.TempDir()
+	for name, v := range map[string]any{
+		"config.json":           map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
+		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template},
+	} {
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(v))(t), 0o600))
+	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), a.tok.JSON(), 0o600))
+	return dir
+}
+
+// official returns the verdicts of the official runner, which samples at the server and evaluates the results.
+func (a *arena) official(t *testing.T, python, model string) map[string]string {
+	t.Helper()
+	dir, root := a.folder(t), t.TempDir()
+	host, port, err := net.SplitHostPort(a.serve(t, dir))
+	must.OK(t, err)
+	ids := map[string][]string{}
+	for _, task := range a.tasks {
+		ids["multi_turn_"+task.Category] = append(ids["multi_turn_"+task.Category], task.ID)
+	}
+	must.OK(t, os.WriteFile(filepath.Join(root, "test_case_ids_to_generate.json"), must.Get(json.Marshal(ids))(t), 0o600))
+	for _, args := range [][]string{
+		{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir, "--exclude-state-log", "--run-ids"},
+		{"evaluate", "--partial-eval", "--test-category", "multi_turn"},
+	} {
+		c := exec.CommandContext(t.Context(), python, append([]string{"bfcl_official.py"}, append(args, "--model", model)...)...)
+		c.Dir = filepath.Join(fixtures.Root(t), "bench")
+		c.Env = append(os.Environ(), "BFCL_PROJECT_ROOT="+root, "LOCAL_SERVER_ENDPOINT="+host, "LOCAL_SERVER_PORT="+port,
+			"FAMILY="+a.decoder, "HF_HUB_OFFLINE=1", "PYTHONHASHSEED=0", "TZ=UTC")
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", args[0], err, out[max(0, len(out)-3000):])
+		}
+	}
+	out := map[string]string{}
+	for _, task := range a.tasks {
+		out[task.ID] = ""
+	}
+	for category, of := range ids {
+		name := filepath.Join(root, "score", strings.ReplaceAll(model, "/", "_"), "multi_turn",
+			"BFCL_v4_"+category+"_score.json")
+		lines := strings.Split(strings.TrimSpace(string(must.Get(os.ReadFile(name))(t))), "\n")
+		var total struct {
+			Count int `json:"total_count"`
+		}
+		must.OK(t, json.Unmarshal([]byte(lines[0]), &total))
+		if total.Count != len(of) {
+			t.Fatalf("%s: the official checker judged %d episodes, want %d", category, total.Count, len(of))
+		}
+		for _, line := range lines[1:] {
+			var failed struct {
+				ID    string
+				Error struct {
+					Type string `json:"error_type"`
+				}
+			}
+			must.OK(t, json.Unmarshal([]byte(line), &failed))
+			out[failed.ID] = failed.Error.Type
+		}
+	}
+	return out
+}
+
+// bench/bfcl_runner.sh runs it with every n-th task, n in BFCL_EVERY. An episode that the runner could not finish has no
+// result there; here it ended at a limit, or because the handler failed.
+func TestTheOfficialRunnerHasTheVerdictsOfEval(t *testing.T) {
+	python := os.Getenv("BFCL_RUNNER")
+	if python == "" {
+		t.Skip("BFCL_RUNNER names no Python with bfcl-eval; run bench/bfcl_runner.sh")
+	}
+	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
+	every, _ := strconv.Atoi(os.Getenv("BFCL_EVERY"))
+	var tasks []*bfcl.Task
+	for i := 0; i < len(data.Tasks()); i += max(1, every) {
+		tasks = append(tasks, data.Tasks()[i])
+	}
+	for _, f := range families {
+		a := newArena(t, f, data, tasks)
+		for _, model := range []string{f.handler, "own"} {
+			t.Run(f.decoder+" "+model, func(t *testing.T) {
+				want := a.eval(t, model != "own")
+				for id, failure := range want {
+					if failure == rl.StopHandler || failure == rl.StopLength || failure == rl.StopStep {
+						want[id] = "multi_turn:inference_error"
+					}
+				}
+				verdicts(t, a.official(t, python, model), want, 6)
+			})
+		}
 	}
 }
