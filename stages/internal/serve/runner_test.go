@@ -356,7 +356,8 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 	}
 	must.OK(t, os.WriteFile(filepath.Join(root, "test_case_ids_to_generate.json"), must.Get(json.Marshal(ids))(t), 0o600))
 	for _, args := range [][]string{
-		{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir, "--exclude-state-log", "--run-ids"},
+		{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir, "--exclude-state-log",
+			"--run-ids"},
 		{"evaluate", "--partial-eval", "--test-category", "multi_turn"},
 	} {
 		c := exec.CommandContext(t.Context(), python, append([]string{"bfcl_official.py"}, append(args, "--model", model)...)...)
@@ -396,8 +397,8 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 	return out
 }
 
-// bench/bfcl_runner.sh runs it with every n-th task, n in BFCL_EVERY. An episode that the runner could not finish has no
-// result there; here it ended at a limit, or because the handler failed.
+// bench/bfcl_runner.sh runs it with every n-th task, n in BFCL_EVERY. An episode that the runner could not finish has
+// no result there; here it ended at a limit, or because the handler failed.
 func TestTheOfficialRunnerHasTheVerdictsOfEval(t *testing.T) {
 	python := os.Getenv("BFCL_RUNNER")
 	if python == "" {
