@@ -37,8 +37,8 @@ type family struct {
 var families = []family{
 	{"qwen2.5", "qwen2", bfcl.QwenHandler, "<|im_start|>", "\n", "arguments", "<|im_end|>", 16000,
 		[]string{"<|im_start|>", "<|im_end|>", "<|endoftext|>"}},
-	{"llama3.1", "llama", bfcl.LlamaHandler, "<|start_header_id|>", "<|end_header_id|>\n\n", "parameters", "<|eot_id|>", 28000,
-		[]string{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
+	{"llama3.1", "llama", bfcl.LlamaHandler, "<|start_header_id|>", "<|end_header_id|>\n\n", "parameters", "<|eot_id|>",
+		28000, []string{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
 			"<|end_of_text|>", "<|python_tag|>"}},
 }
 
@@ -226,7 +226,8 @@ func (a *arena) batcher() *rl.Batcher {
 func (a *arena) eval(t *testing.T, official bool) map[string]string {
 	t.Helper()
 	local := &rl.Local{Batcher: a.batcher(), Codec: a.layout, Limits: a.limits}
-	c := &rl.Collector{Policy: local, Start: rl.EpisodeStart(bfcl.Settings{Data: a.data, Today: bfcl.ReleaseDate}, a.limits)}
+	settings := bfcl.Settings{Data: a.data, Today: bfcl.ReleaseDate}
+	c := &rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, a.limits)}
 	if official {
 		c.Policy = must.Get(chat.NewOfficial(local, a.data))(t)
 	}
@@ -360,12 +361,13 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 			"--run-ids"},
 		{"evaluate", "--partial-eval", "--test-category", "multi_turn"},
 	} {
-		c := exec.CommandContext(t.Context(), python, append([]string{"bfcl_official.py"}, append(args, "--model", model)...)...)
+		args = slices.Concat([]string{"bfcl_official.py"}, args, []string{"--model", model})
+		c := exec.CommandContext(t.Context(), python, args...)
 		c.Dir = filepath.Join(fixtures.Root(t), "bench")
 		c.Env = append(os.Environ(), "BFCL_PROJECT_ROOT="+root, "LOCAL_SERVER_ENDPOINT="+host, "LOCAL_SERVER_PORT="+port,
 			"FAMILY="+a.decoder, "HF_HUB_OFFLINE=1", "PYTHONHASHSEED=0", "TZ=UTC")
 		if out, err := c.CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v\n%s", args[0], err, out[max(0, len(out)-3000):])
+			t.Fatalf("%s: %v\n%s", args[1], err, out[max(0, len(out)-3000):])
 		}
 	}
 	out := map[string]string{}
