@@ -242,6 +242,9 @@ func (a *arena) eval(t *testing.T, official bool) map[string]string {
 		if out[e.Task] = e.Failure; e.Official != (e.Failure == "") {
 			t.Errorf("%s: official %v, failure %q", e.Task, e.Official, e.Failure)
 		}
+		if e.Score("", true).Tokens == 0 && e.Stop != rl.StopLength {
+			t.Errorf("%s: no sampled tokens", e.Task)
+		}
 	}
 	return out
 }
