@@ -10,23 +10,7 @@ import (
 // name and arguments between <tool_call> and </tool_call>, each tag on its own line. It skips
 // invalid JSON; other shapes are errors.
 func DecodeQwen(text string) ([]string, error) {
-	const before, after = "<tool_call>\n", "\n</tool_call>"
-	var items []py.Value
-	for {
-		start := strings.Index(text, before)
-		if start < 0 {
-			break
-		}
-		text = text[start+len(before):]
-		end := strings.Index(text, after)
-		if end < 0 {
-			break
-		}
-		if v, err := py.FromJSON([]byte(text[:end])); err == nil {
-			items = append(items, v)
-		}
-		text = text[end+len(after):]
-	}
+	items := qwenItems(text)
 	for _, item := range items {
 		if _, ok := item.(*py.Dict); !ok {
 			return nil, py.Raise("ValueError", "a tool call is not an object")
@@ -41,6 +25,26 @@ func DecodeQwen(text string) ([]string, error) {
 		calls = append(calls, call)
 	}
 	return calls, nil
+}
+
+// qwenItems returns the JSON values of the tool calls in a reply.
+func qwenItems(text string) (items []py.Value) {
+	const before, after = "<tool_call>\n", "\n</tool_call>"
+	for {
+		start := strings.Index(text, before)
+		if start < 0 {
+			return items
+		}
+		text = text[start+len(before):]
+		end := strings.Index(text, after)
+		if end < 0 {
+			return items
+		}
+		if v, err := py.FromJSON([]byte(text[:end])); err == nil {
+			items = append(items, v)
+		}
+		text = text[end+len(after):]
+	}
 }
 
 // DecodeLlama31 decodes Llama 3.1's function-calling format like the official decoder: JSON objects

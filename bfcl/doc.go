@@ -4,8 +4,9 @@
 //
 // Start with LoadData, which reads the official tasks; package drill generates others. Task.Start
 // returns an Episode: pass the policy's calls to Step, read User and Tools, and call Verdict at
-// the end. DecodeQwen and DecodeLlama31 parse model output into calls. Tally aggregates verdicts
-// by category, and PaperSplit and FamilySplit divide tasks.
+// the end. DecodeQwen and DecodeLlama31 parse model output into calls, and HandlerChat writes the
+// prompts of the official handlers of local models. Tally aggregates verdicts by category, and
+// PaperSplit and FamilySplit divide tasks.
 //
 // Package internal/py implements Python's values, internal/api the eight simulated classes, and
 // golden replays recorded runs of the official code. bfcl/SPEC.md describes the behaviour of that

@@ -25,5 +25,6 @@ type Serving struct {
 	MaxBody   int64    // bytes of a request
 	Timeout   time.Duration
 	Drain     time.Duration
+	Record    string // folder for the trajectories of conversations; "": none
 	Out, Log  io.Writer
 }

@@ -5,8 +5,11 @@ package stages
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"sync"
 
 	"rcgrpo/stages/internal/checkpoint"
@@ -54,10 +57,14 @@ func (s *Serving) Run(ctx context.Context) error {
 		return err
 	}
 	defer listener.Close()
+	record, err := s.openLog()
+	if err != nil {
+		return err
+	}
 	var mu sync.Mutex
 	server := serve.New(serve.Config{Name: s.Name, Aliases: s.Aliases, Batcher: batcher, Layout: layout,
 		Tokenizer: policy.Tokenizer, Position: policy.Position, Token: token, Addr: listener.Addr().String(), Key: s.Key,
-		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout,
+		Queue: s.Queue, MaxBody: s.MaxBody, Timeout: s.Timeout, Log: record,
 		Logf: func(format string, args ...any) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -66,8 +73,19 @@ func (s *Serving) Run(ctx context.Context) error {
 	use.Context = length
 	fmt.Fprintf(s.Log, "memory: at most %s\n", lm.MemoryText(shape.Memory(use)))
 	fmt.Fprintf(s.Out, "http://%s/v1\n", listener.Addr())
-	if err := server.Serve(ctx, listener, s.Drain); err != nil {
+	if err := errors.Join(server.Serve(ctx, listener, s.Drain), record.Close()); err != nil {
 		return err
 	}
 	return batcher.Release()
+}
+
+// openLog opens the log of conversations, nil without a folder.
+func (s *Serving) openLog() (*serve.Log, error) {
+	if s.Record == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(s.Record, 0o700); err != nil {
+		return nil, err
+	}
+	return serve.NewLog(filepath.Join(s.Record, rl.TrajectoriesFile))
 }

@@ -25,7 +25,7 @@ func Kind() *lang.Kind {
 		Version: 4,
 		Ranks:   func(lang.Stage) int { return math.MaxInt }, // each samples a share of the episodes
 		New: func() lang.Stage {
-			return &settings{Token: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
+			return &settings{Token: "checkpoint", Layout: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
 				Arithmetic: blocks.DefaultArithmetic()}
 		},
 		Outputs: func(lang.Stage) map[string]string {
@@ -43,6 +43,9 @@ type settings struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
+	Layout      string         `hcl:"layout,optional" choices:"checkpoint|bfcl" unkeyed:"\"checkpoint\"" doc:"prompts in"`
+	_           struct{}       `doc:"the layout of the checkpoint, or those of the official handler of its family, with"`
+	_           struct{}       `doc:"the official decoder; then a cut reply does not end the episode"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
 	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
 	_           struct{}       `doc:"reach this (nucleus); 1 is the whole vocabulary"`

@@ -27,8 +27,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 			sets = append(sets, slices.Repeat([]string{setName(ref.Port, task)}, s.Samples)...)
 		}
 	}
-	trajectories, err := checkpoint.Sampling{Token: s.Token, Samples: s.Samples, Temperature: s.Temperature,
-		TopP: s.TopP, Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
+	trajectories, err := checkpoint.Sampling{Token: s.Token, Official: s.Layout == "bfcl", Samples: s.Samples,
+		Temperature: s.Temperature, TopP: s.TopP, Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
 	if err != nil || job.Rank > 0 { // rank 0 has all episodes
 		return err
 	}

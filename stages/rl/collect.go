@@ -130,6 +130,7 @@ func (r *collection) playAll(ctx context.Context) error {
 func (r *collection) finish(i int, t *Trajectory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.stats.Sampled += t.Sampled
 	for _, sampled := range t.Mask {
 		if sampled {
 			r.stats.Sampled++
@@ -216,7 +217,7 @@ func (r *collection) reply(ctx context.Context, d Dialogue, news Message, tools 
 
 // add appends a message and the reply to it. A message that did not fit is dropped.
 func (t *Trajectory) add(news Message, r Reply) {
-	if r.Stop == StopLength && r.Text == "" && len(r.IDs) == 0 {
+	if (r.Stop == StopLength || r.Stop == StopHandler) && r.Text == "" && len(r.IDs) == 0 {
 		return
 	}
 	answer := Message{Role: RoleAssistant, Turn: news.Turn, Text: r.Text}
@@ -231,6 +232,8 @@ func (t *Trajectory) add(news Message, r Reply) {
 		t.appendIDs(r.Given[2], nil)
 		t.appendIDs(r.IDs, r.Logp)
 		answer.From, answer.To = news.To, len(t.IDs)
+	} else {
+		t.Sampled += len(r.IDs)
 	}
 	t.Messages = append(t.Messages, news, answer)
 }

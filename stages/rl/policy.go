@@ -23,13 +23,15 @@ type Dialogue interface {
 	Close()
 }
 
-// Reply is an answer of a policy. If the news do not fit into the context, it is empty except for Stop.
+// Reply is an answer of a policy. If the news cannot be read, it is empty except for Stop.
 type Reply struct {
 	Text  string
 	Calls []Call // none: the policy yields the turn
-	Stop  string // "" if the policy ended its reply itself, else StopStep or StopLength
+	Stop  string // "" if the policy ended its reply itself, else StopStep, StopLength or StopHandler
 
-	Given [][]int32 // ids read before it: those after the last reply, those of each message, the header; nil from an API
+	// Given lists the ids read before it: those after the last reply, those of each message, the header. It is nil
+	// from an API, and if the prompt does not continue the last reply.
+	Given [][]int32
 	IDs   []int32   // sampled, including the id that ends the reply; nil from an API
 	Logp  []float32 // of IDs
 }

@@ -45,6 +45,8 @@ type Trajectory struct {
 	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy sampled the token
 	Logp []float32 `json:"logp,omitempty"` // [T] natural log, at sampling; 0 where Mask is false
 
+	Sampled int `json:"sampled,omitempty"` // tokens of replies that are not in IDs; see Reply.Given
+
 	Reward   Reward `json:"reward"`   // R_state * R_action, 0 or 1; missing where the environment failed
 	RState   Reward `json:"r_state"`  // final states equal
 	RAction  Reward `json:"r_action"` // every ground-truth call made
@@ -63,6 +65,7 @@ const (
 	StopLength    = "length"     // the context is full
 	StopStep      = "step"       // one reply exceeded its token limit
 	StopError     = "error"      // the environment failed
+	StopHandler   = "handler"    // the official handler fails at the previous reply (eval with layout = "bfcl")
 )
 
 // Roles of messages.
@@ -121,7 +124,7 @@ type Score struct {
 
 // Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
-	sampled := 0
+	sampled := t.Sampled
 	for _, own := range t.Mask {
 		if own {
 			sampled++

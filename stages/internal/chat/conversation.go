@@ -33,6 +33,15 @@ type FunctionCall struct {
 	Arguments json.RawMessage
 }
 
+// Python returns the call as Python text, or its name if the arguments are no JSON object.
+func (c FunctionCall) Python() string {
+	text, err := bfcl.CallText(c.Name, c.Arguments)
+	if err != nil {
+		return c.Name
+	}
+	return text
+}
+
 // Talk is a codec for conversations in the form of chat APIs.
 type Talk interface {
 	rl.Codec

@@ -17,6 +17,7 @@ import (
 type Layout struct {
 	Name    string   // in checkpoints and settings: "qwen2.5"
 	Decoder string   // model_type of config.json: "qwen2"
+	handler string   // official handler of the family; see bfcl.NewHandlerChat
 	stops   []string // tokens that end a reply; the layout writes the first
 	trims   bool     // strip spaces around messages
 

@@ -24,6 +24,7 @@ const llamaUser = "<|start_header_id|>user<|end_header_id|>\n\n"
 var llama = Layout{
 	Name:    "llama3.1",
 	Decoder: "llama",
+	handler: bfcl.LlamaHandler,
 	stops:   []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
 	trims:   true,
 	bare:    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n" + llamaSystem,

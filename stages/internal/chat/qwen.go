@@ -27,6 +27,7 @@ const (
 var qwen = Layout{
 	Name:    "qwen2.5",
 	Decoder: "qwen2",
+	handler: bfcl.QwenHandler,
 	stops:   []string{"<|im_end|>", "<|endoftext|>"},
 	bare:    qwenSystem + "<|im_end|>\n<|im_start|>user\n",
 	head: qwenSystem + "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n" +

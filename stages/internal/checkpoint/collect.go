@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/rl"
@@ -23,6 +24,7 @@ type Collector struct {
 	*rl.Collector
 	Local   *rl.Local // its policy
 	decoder *lm.Decoder
+	data    *bfcl.Data // nil if no task is one of the benchmark
 }
 
 // Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
@@ -45,7 +47,8 @@ func (p *Policy) Collector(
 	}
 	local := &rl.Local{Batcher: rl.NewBatcher(decoder), Codec: codec, Limits: limits, Seed: uint64(job.Seed),
 		Temperature: temperature, TopP: topP}
-	return &Collector{&rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, limits)}, local, decoder}, nil
+	return &Collector{&rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, limits)}, local, decoder,
+		settings.Data}, nil
 }
 
 // Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
@@ -80,6 +83,7 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 // Sampling configures the episodes of a stage that only samples.
 type Sampling struct {
 	Token             string // setting token
+	Official          bool   // prompts of the official handlers; see chat.Official
 	Samples           int    // per task
 	Temperature, TopP float64
 	Limits            *blocks.Limits
@@ -107,6 +111,11 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 	collector, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
 	if err != nil {
 		return nil, err
+	}
+	if s.Official {
+		if collector.Policy, err = chat.NewOfficial(collector.Local, collector.data); err != nil {
+			return nil, err
+		}
 	}
 	var rollouts []rl.Rollout
 	for _, task := range tasks {

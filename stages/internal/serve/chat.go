@@ -80,7 +80,7 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 	if err != nil {
 		return err
 	}
-	conversation.Token = q.reward
+	conversation.Token, q.conversation = q.reward, conversation
 	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.turn)
 	if err != nil {
 		return bad("messages", "", "%v", err)

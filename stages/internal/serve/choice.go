@@ -166,16 +166,23 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 			<-done[i]
 		}
 	}()
-	if each == nil {
-		for i, c := range choices {
-			<-done[i]
-			if c.err != nil {
-				return c.err
-			}
+	if each != nil {
+		if err := stream(choices, wake, done, each); err != nil {
+			return err
 		}
-		return nil
 	}
-	return stream(choices, wake, done, each)
+	for i, c := range choices {
+		<-done[i]
+		if c.err != nil {
+			return c.err
+		}
+	}
+	for _, c := range choices {
+		if err := s.Log.add(c); err != nil {
+			s.Logf("log of conversations: %v", err)
+		}
+	}
+	return nil
 }
 
 // stream calls each with the pieces of the choices until all are done.

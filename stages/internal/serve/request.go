@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/rl"
 )
 
@@ -45,6 +46,7 @@ type request struct {
 	stream, usage     bool
 	returnIDs         bool
 	tokensAsIDs       bool
+	conversation      *chat.Conversation // of a chat
 	skipSpecial       bool
 }
 

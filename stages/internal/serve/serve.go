@@ -4,7 +4,7 @@
 //	Server      an http.Handler; start with New
 //
 // request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer, memory.go
-// stores the ids of earlier replies. Neighbours: rl (Batcher), chat (layouts), token.
+// stores the ids of earlier replies, log.go writes conversations. Neighbours: rl (Batcher), chat (layouts), token.
 package serve
 
 import (
@@ -45,6 +45,7 @@ type Config struct {
 	MaxBody int64         // bytes of a request
 	Timeout time.Duration // of a request
 	Logf    func(format string, args ...any)
+	Log     *Log // of conversations; nil: none
 }
 
 // Server answers requests. Start it with [Server.Serve].

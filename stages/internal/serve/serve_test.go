@@ -2,14 +2,18 @@ package serve
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -679,4 +683,54 @@ func TestShutDownLetsRepliesEnd(t *testing.T) {
 		t.Errorf("the reply in progress got %d", s)
 	}
 	must.OK(t, <-ended)
+}
+
+func TestLogHasOneTrajectoryPerConversation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), rl.TrajectoriesFile)
+	log := must.Get(NewLog(path))(t)
+	l := newLab(t, "qwen", 4, func(prompt string) string {
+		if strings.Contains(prompt, "<tool_response>") {
+			return "Fine.<|im_end|>"
+		}
+		return call + "<|im_end|>"
+	}, func(c *Config) { c.Log = log })
+	message := must.Get(json.Marshal(l.chat(`{"model": "tiny", "messages": [{"role": "user", "content": "Hi"}],
+		"tools": ` + weather + `}`).Choices[0].Message))(t)
+	asked := fmt.Sprintf(`{"model": "tiny", "tools": %s, "messages": [{"role": "user", "content": "Hi"}, %s,
+		{"role": "tool", "content": "sun"}, {"role": "tool", "content": "rain"}]`, weather, message)
+	for _, end := range []string{`, "n": 2}`, `, "stream": true}`} {
+		if status, text, _ := l.post("/v1/chat/completions", asked+end); status != http.StatusOK {
+			t.Fatal(text)
+		}
+	}
+	l.complete(`{"model": "tiny", "prompt": "in the town", "max_tokens": 3}`)
+	must.OK(t, log.Close())
+	f := must.Get(os.Open(path))(t)
+	defer f.Close()
+	var got []string
+	for rows := json.NewDecoder(must.Get(gzip.NewReader(f))(t)); ; {
+		var e rl.Trajectory
+		if err := rows.Decode(&e); errors.Is(err, io.EOF) {
+			break
+		} else {
+			must.OK(t, err)
+		}
+		text := e.Stop
+		for _, m := range e.Messages {
+			text += fmt.Sprintf(" | %s %d %d", m.Role, m.Turn, len(m.Calls))
+			if own := e.Mask[m.From:m.To]; slices.Contains(own, true) != (m.Role == rl.RoleAssistant) {
+				t.Errorf("%s has the mask %v", m.Role, own)
+			}
+		}
+		if got = append(got, text); len(e.IDs) != len(e.Mask) || len(e.IDs) != len(e.Logp) || !e.Reward.Missing() {
+			t.Errorf("%d ids, a mask of %d, %d logprobs, reward %v", len(e.IDs), len(e.Mask), len(e.Logp), e.Reward)
+		}
+	}
+	long := "done | user 0 0 | assistant 0 1 | tool 0 0 | tool 0 0 | assistant 0 0"
+	if want := []string{long, long, long, "step | user 0 0 | assistant 0 0"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if _, err := NewLog(t.TempDir()); err == nil {
+		t.Error("a folder was accepted as the file")
+	}
 }

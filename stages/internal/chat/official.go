@@ -1,0 +1,155 @@
+package chat
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// Official is the policy of an instruct model in this process with the prompts of the benchmark's official handler of
+// its family. Its requests are those of the official runner to a server of the model: greedy episodes of 20 steps, with
+// replies of 4,096 tokens, have the runner's verdicts. A reply that was cut is decoded as it is.
+type Official struct {
+	*rl.Local
+	chat *Chat
+	data *bfcl.Data
+}
+
+// NewOfficial returns the policy for a local one. data contains the documents of the tools.
+func NewOfficial(local *rl.Local, data *bfcl.Data) (*Official, error) {
+	c, ok := local.Codec.(*Chat)
+	if !ok || data == nil {
+		return nil, fmt.Errorf("layout = \"bfcl\" needs tasks of the benchmark and an instruct model of a family with an " +
+			"official handler: qwen2 or llama")
+	}
+	return &Official{local, c, data}, nil
+}
+
+// Open implements rl.Policy.
+func (o *Official) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
+	if ask.Task.Prompt == bfcl.PromptMerged {
+		return nil, fmt.Errorf("task %s: layout = \"bfcl\" needs tasks in turns, because the official runner has no others; "+
+			"leave out prompt = %q of the tasks stage", ask.Task.ID, bfcl.PromptMerged)
+	}
+	return &official{Official: o, token: ask.Token,
+		stream: rl.Sampling(o.Seed, ask.Update, ask.Task.ID, ask.Member)}, nil
+}
+
+// official is a conversation. The handler may rewrite earlier replies, so each prompt is a new sequence.
+type official struct {
+	*Official
+	token  string
+	stream rl.Stream
+	seat   rl.Seat
+	talk   *bfcl.HandlerChat
+	known  []known
+	number uint64 // of the reply
+}
+
+// known is a prompt with its reply.
+type known struct {
+	text string
+	ids  []int32
+}
+
+// Close implements rl.Dialogue.
+func (d *official) Close() { d.seat.Close() }
+
+// Reply implements rl.Dialogue. The reply has no Given, because the ids before it need not continue earlier ones.
+func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool) (rl.Reply, error) {
+	if d.talk == nil {
+		if err := d.begin(tools); err != nil {
+			return rl.Reply{}, err
+		}
+	}
+	for _, m := range news {
+		if m.Role == rl.RoleTool {
+			d.talk.Results(m.Results())
+		} else {
+			d.talk.User(m.Text)
+		}
+	}
+	written, err := d.talk.Prompt()
+	if err != nil {
+		return rl.Reply{Stop: rl.StopHandler}, nil
+	}
+	prompt := d.chat.Insert(written, d.token)
+	ids := d.encode(prompt)
+	room := d.room(len(d.chat.tokens.EncodeAs(written, token.Everything)), len(ids))
+	if room < 1 {
+		return rl.Reply{Stop: rl.StopLength}, nil
+	}
+	d.number++
+	s, err := d.Batcher.Sample(ctx, rl.Query{IDs: ids, Temperature: d.Temperature, TopP: d.TopP,
+		Stream: d.stream.With(d.number), Max: room, Seat: &d.seat,
+		Last: func(x rl.Draw) bool { return d.chat.Stop(x.Token) }})
+	if err != nil {
+		return rl.Reply{}, err
+	}
+	var r rl.Reply
+	var text []byte
+	for _, x := range s.Draws {
+		r.IDs, r.Logp = append(r.IDs, x.Token), append(r.Logp, x.Logp)
+		if !d.chat.Stop(x.Token) && !d.chat.tokens.Special(x.Token) {
+			text = append(text, d.chat.tokens.Bytes(x.Token)...)
+		}
+	}
+	r.Text = token.Text(text)
+	d.keep(prompt, ids, r)
+	for _, call := range d.talk.Reply(r.Text) {
+		r.Calls = append(r.Calls, rl.Call{Text: call})
+	}
+	return r, nil
+}
+
+func (d *official) begin(tools []rl.Tool) error {
+	names := make([]string, len(tools))
+	for i, tool := range tools {
+		names[i] = tool.Name
+	}
+	documents, err := d.data.Documents(names)
+	if err != nil {
+		return fmt.Errorf("layout = \"bfcl\": %w", err)
+	}
+	d.talk, err = bfcl.NewHandlerChat(d.chat.handler, documents)
+	return err
+}
+
+// room returns the number of tokens that the reply to a prompt may have: those that the official handler asks for, by
+// its own count of the prompt's tokens, and that the server grants. Below 1 the request is refused.
+func (d *official) room(counted, ids int) int {
+	longest := min(d.Limits.Context, d.Batcher.MaxLen())
+	asked := 1000 // the handler lets the server refuse the request
+	if longest >= counted+2 {
+		asked = min(d.Limits.Reply, longest-counted-2)
+	}
+	return min(asked, longest-ids)
+}
+
+// keep stores the text and the ids of a prompt and its reply, so that a prompt that continues them contains exactly the
+// ids that were sampled, as in a server.
+func (d *official) keep(prompt string, ids []int32, r rl.Reply) {
+	sampled := r.IDs
+	if n := len(sampled); d.chat.Stop(sampled[n-1]) {
+		sampled = sampled[:n-1]
+	}
+	if r.Text != "" && r.Text == d.chat.tokens.Decode(sampled, false) {
+		d.known = append(d.known, known{prompt + r.Text, slices.Concat(ids, sampled)})
+	}
+}
+
+// encode returns the ids of a prompt.
+func (d *official) encode(prompt string) []int32 {
+	var longest known
+	for _, k := range d.known {
+		if len(k.text) > len(longest.text) && strings.HasPrefix(prompt, k.text) {
+			longest = k
+		}
+	}
+	return append(slices.Clone(longest.ids), d.chat.tokens.EncodeAs(prompt[len(longest.text):], token.Everything)...)
+}
