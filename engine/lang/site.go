@@ -28,6 +28,7 @@ type Site struct {
 	GPUReserve int64
 	Executor   string   // name of the default executor
 	Notify     []string // command to start at the end of a run; nil: none
+	Remote     *Remote  // nil: none
 }
 
 var executors = []string{"local"}
@@ -41,6 +42,7 @@ type siteSettings struct {
 	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
+	Remote    *remoteBlock    `hcl:"remote,block" doc:"store that several machines share"`
 	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -103,7 +105,8 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local", GPUReserve: DefaultGPUReserve}
 	l.x.Site = site
-	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit}}
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit},
+		Remote: defaultRemote()}
 	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
 	base := "."
 	if site.Path == "" {
@@ -129,6 +132,7 @@ func (l *loader) site() {
 		site.BFCL = path
 	}
 	l.siteExecutors(settings)
+	site.Remote = l.siteRemote(settings.Remote, base)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
 			l.errorf(n.At["command"], "No command", "notify.command must contain a program and its arguments, "+
