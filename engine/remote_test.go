@@ -133,7 +133,8 @@ func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
 			notes = append(notes, e.Text)
 		}
 	}
-	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, "3 of the results are not in remote lab") }) {
+	const want = "3 of the results are not in remote lab"
+	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, want) }) {
 		t.Errorf("got notes %q, want the number of results that were not pushed", notes)
 	}
 	must.OK(t, os.Mkdir(dir, 0o700)) // the next run sends them

@@ -31,7 +31,8 @@ func (s *Store) ObjectPath(o Output, f FileInfo) string { return s.filePath(o, f
 // Import commits a result of another store with the bytes of some ports, beside those that this store already has. fill
 // writes the files of an object below dir and returns an error unless each has its recorded size and hash. Without
 // ports only the manifest is committed, and Lookup returns ErrCollected. A manifest with a name that is not local, or
-// with other digests than the result that this store has for the key, is an error. The caller holds the lock of the key.
+// with other digests than the result that this store has for the key, is an error. The caller holds the lock of the
+// key.
 func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Committed, error) {
 	if err := m.check(); err != nil {
 		return nil, fmt.Errorf("import %.16s: %w", m.Key, err)

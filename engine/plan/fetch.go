@@ -103,8 +103,8 @@ func (p *Plan) fetchable(d *Planned) bool {
 	return m != nil && d.Manifest != nil && m.SameOutputs(d.Manifest)
 }
 
-// fetchPublished fetches the ports with files that the experiment publishes. Without a remote store the stage runs again
-// if only a part of its result is here; published copies of a collected result stay.
+// fetchPublished fetches the ports with files that the experiment publishes. Without a remote store the stage runs
+// again if only a part of its result is here; published copies of a collected result stay.
 func (p *Plan) fetchPublished(d *Planned) {
 	if d.Verb != Fetch && d.Verb != UpToDate {
 		return

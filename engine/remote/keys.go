@@ -23,8 +23,8 @@ func keyPath(name string) (string, error) {
 	return filepath.Join(dir, "rcgrpo", "keys", name), err
 }
 
-// MakeKey returns the line of a key for `trust`, NAME:BASE64. It makes the private key, a file of mode 0600, if there is
-// none of that name.
+// MakeKey returns the line of a key for `trust`, NAME:BASE64. It makes the private key, a file of mode 0600, if there
+// is none of that name.
 func MakeKey(name string) (line, path string, err error) {
 	path, err = keyPath(name)
 	if err != nil {

@@ -154,7 +154,8 @@ func (r *Remote) fill(ctx context.Context, o artifact.Output, pack int64, dir st
 
 // lost reports whether another attempt would fail in the same way.
 func lost(err error) bool {
-	return errors.Is(err, errDamaged) || errors.Is(err, ErrMissing) || errors.Is(err, ErrDenied) || errors.Is(err, errResting)
+	return errors.Is(err, errDamaged) || errors.Is(err, ErrMissing) || errors.Is(err, ErrDenied) ||
+		errors.Is(err, errResting)
 }
 
 // getPack writes the files of a pack.

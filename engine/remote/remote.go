@@ -103,8 +103,8 @@ const (
 // errResting reports that a call was not made, because calls before it failed.
 var errResting = errors.New("not asked, since it did not answer before")
 
-// call calls the bucket when a slot is free. A network error is reported once; after three, no call is made for a minute,
-// then for two, up to ten.
+// call calls the bucket when a slot is free. A network error is reported once; after three, no call is made for a
+// minute, then for two, up to ten.
 func (r *Remote) call(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case r.slots <- struct{}{}:
