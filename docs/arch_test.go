@@ -23,23 +23,24 @@ var ladder = map[string]string{
 	"bfcl/internal/api": "bfcl/internal/py",
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
-	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/runs stages stages/rl " +
+	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages stages/rl " +
 		"stages/rl/objective reports reports/lint reports/live bfcl bfcl/golden cmd/rcgrpo/internal/display " +
 		"cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
-	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/runs " +
-		"engine/sched",
+	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/remote " +
+		"engine/runs engine/sched",
 	"engine/artifact":      "engine/internal/disk",
-	"engine/enginetest":    "engine engine/artifact engine/lang engine/plan engine/runs internal/must",
+	"engine/enginetest":    "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
 	"engine/internal/dag":  "",
 	"engine/internal/disk": "",
 	"engine/internal/stat": "engine/artifact engine/internal/disk",
 	"engine/lang":          "engine/artifact engine/internal/dag engine/internal/stat",
 	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
 	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
-		"engine/sched",
+		"engine/remote engine/sched",
 	"engine/proc":      "engine/internal/disk",
+	"engine/remote":    "engine/artifact engine/internal/disk engine/lang",
 	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
 	"engine/sched":     "",
 	"internal/browser": "internal/must chromedp",

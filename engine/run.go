@@ -42,8 +42,8 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		observe(EndedUnchanged(p.Counts()))
 		return nil
 	}
-	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(),
-		ended: make(chan stageEnd), foreign: make(chan foreignEnd)}
+	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx,
+		ended: make(chan stageEnd), foreign: make(chan foreignEnd), fetched: make(chan fetchEnd)}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
 	}
@@ -100,7 +100,9 @@ func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
 func (r *run) execute(ctx context.Context) []error {
 	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
+	r.openRemote()
 	err, flushErr := r.loop(ctx), r.flusher.Close()
+	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
 	if err == nil && flushErr == nil {
@@ -123,7 +125,9 @@ type run struct {
 	byAddress map[string]*task
 	ended     chan stageEnd
 	foreign   chan foreignEnd
-	pending   int // sends to ended and foreign that will come
+	fetched   chan fetchEnd
+	ctx       context.Context // of transfers
+	pending   int             // sends to ended, foreign and fetched that will come
 	failed    []*task
 	stopping  bool // ctx has ended
 
@@ -170,19 +174,20 @@ const (
 // task is a node of the plan during a run.
 type task struct {
 	*plan.Planned
-	state     taskState
-	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
-	why       string         // of a failed or skipped one
-	manifest  *artifact.Manifest
-	reads     []*task
-	readers   []*task
-	rank      time.Duration // expected time from its start to the end of the longest path through it
-	lock      *artifact.Lock
-	request   *sched.Request     // since it was first ready
-	gpus      []string           // ids of its devices while it runs
-	lease     *machine.LeaseFile // its entry in the ledger while it runs
-	collected bool               // gc removed its bytes
-	attempts  int                // of an adopted stage that failed
+	state    taskState
+	how      runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
+	why      string         // of a failed or skipped one
+	manifest *artifact.Manifest
+	reads    []*task
+	readers  []*task
+	rank     time.Duration // expected time from its start to the end of the longest path through it
+	lock     *artifact.Lock
+	request  *sched.Request     // since it was first ready
+	gpus     []string           // ids of its devices while it runs
+	lease    *machine.LeaseFile // its entry in the ledger while it runs
+	needs    []string           // ports that readers need, beside the published ones
+	asked    bool               // the remote store has no usable result
+	attempts int                // of an adopted stage that failed
 }
 
 // link makes the tasks and their edges, ranks them and ends those without work.
@@ -190,8 +195,8 @@ func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
 		t := &task{Planned: n}
-		if n.Verb == plan.UpToDate || n.Collected() {
-			t.state, t.manifest, t.collected = ended, n.Manifest, n.Collected()
+		if n.Verb == plan.UpToDate || n.Collected() { // Fetch: see fetchPlanned
+			t.state, t.manifest = ended, n.Manifest
 		}
 		r.tasks = append(r.tasks, t)
 		r.byAddress[n.Address] = t
@@ -243,6 +248,7 @@ func (r *run) loop(ctx context.Context) error {
 			r.publish(t, t.manifest)
 		}
 	}
+	r.fetchPlanned()
 	for _, t := range r.tasks {
 		if t.unblocked() {
 			r.resolve(t)
@@ -261,6 +267,8 @@ func (r *run) loop(ctx context.Context) error {
 			r.onEnded(ctx, e)
 		case e := <-r.foreign:
 			r.onForeign(ctx, e)
+		case e := <-r.fetched:
+			r.onFetched(ctx, e)
 		case <-again:
 		case <-renew.C:
 			r.renewLeases(ctx)
@@ -318,7 +326,7 @@ func (r *run) resolve(t *task) {
 		r.fail(t, err, 0)
 		return
 	}
-	if !r.reuseStored(t) && !r.rebuildCollected(t) {
+	if !r.reuseStored(t) && !r.fetch(t) && !r.rebuildCollected(t) {
 		r.queue(t)
 	}
 }
@@ -329,7 +337,7 @@ func (r *run) reuseStored(t *task) bool {
 		return false
 	}
 	switch m, err := r.Store.Lookup(t.Key); {
-	case err == nil:
+	case err == nil && len(t.missing(m)) == 0:
 		r.unlock(t)
 		r.reuse(t, m)
 	case m == nil && !errors.Is(err, artifact.ErrNotFound):
@@ -350,15 +358,21 @@ func digestOf(m *artifact.Manifest, port string) (string, bool) {
 	return o.Digest, ok
 }
 
-// rebuildCollected makes the collected inputs of a task run again. It reports whether there are any.
+// rebuildCollected fetches the inputs of a task whose bytes are not in the store, or makes them run again. It reports
+// whether there are any.
 func (r *run) rebuildCollected(t *task) bool {
 	t.state = waiting
 	for _, up := range t.reads {
-		if up.state == ended && up.collected {
-			up.collected, up.state, up.manifest = false, waiting, nil
-			if up.unblocked() {
-				r.resolve(up)
-			}
+		if up.state != ended || !up.lacks(t) {
+			continue
+		}
+		up.state = waiting
+		if r.fetch(up) {
+			continue
+		}
+		up.manifest = nil
+		if up.unblocked() {
+			r.resolve(up)
 		}
 	}
 	return !t.unblocked()
@@ -383,6 +397,7 @@ func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (
 		return nil, fmt.Errorf("the stage succeeded, but its result is %w", err)
 	}
 	r.reportDone(t, m, took)
+	r.Remote.Send(r.ctx, m)
 	if result != nil {
 		r.flusher.Add(result, t.lock)
 		t.lock = nil
@@ -458,7 +473,7 @@ func (r *run) onForeign(ctx context.Context, e foreignEnd) {
 	case r.reuseStored(t):
 	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
 		r.skip(t, r.stopReason())
-	default:
+	case !r.rebuildCollected(t):
 		r.queue(t)
 	}
 }

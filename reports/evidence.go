@@ -330,7 +330,7 @@ type StageRef struct {
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
 func fingerprint(m *artifact.Manifest) (string, error) {
 	fixed := *m
-	fixed.Published, fixed.Collected = nil, time.Time{}
+	fixed.Published, fixed.Collected, fixed.Absent = nil, time.Time{}, nil
 	text, err := json.Marshal(fixed)
 	return hexSum(text), err
 }

@@ -15,6 +15,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/remote"
 )
 
 // command is a command with the source of the experiment or store that it opens.
@@ -131,7 +132,17 @@ func (c *command) plan(args []string, o plan.Options) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Remote = remote.Open(x.Site, store)
+	o.Remote.Report(c.reportRemote)
 	return plan.New(x, store, o)
+}
+
+// reportRemote prints a problem of the remote store, which never fails a plan or a run.
+func (c *command) reportRemote(address, text string) {
+	if address != "" {
+		text = address + ": " + text
+	}
+	fmt.Fprintln(c.stderr(), "warning:", text)
 }
 
 // unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.

@@ -89,6 +89,9 @@ func planLines(p *plan.Plan, f plan.Forecast) (lines []*planLine) {
 		if n.ContinuesFrom != "" {
 			cause += "; " + n.ContinuesFrom
 		}
+		if n.Verb == plan.Fetch {
+			cause = fetchText(p, n)
+		}
 		id := identity{string(n.Verb), stem, cause}
 		l := index[id]
 		if l == nil {
@@ -117,6 +120,19 @@ func (l *planLine) address() string {
 }
 
 func (l *planLine) runs() bool { return l.verb == plan.MustRun || l.verb == plan.MayRun }
+
+// fetchText returns the size of what a run fetches for a node, and the expected time.
+func fetchText(p *plan.Plan, n *plan.Planned) string {
+	from := "from " + p.Remote.Name + ": "
+	if len(n.FetchPorts) == 0 {
+		return from + "the record; no stage that runs reads its bytes"
+	}
+	text := from + strings.Join(n.FetchPorts, ", ") + ", " + lang.BytesText(n.FetchBytes())
+	if s := p.Remote.Seconds(n.FetchBytes()); s >= minDuration.Seconds() {
+		text += ", ~" + runs.DurationText(s)
+	}
+	return text
+}
 
 // minDuration is the shortest expected time that a plan mentions.
 const minDuration = 100 * time.Millisecond
@@ -148,7 +164,7 @@ type planLayout struct {
 const verbWidth = len(plan.MayRun) + 2
 
 var verbColor = map[plan.Verb]string{
-	plan.MustRun: "33", plan.MayRun: "36", plan.Collected: "2", plan.UpToDate: "32",
+	plan.MustRun: "33", plan.Fetch: "34", plan.MayRun: "36", plan.Collected: "2", plan.UpToDate: "32",
 }
 
 // writePlan prints a plan for people. Without all, it only counts the stages that are up to date.
@@ -156,7 +172,7 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
 	for _, l := range planLines(p, f) {
-		if !o.all && !l.runs() {
+		if !o.all && !l.runs() && l.verb != plan.Fetch {
 			continue
 		}
 		shown = append(shown, l)
@@ -209,9 +225,10 @@ func writeDisabled(w io.Writer, disabled []string, listed bool) {
 
 func planCounts(experiment string, counts map[string]int) string {
 	var parts []string
-	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.MustRun, plan.MayRun} {
+	for _, v := range []plan.Verb{plan.UpToDate, plan.Collected, plan.Fetch, plan.MustRun, plan.MayRun} {
 		if n := counts[string(v)]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, strings.Replace(string(v), "run", "to run", 1)))
+			word := strings.NewReplacer("run", "to run", "fetch", "to fetch").Replace(string(v))
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
 	}
 	if len(parts) == 0 {
@@ -238,6 +255,16 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 			text += fmt.Sprintf(", without %d never run before", f.Unknown)
 		}
 		text += "."
+	}
+	if f.FetchBytes > 0 {
+		text += " " + lang.BytesText(f.FetchBytes) + " to fetch"
+		if s := p.Remote.Seconds(f.FetchBytes); s >= minDuration.Seconds() {
+			text += " in about " + runs.DurationText(s)
+		}
+		text += "."
+	}
+	if p.Counts()[string(plan.Fetch)] > 0 && len(p.Remote.Trust) == 0 {
+		text += " Every writer of remote " + p.Remote.Name + " is trusted, since it has no trust setting."
 	}
 	if n := len(p.Experiment.Nodes) - len(p.Nodes); n > 0 {
 		text += fmt.Sprintf(" --target excludes %s.", english.Plural(n, "other", ""))
@@ -336,6 +363,7 @@ type planNodeJSON struct {
 	Digests   map[string]string `json:"digests,omitempty"` // port -> SHA-256, if recorded
 	Expect    float64           `json:"expect_seconds,omitempty"`
 	Bytes     int64             `json:"expect_bytes,omitempty"`
+	Fetch     *fetchJSON        `json:"fetch,omitempty"`     // of nodes with the verb fetch
 	Placement *placementJSON    `json:"placement,omitempty"` // of nodes that run or may run
 	Begins    string            `json:"begins,omitempty"`
 	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of nodes that run a model of known shape
@@ -346,6 +374,14 @@ type planNodeJSON struct {
 	GPUMemory int64             `json:"gpu_memory_bytes,omitempty"`
 	File      string            `json:"file"`
 	Line      int               `json:"line"`
+}
+
+// fetchJSON is what a run fetches from the remote store.
+type fetchJSON struct {
+	Remote  string   `json:"remote"`
+	Ports   []string `json:"ports"` // whose bytes a run needs; none: only the record
+	Bytes   int64    `json:"fetch_bytes"`
+	Seconds float64  `json:"fetch_seconds,omitempty"` // absent if unknown
 }
 
 // memoryJSON is the memory that a node needs on its device.
@@ -371,6 +407,9 @@ type forecastJSON struct {
 	GPUHours float64 `json:"gpu_hours"`
 	Bytes    int64   `json:"disk_bytes"`
 	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
+
+	FetchBytes   int64   `json:"fetch_bytes,omitempty"`
+	FetchSeconds float64 `json:"fetch_seconds,omitempty"` // absent if unknown
 }
 
 type planInputJSON struct {
@@ -391,7 +430,8 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
-		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown, f.FetchBytes,
+			p.Remote.Seconds(f.FetchBytes)},
 	}
 	for _, n := range p.Nodes {
 		j := planNodeJSON{
@@ -402,6 +442,10 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 		}
 		if n.Cause.Reason != plan.ReasonNone {
 			j.Cause = &n.Cause
+		}
+		if n.Verb == plan.Fetch {
+			j.Fetch = &fetchJSON{p.Remote.Name, append([]string{}, n.FetchPorts...), n.FetchBytes(),
+				p.Remote.Seconds(n.FetchBytes())}
 		}
 		if at, ok := f.Placements[n]; ok {
 			j.Placement = &placementJSON{at.Executor, at.CPUs, at.GPUs, at.Start.Seconds(), at.Unfit}

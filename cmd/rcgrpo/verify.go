@@ -42,10 +42,11 @@ func (c *command) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
 		return reports.Verify(in.page, in.bundle.Store, in.bundle.Files)
 	}
-	store, _, err := c.siteStore()
+	store, site, err := c.siteStore()
 	if err != nil {
 		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
 	}
+	c.fetchEvidence(in.page, store, site)
 	return reports.Verify(in.page, store, nil)
 }
 

@@ -102,11 +102,15 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 		return m.name([]Problem{{Path: s.manifestPath(m.Key), What: err.Error()}})
 	}
 	var problems []Problem
-	for _, object := range o.objects() {
+	for _, object := range o.Objects() {
 		problems = append(problems, s.checkObject(object)...)
 	}
-	if len(problems) > 0 && !m.Collected.IsZero() {
-		problems = []Problem{{Path: s.objectDir(o.Digest), What: "collected: gc has removed its bytes"}}
+	if len(problems) > 0 && !m.Has(port) {
+		what := "collected: gc has removed its bytes"
+		if m.Collected.IsZero() {
+			what = "absent: its bytes are in a remote store"
+		}
+		problems = []Problem{{Path: s.objectDir(o.Digest), What: what}}
 	}
 	return m.name(problems)
 }

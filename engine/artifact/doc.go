@@ -18,6 +18,7 @@
 //	runs/EXPERIMENT/…    run folders; they belong to package runs
 //	edited/…             damaged objects, moved here when their node ran again
 //	removed/…            files that gc is deleting
+//	remote/NAME/…        results to push, alarms and partial transfers; they belong to package remote
 //
 // Durability. Commit renames objects to their places and then names the manifest, all unflushed. Flush
 // follows for a group of results; only then do their objects get the time Sealed. After a power cut an object

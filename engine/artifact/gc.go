@@ -234,7 +234,7 @@ func (s *Store) markCollected(plan []Garbage) error {
 			continue
 		}
 		gone := *g.Manifest
-		gone.Collected = time.Now().UTC()
+		gone.Collected, gone.Absent = time.Now().UTC(), nil
 		if err := s.writeJSON(s.path("nodes"), s.manifestPath(gone.Key), &gone); err != nil {
 			return err
 		}

@@ -35,8 +35,11 @@ type Manifest struct {
 
 	Published []Published `json:"published,omitempty"`
 
-	// Collected is when gc removed the objects; zero while they exist.
+	// Collected is when gc removed the objects, or when the manifest came from a remote store without them; zero while
+	// they exist.
 	Collected time.Time `json:"collected,omitzero"`
+	// Absent are the ports, sorted, whose objects were left in the remote store from which the result came.
+	Absent []string `json:"absent,omitempty"`
 }
 
 // Output is the result of a node under one port.
@@ -73,8 +76,10 @@ func (m *Manifest) Ended() time.Time { return m.Started.Add(m.Duration()) }
 
 // Bytes is the size of all outputs.
 func (m *Manifest) Bytes() (n int64) {
-	for _, o := range m.objects() {
-		n += o.Bytes
+	for _, port := range m.Ports() {
+		for _, o := range m.Outputs[port].Objects() {
+			n += o.Bytes
+		}
 	}
 	return n
 }
@@ -95,7 +100,7 @@ func (m *Manifest) output(port string) (Output, error) {
 
 // File returns the record of a published file; ok is false if the output does not have it.
 func (m *Manifest) File(p Published) (f FileInfo, ok bool) {
-	for _, o := range m.Outputs[p.Port].objects() {
+	for _, o := range m.Outputs[p.Port].Objects() {
 		for _, f := range o.Files {
 			if f.Name == p.File {
 				return f, true
@@ -105,16 +110,18 @@ func (m *Manifest) File(p Published) (f FileInfo, ok bool) {
 	return f, false
 }
 
-// objects returns the outputs and their times, by port.
+// objects returns the outputs and their times, by port, without absent ones.
 func (m *Manifest) objects() (all []Output) {
 	for _, port := range m.Ports() {
-		all = append(all, m.Outputs[port].objects()...)
+		if !slices.Contains(m.Absent, port) {
+			all = append(all, m.Outputs[port].Objects()...)
+		}
 	}
 	return all
 }
 
-// objects returns the output and its times.
-func (o Output) objects() []Output {
+// Objects returns the output and its times.
+func (o Output) Objects() []Output {
 	if o.Times == nil {
 		return []Output{o}
 	}

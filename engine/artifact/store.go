@@ -54,6 +54,9 @@ func (s *Store) Dir() string { return s.dir }
 // Runs is the folder of an experiment's run folders. It may not exist.
 func (s *Store) Runs(experiment string) string { return s.path("runs", experiment) }
 
+// Remote is the folder with the state of a remote store: results to push, alarms, partial transfers. It may not exist.
+func (s *Store) Remote(name string) string { return s.path("remote", name) }
+
 // Work is the scratch folder of a node without a result, for its next attempt to resume from. It may not exist.
 func (s *Store) Work(key string) string { return s.path("work", key) }
 
@@ -335,10 +338,10 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !m.Collected.IsZero() {
+		if !m.Has(port) {
 			return nil, fmt.Errorf("%s: %w", m.Address, ErrCollected)
 		}
-		for _, object := range o.objects() {
+		for _, object := range o.Objects() {
 			for _, f := range object.Files {
 				files["objects/"+object.Digest+"/"+f.Name] = s.filePath(object, f)
 			}

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/remote"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 )
@@ -71,7 +72,7 @@ func planToys(path, store string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return plan.New(x, s, plan.Options{})
+	return plan.New(x, s, plan.Options{Remote: remote.Open(x.Site, s)})
 }
 
 // Lab is the folder of an experiment of toys, with its own store.

@@ -45,7 +45,7 @@ func FileBlocks() []BlockDoc { return fileBlocks }
 // SiteSettings describes the settings and blocks of the site file, such as "store" and "store.path".
 func SiteSettings() []SettingDoc {
 	defaults := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{}, Data: &dataBlock{},
-		Notify: &notifyBlock{}, Default: executors[0]}
+		Notify: &notifyBlock{}, Remote: defaultRemote(), Default: executors[0]}
 	return describeSettings(reflect.ValueOf(defaults), "", false)
 }
 

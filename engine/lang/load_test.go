@@ -1,6 +1,7 @@
 package lang_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -407,6 +408,27 @@ default_executor = "local"
 	}
 }
 
+func TestSiteFileSetsRemote(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "site.hcl")
+	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
+	enginetest.WriteFile(t, path, remoteText+"  push  = \"yes\"\n  trust = [\"me-1:"+key+"\"]\n  pack  = \"1MB\"\n}\n")
+	site, _, diags := lang.LoadSite(lang.Source{Site: path})
+	r := site.Remote
+	if len(diags) > 0 || r == nil {
+		t.Fatalf("got %v, %v, want a remote", r, diags)
+	}
+	if r.Name != "a" || r.URL != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
+		r.Pack != 1e6 || len(r.Trust["me-1"]) != 32 || r.Grace != 24*time.Hour || r.Parallel != 16 {
+		t.Errorf("got %+v", r)
+	}
+	enginetest.WriteFile(t, path, "store {\n}\n")
+	if site, _, _ := lang.LoadSite(lang.Source{Site: path}); site.Remote != nil {
+		t.Errorf("without a block: got %+v, want no remote", site.Remote)
+	}
+}
+
+const remoteText = "remote \"a\" {\n  url = \"x\"\n"
+
 func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "site.hcl")
 	for text, want := range map[string]string{ // a summary, or the hint of a misspelling
@@ -442,6 +464,16 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
 		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
 		"default_executor = \"lcoal\"\n":                 "did you mean local?",
+		"remote {\n  url = \"x\"\n}\n":                   "Missing label",
+		"remote \"a\" {\n}\n":                            "Missing setting",
+		"remote \"a/b\" {\n  url = \"x\"\n}\n":           "Bad name",
+		"remote \"a\" {\n  url = \"gs://x\"\n}\n":        "Unknown storage",
+		remoteText + "  push = \"always\"\n}\n":          "push",
+		remoteText + "  grace = \"1s\"\n}\n":             "grace must be at least 1m",
+		remoteText + "  parallel = 0\n}\n":               "parallel must be from 1 to 256",
+		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":    "Bad key",
+		remoteText + "  sign = \"../me\"\n}\n":           "Bad name",
+		remoteText + "}\nremote \"b\" {\n}\n":            "Duplicate block",
 	} {
 		enginetest.WriteFile(t, path, text)
 		_, _, diags := lang.LoadSite(lang.Source{Site: path})

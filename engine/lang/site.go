@@ -2,12 +2,14 @@ package lang
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/hashicorp/hcl/v2"
@@ -28,6 +30,7 @@ type Site struct {
 	GPUReserve int64
 	Executor   string   // name of the default executor
 	Notify     []string // command to start at the end of a run; nil: none
+	Remote     *Remote  // nil: none
 }
 
 var executors = []string{"local"}
@@ -41,6 +44,7 @@ type siteSettings struct {
 	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
+	Remote    *remoteBlock    `hcl:"remote,block" doc:"store that several machines share"`
 	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -103,7 +107,8 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local", GPUReserve: DefaultGPUReserve}
 	l.x.Site = site
-	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit}}
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit},
+		Remote: defaultRemote()}
 	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
 	base := "."
 	if site.Path == "" {
@@ -129,6 +134,7 @@ func (l *loader) site() {
 		site.BFCL = path
 	}
 	l.siteExecutors(settings)
+	site.Remote = l.siteRemote(settings.Remote, base)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
 			l.errorf(n.At["command"], "No command", "notify.command must contain a program and its arguments, "+
@@ -224,6 +230,99 @@ func (l *loader) siteGPUs(e executorBlock) {
 		default:
 			site.GPUs = append(site.GPUs, text)
 		}
+	}
+}
+
+// Remote is the remote block of the site file: a store that machines share. No key depends on it.
+type Remote struct {
+	Name     string
+	URL      string            // absolute path of a folder
+	Push     string            // "yes": after each commit; "ask": only `store push`; "no"
+	Pull     bool              // runs fetch results
+	Sign     string            // name of the private key; "": manifests are not signed
+	Trust    map[string][]byte // public keys (ed25519, 32 bytes) by name; empty: every writer is trusted
+	Grace    time.Duration     // between the mark of an unnamed object and its deletion
+	Parallel int               // transfers at once
+	Pack     int64             // bytes; smaller files of an output are packed
+	Deadline time.Duration     // of a transfer without progress
+}
+
+type remoteBlock struct {
+	Name     string        `hcl:"name,label"`
+	URL      string        `hcl:"url" doc:"a folder, for example on a network file system"`
+	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
+	Pull     string        `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
+	Sign     string        `hcl:"sign,optional" doc:"private key that signs pushed results (store key NAME)"`
+	Trust    []string      `hcl:"trust,optional" doc:"NAME:BASE64, keys whose results are accepted; empty: all writers"`
+	Grace    time.Duration `hcl:"grace,optional" doc:"time between the two passes of store gc --remote"`
+	Parallel int           `hcl:"parallel,optional" doc:"transfers at once"`
+	Pack     byteSize      `hcl:"pack,optional" doc:"files of an output below this size share an object"`
+	Deadline time.Duration `hcl:"deadline,optional" doc:"limit of a transfer without progress"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+func defaultRemote() *remoteBlock {
+	return &remoteBlock{Push: "ask", Pull: "yes", Grace: 24 * time.Hour, Parallel: 16, Pack: 8e6,
+		Deadline: time.Minute}
+}
+
+// PlainName reports whether a remote or a key may have a name, which is part of file names.
+func PlainName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+	return name != "" && len(name) <= 64 && strings.Trim(name, letters+"._-") == "" &&
+		strings.Trim(name[:1], letters) == ""
+}
+
+// siteRemote returns the remote of a block, or nil without one. base is the folder of the site file.
+func (l *loader) siteRemote(b *remoteBlock, base string) *Remote {
+	if b.Name == "" || l.diags.HasErrors() { // no block, or a mistake that is already reported
+		return nil
+	}
+	r := &Remote{Name: b.Name, URL: b.URL, Push: b.Push, Pull: b.Pull == "yes", Sign: b.Sign, Trust: map[string][]byte{},
+		Grace: b.Grace, Parallel: b.Parallel, Pack: int64(b.Pack), Deadline: b.Deadline}
+	if !PlainName(b.Name) {
+		l.errorf(b.At["name"], "Bad name", "The name of a remote has letters, digits, \".\", \"_\" and \"-\"; got %q.",
+			b.Name)
+	}
+	if b.Sign != "" && !PlainName(b.Sign) {
+		l.errorf(b.At["sign"], "Bad name", "The name of a key has letters, digits, \".\", \"_\" and \"-\"; got %q.", b.Sign)
+	}
+	for _, entry := range b.Trust {
+		name, text, _ := strings.Cut(entry, ":")
+		key, err := base64.StdEncoding.DecodeString(text)
+		if err != nil || len(key) != 32 || !PlainName(name) {
+			l.errorf(b.At["trust"], "Bad key", "trust must contain lines such as `store key NAME` prints them, "+
+				"NAME:BASE64 of 32 bytes; got %q.", entry)
+		}
+		r.Trust[name] = key
+	}
+	l.remoteLimits(b)
+	if strings.Contains(b.URL, "://") {
+		l.errorf(b.At["url"], "Unknown storage", "url must be the path of a folder; got %q.", b.URL)
+	} else {
+		path, err := l.resolve(base, b.URL)
+		if err != nil {
+			l.errorf(b.At["url"], "No folder", "remote.url: %s.", err)
+		}
+		r.URL = filepath.Clean(path)
+	}
+	return r
+}
+
+// remoteLimits reports values that are too small or too large.
+func (l *loader) remoteLimits(b *remoteBlock) {
+	if b.Grace < time.Minute {
+		l.errorf(b.At["grace"], "Bad value", "grace must be at least 1m; got %v.", b.Grace)
+	}
+	if b.Deadline < time.Second {
+		l.errorf(b.At["deadline"], "Bad value", "deadline must be at least 1s; got %v.", b.Deadline)
+	}
+	if b.Parallel < 1 || b.Parallel > 256 {
+		l.errorf(b.At["parallel"], "Bad value", "parallel must be from 1 to 256; got %d.", b.Parallel)
+	}
+	if b.Pack > 64e6 {
+		l.errorf(b.At["pack"], "Bad value", "pack must be at most 64MB; got %d bytes.", b.Pack)
 	}
 }
 

@@ -18,6 +18,7 @@ type Forecast struct {
 	Work       time.Duration // of all stages together
 	GPUHours   float64       // devices times hours
 	Bytes      int64         // size of the results in the store
+	FetchBytes int64         // from the remote store
 	Unknown    int           // stages without an estimate
 	Placements map[*Planned]Placement
 }
@@ -88,7 +89,7 @@ func newSimulation(nodes []*Planned) *simulation {
 	s := &simulation{requests: map[*sched.Request]*simulated{}}
 	byNode := map[*lang.Node]*simulated{}
 	for _, d := range nodes {
-		if d.Verb == UpToDate || d.Collected() {
+		if d.Verb == UpToDate || d.Verb == Fetch || d.Collected() {
 			continue
 		}
 		n := &simulated{Planned: d}
@@ -118,6 +119,9 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 	s.machine = machine.Detect(ctx, p.Experiment.Site, needsGPU)
 	s.executor = cmp.Or(p.Experiment.Site.Executor, "local")
 	f := Forecast{Placements: map[*Planned]Placement{}}
+	for _, d := range p.Nodes {
+		f.FetchBytes += d.FetchBytes()
+	}
 	for _, n := range s.open {
 		if n.Estimate == 0 {
 			f.Unknown++

@@ -18,6 +18,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/remote"
 )
 
 // Plan is the decision of what a run would do with every node of an experiment, with the reasons.
@@ -26,6 +27,7 @@ type Plan struct {
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and their inputs
 
+	Remote     *remote.Remote // nil: none
 	Paranoid   bool
 	options    Options
 	collection string // Store.LastCollection when planning began
@@ -38,11 +40,12 @@ type Planned struct {
 	Cause         Cause
 	Causes        []Cause            // every difference from the last committed result; Cause is the first
 	Key           string             // "" until all inputs are known
-	Manifest      *artifact.Manifest // of UpToDate and Collected
+	Manifest      *artifact.Manifest // of UpToDate, Collected and Fetch
 	Last          *artifact.Manifest // the last result committed for this address; nil if new
 	Force         bool               // --replace: runs even if the store has its key
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
 	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
+	FetchPorts    []string           // of Fetch: ports whose bytes a run needs; none: only the manifest
 
 	// Estimates come from the last result of this address, else from the most similar recorded runs; 0: unknown.
 	Estimate      time.Duration
@@ -57,6 +60,7 @@ const (
 	MustRun   Verb = "run"
 	MayRun    Verb = "run unless unchanged" // an input will be rebuilt
 	Collected Verb = "collected"            // the bytes are collected, and no node that runs reads them
+	Fetch     Verb = "fetch"                // the remote store has the result
 )
 
 // Cause is the reason for a Verb.
@@ -94,9 +98,12 @@ type Options struct {
 	// Paranoid reads and compares every result that is up to date and every published copy. Otherwise time stamps
 	// are enough. Source.Paranoid does the same for external inputs.
 	Paranoid bool
+
+	Remote *remote.Remote // nil: none
 }
 
-// New compares the nodes of an experiment with the store. It writes nothing. Its time is linear in nodes and edges.
+// New compares the nodes of an experiment with the store, and asks the remote store for results that are not there. It
+// writes nothing. Its time is linear in nodes and edges.
 func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if x.Invalid {
 		return nil, fmt.Errorf("experiment %s has errors and cannot be planned", x.Name)
@@ -109,18 +116,20 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Experiment: x, Store: store, Paranoid: o.Paranoid, options: o, collection: store.LastCollection()}
-	planned := make(map[*lang.Node]*Planned, len(x.Nodes))
-	for _, n := range x.Nodes {
-		if wanted != nil && !wanted[n] {
-			continue
+	p := &Plan{Experiment: x, Store: store, Remote: o.Remote, Paranoid: o.Paranoid, options: o,
+		collection: store.LastCollection()}
+	nodes := x.Nodes
+	if wanted != nil {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *lang.Node) bool { return !wanted[n] })
+	}
+	planned := make(map[*lang.Node]*Planned, len(nodes))
+	for _, level := range p.levels(nodes) {
+		if err := p.decideLevel(level, planned, forced); err != nil {
+			return nil, err
 		}
-		d, err := p.decide(n, planned, slices.Contains(forced, n))
-		if err != nil {
-			return nil, fmt.Errorf("plan %s: %w", n.Address, err)
-		}
-		planned[n] = d
-		p.Nodes = append(p.Nodes, d)
+	}
+	for _, n := range nodes {
+		p.Nodes = append(p.Nodes, planned[n])
 	}
 	p.findDuplicates()
 	p.rebuildCollected(planned)
@@ -167,18 +176,41 @@ func findAll(x *lang.Experiment, addresses []string) (all []*lang.Node, err erro
 	return all, nil
 }
 
-// decide plans a node after its inputs.
-func (p *Plan) decide(n *lang.Node, planned map[*lang.Node]*Planned, force bool) (*Planned, error) {
+// lookup is the answer of the store for a node.
+type lookup struct {
+	key   string
+	parts artifact.Parts
+	ok    bool // the key is known
+	m     *artifact.Manifest
+	err   error
+}
+
+// look looks a node up after its inputs are planned.
+func (p *Plan) look(n *lang.Node, planned map[*lang.Node]*Planned) (l lookup) {
+	l.key, l.parts, l.ok = keyFrom(n, func(from *lang.Node) *artifact.Manifest { return planned[from].Manifest })
+	if l.ok {
+		l.m, l.err = p.Store.Lookup(l.key)
+		if l.err == nil && p.Paranoid {
+			l.err = p.Store.Verify(l.m)
+		}
+	}
+	return l
+}
+
+// decide plans a node after its inputs. elsewhere is its result in the remote store, or nil.
+func (p *Plan) decide(
+	n *lang.Node, l lookup, elsewhere *artifact.Manifest, planned map[*lang.Node]*Planned, force bool,
+) (*Planned, error) {
 	d := &Planned{Node: n, Force: force}
-	key, parts, ok := keyFrom(n, func(from *lang.Node) *artifact.Manifest { return planned[from].Manifest })
+	key, parts, ok := l.key, l.parts, l.ok
 	var damage artifact.Problem
 	if ok {
 		d.Key = key
-		m, err := p.Store.Lookup(key)
-		if err == nil && p.Paranoid {
-			err = p.Store.Verify(m)
-		}
+		m, err := l.m, l.err
 		switch {
+		case elsewhere != nil && !force:
+			d.fetch(elsewhere)
+			return d, nil
 		case (err == nil || errors.Is(err, artifact.ErrCollected)) && !force:
 			d.Verb, d.Manifest = UpToDate, m
 			if err != nil {
@@ -241,23 +273,29 @@ func (d *Planned) Collected() bool {
 	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
 }
 
-// rebuildCollected schedules collected results that a node which runs reads.
+// rebuildCollected schedules the results whose bytes are not here although a node that runs reads them, or although the
+// experiment publishes them: the remote store has them, or their stages run again.
 func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
+		p.fetchPublished(d)
 		if d.Verb != MustRun && d.Verb != MayRun {
 			continue
 		}
 		for _, in := range d.Inputs {
 			up := planned[in.From]
-			if !up.Collected() || up.Verb == d.Verb {
-				continue
+			switch {
+			case up.Verb == Fetch || d.Verb == MustRun && up.lacks(in.Ref.Port) && p.fetchable(up):
+				if d.Verb == MustRun && up.lacks(in.Ref.Port) {
+					up.fetch(up.Manifest, in.Ref.Port)
+				}
+			case (up.Collected() || up.lacks(in.Ref.Port)) && up.Verb != d.Verb:
+				reads := "reads"
+				if d.Verb == MayRun {
+					reads = "may read"
+				}
+				up.Verb = d.Verb
+				up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("%s, and %s %s it", up.absence(), d.Address, reads)}
 			}
-			reads := "reads"
-			if d.Verb == MayRun {
-				reads = "may read"
-			}
-			up.Verb = d.Verb
-			up.Cause = Cause{Reason: ReasonCollected, Text: fmt.Sprintf("collected by gc, and %s %s it", d.Address, reads)}
 		}
 	}
 }
@@ -281,7 +319,7 @@ func (p *Plan) findDuplicates() {
 // waitCause returns the first input that will be rebuilt, as the cause of a node that may run.
 func waitCause(n *lang.Node, planned map[*lang.Node]*Planned) Cause {
 	for _, in := range n.Inputs {
-		if v := planned[in.From].Verb; v != UpToDate && v != Collected {
+		if v := planned[in.From].Verb; v != UpToDate && v != Collected && v != Fetch {
 			return Cause{Reason: ReasonInput, Text: fmt.Sprintf("input %s may change (%s)", in.Setting,
 				in.From.Address), Range: in.Range}
 		}
@@ -416,7 +454,7 @@ func (c Cause) MarshalJSON() ([]byte, error) {
 
 // Changes reports whether a run would do anything.
 func (p *Plan) Changes() bool {
-	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb == MustRun || d.Verb == MayRun })
+	return slices.ContainsFunc(p.Nodes, func(d *Planned) bool { return d.Verb != UpToDate && d.Verb != Collected })
 }
 
 // Before lists the nodes that come before this one.

@@ -19,6 +19,7 @@ const (
 	EventNote     EventKind = "note"     // a message, for example about waiting for another run
 	EventDone     EventKind = "done"     // the result is committed
 	EventKept     EventKind = "kept"     // the result is in the store: the inputs are unchanged, or another run made it
+	EventFetched  EventKind = "fetched"  // the result came from the remote store
 	EventShown    EventKind = "shown"    // executed with inputs missing; the output is published but not committed
 	EventFailed   EventKind = "failed"
 	EventSkipped  EventKind = "skipped" // for the reason in Text

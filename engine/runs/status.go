@@ -117,7 +117,7 @@ func (n *NodeStatus) observe(e Event) {
 		n.Progress = &e
 	case EventNote:
 		n.Note = e.Text
-	case EventSkipped, EventDone, EventKept, EventShown, EventFailed:
+	case EventSkipped, EventDone, EventKept, EventFetched, EventShown, EventFailed:
 		n.State, n.Seconds, n.Failure, n.First, n.Progress = e.Kind, e.Seconds, e.Failure, nil, nil
 		n.Key = cmp.Or(e.Key, n.Key)
 		if e.Kind == EventSkipped {

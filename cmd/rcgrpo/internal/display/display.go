@@ -111,7 +111,7 @@ func (d *Display) Observe(e runs.Event) {
 	switch e.Kind {
 	case runs.EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)]
+		d.left = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)] + e.Counts[string(plan.Fetch)]
 	case runs.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {
@@ -128,6 +128,8 @@ func (d *Display) Observe(e runs.Event) {
 		d.end(e, green, "done", runs.DurationText(e.Seconds))
 	case runs.EventKept:
 		d.end(e, dim, "kept", "unchanged")
+	case runs.EventFetched:
+		d.end(e, green, "fetched", e.Text)
 	case runs.EventShown:
 		d.end(e, yellow, "shown", e.Text)
 	case runs.EventFile:
@@ -226,7 +228,8 @@ func (d *Display) summary(e runs.Event) {
 	}
 	var parts []string
 	for _, word := range []string{
-		string(runs.EventDone), string(runs.EventKept), string(runs.EventShown), string(runs.EventFailed),
+		string(runs.EventDone), string(runs.EventFetched), string(runs.EventKept), string(runs.EventShown),
+		string(runs.EventFailed),
 		string(runs.EventSkipped), string(plan.UpToDate), string(plan.Collected),
 	} {
 		if n := e.Counts[word]; n > 0 {

@@ -113,7 +113,10 @@ func (d *Display) status(now time.Time) string {
 	if n := d.left - len(d.running); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n))
 	}
-	for _, kind := range []runs.EventKind{runs.EventDone, runs.EventKept, runs.EventFailed, runs.EventSkipped} {
+	kinds := []runs.EventKind{
+		runs.EventDone, runs.EventFetched, runs.EventKept, runs.EventFailed, runs.EventSkipped,
+	}
+	for _, kind := range kinds {
 		if n := d.done[string(kind)]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/cobra"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/remote"
+	"rcgrpo/engine/runs"
+	"rcgrpo/reports"
+)
+
+// siteRemote opens the store and the remote store of the site file.
+func (c *command) siteRemote() (*artifact.Store, *remote.Remote, error) {
+	store, site, err := c.siteStore()
+	if err != nil {
+		return nil, nil, err
+	}
+	r := remote.Open(site, store)
+	if r == nil {
+		return nil, nil, errors.New(`the site file names no remote store: add remote "NAME" { url = "…" }`)
+	}
+	r.Report(c.reportRemote)
+	return store, r, nil
+}
+
+func storeKeyCommand() *cobra.Command {
+	c := newCommand("key NAME", "Make a key that signs pushed results, and print its line for trust",
+		wantArgs(1, 1, "want a name, such as me-1"))
+	return c.runs(func(args []string) error {
+		line, path, err := remote.MakeKey(args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stderr(), "private key: %s\n", path)
+		fmt.Fprintln(c.stdout(), line)
+		return nil
+	})
+}
+
+// matchesAny reports whether an address matches one of some patterns, or there are none.
+func matchesAny(address string, patterns []string) bool {
+	return len(patterns) == 0 ||
+		slices.ContainsFunc(patterns, func(p string) bool { return lang.MatchAddress(address, p) })
+}
+
+func storePushCommand() *cobra.Command {
+	c := newExperimentCommand("push [ADDRESS…]", "Copy results, and all that they depend on, to the remote store",
+		cobra.ArbitraryArgs)
+	return c.runs(func(addresses []string) error {
+		store, r, err := c.siteRemote()
+		if err != nil {
+			return err
+		}
+		if r.Push == "no" {
+			return fmt.Errorf("remote %s has push = \"no\"", r.Name)
+		}
+		manifests, _, err := store.Manifests()
+		if err != nil {
+			return err
+		}
+		manifests = withInputs(manifests, addresses)
+		manifests = slices.DeleteFunc(manifests, func(m *artifact.Manifest) bool {
+			return !m.Collected.IsZero() || len(m.Absent) > 0 // they came from a remote store, or gc removed them
+		})
+		return c.transfer(r, "push", manifests, func(ctx context.Context, m *artifact.Manifest) error {
+			if _, err := store.Lookup(m.Key); err != nil {
+				return err
+			}
+			return r.PushResult(ctx, m)
+		})
+	})
+}
+
+// withInputs returns the results that match addresses, and those with whose digests their keys were made.
+func withInputs(all []*artifact.Manifest, addresses []string) []*artifact.Manifest {
+	byDigest := map[string][]*artifact.Manifest{}
+	for _, m := range all {
+		for _, o := range m.Outputs {
+			byDigest[o.Digest] = append(byDigest[o.Digest], m)
+		}
+	}
+	chosen := map[*artifact.Manifest]bool{}
+	var choose func(m *artifact.Manifest)
+	choose = func(m *artifact.Manifest) {
+		if chosen[m] {
+			return
+		}
+		chosen[m] = true
+		for name, value := range m.Parts {
+			if !strings.HasPrefix(name, "input.") {
+				continue
+			}
+			for _, digest := range strings.FieldsFunc(value, func(r rune) bool { return strings.ContainsRune(`",[]`, r) }) {
+				for _, input := range byDigest[digest] {
+					choose(input)
+				}
+			}
+		}
+	}
+	for _, m := range all {
+		if matchesAny(m.Address, addresses) {
+			choose(m)
+		}
+	}
+	return slices.DeleteFunc(all, func(m *artifact.Manifest) bool { return !chosen[m] })
+}
+
+func storePullCommand() *cobra.Command {
+	c := newExperimentCommand("pull [ADDRESS…]", "Copy results from the remote store, with all ports", cobra.ArbitraryArgs)
+	return c.runs(func(addresses []string) error {
+		store, r, err := c.siteRemote()
+		if err != nil {
+			return err
+		}
+		stored, damaged, err := r.Results(context.Background())
+		if err != nil {
+			return err
+		}
+		for _, name := range damaged {
+			c.reportRemote("", name+" is damaged")
+		}
+		var open []*artifact.Manifest
+		for _, s := range stored {
+			have, err := store.Lookup(s.Manifest.Key)
+			if matchesAny(s.Manifest.Address, addresses) && (err != nil || len(have.Absent) > 0) {
+				open = append(open, s.Manifest)
+			}
+		}
+		return c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
+			return fetchPorts(ctx, store, r, m.Key, m.Ports())
+		})
+	})
+}
+
+// fetchPorts fetches ports of a result and makes them durable.
+func fetchPorts(ctx context.Context, store *artifact.Store, r *remote.Remote, key string, ports []string) error {
+	result, lock, err := r.Fetch(ctx, key, ports)
+	if err != nil {
+		return err
+	}
+	return errors.Join(store.Flush(result), lock.Unlock())
+}
+
+// transfer prints the number and size of results, moves them, and prints how many were moved.
+func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manifest,
+	move func(context.Context, *artifact.Manifest) error) error {
+	var bytes int64
+	for _, m := range all {
+		bytes += m.Bytes()
+	}
+	text := fmt.Sprintf("%s %s, %s", verb, english.Plural(len(all), "result", ""), lang.BytesText(bytes))
+	if s := r.Seconds(bytes); s >= minDuration.Seconds() {
+		text += ", about " + runs.DurationText(s)
+	}
+	fmt.Fprintln(c.stdout(), text)
+	ctx, _, stop := interruptible(c.stderr())
+	defer stop()
+	var moved atomic.Int64
+	var group sync.WaitGroup
+	for _, m := range all {
+		group.Go(func() {
+			if move(ctx, m) == nil { // the remote reports the error
+				moved.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	fmt.Fprintf(c.stdout(), "%d of %s done\n", moved.Load(), english.Plural(len(all), "result", ""))
+	if err := r.Close(); err != nil {
+		return err
+	}
+	if int(moved.Load()) < len(all) {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+// checkRemote probes the remote store: read, write, condition and clock. It reports alarms and pending results.
+func (c *command) checkRemote() error {
+	_, r, err := c.siteRemote()
+	if err != nil {
+		return err
+	}
+	ahead, err := r.Clock(context.Background())
+	if err != nil {
+		return err
+	}
+	stored, damaged, err := r.Results(context.Background())
+	if err != nil {
+		return err
+	}
+	w := c.stdout()
+	fmt.Fprintf(w, "remote %s: %s; its clock differs by %v\n", r.Name, english.Plural(len(stored), "result", ""),
+		ahead.Abs().Round(100*time.Millisecond))
+	if len(r.Trust) == 0 {
+		fmt.Fprintln(w, "every writer is trusted, since it has no trust setting")
+	}
+	if n := len(r.Pending()); n > 0 {
+		fmt.Fprintf(w, "to push: %s\n", english.Plural(n, "result", ""))
+	}
+	for _, name := range damaged {
+		fmt.Fprintf(w, "%s is damaged\n", name)
+	}
+	for _, key := range r.Alarms() {
+		fmt.Fprintf(w, "key %s has other digests there than in this store\n", key)
+	}
+	if len(damaged)+len(r.Alarms()) > 0 {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+// collectRemote lists or removes results of the remote store, and objects that no result names.
+func (c *command) collectRemote(older time.Duration, limit int64, yes bool) error {
+	_, r, err := c.siteRemote()
+	if err != nil {
+		return err
+	}
+	var before time.Time
+	if older > 0 {
+		before = time.Now().Add(-older)
+	}
+	ctx := context.Background()
+	g, err := r.Garbage(ctx, before, limit)
+	if err != nil {
+		return err
+	}
+	w := c.stdout()
+	for _, s := range g.Results {
+		m := s.Manifest
+		fmt.Fprintf(w, "result  %10s  %s  %s to run again\n", lang.BytesText(m.Bytes()), m.Address,
+			runs.DurationText(m.Seconds))
+	}
+	for _, name := range g.Damaged {
+		fmt.Fprintf(w, "damaged             %s\n", name)
+	}
+	var freed int64
+	for _, info := range g.Deleted {
+		freed += info.Bytes
+	}
+	fmt.Fprintf(w, "%s to delete, %s; %s to mark, which a collection after %v deletes; %s stay\n",
+		english.Plural(len(g.Deleted), "unnamed object", ""), lang.BytesText(freed),
+		english.Plural(len(g.Unnamed), "object", ""), r.Grace, lang.BytesText(g.Kept))
+	if !yes {
+		fmt.Fprintln(w, "nothing was removed; --yes removes it")
+		return nil
+	}
+	return r.Collect(ctx, g)
+}
+
+// fetchEvidence fetches the artifacts of a page that the store lacks. What cannot be fetched is a fault of the page.
+func (c *command) fetchEvidence(page []byte, store *artifact.Store, site *lang.Site) {
+	r := remote.Open(site, store)
+	ev, err := reports.ReadEvidence(page)
+	if r == nil || err != nil {
+		return
+	}
+	r.Report(c.reportRemote)
+	need := map[string][]string{}
+	open := func(key string, ports ...string) {
+		m, err := store.Lookup(key)
+		lacks := func(port string) bool { return !m.Has(port) }
+		if key != "" && (err != nil || slices.ContainsFunc(ports, lacks)) {
+			need[key] = append(need[key], ports...)
+		}
+	}
+	for _, in := range ev.Inputs {
+		open(in.Key, in.Ref.Port)
+	}
+	for _, stage := range ev.Records {
+		open(stage.Key)
+	}
+	for key, m := range r.Find(context.Background(), slices.Collect(maps.Keys(need))) {
+		ports := need[key]
+		if m.Outputs["metrics"].Times != nil { // seconds by phase
+			ports = append(ports, "metrics")
+		}
+		if err := fetchPorts(context.Background(), store, r, key, ports); errors.Is(err, remote.ErrBusy) {
+			c.reportRemote(m.Address, err.Error())
+		}
+	}
+}

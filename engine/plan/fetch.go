@@ -1,0 +1,133 @@
+package plan
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+)
+
+// levels groups nodes so that the inputs of a node are in earlier groups: the remote store is asked once per group.
+// Without a remote store there is one group.
+func (p *Plan) levels(nodes []*lang.Node) [][]*lang.Node {
+	if p.Remote == nil {
+		return [][]*lang.Node{nodes}
+	}
+	depth := make(map[*lang.Node]int, len(nodes))
+	var levels [][]*lang.Node
+	for _, n := range nodes {
+		for _, in := range n.Inputs {
+			depth[n] = max(depth[n], depth[in.From]+1)
+		}
+		if depth[n] == len(levels) {
+			levels = append(levels, nil)
+		}
+		levels[depth[n]] = append(levels[depth[n]], n)
+	}
+	return levels
+}
+
+// decideLevel plans the nodes of a group. It asks the remote store for all results that are missing or damaged here.
+func (p *Plan) decideLevel(level []*lang.Node, planned map[*lang.Node]*Planned, forced []*lang.Node) error {
+	var elsewhere map[string]*artifact.Manifest
+	var looked map[*lang.Node]lookup
+	if p.Remote != nil {
+		looked = make(map[*lang.Node]lookup, len(level))
+		var open []string
+		for _, n := range level {
+			l := p.look(n, planned)
+			looked[n] = l
+			if l.ok && l.err != nil && (l.m == nil || l.m.Collected.IsZero()) && !slices.Contains(forced, n) {
+				open = append(open, l.key)
+			}
+		}
+		if len(open) > 0 {
+			elsewhere = p.Remote.Find(context.Background(), open)
+		}
+	}
+	for _, n := range level {
+		l, ok := looked[n]
+		if !ok {
+			l = p.look(n, planned)
+		}
+		d, err := p.decide(n, l, elsewhere[l.key], planned, slices.Contains(forced, n))
+		if err != nil {
+			return fmt.Errorf("plan %s: %w", n.Address, err)
+		}
+		planned[n] = d
+	}
+	return nil
+}
+
+// fetch makes the remote store the source of the result and of some ports.
+func (d *Planned) fetch(m *artifact.Manifest, ports ...string) {
+	d.Verb, d.Manifest, d.Cause = Fetch, m, Cause{}
+	for _, port := range ports {
+		if !slices.Contains(d.FetchPorts, port) {
+			d.FetchPorts = append(d.FetchPorts, port)
+		}
+	}
+	slices.Sort(d.FetchPorts)
+	if d.Last == nil {
+		d.remember(m)
+	}
+}
+
+// lacks reports whether the node has a result whose port is not in the store. A node that runs lacks nothing.
+func (d *Planned) lacks(port string) bool {
+	switch d.Verb {
+	case Fetch:
+		return true
+	case UpToDate, Collected:
+		return d.Manifest != nil && !d.Manifest.Has(port)
+	}
+	return d.Collected()
+}
+
+// absence is the reason why bytes are not in the store.
+func (d *Planned) absence() string {
+	if m := d.Manifest; m != nil && len(m.Absent) > 0 {
+		return "its bytes are not in this store"
+	}
+	return "collected by gc"
+}
+
+// fetchable reports whether the remote store has the result that this store knows without its bytes.
+func (p *Plan) fetchable(d *Planned) bool {
+	if p.Remote == nil {
+		return false
+	}
+	m := p.Remote.Find(context.Background(), []string{d.Key})[d.Key]
+	return m != nil && d.Manifest != nil && m.SameOutputs(d.Manifest)
+}
+
+// fetchPublished fetches the ports with files that the experiment publishes. Without a remote store the stage runs
+// again if only a part of its result is here; published copies of a collected result stay.
+func (p *Plan) fetchPublished(d *Planned) {
+	if d.Verb != Fetch && d.Verb != UpToDate {
+		return
+	}
+	for _, pub := range d.Published(d.Manifest) {
+		switch {
+		case !d.lacks(pub.Port):
+		case d.Verb == Fetch || p.fetchable(d):
+			d.fetch(d.Manifest, pub.Port)
+		default:
+			d.Verb = MustRun
+			d.Cause = Cause{Reason: ReasonCollected, Text: d.absence() + ", and the experiment publishes " + pub.Name}
+			return
+		}
+	}
+}
+
+// FetchBytes returns the number of bytes that a run fetches for the node.
+func (d *Planned) FetchBytes() (n int64) {
+	for _, port := range d.FetchPorts {
+		for _, o := range d.Manifest.Outputs[port].Objects() {
+			n += o.Bytes
+		}
+	}
+	return n
+}

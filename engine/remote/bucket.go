@@ -1,0 +1,144 @@
+package remote
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// Bucket stores objects by slash-separated names. Its errors are ErrMissing, ErrExists, ErrDenied, or those of a
+// network or disk.
+type Bucket interface {
+	Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) // from an offset to the end
+	Put(ctx context.Context, name string, body io.ReadSeeker) error          // replaces an object atomically
+	Create(ctx context.Context, name string, body io.ReadSeeker) error       // ErrExists if there is one
+	Stat(ctx context.Context, name string) (Info, error)
+	List(ctx context.Context, prefix string) ([]Info, error) // all below a prefix that ends with a slash
+	Delete(ctx context.Context, name string) error           // no error if there is none
+}
+
+// Info describes an object.
+type Info struct {
+	Name  string
+	Bytes int64
+	Time  time.Time // of the last write, by the storage's clock
+}
+
+var (
+	ErrMissing = errors.New("no such object")
+	ErrExists  = errors.New("the object exists")
+	ErrDenied  = errors.New("access denied")
+)
+
+// folder is a bucket in a folder, for example on a network file system. The user's umask decides who reads it.
+type folder struct{ dir string }
+
+func (f folder) path(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
+
+// translate replaces errors of the file system by those of a bucket. A folder that is not mounted is not empty.
+func (f folder) translate(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, statErr := os.Stat(f.dir); statErr != nil {
+			return fmt.Errorf("%w: create or mount the folder", statErr)
+		}
+		return ErrMissing
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: %w", ErrDenied, err)
+	}
+	return err
+}
+
+func (f folder) Get(_ context.Context, name string, from int64) (io.ReadCloser, error) {
+	file, err := os.Open(f.path(name))
+	if err == nil && from > 0 {
+		_, err = file.Seek(from, io.SeekStart)
+	}
+	return file, f.translate(err)
+}
+
+func (f folder) Put(ctx context.Context, name string, body io.ReadSeeker) error {
+	return f.write(ctx, name, body, disk.Rename)
+}
+
+func (f folder) Create(ctx context.Context, name string, body io.ReadSeeker) error {
+	err := f.write(ctx, name, body, os.Link)
+	if errors.Is(err, fs.ErrExist) {
+		return ErrExists
+	}
+	return err
+}
+
+// write writes a temporary file, flushes it and gives it its name with place.
+func (f folder) write(ctx context.Context, name string, body io.ReadSeeker, place func(from, to string) error) error {
+	if _, err := os.Stat(f.dir); err != nil {
+		return f.translate(err)
+	}
+	to, temp := f.path(name), f.path("v1/tmp/"+rand.Text())
+	for _, dir := range []string{filepath.Dir(temp), filepath.Dir(to)} {
+		if err := disk.MkdirAll(dir, 0o777); err != nil {
+			return f.translate(err)
+		}
+	}
+	file, err := disk.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	if err != nil {
+		return f.translate(err)
+	}
+	defer os.Remove(temp)
+	_, err = disk.Copy(file, stoppable{ctx, body})
+	if err = errors.Join(err, disk.Sync(file), file.Close()); err == nil {
+		err = place(temp, to)
+	}
+	return f.translate(err)
+}
+
+func (f folder) Stat(_ context.Context, name string) (Info, error) {
+	info, err := os.Stat(f.path(name))
+	if err != nil {
+		return Info{}, f.translate(err)
+	}
+	return Info{name, info.Size(), info.ModTime()}, nil
+}
+
+func (f folder) List(_ context.Context, prefix string) (all []Info, err error) {
+	entries, err := os.ReadDir(f.path(prefix))
+	if err = f.translate(err); errors.Is(err, ErrMissing) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() { // else it was deleted meanwhile
+			all = append(all, Info{strings.TrimSuffix(prefix, "/") + "/" + e.Name(), info.Size(), info.ModTime()})
+		}
+	}
+	return all, err
+}
+
+func (f folder) Delete(_ context.Context, name string) error {
+	err := f.translate(os.Remove(f.path(name)))
+	if errors.Is(err, ErrMissing) {
+		return nil
+	}
+	return err
+}
+
+// stoppable is a reader that ends with its context.
+type stoppable struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (s stoppable) Read(b []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.Reader.Read(b)
+}

@@ -1,0 +1,140 @@
+package remote
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"rcgrpo/engine/artifact"
+)
+
+// record is the content of v1/nodes/KEY.json:
+//
+//	rcgrpo-result 1 SHA256     of all that follows this line
+//	pack BYTES
+//	sign NAME BASE64           ed25519, any number of lines; see signed
+//	                           (empty line)
+//	{…}                        the manifest
+type record struct {
+	manifest   *artifact.Manifest
+	pack       int64
+	text       []byte            // the manifest's exact bytes
+	signatures map[string][]byte // by name of the key
+}
+
+const recordHead = "rcgrpo-result 1 "
+
+// errNewer reports a record of a later format.
+var errNewer = errors.New("a later version of rcgrpo wrote it")
+
+func newRecord(m *artifact.Manifest, pack int64) (*record, error) {
+	text, err := json.MarshalIndent(m, "", "  ")
+	return &record{m, pack, text, map[string][]byte{}}, err
+}
+
+// signed returns the bytes that a signature covers.
+func (r *record) signed() []byte {
+	return fmt.Appendf(nil, "%s\npack %d\n\n%s", recordHead, r.pack, r.text)
+}
+
+func (r *record) encode() []byte {
+	var body bytes.Buffer
+	fmt.Fprintf(&body, "pack %d\n", r.pack)
+	for name, signature := range r.signatures {
+		fmt.Fprintf(&body, "sign %s %s\n", name, base64.StdEncoding.EncodeToString(signature))
+	}
+	fmt.Fprintf(&body, "\n%s", r.text)
+	return fmt.Appendf(nil, "%s%x\n%s", recordHead, sha256.Sum256(body.Bytes()), body.Bytes())
+}
+
+// parseRecord reads the record of a key. Any changed byte is an error.
+func parseRecord(b []byte, key string) (*record, error) {
+	head, body, _ := bytes.Cut(b, []byte("\n"))
+	if want := fmt.Sprintf("%s%x", recordHead, sha256.Sum256(body)); string(head) != want {
+		if sum, ok := strings.CutPrefix(string(head), "rcgrpo-result 2 "); ok && strings.HasSuffix(want, sum) {
+			return nil, errNewer
+		}
+		return nil, errors.New("the record of the result is damaged")
+	}
+	lines, text, _ := bytes.Cut(body, []byte("\n\n"))
+	r := &record{text: text, signatures: map[string][]byte{}}
+	for line := range strings.Lines(string(lines)) {
+		words := strings.Fields(line)
+		var err error
+		switch {
+		case len(words) == 2 && words[0] == "pack":
+			r.pack, err = strconv.ParseInt(words[1], 10, 64)
+		case len(words) == 3 && words[0] == "sign":
+			r.signatures[words[1]], err = base64.StdEncoding.DecodeString(words[2])
+		default:
+			err = fmt.Errorf("unknown line %q", line)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the record of the result: %w", err)
+		}
+	}
+	if err := json.Unmarshal(text, &r.manifest); err != nil {
+		return nil, fmt.Errorf("read the record of the result: %w", err)
+	}
+	if r.manifest == nil || r.manifest.Key != key {
+		return nil, errors.New("the record of the result has another key")
+	}
+	return r, nil
+}
+
+// trustedBy returns an error unless a key of trust has signed the record. An empty trust accepts every record.
+func (r *record) trustedBy(trust map[string][]byte) error {
+	if len(trust) == 0 {
+		return nil
+	}
+	for name, key := range trust {
+		if ed25519.Verify(ed25519.PublicKey(key), r.signed(), r.signatures[name]) {
+			return nil
+		}
+	}
+	return errors.New("no key of `trust` in the site file has signed it")
+}
+
+// cutPack is the size at which a pack ends.
+const cutPack = 64_000_000
+
+// blob is an object with the bytes of files of an output.
+type blob struct {
+	name  string
+	bytes int64
+	files []artifact.FileInfo // one after the other
+}
+
+// blobs returns the objects of an output. Those without bytes have no object.
+func blobs(o artifact.Output, pack int64) (all []blob) {
+	var packed blob
+	n := 0
+	end := func() {
+		if len(packed.files) > 0 {
+			packed.name = fmt.Sprintf("v1/packs/%s.%d.%d", o.Digest, pack, n)
+			all = append(all, packed)
+			n, packed = n+1, blob{}
+		}
+	}
+	for _, f := range o.Files {
+		if f.Bytes >= pack && f.Bytes > 0 {
+			all = append(all, blob{"v1/files/" + f.SHA256, f.Bytes, []artifact.FileInfo{f}})
+			continue
+		}
+		if packed.bytes+f.Bytes > cutPack {
+			end()
+		}
+		packed.bytes += f.Bytes
+		packed.files = append(packed.files, f)
+	}
+	end()
+	return all
+}
+
+func nodeName(key string) string { return "v1/nodes/" + key + ".json" }

@@ -1,0 +1,238 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+)
+
+// Remote is the shared store of a site file beside the local store. Any number of goroutines may use it. A nil Remote
+// finds nothing.
+type Remote struct {
+	lang.Remote
+	store  *artifact.Store
+	bucket Bucket
+	slots  chan struct{} // one per transfer
+
+	mu       sync.Mutex
+	report   func(address, text string)
+	reported map[string]bool    // texts
+	records  map[string]*record // by key; nil: the remote store lacks it
+	damaged  map[string]bool    // keys whose objects are missing or damaged
+	health   health
+	traffic  traffic
+	marks    marks
+	queue    sync.WaitGroup
+}
+
+// Open returns the remote of a site, or nil if it has none. It reads nothing.
+func Open(site *lang.Site, store *artifact.Store) *Remote {
+	if site == nil || site.Remote == nil {
+		return nil
+	}
+	return New(*site.Remote, store, folder{site.Remote.URL})
+}
+
+// New returns a remote in a bucket.
+func New(settings lang.Remote, store *artifact.Store, bucket Bucket) *Remote {
+	return &Remote{Remote: settings, store: store, bucket: bucket, slots: make(chan struct{}, settings.Parallel),
+		report: func(string, string) {}, reported: map[string]bool{}, records: map[string]*record{},
+		damaged: map[string]bool{}}
+}
+
+// Report sets the function that receives each problem once. address is that of a stage, or "".
+func (r *Remote) Report(f func(address, text string)) {
+	if r != nil {
+		r.mu.Lock()
+		r.report = f
+		r.mu.Unlock()
+	}
+}
+
+// problem reports a text once.
+func (r *Remote) problem(address, format string, args ...any) {
+	text := fmt.Sprintf("remote %s: ", r.Name) + fmt.Sprintf(format, args...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.reported[address+text] {
+		r.reported[address+text] = true
+		r.report(address, text)
+	}
+}
+
+// Close waits for the results that are being pushed, and stores the transfer rate.
+func (r *Remote) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.Wait()
+	return r.saveRate()
+}
+
+// Wait waits for the results that are being pushed.
+func (r *Remote) Wait() {
+	if r != nil {
+		r.queue.Wait()
+	}
+}
+
+// health decides when the network is not used for a while.
+type health struct {
+	errors int // network errors since the last success
+	rest   time.Duration
+	until  time.Time
+}
+
+const (
+	mostErrors = 3
+	firstRest  = time.Minute
+	mostRest   = 10 * time.Minute
+	smallLimit = 10 * time.Second // of a call that moves few bytes
+)
+
+// errResting reports that a call was not made, because calls before it failed.
+var errResting = errors.New("not asked, since it did not answer before")
+
+// call calls the bucket when a slot is free. A network error is reported once; after three, no call is made for a
+// minute, then for two, up to ten.
+func (r *Remote) call(ctx context.Context, f func(context.Context) error) error {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	resting := time.Now().Before(r.health.until)
+	r.mu.Unlock()
+	if resting {
+		return errResting
+	}
+	err := f(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	r.mu.Lock()
+	h := &r.health
+	broken := err != nil
+	for _, answer := range []error{ErrMissing, ErrExists, errDamaged, errNewer} {
+		broken = broken && !errors.Is(err, answer)
+	}
+	switch {
+	case !broken:
+		h.errors, h.rest = 0, 0
+	case errors.Is(err, ErrDenied):
+	default:
+		if h.errors++; h.errors >= mostErrors && time.Now().After(h.until) {
+			h.rest = min(max(firstRest, 2*h.rest), mostRest)
+			h.until = time.Now().Add(h.rest)
+		}
+	}
+	r.mu.Unlock()
+	if broken {
+		r.problem("", "%v", err)
+	}
+	return err
+}
+
+// small makes a call that moves few bytes and therefore ends within ten seconds.
+func (r *Remote) small(ctx context.Context, f func(context.Context) error) error {
+	return r.call(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, min(smallLimit, r.Deadline), errors.New("no answer in time"))
+		defer cancel()
+		return timedOut(ctx, f(ctx))
+	})
+}
+
+// timedOut replaces the error of a call whose time is over by the cause.
+func timedOut(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// large makes a call that ends with an error when progress is not called for the deadline. It counts the bytes.
+func (r *Remote) large(ctx context.Context, f func(ctx context.Context, progress func(n int)) error) error {
+	return r.call(ctx, func(ctx context.Context) error {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		idle := time.AfterFunc(r.Deadline, func() { cancel(fmt.Errorf("no progress for %v", r.Deadline)) })
+		defer idle.Stop()
+		defer r.traffic.start()()
+		return timedOut(ctx, f(ctx, func(n int) {
+			idle.Reset(r.Deadline)
+			r.traffic.add(n)
+		}))
+	})
+}
+
+// traffic counts bytes, and the time in which at least one transfer was active.
+type traffic struct {
+	mu     sync.Mutex
+	active int
+	since  time.Time
+	bytes  int64
+	took   time.Duration
+}
+
+func (t *traffic) start() (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.active++; t.active == 1 {
+		t.since = time.Now()
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.active--; t.active == 0 {
+			t.took += time.Since(t.since)
+		}
+	}
+}
+
+func (t *traffic) add(n int) {
+	t.mu.Lock()
+	t.bytes += int64(n)
+	t.mu.Unlock()
+}
+
+// leastTraffic is the number of bytes that give a rate.
+const leastTraffic = 1e6
+
+// saveRate stores the bytes per second of this process for the estimates of later plans.
+func (r *Remote) saveRate() error {
+	t := &r.traffic
+	if t.bytes < leastTraffic || t.took <= 0 {
+		return nil
+	}
+	dir := r.store.Remote(r.Name)
+	if err := r.store.MakeDir(dir); err != nil {
+		return err
+	}
+	rate := strconv.FormatFloat(float64(t.bytes)/t.took.Seconds(), 'f', 0, 64)
+	return disk.Overwrite(dir, filepath.Join(dir, "rate"), []byte(rate+"\n"))
+}
+
+// Seconds estimates the time to transfer a number of bytes from the last transfers; 0: unknown.
+func (r *Remote) Seconds(bytes int64) float64 {
+	if r == nil {
+		return 0
+	}
+	text, _ := os.ReadFile(filepath.Join(r.store.Remote(r.Name), "rate"))
+	rate, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+	if err != nil || rate <= 0 {
+		return 0
+	}
+	return float64(bytes) / rate
+}
