@@ -248,12 +248,13 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
 const memoryWarningThreshold = 1 << 30
 
-// limitLines returns a line for the stage that needs most memory, and one for each reason why stages cannot run here.
+// limitLines returns a line for the stage that needs most memory, one for each advised setting, and one for each reason
+// why stages cannot run here.
 func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	var most stages.MemoryPlan
 	var of string
-	var reasons []string
-	unfit := map[string][]string{} // addresses without seeds, by reason
+	var reasons, advised []string
+	unfit, open := map[string][]string{}, map[string][]string{} // addresses without seeds, by reason and by advice
 	for _, n := range p.Nodes {
 		stem, _, _ := strings.Cut(n.Address, "@")
 		why := f.Placements[n].Unfit
@@ -265,6 +266,10 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		if why != "" {
 			reasons = append(reasons, why)
 			unfit[why] = append(unfit[why], stem)
+		}
+		if advice := adviceOf(n); advice != "" {
+			advised = append(advised, advice)
+			open[advice] = append(open[advice], stem)
 		}
 	}
 	if most.Bytes >= memoryWarningThreshold {
@@ -278,15 +283,30 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		total, parts, _ := strings.Cut(most.Text, ":")
 		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s%s:%s.", of, total, where, parts))
 	}
+	for _, advice := range unique(advised) {
+		lines = append(lines, "Advice: "+withOthers(unique(open[advice]), ": "+advice))
+	}
 	for _, why := range unique(reasons) {
-		stems := unique(unfit[why])
-		line := "Cannot run here: " + stems[0] + " " + why
-		if len(stems) > 1 {
-			line += "; " + english.Plural(len(stems)-1, "other stage", "") + " too"
-		}
-		lines = append(lines, line+".")
+		lines = append(lines, "Cannot run here: "+withOthers(unique(unfit[why]), " "+why))
 	}
 	return lines
+}
+
+// withOthers returns a sentence about the first of several stages, which holds for the others too.
+func withOthers(stems []string, what string) string {
+	line := stems[0] + what
+	if len(stems) > 1 {
+		line += "; " + english.Plural(len(stems)-1, "other stage", "") + " too"
+	}
+	return line + "."
+}
+
+// adviceOf returns the advice for a stage that runs or may run.
+func adviceOf(n *plan.Planned) string {
+	if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
+		return ""
+	}
+	return stages.Advice(n.Node)
 }
 
 // unfitMemory returns an error for a stage whose model does not fit into the memory of its device.
@@ -338,6 +358,7 @@ type planNodeJSON struct {
 	Bytes     int64             `json:"expect_bytes,omitempty"`
 	Placement *placementJSON    `json:"placement,omitempty"` // of nodes that run or may run
 	Begins    string            `json:"begins,omitempty"`
+	Advice    string            `json:"advice,omitempty"`      // a setting that the stage is advised to change
 	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of nodes that run a model of known shape
 	Executor  string            `json:"executor,omitempty"`
 	GPUs      int               `json:"gpus,omitempty"`
@@ -396,8 +417,9 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	for _, n := range p.Nodes {
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,
-			GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
+			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Advice: adviceOf(n),
+			Executor: n.Executor,
+			GPUs:     n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
 			File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
 		if n.Cause.Reason != plan.ReasonNone {
