@@ -229,7 +229,7 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 			text += ", finished after " + runs.DurationText(f.Wall.Seconds())
 		}
 		if f.GPUHours >= 0.005 {
-			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
+			text += fmt.Sprintf(", %.3g GPU hours (%s)", f.GPUHours, hoursFrom(f))
 		}
 		if f.Bytes > 0 {
 			text += ", " + lang.BytesText(f.Bytes) + " of disk"
@@ -245,6 +245,20 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 	return text
 }
 
+// hoursFrom names the sources of the forecast GPU hours.
+func hoursFrom(f plan.Forecast) string {
+	const measured, stated = "measured in earlier runs", "at most, by gpu_tokens_per_second of the site file, with " +
+		"episodes of the maximal length"
+	switch rest := f.GPUHours - f.Stated; {
+	case f.Stated == 0:
+		return measured
+	case rest < 0.005:
+		return stated
+	default:
+		return fmt.Sprintf("%.3g %s and %.3g %s", rest, measured, f.Stated, stated)
+	}
+}
+
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
 const memoryWarningThreshold = 1 << 30
 
@@ -257,6 +271,10 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	unfit, open := map[string][]string{}, map[string][]string{} // addresses without seeds, by reason and by advice
 	for _, n := range p.Nodes {
 		stem, _, _ := strings.Cut(n.Address, "@")
+		if advice := adviceOf(n); advice != "" {
+			advised = append(advised, advice)
+			open[advice] = append(open[advice], stem)
+		}
 		why := f.Placements[n].Unfit
 		if m, ok := memoryOf(n, f); ok && m.Unfit != nil {
 			stem, why = stem+":", m.Unfit.Error()
@@ -266,10 +284,6 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		if why != "" {
 			reasons = append(reasons, why)
 			unfit[why] = append(unfit[why], stem)
-		}
-		if advice := adviceOf(n); advice != "" {
-			advised = append(advised, advice)
-			open[advice] = append(open[advice], stem)
 		}
 	}
 	if most.Bytes >= memoryWarningThreshold {
@@ -390,6 +404,7 @@ type forecastJSON struct {
 	Wall     float64 `json:"wall_seconds"`
 	Work     float64 `json:"stage_seconds"`
 	GPUHours float64 `json:"gpu_hours"`
+	Stated   float64 `json:"stated_gpu_hours"` // of these, from the throughput that the site file states
 	Bytes    int64   `json:"disk_bytes"`
 	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
 }
@@ -412,7 +427,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
-		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown},
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Stated, f.Bytes, f.Unknown},
 	}
 	for _, n := range p.Nodes {
 		j := planNodeJSON{

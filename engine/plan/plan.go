@@ -44,8 +44,10 @@ type Planned struct {
 	DuplicateOf   *Planned           // the earlier node with the same key, which runs
 	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
 
-	// Estimates come from the last result of this address, else from the most similar recorded runs; 0: unknown.
+	// Estimates come from the last result of this address, else from the most similar recorded runs, else from the
+	// throughput that the site file states; 0: unknown.
 	Estimate      time.Duration
+	Stated        bool  // Estimate is from the site file
 	EstimateBytes int64 // size of its results
 }
 

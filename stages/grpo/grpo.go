@@ -174,6 +174,11 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
+// EpisodeTokens returns an upper bound of the tokens of all episodes that the updates sample and learn from.
+func (s *settings) EpisodeTokens() float64 {
+	return float64(s.Updates) * float64(s.Batch) * float64(s.Group) * float64(s.Limits.Context)
+}
+
 // episodes returns an upper bound of the episodes sampled in one call, as far as the settings determine it.
 func (s *settings) episodes() int {
 	n := s.Batch * s.Group
