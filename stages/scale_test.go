@@ -293,7 +293,7 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
 	trainer := must.Get(lm.NewTrainer(m, lm.OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1,
-		MicroTokens: lm.DefaultMicroTokens}))(t)
+		MicroTokens: lm.DefaultMicroTokens}, lm.Peers{}))(t)
 	defer trainer.Close()
 	const enough = 2 // nats of a lesson
 	known := 0       // variants in a row
