@@ -404,7 +404,7 @@ type forecastJSON struct {
 	Wall     float64 `json:"wall_seconds"`
 	Work     float64 `json:"stage_seconds"`
 	GPUHours float64 `json:"gpu_hours"`
-	Stated   float64 `json:"stated_gpu_hours"` // of these, from the throughput that the site file states
+	Stated   float64 `json:"stated_gpu_hours,omitempty"` // of these, from the throughput that the site file states
 	Bytes    int64   `json:"disk_bytes"`
 	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
 }
