@@ -41,8 +41,8 @@ type Trainer struct {
 // maxSkipped is the number of consecutive updates without a finite gradient that ends a training.
 const maxSkipped = 3
 
-// NewTrainer returns a trainer with zero moments, that of one rank if there are peers, whose models are equal. The model
-// must outlive it.
+// NewTrainer returns a trainer with zero moments: with peers, whose models are equal, that of one rank. The model must
+// outlive it.
 func NewTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
 	if m.master == nil {
 		return nil, errors.New("optimizer: the model is frozen, it has no float32 weights to train")
