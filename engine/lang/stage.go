@@ -341,9 +341,9 @@ func (l *loader) checkRanks(in *instance) {
 	if kind.Ranks != nil {
 		most = kind.Ranks(in.stage)
 	}
-	setting := "processes"
+	setting, at := "processes", r.At["processes"]
 	if r.Processes <= 1 {
-		setting = "gpus"
+		setting, at = "gpus", r.At["gpus"]
 	}
 	switch n := int(min(max(r.Processes, r.GPUs), math.MaxInt32)); {
 	case n <= 1 || kind.Ranks == nil && r.Processes <= 1:
@@ -353,7 +353,7 @@ func (l *loader) checkRanks(in *instance) {
 		l.errorf(r.At["processes"], "Processes beside devices", "Each device has a process, so gpus = %d is enough; got "+
 			"processes = %d too. Remove it.", r.GPUs, r.Processes)
 	case n > most:
-		l.errorf(r.At[setting], "More processes than parts", "At most %s can share the stage, because its gradient "+
+		l.errorf(at, "More processes than parts", "At most %s can share the stage, because its gradient "+
 			"has that many parts; got %s = %d. Set gradient_parts = %d: this changes rounding and the key.",
 			Plural(most, "process"), setting, n, n)
 	}
