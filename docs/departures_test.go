@@ -79,8 +79,8 @@ stage "rc-grpo" "x" {
 			known[s.Name] = true
 			want, listed := paper[s.Name]
 			objective := false
-			for _, block := range []string{"advantage.", "ratio.", "clip.", "loss.", "kl.", "schedule.", "optimizer.",
-				"tokens."} {
+			for _, block := range []string{"advantage.", "ratio.", "clip.", "loss.", "kl.", "sampler_correction.",
+				"schedule.", "optimizer.", "tokens."} {
 				objective = objective || strings.HasPrefix(s.Name, block)
 			}
 			switch {

@@ -125,6 +125,9 @@ func startRank(folder runs.Folder, a runs.Assignment, n *lang.Node, meet string,
 	c := exec.Command(self, "node", "--run", string(folder), "--node", n.Address)
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+meet,
 		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/n.Resources.Processes)))
+	if rank < len(a.GPUs) {
+		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[rank])
+	}
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	for _, fd := range []uintptr{lockFile, leaseFile} {

@@ -4,9 +4,10 @@
 # million episodes per seed. NeMo-RL reports 92.8 s for 2,048 samples of 1,000 tokens on 16 H100. At that rate an
 # RC-GRPO arm of one seed of a 7 B model takes about 900 GPU hours, and a GRPO arm about 230. Llama costs 1.1 times
 # as much (8.0 against 7.6 B parameters).
-# Stages on several GPUs do not work yet, so each requests one (`gpus`). Stages plan with 136.4 GiB of an H200. There
-# an RL arm of all weights needs --var host=moments: with as many episodes at once as fit it takes 135.2 GiB
-# (Qwen2.5-7B) or 134.4 GiB (Llama-3.1-8B), and 56.7 or 59.8 GiB of the host. docs/models.md has the table.
+# Each stage requests one GPU; no stage has run on one yet. `gpus` = N needs `parts` of at least N. Stages plan with
+# 136.4 GiB of an H200. There an RL arm of all weights needs --var host=moments: with as many episodes at once as fit
+# it takes 135.2 GiB (Qwen2.5-7B) or 134.4 GiB (Llama-3.1-8B), and 56.7 or 59.8 GiB of the host. docs/models.md has
+# the table.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
@@ -19,7 +20,10 @@ variable "explorer" { default = null }                   # folder of the model w
 variable "batches" { default = { grpo = 64, rc = 256 } } # tasks per update, as in the paper
 variable "sft_epochs" { default = 2 }
 variable "split" { default = "paper" } # the paper's draw of 80 test tasks, or family
-variable "gpus" { default = 1 }        # of a training or evaluation: 1, or 0 for the CPU and float32 (the paper: 8)
+variable "gpus" { default = 1 }        # of a training, rollout or evaluation; 0 for the CPU and float32 (the paper: 8)
+variable "processes" { default = 0 }   # of the same on the CPU
+variable "parts" { default = 1 }       # partial gradients of an update: at least as many as GPUs or processes
+variable "lora" { default = 0 }        # rank of the adapters that trainings train; 0: all weights (the paper)
 variable "host" { default = "none" }   # what the optimizer keeps in the host's memory: none, moments or all
 variable "updates" { default = 350 }   # optimizer updates of each RL arm (the paper logs 350)
 variable "take" { default = 0 }        # tasks kept of each set, for a try at small scale; 0 keeps all
@@ -30,10 +34,14 @@ defaults {
   precision = var.gpus > 0 ? "bf16" : "float32" # of products; weights, moments and sums are float32
   limits    = { reply = var.reply, context = var.context }
 }
-defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" { resources = { gpus = var.gpus } }
+defaults "rollout" "sft" "rctp-ft" "grpo" "rc-grpo" "eval" {
+  resources = { gpus = var.gpus, processes = var.processes }
+}
 defaults "sft" "rctp-ft" "grpo" "rc-grpo" {
-  recompute = true
-  optimizer = { host = var.host }
+  recompute      = true
+  gradient_parts = var.parts
+  optimizer      = { host = var.host }
+  lora           = var.lora > 0 ? { rank = var.lora, alpha = 2 * var.lora } : null
 }
 
 stage "model" "base" { path = dir(var.base) }
@@ -59,7 +67,7 @@ stage "curate" "data" { # fine-tuning reads train only; paper.hcl counts both, a
 defaults "sft" "rctp-ft" {
   policy      = stage.model.base.checkpoint
   batch       = 16
-  lr          = 1e-5
+  lr          = var.lora > 0 ? 1e-4 : 1e-5
   context     = var.context
   micro_batch = var.gpus > 0 ? 24576 : 4096
 }
@@ -78,7 +86,7 @@ defaults "grpo" "rc-grpo" {
   tasks       = [stage.tasks.bfcl.train]
   updates     = var.updates
   group       = 5
-  lr          = 1e-6
+  lr          = var.lora > 0 ? 2e-5 : 1e-6
   clip        = { low = 0.2, high = 0.2 }
   kl          = { beta = 0.1 }
   micro_batch = var.gpus > 0 ? 40960 : 4096 # a whole group, so that its prompt is computed once

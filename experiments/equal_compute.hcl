@@ -3,7 +3,7 @@
 # SFT also with the number of updates of RCTP-FT.
 #   rcgrpo plan experiments/equal_compute.hcl --var base=/models/Qwen2.5-7B-Instruct
 # Cost: twelve RL runs per seed, six of each batch; the stages of paper.hcl are reused.
-# Stages on several GPUs do not work yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
+# No stage has run on a GPU yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
 
 experiment {
   question = "What is left of the differences between the arms when batch and number of updates are equal?"

@@ -4,8 +4,11 @@
 #   rcgrpo plan experiments/paper.hcl \
 #     --var 'models={ qwen = "/models/Qwen2.5-7B-Instruct", llama = "/models/Llama-3.1-8B-Instruct" }'
 # With models={ llama = … } alone, name Qwen's folder with --var explorer=FOLDER.
-# Cost: that of arms.hcl for each model. Stages on several GPUs do not work yet. On one, an RL arm needs
-# --var host=moments: arms.hcl lists the memory.
+# Cost: that of arms.hcl for each model. No stage has run on a GPU yet. On H200s a stage fits on eight
+# (--var gpus=8), on one with the optimizer's state in the host's memory (--var host=all) and on one with an adapter
+# (--var lora=16, another method). The results of 1, 2, 4 and 8 GPUs have the same key, because every update has eight
+# partial gradients. Without such a machine, `plan` takes its GPUs from a site file: gpus, gpu_memory = "143771MiB",
+# and gpu_tokens_per_second for the GPU hours of stages that have never run.
 
 experiment {
   question = "Does RCTP-FT followed by RC-GRPO raise multi-turn success as the paper reports?"
@@ -19,6 +22,9 @@ variable "models" { type = map(string) } # folders as the hub has them: { qwen =
 variable "explorer" { default = "" }     # folder of Qwen2.5-7B-Instruct for Llama's failures, if models lacks qwen
 variable "batches" { default = { grpo = 64, rc = 256 } }
 variable "gpus" { default = 1 } # this and the following as in arms.hcl
+variable "processes" { default = 0 }
+variable "parts" { default = 8 }
+variable "lora" { default = 0 }
 variable "host" { default = "none" }
 variable "updates" { default = 350 }
 variable "take" { default = 0 }
@@ -26,17 +32,20 @@ variable "reply" { default = 1024 }
 variable "context" { default = 16384 }
 
 module "model" {
-  source   = "arms.hcl"
-  for_each = var.models
-  base     = each.value
-  explorer = each.key == "qwen" ? null : lookup(var.models, "qwen", var.explorer)
-  batches  = var.batches
-  gpus     = var.gpus
-  host     = var.host
-  updates  = var.updates
-  take     = var.take
-  reply    = var.reply
-  context  = var.context
+  source    = "arms.hcl"
+  for_each  = var.models
+  base      = each.value
+  explorer  = each.key == "qwen" ? null : lookup(var.models, "qwen", var.explorer)
+  batches   = var.batches
+  gpus      = var.gpus
+  processes = var.processes
+  parts     = var.parts
+  lora      = var.lora
+  host      = var.host
+  updates   = var.updates
+  take      = var.take
+  reply     = var.reply
+  context   = var.context
 }
 
 locals {

@@ -36,7 +36,7 @@ func playPretended(t *testing.T, dir, file string) *plan.Plan {
 	t.Helper()
 	vars := variables(t, file)
 	for name, value := range map[string]string{"seeds": "[1, 2]", "take": fmt.Sprint(tasksKept), "batch": "6",
-		"batches": `{ grpo = 4, rc = 6, small = 4, large = 6 }`} {
+		"parts": "2", "batches": `{ grpo = 4, rc = 6, small = 4, large = 6 }`} {
 		if strings.Contains(read(t, file), fmt.Sprintf("variable %q", name)) {
 			vars[name] = value
 		}

@@ -3,7 +3,7 @@
 # same method is trained and tested under both splits.
 #   rcgrpo plan experiments/splits.hcl --var base=/models/Qwen2.5-7B-Instruct
 # Cost: one fine-tuning and one RC-GRPO run per seed and split; the paper's half is shared with paper.hcl.
-# Stages on several GPUs do not work yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
+# No stage has run on a GPU yet. On one, an RL arm needs --var host=moments: arms.hcl lists the memory.
 
 experiment {
   question = "How much of the reported success is learnt from siblings of the test tasks?"

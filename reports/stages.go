@@ -31,7 +31,7 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"kl.weighted": "false", "kl.log_clamp": "0", "kl.value_clamp": "0",
 		"clip.low": "0.2", "clip.high": "0.2", "clip.dual": "0", "clip.cap": "0",
 		"ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
-		"minibatches": "0", "passes": "1",
+		"minibatches": "0", "passes": "1", "sampler_correction.mode": `"off"`, "sampler_correction.cap": "2",
 		"loss.aggregate": `"trajectory_sum"`, "loss.rows": `"all"`, "loss.scale": "0", "loss.count_eps": "0",
 		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0",
 		"advantage.eps": "1e-06", "advantage.floor": "0", "advantage.missing": `"leave_out"`, "advantage.lone": `"formula"`,

@@ -202,7 +202,8 @@ func TestFailuresOfRanks(t *testing.T) {
 func TestProcessesThatAStageCannotUseAreRefused(t *testing.T) {
 	for more, want := range map[string]string{
 		"resources { processes = 3 }":                  "because its gradient has that many parts; got processes = 3",
-		"resources {\n processes = 2\n gpus = 1\n }\n": "share a stage on CPUs only",
+		"resources { gpus = 3 }":                       "because its gradient has that many parts; got gpus = 3",
+		"resources {\n processes = 2\n gpus = 1\n }\n": "Each device has a process",
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.hcl")

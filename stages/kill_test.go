@@ -23,6 +23,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
+	"rcgrpo/reports"
 	"rcgrpo/stages/rl"
 )
 
@@ -95,7 +96,7 @@ const victimVariable = "RCGRPO_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
-		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], lang.Registry(Kinds()), os.Stderr))
+		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], append(lang.Registry(Kinds()), reports.Kind()), os.Stderr))
 	}
 	if dir, rank := os.Getenv(victimVariable), os.Getenv(rankVariable); dir != "" || rank != "" {
 		err := error(nil)

@@ -3,6 +3,7 @@
 package stages
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,9 +32,10 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// The paper's experiments of experiments/ at reduced scale: a tiny model of the same family and one task of each
-// set, through the same files with other variables, up to the page. The model has memorized the expert episodes of
-// these tasks well enough to succeed in some of its rollouts, so groups have variance and gradients are not 0.
+// The paper's experiments of experiments/ at reduced scale, paper.hcl with two ranks in each stage too: a tiny model of
+// the same family and one task of each set, through the same files with other variables, up to the page. The model has
+// memorized the expert episodes of these tasks well enough to succeed in some of its rollouts, so groups have variance
+// and gradients are not 0.
 func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	data := must.Get(bfcl.LoadData(benchmark))(t)
@@ -50,9 +52,11 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 		tables      []string // of the page, beside those that every page has
 	}{
 		{"paper.hcl qwen", "[1, 2]", map[string]string{"models": fmt.Sprintf("{ qwen = %q }", qwen),
-			"batches": "{ grpo = 1, rc = 2 }"}, append([]string{"seeds"}, paper...)},
+			"batches": "{ grpo = 1, rc = 2 }", "parts": "1"}, append([]string{"seeds"}, paper...)},
+		{"paper.hcl qwen with two ranks", "[1]", map[string]string{"models": fmt.Sprintf("{ qwen = %q }", qwen),
+			"batches": "{ grpo = 2, rc = 2 }", "parts": "2", "processes": "2"}, paper},
 		{"paper.hcl llama", "[1]", map[string]string{"models": fmt.Sprintf("{ qwen = %q, llama = %q }", qwen, llama),
-			"batches": "{ grpo = 1, rc = 2 }"}, paper},
+			"batches": "{ grpo = 1, rc = 2 }", "parts": "1"}, paper},
 		{"equal_compute.hcl", "[1]", map[string]string{"base": qwen, "batches": "{ small = 1, large = 2 }"},
 			[]string{"compare", "mixtures"}},
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
@@ -78,7 +82,8 @@ type pretended struct {
 	*plan.Plan
 }
 
-// playFile runs a file of experiments/ to its end, with other seeds and in this process, into a store of its own.
+// playFile runs a file of experiments/ to its end, with other seeds, into a store of its own: in this process, or with
+// several ranks in those that the engine starts.
 func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmark string) pretended {
 	t.Helper()
 	dir := t.TempDir()
@@ -91,7 +96,7 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	must.OK(t, errors.Join(os.CopyFS(dir, os.DirFS(filepath.Join(fixtures.Root(t), "experiments"))), // with its modules
 		os.WriteFile(path, list.ReplaceAll(text, []byte("  seeds = "+seeds)), 0o600),
 		os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\ndata {\n  bfcl = %q\n}\nexecutor \"local\" {\n  "+
-			"cpus = 1\n}\n", filepath.Join(dir, "store"), benchmark), 0o600)))
+			"cpus = %s\n}\n", filepath.Join(dir, "store"), benchmark, cmp.Or(vars["processes"], "1")), 0o600)))
 	x, diags := lang.Load(lang.Source{Path: path, Vars: vars, Site: site},
 		append(lang.Registry(Kinds()), reports.Kind()))
 	if len(diags) > 0 {
@@ -99,7 +104,11 @@ func playFile(t *testing.T, file, seeds string, vars map[string]string, benchmar
 	}
 	store := must.Get(artifact.Open(x.Site.StorePath))(t)
 	p := must.Get(plan.New(x, store, plan.Options{}))(t)
-	must.OK(t, engine.Run(t.Context(), p, engine.Options{Executor: here{}}, func(e runs.Event) {
+	var o engine.Options
+	if vars["processes"] == "" {
+		o.Executor = here{}
+	}
+	must.OK(t, engine.Run(t.Context(), p, o, func(e runs.Event) {
 		if e.Failure != nil {
 			t.Log(e.Address, e.Failure.Text)
 		}
@@ -284,7 +293,7 @@ func keptExperts(t *testing.T, data *bfcl.Data) (experts []*rl.Trajectory) {
 func memorise(t *testing.T, m *lm.Model, lessons [][]lm.Sequence) {
 	t.Helper()
 	trainer := must.Get(lm.NewTrainer(m, lm.OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1,
-		MicroTokens: lm.DefaultMicroTokens}))(t)
+		MicroTokens: lm.DefaultMicroTokens}, lm.Peers{}))(t)
 	defer trainer.Close()
 	const enough = 2 // nats of a lesson
 	known := 0       // variants in a row

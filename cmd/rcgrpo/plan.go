@@ -246,7 +246,7 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 			text += ", finished after " + runs.DurationText(f.Wall.Seconds())
 		}
 		if f.GPUHours >= 0.005 {
-			text += fmt.Sprintf(", %.3g GPU hours", f.GPUHours)
+			text += fmt.Sprintf(", %.3g GPU hours (%s)", f.GPUHours, hoursFrom(f))
 		}
 		if f.Bytes > 0 {
 			text += ", " + lang.BytesText(f.Bytes) + " of disk"
@@ -272,17 +272,36 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 	return text
 }
 
+// hoursFrom names the sources of the forecast GPU hours.
+func hoursFrom(f plan.Forecast) string {
+	const measured, stated = "measured in earlier runs", "at most, by gpu_tokens_per_second of the site file, with " +
+		"episodes of the maximal length"
+	switch rest := f.GPUHours - f.Stated; {
+	case f.Stated == 0:
+		return measured
+	case rest < 0.005:
+		return stated
+	default:
+		return fmt.Sprintf("%.3g %s and %.3g %s", rest, measured, f.Stated, stated)
+	}
+}
+
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
 const memoryWarningThreshold = 1 << 30
 
-// limitLines returns a line for the stage that needs most memory, and one for each reason why stages cannot run here.
+// limitLines returns a line for the stage that needs most memory, one for each advised setting, and one for each reason
+// why stages cannot run here.
 func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	var most stages.MemoryPlan
 	var of string
-	var reasons []string
-	unfit := map[string][]string{} // addresses without seeds, by reason
+	var reasons, advised []string
+	unfit, open := map[string][]string{}, map[string][]string{} // addresses without seeds, by reason and by advice
 	for _, n := range p.Nodes {
 		stem, _, _ := strings.Cut(n.Address, "@")
+		if advice := adviceOf(n); advice != "" {
+			advised = append(advised, advice)
+			open[advice] = append(open[advice], stem)
+		}
 		why := f.Placements[n].Unfit
 		if m, ok := memoryOf(n, f); ok && m.Unfit != nil {
 			stem, why = stem+":", m.Unfit.Error()
@@ -305,15 +324,30 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 		total, parts, _ := strings.Cut(most.Text, ":")
 		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s%s:%s.", of, total, where, parts))
 	}
+	for _, advice := range unique(advised) {
+		lines = append(lines, "Advice: "+withOthers(unique(open[advice]), ": "+advice))
+	}
 	for _, why := range unique(reasons) {
-		stems := unique(unfit[why])
-		line := "Cannot run here: " + stems[0] + " " + why
-		if len(stems) > 1 {
-			line += "; " + english.Plural(len(stems)-1, "other stage", "") + " too"
-		}
-		lines = append(lines, line+".")
+		lines = append(lines, "Cannot run here: "+withOthers(unique(unfit[why]), " "+why))
 	}
 	return lines
+}
+
+// withOthers returns a sentence about the first of several stages, which holds for the others too.
+func withOthers(stems []string, what string) string {
+	line := stems[0] + what
+	if len(stems) > 1 {
+		line += "; " + english.Plural(len(stems)-1, "other stage", "") + " too"
+	}
+	return line + "."
+}
+
+// adviceOf returns the advice for a stage that runs or may run.
+func adviceOf(n *plan.Planned) string {
+	if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
+		return ""
+	}
+	return stages.Advice(n.Node)
 }
 
 // unfitMemory returns an error for a stage whose model does not fit into the memory of its device.
@@ -366,6 +400,7 @@ type planNodeJSON struct {
 	Fetch     *fetchJSON        `json:"fetch,omitempty"`     // of nodes with the verb fetch
 	Placement *placementJSON    `json:"placement,omitempty"` // of nodes that run or may run
 	Begins    string            `json:"begins,omitempty"`
+	Advice    string            `json:"advice,omitempty"`      // a setting that the stage is advised to change
 	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of nodes that run a model of known shape
 	Executor  string            `json:"executor,omitempty"`
 	GPUs      int               `json:"gpus,omitempty"`
@@ -405,6 +440,7 @@ type forecastJSON struct {
 	Wall     float64 `json:"wall_seconds"`
 	Work     float64 `json:"stage_seconds"`
 	GPUHours float64 `json:"gpu_hours"`
+	Stated   float64 `json:"stated_gpu_hours,omitempty"` // of these, from the throughput that the site file states
 	Bytes    int64   `json:"disk_bytes"`
 	Unknown  int     `json:"unknown"` // nodes without a record; not part of the sums
 
@@ -430,15 +466,15 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 	out := planJSON{
 		1, p.Experiment.Name, p.Store.Dir(), p.Experiment.Seeds, p.Changes(), p.Counts(), []planNodeJSON{},
 		p.Experiment.Source.Sets, p.Experiment.Disabled, p.Unlike(),
-		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Bytes, f.Unknown, f.FetchBytes,
+		forecastJSON{f.Wall.Seconds(), f.Work.Seconds(), f.GPUHours, f.Stated, f.Bytes, f.Unknown, f.FetchBytes,
 			p.Remote.Seconds(f.FetchBytes)},
 	}
 	for _, n := range p.Nodes {
 		j := planNodeJSON{
 			Address: n.Address, Kind: n.Kind.Name, Seed: n.Seed, Verb: n.Verb, Key: n.Key, Outputs: n.Outputs,
-			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Executor: n.Executor,
-			GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory, GPUMemory: n.Resources.GPUMemory,
-			File: n.Range.Filename, Line: n.Range.Start.Line,
+			Expect: n.Estimate.Seconds(), Bytes: n.EstimateBytes, Begins: n.ContinuesFrom, Advice: adviceOf(n),
+			Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory,
+			GPUMemory: n.Resources.GPUMemory, File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
 		if n.Cause.Reason != plan.ReasonNone {
 			j.Cause = &n.Cause

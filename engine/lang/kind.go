@@ -20,13 +20,13 @@ type Kind struct {
 	// settings.
 	Length func(Stage) (setting, why string)
 
-	// Ranks returns the largest number of processes that can share the stage. nil: one.
+	// Ranks returns the largest number of processes, and so of GPUs, that can share the stage. nil: one process.
 	Ranks func(Stage) int
 
 	AcrossSeeds   bool // reads the instances of all seeds and has one node itself
 	AfterFailures bool // runs even if its inputs failed; its result is then not cached
 	InProcess     bool // runs in the engine's process
-	MultiGPU      bool // may use several GPUs; otherwise a run rejects more than one
+	MultiGPU      bool // its process may use several GPUs; without it and Ranks a run rejects more than one
 }
 
 // Stage contains the settings of one instance of a kind, decoded from HCL.

@@ -28,6 +28,8 @@ type Site struct {
 	AutoGPUs  bool     // the engine detects the devices
 	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
 	GPUReserve int64
+	GPUMemory  int64    // bytes of each GPU; 0: what the driver reports
+	GPUTokens  float64  // tokens of episodes that a GPU samples and trains per second, for forecasts; 0: not stated
 	Executor   string   // name of the default executor
 	Notify     []string // command to start at the end of a run; nil: none
 	Remote     *Remote  // nil: none
@@ -89,6 +91,10 @@ type executorBlock struct {
 
 	GPUReserve *byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
 	_          struct{}  `doc:"fragmentation, which no stage plans with; default: 4GiB"`
+	GPUMemory  byteSize  `hcl:"gpu_memory,optional" doc:"memory of each GPU, such as \"141GB\", to plan for devices"`
+	_          struct{}  `doc:"that this machine lacks; default: what the driver reports"`
+	GPUTokens  float64   `hcl:"gpu_tokens_per_second,optional" doc:"tokens of episodes that one GPU samples and"`
+	_          struct{}  `doc:"trains on per second; plan forecasts the GPU hours of trainings that have never run"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -198,6 +204,11 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		if e.GPUReserve != nil {
 			site.GPUReserve = int64(*e.GPUReserve)
 		}
+		if e.GPUTokens < 0 {
+			l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
+				e.GPUTokens)
+		}
+		site.GPUMemory, site.GPUTokens = int64(e.GPUMemory), e.GPUTokens
 	}
 	if d := settings.Default; d != "" {
 		l.checkExecutor(settings.At["default_executor"], d, "")

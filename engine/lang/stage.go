@@ -35,7 +35,8 @@ type meta struct {
 }
 
 type resourcesBlock struct {
-	GPUs      uint     `hcl:"gpus,optional" doc:"number of reserved devices; only exec stages may have several"`
+	GPUs      uint     `hcl:"gpus,optional" doc:"number of reserved devices. Several devices of a training, rollout or"`
+	_         struct{} `doc:"eval have a process each, as with processes"`
 	CPUs      uint     `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
 	Memory    byteSize `hcl:"memory,optional" doc:"main memory"`
 	Processes uint     `hcl:"processes,optional" doc:"processes that share the stage's work, with identical results in"`
@@ -334,24 +335,39 @@ func (l *loader) checkMeta(in *instance) {
 	}
 }
 
-// checkRanks reports processes that the stage cannot use.
+// checkRanks reports processes and devices that the stage cannot use.
 func (l *loader) checkRanks(in *instance) {
 	r, kind, most := &in.meta.Resources, in.block.kind, 1
 	if kind.Ranks != nil {
 		most = kind.Ranks(in.stage)
 	}
-	switch n := int(min(r.Processes, math.MaxInt32)); {
-	case n <= 1:
+	setting, at := "processes", r.At["processes"]
+	if r.Processes <= 1 {
+		setting, at = "gpus", r.At["gpus"]
+	}
+	switch n := int(min(max(r.Processes, r.GPUs), math.MaxInt32)); {
+	case n <= 1 || kind.Ranks == nil && r.Processes <= 1:
 	case kind.Ranks == nil:
 		l.errorf(r.At["processes"], "One process", "A %s stage has one process; got processes = %d.", kind.Name, n)
-	case r.GPUs > 0:
-		l.errorf(r.At["processes"], "Processes without devices", "Several processes share a stage on CPUs only; got "+
-			"processes = %d and gpus = %d.", n, r.GPUs)
+	case r.Processes > 1 && r.GPUs > 0:
+		l.errorf(r.At["processes"], "Processes beside devices", "Each device has a process, so gpus = %d is enough; got "+
+			"processes = %d too. Remove it.", r.GPUs, r.Processes)
 	case n > most:
-		l.errorf(r.At["processes"], "More processes than parts", "At most %s can share the stage, because its gradient "+
-			"has that many parts; got processes = %d. Set gradient_parts = %d: this changes rounding and the key.",
-			Plural(most, "process"), n, n)
+		l.errorf(at, "More processes than parts", "At most %s can share the stage, because its gradient "+
+			"has that many parts; got %s = %d. Set gradient_parts = %d: this changes rounding and the key.",
+			Plural(most, "process"), setting, n, n)
 	}
+}
+
+// resources returns the resources of a node. Each of several devices has a process.
+func (in *instance) resources() Resources {
+	r := &in.meta.Resources
+	processes := r.Processes
+	if in.block.kind.Ranks != nil && r.GPUs > 1 {
+		processes = r.GPUs
+	}
+	return Resources{GPUs: int(r.GPUs), Processes: int(processes), CPUs: int(max(r.CPUs, processes)),
+		Memory: int64(r.Memory), GPUMemory: int64(r.GPUMemory)}
 }
 
 // checkRetry reports a retry without effect and unknown causes.
@@ -508,12 +524,8 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		Kind: in.block.kind, Name: in.block.name, EachKey: in.key, Stage: in.stage, Stochastic: in.stochastic,
 		Files: in.files, Outputs: in.outputs, Settings: in.settings, Executor: in.meta.Executor,
 		Timeout: in.meta.Timeout, Doc: in.meta.Description, Range: in.block.def,
-		Resources: Resources{
-			GPUs: int(in.meta.Resources.GPUs), Processes: int(in.meta.Resources.Processes),
-			CPUs:   int(max(in.meta.Resources.CPUs, in.meta.Resources.Processes)),
-			Memory: int64(in.meta.Resources.Memory), GPUMemory: int64(in.meta.Resources.GPUMemory),
-		},
-		Retry: Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
+		Resources: in.resources(),
+		Retry:     Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
 	}
 	var at *int64 // nil: the address has no seed
 	if in.multiplies {

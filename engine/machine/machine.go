@@ -26,6 +26,7 @@ type Machine struct {
 	Driver GPUs     // zero if no stage needs a GPU
 
 	GPUReserve int64 // bytes of each GPU that no stage plans with
+	GPUMemory  int64 // bytes of each GPU as the site file states them; 0: what the driver reports
 }
 
 // Detect combines the site file with this machine. It queries the driver only if a stage needs a GPU.
@@ -37,6 +38,7 @@ func Detect(ctx context.Context, site *lang.Site, needsGPU bool) Machine {
 		GPUReserve: site.GPUReserve}
 	if needsGPU {
 		m.Driver = QueryGPUs(ctx)
+		m.GPUMemory = site.GPUMemory
 	}
 	if needsGPU && site.AutoGPUs {
 		for _, d := range m.Driver.devices {
@@ -52,7 +54,7 @@ func (m Machine) Unfit(n *lang.Node) string {
 	gpus := lang.Plural(r.GPUs, "GPU")
 	large := len(m.Driver.WithMemory(r.GPUMemory, m.GPUs))
 	switch {
-	case r.GPUs > 1 && !n.Kind.MultiGPU:
+	case r.GPUs > 1 && !n.Kind.MultiGPU && n.Kind.Ranks == nil:
 		return fmt.Sprintf("requests %s, but a %s stage uses only one; the others would be idle. "+
 			"Write gpus = 1: instances and seeds run in parallel, each on its own GPU", gpus, n.Kind.Name)
 	case r.GPUs > len(m.GPUs):
@@ -77,8 +79,8 @@ func (m Machine) Share(r lang.Resources) sched.Share {
 }
 
 // MemoryOf returns the bytes that a stage may use on each of its devices, and in the host's memory beside GPUs; 0:
-// unknown. On a GPU this is the memory that its resources state, or else that of the smallest it may get without the
-// reserve; on the host it is that of its resources, of the site file, or of this machine.
+// unknown. On a GPU this is the memory that its resources state, or else that of the site file or of the smallest it
+// may get, without the reserve; on the host it is that of its resources, of the site file, or of this machine.
 func (m Machine) MemoryOf(r lang.Resources) (device, host int64) {
 	host = cmp.Or(r.Memory, m.Memory, ownMemory())
 	if r.GPUs == 0 {
@@ -86,6 +88,9 @@ func (m Machine) MemoryOf(r lang.Resources) (device, host int64) {
 	}
 	if r.GPUMemory > 0 {
 		return r.GPUMemory, host
+	}
+	if m.GPUMemory > m.GPUReserve {
+		return m.GPUMemory - m.GPUReserve, host
 	}
 	for _, id := range m.GPUs {
 		if d := m.Driver.find(id); d != nil && d.total > m.GPUReserve && (device == 0 || d.total-m.GPUReserve < device) {

@@ -64,6 +64,10 @@ func TestMemoryOfAStageIsItsSettingOrThatOfItsDevice(t *testing.T) {
 			t.Errorf("%s: got %d and %d of the host, want %d and %d", name, device, host, tc.device, tc.host)
 		}
 	}
+	m.GPUMemory = 141
+	if device, _ := m.MemoryOf(lang.Resources{GPUs: 2}); device != 137 {
+		t.Errorf("of a site that states 141: got %d, want 137", device)
+	}
 	if m := Detect(t.Context(), nil, false); m.GPUReserve != 4<<30 {
 		t.Errorf("without a site file the reserve is %d bytes, want 4 GiB", m.GPUReserve)
 	}
@@ -71,12 +75,15 @@ func TestMemoryOfAStageIsItsSettingOrThatOfItsDevice(t *testing.T) {
 
 func TestSeveralGPUsAreRefusedForAKindThatUsesOne(t *testing.T) {
 	m := Machine{CPUs: 8, GPUs: []string{"3", "5"}}
+	ranks := func(lang.Stage) int { return 2 }
 	for _, tc := range []struct {
-		multi bool
-		gpus  int
-		want  string
-	}{{false, 1, ""}, {true, 2, ""}, {false, 2, "requests 2 GPUs, but a sft stage uses only one"}} {
-		n := &lang.Node{Kind: &lang.Kind{Name: "sft", MultiGPU: tc.multi}, Resources: lang.Resources{GPUs: tc.gpus}}
+		kind lang.Kind
+		gpus int
+		want string
+	}{{lang.Kind{Name: "model"}, 1, ""}, {lang.Kind{Name: "exec", MultiGPU: true}, 2, ""},
+		{lang.Kind{Name: "sft", Ranks: ranks}, 2, ""},
+		{lang.Kind{Name: "model"}, 2, "requests 2 GPUs, but a model stage uses only one"}} {
+		n := &lang.Node{Kind: &tc.kind, Resources: lang.Resources{GPUs: tc.gpus}}
 		if got := m.Unfit(n); !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
 			t.Errorf("%+v: got %q", tc, got)
 		}

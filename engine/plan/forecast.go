@@ -17,6 +17,7 @@ type Forecast struct {
 	Wall       time.Duration // from the start of the run to its end, on this machine
 	Work       time.Duration // of all stages together
 	GPUHours   float64       // devices times hours
+	Stated     float64       // GPU hours among them from the throughput that the site file states
 	Bytes      int64         // size of the results in the store
 	FetchBytes int64         // from the remote store
 	Unknown    int           // stages without an estimate
@@ -62,6 +63,18 @@ func (p *Plan) estimate() {
 		if n := len(times[like]); n > 0 && d.Last == nil {
 			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
 		}
+		d.estimateTokens(p.Experiment.Site)
+	}
+}
+
+// Sizer is a stage that knows from its settings how many tokens of episodes it samples and trains on, at most.
+type Sizer interface{ EpisodeTokens() float64 }
+
+// estimateTokens estimates a node without a record from the tokens that a GPU of the site processes per second.
+func (d *Planned) estimateTokens(site *lang.Site) {
+	if s, ok := d.Stage.(Sizer); ok && d.Estimate == 0 && d.Resources.GPUs > 0 && site != nil && site.GPUTokens > 0 {
+		seconds := s.EpisodeTokens() / (site.GPUTokens * float64(d.Resources.GPUs))
+		d.Estimate, d.Stated = time.Duration(seconds*float64(time.Second)), true
 	}
 }
 
@@ -127,7 +140,11 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 			f.Unknown++
 		}
 		f.Work += n.Estimate
-		f.GPUHours += n.Estimate.Hours() * float64(n.Resources.GPUs)
+		hours := n.Estimate.Hours() * float64(n.Resources.GPUs)
+		f.GPUHours += hours
+		if n.Stated {
+			f.Stated += hours
+		}
 		f.Bytes += n.EstimateBytes
 		if why := s.machine.Unfit(n.Node); why != "" {
 			f.Placements[n.Planned] = Placement{Unfit: why}

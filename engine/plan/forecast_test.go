@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 const forecastText = `
@@ -44,6 +45,32 @@ func forecastOf(t *testing.T, before, now string, replace ...string) (*plan.Plan
 	p := planOf(t, now, store, plan.Options{Replace: replace})
 	p.Experiment.Site = &lang.Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local"}
 	return p, p.Forecast(t.Context())
+}
+
+type sized struct{ lang.Stage }
+
+func (sized) EpisodeTokens() float64 { return 7200 }
+
+func TestForecastOfAStageThatHasNeverRunIsByTheStatedThroughput(t *testing.T) {
+	text := fmt.Sprintf(forecastText, `"a", "b"`, 2)
+	for name, tc := range map[string]struct {
+		tokens, hours float64
+		unknown       int
+	}{"not stated": {0, 0, 5}, "1 token per second of each GPU": {1, 4, 3}} {
+		x := enginetest.MustLoadPaper(t, text)
+		x.Site = &lang.Site{CPUs: 8, GPUs: []string{"3", "5"}, Executor: "local", GPUTokens: tc.tokens}
+		for _, n := range x.Nodes {
+			if n.Kind.Name == "grpo" {
+				n.Stage = sized{n.Stage}
+			}
+		}
+		p := must.Get(plan.New(x, enginetest.NewStore(t), plan.Options{}))(t)
+		f := p.Forecast(t.Context())
+		if math.Abs(f.GPUHours-tc.hours) > 1e-9 || f.Stated != f.GPUHours || f.Unknown != tc.unknown {
+			t.Errorf("%s: got %v GPU hours, %v of them stated, and %d unknown; want %v and %d", name, f.GPUHours, f.Stated,
+				f.Unknown, tc.hours, tc.unknown)
+		}
+	}
 }
 
 // placed writes where and when each node would run: "eval.e: [] from 4s".

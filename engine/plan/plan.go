@@ -47,8 +47,10 @@ type Planned struct {
 	ContinuesFrom string             // the result from which a run would resume, or why it cannot; may be ""
 	FetchPorts    []string           // of Fetch: ports whose bytes a run needs; none: only the manifest
 
-	// Estimates come from the last result of this address, else from the most similar recorded runs; 0: unknown.
+	// Estimates come from the last result of this address, else from the most similar recorded runs, else from the
+	// throughput that the site file states; 0: unknown.
 	Estimate      time.Duration
+	Stated        bool  // Estimate is from the site file
 	EstimateBytes int64 // size of its results
 }
 

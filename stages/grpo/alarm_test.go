@@ -35,7 +35,7 @@ func alone(t *testing.T, alarms ...blocks.Alarm) *training {
 	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
 	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
 	r.reference = must.Get(r.run.Policy.Model.Clone())(t)
-	r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, adamW(lm.DefaultMicroTokens)))(t)
+	r.run.Trainer = must.Get(lm.NewTrainer(r.run.Policy.Model, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 	t.Cleanup(r.close)
 	return r
 }

@@ -17,7 +17,7 @@ type updateBatch struct {
 	length       []int     // [B] action tokens of each trajectory
 	first        []int     // [B] index of its first action token in the flat lists
 	turn         []int     // [N] turn of each action token
-	logpSampled  []float64 // [N] logprobs of the sampler, for diagnostics only
+	logpSampled  []float64 // [N] logprobs of the sampler, for diagnostics and sampler_correction
 	logpOld      []float64 // [N] of the old policy; nil in the only step of an update
 	sequences    []lm.Sequence
 	skip         []bool    // [B] excluded from the objective; nil for none
@@ -104,7 +104,7 @@ func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenS
 	}
 	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n],
 		Turn: b.turn[from:to],
-		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
+		Logp: s.Logp, LogpOld: s.Logp, LogpSampled: b.logpSampled[from:to], LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
 	if b.logpOld != nil {
 		part.LogpOld = b.logpOld[from:to]
 	}

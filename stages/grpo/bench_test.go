@@ -105,7 +105,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	reference, err := policy.Clone()
 	check(err)
 	defer reference.Close()
-	trainer, err := lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens))
+	trainer, err := lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{})
 	check(err)
 	defer trainer.Close()
 	decoder, err := lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1)

@@ -120,7 +120,7 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			ctx, dir := t.Context(), t.TempDir()
 			policy, reference := tiny(t, 1), tiny(t, 2)
 			must.OK(t, policy.Save(dir))
-			trainer, err := lm.NewTrainer(policy, adamW(30)) // several micro-batches
+			trainer, err := lm.NewTrainer(policy, adamW(30), lm.Peers{}) // several micro-batches
 			must.OK(t, err)
 			defer trainer.Close()
 			s := &settings{Objective: tc.o, Temperature: tc.temperature}
@@ -178,7 +178,7 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 	policy := tiny(t, 1)
 	reference := must.Get(policy.Clone())(t)
 	defer reference.Close()
-	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens)))(t)
+	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 	defer trainer.Close()
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Place, s.KL.Estimator = "reward", "k1"

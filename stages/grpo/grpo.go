@@ -174,6 +174,11 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 	}
 }
 
+// EpisodeTokens returns an upper bound of the tokens of all episodes that the updates sample and learn from.
+func (s *settings) EpisodeTokens() float64 {
+	return float64(s.Updates) * float64(s.Batch) * float64(s.Group) * float64(s.Limits.Context)
+}
+
 // episodes returns an upper bound of the episodes sampled in one call, as far as the settings determine it.
 func (s *settings) episodes() int {
 	n := s.Batch * s.Group
@@ -213,6 +218,9 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	bad(s.Batch < 1, "Batch too small", s.At["batch"], "An update takes at least one task; got %d.", s.Batch)
 	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
 		"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
+	bad(s.TopP < 1 && !s.Correction.Off(), "Correction needs all tokens", s.Correction.At["mode"],
+		"sampler_correction compares the sampler's logprobs with those of the training forward. With top_p = %v the "+
+			"sampler's cover only part of the vocabulary; set top_p = 1 or mode = \"off\".", s.TopP)
 	bad(s.Keep < 0, "Negative interval", s.At["keep"], "keep is a number of updates, or 0; got %d.", s.Keep)
 	bad(s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0),
 		"Weights out of range", s.At["weights"],
@@ -241,6 +249,16 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 	}
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
 		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
+}
+
+// Advice returns a setting that plan advises, and "" for none. In bfloat16 on a GPU the sampler's attention and
+// products round otherwise than those of the training forward.
+func (s *settings) Advice(gpus int) string {
+	if gpus == 0 || s.Precision != string(lm.BF16) || !s.Correction.Off() || s.TopP < 1 {
+		return ""
+	}
+	return `sampler_correction { mode = "token" } is advised in bf16 on GPUs: sampler and training forward round ` +
+		"differently there (metric sampler_gap)"
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.

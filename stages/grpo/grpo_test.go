@@ -74,6 +74,9 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "temperature = 0", "above 0; got 0"},
 		{"grpo", "top_p = 0", "at most 1; got 0"},
 		{"grpo", "evaluate {\ntasks = stage.given.g.tasks\nevery = 2\ntop_p = 2\n}", "at most 1; got 2"},
+		{"grpo", "top_p = 0.9\nsampler_correction {\nmode = \"token\"\n}", "set top_p = 1 or mode = \"off\""},
+		{"grpo", "sampler_correction {\nmode = \"token\"\ncap = 0.5\n}", "cap is at least 1; got 0.5"},
+		{"grpo", "sampler_correction {\ncap = 3\n}", "Setting without effect"},
 		{"grpo", "micro_batch = 0", "got micro_batch = 0"},
 		{"grpo", "gradient_parts = 0", "at least one part; got gradient_parts = 0"},
 		{"grpo", "gradient_parts = 65", "an optimizer step has 64 of them; got gradient_parts = 65"},
@@ -173,6 +176,38 @@ func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
 	}
 	if verl == written {
 		t.Error("profile = \"verl\" changes nothing in the key")
+	}
+}
+
+func TestCorrectionThatIsOffIsNotInTheKey(t *testing.T) {
+	if off := settingsText(t, ""); strings.Contains(off, "sampler_correction") {
+		t.Errorf("without the block the key contains\n%s", off)
+	}
+	if on := settingsText(t, "sampler_correction {\nmode = \"sequence\"\n}"); !strings.Contains(on,
+		"sampler_correction.mode = \"sequence\"\n") {
+		t.Errorf("with mode = \"sequence\" the key contains\n%s", on)
+	}
+}
+
+func TestTokenWeightsAreAdvisedInBF16OnGPUs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body string
+		gpus int
+		want bool
+	}{
+		"float32":             {"", 1, false},
+		"bf16 on the CPU":     {"precision = \"bf16\"", 0, false},
+		"bf16 on a GPU":       {"precision = \"bf16\"", 1, true},
+		"with the correction": {"precision = \"bf16\"\nsampler_correction {\nmode = \"token\"\n}", 1, false},
+		"with a nucleus":      {"precision = \"bf16\"\ntop_p = 0.9", 1, false},
+	} {
+		stage, mistakes := load(t, "grpo", tc.body)
+		if mistakes != "" {
+			t.Fatal(name, mistakes)
+		}
+		if got := stage.(*grpo).Advice(tc.gpus); (got != "") != tc.want {
+			t.Errorf("%s: got %q", name, got)
+		}
 	}
 }
 

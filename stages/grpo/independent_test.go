@@ -173,10 +173,10 @@ func TestAWholeUpdateEqualsTheIndependentOne(t *testing.T) {
 			s := &settings{Objective: o, Temperature: 1}
 			s.Passes = 2
 			b := newBatch(r.trajectories(), r.G)
-			recording := must.Get(lm.NewTrainer(old, adamW(lm.DefaultMicroTokens)))(t)
+			recording := must.Get(lm.NewTrainer(old, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer recording.Close()
 			must.OK(t, s.prepare(t.Context(), recording, reference, b))
-			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), adamW(lm.DefaultMicroTokens)))(t)
+			trainer := must.Get(lm.NewTrainer(tableModel(t, logits), adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
 			defer trainer.Close()
 			outcome, _, err := s.accumulate(t.Context(), trainer, reference, b.minibatches(&s.Objective)[0])
 			must.OK(t, err)

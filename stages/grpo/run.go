@@ -496,6 +496,7 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 	}
 	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.advantages)
 	objective.DescribeSampler(stats.Logp, b.logpSampled, v)
+	o.Correction.Describe(b.length, stats.Logp, b.logpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
 		v["entropy"] += h / float64(len(stats.Entropy))

@@ -134,7 +134,7 @@ func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*
 	if p.adapter != nil {
 		return p.adapter.RankTrainer(c, peers)
 	}
-	return lm.NewRankTrainer(p.Model, c, peers)
+	return lm.NewTrainer(p.Model, c, peers)
 }
 
 // Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical

@@ -196,9 +196,9 @@ func TestHostPlacementChangesNoByte(t *testing.T) {
 func TestAnUnknownHostPlacementIsRefused(t *testing.T) {
 	o := adamW(40)
 	o.Host = "disk"
-	_, err := NewTrainer(newModel(t, tiny(true), 1), o)
+	_, err := NewTrainer(newModel(t, tiny(true), 1), o, Peers{})
 	must.Match(t, err, `host = "disk"`)
 	o.Host = HostAll
-	_, err = NewTrainer(newModel(t, tiny(true), 1), o)
+	_, err = NewTrainer(newModel(t, tiny(true), 1), o, Peers{})
 	must.Match(t, err, "passes read the float32 weights")
 }

@@ -96,7 +96,7 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 		return m, err
 	}
 	defer model.Close()
-	tr, err := NewTrainer(model, adamW(pass))
+	tr, err := NewTrainer(model, adamW(pass), Peers{})
 	if err != nil {
 		return m, err
 	}

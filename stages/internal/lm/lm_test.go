@@ -52,7 +52,7 @@ func adamW(microTokens int) OptimizerConfig {
 
 func newTrainer(t testing.TB, m *Model, o OptimizerConfig) *Trainer {
 	t.Helper()
-	tr := must.Get(NewTrainer(m, o))(t)
+	tr := must.Get(NewTrainer(m, o, Peers{}))(t)
 	t.Cleanup(func() { tr.Close() })
 	return tr
 }

@@ -140,7 +140,7 @@ func (c peakCase) work() (err error) {
 			}
 			defer ref.Close()
 		}
-		if t, err = NewTrainer(m, o); err != nil {
+		if t, err = NewTrainer(m, o, Peers{}); err != nil {
 			return err
 		}
 		defer t.Close()

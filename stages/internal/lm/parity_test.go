@@ -323,7 +323,7 @@ func meanLoss(t *testing.T, tr *Trainer, b maskedBatch) (loss float64) {
 
 func TestGradientEqualsTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
-		tr, err := NewTrainer(m, adamW(20)) // several micro-batches
+		tr, err := NewTrainer(m, adamW(20), Peers{}) // several micro-batches
 		must.OK(t, err)
 		defer tr.Close()
 		reference := p.Gradient.gradient
@@ -357,7 +357,7 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 			t.Skip("no training run")
 		}
 		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay,
-			Clip: o.Clip, MicroTokens: DefaultMicroTokens}))(t)
+			Clip: o.Clip, MicroTokens: DefaultMicroTokens}, Peers{}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			want := p.Training.Full.Loss[i]

@@ -103,7 +103,7 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	flat, tensors := make([]float32, total), 0
 	err = a.eachTensor(func(name string, shape []int, offset int) error {
 		tensors++
-		return r.readAll(name, shape, flat[offset:offset+shape[0]*shape[1]])
+		return r.read(name, shape, 0, flat[offset:offset+shape[0]*shape[1]])
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load adapter: %s: %w", r.path, err)

@@ -209,7 +209,7 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 		t.Error("a frozen model still has weights in float32")
 	}
 	must.Match(t, c.Use(Float32), "a frozen model has no float32 weights")
-	_, err := NewTrainer(c, adamW(DefaultMicroTokens))
+	_, err := NewTrainer(c, adamW(DefaultMicroTokens), Peers{})
 	must.Match(t, err, "the model is frozen")
 	if err := m.Use("fp8"); err == nil {
 		t.Error("fp8 is no precision")

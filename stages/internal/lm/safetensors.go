@@ -183,11 +183,6 @@ func (r *weightsReader) has(name string, shape []int) error {
 	return nil
 }
 
-// readAll reads a tensor that fits into memory.
-func (r *weightsReader) readAll(name string, shape []int, into []float32) error {
-	return r.read(name, shape, 0, into)
-}
-
 // read reads the elements of a tensor from an index on, as many as fit into the slice.
 func (r *weightsReader) read(name string, shape []int, from int, into []float32) error {
 	if err := r.has(name, shape); err != nil {

@@ -107,7 +107,7 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		}
 		for tensor, want := range tc.Tensors {
 			got := make([]float32, len(want.Values))
-			if err := r.readAll(tensor, want.Shape, got); err != nil {
+			if err := r.read(tensor, want.Shape, 0, got); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 			for i, v := range want.Values {
@@ -130,11 +130,11 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 	r := must.Get(openWeights(path))(t)
 	defer r.close()
 	got := make([]float32, 4)
-	if err := r.readAll("b", []int{2, 2}, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 ||
+	if err := r.read("b", []int{2, 2}, 0, got); err != nil || !slices.Equal(got, want) || len(r.tensors) != 2 ||
 		r.metadata["k"] != "v" {
 		t.Errorf("got %v of %v with metadata %v (%v)", got, r.tensors, r.metadata, err)
 	}
-	if err := r.readAll("b", []int{4}, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
+	if err := r.read("b", []int{4}, 0, got); err == nil || err.Error() != `tensor "b" has shape [2 2], want [4]` {
 		t.Errorf("another shape: got %v", err)
 	}
 }

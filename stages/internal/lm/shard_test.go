@@ -97,7 +97,7 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 					t.Cleanup(func() { a.Close() })
 					m, tr = a.Model(), must.Get(a.RankTrainer(o, peers))(t)
 				} else {
-					tr = must.Get(NewRankTrainer(m, o, peers))(t)
+					tr = must.Get(NewTrainer(m, o, peers))(t)
 				}
 				t.Cleanup(func() { tr.Close() })
 				values := shardedTraining(t, tr, 5)

@@ -41,11 +41,9 @@ type Trainer struct {
 // maxSkipped is the number of consecutive updates without a finite gradient that ends a training.
 const maxSkipped = 3
 
-// NewTrainer returns a trainer with zero moments. The model must outlive it.
-func NewTrainer(m *Model, o OptimizerConfig) (*Trainer, error) { return NewRankTrainer(m, o, Peers{}) }
-
-// NewRankTrainer is NewTrainer for one of several ranks, whose models are equal.
-func NewRankTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
+// NewTrainer returns a trainer with zero moments: with peers, whose models are equal, that of one rank. The model must
+// outlive it.
+func NewTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
 	if m.master == nil {
 		return nil, errors.New("optimizer: the model is frozen, it has no float32 weights to train")
 	}

@@ -5,15 +5,11 @@
 #include "c10d.h"
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
-#include <arpa/inet.h>
 #include <chrono>
 #include <functional>
-#include <sys/socket.h>
 #include <thread>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <unistd.h>
 
 using std::chrono::milliseconds;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
@@ -74,41 +70,9 @@ static group *join(const StorePtr &store, int rank, int size, const char *addres
 	return new group{backend, size};
 }
 
-// A socket that listens on one address; TCPStore would listen on all.
-static int listener(const char *host, int port) {
-	sockaddr_in at{};
-	at.sin_family = AF_INET;
-	at.sin_port = htons(port);
-	if (inet_pton(AF_INET, host, &at.sin_addr) != 1)
-		throw std::runtime_error(std::string(host) + " is no IPv4 address");
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-	if (fd < 0 || bind(fd, reinterpret_cast<sockaddr *>(&at), sizeof at) != 0) {
-		std::string why = strerror(errno);
-		close(fd);
-		throw std::runtime_error("listen on " + std::string(host) + ":" + std::to_string(port) + ": " + why);
-	}
-	return fd;
-}
-
 const char *group_file(const char *path, int rank, int size, const char *address, int64_t ms, group **out) {
 	return caught([&] {
 		*out = join(c10::make_intrusive<c10d::FileStore>(path, size), rank, size, address, milliseconds(ms));
-	});
-}
-
-const char *group_tcp(const char *host, int port, int rank, int size, const char *address, int64_t ms, group **out) {
-	return caught([&] {
-		c10d::TCPStoreOptions options;
-		options.port = port;
-		options.isServer = rank == 0;
-		options.numWorkers = size;
-		options.waitWorkers = false;
-		options.timeout = milliseconds(ms);
-		options.useLibUV = false;
-		if (rank == 0)
-			options.masterListenFd = listener(host, port);
-		*out = join(c10::make_intrusive<c10d::TCPStore>(host, options), rank, size, address, milliseconds(ms));
 	});
 }
 

@@ -10,8 +10,6 @@ typedef struct group group;
 // The ranks meet in a file that all of them can write. Connections listen on address only. The ranks that do not arrive
 // within ms milliseconds are named in the error.
 const char *group_file(const char *path, int rank, int size, const char *address, int64_t ms, group **out);
-// The ranks meet at rank 0, which listens on host and port.
-const char *group_tcp(const char *host, int port, int rank, int size, const char *address, int64_t ms, group **out);
 // Sends send_n[r] elements of send to rank r and receives recv_n[r] from it, each tensor in the order of ranks.
 const char *group_exchange(group *g, void *recv, void *send, const int64_t *recv_n, const int64_t *send_n);
 // Overwrites t with that of the rank root.

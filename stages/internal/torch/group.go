@@ -15,14 +15,20 @@ import (
 	"slices"
 	"time"
 	"unsafe"
+
+	"github.com/sugarme/gotch/libtch"
 )
 
 // Group connects the ranks of a stage, one process each, over Gloo. Its operations are collective: every rank calls
 // the same ones in the same order, one at a time, with the same sizes as described. Exchange and Broadcast run on a
 // device's thread, Gather on any. Close frees it.
+//
+// Gloo exchanges memory of the host, so tensors of a GPU are copied there and back.
 type Group struct {
 	Rank, Size int
 	c          *C.group
+
+	staged bool // copies tensors of the CPU as if they were of a GPU, for tests
 }
 
 // ErrPeer is wrapped by the error of a collective operation. Usually another rank has ended; its own error is the
@@ -50,16 +56,6 @@ func JoinFile(path string, rank, size int, address string, limit time.Duration) 
 	defer C.free(unsafe.Pointer(a))
 	return join(rank, size, func(out **C.group) *C.char {
 		return C.group_file(p, C.int(rank), C.int(size), a, C.int64_t(limit.Milliseconds()), out)
-	})
-}
-
-// JoinTCP is JoinFile for ranks that share no file system: they meet at rank 0, which listens on host and port.
-func JoinTCP(host string, port, rank, size int, address string, limit time.Duration) (*Group, error) {
-	h, a := C.CString(host), C.CString(address)
-	defer C.free(unsafe.Pointer(h))
-	defer C.free(unsafe.Pointer(a))
-	return join(rank, size, func(out **C.group) *C.char {
-		return C.group_tcp(h, C.int(port), C.int(rank), C.int(size), a, C.int64_t(limit.Milliseconds()), out)
 	})
 }
 
@@ -126,17 +122,42 @@ func (s *Scope) Exchange(g *Group, recv, send *Tensor, recvN, sendN []int64) {
 			return
 		}
 	}
-	s.collective(name, operands{recv, send}, func() *C.char {
-		return C.group_exchange(g.c, unsafe.Pointer(recv.c), unsafe.Pointer(send.c), (*C.int64_t)(&recvN[0]),
+	to, from := s.inHost(g, recv, false), s.inHost(g, send, true)
+	s.collective(name, operands{to, from}, func() *C.char {
+		return C.group_exchange(g.c, unsafe.Pointer(to.c), unsafe.Pointer(from.c), (*C.int64_t)(&recvN[0]),
 			(*C.int64_t)(&sendN[0]))
 	})
+	if to != recv {
+		s.Copy_(recv, to)
+	}
 }
 
 // Broadcast overwrites a contiguous tensor with that of the rank root.
 func (s *Scope) Broadcast(g *Group, t *Tensor, root int) {
-	s.collective("broadcast", operands{t}, func() *C.char {
-		return C.group_broadcast(g.c, unsafe.Pointer(t.c), C.int(root))
+	if !s.ready("broadcast", operands{t}) {
+		return
+	}
+	host := s.inHost(g, t, g.Rank == root)
+	s.collective("broadcast", operands{host}, func() *C.char {
+		return C.group_broadcast(g.c, unsafe.Pointer(host.c), C.int(root))
 	})
+	if host != t && g.Rank != root {
+		s.Copy_(t, host)
+	}
+}
+
+// inHost returns t, or a tensor of its shape in the host's memory, with its numbers if filled.
+func (s *Scope) inHost(g *Group, t *Tensor, filled bool) *Tensor {
+	if t.device() == CPU.index() && !g.staged {
+		return t
+	}
+	host := s.op("host buffer", operands{t}, func(out *libtch.Ctensor) {
+		libtch.AtgEmpty(out, t.Shape(), len(t.Shape()), int32(t.DType()), CPU.index())
+	})
+	if filled {
+		s.Copy_(host, t)
+	}
+	return host
 }
 
 func (s *Scope) collective(name string, operands operands, call func() *C.char) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +18,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// inGroup is the environment variable of a rank's process: its work, rank, size, and a file or port to meet at.
+// inGroup is the environment variable of a rank's process: its work, rank, size, and a file to meet at.
 const inGroup = "RCGRPO_TEST_GROUP"
 
 // startRanks starts the processes of a group and returns what they print.
@@ -42,25 +41,13 @@ func startRanks(t *testing.T, work string, size int, place string) (outputs []st
 	return outputs, errs
 }
 
-func freePort(t *testing.T) string {
-	l := must.Get(net.Listen("tcp", Loopback+":0"))(t)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	must.OK(t, err)
-	return port
-}
-
 func TestRanksExchangeBroadcastAndGather(t *testing.T) {
 	for name, tc := range map[string]struct {
+		work string
 		size int
-		tcp  bool
-	}{"2 by file": {2, false}, "3 by file": {3, false}, "4 by file": {4, false}, "3 by TCP": {3, true}} {
+	}{"2": {"all", 2}, "3": {"all", 3}, "4": {"all", 4}, "3, copied as from a GPU": {"staged", 3}} {
 		t.Run(name, func(t *testing.T) {
-			place := filepath.Join(t.TempDir(), "store")
-			if tc.tcp {
-				place = freePort(t)
-			}
-			outputs, errs := startRanks(t, "all", tc.size, place)
+			outputs, errs := startRanks(t, tc.work, tc.size, filepath.Join(t.TempDir(), "store"))
 			for rank, err := range errs {
 				if err != nil || !strings.Contains(outputs[rank], "PASS") {
 					t.Errorf("rank %d: %v\n%s", rank, err, outputs[rank])
@@ -88,8 +75,6 @@ func TestRanksThatDoNotArriveAreNamed(t *testing.T) {
 	must.Match(t, err, "join rank 1 of 4: of 4 ranks these did not arrive within 0.300 s: 0, 2, 3")
 	_, err = JoinFile(filepath.Join(t.TempDir(), "missing", "store"), 0, 2, Loopback, 100*time.Millisecond)
 	must.Match(t, err, "join rank 0 of 2: stat")
-	_, err = JoinTCP("nowhere", 1, 0, 2, Loopback, 100*time.Millisecond)
-	must.Match(t, err, "nowhere is no IPv4 address")
 	_, err = JoinFile("store", 2, 2, Loopback, time.Second)
 	must.Match(t, err, "rank 2 of 2 ranks: the first is 0")
 }
@@ -101,13 +86,9 @@ func TestRankOfAGroup(t *testing.T) {
 		t.Skip("it runs in a process of its own")
 	}
 	rank, size := must.Get(strconv.Atoi(fields[1]))(t), must.Get(strconv.Atoi(fields[2]))(t)
-	var g *Group
-	if port, err := strconv.Atoi(fields[3]); err == nil {
-		g = must.Get(JoinTCP(Loopback, port, rank, size, Loopback, time.Minute))(t)
-	} else {
-		g = must.Get(JoinFile(fields[3], rank, size, Loopback, time.Minute))(t)
-	}
+	g := must.Get(JoinFile(fields[3], rank, size, Loopback, time.Minute))(t)
 	defer g.Close()
+	g.staged = fields[0] == "staged"
 	if fields[0] == "end" {
 		for range 3 {
 			_, err := g.Gather([]byte{byte(rank)})

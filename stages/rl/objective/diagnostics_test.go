@@ -181,6 +181,11 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 	v := Groups{Rewards: [][]float64{{1, 0}, {1, 1}}, High: [][]bool{{true, false}, {true, true}}}.Diagnose()
 	DescribeEpisodes([]*rl.Trajectory{{Stop: rl.StopDone, IDs: []int32{1}, Mask: []bool{true}}}, v)
 	DescribeRatios([]float64{0.1}, v)
+	correction := &SamplerCorrection{Mode: "token", Cap: 2}
+	correction.Describe([]int{2}, []float64{0, 0}, []float64{0, -1}, v)
+	if v["sampler_weight"] != 1.5 || v["sampler_capped"] != 0.5 {
+		t.Errorf("got mean weight %v and share capped %v, want 1.5 and 0.5", v["sampler_weight"], v["sampler_capped"])
+	}
 	DescribeKL([]float64{-1}, []float64{-2}, []float64{0.1}, v)
 	for name := range v {
 		if _, found := MetricNamed(name); !found {

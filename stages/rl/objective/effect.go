@@ -15,6 +15,7 @@ func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 	o.lossEffects(e)
 	o.klEffects(e, groups)
 	o.advantageEffects(e, size)
+	e.Add(o.Correction.Off(), "sampler_correction.mode is off, so there are no weights", "sampler_correction.cap")
 }
 
 func (o *Objective) ratioEffects(e blocks.Effects, groups int) {

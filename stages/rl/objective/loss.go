@@ -17,11 +17,12 @@ type Batch struct {
 	Skip      []bool    // [B] excluded from every sum and count (masked groups); nil for none
 	Turn      []int     // [N] turn of each token; read by level "turn" only
 
-	Logp    []float64 // [N] policy
-	LogpOld []float64 // [N] old policy, a constant
-	LogpRef []float64 // [N] reference policy, a constant; see NeedsReference
-	KL      []float64 // [N] exact divergence at each token; read by estimator "exact"
-	Entropy []float64 // [N] entropy at each token; read with an entropy coefficient
+	Logp        []float64 // [N] policy
+	LogpOld     []float64 // [N] old policy, a constant
+	LogpRef     []float64 // [N] reference policy, a constant; see NeedsReference
+	LogpSampled []float64 // [N] sampler, a constant; read with a SamplerCorrection
+	KL          []float64 // [N] exact divergence at each token; read by estimator "exact"
+	Entropy     []float64 // [N] entropy at each token; read with an entropy coefficient
 }
 
 // NewBatch returns the lengths, turns and sampled logprobs of trajectories. Logp and LogpOld are the same list, as
@@ -110,18 +111,19 @@ func (b *Batch) skips(i int) bool { return b.Skip != nil && b.Skip[i] }
 // batch without action tokens has gradient 0. An error names a slice of the wrong length.
 //
 // The surrogate of one ratio r with advantage A is -min(r A, clip(r, 1-low, 1+high) A) (paper, section 3.2). Its
-// gradient reaches every token of the ratio.
+// gradient reaches every token of the ratio. With a SamplerCorrection the gradient at each token has the token's
+// weight, and the value of a term has the mean weight of its tokens.
 func (o *Objective) Evaluate(b *Batch, t Totals) (*Outcome, error) {
 	if err := o.checkBatch(b); err != nil {
 		return nil, err
 	}
-	n := len(b.Logp)
-	out := &Outcome{DLogp: make([]float64, n)}
+	out := &Outcome{DLogp: make([]float64, len(b.Logp))}
+	weights, _ := o.Correction.Weights(b.Length, b.LogpOld, b.LogpSampled)
 	from := 0
 	for i, length := range b.Length {
 		to := from + length
 		if !b.skips(i) {
-			o.addPolicy(b, t, i, from, to, out)
+			o.addPolicy(b, t, weights, i, from, to, out)
 		}
 		from = to
 	}
@@ -150,7 +152,8 @@ func (o *Objective) checkBatch(b *Batch) error {
 	}
 	for _, p := range []part{
 		{"logp", len(b.Logp), true},
-		{"logp_old", len(b.LogpOld), o.Ratio.Denominator != "reference"},
+		{"logp_old", len(b.LogpOld), o.Ratio.Denominator != "reference" || !o.Correction.Off()},
+		{"logp_sampled", len(b.LogpSampled), !o.Correction.Off()},
 		{"logp_ref", len(b.LogpRef), o.Ratio.Denominator == "reference" || o.KL.Beta != 0 && o.KL.Estimator != "exact" &&
 			o.KL.Place == "loss"},
 		{"kl", len(b.KL), o.KL.Beta != 0 && o.KL.Estimator == "exact"},
@@ -167,58 +170,95 @@ func (o *Objective) checkBatch(b *Batch) error {
 	return nil
 }
 
-func (o *Objective) addPolicy(b *Batch, t Totals, row, from, to int, out *Outcome) {
+// addPolicy adds the policy term of the trajectory with the action tokens [from, to). weights is nil without a
+// SamplerCorrection.
+func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row, from, to int, out *Outcome) {
 	old := b.LogpOld
 	if o.Ratio.Denominator == "reference" {
 		old = b.LogpRef
 	}
-	weight := o.Loss.weight(t, o.countUnits(b, from, to))
+	share := o.Loss.weight(t, o.countUnits(b, from, to))
 	// count adds one ratio with the weight of a number of terms and returns d loss / d log ratio.
-	count := func(logRatio float64, terms int) float64 {
-		loss, slope, clipped := o.surrogate(b.Advantage[row], logRatio)
-		out.Policy += weight * float64(terms) * loss
-		out.LogRatio = append(out.LogRatio, logRatio)
+	count := func(sum ratioSum, terms int) float64 {
+		loss, slope, clipped := o.surrogate(b.Advantage[row], sum.log)
+		out.Policy += share * float64(terms) * loss * sum.meanWeight()
+		out.LogRatio = append(out.LogRatio, sum.log)
 		out.Ratios += terms
 		if clipped {
 			out.Clipped += terms
 		}
-		return weight * float64(terms) * slope
+		return share * float64(terms) * slope
 	}
-	sum := 0.0
+	whole := ratioSum{}
 	for k := from; k < to; k++ {
-		sum += b.Logp[k] - old[k]
+		whole.add(k, b.Logp, old, weights)
 	}
 	everywhere := 0.0 // slope at every token of the trajectory
 	switch n := to - from; o.Ratio.Level {
 	case "token":
 		for k := from; k < to; k++ {
-			out.DLogp[k] += count(b.Logp[k]-old[k], 1)
+			single := ratioSum{}
+			single.add(k, b.Logp, old, weights)
+			out.DLogp[k] += count(single, 1)
 		}
 	case "turn":
-		for _, turn := range turnsOf(b.Turn[from:to]) {
-			sum := 0.0
-			for k := from; k < to; k++ {
-				if b.Turn[k] == turn {
-					sum += b.Logp[k] - old[k]
-				}
-			}
-			slope := count(sum, 1)
-			for k := from; k < to; k++ {
-				if b.Turn[k] == turn {
-					out.DLogp[k] += slope
-				}
-			}
-		}
+		o.addTurns(b, old, weights, from, to, count, out)
 	case "sequence_mean":
 		if n > 0 {
-			everywhere = count(sum/float64(n), n) / float64(n)
+			whole.log /= float64(n)
+			everywhere = count(whole, n) / float64(n)
 		}
 	default: // trajectory; without action tokens the ratio is 1
-		everywhere = count(sum, 1)
+		everywhere = count(whole, 1)
 	}
 	for k := from; k < to; k++ {
 		out.DLogp[k] += everywhere
+		if weights != nil {
+			out.DLogp[k] *= weights[k]
+		}
 	}
+}
+
+func (o *Objective) addTurns(b *Batch, old, weights []float64, from, to int, count func(ratioSum, int) float64,
+	out *Outcome) {
+	for _, turn := range turnsOf(b.Turn[from:to]) {
+		sum := ratioSum{}
+		for k := from; k < to; k++ {
+			if b.Turn[k] == turn {
+				sum.add(k, b.Logp, old, weights)
+			}
+		}
+		slope := count(sum, 1)
+		for k := from; k < to; k++ {
+			if b.Turn[k] == turn {
+				out.DLogp[k] += slope
+			}
+		}
+	}
+}
+
+// ratioSum is the log ratio of some tokens, with their number and the sum of their weights.
+type ratioSum struct {
+	log, weights float64
+	tokens       int
+}
+
+func (s *ratioSum) add(k int, logp, old, weights []float64) {
+	s.log += logp[k] - old[k]
+	s.tokens++
+	if weights == nil {
+		s.weights++
+	} else {
+		s.weights += weights[k]
+	}
+}
+
+// meanWeight is 1 without tokens.
+func (s *ratioSum) meanWeight() float64 {
+	if s.tokens == 0 {
+		return 1
+	}
+	return s.weights / float64(s.tokens)
 }
 
 func turnsOf(turn []int) []int {

@@ -2,6 +2,7 @@
 //
 //	Objective, Advantage   settings: rewards to advantages, logprobs to loss and gradient; Evaluate
 //	Batch, Outcome         input and result of Evaluate
+//	SamplerCorrection      settings: weights for the difference between sampler and training forward
 //	Profiles               the conventions of other trainers as settings
 //	Groups, Metrics        diagnostics of an update, and the table of all logged values
 //	Forecast, Kappa        the paper's propositions
@@ -42,6 +43,9 @@ type Objective struct {
 	ZeroVariance string     `hcl:"zero_variance,optional" choices:"keep|mask|resample" doc:"groups of equal rewards:"`
 	_            struct{}   `doc:"keep includes them (paper, eq. 8: their KL term still counts), mask excludes them"`
 	_            struct{}   `doc:"from every sum and count, resample replaces them by other tasks (DAPO)"`
+
+	Correction *SamplerCorrection `hcl:"sampler_correction,block" doc:"weights for the difference between the sampler's"`
+	_          struct{}           `doc:"logprobs and those of the training forward; off by default"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -122,6 +126,7 @@ func PaperObjective() Objective {
 		Clip:         &Clip{Low: 0.2, High: 0.2},
 		Loss:         &Loss{Aggregate: "trajectory_sum", Rows: "all"},
 		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"},
+		Correction:   &SamplerCorrection{Mode: "off", Cap: 2},
 		Passes:       1,
 		ZeroVariance: "keep",
 	}
@@ -139,6 +144,8 @@ func (o *Objective) Check() hcl.Diagnostics {
 		"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
 	bad(o.Clip.Cap != 0 && o.Clip.Cap < 1, "Clip out of range", o.Clip.At["cap"],
 		"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
+	bad(o.Correction.Cap < 1, "Cap out of range", o.Correction.At["cap"],
+		"Equal policies have weight 1, so cap is at least 1; got %v.", o.Correction.Cap)
 	bad(o.Minibatches < 0, "Negative number of tasks", o.At["minibatches"],
 		"minibatches is the number of tasks of an optimizer step, or 0 for the whole batch; got %d.", o.Minibatches)
 	bad(o.Passes < 1, "Too few passes", o.At["passes"],

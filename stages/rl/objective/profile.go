@@ -16,8 +16,8 @@ type Profile struct {
 }
 
 // ProfileSettings are the settings and blocks of an Objective that a profile sets.
-var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "minibatches", "passes", "entropy",
-	"zero_variance"}
+var ProfileSettings = []string{"advantage", "ratio", "clip", "loss", "kl", "sampler_correction",
+	"minibatches", "passes", "entropy", "zero_variance"}
 
 // profiles are the conventions of other trainers and papers, as their differences from the paper's.
 var profiles = []struct{ name, source, settings string }{

@@ -83,12 +83,14 @@ var Replayed = []MetricInfo{
 
 // Replay computes the advantages of stored rollouts under an objective, and the loss with its derivative for each
 // action token's logprob, averaged over updates, under the names of Replayed. Rollouts contain only the logprobs
-// of the sampling policy, so every ratio is 1, as on-policy, and the terms of divergence and entropy are omitted.
+// of the sampling policy, so every ratio and every weight of sampler_correction is 1, and the terms of divergence and
+// entropy are omitted.
 // Groups that zero_variance = "resample" would replace are kept.
 func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
 	kl, ratio := *o.KL, *o.Ratio
 	kl.Beta, ratio.Denominator = 0, "old"
 	o.KL, o.Ratio, o.Entropy = &kl, &ratio, 0
+	o.Correction = &SamplerCorrection{Mode: "off"}
 	means := map[string]float64{}
 	for _, update := range r.Updates {
 		v, err := r.replay(&o, update)
