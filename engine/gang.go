@@ -275,8 +275,8 @@ func (p rankPlace) set(j *Job) {
 	}
 }
 
-// ReportRank makes f the source of the reports of this rank, from now on: its phase, steps and waiting. The engine calls
-// it every second, from another goroutine, and after the stage. A job of one process reports nothing.
+// ReportRank makes f the source of the reports of this rank, from now on: its phase, steps and waiting. The engine
+// calls it every second, from another goroutine, and after the stage. A job of one process reports nothing.
 func (j *Job) ReportRank(f func() runs.RankState) { j.report.Store(&f) }
 
 // state returns the report of this rank.

@@ -46,7 +46,8 @@ func TestRanksWithoutProgressAreFound(t *testing.T) {
 		}
 		var table strings.Builder
 		h.writeTable(&table, func(rank int) bool { return rank == 1 })
-		if lines := strings.Split(table.String(), "\n"); len(lines) != 4 || !strings.Contains(lines[2], "stopped by a signal") {
+		lines := strings.Split(table.String(), "\n")
+		if len(lines) != 4 || !strings.Contains(lines[2], "stopped by a signal") {
 			t.Errorf("%s: got the table %q", name, table.String())
 		}
 	}

@@ -92,7 +92,8 @@ func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.work
 // InputDigest is the content digest of an input, by the address and port of the stage that made it.
 type InputDigest struct{ Name, Digest string }
 
-// InputDigests returns the digests of the inputs that exist, in the order of the settings. Outside a run there are none.
+// InputDigests returns the digests of the inputs that exist, in the order of the settings. Outside a run there are
+// none.
 func (j *Job) InputDigests() (all []InputDigest) {
 	for _, in := range j.work.Node.Inputs {
 		if digest, ok := digestOf(j.work.inputs[in.From.Address], in.Ref.Port); ok {

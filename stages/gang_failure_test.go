@@ -234,11 +234,18 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 		var history []string
 		for range perRun {
 			c, _ := startEngine(t, dir)
-			time.Sleep(time.Duration(rng.Int64N(int64(whole) / 2)))
-			target := killOneOf(rng, dir, c, time.Now().Add(whole/2))
-			c.Wait()
+			ended := make(chan struct{})
+			go func() {
+				c.Wait()
+				close(ended)
+			}()
+			target := killOneOf(rng, dir, c, ended, time.Duration(rng.Int64N(int64(whole)/2)))
+			<-ended
 			hit[target]++
 			history = append(history, target)
+			if target == "nothing" {
+				break
+			}
 			struck++
 		}
 		c, said := startEngine(t, dir)
@@ -251,23 +258,34 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 	t.Logf("seed %d: an undisturbed run takes %v; kills hit %v", seed, whole.Round(time.Millisecond), hit)
 }
 
-// killOneOf kills a rank, a supervisor or the engine, and returns which: the engine if there is no rank until a time.
-func killOneOf(rng *rand.Rand, dir string, c *exec.Cmd, until time.Time) string {
+// killOneOf kills a rank, a supervisor or the engine, some time after there is a rank, and returns which; "nothing" if
+// the engine has ended before.
+func killOneOf(rng *rand.Rand, dir string, c *exec.Cmd, ended <-chan struct{}, after time.Duration) string {
 	target, rank := []string{"rank", "supervisor", "engine"}[rng.IntN(3)], rng.IntN(2)
-	pid := ranksOf(dir)[rank]
-	for ; target != "engine" && pid == 0 && time.Now().Before(until); pid = ranksOf(dir)[rank] {
-		time.Sleep(time.Millisecond)
+	awaitRank := func() (pid int) {
+		for ; pid == 0; pid = ranksOf(dir)[rank] {
+			select {
+			case <-ended:
+				return 0
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return pid
 	}
+	awaitRank()
+	time.Sleep(after)
+	pid := awaitRank() // the evaluation has other ranks
 	switch {
-	case pid == 0 || target == "engine":
+	case pid == 0:
+		return "nothing"
+	case target == "engine":
 		c.Process.Kill() // an error: it has ended
-		return "engine"
 	case target == "supervisor":
 		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 			pid, _ = strconv.Atoi(strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[1])
 		}
 	}
-	if pid > 1 {
+	if pid > 1 && target != "engine" {
 		syscall.Kill(pid, syscall.SIGKILL) // an error: it has ended
 	}
 	return target

@@ -26,8 +26,9 @@ func TestStatusDescribesTheRanksOfAStage(t *testing.T) {
 	}
 	const want = `rank 0 waits at "rollout", has waited 12.3 s; rank 1 works after "update 3", has waited 0.5 s ` +
 		`(the slowest); rank 2 starts, has waited 0.0 s`
-	if got := runs.RanksText(runs.ReadRanks(dir, 3)); got != strings.Replace(want, " (the slowest)", "", 1)+" (the slowest)" {
-		t.Errorf("got %q", got)
+	three := strings.Replace(want, " (the slowest)", "", 1) + " (the slowest)"
+	if got := runs.RanksText(runs.ReadRanks(dir, 3)); got != three {
+		t.Errorf("got %q, want %q", got, three)
 	}
 	if got := runs.RanksText(runs.ReadRanks(dir, 2)); got != want[:strings.Index(want, "; rank 2")] {
 		t.Errorf("got %q", got)
