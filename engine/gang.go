@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -81,54 +83,61 @@ type rankEnd struct {
 
 func (e rankEnd) failed() bool { return e.status.Signaled() || e.status.ExitStatus() != 0 }
 
+// gang is the ranks of a stage, as their supervisor sees them.
+type gang struct {
+	node   *lang.Node
+	meet   string // their folder
+	limits rankLimits
+	ranks  []*exec.Cmd
+	ended  chan rankEnd
+}
+
 // supervise runs the ranks of a node and waits for them. When ctx ends, they get a request to stop. When one fails, the
-// others get lastWords to end, and the failure of the rank that caused it is returned.
+// others get lastWords to end, and the failure of the rank that caused it is returned. Ranks without progress are
+// killed.
 func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *lang.Node) (err error) {
-	meet, err := os.MkdirTemp(string(folder), "ranks.")
+	g := &gang{node: n, ended: make(chan rankEnd)}
+	if g.limits, err = limitsOfRanks(); err != nil {
+		return err
+	}
+	if g.meet, err = folder.MakeRanks(a.Address); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(g.meet)) }()
+	runtime.LockOSThread() // the kernel ends the ranks with the thread that has started them
+	for rank := range n.Resources.Processes {
+		if err := g.start(folder, a, rank); err != nil {
+			g.signal(syscall.SIGKILL)
+			for range g.ranks {
+				<-g.ended
+			}
+			return fmt.Errorf("start rank %d: %w", rank, err)
+		}
+	}
+	ends, err := g.await(ctx)
+	if err != nil || len(ends) == 0 {
+		return err
+	}
+	return rankError(ends, g.meet, len(g.ranks), a.Kills)
+}
+
+// start starts one rank: this program again, in the session of the supervisor.
+func (g *gang) start(folder runs.Folder, a runs.Assignment, rank int) error {
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(meet)) }()
-	runtime.LockOSThread() // the kernel ends the ranks with the thread that has started them
-	ranks, ended := []*exec.Cmd{}, make(chan rankEnd)
-	defer func() {
-		for range ranks { // after an error below
-			<-ended
-		}
-	}()
-	for rank := range n.Resources.Processes {
-		c, err := startRank(folder, a, n, meet, rank)
-		if err != nil {
-			signalRanks(ranks, syscall.SIGKILL)
-			return fmt.Errorf("start rank %d: %w", rank, err)
-		}
-		ranks = append(ranks, c)
-		go func() {
-			c.Wait()
-			ended <- rankEnd{rank: rank, status: c.ProcessState.Sys().(syscall.WaitStatus)}
-		}()
-	}
-	ends := awaitRanks(ctx, ranks, ended)
-	ranks = nil
-	if len(ends) == 0 {
-		return nil
-	}
-	return rankError(ends, meet, n.Resources.Processes, a.Kills)
-}
-
-// startRank starts one rank: this program again, in the session of the supervisor.
-func startRank(folder runs.Folder, a runs.Assignment, n *lang.Node, meet string, rank int) (*exec.Cmd, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	c := exec.Command(self, "node", "--run", string(folder), "--node", n.Address)
-	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+meet,
-		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/n.Resources.Processes)))
+	c := exec.Command(self, "node", "--run", string(folder), "--node", g.node.Address)
+	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+g.meet,
+		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/g.node.Resources.Processes)))
 	if rank < len(a.GPUs) {
 		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[rank])
 	}
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	log := &prefixed{to: os.Stderr, prefix: fmt.Sprintf("[%d] ", rank)}
+	if rank > 0 {
+		c.Stdout, c.Stderr = log, log
+	}
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	for _, fd := range []uintptr{lockFile, leaseFile} {
 		if held, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 10); err == nil {
@@ -137,40 +146,87 @@ func startRank(folder runs.Folder, a runs.Assignment, n *lang.Node, meet string,
 			c.ExtraFiles = append(c.ExtraFiles, f)
 		}
 	}
-	return c, c.Start()
+	if err := c.Start(); err != nil {
+		return err
+	}
+	g.ranks = append(g.ranks, c)
+	go func() {
+		c.Wait()
+		log.end()
+		g.ended <- rankEnd{rank: rank, status: c.ProcessState.Sys().(syscall.WaitStatus)}
+	}()
+	return nil
 }
 
-func signalRanks(ranks []*exec.Cmd, s syscall.Signal) {
-	for _, c := range ranks {
+// prefixed writes lines with a prefix, each with one Write.
+type prefixed struct {
+	to     io.Writer
+	prefix string
+	line   []byte // incomplete
+}
+
+func (p *prefixed) Write(b []byte) (int, error) {
+	p.line = append(p.line, b...)
+	for {
+		end := bytes.IndexByte(p.line, '\n')
+		if end < 0 {
+			return len(b), nil
+		}
+		if _, err := p.to.Write(append([]byte(p.prefix), p.line[:end+1]...)); err != nil {
+			return 0, err
+		}
+		p.line = p.line[end+1:]
+	}
+}
+
+// end writes an incomplete last line.
+func (p *prefixed) end() {
+	if len(p.line) > 0 {
+		p.Write([]byte{'\n'})
+	}
+}
+
+func (g *gang) signal(s syscall.Signal) {
+	for _, c := range g.ranks {
 		c.Process.Signal(s) // an error: it has ended
 	}
 }
 
-// awaitRanks waits for all ranks and returns those that failed, in the order of their ends.
-func awaitRanks(ctx context.Context, ranks []*exec.Cmd, ended <-chan rankEnd) (failed []rankEnd) {
-	stop, killed := ctx.Done(), false
+// await waits for all ranks and returns those that failed, in the order of their ends. err is not nil if they were
+// killed because they made no progress.
+func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
+	stop, killed, watch := ctx.Done(), false, &hangWatch{limits: g.limits}
 	var late <-chan time.Time
-	for range ranks {
-		for waiting := true; waiting; {
-			select {
-			case e := <-ended:
-				waiting = false
-				if e.killed = killed && e.status.Signal() == syscall.SIGKILL; !e.failed() {
-					continue
-				}
-				if failed = append(failed, e); late == nil {
-					late = time.After(lastWords)
-				}
-			case <-stop:
-				stop = nil
-				signalRanks(ranks, syscall.SIGTERM)
-			case <-late:
-				killed = true
-				signalRanks(ranks, syscall.SIGKILL)
+	look := time.NewTicker(reportRanksEvery)
+	defer look.Stop()
+	looked := time.Now()
+	for left := len(g.ranks); left > 0; {
+		select {
+		case e := <-g.ended:
+			left--
+			look.Stop() // the others can only end, too
+			if e.killed = killed && e.status.Signal() == syscall.SIGKILL; !e.failed() {
+				continue
+			}
+			if failed = append(failed, e); late == nil {
+				late = time.After(lastWords)
+			}
+		case <-stop:
+			stop = nil
+			g.signal(syscall.SIGTERM)
+		case <-late:
+			killed = true
+			g.signal(syscall.SIGKILL)
+		case now := <-look.C:
+			err = watch.observe(runs.ReadRanks(g.meet, len(g.ranks)), now.Sub(looked))
+			if looked = now; err != nil {
+				look.Stop()
+				watch.writeTable(os.Stderr, func(rank int) bool { return proc.Stopped(g.ranks[rank].Process.Pid) })
+				g.signal(syscall.SIGKILL)
 			}
 		}
 	}
-	return failed
+	return failed, err
 }
 
 // rankError returns the error of the rank that caused the failures: the first that was killed or crashed, otherwise the
@@ -217,4 +273,58 @@ func (p rankPlace) set(j *Job) {
 	}
 	j.Rank, j.Ranks, j.Rendezvous = p.rank, p.ranks, filepath.Join(p.meet, "store")
 	j.Threads = max(1, j.Threads/p.ranks)
+	if l, err := limitsOfRanks(); err == nil { // the supervisor has refused others
+		j.Arrival = l.arrival
+	}
+}
+
+// ReportRank makes f the source of the reports of this rank, from now on: its phase, steps and waiting. The engine
+// calls it every second, from another goroutine, and after the stage. A job of one process reports nothing.
+func (j *Job) ReportRank(f func() runs.RankState) { j.report.Store(&f) }
+
+// state returns the report of this rank.
+func (p rankPlace) state(j *Job) (s runs.RankState) {
+	if f := j.report.Load(); f != nil {
+		s = (*f)()
+	}
+	s.Rank, s.PeakBytes = p.rank, peakBytes()
+	return s
+}
+
+// states returns the newest reports of all ranks.
+func (p rankPlace) states(j *Job) []runs.RankState {
+	all := runs.ReadRanks(p.meet, p.ranks)
+	all[p.rank] = p.state(j)
+	return all
+}
+
+// reportRanks writes the reports of a rank until end is called.
+func (p rankPlace) reportRanks(j *Job) (end func()) {
+	if p.ranks == 0 {
+		return func() {}
+	}
+	write := func() {
+		if err := runs.WriteRank(p.meet, p.state(j)); err != nil {
+			j.Logf("report of the rank: %v", err)
+		}
+	}
+	write()
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for tick := time.NewTicker(reportRanksEvery); ; {
+			select {
+			case <-tick.C:
+				write()
+			case <-stop:
+				tick.Stop()
+				write()
+				return
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -48,6 +49,10 @@ type Job struct {
 	// and only rank 0 writes ports. One process is rank 0 of 0 or 1.
 	Rank, Ranks int
 	Rendezvous  string
+	Arrival     time.Duration // limit for all ranks to meet
+	Backend     string        // of their exchange of data; a stage sets it for its manifest
+
+	report atomic.Pointer[func() runs.RankState] // of ReportRank
 
 	work    *Work
 	observe func(runs.Event) // nil: no observer
@@ -83,6 +88,20 @@ func (f portFolder) State() (string, error) { return f.Dir(".state") }
 // Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a
 // *MissingError; it omits that input and reports it.
 func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.work.open(ref) }
+
+// InputDigest is the content digest of an input, by the address and port of the stage that made it.
+type InputDigest struct{ Name, Digest string }
+
+// InputDigests returns the digests of the inputs that exist, in the order of the settings. Outside a run there are
+// none.
+func (j *Job) InputDigests() (all []InputDigest) {
+	for _, in := range j.work.Node.Inputs {
+		if digest, ok := digestOf(j.work.inputs[in.From.Address], in.Ref.Port); ok {
+			all = append(all, InputDigest{in.From.Address + "." + in.Ref.Port, digest})
+		}
+	}
+	return all
+}
 
 // Missing returns the missing inputs in the order of the settings. It is empty unless the kind has AfterFailures
 // and a stage before this one failed; then the output of this stage is shown, not committed.
@@ -139,8 +158,8 @@ func (j *Job) Shorter() *Shorter { return j.work.shorter }
 // Resumes reports whether Dir may contain files of an earlier attempt.
 func (j *Job) Resumes() bool { return j.work.resumes }
 
-// Memory returns the bytes that this process of the stage may use on its device, and in the host's memory beside GPUs;
-// 0: unknown. It may query the GPU driver.
+// Memory returns the bytes that this process of the stage may use on its device, and those that all its processes may
+// use in the host's memory beside GPUs; 0: unknown. It may query the GPU driver.
 func (j *Job) Memory() (device, host int64) {
 	if j.work.store == nil {
 		return 0, 0
@@ -150,12 +169,7 @@ func (j *Job) Memory() (device, host int64) {
 	if len(j.GPUs) > 0 {
 		m.GPUs = j.GPUs
 	}
-	device, host = m.MemoryOf(need)
-	ranks := int64(max(1, j.Ranks))
-	if need.GPUs == 0 {
-		device /= ranks
-	}
-	return device, host / ranks
+	return m.MemoryOf(need)
 }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
@@ -206,9 +220,6 @@ func (j *Job) Progress(done, total int, unit string, values ...runs.Value) {
 // Logf appends a line to the stage's log.
 func (j *Job) Logf(format string, args ...any) {
 	text := strings.TrimSuffix(fmt.Sprintf(format, args...), "\n")
-	if j.Rank > 0 {
-		text = fmt.Sprintf("[%d] %s", j.Rank, text)
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	fmt.Fprintln(j.log, text)
@@ -238,7 +249,7 @@ type JobSetup struct {
 func NewJob(s JobSetup) (*Job, error) {
 	work, err := portFolder(s.Dir).Dir("work")
 	return &Job{Address: "stage.alone", Experiment: &lang.Experiment{}, Seed: s.Seed, Dir: work, Device: "cpu", Threads: 1,
-		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous,
+		Attempt: 1, Rank: s.Rank, Ranks: s.Ranks, Rendezvous: s.Rendezvous, Arrival: 2 * time.Minute,
 		Site: cmp.Or(s.Site, &lang.Site{CPUs: 1}), out: portFolder(s.Dir), log: cmp.Or(s.Log, io.Discard),
 		work: &Work{Node: &lang.Node{Address: "stage.alone"}, folders: s.Inputs, resumes: true}}, err
 }

@@ -66,7 +66,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		return 0
 	}
 	if isRank() {
-		fmt.Fprintf(stderr, "[%s] %v\n", os.Getenv(rankVariable), err)
+		fmt.Fprintln(stderr, err)
 		reportRank(err)
 		return 1
 	}

@@ -218,6 +218,7 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 	if err != nil {
 		return err
 	}
+	defer w.place.reportRanks(job)()
 	if w.place.rank > 0 {
 		return w.executeRank(ctx, runner, job)
 	}
@@ -303,6 +304,15 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	}
 	if w.alone {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())
+	}
+	if w.place.ranks > 0 {
+		m.Ranks = &artifact.Ranks{Count: w.place.ranks, Backend: job.Backend}
+		m.PeakBytes = 0
+		for _, r := range w.place.states(job) {
+			m.Ranks.PeakBytes = append(m.Ranks.PeakBytes, r.PeakBytes)
+			m.Ranks.Waited = append(m.Ranks.Waited, r.Waited)
+			m.PeakBytes += r.PeakBytes
+		}
 	}
 	return m
 }

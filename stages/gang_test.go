@@ -5,7 +5,6 @@ package stages
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,6 +31,7 @@ stage "sft" "warm" {
   batch          = 4
   lr             = 1e-2
   gradient_parts = 2
+  checkpoints { minutes = MINUTES }
   MORE
 }
 
@@ -47,16 +47,29 @@ stage "eval" "score" {
 type gangRun struct {
 	keys    map[string]string // of the results, by address
 	failure *runs.Failure
-	took    time.Duration // from the first progress of the training to the end of the run
+	log     string        // of the training, if it failed
+	took    time.Duration // from the first progress of the training to the end of the run; 0 without progress
+	adopted bool          // the training
 	err     error
 }
 
+// gangSettings are the settings of ganged. The text more belongs to the training and the evaluation.
+type gangSettings struct {
+	epochs  int
+	minutes float64 // between two states
+	more    string
+}
+
+func (g gangSettings) text() string {
+	return expand(strings.NewReplacer("MORE", g.more, "EPOCHS", strconv.Itoa(g.epochs), "MINUTES",
+		fmt.Sprint(g.minutes)).Replace(ganged))
+}
+
 // runGang runs ganged in a folder; onProgress is called at the first progress of the training.
-func runGang(t *testing.T, dir string, store *artifact.Store, epochs int, more string,
+func runGang(t *testing.T, dir string, store *artifact.Store, g gangSettings,
 	onProgress func(cancel context.CancelFunc)) (r gangRun) {
 	t.Helper()
-	text := expand(strings.NewReplacer("MORE", more, "EPOCHS", strconv.Itoa(epochs)).Replace(ganged))
-	p := must.Get(plan.New(loaded(t, dir, text), store, plan.Options{}))(t)
+	p := must.Get(plan.New(loaded(t, dir, g.text()), store, plan.Options{}))(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r.keys = map[string]string{}
@@ -68,13 +81,19 @@ func runGang(t *testing.T, dir string, store *artifact.Store, epochs int, more s
 			if onProgress != nil {
 				onProgress(cancel)
 			}
+		case e.Kind == runs.EventAdopted:
+			r.adopted = true
 		case e.Kind == runs.EventDone:
 			r.keys[e.Address] = e.Key
 		case e.Failure != nil:
 			r.failure = e.Failure
+			text, _ := os.ReadFile(e.Failure.Log)
+			r.log = string(text)
 		}
 	})
-	r.took = time.Since(begin)
+	if !begin.IsZero() {
+		r.took = time.Since(begin)
+	}
 	return r
 }
 
@@ -133,23 +152,25 @@ func newGang(t *testing.T) (dir string, store *artifact.Store) {
 	return dir, must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 }
 
-func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
-	dir, store := newGang(t)
-	seen := 0
-	two := runGang(t, dir, store, 3, twoProcesses, func(context.CancelFunc) { seen = len(ranksOf(dir)) })
-	if two.err != nil || seen != 2 {
-		t.Fatalf("%v, %v; got %d ranks during the training, want 2", two.err, two.failure, seen)
-	}
-	noRankIsLeft(t, dir)
-	other := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
-	one := runGang(t, t.TempDir(), other, 3, "", nil)
-	must.OK(t, one.err)
-	for address, key := range one.keys {
-		if two.keys[address] != key {
-			t.Errorf("%s: got the keys %s and %s", address, two.keys[address], key)
+// oneProcess runs ganged without ranks and returns its store and the keys of its results.
+func oneProcess(t *testing.T, epochs int) (store *artifact.Store, keys map[string]string) {
+	t.Helper()
+	store = must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
+	r := runGang(t, t.TempDir(), store, gangSettings{epochs: epochs, minutes: 5}, nil)
+	must.OK(t, r.err)
+	return store, r.keys
+}
+
+// wantResults compares all ports of the results in a store with those of one process.
+func wantResults(t *testing.T, store, one *artifact.Store, keys map[string]string) {
+	t.Helper()
+	for address, key := range keys {
+		want := must.Get(one.Manifest(key))(t)
+		got, err := store.Manifest(key)
+		if err != nil {
+			t.Errorf("%s: %v", address, err)
 			continue
 		}
-		got, want := must.Get(store.Manifest(key))(t), must.Get(other.Manifest(key))(t)
 		for port, output := range want.Outputs {
 			if got.Outputs[port].Digest != output.Digest {
 				t.Errorf("%s: port %s of two processes differs from that of one", address, port)
@@ -158,44 +179,31 @@ func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
 	}
 }
 
-func TestFailuresOfRanks(t *testing.T) {
-	for name, tc := range map[string]struct {
-		strike func(t *testing.T, dir string, cancel context.CancelFunc)
-		want   string // the failure; "" for an interrupted run
-	}{
-		"a rank is killed": {func(t *testing.T, dir string, _ context.CancelFunc) {
-			killProcess(t, ranksOf(dir)[1])
-		}, "rank 1 of 2: its process was killed (SIGKILL)"},
-		"rank 0 is killed": {func(t *testing.T, dir string, _ context.CancelFunc) {
-			killProcess(t, ranksOf(dir)[0])
-		}, "rank 0 of 2: its process was killed (SIGKILL)"},
-		"the supervisor is killed": {func(t *testing.T, dir string, _ context.CancelFunc) {
-			killProcess(t, parentOf(t, ranksOf(dir)[0]))
-		}, "its process was killed (SIGKILL)"},
-		"the run is stopped": {func(_ *testing.T, _ string, cancel context.CancelFunc) { cancel() }, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir, store := newGang(t)
-			r := runGang(t, dir, store, 500, twoProcesses, func(cancel context.CancelFunc) { tc.strike(t, dir, cancel) })
-			switch {
-			case tc.want == "" && !errors.Is(r.err, engine.ErrInterrupted):
-				t.Errorf("got %v, %v, want an interrupted run", r.err, r.failure)
-			case tc.want != "" && (r.failure == nil || r.failure.Text != tc.want):
-				t.Errorf("got %v, %+v, want %q", r.err, r.failure, tc.want)
-			}
-			if r.took > 10*time.Second {
-				t.Errorf("the run has ended after %v", r.took)
-			}
-			noRankIsLeft(t, dir)
-			states, _ := filepath.Glob(filepath.Join(dir, "store", "*", "*", "states", "0*"))
-			if stopped := tc.want == ""; stopped != (len(states) > 0) {
-				t.Errorf("stopped %v: got the states %v", stopped, states)
-			}
-			if left, _ := filepath.Glob(filepath.Join(dir, "store", "runs", "*", "*", "ranks.*")); len(left) > 0 &&
-				name != "the supervisor is killed" {
-				t.Errorf("folders are left: %v", left)
-			}
-		})
+func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
+	dir, store := newGang(t)
+	seen := 0
+	two := runGang(t, dir, store, gangSettings{3, 5, twoProcesses}, func(context.CancelFunc) { seen = len(ranksOf(dir)) })
+	if two.err != nil || seen != 2 {
+		t.Fatalf("%v, %v; got %d ranks during the training, want 2", two.err, two.failure, seen)
+	}
+	noRankIsLeft(t, dir)
+	one, keys := oneProcess(t, 3)
+	wantResults(t, store, one, keys)
+	for address, ranked := range map[string]bool{"stage.sft.warm@1": true, "stage.eval.score@1": true,
+		"stage.model.random": false} {
+		m := must.Get(store.Manifest(keys[address]))(t)
+		switch r := m.Ranks; {
+		case (r != nil) != ranked:
+			t.Errorf("%s: the manifest records the ranks %+v", address, r)
+		case ranked && (r.Count != 2 || r.Backend != "gloo" || len(r.PeakBytes) != 2 || min(r.PeakBytes[0],
+			r.PeakBytes[1]) < 10<<20 || m.PeakBytes != r.PeakBytes[0]+r.PeakBytes[1]):
+			t.Errorf("%s: got %+v and a peak of %d bytes, want two ranks over gloo and their sum", address, *r, m.PeakBytes)
+		}
+	}
+	status := must.Get(runs.ReadStatus(must.Get(runs.Find(store, "", "latest"))(t)))(t)
+	log := string(must.Get(os.ReadFile(status.Folder.Log("stage.sft.warm@1")))(t))
+	if log = "\n" + log; !strings.Contains(log, "\n[1] memory on cpu") || !strings.Contains(log, "\nmemory on cpu") {
+		t.Errorf("got the log %q, want a line of rank 0 and one of rank 1 with its prefix", log)
 	}
 }
 
@@ -207,8 +215,7 @@ func TestProcessesThatAStageCannotUseAreRefused(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "x.hcl")
-		text := expand(strings.NewReplacer("MORE", more, "EPOCHS", "1").Replace(ganged))
-		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
+		must.OK(t, os.WriteFile(path, []byte(gangSettings{1, 5, more}.text()), 0o600))
 		_, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
 		must.Match(t, diags.Errs()[0], want)
 	}

@@ -66,24 +66,10 @@ stage "rc-grpo" "arm" {
   keep    = 2
   minibatches = 2 # kills hit updates between their four optimizer steps too
   passes      = 2
-  zero_variance = "resample"
-  forecast {
-    tasks   = 2
-    samples = 4
-  }
-  evaluate {
-    tasks = stage.tasks.drills.test
-    every = 2
-  }
-  alarm "entropy" { # goes off at every third update
+` + armBlocks + `  alarm "entropy" { # goes off at every third update
     limit   = 100
     updates = 3
     action  = "lower_rate"
-  }
-  limits {
-    steps   = 3
-    reply   = 12
-    context = 320
   }
   checkpoints { minutes = 0.001 }
   LORA
@@ -96,7 +82,11 @@ const victimVariable = "RCGRPO_TEST_VICTIM"
 func TestMain(m *testing.M) {
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
+		plantFault(os.Getenv(faultVariable))
 		os.Exit(engine.NodeMain(os.Args[3], os.Args[5], append(lang.Registry(Kinds()), reports.Kind()), os.Stderr))
+	}
+	if dir := os.Getenv(engineVariable); dir != "" {
+		os.Exit(gangEngine(dir))
 	}
 	if dir, rank := os.Getenv(victimVariable), os.Getenv(rankVariable); dir != "" || rank != "" {
 		err := error(nil)
@@ -118,8 +108,40 @@ func TestMain(m *testing.M) {
 func nodeDir(dir string, n *lang.Node) string { return filepath.Join(dir, n.Kind.Name+"."+n.Name) }
 func doneFile(dir string) string              { return filepath.Join(dir, "done") }
 
-// train runs the unfinished stages of the experiment survivors. Like the engine, it deletes the ports of a killed
-// attempt and keeps the scratch folder.
+// runBeside runs a node in its folder below dir, as a rank of its stage, with its inputs from beside it. Like the
+// engine, it deletes the ports of a killed attempt and keeps the scratch folder.
+func runBeside(dir string, n *lang.Node, as engine.JobSetup) error {
+	as.Dir, as.Seed, as.Inputs, as.Log = nodeDir(dir, n), 1, map[artifact.Ref]string{}, os.Stderr
+	for _, in := range n.Inputs {
+		ref := in.Ref
+		ref.Seed = nil
+		as.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
+	}
+	for port := range n.Outputs {
+		if as.Rank > 0 {
+			continue // rank 0 writes it
+		}
+		if err := os.RemoveAll(filepath.Join(as.Dir, port)); err != nil {
+			return err
+		}
+	}
+	job, err := engine.NewJob(as)
+	if err != nil {
+		return err
+	}
+	return n.Stage.(engine.Runner).Run(context.Background(), job)
+}
+
+// portDigest returns the digest of the folder of a port, without times.
+func portDigest(t *testing.T, folder string) string {
+	t.Helper()
+	if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return must.Get(artifact.Digest(folder))(t)
+}
+
+// train runs the unfinished stages of the experiment survivors.
 func train(dir string) error {
 	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, "survivors.hcl")}, lang.Registry(Kinds()))
 	if diags.HasErrors() {
@@ -131,22 +153,7 @@ func train(dir string) error {
 		if _, err := os.Stat(doneFile(work)); err == nil {
 			continue
 		}
-		setup := engine.JobSetup{Dir: work, Seed: 1, Inputs: map[artifact.Ref]string{}, Log: os.Stderr}
-		for _, in := range n.Inputs {
-			ref := in.Ref
-			ref.Seed = nil
-			setup.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
-		}
-		for port := range n.Outputs {
-			if err := os.RemoveAll(filepath.Join(work, port)); err != nil {
-				return err
-			}
-		}
-		job, err := engine.NewJob(setup)
-		if err != nil {
-			return err
-		}
-		if err := n.Stage.(engine.Runner).Run(context.Background(), job); err != nil {
+		if err := runBeside(dir, n, engine.JobSetup{}); err != nil {
 			return fmt.Errorf("%s: %w", n.Address, err)
 		}
 		if err := os.WriteFile(doneFile(work), nil, 0o600); err != nil {
@@ -178,12 +185,7 @@ func trained(t *testing.T, dir string) map[string]string {
 	out := map[string]string{}
 	for _, port := range []string{"sft.warm/checkpoint", "sft.warm/metrics", "rc-grpo.arm/checkpoint",
 		"rc-grpo.arm/metrics", "rc-grpo.arm/trajectories", "rc-grpo.arm/best"} {
-		folder := filepath.Join(dir, port)
-		if err := os.Remove(filepath.Join(folder, rl.TimesFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		digest := must.Get(artifact.Digest(folder))(t)
-		out[port] = digest
+		out[port] = portDigest(t, filepath.Join(dir, port))
 	}
 	return out
 }
@@ -262,7 +264,7 @@ func TestKilledTrainingEndsInTheSameBytes(t *testing.T) {
 		lora  string
 		kills int
 	}{"all weights": {"", 10}, "an adapter": {"lora {\nrank = 2\nalpha = 4\n}", 5}} {
-		t.Run(what, func(t *testing.T) { killTrainings(t, strings.ReplaceAll(survivors, "LORA", tc.lora), tc.kills) })
+		t.Run(what, func(t *testing.T) { killTrainings(t, expand(strings.ReplaceAll(survivors, "LORA", tc.lora)), tc.kills) })
 	}
 }
 
@@ -360,7 +362,7 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
 	// a checkpoint after every update
-	experiment := strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors)
+	experiment := expand(strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors))
 	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
 	must.OK(t, train(prepared))
 	want := trained(t, prepared)

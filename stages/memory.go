@@ -11,7 +11,8 @@ import (
 type MemoryPlan struct {
 	Bytes, Host int64
 	Text        string // total and parts
-	Devices     int    // GPUs; 0 on the CPU
+	GPUs        int    // 0 on the CPU
+	Ranks       int    // processes that share the stage, each with a device
 	Unfit       error  // if it does not fit: the reason and the settings that would
 }
 
@@ -29,11 +30,10 @@ func Memory(n *lang.Node, device, host int64) (plan MemoryPlan, ok bool) {
 	}
 	_, use := user.MemoryUse()
 	have, gpus := checkpoint.Memory{Device: device, Host: host}, n.Resources.GPUs
-	u := use(c)
-	u.Ranks = gpus
-	u = have.Place(c, u, gpus > 0, n.Resources.CPUs)
+	ranks := max(gpus, n.Resources.Processes, 1)
+	u := have.Place(c, use(c), gpus > 0, ranks, max(1, n.Resources.CPUs/ranks))
 	parts := c.Memory(u)
-	return MemoryPlan{lm.TotalMemory(parts), lm.HostMemory(parts) * int64(max(gpus, 1)), lm.MemoryText(parts), gpus,
+	return MemoryPlan{lm.TotalMemory(parts), lm.HostMemory(parts) * int64(ranks), lm.MemoryText(parts), gpus, ranks,
 		checkpoint.RefuseMemory(c, u, have)}, true
 }
 

@@ -316,10 +316,12 @@ func limitLines(p *plan.Plan, f plan.Forecast) (lines []string) {
 	if most.Bytes >= memoryWarningThreshold {
 		where := ""
 		switch {
-		case most.Devices == 1:
+		case most.GPUs == 1:
 			where = " on its device"
-		case most.Devices > 1:
-			where = fmt.Sprintf(" on each of %d devices", most.Devices)
+		case most.GPUs > 1:
+			where = fmt.Sprintf(" on each of %d devices", most.GPUs)
+		case most.Ranks > 1:
+			where = fmt.Sprintf(" in each of %d processes", most.Ranks)
 		}
 		total, parts, _ := strings.Cut(most.Text, ":")
 		lines = append(lines, fmt.Sprintf("Most memory: %s takes %s%s:%s.", of, total, where, parts))

@@ -114,6 +114,9 @@ func writeStatus(w io.Writer, s *runs.Status, all bool) {
 	for _, n := range listed(s, all) {
 		line := fmt.Sprintf("  %-10s %s  %s", stateText(s, n), n.Address, n.Text(nowOf(s, n)))
 		fmt.Fprintln(w, strings.TrimRight(line, " "))
+		if len(n.Ranks) > 0 {
+			fmt.Fprintf(w, "             %s\n", runs.RanksText(n.Ranks))
+		}
 		if n.Failure != nil {
 			fmt.Fprintf(w, "             log: %s\n", n.Failure.Log)
 		}
@@ -194,9 +197,16 @@ type statusNodeJSON struct {
 	Rate    float64      `json:"rate,omitempty"` // units per second
 	ETA     float64      `json:"eta_seconds,omitempty"`
 	Values  []runs.Value `json:"values,omitempty"`
+	Ranks   *ranksJSON   `json:"ranks,omitempty"` // of a running stage with several processes
 	Note    string       `json:"note,omitempty"`
 	Error   string       `json:"error,omitempty"`
 	Log     string       `json:"log,omitempty"`
+}
+
+// ranksJSON are the newest reports of the ranks of a stage.
+type ranksJSON struct {
+	Slowest int              `json:"slowest"` // the rank that has waited least for the others
+	Ranks   []runs.RankState `json:"ranks"`
 }
 
 func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
@@ -217,6 +227,9 @@ func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan,
 				j.Rate, j.ETA = n.Pace(now)
 				if e := n.Progress; e != nil {
 					j.Done, j.Total, j.Unit, j.Values = e.Done, e.Total, e.Unit, e.Values
+				}
+				if len(n.Ranks) > 0 {
+					j.Ranks = &ranksJSON{runs.Slowest(n.Ranks), n.Ranks}
 				}
 			}
 			if n.Failure != nil {

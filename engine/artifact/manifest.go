@@ -31,6 +31,7 @@ type Manifest struct {
 	Seconds  float64   `json:"seconds"` // wall time of the stage
 	// PeakBytes is 0 if unknown. That of a command is at least the engine's, which Linux counts for its children.
 	PeakBytes int64  `json:"peak_bytes,omitempty"`
+	Ranks     *Ranks `json:"ranks,omitempty"` // of a stage with several processes; nil: one
 	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
 
 	Published []Published `json:"published,omitempty"`
@@ -40,6 +41,15 @@ type Manifest struct {
 	Collected time.Time `json:"collected,omitzero"`
 	// Absent are the ports, sorted, whose objects were left in the remote store from which the result came.
 	Absent []string `json:"absent,omitempty"`
+}
+
+// Ranks records the processes that shared a stage. PeakBytes of the manifest is the sum of theirs.
+type Ranks struct {
+	Count     int     `json:"count"`
+	Backend   string  `json:"backend,omitempty"` // of their exchange of data: "gloo"
+	PeakBytes []int64 `json:"peak_bytes"`        // of each process, up to a second before the end of the stage
+	// Waited are the seconds that each has spent in exchanges of data and in waiting for the others.
+	Waited []float64 `json:"waited_seconds"`
 }
 
 // Output is the result of a node under one port.

@@ -3,6 +3,8 @@ package runs
 import (
 	"cmp"
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -31,6 +33,8 @@ type NodeStatus struct {
 	Note     string    `json:",omitzero"`
 	Failure  *Failure  `json:",omitzero"`
 	Survives bool      `json:",omitzero"` // it is running although its run was killed
+
+	Ranks []RankState `json:",omitempty"` // of a running stage with several processes
 }
 
 // ReadStatus reads the state of a run. It does not wait for locks.
@@ -42,7 +46,23 @@ func ReadStatus(folder Folder) (*Status, error) {
 	nodes := s.byAddress()
 	_, err = readEvents(folder.Path("events.jsonl"), 0, func(e Event) { s.observe(e, nodes[e.Address]) })
 	s.findOrphans()
+	for i := range s.Nodes {
+		if n := &s.Nodes[i]; n.State == EventStarted {
+			n.Ranks = reportedRanks(s.ranks(n.Address))
+		}
+	}
 	return s, err
+}
+
+// ranks returns the folder of the ranks of a stage, in this run or in the one from which the stage was adopted, whose
+// log is linked.
+func (s *Status) ranks(address string) string {
+	log, err := filepath.EvalSymlinks(s.Folder.Log(address))
+	if err != nil {
+		return s.Folder.Ranks(address)
+	}
+	name := strings.TrimSuffix(filepath.Base(log), ".log") + ".ranks"
+	return Folder(filepath.Dir(filepath.Dir(log))).Path("nodes", name)
 }
 
 func (s *Status) byAddress() map[string]*NodeStatus {

@@ -15,6 +15,26 @@ import (
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
 
+// The slowest rank is the one that has waited least.
+func TestStatusDescribesTheRanksOfAStage(t *testing.T) {
+	dir := t.TempDir()
+	for _, r := range []runs.RankState{{Rank: 0, Phase: "rollout", Waits: true, Waited: 12.34},
+		{Rank: 1, Phase: "update 3", Waited: 0.5}} {
+		if err := runs.WriteRank(dir, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = `rank 0 waits at "rollout", has waited 12.3 s; rank 1 works after "update 3", has waited 0.5 s ` +
+		`(the slowest); rank 2 starts, has waited 0.0 s`
+	three := strings.Replace(want, " (the slowest)", "", 1) + " (the slowest)"
+	if got := runs.RanksText(runs.ReadRanks(dir, 3)); got != three {
+		t.Errorf("got %q, want %q", got, three)
+	}
+	if got := runs.RanksText(runs.ReadRanks(dir, 2)); got != want[:strings.Index(want, "; rank 2")] {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestStatusFollowsARun(t *testing.T) {
 	l := enginetest.NewLab(t)
 	g := l.Gate()

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
@@ -123,7 +124,8 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i, Token: token})
 		}
 	}
-	peers, err := Join(job, fmt.Sprintf("%d episodes", len(rollouts)))
+	peers, err := Join(job, ranks.Fact{Name: "episodes", Value: strconv.Itoa(len(rollouts))},
+		ranks.Fact{Name: "shape", Value: fmt.Sprintf("%+v", policy.Model.Config())})
 	if err != nil {
 		return nil, err
 	}

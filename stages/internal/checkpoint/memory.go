@@ -46,7 +46,7 @@ func PlanMemory(job *engine.Job, stage MemoryUser) (lm.Use, error) {
 		return lm.Use{}, err
 	}
 	have := memoryOf(job)
-	u := have.Place(c, use(c), job.Device != cpu, job.Threads)
+	u := have.Place(c, use(c), job.Device != cpu, job.Ranks, job.Threads)
 	if err := RefuseMemory(c, u, have); err != nil {
 		return lm.Use{}, err
 	}
@@ -84,9 +84,9 @@ func memoryOf(job *engine.Job) Memory {
 	return Memory{device, host}
 }
 
-// Place completes a use for a device: threads, and the episodes sampled at once.
-func (m Memory) Place(c lm.Config, u lm.Use, gpu bool, threads int) lm.Use {
-	u.GPU, u.Threads = gpu, threads
+// Place completes a use for one of several ranks: its device, its threads, and the episodes sampled at once.
+func (m Memory) Place(c lm.Config, u lm.Use, gpu bool, ranks, threads int) lm.Use {
+	u.GPU, u.Ranks, u.Threads = gpu, ranks, threads
 	if gpu && m.Device > 0 && u.Slots > 0 {
 		u.Slots = c.FitSlots(u, m.Device)
 	} else {
@@ -114,13 +114,20 @@ func RefuseMemory(c lm.Config, u lm.Use, have Memory) error {
 		ways = append(ways, fmt.Sprintf("%s (%s)", w.text, lm.BytesText(lm.TotalMemory(c.Memory(w.use)))))
 	}
 	if need := lm.TotalMemory(parts); need > have.Device {
+		whole := need
+		if !u.GPU {
+			whole *= int64(max(u.Ranks, 1)) // each process has its share
+		}
 		ways = append(ways, fmt.Sprintf("%s of memory, set by `resources { memory }`, or on a GPU by `gpu_memory`",
-			lm.BytesText(need)))
+			lm.BytesText(whole)))
 	} else {
 		ways = append(ways, fmt.Sprintf("%s of the host's memory, set by `resources { memory }`",
 			lm.BytesText(lm.HostMemory(parts)*int64(max(u.Ranks, 1)))))
 	}
 	has := lm.BytesText(have.Device)
+	if u.Ranks > 1 {
+		has += fmt.Sprintf(" on each of %d ranks", u.Ranks)
+	}
 	if have.Host > 0 && lm.HostMemory(parts) > 0 {
 		has += " and " + lm.BytesText(have.Host) + " of the host"
 	}

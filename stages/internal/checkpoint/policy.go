@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
@@ -35,6 +36,7 @@ type Policy struct {
 
 // Open opens a checkpoint on the job's device with the buffers that u needs.
 func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
+	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: torch.Steps()} })
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err

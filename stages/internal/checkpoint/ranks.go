@@ -5,35 +5,46 @@ package checkpoint
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"strconv"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/torch"
 )
 
-// arrival is the time within which all ranks of a stage have to start.
-const arrival = 2 * time.Minute
-
-// Join connects the ranks of a job, or returns no peers for a job of one process. settled describes what must be equal
-// in all ranks. Close the group.
-func Join(job *engine.Job, settled string) (p lm.Peers, err error) {
+// Join connects the ranks of a job, or returns no peers for a job of one process. It refuses ranks whose builds,
+// libtorch, seeds, inputs or settled facts differ. Close the group.
+func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 	if job.Ranks <= 1 {
 		return p, nil
 	}
-	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, torch.Loopback, arrival)
+	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, torch.Loopback, job.Arrival)
 	if err != nil {
 		return p, err
 	}
 	p.Rank = ranks.New(job.Rank, job.Ranks, p.Group)
-	_, err = p.Rank.Sync(ranks.Point{Phase: "start", Digest: fmt.Sprintf("build %s, seed %d, %s", engine.Revision(),
-		job.Seed, settled)})
+	job.Backend = "gloo"
+	job.ReportRank(func() runs.RankState {
+		now, total := p.Group.Waits()
+		return runs.RankState{Phase: p.Rank.Phase(), Waits: now, Waited: total.Seconds(), Steps: torch.Steps()}
+	})
+	_, err = p.Rank.Sync(ranks.Point{Phase: "start", Facts: append(factsOf(job), settled...)})
 	if err != nil {
 		p.Group.Close()
 	}
 	return p, err
+}
+
+// factsOf returns the facts of a job that must be equal in all ranks.
+func factsOf(job *engine.Job) []ranks.Fact {
+	facts := []ranks.Fact{{Name: "build", Value: engine.Revision()}, {Name: "libtorch", Value: torch.Version()},
+		{Name: "seed", Value: strconv.FormatInt(job.Seed, 10)}}
+	for _, in := range job.InputDigests() {
+		facts = append(facts, ranks.Fact{Name: "input " + in.Name, Value: in.Digest})
+	}
+	return facts
 }
 
 // Sync is a sync point of the ranks of a stage before they exchange data, with the error of this rank's work until
@@ -54,7 +65,16 @@ func Sync(ctx context.Context, r *ranks.Rank, phase string, err error) error {
 	case p.Stop:
 		return context.Canceled
 	case p.OutOfMemory && err == nil:
-		return fmt.Errorf("another rank: %w", torch.ErrOutOfMemory)
+		return memoryOfAnother{}
 	}
 	return err
 }
+
+// memoryOfAnother reports that the device of another rank has run out of memory.
+type memoryOfAnother struct{}
+
+func (memoryOfAnother) Error() string { return "another rank: " + torch.ErrOutOfMemory.Error() }
+func (memoryOfAnother) Unwrap() error { return torch.ErrOutOfMemory }
+
+// Echo tells the engine that the failure follows from that of another rank.
+func (memoryOfAnother) Echo() bool { return true }

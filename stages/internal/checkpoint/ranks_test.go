@@ -6,17 +6,20 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"rcgrpo/engine"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/torch"
 )
 
 // joined runs f as each of two ranks of a job, in this process, and returns their errors.
-func joined(t *testing.T, seeds [2]int64, settled [2]string,
+func joined(t *testing.T, seeds [2]int64, settled [2][]ranks.Fact,
 	f func(ctx context.Context, p lm.Peers) error) (errs [2]error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -25,7 +28,7 @@ func joined(t *testing.T, seeds [2]int64, settled [2]string,
 		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: seeds[rank], Rank: rank, Ranks: 2,
 			Rendezvous: filepath.Join(dir, "store")}))(t)
 		both.Go(func() {
-			p, err := Join(job, settled[rank])
+			p, err := Join(job, settled[rank]...)
 			if err == nil {
 				err = f(t.Context(), p)
 				p.Group.Close()
@@ -39,11 +42,21 @@ func joined(t *testing.T, seeds [2]int64, settled [2]string,
 
 func TestRanksThatDifferAreRefused(t *testing.T) {
 	nothing := func(context.Context, lm.Peers) error { return nil }
-	errs := joined(t, [2]int64{1, 2}, [2]string{"a", "a"}, nothing)
-	must.Match(t, errs[1], "rank 1 has build "+engine.Revision()+", seed 2, a, and rank 0 has build "+engine.Revision()+
-		", seed 1, a")
-	errs = joined(t, [2]int64{1, 1}, [2]string{"10 weights", "12 weights"}, nothing)
-	must.Match(t, errs[0], "12 weights, and rank 0 has")
+	errs := joined(t, [2]int64{1, 2}, [2][]ranks.Fact{}, nothing)
+	must.Match(t, errs[1], "the ranks differ: rank 1 has seed 2, and rank 0 has seed 1")
+	errs = joined(t, [2]int64{1, 1}, [2][]ranks.Fact{{{Name: "gradient_parts", Value: "2"}},
+		{{Name: "gradient_parts", Value: "4"}}}, nothing)
+	must.Match(t, errs[0], "rank 1 has gradient_parts 4, and rank 0 has gradient_parts 2")
+	var names []string
+	for _, f := range factsOf(must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)) {
+		names = append(names, f.Name)
+		if f.Value == "" || strings.HasPrefix(f.Value, "unknown ") {
+			t.Errorf("got the fact %v without a value", f)
+		}
+	}
+	if want := []string{"build", "libtorch", "seed"}; !slices.Equal(names, want) {
+		t.Errorf("got the facts %v, want %v", names, want)
+	}
 }
 
 func TestSyncCarriesStopErrorAndLackOfMemory(t *testing.T) {
@@ -63,7 +76,7 @@ func TestSyncCarriesStopErrorAndLackOfMemory(t *testing.T) {
 		"an error": {func(ctx context.Context) (context.Context, error) { return ctx, full },
 			[2]error{errors.New("rank 1: no space left"), full}},
 	} {
-		errs := joined(t, [2]int64{}, [2]string{}, func(ctx context.Context, p lm.Peers) (err error) {
+		errs := joined(t, [2]int64{}, [2][]ranks.Fact{}, func(ctx context.Context, p lm.Peers) (err error) {
 			if p.Rank.Index() == 1 {
 				ctx, err = tc.of1(ctx)
 			}

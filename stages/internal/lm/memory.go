@@ -138,7 +138,7 @@ func (c Config) updatePeak(u Use, trained int64) (bytes int64) {
 		bytes = max(bytes, 4*int64(c.Hidden)*int64(max(c.MLP, c.Heads*c.HeadDim)))
 	}
 	if ranks > 1 { // what it sends and receives before the step
-		bytes = max(bytes, 2*4*ranks*exchangeChunk)
+		bytes = max(bytes, 2*ranks*min(own, 4*exchangeChunk))
 	}
 	return bytes
 }

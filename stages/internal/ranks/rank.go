@@ -6,6 +6,7 @@ import (
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 )
 
 // Wire connects the ranks of a stage. All ranks make the same calls in the same order.
@@ -18,10 +19,20 @@ type Wire interface {
 type Rank struct {
 	index, count int
 	wire         Wire
+	phase        atomic.Pointer[string] // of the last sync point
 }
 
 // New returns the rank with an index below count.
-func New(index, count int, wire Wire) *Rank { return &Rank{index, count, wire} }
+func New(index, count int, wire Wire) *Rank { return &Rank{index: index, count: count, wire: wire} }
+
+// Phase returns the phase of the last sync point that the rank has reached; "" before the first. It is safe for
+// concurrent use.
+func (r *Rank) Phase() string {
+	if p := r.phase.Load(); p != nil {
+		return *p
+	}
+	return ""
+}
 
 // Index returns the number of the rank, from 0.
 func (r *Rank) Index() int {

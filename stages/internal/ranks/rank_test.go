@@ -181,7 +181,10 @@ func TestMessagesOfAnyLengthAreShared(t *testing.T) {
 }
 
 func TestSyncPointsCompareAllRanks(t *testing.T) {
-	base := ranks.Point{Update: 3, Phase: "rollout", Digest: "abc"}
+	seed := func(value string) []ranks.Fact {
+		return []ranks.Fact{{Name: "build", Value: "x"}, {Name: "seed", Value: value}}
+	}
+	base := ranks.Point{Update: 3, Phase: "rollout", Facts: seed("1")}
 	for name, tc := range map[string]struct {
 		change func(p *ranks.Point)
 		want   []string // error of ranks 0, 1 and 2; "" for none
@@ -191,8 +194,10 @@ func TestSyncPointsCompareAllRanks(t *testing.T) {
 			[]string{"rank 1: no space left", "no space left", "rank 1: no space left"}},
 		"another phase": {func(p *ranks.Point) { p.Phase = "gradient" }, []string{
 			"rank 1 is at update 3, gradient, and rank 0 at update 3, rollout", "rank 1 is at", "rank 1 is at"}},
-		"another digest": {func(p *ranks.Point) { p.Digest = "abd" }, []string{
-			"update 3, rollout: rank 1 has abd, and rank 0 has abc", "rank 1 has abd", "rank 1 has abd"}},
+		"another fact": {func(p *ranks.Point) { p.Facts = seed("2") }, []string{
+			"the ranks differ: rank 1 has seed 2, and rank 0 has seed 1", "rank 1 has seed 2", "rank 1 has seed 2"}},
+		"one fact more": {func(p *ranks.Point) { p.Facts = append(seed("1"), ranks.Fact{Name: "shape", Value: "tall"}) },
+			[]string{"rank 1 has shape tall, and rank 0 has none", "rank 1 has shape tall", "rank 1 has shape tall"}},
 	} {
 		points, errs := each(3, func(r *ranks.Rank) (ranks.Point, error) {
 			p := base

@@ -3,6 +3,7 @@
 #define USE_DISTRIBUTED
 #define USE_C10D_GLOO
 #include "c10d.h"
+#include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <chrono>
@@ -104,6 +105,16 @@ const char *group_gather(group *g, uint8_t *all, const uint8_t *own, int64_t n) 
 		auto from = at::from_blob(const_cast<uint8_t *>(own), {n}, at::kByte);
 		g->backend->_allgather_base(to, from)->wait();
 	});
+}
+
+const char *libtorch_build(void) {
+	static const std::string text = [] {
+		auto config = at::show_config();
+		auto at = config.find("TORCH_VERSION=");
+		auto version = at == std::string::npos ? "unknown" : config.substr(at + 14, config.find(',', at) - at - 14);
+		return version + " " + at::get_cpu_capability();
+	}();
+	return text.c_str();
 }
 
 void group_close(group *g) { delete g; }

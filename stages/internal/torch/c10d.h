@@ -17,6 +17,8 @@ const char *group_broadcast(group *g, void *t, int root);
 // Writes n bytes of every rank to all, in the order of ranks.
 const char *group_gather(group *g, uint8_t *all, const uint8_t *own, int64_t n);
 void group_close(group *g);
+// The version of libtorch and the instruction set of its kernels.
+const char *libtorch_build(void);
 #ifdef __cplusplus
 }
 #endif

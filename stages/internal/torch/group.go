@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -29,6 +30,38 @@ type Group struct {
 	c          *C.group
 
 	staged bool // copies tensors of the CPU as if they were of a GPU, for tests
+	waits  waits
+}
+
+// waits measures the time in collective operations, in which a rank mostly waits for others.
+type waits struct {
+	mu    sync.Mutex
+	since time.Time // zero: in none
+	total time.Duration
+}
+
+func (w *waits) begin() {
+	steps.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.since = time.Now()
+}
+
+func (w *waits) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.total += time.Since(w.since)
+	w.since = time.Time{}
+}
+
+// Waits reports whether this rank is in a collective operation, and the time that it has spent in all of them.
+func (g *Group) Waits() (now bool, total time.Duration) {
+	g.waits.mu.Lock()
+	defer g.waits.mu.Unlock()
+	if now = !g.waits.since.IsZero(); now {
+		return now, g.waits.total + time.Since(g.waits.since)
+	}
+	return now, g.waits.total
 }
 
 // ErrPeer is wrapped by the error of a collective operation. Usually another rank has ended; its own error is the
@@ -79,6 +112,9 @@ func locked(call func() *C.char) string {
 	return C.GoString(call())
 }
 
+// Version returns the version of libtorch and the instruction set of its kernels.
+func Version() string { return C.GoString(C.libtorch_build()) }
+
 // Close ends the connections. It may be called twice.
 func (g *Group) Close() {
 	if g != nil && g.c != nil {
@@ -92,6 +128,8 @@ func (g *Group) Gather(own []byte) ([][]byte, error) {
 	if len(own) == 0 {
 		return make([][]byte, g.Size), nil
 	}
+	g.waits.begin()
+	defer g.waits.end()
 	all := make([]byte, g.Size*len(own))
 	text := locked(func() *C.char {
 		return C.group_gather(g.c, (*C.uint8_t)(&all[0]), (*C.uint8_t)(&own[0]), C.int64_t(len(own)))
@@ -123,7 +161,7 @@ func (s *Scope) Exchange(g *Group, recv, send *Tensor, recvN, sendN []int64) {
 		}
 	}
 	to, from := s.inHost(g, recv, false), s.inHost(g, send, true)
-	s.collective(name, operands{to, from}, func() *C.char {
+	s.collective(g, name, operands{to, from}, func() *C.char {
 		return C.group_exchange(g.c, unsafe.Pointer(to.c), unsafe.Pointer(from.c), (*C.int64_t)(&recvN[0]),
 			(*C.int64_t)(&sendN[0]))
 	})
@@ -138,7 +176,7 @@ func (s *Scope) Broadcast(g *Group, t *Tensor, root int) {
 		return
 	}
 	host := s.inHost(g, t, g.Rank == root)
-	s.collective("broadcast", operands{host}, func() *C.char {
+	s.collective(g, "broadcast", operands{host}, func() *C.char {
 		return C.group_broadcast(g.c, unsafe.Pointer(host.c), C.int(root))
 	})
 	if host != t && g.Rank != root {
@@ -160,10 +198,12 @@ func (s *Scope) inHost(g *Group, t *Tensor, filled bool) *Tensor {
 	return host
 }
 
-func (s *Scope) collective(name string, operands operands, call func() *C.char) {
+func (s *Scope) collective(g *Group, name string, operands operands, call func() *C.char) {
 	if !s.ready(name, operands) {
 		return
 	}
+	g.waits.begin()
+	defer g.waits.end()
 	if text := C.GoString(call()); text != "" {
 		s.Fail(fmt.Errorf("torch %s of %v: %w: %s", name, shapesOf(operands), ErrPeer, text))
 	}

@@ -151,8 +151,15 @@ func (s *Scope) adopt(c libtch.Ctensor) *Tensor {
 // operands are the tensors of an operation; nil is an omitted one.
 type operands [4]*Tensor
 
+// steps counts the operations of all devices.
+var steps atomic.Int64
+
+// Steps returns the number of operations that this process has started. A process that computes makes steps.
+func Steps() int64 { return steps.Load() }
+
 // ready reports whether an operation may run: no error so far and all operands alive.
 func (s *Scope) ready(name string, operands operands) bool {
+	steps.Add(1)
 	if *s.sticky != nil {
 		return false
 	}

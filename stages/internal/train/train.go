@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
@@ -44,8 +45,8 @@ func (t *Training) Open() (err error) {
 		return fmt.Errorf("the stage has %d ranks, but its gradient has %d parts: set gradient_parts = %d, or a multiple",
 			t.Job.Ranks, t.GradientParts, t.Job.Ranks)
 	}
-	t.Peers, err = checkpoint.Join(t.Job, fmt.Sprintf("%d weights, gradient_parts = %d",
-		t.Policy.Model.Config().Parameters(), t.GradientParts))
+	t.Peers, err = checkpoint.Join(t.Job, ranks.Fact{Name: "gradient_parts", Value: strconv.Itoa(t.GradientParts)},
+		ranks.Fact{Name: "shape", Value: fmt.Sprintf("%+v", t.Policy.Model.Config())})
 	if err != nil {
 		return err
 	}
