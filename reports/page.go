@@ -88,7 +88,6 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 func (s *Study) Page() *Page {
 	p := s.complete()
 	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
-	p.Answers, p.Effects = s.answers(), s.effects()
 	p.Run, p.Limits = s.runLine(), append(slices.Clone(s.Notes), s.limits()...)
 	for i := range p.Sections {
 		p.Sections[i].trim()
@@ -100,10 +99,12 @@ func (s *Study) Page() *Page {
 	return p
 }
 
-// complete computes all sections with the tables, columns and rows that a page omits: a part of the artifacts may lack
+// complete computes the answers and all sections with the tables, columns and rows that a page omits: a part of the artifacts may lack
 // the values that keep them on the page.
 func (s *Study) complete() *Page {
-	p := &Page{First: s.first(), Sections: s.sections()}
+	s.tested = map[string][]*Contrast{}
+	defer func() { s.tested = nil }()
+	p := &Page{Answers: s.answers(), Effects: s.effects(), First: s.first(), Sections: s.sections()}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id

@@ -178,8 +178,12 @@ func (s *Study) markBest(t *Table, set string) {
 	if len(t.Rows) < 2 || best.Cells[1].Of < smallest {
 		return
 	}
-	winner, all := &s.Arms[best.Arm], s.contrasts(set) // the adjustment covers every test of the set
-	var against []*Contrast
+	winner := &s.Arms[best.Arm]
+	var all, against []*Contrast // the adjustment covers every test of the set
+	for _, c := range s.decided(set) {
+		again := *c
+		all = append(all, &again)
+	}
 	for _, row := range t.Rows {
 		if row.Arm == best.Arm {
 			continue
