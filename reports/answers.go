@@ -10,7 +10,7 @@ import (
 	"rcgrpo/reports/stats"
 )
 
-// Verdict says in a word or two what the data decide about a claim.
+// Verdict is the decision about a claim, in a word or two.
 type Verdict string
 
 const (
@@ -41,7 +41,7 @@ type Effect struct {
 	Low     *float64  `json:"low,omitempty"`
 	High    *float64  `json:"high,omitempty"`
 	PerSeed []float64 `json:"per_seed,omitempty"` // the difference of each pair of policies; none if tasks are unpaired
-	// About says what the verdict generalizes to: "3 seeds" (the methods), or "these two checkpoints".
+	// About is the scope of the verdict: "3 seeds" (the methods), or "these two checkpoints".
 	About string `json:"about"`
 
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed
@@ -56,9 +56,9 @@ type Effect struct {
 	Source        Source   `json:"source,omitzero"`
 }
 
-// Answer is one line of the first screen: what the page decides about a claim for one outcome. Its effect is that of
-// the weakest pair, because a claim about several pairs holds only if it holds for every pair. The counts say what the
-// data decide about each pair; pairs in none of them could not be compared.
+// Answer is one line of the first screen: the decision about a claim for one outcome. Its effect is that of the weakest
+// pair, because a claim about several pairs holds only if it holds for every pair. Each compared pair is in one of the
+// counts Clear, Opposite, Toward and Away.
 type Answer struct {
 	Effect
 	Pairs    int `json:"pairs"`    // pairs of arms that the claim is about
@@ -106,7 +106,7 @@ func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s%s%s, %s.", a.Verdict, a.Subject(), a.Found(), a.Number(), a.Against())
 }
 
-// Against names the arms of the number and what the verdict generalizes to: "B against A; 3 seeds".
+// Against names the arms of the number and the scope of the verdict: "B against A; 3 seeds".
 func (a Answer) Against() string { return a.B + " against " + a.A + "; " + a.About }
 
 // Subject names the outcome and the expectation: "success, expected higher in all of 3 comparisons: ".
@@ -120,7 +120,7 @@ func (a Answer) Subject() string {
 	return fmt.Sprintf("%s, expected %s in all of %d comparisons: ", a.Outcome, a.Expect, a.Pairs)
 }
 
-// Found counts the pairs of a claim by what the data decide, and introduces the number: "clear in 2, unclear in 1
+// Found counts the pairs of a claim by their decisions, and introduces the number: "clear in 2, unclear in 1
 // (higher). Weakest: "; "" for a claim about one pair. With the subject it has at most three numbers.
 func (a Answer) Found() string {
 	if a.Pairs == 1 {
@@ -212,7 +212,7 @@ func (s *Study) published(c *Contrast, set string) *PublishedEffect {
 	return s.referenceEffect(c.A, c.B, set, "")
 }
 
-// about says what the verdict generalizes to.
+// about returns the scope of the verdict.
 func (c *Contrast) about() string {
 	switch {
 	case c.method():
@@ -277,7 +277,7 @@ func (s *Study) answers() []Answer {
 	return all
 }
 
-// count counts the claims by what the data decide about the expected difference.
+// count counts the claims by the decision about the expected difference.
 func (a *Answer) count(claims []*Contrast) {
 	for _, c := range claims {
 		sign := c.expectedSign()

@@ -190,7 +190,7 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 	}
 }
 
-// Every table and figure with an interval says below what the interval treats as independent.
+// The notes of every table and figure with an interval name the units that it treats as independent.
 func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 	s := synthetic(3, 40, 50)
 	for i := range s.Arms {

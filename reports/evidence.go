@@ -325,7 +325,7 @@ type StageRef struct {
 	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
 	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
 	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
-	// contains it, so that nobody needs the weights to verify it.
+	// contains it, so that a page is verified without the weights.
 	Card string `json:"card,omitempty"`
 }
 
@@ -481,9 +481,9 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
-	limit := func(n, most int, what string) error {
+	limit := func(n, most int, items string) error {
 		if n > most {
-			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, what, most)
+			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, items, most)
 		}
 		return nil
 	}

@@ -406,7 +406,7 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) Cell {
 	return cell
 }
 
-// runLine describes what was run: model, tasks, seeds, updates, hours, commit.
+// runLine describes the run: model, tasks, seeds, updates, hours, commit.
 func (s *Study) runLine() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -509,7 +509,7 @@ func (s *Study) models() []string {
 	return models
 }
 
-// limits returns sentences about what the numbers leave open.
+// limits returns sentences about questions that the numbers do not answer.
 func (s *Study) limits() (limits []string) {
 	var fewer []string
 	drawn := false // evaluations of a set have different tasks

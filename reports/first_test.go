@@ -21,7 +21,7 @@ func TestForestBlocksShowIntervalEffectAndDetectableDifferences(t *testing.T) {
 	}
 }
 
-// Every format shows the question, a verdict with its number, the forest plot, the arms and what was run.
+// Every format shows the question, a verdict with its number, the forest plot, the arms and the run.
 func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 	p := synthetic(3, 40, 50).Page()
 	number := p.Answers[0].Number()

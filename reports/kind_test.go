@@ -325,7 +325,7 @@ stage "report" "page" {
 }
 `
 
-// paperExperiment is the scripted experiment with what the paper's page shows beside the usual one.
+// paperExperiment is the scripted experiment with the tables that only the paper's page has.
 var paperExperiment = strings.NewReplacer(`stage "report" "page" {`, `
 stage "model" "base" {}
 stage "endpoint" "api" {}

@@ -28,7 +28,7 @@ func (p *Page) LaTeX(w io.Writer) error {
 	return out.err
 }
 
-// latexHead writes the question, its answers, what was run, and the limits of the result.
+// latexHead writes the question, its answers, the run, and the limits of the result.
 func (p *Page) latexHead(out *sticky) {
 	paragraph := func(bold, text string) {
 		if bold+text != "" {
@@ -40,7 +40,7 @@ func (p *Page) latexHead(out *sticky) {
 		paragraph(string(a.Verdict)+":", fmt.Sprintf("%s%s%s, %s.", a.Subject(), a.Found(), a.Number(), a.Against()))
 	}
 	if p.Run != "" {
-		paragraph("What was run:", p.Run+".")
+		paragraph("Run:", p.Run+".")
 	}
 	if len(p.Limits) > 0 {
 		paragraph(p.limitsTitle()+":", strings.Join(p.Limits, " "))

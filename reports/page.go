@@ -13,7 +13,7 @@ type Page struct {
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
 	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
-	Limits   []string  `json:"limits,omitempty"`  // of the result: notes of the report, and what the numbers leave open
+	Limits   []string  `json:"limits,omitempty"`  // of the result: notes of the report, and questions that the numbers do not answer
 	Failures []Failure `json:"failures,omitempty"`
 	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
@@ -231,7 +231,7 @@ func items() []item {
 		item{"departures", "setup", one((*Study).departuresTable)},
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
-		item{"fig-timeline", "cost", one((*Study).timelineFigure)},
+		item{"fig-timeline", "cost", (*Study).timelineFigures},
 		item{"evidence", "sources", one((*Study).artifactsTable)},
 	)
 }

@@ -312,6 +312,7 @@ func (s *Study) passTable(set string) *Table {
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
 	}
+	t.Columns = append(t.Columns, Column{Name: "Episodes"})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		cells := []Cell{Text("%s", a.Label)}
@@ -329,6 +330,15 @@ func (s *Study) passTable(set string) *Table {
 			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
 			cells = append(cells, cell.From(scoresOf(a.Runs, by, set, a.condition(), "", false)))
 		}
+		episodes, tasks := 0, map[string]bool{}
+		for _, one := range a.policies(set, false) {
+			for task, tally := range one.outcomes {
+				episodes += tally.episodes
+				tasks[task] = true
+			}
+		}
+		cells = append(cells, whole(episodes).With("of %s", plural(len(tasks), "task")).
+			From(scoresOf(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.add(series.Arm, cells...)
 	}
 	return t
