@@ -141,20 +141,21 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 	adjusted := decided(0, -2, -3, -1, lower)
 	number := regexp.MustCompile(`\d+(\.\d+)?`)
 	for want, pairs := range map[string][]*Contrast{
-		"in all of 2 comparisons: clear in all.":                                                          {clear, clear},
-		"in all of 3 comparisons: clear in 2, unclear in 1 (lower).":                                      {clear, clear, toward},
-		"in all of 2 comparisons: clear in none, unclear in all (not lower).":                             {away, away},
-		"in all of 3 comparisons: clear in none, clearly higher in 1, unclear in 2 (in both directions).": {opposite, toward, away},
-		"in all of 3 comparisons: clear in none, unclear in all (lower; 1 only by the adjustment for several tests).": {
+		"2 comparisons: clear in all.":                              {clear, clear},
+		"3 comparisons: clear in 2, unclear in 1 (lower).":          {clear, clear, toward},
+		"2 comparisons: clear in none, unclear in all (not lower).": {away, away},
+		"3 comparisons: clear in 1, the others not compared.":       {clear, nil, nil},
+		"3 comparisons: clear in none, clearly higher in 1, unclear in 2 (in both directions).": {
+			opposite, toward, away},
+		"3 comparisons: clear in none, unclear in all (lower; 1 only by the adjustment for several tests).": {
 			toward, toward, adjusted},
-		"in all of 5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (in both directions; some only by " +
+		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (in both directions; some only by " +
 			"the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
-		"in all of 3 comparisons: clear in 1, the others not compared.": {clear, nil, nil},
 	} {
 		a := Answer{Effect: Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
 		a.count(slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
 		text := a.Subject() + a.Found()
-		if text != "x, expected lower "+want+" Weakest: " {
+		if text != "x, expected lower in all of "+want+" Weakest: " {
 			t.Errorf("got %q, want %q", text, want)
 		}
 		if n := len(number.FindAllString(text, -1)); n > 3 {

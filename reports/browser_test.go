@@ -281,7 +281,8 @@ func TestFirstScreenHoldsTheAnswer(t *testing.T) {
 				["limits", ".limits"], ["forest plot", "#fig-answer-chart"], ["table", wide && ".first table"],
 				["run", wide && ".made"]])
 				if (selector) bottoms[name] = document.querySelector(selector).getBoundingClientRect().bottom;
-			return { bottoms, beyond: scroll.scrollWidth - scroll.clientWidth, title: document.querySelector("#fig-answer h3").innerText,
+			return { bottoms, beyond: scroll.scrollWidth - scroll.clientWidth,
+				title: document.querySelector("#fig-answer h3").innerText,
 				answers: [...document.querySelectorAll(".answers li")].map(e => e.innerText) };
 		})()`, &shown)
 		for name, bottom := range shown.Bottoms {

@@ -232,10 +232,11 @@ func (s *Study) forecastTable() *Table {
 	if share.Interval != nil && share.Interval.High < 0.95 {
 		verdict = "fewer than 95 %"
 	}
-	t.Rows = append(t.Rows, Row{Arm: NoArm, Group: "Claim: measured shares are inside the bands", Cells: []Cell{
+	t.Rows = append(t.Rows, Row{Arm: NoArm, Group: "Claim", Cells: []Cell{
 		Text("All trainings"), Text("–"), Text("–"),
-		Text("%d of %d", allInside, all).With("%s · %s", verdict, percentRange(*share.Interval)).From(Source{From: sources.From,
-			Rows: "forecast_low, forecast_high, zero_variance", By: "measured within the band, of all trainings"})}})
+		Text("%d of %d", allInside, all).With("%s · %s", verdict, percentRange(*share.Interval)).
+			From(Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
+				By: "measured within the band, of all trainings"})}})
 	return t
 }
 

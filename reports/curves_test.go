@@ -81,7 +81,8 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 	}
 	second := parts[1].Figure
 	want := [][]string{{"stage", "seed", "from, s", "to, s"}, {"sft.s28", "", "28", "29"}, {"sft.s29", "", "29", "30"}}
-	if !reflect.DeepEqual(second.data(), want) || second.Series[0].Spans[1].Lane != 1 || len(parts[0].Figure.data()) != mostLanes+1 {
+	if !reflect.DeepEqual(second.data(), want) || second.Series[0].Spans[1].Lane != 1 ||
+		len(parts[0].Figure.data()) != mostLanes+1 {
 		t.Errorf("got %q in the second figure, want %q", second.data(), want)
 	}
 }

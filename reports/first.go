@@ -461,10 +461,11 @@ const mostNamed = 6
 // leadingArms names the arms of the leading comparisons and counts the others: "a, b and c compared, 5 more arms below".
 func (s *Study) leadingArms() string {
 	var names []string
-	for _, e := range s.leadingEffects() {
+	effects := s.leadingEffects()
+	for _, e := range effects {
 		place(&names, e.A)
 	}
-	for _, e := range s.leadingEffects() {
+	for _, e := range effects {
 		place(&names, e.B)
 	}
 	text := plural(len(names), "arm")

@@ -57,8 +57,9 @@ func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 		t.Fatalf("got %d rows and %d columns, want two initialisations, two methods and their differences, of success and "+
 			"of groups without variance", len(table.Rows), len(table.Columns))
 	}
-	if got, want := table.Rows[3].Group+table.Rows[5].Cells[0].Text, "Groups without varianceRCTP-FT minus SFT"; got != want {
-		t.Errorf("got %q in the rows of the second outcome, want %q", got, want)
+	if group, last := table.Rows[3].Group, table.Rows[5].Cells[0].Text; group != "Groups without variance" ||
+		last != "RCTP-FT minus SFT" {
+		t.Errorf("got %q in the group %q, want RCTP-FT minus SFT in Groups without variance", last, group)
 	}
 	value := func(row, column int) float64 { return *table.Rows[row].Cells[column].Value }
 	for _, first := range []int{0, 3} {
@@ -75,7 +76,8 @@ func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 
 // The row of an outcome names it and its expected side; the plot names a common second arm once.
 func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
-	effects := []Effect{{Outcome: "success", A: "a", B: "c", Expect: "higher"}, {Outcome: "success", A: "b", B: "c", Expect: "higher"},
+	effects := []Effect{{Outcome: "success", A: "a", B: "c", Expect: "higher"},
+		{Outcome: "success", A: "b", B: "c", Expect: "higher"},
 		{Outcome: "groups without variance", A: "a", B: "c", Expect: "lower"}}
 	var got []string
 	f := forests("x", effects)[0].Figure

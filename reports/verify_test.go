@@ -157,7 +157,8 @@ func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Verify(b.Page, b.Store, b.Files); err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
+	_, err = Verify(b.Page, b.Store, b.Files)
+	if err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
 		t.Errorf("got %v, want an error that names the older version", err)
 	}
 }
