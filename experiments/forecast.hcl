@@ -90,4 +90,10 @@ stage "report" "page" {
     outcome = "forecast_zero_variance"
     expect  = "higher"
   }
+  compare "reward tokens" { # after 8 passes of each
+    without = stage.eval.arm["SFT × 8"]
+    with    = stage.eval.arm["RCTP-FT × 8"]
+    outcome = "forecast_zero_variance"
+    expect  = "lower"
+  }
 }

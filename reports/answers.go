@@ -10,7 +10,7 @@ import (
 	"rcgrpo/reports/stats"
 )
 
-// Verdict says in a word or two what the data decide about a claim.
+// Verdict is the decision about a claim, in a word or two.
 type Verdict string
 
 const (
@@ -41,7 +41,7 @@ type Effect struct {
 	Low     *float64  `json:"low,omitempty"`
 	High    *float64  `json:"high,omitempty"`
 	PerSeed []float64 `json:"per_seed,omitempty"` // the difference of each pair of policies; none if tasks are unpaired
-	// About says what the verdict generalizes to: "3 seeds" (the methods), or "these two checkpoints".
+	// About is the scope of the verdict: "3 seeds" (the methods), or "these two checkpoints".
 	About string `json:"about"`
 
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed
@@ -56,19 +56,31 @@ type Effect struct {
 	Source        Source   `json:"source,omitzero"`
 }
 
-// Answer is one line of the first screen: what the page decides about a claim for one outcome. Its effect is that of
-// the weakest pair, because a claim about several pairs holds only if it holds for every pair.
+// Answer is one line of the first screen: the decision about a claim for one outcome. Its effect is that of the weakest
+// pair, because a claim about several pairs holds only if it holds for every pair. Each compared pair is in one of the
+// counts Clear, Opposite, Toward and Away.
 type Answer struct {
 	Effect
-	Pairs int `json:"pairs"` // pairs of arms that the claim is about
+	Pairs    int `json:"pairs"`    // pairs of arms that the claim is about
+	Clear    int `json:"clear"`    // the expected difference is decided
+	Opposite int `json:"opposite"` // the opposite of the expected difference is decided
+	Toward   int `json:"toward"`   // not decided, the difference has the expected sign
+	Away     int `json:"away"`     // not decided, the difference has the other sign or is 0
+
+	Unadjusted int `json:"unadjusted"` // not decided, because the p-value is adjusted: the interval excludes 0
 }
 
 // Number returns the effect with its interval: "−0.7 points [−3.5, +2.2]".
 func (e Effect) Number() string {
-	text := e.amount(e.Effect)
-	if e.Unit != "" && e.Unit != e.Outcome {
-		text += " " + e.Unit
+	if e.Unit == e.Outcome {
+		return e.number("")
 	}
+	return e.number(e.Unit)
+}
+
+// number formats the effect, in a unit that follows it, with its interval.
+func (e *Effect) number(unit string) string {
+	text := strings.TrimSuffix(e.amount(e.Effect)+" "+unit, " ")
 	if e.Low != nil && e.High != nil {
 		text += fmt.Sprintf(" [%s, %s]", e.amount(*e.Low), e.amount(*e.High))
 	}
@@ -88,33 +100,75 @@ func (e *Effect) amount(v float64) string {
 
 const pointsUnit = "points"
 
-// String returns the answer as a sentence: "Not decided: success −0.7 points [−3.5, +2.2] (SFT + GRPO → …)."
+// String returns the answer in one or two sentences: "Not decided: success, expected higher in all of 3 comparisons:
+// clear in 2, unclear in 1 (higher). Weakest: +0.7 points [−3.5, +2.2], C against B; 3 seeds."
 func (a Answer) String() string {
-	pair := a.A + " → " + a.B
-	if a.Pairs > 1 {
-		pair = "weakest pair: " + pair
-	}
-	if strings.Contains(a.About, "checkpoint") {
-		pair += "; " + a.About
-	}
-	return fmt.Sprintf("%s: %s %s (%s).", a.Verdict, a.Outcome, a.Number(), pair)
+	return fmt.Sprintf("%s: %s%s%s, %s.", a.Verdict, a.Subject(), a.Found(), a.Number(), a.Against())
 }
 
-// Against names the first arm of the number and what it generalizes to: "SFT + GRPO, weakest of 3 pairs; 3 seeds".
-func (a Answer) Against() string {
-	text := a.A
-	if a.Pairs > 1 {
-		text += fmt.Sprintf(", weakest of %d pairs", a.Pairs)
-	}
-	return text + "; " + a.About
-}
+// Against names the arms of the number and the scope of the verdict: "B against A; 3 seeds".
+func (a Answer) Against() string { return a.B + " against " + a.A + "; " + a.About }
 
-// Subject names the outcome and the expectation: "success, expected higher".
+// Subject names the outcome and the expectation: "success, expected higher in all of 3 comparisons: ".
 func (a Answer) Subject() string {
-	if a.Expect == "" {
-		return a.Outcome
+	switch {
+	case a.Expect == "":
+		return a.Outcome + " "
+	case a.Pairs == 1:
+		return a.Outcome + ", expected " + a.Expect + ": "
 	}
-	return a.Outcome + ", expected " + a.Expect
+	return fmt.Sprintf("%s, expected %s in all of %d comparisons: ", a.Outcome, a.Expect, a.Pairs)
+}
+
+// Found counts the pairs of a claim by their decisions, and introduces the number: "clear in 2, unclear in 1
+// (higher). Weakest: "; "" for a claim about one pair. With the subject it has at most three numbers.
+func (a Answer) Found() string {
+	if a.Pairs == 1 {
+		return ""
+	}
+	text := "clear in " + a.share(a.Clear)
+	if a.Opposite > 0 {
+		other := map[string]string{"higher": "lower", "lower": "higher"}[a.Expect]
+		text += ", clearly " + other + " in " + a.share(a.Opposite)
+	}
+	if a.Toward+a.Away > 0 {
+		text += ", unclear in " + a.unclear()
+	}
+	if a.Clear+a.Opposite+a.Toward+a.Away < a.Pairs {
+		text += ", the others not compared"
+	}
+	return text + ". Weakest: "
+}
+
+// share writes a count of the pairs: "none", "2", "all".
+func (a Answer) share(n int) string {
+	switch n {
+	case 0:
+		return "none"
+	case a.Pairs:
+		return "all"
+	}
+	return fmt.Sprint(n)
+}
+
+// unclear counts the pairs that are not decided, with their direction and the effect of the adjustment.
+func (a Answer) unclear() string {
+	count, direction, adjusted := a.share(a.Toward+a.Away), "in both directions", a.share(a.Unadjusted)
+	if a.Clear > 0 && a.Opposite+a.Unadjusted > 0 {
+		count = "the rest"
+	}
+	if a.Opposite > 0 {
+		adjusted = "some"
+	}
+	if a.Away == 0 {
+		direction = a.Expect
+	} else if a.Toward == 0 {
+		direction = "not " + a.Expect
+	}
+	if a.Unadjusted > 0 {
+		direction += "; " + adjusted + " only by the adjustment for several tests"
+	}
+	return fmt.Sprintf("%s (%s)", count, direction)
 }
 
 // effect returns the contrast as plain values in the unit of its outcome.
@@ -158,7 +212,7 @@ func (s *Study) published(c *Contrast, set string) *PublishedEffect {
 	return s.referenceEffect(c.A, c.B, set, "")
 }
 
-// about says what the verdict generalizes to.
+// about returns the scope of the verdict.
 func (c *Contrast) about() string {
 	switch {
 	case c.method():
@@ -186,31 +240,61 @@ func (s *Study) effects() []Effect {
 	return all
 }
 
-// answers returns the answers of the first comparison and of every other one with an expectation, on the first set of
-// tasks or in training. A comparison without an expectation has an answer for each pair.
+// leading returns the comparisons that answer the question: the first one and every other one with an expectation.
+func (s *Study) leading() (all []Comparison) {
+	for i, how := range s.comparisons() {
+		if i == 0 || how.Expect != "" {
+			all = append(all, how)
+		}
+	}
+	return all
+}
+
+// answers returns the answers of the leading comparisons, on the first set of tasks or in training. A comparison
+// without an expectation has an answer for each pair.
 func (s *Study) answers() []Answer {
 	var all []Answer
 	set := s.firstSet()
-	judged := judge(s.contrasts(set))
-	for i, how := range s.comparisons() {
-		claims := how.claims(judged)
+	for _, how := range s.leading() {
+		claims := how.claims(s.decided(set))
 		switch {
-		case len(claims) == 0 || i > 0 && how.Expect == "":
+		case len(claims) == 0:
 		case how.Expect != "":
 			weakest, verdict := conjunction(claims)
-			answer := Answer{s.effect(weakest, set), len(claims)}
+			answer := Answer{Effect: s.effect(weakest, set), Pairs: len(how.Pairs)}
 			answer.Verdict = verdict
+			answer.count(claims)
 			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == Yes {
 				answer.Verdict, answer.Excludes = NotDecided, plural(missing, "pair")+" of the claim could not be compared"
 			}
 			all = append(all, answer)
 		default:
 			for _, c := range claims {
-				all = append(all, Answer{s.effect(c, set), 1})
+				all = append(all, Answer{Effect: s.effect(c, set), Pairs: 1})
 			}
 		}
 	}
 	return all
+}
+
+// count counts the claims by the decision about the expected difference.
+func (a *Answer) count(claims []*Contrast) {
+	for _, c := range claims {
+		sign := c.expectedSign()
+		switch decided := sign * float64(c.Verdict); {
+		case decided > 0:
+			a.Clear++
+		case decided < 0:
+			a.Opposite++
+		case sign*c.Mean > 0:
+			a.Toward++
+		default:
+			a.Away++
+		}
+		if c.Verdict == 0 && c.hull().Excludes(0) {
+			a.Unadjusted++
+		}
+	}
 }
 
 // conjunction decides a claim that holds only if every pair has the expected difference. The verdict is that of the

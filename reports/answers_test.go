@@ -133,10 +133,41 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 	}
 }
 
-func TestNoAnswerHasMoreThanThreeNumbers(t *testing.T) {
+// A claim about several pairs says that all must hold, how many do, and the direction of the others.
+func TestAnswersCountThePairsOfAClaim(t *testing.T) {
+	lower := Comparison{Expect: "lower"}
+	clear, opposite := decided(-1, -5, -9, -1, lower), decided(1, 5, 1, 9, lower)
+	toward, away := decided(0, -1, -4, 2, lower), decided(0, 1, -2, 4, lower)
+	adjusted := decided(0, -2, -3, -1, lower)
+	number := regexp.MustCompile(`\d+(\.\d+)?`)
+	for want, pairs := range map[string][]*Contrast{
+		"2 comparisons: clear in all.":                              {clear, clear},
+		"3 comparisons: clear in 2, unclear in 1 (lower).":          {clear, clear, toward},
+		"2 comparisons: clear in none, unclear in all (not lower).": {away, away},
+		"3 comparisons: clear in 1, the others not compared.":       {clear, nil, nil},
+		"3 comparisons: clear in none, clearly higher in 1, unclear in 2 (in both directions).": {
+			opposite, toward, away},
+		"3 comparisons: clear in none, unclear in all (lower; 1 only by the adjustment for several tests).": {
+			toward, toward, adjusted},
+		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (in both directions; some only by " +
+			"the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
+	} {
+		a := Answer{Effect: Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
+		a.count(slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
+		text := a.Subject() + a.Found()
+		if text != "x, expected lower in all of "+want+" Weakest: " {
+			t.Errorf("got %q, want %q", text, want)
+		}
+		if n := len(number.FindAllString(text, -1)); n > 3 {
+			t.Errorf("%q has %d numbers, want at most 3", text, n)
+		}
+	}
+}
+
+func TestNoSentenceOfAnAnswerHasMoreThanThreeNumbers(t *testing.T) {
 	number := regexp.MustCompile(`\d+(\.\d+)?`)
 	for _, a := range synthetic(3, 40, 50).answers() {
-		if got := number.FindAllString(a.String(), -1); len(got) > 3 {
+		if got := number.FindAllString(a.Number(), -1); len(got) > 3 || !strings.Contains(a.String(), a.Number()) {
 			t.Errorf("%q has %d numbers, want at most 3", a.String(), len(got))
 		}
 	}
@@ -160,7 +191,7 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 	}
 }
 
-// Every table and figure with an interval says below what the interval treats as independent.
+// The notes of every table and figure with an interval name the units that it treats as independent.
 func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 	s := synthetic(3, 40, 50)
 	for i := range s.Arms {

@@ -253,31 +253,50 @@ func TestPageDownloadsAndPrints(t *testing.T) {
 	}
 }
 
-// The first screen holds the question, the answers, the forest plot, the table of the arms, and what was run.
+// The first screen has the question, the expectation, the answers, the limits and the forest plot, and on a wide screen
+// the table of the arms and the line of the run. The proposed method is in the plot's title and in each answer.
 func TestFirstScreenHoldsTheAnswer(t *testing.T) {
-	chromium, address := browser.Open(t), pageFile(t, withSources(t, synthetic(3, 40, 20)))
-	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(360, 800)} {
+	study := synthetic(3, 40, 20)
+	study.Notes = []string{"A tiny model."}
+	for i := range study.Compare[:2] {
+		study.Compare[i].Pairs = nil
+		for _, other := range []string{"SFT + GRPO", "SFT + RC-GRPO", "RCTP-FT + GRPO"} {
+			study.Compare[i].Pairs = append(study.Compare[i].Pairs, []string{other, "RCTP-FT + RC-GRPO"})
+		}
+	}
+	chromium, address := browser.Open(t), pageFile(t, withSources(t, study))
+	for _, v := range []browser.View{browser.Light(1280, 800), browser.Light(390, 844)} {
 		p := chromium.Open(t, address, v, "")
-		var bottoms map[string]float64
+		var shown struct {
+			Bottoms map[string]float64
+			Beyond  float64
+			Title   string
+			Answers []string
+		}
 		p.Eval(`(async () => {
 			for (let i = 0; i < 500 && !document.querySelector("#fig-answer canvas"); i++)
 				await new Promise(r => setTimeout(r, 10));
-			const bottom = {};
-			for (const [name, selector] of [["question", "h1"], ["answers", ".answers"], ["forest plot", "#fig-answer-chart"],
-				["table", ".first table"]])
-				bottom[name] = document.querySelector(selector).getBoundingClientRect().bottom;
-			bottom["what was run"] = document.querySelector(".run").getBoundingClientRect().top;
-			bottom["width of the table"] = document.querySelector(".first .scroll").scrollWidth
-				- document.querySelector(".first .scroll").clientWidth;
-			return bottom;
-		})()`, &bottoms)
-		for name, bottom := range bottoms {
+			const bottoms = {}, wide = innerWidth > 640, scroll = document.querySelector(".first .scroll");
+			for (const [name, selector] of [["question", "h1"], ["expectation", "header .run"], ["answers", ".answers"],
+				["limits", ".limits"], ["forest plot", "#fig-answer-chart"], ["table", wide && ".first table"],
+				["run", wide && ".made"]])
+				if (selector) bottoms[name] = document.querySelector(selector).getBoundingClientRect().bottom;
+			return { bottoms, beyond: scroll.scrollWidth - scroll.clientWidth,
+				title: document.querySelector("#fig-answer h3").innerText,
+				answers: [...document.querySelectorAll(".answers li")].map(e => e.innerText) };
+		})()`, &shown)
+		for name, bottom := range shown.Bottoms {
 			if bottom > float64(v.Height) {
 				t.Errorf("%d pixels wide: %s ends at %.0f, below the first screen", v.Width, name, bottom)
 			}
 		}
-		if beyond := bottoms["width of the table"]; beyond > 0 {
-			t.Errorf("%d pixels wide: the table is %.0f pixels too wide", v.Width, beyond)
+		if shown.Beyond > 0 {
+			t.Errorf("%d pixels wide: the table is %.0f pixels too wide", v.Width, shown.Beyond)
+		}
+		for _, text := range append(shown.Answers, shown.Title) {
+			if !strings.Contains(text, "RCTP-FT + RC-GRPO") {
+				t.Errorf("%d pixels wide: %q lacks the method", v.Width, text)
+			}
 		}
 	}
 }

@@ -187,7 +187,7 @@ func (f *Figure) laneChart() ([]byte, error) {
 	return finish(chart)
 }
 
-// forestChart draws each row at its place from the top, in pixels. The page's script contains the renderer "forest".
+// forestChart draws each row at its distance from the top, in pixels. The page's script contains the renderer "forest".
 func (f *Figure) forestChart() ([]byte, error) {
 	chart := charts.NewCustom()
 	chart.SetGlobalOptions(f.global("value", nil)...)
@@ -199,7 +199,7 @@ func (f *Figure) forestChart() ([]byte, error) {
 		y := top
 		top += row.height()
 		if row.Effect == nil {
-			data = append(data, opts.CustomData{Name: row.text, Value: []any{"-", y}})
+			data = append(data, opts.CustomData{Name: row.text + "\n" + row.expect, Value: []any{"-", y}})
 			continue
 		}
 		value := []any{short(row.Effect.Effect), y}
@@ -213,7 +213,7 @@ func (f *Figure) forestChart() ([]byte, error) {
 		for _, v := range row.PerSeed {
 			value = append(value, short(v))
 		}
-		name := strings.Join([]string{row.text, row.interval(), string(row.Verdict)}, "\n")
+		name := strings.Join([]string{row.text, row.number(""), string(row.Verdict)}, "\n")
 		data = append(data, opts.CustomData{Name: name, Value: value})
 	}
 	chart.AddSeries(f.Title, data, rendered("forest", lightColours[0], opts.Encode{X: []int{0, 2, 3}, Y: 1}))

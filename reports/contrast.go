@@ -376,22 +376,25 @@ func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
 	return nil
 }
 
-// judged returns the contrasts of evaluations on a set or, with training, of metrics of training. Their p-values are
-// adjusted together with all others of the set's table.
-func (s *Study) judged(set string, training bool) []*Contrast {
-	if training {
-		set = s.firstSet()
+// decided returns the contrasts of a set, their p-values adjusted together. While a page is computed, each set is tested
+// once.
+func (s *Study) decided(set string) []*Contrast {
+	all, known := s.tested[set]
+	if !known {
+		all = judge(s.contrasts(set))
+		if s.tested != nil {
+			s.tested[set] = all
+		}
 	}
-	return slices.DeleteFunc(judge(s.contrasts(set)), func(c *Contrast) bool { return c.ofTraining() != training })
+	return all
 }
 
 // claims returns the rows of a set's table: the contrasts of every comparison, decided together. A test that several
 // comparisons make is one row with all their labels, unless they expect different outcomes.
 func (s *Study) claims(set string) []*Contrast {
 	var all []*Contrast
-	judged := judge(s.contrasts(set))
 	for _, how := range s.comparisons() {
-		for _, c := range how.claims(judged) {
+		for _, c := range how.claims(s.decided(set)) {
 			row := contrastOf(all, how, []string{c.A, c.B})
 			switch {
 			case row == nil || how.Expect != "" && how.Expect != row.Expect:
@@ -405,10 +408,10 @@ func (s *Study) claims(set string) []*Contrast {
 }
 
 // claims returns the contrasts of the comparison's pairs, with its label and expectation.
-func (c Comparison) claims(judged []*Contrast) []*Contrast {
+func (c Comparison) claims(decided []*Contrast) []*Contrast {
 	var found []*Contrast
 	for _, names := range c.Pairs {
-		if test := contrastOf(judged, c, names); test != nil {
+		if test := contrastOf(decided, c, names); test != nil {
 			claim := *test
 			claim.Comparison = c
 			found = append(found, &claim)

@@ -201,8 +201,11 @@ func (s *Study) forecastTable() *Table {
 		Columns: columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
 		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
 			"often all members of a group succeed or all fail (Proposition 1). Mean over seeds, and below it the lowest and " +
-			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band."},
+			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band.",
+			"All trainings: the share inside their bands with its 95 % Wilson interval, which treats trainings as " +
+				"independent. Compatible: the interval does not exclude 95 %."},
 	}
+	allInside, all, sources := 0, 0, Source{}
 	f := s.forecastFigure()
 	if f == nil {
 		return nil
@@ -222,7 +225,18 @@ func (s *Study) forecastTable() *Table {
 			meanShare(measured).From(a.logged("as logged at that update, mean over seeds", "zero_variance")),
 			Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
+		allInside, all = allInside+inside, all+len(forecast)
+		sources = together("", "", sources, a.logged("", "zero_variance"))
 	}
+	share, verdict := Share(allInside, all), "compatible with 95 %"
+	if share.Interval != nil && share.Interval.High < 0.95 {
+		verdict = "fewer than 95 %"
+	}
+	t.Rows = append(t.Rows, Row{Arm: NoArm, Group: "Claim", Cells: []Cell{
+		Text("All trainings"), Text("–"), Text("–"),
+		Text("%d of %d", allInside, all).With("%s · %s", verdict, percentRange(*share.Interval)).
+			From(Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
+				By: "measured within the band, of all trainings"})}})
 	return t
 }
 

@@ -55,7 +55,7 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		made("stage.eval.arm@1", at(4), 20), // beside sft
 		{Address: "stage.grpo.arm"},         // not made
 	}}
-	f := s.timelineFigure()
+	f := s.timeline()
 	want := []Span{{0, 0, 10, "10.0 s"}, {1, 4, 24, "seed 1: 20.0 s"}, {1, 24, 29, "seed 2: 5.00 s"}}
 	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
 		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
@@ -63,8 +63,27 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	if got := f.coverage(0, 2); math.Abs(got[0]-10/14.5) > 1e-12 || got[1] != 0 {
 		t.Errorf("coverage of the first lane by halves of 29 s: got %v, want 10/14.5 and 0", got)
 	}
-	if (&Study{Records: s.Records[3:]}).timelineFigure() != nil {
+	if (&Study{Records: s.Records[3:]}).timeline() != nil {
 		t.Error("nothing was made, and there is a time line")
+	}
+}
+
+// A figure fits on a printed page. Its data are those of its lanes.
+func TestALongTimeLineIsSeveralFigures(t *testing.T) {
+	s := &Study{}
+	for i := range mostLanes + 2 {
+		s.Records = append(s.Records, Record{Address: fmt.Sprintf("stage.sft.s%02d", i), Manifest: &artifact.Manifest{
+			Started: time.Date(2026, 1, 1, 0, 0, i, 0, time.UTC), Seconds: 1}})
+	}
+	parts := s.timelineFigures()
+	if len(parts) != 2 {
+		t.Fatalf("got %d figures, want 2", len(parts))
+	}
+	second := parts[1].Figure
+	want := [][]string{{"stage", "seed", "from, s", "to, s"}, {"sft.s28", "", "28", "29"}, {"sft.s29", "", "29", "30"}}
+	if !reflect.DeepEqual(second.data(), want) || second.Series[0].Spans[1].Lane != 1 ||
+		len(parts[0].Figure.data()) != mostLanes+1 {
+		t.Errorf("got %q in the second figure, want %q", second.data(), want)
 	}
 }
 

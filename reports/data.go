@@ -38,7 +38,7 @@ func (rows seedRows) add(t *Table, identity string, seed *int64, cells ...Cell) 
 	}
 }
 
-// taskSplit is what a stage and seed made: a set for each port.
+// taskSplit holds the task sets of one stage and seed, one for each port.
 type taskSplit struct {
 	stage string
 	seed  *int64

@@ -57,8 +57,10 @@ type Evidence struct {
 	Cells   map[string]int `json:"cells"`
 }
 
-// EvidenceFormat is the version of Evidence that this program writes and reads.
-const EvidenceFormat = 2
+// EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of the
+// kind: a page of another version has other text, other tables or other evidence, and would differ from the recomputed
+// page although its numbers hold. Versions before 9 were counted separately, as 1 and 2.
+const EvidenceFormat = 9
 
 // Grid holds the values of a table or a figure as text.
 type Grid struct {
@@ -323,7 +325,7 @@ type StageRef struct {
 	Settings map[string]string `json:"settings,omitempty"`  // of a stage without a result
 	NoEffect []string          `json:"no_effect,omitempty"` // settings without effect in combination with the others
 	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
-	// contains it, so that nobody needs the weights to verify it.
+	// contains it, so that a page is verified without the weights.
 	Card string `json:"card,omitempty"`
 }
 
@@ -399,27 +401,41 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if !found || !closed {
 		return nil, errors.New("it has no evidence: want an HTML page that a report stage made from committed results")
 	}
-	ev := new(Evidence)
 	text, err := unpacked(string(content), maxEvidenceBytes)
-	if err == nil {
-		err = json.Unmarshal(text, ev)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
-	switch {
-	case ev.Format < EvidenceFormat:
-		return nil, fmt.Errorf("an older version of rcgrpo made the page (evidence format %d, want %d): renew it with "+
-			"`rcgrpo report`, or use the version that made it", ev.Format, EvidenceFormat)
-	case ev.Format > EvidenceFormat:
-		return nil, fmt.Errorf("a newer version of rcgrpo made the page (evidence format %d, want %d): use that version",
-			ev.Format, EvidenceFormat)
+	if err := checkVersion(text); err != nil {
+		return nil, err
+	}
+	ev := new(Evidence)
+	if err := json.Unmarshal(text, ev); err != nil {
+		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
 	if err := ev.check(); err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
 	ev.Figures = readFigures(string(page))
 	return ev, nil
+}
+
+// checkVersion refuses the evidence of a page of another version. It reads nothing else, because the fields of another
+// version may have other types.
+func checkVersion(evidence []byte) error {
+	var version struct {
+		Format int `json:"format"`
+	}
+	switch err := json.Unmarshal(evidence, &version); {
+	case err != nil:
+		return fmt.Errorf("its evidence is damaged: %w", err)
+	case version.Format < EvidenceFormat:
+		return fmt.Errorf("an older version of rcgrpo made the page (page version %d, want %d): renew it with `rcgrpo "+
+			"report`, or use the version that made it", version.Format, EvidenceFormat)
+	case version.Format > EvidenceFormat:
+		return fmt.Errorf("a newer version of rcgrpo made the page (page version %d, want %d): use that version",
+			version.Format, EvidenceFormat)
+	}
+	return nil
 }
 
 // Limits of the evidence in a page, and of the data of its figures.
@@ -465,9 +481,9 @@ func (ev *Evidence) check() error {
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}
-	limit := func(n, most int, what string) error {
+	limit := func(n, most int, items string) error {
 		if n > most {
-			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, what, most)
+			return fmt.Errorf("it has %d %s, more than the %d that a page can have", n, items, most)
 		}
 		return nil
 	}

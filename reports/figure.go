@@ -241,21 +241,21 @@ func (f *Figure) drawing() string {
 	if !f.curves() || len(f.Series) == 0 {
 		return ""
 	}
-	what, several, faint := "each run", false, false
+	drawn, several, faint := "each run", false, false
 	for _, s := range f.Series {
 		several = several || len(s.Runs) > 1
 		faint = faint || s.Variant == ""
 	}
 	if several {
-		what = "the mean over seeds"
+		drawn = "the mean over seeds"
 	}
 	shape := "Curves"
 	if f.Stacked {
 		shape = "Areas"
 	}
-	text := fmt.Sprintf("%s: %s at each %s", shape, what, f.X)
+	text := fmt.Sprintf("%s: %s at each %s", shape, drawn, f.X)
 	if f.Smooth > 1 {
-		text = fmt.Sprintf("%s: moving average of %s over %d %ss", shape, what, f.Smooth, f.X)
+		text = fmt.Sprintf("%s: moving average of %s over %d %ss", shape, drawn, f.Smooth, f.X)
 		if faint && !f.Stacked {
 			text += "; faint: not smoothed"
 		}

@@ -10,109 +10,127 @@ import (
 	"strings"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/stats"
 )
 
-// first returns the figures and tables of the first screen: the effects that answer the question, and the success of
+// first returns the figures and tables of the first screen: the effects that answer the question, and the outcomes of
 // initialisations and methods.
 func (s *Study) first() []Part {
-	var effects []Effect
-	set := s.firstSet()
-	judged := judge(s.contrasts(set))
-	for i, how := range s.comparisons() {
-		if i > 0 && how.Expect == "" {
-			continue
-		}
-		for _, c := range how.claims(judged) {
-			effects = append(effects, s.effect(c, set))
-		}
-	}
-	parts := forests("fig-answer", "Differences with 95 % intervals", effects)
+	parts := forests("fig-answer", s.leadingEffects())
 	if sets := s.sets(); len(sets) > 0 {
 		parts = append(parts, partsOf(s.crossTable(sets[0]), "")...)
 	}
 	return parts
 }
 
-// effectFigures draws every claim of the page. They are spare if the first screen shows them all.
-func (s *Study) effectFigures() []Part {
-	shown, all := 0, s.effects()
-	for _, part := range s.first() {
-		if part.Figure != nil {
-			shown += len(part.Figure.Effects)
+// leadingEffects returns the effects of the leading comparisons.
+func (s *Study) leadingEffects() (effects []Effect) {
+	set := s.firstSet()
+	for _, how := range s.leading() {
+		for _, c := range how.claims(s.decided(set)) {
+			effects = append(effects, s.effect(c, set))
 		}
 	}
-	parts := forests("fig-effects", "All comparisons", all)
+	return effects
+}
+
+// effectFigures draws every claim of the page. They are spare if the first screen shows them all.
+func (s *Study) effectFigures() []Part {
+	all := s.effects()
+	parts, spare := forests("fig-effects", all), len(all) <= len(s.leadingEffects())
 	for _, part := range parts {
-		part.Figure.spare = len(all) <= shown
+		part.Figure.Title = "All comparisons: " + part.Figure.Title
+		part.Figure.spare = spare
 	}
 	return parts
 }
 
 // forests returns a forest plot for each unit of the effects, in order of appearance.
-func forests(id, title string, effects []Effect) (parts []Part) {
+func forests(id string, effects []Effect) (parts []Part) {
 	var units []string
 	for _, e := range effects {
 		place(&units, e.Unit)
 	}
 	for _, unit := range units {
-		f := &Figure{ID: id, Title: title, X: "difference in " + cmp.Or(unit, "units of the metric"),
-			Note: "Dot: difference of the two arms. Line: 95 % interval. Rings: each seed. Grey: differences too small to be " +
-				"detected with these data (power 80 %)."}
+		f := &Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
+			Note: "The interval contains the interval over seeds, which treats seeds as independent, and, for success, the " +
+				"one over task families, which treats families as independent. A difference is too small to be detected if " +
+				"a test at 5 % finds it with a power below 80 %, given the variance of these data."}
 		if unit != pointsUnit {
-			f.ID, f.Title = id+"-"+slug(unit), title+", "+unit
+			f.ID, f.Title = id+"-"+slug(unit), f.Title+", "+unit
 		}
 		f.Effects = slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return e.Unit != unit })
+		if b := f.second(); b != "" {
+			f.Title = b + " minus each other arm" + strings.TrimPrefix(f.Title, "Differences")
+		}
 		parts = append(parts, Part{Figure: f})
 	}
 	return parts
 }
 
-// heading names the outcome of an effect: "success on test tasks".
-func (e *Effect) heading() string {
-	if e.Set == "" {
-		return e.Outcome
+// second returns the arm from which all effects of a forest plot subtract another; "" if there are several.
+func (f *Figure) second() string {
+	b := f.Effects[0].B
+	if slices.ContainsFunc(f.Effects, func(e Effect) bool { return e.B != b }) {
+		return ""
 	}
-	return e.Outcome + " on " + e.Set
+	return b
+}
+
+// key is the key of a mark: its CSS class, its glyph in text and its name in LaTeX.
+type key struct{ Class, Glyph, Name, Text string }
+
+// Key explains the marks that a forest plot has.
+func (f *Figure) Key() []key {
+	all := []key{{"dot", "●", "Dot", "difference"}, {"line", "├─┤", "Line", "95 % interval"}}
+	has := func(mark func(Effect) bool, k key) {
+		if slices.ContainsFunc(f.Effects, mark) {
+			all = append(all, k)
+		}
+	}
+	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"ring", "○", "Rings", "each seed"})
+	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "░", "Box", "too small to be detected"})
+	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "→", "Arrow", "expected side of 0"})
+	return all
+}
+
+// heading names the outcome of an effect and the expected side: "success on test tasks, expected higher →".
+func (e *Effect) heading() string {
+	text := e.Outcome
+	if e.Set != "" {
+		text += " on " + e.Set
+	}
+	if e.Expect != "" {
+		text += ", expected " + e.Expect + map[string]string{"higher": " →", "lower": " ←"}[e.Expect]
+	}
+	return text
 }
 
 // pair names the arms of an effect: "RCTP-FT + RC-GRPO − SFT + GRPO".
 func (e *Effect) pair() string { return e.B + " − " + e.A }
 
-// interval returns the number without its unit: "−0.7 [−3.5, +2.2]".
-func (e *Effect) interval() string {
-	short := *e
-	if short.Unit != pointsUnit {
-		short.Unit = ""
-		return short.Number()
-	}
-	return strings.Replace(short.Number(), " "+pointsUnit, "", 1)
-}
-
-// forestRow is a row of a forest plot: an effect, or a heading above the effects of an outcome and a second arm.
+// forestRow is a row of a forest plot: an effect, or a heading above the effects of an outcome.
 type forestRow struct {
-	*Effect // nil for a heading
-	text    string
+	*Effect        // nil for a heading
+	text    string // the subtracted arm, or both arms if the plot has several second arms
+	expect  string // of the effects below a heading
 }
 
 func (f *Figure) forestRows() (rows []forestRow) {
-	of := map[string][]*Effect{} // by outcome
-	var outcomes []string
+	of := map[string][]*Effect{} // by outcome and expectation
+	var headings []string
 	for i := range f.Effects {
 		e := &f.Effects[i]
-		place(&outcomes, e.heading())
+		place(&headings, e.heading())
 		of[e.heading()] = append(of[e.heading()], e)
 	}
-	for _, outcome := range outcomes {
-		first := of[outcome][0]
-		one := !slices.ContainsFunc(of[outcome], func(e *Effect) bool { return e.B != first.B })
-		if one {
-			outcome += ": " + first.B + " minus"
-		}
-		rows = append(rows, forestRow{text: outcome})
-		for _, e := range of[first.heading()] {
-			row := forestRow{Effect: e, text: e.pair()}
-			if one {
-				row.text = e.A
+	second := f.second()
+	for _, heading := range headings {
+		rows = append(rows, forestRow{text: heading, expect: of[heading][0].Expect})
+		for _, e := range of[heading] {
+			row := forestRow{Effect: e, text: e.A}
+			if second == "" {
+				row.text = e.pair()
 			}
 			rows = append(rows, row)
 		}
@@ -120,13 +138,12 @@ func (f *Figure) forestRows() (rows []forestRow) {
 	return rows
 }
 
-// height returns the height of the row in pixels.
-func (r forestRow) height() int {
-	if r.Effect == nil {
-		return 22
-	}
-	return 28
-}
+// Heights of the rows of a forest plot in pixels. The page's script makes rows higher on a narrow screen, where the
+// interval is below the names.
+const (
+	forestHeading = 30
+	forestEffect  = 24
+)
 
 // forestHeight returns the height of all rows in pixels.
 func (f *Figure) forestHeight() (height int) {
@@ -134,6 +151,13 @@ func (f *Figure) forestHeight() (height int) {
 		height += row.height()
 	}
 	return height
+}
+
+func (r forestRow) height() int {
+	if r.Effect == nil {
+		return forestHeading
+	}
+	return forestEffect
 }
 
 // extent returns the limits of the axis of a forest plot, which contains 0 and every drawn number.
@@ -213,9 +237,14 @@ func (e *Effect) forestBlocks(low, high float64, n int) string {
 	return string(cells)
 }
 
-// forestText returns the lines of a forest plot that is at most width characters wide: names, numbers and blocks, or,
-// below 100 characters, the blocks under the names.
+// forestText returns the lines of a forest plot that is at most width characters wide: its key, then names, numbers and
+// blocks, or, if these do not fit beside each other, the blocks under the names.
 func (f *Figure) forestText(width int) (lines []string) {
+	var marks []string
+	for _, k := range f.Key() {
+		marks = append(marks, k.Glyph+" "+k.Text)
+	}
+	lines = []string{strings.Join(marks, "   ")}
 	names, numbers, rows := 0, 0, f.forestRows()
 	for _, row := range rows {
 		if row.Effect != nil {
@@ -243,33 +272,63 @@ func (f *Figure) forestText(width int) (lines []string) {
 	return lines
 }
 
-// crossTable shows the success of the arms as initialisations by methods, with the differences at the margins. nil
-// unless at least two methods were trained from each of at least two initialisations.
+// crossTable shows the success of the arms, and each outcome of training that answers the question, as initialisations
+// by methods with the differences at the margins. nil unless at least two methods were trained from each of at least
+// two initialisations.
 func (s *Study) crossTable(set string) *Table {
 	rows, methods := s.cross(set)
 	if len(rows) < 2 || len(methods) < 2 {
 		return nil
 	}
-	judged := judge(s.contrasts(set))
-	t := &Table{ID: "cross-" + setID(set), Title: "Success on " + setName(set) + ", greedy",
-		Columns: append(columns("<Init."), columns(methods...)...)}
-	t.Columns = append(t.Columns, Column{Name: "Δ points"})
-	for _, row := range rows {
-		cells := []Cell{Text("%s", row)}
-		for _, method := range methods {
-			cells = append(cells, s.crossCell(row+" + "+method, set))
+	outcomes := []Comparison{{}}
+	for _, how := range s.leading() {
+		other := func(o Comparison) bool { return o.Outcome == how.Outcome }
+		if how.ofTraining() && !slices.ContainsFunc(outcomes, other) {
+			outcomes = append(outcomes, Comparison{Outcome: how.Outcome})
 		}
-		last := methods[len(methods)-1]
-		t.add(NoArm, append(cells, s.crossDifference(judged, set, row+" + "+methods[0], row+" + "+last))...)
 	}
-	if len(rows) == 2 {
-		cells := []Cell{Text("Δ points")}
-		for _, method := range methods {
-			cells = append(cells, s.crossDifference(judged, set, rows[0]+" + "+method, rows[1]+" + "+method))
+	first, last := methods[0], methods[len(methods)-1]
+	t := &Table{ID: "cross-" + setID(set), Title: "Outcomes by initialisation and method",
+		Columns: append(columns("<Initialisation"), columns(append(methods, last+" minus "+first)...)...)}
+	note := "Success by greedy decoding."
+	if len(outcomes) > 1 {
+		note += fmt.Sprintf(" Outcomes of training: mean of the last %d updates.", s.Windows.Late)
+	}
+	t.Notes = []string{note + " Differences of shares are in points, with 95 % intervals."}
+	for _, how := range outcomes {
+		add := func(cells ...Cell) {
+			t.Rows = append(t.Rows, Row{Arm: NoArm, Group: s.crossGroup(how, set), Cells: cells})
 		}
-		t.add(NoArm, append(cells, Text(""))...)
+		for _, row := range rows {
+			cells := []Cell{Text("%s", row)}
+			for _, method := range methods {
+				cells = append(cells, s.crossCell(row+" + "+method, set, how))
+			}
+			add(append(cells, s.crossDifference(how, set, row+" + "+first, row+" + "+last))...)
+		}
+		if len(rows) == 2 {
+			cells := []Cell{Text("%s minus %s", rows[1], rows[0])}
+			for _, method := range methods {
+				cells = append(cells, s.crossDifference(how, set, rows[0]+" + "+method, rows[1]+" + "+method))
+			}
+			add(append(cells, Text(""))...)
+		}
 	}
 	return t
+}
+
+// crossGroup names the rows of an outcome.
+func (s *Study) crossGroup(how Comparison, set string) string {
+	c := &Contrast{Comparison: how}
+	name := c.outcomeName()
+	name = strings.ToUpper(name[:1]) + name[1:]
+	switch unit := c.unit(); {
+	case !how.ofTraining():
+		name += " on " + setName(set)
+	case unit != pointsUnit && unit != "":
+		name += ", " + unit
+	}
+	return name
 }
 
 // cross returns the initialisations (with their model) and the methods of the largest complete table that starts with
@@ -297,9 +356,23 @@ func (s *Study) cross(set string) (rows, methods []string) {
 	return rows, methods
 }
 
-// crossCell shows the success of an arm and, below it, the published success.
-func (s *Study) crossCell(label, set string) Cell {
+// crossCell shows an outcome of an arm; below its success, the published success.
+func (s *Study) crossCell(label, set string, how Comparison) Cell {
 	a := s.arm(label)
+	if how.ofTraining() {
+		var late []float64
+		for i := range a.Runs {
+			if _, values, ok := a.Runs[i].values(how.Outcome); ok {
+				late = append(late, lateValue(values, s.Windows))
+			}
+		}
+		late = slices.DeleteFunc(late, math.IsNaN)
+		if len(late) == 0 {
+			return Text("–")
+		}
+		mean, c := stats.Mean(late), &Contrast{Comparison: how}
+		return Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
+	}
 	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.scored(set, "", byReward))
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
 	if p := s.referenceOf(label, set, ""); p != nil {
@@ -308,25 +381,32 @@ func (s *Study) crossCell(label, set string) Cell {
 	return cell
 }
 
-// crossDifference shows the difference of two arms, b minus a.
-func (s *Study) crossDifference(judged []*Contrast, set, a, b string) Cell {
-	how := Comparison{}
-	c := contrastOf(judged, how, []string{a, b})
+// crossDifference shows the difference of two arms in an outcome, b minus a.
+func (s *Study) crossDifference(how Comparison, set, a, b string) Cell {
+	c := contrastOf(s.decided(set), how, []string{a, b})
+	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
+	if how.ofTraining() {
+		by = byLate + ", paired by seed; the interval over seeds"
+	}
+	switch {
+	case c != nil:
+	case how.ofTraining():
+		c = compareTraining(s.arm(a), s.arm(b), s.Windows, how)
+	default:
+		c = compareEvaluations(s.arm(a).side(), s.arm(b).side(), set, how)
+	}
 	if c == nil {
-		if c = compareEvaluations(s.arm(a).side(), s.arm(b).side(), set, how); c == nil {
-			return Text("–")
-		}
+		return Text("–")
 	}
 	e := s.effect(c, set)
-	cell := Cell{Text: points(c.Mean), Value: &c.Mean}.From(Source{From: c.Source.From, Rows: c.Source.Rows,
-		By: "mean of the differences, paired by task; the interval contains those over seeds and over families"})
+	cell := Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(Source{From: c.Source.From, Rows: c.Source.Rows, By: by})
 	if e.Low != nil && e.High != nil {
 		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.amount(*e.Low), e.amount(*e.High))
 	}
 	return cell
 }
 
-// runLine describes what was run: model, tasks, seeds, updates, hours, commit.
+// runLine describes the run: model, tasks, seeds, updates, hours, commit.
 func (s *Study) runLine() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -348,8 +428,8 @@ func (s *Study) runLine() string {
 			}
 		}
 	}
-	if len(s.Arms) > 0 {
-		add("%s", plural(len(s.Arms), "arm"))
+	if compared := s.leadingArms(); len(compared) > 0 {
+		add("%s", compared)
 	}
 	if len(seeds) > 0 {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
@@ -373,6 +453,34 @@ func (s *Study) runLine() string {
 		add("commit %s", strings.Join(commits, ", "))
 	}
 	return strings.Join(parts, " · ")
+}
+
+// mostNamed is the number of arms above which the line of the run counts arms and does not name them.
+const mostNamed = 6
+
+// leadingArms names the arms of the leading comparisons and counts the others: "a, b and c compared, 5 more arms below".
+func (s *Study) leadingArms() string {
+	var names []string
+	effects := s.leadingEffects()
+	for _, e := range effects {
+		place(&names, e.A)
+	}
+	for _, e := range effects {
+		place(&names, e.B)
+	}
+	text := plural(len(names), "arm")
+	if n := len(names) - 1; 0 < n && n < mostNamed {
+		text = strings.Join(names[:n], ", ") + " and " + names[n]
+	}
+	switch others := len(s.Arms) - len(names); {
+	case len(s.Arms) == 0:
+		return ""
+	case len(names) == 0:
+		return plural(len(s.Arms), "arm")
+	case others > 0:
+		return text + " compared, " + plural(others, "more arm") + " below"
+	}
+	return text + " compared"
 }
 
 // hours formats a duration with one decimal.
@@ -402,7 +510,7 @@ func (s *Study) models() []string {
 	return models
 }
 
-// limits returns sentences about what the numbers leave open.
+// limits returns sentences about questions that the numbers do not answer.
 func (s *Study) limits() (limits []string) {
 	var fewer []string
 	drawn := false // evaluations of a set have different tasks

@@ -3,6 +3,7 @@ package reports
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -20,7 +21,7 @@ func TestForestBlocksShowIntervalEffectAndDetectableDifferences(t *testing.T) {
 	}
 }
 
-// Every format shows the question, a verdict with its number, the forest plot, the arms and what was run.
+// Every format shows the question, a verdict with its number, the forest plot, the arms and the run.
 func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 	p := synthetic(3, 40, 50).Page()
 	number := p.Answers[0].Number()
@@ -38,9 +39,10 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := strings.NewReplacer("&#43;", "+", `$-$`, "−", "{[}", "[", "{]}", "]", `\[`, "[", `\]`, "]", "{-}", "-",
-			`\allowbreak{}`, "", "\n  ", " ").Replace(b.String())
+			`\allowbreak{}`, "", "\n  ", " ", `$\to$`, "→", `$\gets$`, "←").Replace(b.String())
 		for _, want := range []string{"Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number,
-			tc.plot, "Success on test tasks, greedy", "Limits of this result", "3 seeds (1, 2, 3)"} {
+			tc.plot, "Success on test tasks", "expected higher →", "expected lower ←",
+			"too small to be detected", "RC-GRPO minus GRPO", "Limits of this result", "3 seeds (1, 2, 3)"} {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s lacks %q", format, want)
 			}
@@ -51,17 +53,51 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 func TestTheTableOfArmsHasDifferencesAtItsMargins(t *testing.T) {
 	s := synthetic(1, 40, 8)
 	table := s.crossTable("test")
-	if len(table.Rows) != 3 || len(table.Columns) != 4 {
-		t.Fatalf("got %d rows and %d columns, want two initialisations, two methods and their differences",
-			len(table.Rows), len(table.Columns))
+	if len(table.Rows) != 6 || len(table.Columns) != 4 {
+		t.Fatalf("got %d rows and %d columns, want two initialisations, two methods and their differences, of success and "+
+			"of groups without variance", len(table.Rows), len(table.Columns))
+	}
+	if group, last := table.Rows[3].Group, table.Rows[5].Cells[0].Text; group != "Groups without variance" ||
+		last != "RCTP-FT minus SFT" {
+		t.Errorf("got %q in the group %q, want RCTP-FT minus SFT in Groups without variance", last, group)
 	}
 	value := func(row, column int) float64 { return *table.Rows[row].Cells[column].Value }
-	for r := range 2 {
-		close12(t, "difference of the methods", value(r, 3), value(r, 2)-value(r, 1))
-		close12(t, "difference of the initialisations", value(2, r+1), value(1, r+1)-value(0, r+1))
+	for _, first := range []int{0, 3} {
+		for r := range 2 {
+			close12(t, "difference of the methods", value(first+r, 3), value(first+r, 2)-value(first+r, 1))
+			close12(t, "difference of the initialisations", value(first+2, r+1), value(first+1, r+1)-value(first, r+1))
+		}
 	}
 	s.Arms = s.Arms[:3] // one of four arms is missing
 	if s.crossTable("test") != nil {
 		t.Error("got a table of three arms")
+	}
+}
+
+// The row of an outcome names it and its expected side; the plot names a common second arm once.
+func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
+	effects := []Effect{{Outcome: "success", A: "a", B: "c", Expect: "higher"},
+		{Outcome: "success", A: "b", B: "c", Expect: "higher"},
+		{Outcome: "groups without variance", A: "a", B: "c", Expect: "lower"}}
+	var got []string
+	f := forests("x", effects)[0].Figure
+	for _, row := range f.forestRows() {
+		got = append(got, row.text)
+	}
+	want := []string{"success, expected higher →", "a", "b", "groups without variance, expected lower ←", "a"}
+	if !slices.Equal(got, want) || !strings.HasPrefix(f.Title, "c minus each other arm") {
+		t.Errorf("got rows %q below %q, want %q below c minus each other arm", got, f.Title, want)
+	}
+	effects[2].B = "d"
+	if got := forests("x", effects)[0].Figure.forestRows()[1].text; got != "c − a" {
+		t.Errorf("several second arms: got the row %q, want both arms", got)
+	}
+}
+
+func TestTheLineOfTheRunNamesTheComparedArms(t *testing.T) {
+	s := synthetic(1, 10, 8)
+	want := "SFT + GRPO and RCTP-FT + RC-GRPO compared, 4 more arms below"
+	if got := s.runLine(); !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q in it", got, want)
 	}
 }

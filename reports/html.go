@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -201,8 +202,9 @@ var pageFunctions = template.FuncMap{
 		}
 		return string(c.Mark)
 	},
-	"pads": (*Table).pads,
-	"head": (*Table).groupHead,
+	"parts": (*Table).htmlParts,
+	"pads":  (*Table).pads,
+	"head":  (*Table).groupHead,
 	"cellIDs": func(t *Table) string {
 		if len(t.Rows) == 0 {
 			return ""
@@ -211,6 +213,71 @@ var pageFunctions = template.FuncMap{
 	},
 	"verdict": func(v Verdict) string { return slug(string(v)) },
 	"swatch":  func(r Row) string { return r.look.class() },
+}
+
+// htmlPart is some columns of a table, including the first one, that fit beside each other on the page.
+type htmlPart struct {
+	Columns []int
+	First   bool    // its first column has the ids
+	Fit     float64 // scale of the text with which the part fits on paper, at most 1
+}
+
+// Widths in pixels at the usual size of text.
+const (
+	pageWidth  = 1130
+	paperWidth = 650 // of letter paper with Chromium's margins
+)
+
+// htmlParts splits the columns of a table that is wider than the page, as in the other formats.
+func (t *Table) htmlParts() (parts []htmlPart) {
+	screen, paper := t.pixels()
+	for i, columns := range split(screen, pageWidth) {
+		sum := 0.0
+		for _, c := range columns {
+			sum += paper[c]
+		}
+		parts = append(parts, htmlPart{columns, i == 0, math.Round(100*min(1, paperWidth/sum)) / 100})
+	}
+	return parts
+}
+
+// pixels estimates the least widths of the columns on the screen and on paper, where columns of text may be narrower:
+// words do not break, and letters are as wide as those of the widest common fonts.
+func (t *Table) pixels() (screen, paper []float64) {
+	const padding, letter, bold = 17, 9.4, 10.2
+	longest := func(text string) float64 {
+		most := 0
+		for _, word := range strings.Split(text, " ") {
+			most = max(most, len([]rune(word)))
+		}
+		return float64(most)
+	}
+	for i, column := range t.Columns {
+		width := bold * 0.9 * longest(column.Name)
+		text := i > 0 && column.Left // its words break anywhere
+		for _, row := range t.Rows {
+			if i >= len(row.Cells) || text {
+				continue
+			}
+			size := letter
+			if i == 0 {
+				size = bold
+			}
+			width = max(width, size*longest(row.Cells[i].Text))
+			for _, line := range row.Cells[i].Lines() {
+				width = max(width, 0.85*letter*longest(line))
+			}
+		}
+		if paper = append(paper, width+padding); text {
+			width = 128 - padding // as in the style
+			if t.any(i, func(c Cell) bool { return c.Detail != "" }) {
+				width = 184 - padding
+			}
+			paper[i] = max(paper[i], 100)
+		}
+		screen = append(screen, width+padding)
+	}
+	return screen, paper
 }
 
 // dataEscapes escapes characters for a data address. html/template escapes the result again for the attribute.

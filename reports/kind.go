@@ -45,7 +45,7 @@ func Kind() *lang.Kind {
 		Name: "report",
 		Summary: "A page of scores and curves: tables, tests, figures, evidence; as HTML, Markdown, text, LaTeX, CSV " +
 			"and JSON.",
-		Version:     8,
+		Version:     EvidenceFormat,
 		New:         func() lang.Stage { return new(settings) },
 		Outputs:     func(lang.Stage) map[string]string { return map[string]string{"page": "page"} },
 		AcrossSeeds: true, AfterFailures: true, InProcess: true,

@@ -325,7 +325,7 @@ stage "report" "page" {
 }
 `
 
-// paperExperiment is the scripted experiment with what the paper's page shows beside the usual one.
+// paperExperiment is the scripted experiment with the tables that only the paper's page has.
 var paperExperiment = strings.NewReplacer(`stage "report" "page" {`, `
 stage "model" "base" {}
 stage "endpoint" "api" {}
@@ -431,9 +431,9 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	// times 0.9, 1 and 1.1.
 	wantAll(t, text, "Does training help?", "Scripted stages, no model.",
 		"Where more training helps: success on test tasks",
-		"Yes: success +20.0 points [", "40 tasks, 20 families",
+		"Yes: success, expected higher: +20.0 points [", "40 tasks, 20 families",
 		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
-		"Yes: reward +0.155 [+0.116, +0.194] (Little training → Much training).")
+		"Yes: reward, expected higher: +0.155 [+0.116, +0.194], Much training against Little training; ")
 	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
 	wantAll(t, page, "75.0 %", "55.0 %", "50.0 %", // main table

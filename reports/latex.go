@@ -28,7 +28,7 @@ func (p *Page) LaTeX(w io.Writer) error {
 	return out.err
 }
 
-// latexHead writes the question, its answers, what was run, and the limits of the result.
+// latexHead writes the question, its answers, the run, and the limits of the result.
 func (p *Page) latexHead(out *sticky) {
 	paragraph := func(bold, text string) {
 		if bold+text != "" {
@@ -37,10 +37,10 @@ func (p *Page) latexHead(out *sticky) {
 	}
 	paragraph(p.Question, "")
 	for _, a := range p.Answers {
-		paragraph(string(a.Verdict)+":", fmt.Sprintf("%s: %s (%s against %s).", a.Subject(), a.Number(), a.B, a.Against()))
+		paragraph(string(a.Verdict)+":", fmt.Sprintf("%s%s%s, %s.", a.Subject(), a.Found(), a.Number(), a.Against()))
 	}
 	if p.Run != "" {
-		paragraph("What was run:", p.Run+".")
+		paragraph("Run:", p.Run+".")
 	}
 	if len(p.Limits) > 0 {
 		paragraph(p.limitsTitle()+":", strings.Join(p.Limits, " "))
@@ -59,7 +59,13 @@ func (f *Figure) latexForest(out *sticky) {
 	for i, row := range rows {
 		base := float64(rowHeight * (len(rows) - 1 - i))
 		if row.Effect == nil {
-			put(0, base+4, `\textbf{`+latexText(row.text)+`}`)
+			put(0, base+8, `\textbf{`+latexText(row.text)+`}`)
+			switch row.expect {
+			case "higher":
+				put(at(0), base+2, fmt.Sprintf(`\vector(1,0){%.1f}`, at(high)-at(0)))
+			case "lower":
+				put(at(0), base+2, fmt.Sprintf(`\vector(-1,0){%.1f}`, at(0)-at(low)))
+			}
 			continue
 		}
 		y := base + 4
@@ -80,8 +86,11 @@ func (f *Figure) latexForest(out *sticky) {
 		put(at(row.Effect.Effect), y, `\circle*{4}`)
 	}
 	out.line("\\end{picture}")
-	note := strings.Replace(f.Note, "Grey:", "Box:", 1)
-	out.line(`\caption{` + latexText(f.Title+", "+f.X+". "+note) + `}\label{fig:` + slug(f.ID) + "}\n\\end{figure}")
+	text := f.Title + ", " + f.X + "."
+	for _, k := range f.Key() {
+		text += " " + k.Name + ": " + k.Text + "."
+	}
+	out.line(`\caption{` + latexText(text+" "+f.Note) + `}\label{fig:` + slug(f.ID) + "}\n\\end{figure}")
 }
 
 // Widths in points.
@@ -256,7 +265,7 @@ var latexEscapes = strings.NewReplacer(
 	`\`, `\textbackslash{}`, "{", `\{`, "}", `\}`, "$", `\$`, "&", `\&`, "#", `\#`, "^", `\textasciicircum{}`,
 	"_", `\_`, "~", `\textasciitilde{}`, "%", `\%`, "<", `\textless{}`, ">", `\textgreater{}`, "|", `\textbar{}`,
 	`"`, `\textquotedbl{}`, "[", "{[}", "]", "{]}", "*", "{*}", "`", `\textasciigrave{}`, "-", "{-}",
-	"\u00a0", "~", "\u202f", `\,`, "−", `$-$`, "–", "--", "…", `\ldots{}`, "→", `$\to$`, "↑", `$\uparrow$`,
+	"\u00a0", "~", "\u202f", `\,`, "−", `$-$`, "–", "--", "…", `\ldots{}`, "→", `$\to$`, "←", `$\gets$`, "↑", `$\uparrow$`,
 	"↓", `$\downarrow$`, "Δ", `$\Delta$`, "ρ", `$\rho$`, "σ", `$\sigma$`, "Σ", `$\Sigma$`, "π", `$\pi$`, "β", `$\beta$`,
 	"ε", `$\varepsilon$`, "α", `$\alpha$`, "γ", `$\gamma$`, "²", `$^2$`, "³", `$^3$`, "·", `$\cdot$`, "×", `$\times$`,
 	"±", `$\pm$`, "‖", `$\|$`, "★", `$\star$`, "≠", `$\neq$`, "≤", `$\le$`, "≥", `$\ge$`, "√", `$\surd$`)

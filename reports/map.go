@@ -141,7 +141,7 @@ func (s *Study) mapParts() []Part {
 	}
 	var parts []Part
 	for _, set := range s.sets() {
-		all := judge(s.contrasts(set))
+		all := s.decided(set)
 		for i := range s.Maps {
 			m := &s.Maps[i]
 			if marks := s.mapMarks(m, all); len(marks) > 0 {

@@ -13,7 +13,7 @@ type Page struct {
 	Answers  []Answer  `json:"answers,omitempty"` // the lines of the first screen, one per outcome of the question
 	Effects  []Effect  `json:"effects,omitempty"` // rows of the forest plot: claims on the first set and in training
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
-	Limits   []string  `json:"limits,omitempty"`  // of the result: notes of the report, and what the numbers leave open
+	Limits   []string  `json:"limits,omitempty"`  // of the result, with the notes of the report
 	Failures []Failure `json:"failures,omitempty"`
 	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
@@ -88,8 +88,7 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 func (s *Study) Page() *Page {
 	p := s.complete()
 	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
-	p.Answers, p.Effects = s.answers(), s.effects()
-	p.Run, p.Limits = s.runLine(), append(slices.Clone(s.Notes), s.limits()...)
+	p.Limits = append(slices.Clone(s.Notes), s.limits()...)
 	for i := range p.Sections {
 		p.Sections[i].trim()
 	}
@@ -100,10 +99,12 @@ func (s *Study) Page() *Page {
 	return p
 }
 
-// complete computes all sections with the tables, columns and rows that a page omits: a part of the artifacts may lack
-// the values that keep them on the page.
+// complete computes the answers, the line of the run and all sections, with the tables, columns and rows that a page
+// omits: a part of the artifacts may lack the values that keep them on the page.
 func (s *Study) complete() *Page {
-	p := &Page{First: s.first(), Sections: s.sections()}
+	s.tested = map[string][]*Contrast{}
+	defer func() { s.tested = nil }()
+	p := &Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), First: s.first(), Sections: s.sections()}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id
@@ -230,7 +231,7 @@ func items() []item {
 		item{"departures", "setup", one((*Study).departuresTable)},
 		item{"settings", "setup", one((*Study).settingsTable)},
 		item{"runs", "cost", one((*Study).runsTable)},
-		item{"fig-timeline", "cost", one((*Study).timelineFigure)},
+		item{"fig-timeline", "cost", (*Study).timelineFigures},
 		item{"evidence", "sources", one((*Study).artifactsTable)},
 	)
 }

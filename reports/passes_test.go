@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"rcgrpo/stages/rl"
@@ -28,8 +29,10 @@ func TestPassAtKByHand(t *testing.T) {
 	}
 	s := &Study{Arms: []Arm{{Label: "x", Runs: []SeedRun{run}}}}
 	table := s.passTable("test")
-	if table == nil || len(table.Columns) != 4 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
-		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" {
+	if table == nil || len(table.Columns) != 5 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
+		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" ||
+		table.Rows[0].Cells[4].line() != "16 (of 4 tasks)" ||
+		table.Rows[0].Cells[4].Source.From[0] != "stage.eval.x@1.scores" {
 		t.Fatalf("got %+v", table)
 	}
 	figure := s.passFigure("test")
@@ -59,8 +62,13 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 		got = append(got, c.Text)
 	}
 	want := []string{"x", "50.0\u00a0%", "65.0\u00a0%", "1 of 2"}
-	if !slices.Equal(got, want) || len(table.Rows) != 1 {
+	if !slices.Equal(got, want) || len(table.Rows) != 2 {
 		t.Errorf("got %q, want %q", fmt.Sprint(got), want)
+	}
+	// Wilson's interval of 1 of 2, z = 1.96: (0.5 + z²/4 ± z·√(0.125 + z²/16)) / (1 + z²/2), 0.095 to 0.905.
+	all, claim := table.Rows[1].Cells[3], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
+	if strings.ReplaceAll(all.line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
+		t.Errorf("got the claim %q from %q, want %q of both trainings", all.line(), all.Source.From, claim)
 	}
 	figure := s.forecastFigure()
 	wantData := [][]string{{"series", "seed", "forecast share of groups", "measured share", "low", "high"},

@@ -388,7 +388,6 @@ func (s *Study) ablationTables() []Part {
 		return nil
 	}
 	set := sets[0]
-	var all []*Contrast // computed once
 	var parts []Part
 	for _, how := range s.comparisons() {
 		if how.Outcome != "" && how.Outcome != OutcomeSuccess {
@@ -404,13 +403,10 @@ func (s *Study) ablationTables() []Part {
 			if e == nil {
 				continue
 			}
-			if all == nil {
-				all = s.contrasts(set)
-			}
 			cells := []Cell{Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
 				Cell{Text: points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
 					With("%s\u00a0…\u00a0%s", points(e.Interval.Low), points(e.Interval.High))}
-			t.add(NoArm, append(cells, contrastOf(all, how, names).besideReference(e)...)...)
+			t.add(NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
 		parts = append(parts, partsOf(t.orNil(), set)...)
 	}

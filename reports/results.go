@@ -178,8 +178,12 @@ func (s *Study) markBest(t *Table, set string) {
 	if len(t.Rows) < 2 || best.Cells[1].Of < smallest {
 		return
 	}
-	winner, all := &s.Arms[best.Arm], s.contrasts(set) // the adjustment covers every test of the set
-	var against []*Contrast
+	winner := &s.Arms[best.Arm]
+	var all, against []*Contrast // the adjustment covers every test of the set
+	for _, c := range s.decided(set) {
+		again := *c
+		all = append(all, &again)
+	}
 	for _, row := range t.Rows {
 		if row.Arm == best.Arm {
 			continue
@@ -308,6 +312,7 @@ func (s *Study) passTable(set string) *Table {
 	for p := range most {
 		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
 	}
+	t.Columns = append(t.Columns, Column{Name: "Episodes"})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
 		cells := []Cell{Text("%s", a.Label)}
@@ -325,6 +330,15 @@ func (s *Study) passTable(set string) *Table {
 			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
 			cells = append(cells, cell.From(scoresOf(a.Runs, by, set, a.condition(), "", false)))
 		}
+		episodes, tasks := 0, map[string]bool{}
+		for _, one := range a.policies(set, false) {
+			for task, tally := range one.outcomes {
+				episodes += tally.episodes
+				tasks[task] = true
+			}
+		}
+		cells = append(cells, whole(episodes).With("of %s", plural(len(tasks), "task")).
+			From(scoresOf(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.add(series.Arm, cells...)
 	}
 	return t

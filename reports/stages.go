@@ -229,10 +229,10 @@ func duration(seconds float64) string {
 // megabytes formats a number of bytes. One unit keeps a column comparable.
 func megabytes(n int64) string { return fmt.Sprintf("%d MB", (n+500_000)/1_000_000) }
 
-// timelineFigure shows when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds.
+// timeline shows when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds.
 // Times without a running stage are left out, because the artifacts may come from runs on different days. nil if no
 // artifact was made.
-func (s *Study) timelineFigure() *Figure {
+func (s *Study) timeline() *Figure {
 	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
 		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
 	})
@@ -271,6 +271,30 @@ func (s *Study) timelineFigure() *Figure {
 	}
 	f.Series = []Series{series}
 	return f
+}
+
+// mostLanes is the number of lanes that fit on a printed page.
+const mostLanes = 28
+
+// timelineFigures returns the time line in figures of at most mostLanes stages.
+func (s *Study) timelineFigures() (parts []Part) {
+	whole := s.timeline()
+	for first := 0; whole != nil && first < len(whole.Lanes); first += mostLanes {
+		f, series := *whole, whole.Series[0]
+		f.Lanes = whole.Lanes[first:min(first+mostLanes, len(whole.Lanes))]
+		f.Data, series.Spans = whole.Data[:1:1], nil
+		for i, span := range whole.Series[0].Spans {
+			if span.Lane -= first; 0 <= span.Lane && span.Lane < len(f.Lanes) {
+				series.Spans, f.Data = append(series.Spans, span), append(f.Data, whole.Data[i+1])
+			}
+		}
+		f.Series = []Series{series}
+		if len(f.Lanes) < len(whole.Lanes) {
+			f.Title += fmt.Sprintf(", stages %d to %d of %d", first+1, first+len(f.Lanes), len(whole.Lanes))
+		}
+		parts = append(parts, Part{Figure: &f})
+	}
+	return parts
 }
 
 func (s *Study) artifactsTable() *Table {
@@ -373,7 +397,7 @@ func (c *card) name() string {
 func (s *Study) versionsTable() *Table {
 	t := &Table{ID: "versions", Title: "Versions of the models",
 		Columns: columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
-		Notes: []string{"From config.json of a model folder, or from what the stage recorded about an API. A digest is " +
+		Notes: []string{"From config.json of a model folder, or from the record of an API's stage. A digest is " +
 			"that of the artifact. Date: as the API reports it, else when the stage stored the model."}}
 	rows := seedRows{}
 	for _, r := range s.Records {

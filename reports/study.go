@@ -32,6 +32,8 @@ type Study struct {
 	Failures    []Failure // stages without a result
 
 	References []Reference // results that others published
+
+	tested map[string][]*Contrast // by set of tasks, while a page is computed; nil otherwise
 }
 
 // Arm holds the runs of one label.

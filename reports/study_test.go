@@ -109,7 +109,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	if got := table.Rows[1].Cells[1]; got.Count != 90 || got.Of != 120 {
 		t.Errorf("one policy on three draws of tasks: got %d/%d, want 90/120", got.Count, got.Of)
 	}
-	c := s.judged("", false)[0]
+	c := s.decided("")[0]
 	if c.method() || c.OverSeeds.Known() || c.PoliciesB != 1 {
 		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
 			c.PoliciesB)
@@ -134,7 +134,7 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	for i := range once {
 		s.Arms[1].Runs[i].Policy = fmt.Sprint("digest ", i)
 	}
-	if c := s.judged("", false)[0]; !c.method() || c.PoliciesB != 3 {
+	if c := s.decided("")[0]; !c.method() || c.PoliciesB != 3 {
 		t.Errorf("three policies on either side: got %d and no interval over seeds", c.PoliciesB)
 	}
 }
@@ -222,7 +222,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	if err := s.check(); err != nil {
 		t.Errorf("an unpaired comparison: %v", err)
 	}
-	c := s.judged("", false)[0]
+	c := s.decided("")[0]
 	close12(t, "Fisher", c.Pairs[0].P, 0.006745915282824635)
 	close12(t, "difference", c.Mean, 13.0/40)
 	want := stats.Newcombe(12.0/40, stats.Wilson(12, 40, stats.Level), 25.0/40, stats.Wilson(25, 40, stats.Level))
@@ -287,7 +287,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		{Label: "one", Pairs: [][]string{{"a", "b"}, {"a", "c"}}},
 		{Label: "two", Pairs: [][]string{{"a", "b"}, {"a", "d"}}},
 	}}
-	all := s.judged("", false)
+	all := s.decided("")
 	if len(all) != 3 || all[0].Tests != 3 {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
@@ -335,8 +335,10 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 			{Label: "the method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",
 				Expect: "lower"},
 		}}
-	want := []string{"The opposite: success −33.3 points [−51.3, −15.4] (SFT + GRPO → RCTP-FT + RC-GRPO).",
-		"Yes: groups without variance −12.3 points [−18.6, −6.1] (SFT + GRPO → RCTP-FT + RC-GRPO)."}
+	want := []string{"The opposite: success, expected higher: −33.3 points [−51.3, −15.4], RCTP-FT + RC-GRPO " +
+		"against SFT + GRPO; 3 seeds.",
+		"Yes: groups without variance, expected lower: −12.3 points [−18.6, −6.1], RCTP-FT + RC-GRPO against " +
+			"SFT + GRPO; 3 seeds."}
 	var got []string
 	for _, a := range s.answers() {
 		got = append(got, a.String())
@@ -344,7 +346,10 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
 	}
-	for _, c := range s.judged("", true) { // three claims: success twice, in both directions, and training
+	for _, c := range s.decided("") { // three claims: success twice, in both directions, and training
+		if !c.ofTraining() {
+			continue
+		}
 		if math.Abs(c.OverSeedsP-0.0135) > 5e-4 || c.Tests != 3 || c.Adjusted < c.OverSeedsP {
 			t.Errorf("got p = %v, adjusted %v over %d claims, want 0.0135, adjusted over 3", c.OverSeedsP, c.Adjusted, c.Tests)
 		}
@@ -458,7 +463,7 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 			[]SeedRun{sampledRun(1, after), sampledRun(2, after), sampledRun(3, after)}}},
 		Compare: []Comparison{{Label: "RL", Pairs: [][]string{{"RCTP-FT", "RCTP-FT + GRPO"}}, Outcome: OutcomeSampled}},
 	}
-	c := s.judged("", false)[0]
+	c := s.decided("")[0]
 	// Differences 20/40, 20/40 and 21/40: mean 61/120, sd 0.025/√3, t = 61/120 / (0.025/3) = 61 with two degrees of
 	// freedom, whose p is 1 − 61/√(61² + 2).
 	close12(t, "mean", c.Mean, 61.0/120)

@@ -16,7 +16,7 @@ import (
 func synthetic(seeds, tasks, updates int) *Study {
 	s := &Study{
 		Name: "drills", Question: "Do reward tokens keep groups informative once the policy is peaked?",
-		Expect: "RCTP-FT + RC-GRPO above the other arms; zero-variance share lowest in both RC arms",
+		Expect: "RCTP-FT + RC-GRPO above the other arms; fewest groups without variance in both RC arms",
 		Compare: []Comparison{
 			{Label: "the paper's method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Expect: "higher"},
 			{Label: "the paper's method", Pairs: [][]string{{"SFT + GRPO", "RCTP-FT + RC-GRPO"}}, Outcome: "zero_variance",

@@ -225,7 +225,7 @@ func (s *Study) exampleTable(m *Mixture, kind string, x *Transcript, of int) *Ta
 	return t.orNil()
 }
 
-// rewardText is what the policy reads for a reward token.
+// rewardText is the text of a reward token in the policy's prompt.
 var rewardText = map[string]string{rl.TokenHigh: rl.HighReward, rl.TokenLow: rl.LowReward}
 
 // tokenPosition returns where the fine-tuning stages of the study put the reward token; "" without such a stage, or if

@@ -1,7 +1,11 @@
 package reports
 
 import (
+	"archive/tar"
 	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +16,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
 )
 
 // scriptedPage runs the scripted experiment and returns its page and its store.
@@ -109,13 +114,86 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 	}
 }
 
-func TestAPageOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
-	page := withEvidence(t, evidenceText(t, func(ev *Evidence) { ev.Format = 1 }))
-	if _, err := ReadEvidence(page); err == nil || !strings.Contains(err.Error(),
-		"an older version of rcgrpo made the page") ||
-		!strings.Contains(err.Error(), "renew it with `rcgrpo report`") {
-		t.Errorf("got %v, want an error that names the older version and the way to renew the page", err)
+// The fields of another version may have other types. A page whose version is not compared would be a page with
+// differences, although its numbers hold.
+func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
+	store, err := artifact.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
+	for evidence, want := range map[string][]string{
+		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
+			"renew it with `rcgrpo report`"},
+		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 9)"},
+		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
+	} {
+		page := withEvidence(t, []byte(evidence))
+		_, verify := Verify(page, store, nil)
+		_, reproduce := Reproduce(page, "main-test.r1c2", store, nil)
+		for name, err := range map[string]error{"verify": verify, "reproduce": reproduce,
+			"bundle": WriteBundle(io.Discard, page, store, nil)} {
+			for _, part := range want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("%s of %s: got %v, want an error with %q", name, evidence, err, part)
+				}
+			}
+		}
+	}
+}
+
+// A bundle is read as a stream of files, and its page says which version made it.
+func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
+	page, store := hostilePage(t, func(func(rl.Score) bool) {})
+	var now bytes.Buffer
+	if err := WriteBundle(&now, page, store, nil); err != nil {
+		t.Fatal(err)
+	}
+	old := withEvidence(t, []byte(`{"format": 2, "inputs": {}}`))
+	file := filepath.Join(t.TempDir(), "old"+BundleSuffix)
+	if err := os.WriteFile(file, replacedPage(t, now.Bytes(), old), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b, err := OpenBundle(file, t.TempDir(), BundleBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Verify(b.Page, b.Store, b.Files)
+	if err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
+		t.Errorf("got %v, want an error that names the older version", err)
+	}
+}
+
+// replacedPage returns a bundle with another page.
+func replacedPage(t *testing.T, bundle, page []byte) []byte {
+	t.Helper()
+	unzipped, err := gzip.NewReader(bytes.NewReader(bundle))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	out := tar.NewWriter(z)
+	for in := tar.NewReader(unzipped); ; {
+		h, err := in.Next()
+		if err == io.EOF {
+			break
+		}
+		content, readErr := io.ReadAll(in)
+		if h.Name == bundlePage {
+			content = page
+		}
+		h.Size = int64(len(content))
+		if err := errors.Join(err, readErr, out.WriteHeader(h)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(out.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
 }
 
 // raced is set with the race detector, under which these tests take ten times as long. make test also runs them

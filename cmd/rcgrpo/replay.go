@@ -184,13 +184,13 @@ func (r *replaying) print(w io.Writer, columns []column) error {
 	}
 	digits := func(n int, x float64) string { return fmt.Sprintf("%.*f", n, x) }
 	batches := newTable("the same groups in batches of other sizes: only the spread over a batch changes",
-		"groups per batch", "batches", "spread, ddof 0", "spread, ddof 1", "zero-variance", "sigma²", "spread within")
+		"groups per batch", "batches", "spread, ddof 0", "spread, ddof 1", "without variance", "sigma²", "spread within")
 	for _, e := range r.rollouts.BatchSizes() {
 		batches.row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]),
 			digits(3, e.ZeroVariance), digits(4, e.Sigma2), digits(3, e.SpreadWithin))
 	}
 	sizes := newTable("groups of other sizes, unbiased estimates from the stored groups",
-		"members", "zero-variance", "all right", "all wrong", "sigma²")
+		"members", "without variance", "all right", "all wrong", "sigma²")
 	for _, e := range r.rollouts.GroupSizes() {
 		sizes.row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
 	}

@@ -50,26 +50,50 @@
     return { type: "group", children };
   };
 
-  // A row of a forest plot: names and numbers above the interval, on grey where differences are too small to be detected.
-  const forest = (data, ink, soft, rule) => (params, api) => {
+  // The layout of a forest plot: names, intervals and numbers beside each other, or, if less than 120 pixels remain for
+  // the intervals, the intervals below the names. It sets the distances of the rows from the top.
+  const forestLayout = (data, width) => {
+    const fontSize = width < 420 ? 11 : 12, pen = document.createElement("canvas").getContext("2d");
+    const widest = (weight, texts) => {
+      pen.font = weight + " " + fontSize + "px " + getComputedStyle(document.body).fontFamily;
+      return Math.max(...texts.map(text => pen.measureText(text).width));
+    };
+    const rows = data.filter(d => typeof d.value[0] === "number").map(d => d.name.split("\n"));
+    const names = widest(400, rows.map(r => r[0])) + 14, numbers = widest(700, rows.map(r => r[1])) + 10;
+    const beside = width - names - numbers >= 120;
+    let height = 0;
+    for (const d of data) {
+      d.value[1] = height;
+      height += typeof d.value[0] === "number" ? (beside ? 24 : 36) : 30;
+    }
+    return { fontSize, beside, height, left: beside ? names : 4, right: beside ? numbers : 4 };
+  };
+  // A row of a forest plot: the interval on grey where differences are too small to be detected. The row of an outcome
+  // has an arrow to the expected side of 0.
+  const forest = (data, { fontSize, beside, left, right }, { ink, soft, band, good }) => (params, api) => {
     const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
     const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
-    const top = api.coord([0, place])[1], y = top + 20, children = [];
-    const text = (x, align, text, fill, fontWeight, fontSize = area.width < 420 ? 11 : 12) => children.push({ type: "text", style: { x, y: top + 7, text, fill, align, verticalAlign: "middle", fontSize, fontWeight, width: align === "left" && !isHeading ? area.width - 135 : area.width, overflow: "truncate" } });
-    const isHeading = !known(effect);
+    const top = api.coord([0, place])[1], y = top + (beside ? 12 : 25), children = [];
+    const edge = { left: area.x - (beside ? left : 0), right: area.x + area.width + (beside ? right : 0) };
+    const text = (align, text, fontWeight, width, y) => children.push({ type: "text", style: { x: edge[align], y, text, fill: ink, align, verticalAlign: "middle", fontSize, fontWeight, width, overflow: "truncate" } });
     const stroke = (x1, y1, x2, y2, stroke, lineWidth) => children.push({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke, lineWidth } });
-    if (isHeading) {
-      text(area.x, "left", item.name, ink, 700, area.width < 420 ? 10.5 : 12);
+    if (!known(effect)) {
+      const [heading, expect] = item.name.split("\n"), way = expect === "higher" ? 1 : -1, tip = way > 0 ? area.x + area.width : area.x, from = at(0);
+      text("left", heading, 700, edge.right - edge.left, top + 11);
+      if (expect) {
+        stroke(from, top + 24, tip - 6 * way, top + 24, good, 2);
+        children.push({ type: "polygon", shape: { points: [[tip, top + 24], [tip - 8 * way, top + 20], [tip - 8 * way, top + 28]] }, style: { fill: good } });
+      }
       return { type: "group", children };
     }
     const [pair, numbers] = item.name.split("\n");
-    if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: rule } });
-    stroke(at(0), y - 7, at(0), y + 9, soft, 1.5);
+    if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: band } });
+    stroke(at(0), y - (beside ? 12 : 8), at(0), y + (beside ? 12 : 8), soft, 1);
     if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
     for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y, r: 3 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
     children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
-    text(area.x, "left", pair, ink);
-    text(area.x + area.width, "right", numbers, ink, 700);
+    text("left", pair, 400, beside ? left : area.width - 135, beside ? y : top + 9);
+    text("right", numbers, 700, beside ? right : 135, beside ? y : top + 9);
     return { type: "group", children };
   };
 
@@ -115,9 +139,11 @@
       if (s.renderItem === "band") Object.assign(s, { renderItem: band(s.data), encode: { x: 0, y: [1, 2] }, clip: true, z: 1, tooltip: { show: false } });
     }
     if (options.series.some(s => s.renderItem === "forest")) {
-      for (const s of options.series) s.renderItem = forest(s.data, ink, soft, isDark ? "#2a323d" : "#e3e7ec");
-      Object.assign(options.yAxis[0], { show: false });
-      Object.assign(options.grid[0], { top: 0, left: 4, right: 4, bottom: 34, containLabel: false });
+      const series = options.series[0], layout = forestLayout(series.data, place.clientWidth);
+      series.renderItem = forest(series.data, layout, { ink, soft, band: isDark ? "#2a323d" : "#e3e7ec", good: isDark ? "#4cc38a" : "#1a7f4b" });
+      place.style.height = layout.height + 36 + "px";
+      Object.assign(options.yAxis[0], { show: false, max: layout.height });
+      Object.assign(options.grid[0], { top: 0, left: layout.left, right: layout.right, bottom: 36, containLabel: false });
       Object.assign(options.xAxis[0].axisLabel, { showMaxLabel: false, showMinLabel: false, formatter: v => (v > 0 ? "+" : "") + String(v).replace("-", "−") });
       Object.assign(options.xAxis[0], { splitLine: { show: false }, nameGap: 20 });
       options.tooltip.formatter = p => element("div", {}, ...p.name.split("\n").map(text => element("div", {}, text)),
@@ -247,7 +273,10 @@
   let waiting = 0;
   addEventListener("resize", () => {
     cancelAnimationFrame(waiting);
-    waiting = requestAnimationFrame(() => Object.values(drawn).forEach(d => d.chart.resize()));
+    waiting = requestAnimationFrame(() => Object.entries(drawn).forEach(([id, { chart, options }]) => {
+      if (options.series[0].encode && options.yAxis[0].inverse && !options.yAxis[0].data) drawn[id] = paint(id, dark.matches); // a forest plot
+      else chart.resize();
+    }));
   });
   // Large data in the page are gzip in base64.
   const unpack = (e, text = e.dataset.packed) => {

@@ -117,7 +117,7 @@ func Sentences(findings []Finding) []string {
 	return codes
 }
 
-// place returns where the finding is, what is printed there and what is right.
+// place returns the location of the finding, the printed value and the right one.
 func (f Finding) place() string {
 	text := strings.Join(f.Columns, ", ")
 	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {

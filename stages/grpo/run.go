@@ -300,7 +300,7 @@ func (t *training) update(ctx context.Context, u int) error {
 	}
 	t.state.Taken, t.state.Watch, t.run.Stopped = t.groups.taken, t.watch.WatchState, t.watch.Stopped
 	t.run.Job.Progress(u, t.Updates, "updates", runs.Value{Name: "reward", Value: values["reward"]},
-		runs.Value{Name: "zero-variance", Value: values["zero_variance"]})
+		runs.Value{Name: "without variance", Value: values["zero_variance"]})
 	return nil
 }
 
