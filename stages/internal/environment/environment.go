@@ -47,7 +47,7 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 		if t.Spec == nil || m.programs[t.Program.Dir] != nil {
 			continue
 		}
-		pool, err := openPool(ctx, t.Program, o)
+		pool, err := o.open(ctx, t.Program)
 		if err != nil {
 			return nil, errors.Join(err, m.Close())
 		}
@@ -67,7 +67,15 @@ func (o Options) clear() error {
 	return errors.Join(os.RemoveAll(o.folder()), os.MkdirAll(o.folder(), 0o700))
 }
 
-func openPool(ctx context.Context, at bfcl.Program, o Options) (*Pool, error) {
+// OpenProgram is Open for one program.
+func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error) {
+	if err := o.clear(); err != nil {
+		return nil, err
+	}
+	return o.open(ctx, at)
+}
+
+func (o Options) open(ctx context.Context, at bfcl.Program) (*Pool, error) {
 	p, err := ReadProgram(at.Dir)
 	if err != nil {
 		return nil, err
