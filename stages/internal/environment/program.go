@@ -46,7 +46,9 @@ func ReadProgram(dir string) (*Program, error) {
 func (p *Program) Write(dir, folder string, left []string) error {
 	to := filepath.Join(dir, ProgramFolder)
 	p.Executable = nil
+	files := 0
 	err := eachFile(folder, left, func(name string, info fs.FileInfo) error {
+		files++
 		if info.Mode()&0o111 != 0 {
 			p.Executable = append(p.Executable, filepath.ToSlash(name))
 		}
@@ -54,6 +56,9 @@ func (p *Program) Write(dir, folder string, left []string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if files == 0 {
+		return fmt.Errorf("the program's folder %s has no file", folder)
 	}
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
