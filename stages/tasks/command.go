@@ -149,8 +149,8 @@ func try(ctx context.Context, job *engine.Job, pool *environment.Pool, tasks []*
 	}
 	switch {
 	case tried == 0:
-		job.Logf("the program gives no experts (\"expert\" of its tasks), so nothing was tried, and curate cannot make data " +
-			"from these tasks; start from a checkpoint that solves some of them")
+		job.Logf("the program gives no experts (\"expert\" of its tasks), so nothing was tried, and curate cannot make " +
+			"data from these tasks; start from a checkpoint that solves some of them")
 	case sound:
 		job.Logf("trial: %d experts played twice, with equal results and reward 1", tried)
 	}

@@ -24,7 +24,8 @@ case $line in
 *'"method":"hello"'*) test "$VARIANT" = slow && sleep 5
 	result='{"episodes": 4, "tools": [{"name": "add"}]}';;
 *'"method":"tasks"'*)
-	result='{"tasks": [{"id": "'$set'a", "expert": '$expert'}, {"id": "'$set$other'", "family": "f", "secret": "'$TOKEN'"}]}'
+	result='{"tasks": [{"id": "'$set'a", "expert": '$expert'}, '
+	result=$result'{"id": "'$set$other'", "family": "f", "secret": "'$TOKEN'"}]}'
 	;;
 *'"method":"reset"'*) test "$VARIANT" = "slow step" && sleep 5
 	result='{"user": "Put in one."}'; test "$VARIANT" = differs && result='{"user": "'$$'"}';;
@@ -107,14 +108,15 @@ func TestProgramsGiveTasksAndAreTried(t *testing.T) {
 }
 
 func TestSettingsOfAProgramAreChecked(t *testing.T) {
+	const own = "source = \"command\"\nprogram = dir(\".\")\n"
 	for body, want := range map[string]string{
-		"source = \"command\"":                                                               "Tasks of a program need its folder",
-		"source = \"command\"\nprogram = dir(\".\")":                                         "here it has none",
-		"source = \"bfcl\"\ncommand = [\"x\"]":                                               "it is about tasks of a program",
-		"source = \"drills\"\ntimeouts {\nstep = \"1s\"\n}":                                  "timeouts.step = ",
-		"source = \"command\"\nprogram = dir(\".\")\ncommand = [\"x\"]\nskip = 2":            "skip = 2 has no effect",
-		"source = \"command\"\nprogram = dir(\".\")\ncommand = [\"x\"]\nprocesses = 0":       "got 0",
-		"source = \"command\"\nprogram = dir(\".\")\ncommand = [\"x\"]\nprompt = \"merged\"": "the program writes the requests itself",
+		"source = \"command\"":                 "Tasks of a program need its folder",
+		own:                                    "here it has none",
+		"source = \"bfcl\"\ncommand = [\"x\"]": "it is about tasks of a program",
+		"source = \"drills\"\ntimeouts {\nstep = \"1s\"\n}": "timeouts.step = ",
+		own + "command = [\"x\"]\nskip = 2":                 "skip = 2 has no effect",
+		own + "command = [\"x\"]\nprocesses = 0":            "got 0",
+		own + "command = [\"x\"]\nprompt = \"merged\"":      "the program writes the requests itself",
 	} {
 		if _, got := load(t, body); !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want it to say %q", body, got, want)

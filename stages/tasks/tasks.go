@@ -1,5 +1,5 @@
-// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, generated drills, or tasks of a
-// program (command.go).
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, generated drills, or tasks of
+// a program (command.go).
 //
 // Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what the sides of
 // the split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed form one endless
@@ -74,8 +74,8 @@ type settings struct {
 	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
 	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
 
-	Program   *artifact.File    `hcl:"program,optional" unkeyed:"null" doc:"folder of the program: dir(\"shop\", [names left"`
-	_         struct{}          `doc:"out]); part of every key below (source command)"`
+	Program   *artifact.File    `hcl:"program,optional" unkeyed:"null" doc:"folder of the program: dir(\"shop\", [names"`
+	_         struct{}          `doc:"left out]); part of every key below (source command)"`
 	Command   []string          `hcl:"command,optional" unkeyed:"[]" doc:"words that start the program in a copy of"`
 	_         struct{}          `doc:"the folder (source command)"`
 	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes (source"`
@@ -123,8 +123,9 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad(s.Train < 0, "Negative number of drills", s.At["train"], "A training set has at least 0 drills; got %d.", s.Train)
 	s.checkProgram(bad)
 	bad(s.Skip < 0, "Negative number of drills", s.At["skip"], "skip passes over at least 0 drills; got %d.", s.Skip)
-	bad(s.Test < 0 || s.Source != "command" && s.Test > s.Pool, "Test set larger than its pool", s.At["test"], "Each seed draws its test drills "+
-		"from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool,
+	bad(s.Test < 0 || s.Source != "command" && s.Test > s.Pool, "Test set larger than its pool", s.At["test"],
+		"Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or "+
+			"lower test.", s.Pool,
 		max(0, s.Pool), s.Test)
 	return diags
 }

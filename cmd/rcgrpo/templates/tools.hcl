@@ -15,15 +15,15 @@ stage "curate" "experts" { tasks = stage.tasks.shop.train } # plays the expert c
 stage "model" "random" {
   corpus       = [stage.curate.experts.expert]
   vocab        = 320
-  architecture = { family = "qwen2", hidden = 96, layers = 2, heads = 4, kv_heads = 2, mlp = 256, rope_base = 1000, context = 128 }
+  architecture = { family = "qwen2", hidden = 96, layers = 2, heads = 4, kv_heads = 2, mlp = 256, rope_base = 1000, context = 192 }
 }
 stage "sft" "base" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.experts.expert]
-  epochs = 10
+  epochs = 3
   lr     = 2e-3
 }
-defaults { limits = { steps = 4, reply = 30, context = 128 } }
+defaults { limits = { steps = 4, reply = 30, context = 176 } }
 stage "rollout" "explore" { # its failures become the data under the low token
   policy  = stage.sft.base.checkpoint
   tasks   = stage.tasks.shop.train
@@ -32,20 +32,19 @@ stage "rollout" "explore" { # its failures become the data under the low token
 stage "curate" "mixed" {
   tasks    = stage.tasks.shop.train
   failures = stage.rollout.explore
-  ratio    = 0.5
 }
 defaults "sft" "rctp-ft" { batch = 16 }
 stage "sft" "warm" {
   policy = stage.sft.base.checkpoint
   data   = [stage.curate.experts.expert]
   epochs = 1
-  lr     = 5e-4
+  lr     = 2e-4
 }
 stage "rctp-ft" "warm" {
   policy = stage.sft.base.checkpoint
   data   = [stage.curate.mixed.mixed]
-  epochs = 2
-  lr     = 5e-4
+  epochs = 1
+  lr     = 2e-4
   tokens { position = "before_each_action" }
 }
 locals { warm = { SFT = stage.sft.warm.checkpoint, RCTP-FT = stage.rctp-ft.warm.checkpoint } }

@@ -30,8 +30,8 @@ type mixed struct {
 	programs  map[string]*Pool // by folder
 }
 
-// Open starts the first process of each program of the tasks. Processes and copies of an earlier attempt that was killed
-// are removed first. Close the environment.
+// Open starts the first process of each program of the tasks. It first removes processes and copies of an earlier
+// attempt that was killed. Close the environment.
 func Open(ctx context.Context, o Options) (rl.Environment, error) {
 	settings, err := bfcl.SettingsFor(o.Tasks, o.Benchmark)
 	if err != nil {

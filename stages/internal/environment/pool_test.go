@@ -36,10 +36,10 @@ func open(t *testing.T, fault string, processes int) (*opened, error) {
 	t.Helper()
 	o := &opened{marks: t.TempDir()}
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
-		"MARKS": o.marks}, Start: 5 * time.Second, Step: time.Second, Score: time.Second}
+		"MARKS": o.marks}, Start: 10 * time.Second, Step: 4 * time.Second, Score: 4 * time.Second}
 	var err error
-	o.Pool, err = NewPool(t.Context(), p, PoolOptions{Dir: t.TempDir(), Processes: processes, Steps: 3, Scratch: o.marks, Mark: programMark(o.marks),
-		Log: func(format string, args ...any) {
+	o.Pool, err = NewPool(t.Context(), p, PoolOptions{Dir: t.TempDir(), Processes: processes, Steps: 3,
+		Scratch: o.marks, Mark: programMark(o.marks), Log: func(format string, args ...any) {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			fmt.Fprintf(&o.log, format+"\n", args...)
@@ -114,7 +114,7 @@ func (o *opened) collect(t *testing.T, tasks []*bfcl.Task) []*rl.Trajectory {
 }
 
 // faults are the faults of one request and the text of their error.
-var faults = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 1s", "twice": "",
+var faults = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s", "twice": "",
 	"other": "no open request has the id 1000", "flood": "a line has more than 16777216 bytes",
 	"fork": "exited with code 0", "death": "exited with code 3", "killed": "signal", "nan": "invalid character 'N'",
 	"null": "", "error": "sold out", "list": "neither an object", "half": "", "stderr": ""}
@@ -141,7 +141,7 @@ func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 	for i := 0; len(tasks) < 1000; i++ {
 		tasks = append(tasks, taskNamed(fmt.Sprint("plain ", i), i%3))
 	}
-	got := o.collect(t, tasks)
+	got, recovered := o.collect(t, tasks), 0
 	for i, e := range got {
 		id := tasks[i].ID
 		want := rl.Reward(1)
@@ -149,6 +149,12 @@ func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 			want = rl.MissingReward()
 		}
 		if strings.Contains(id, "twice") && e.Reward.Missing() { // the second answer may come before the next request
+			continue
+		}
+		if strings.Contains(id, " once") { // its first try may have ended by the fault of another episode
+			if e.Reward == 1 {
+				recovered++
+			}
 			continue
 		}
 		if e.Reward != want && !(e.Reward.Missing() && want.Missing()) {
@@ -164,6 +170,9 @@ func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 			t.Errorf("%s: it ended without its second turn", id)
 		}
 	}
+	if recovered < len(persist)/2 {
+		t.Errorf("%d of %d episodes with one fault got their reward in the second try", recovered, len(persist))
+	}
 	if said := o.said(); !strings.Contains(said, "the shelf broke") ||
 		!strings.Contains(said, "step of task step-death always") || !strings.Contains(said, "has no reward") {
 		t.Errorf("the log names no method, task and standard error: %.2000s", said)
@@ -177,7 +186,7 @@ func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
 	if !strings.Contains(got[0].Failure, faults["flood"]) || got[1].Reward != 1 {
 		t.Errorf("got %q and the reward %v", got[0].Failure, got[1].Reward)
 	}
-	if n := len(o.said()); n > 4*mostLog || time.Since(begun) > 20*time.Second {
+	if n := len(o.said()); n > 4*mostLog || time.Since(begun) > time.Minute {
 		t.Errorf("%d bytes in the log after %v", n, time.Since(begun))
 	}
 }
@@ -193,7 +202,7 @@ func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 			continue
 		}
 		if kind == "silence" {
-			want = "no answer to hello within 5s"
+			want = "no answer to hello within 10s"
 		}
 		must.Match(t, err, "the program failed in hello: ")
 		if !strings.Contains(err.Error(), want) {
@@ -293,7 +302,8 @@ func TestCopyKeepsExecutableFilesAndLeavesNamesOut(t *testing.T) {
 	read := must.Get(ReadProgram(port))(t)
 	to := must.Get(read.Copy(port, scratch))(t)
 	run, err := os.Stat(filepath.Join(to, "run"))
-	if lib := must.Get(os.Stat(filepath.Join(to, "lib/a.py")))(t); err != nil || run.Mode() != 0o555 || lib.Mode() != 0o444 {
+	lib := must.Get(os.Stat(filepath.Join(to, "lib/a.py")))(t)
+	if err != nil || run.Mode() != 0o555 || lib.Mode() != 0o444 {
 		t.Errorf("modes %v and %v, want 0555 and 0444", run.Mode(), lib.Mode())
 	}
 	if _, err := os.Stat(filepath.Join(to, "lib/__pycache__")); err == nil {
@@ -302,7 +312,8 @@ func TestCopyKeepsExecutableFilesAndLeavesNamesOut(t *testing.T) {
 }
 
 func FuzzAnswers(f *testing.F) {
-	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":1,"error":{"message":"x"}}`,
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"message":"x"}}`,
 		`{"id":1}`, "\xff", `{"jsonrpc":"2.0","id":1e3,"result":[]}`, "a\r\nb\n\n"} {
 		f.Add([]byte(line))
 	}
@@ -314,7 +325,7 @@ func FuzzAnswers(f *testing.F) {
 				t.Fatalf("a line of %d bytes", len(line))
 			}
 			total += len(line)
-			if a, bad := parseAnswer(line); bad == nil && (a.Result == nil) == (a.Error == "" && !bytes.Contains(line, []byte("error"))) {
+			if a, bad := parseAnswer(line); bad == nil && a.Result != nil && (a.Result[0] != '{' || a.Error != "") {
 				t.Errorf("%q has %+v", line, a)
 			}
 			if err != nil {
