@@ -62,6 +62,7 @@ stage "grpo" "arm" {
 stage "rc-grpo" "arm" {
   for_each = local.warm
   policy   = each.value
+  tokens   = { position = "before_each_action", init = "copy:<|assistant|>" } # of the arm that starts without them
 }
 stage "eval" "arm" {
   for_each = merge(local.warm, { for name, arm in stage.grpo.arm : "${name} + GRPO" => arm.checkpoint },
