@@ -225,8 +225,16 @@ func Certify(train, test []*Task) Certificate {
 		c.Category[t.Category]++
 	}
 	c.Families = overlap(train, test, func(t *Task) string { return t.Family })
-	c.Numbers = overlap(train, test, func(t *Task) string { return fmt.Sprint(t.Number) })
-	c.InitialStates = overlap(train, test, stateKey)
+	own := func(key func(t *Task) string) func(*Task) string { // tasks of a program have neither
+		return func(t *Task) string {
+			if t.Spec != nil {
+				return ""
+			}
+			return key(t)
+		}
+	}
+	c.Numbers = overlap(train, test, own(func(t *Task) string { return fmt.Sprint(t.Number) }))
+	c.InitialStates = overlap(train, test, own(stateKey))
 	c.GroundTruths = overlap(train, test, truthKey)
 	return c
 }

@@ -23,6 +23,17 @@ type Task struct {
 	// InitialConfig is the scenario as JSON in its original key order: class name -> scenario.
 	InitialConfig json.RawMessage `json:"initial_config"`
 	Turns         []Turn          `json:"turns"`
+
+	// Spec is the task of a program as the program returned it (stages/internal/environment); the reader sets Program.
+	// Such a task has ID, Category and Family, and no other field. Both are empty for tasks of the benchmark.
+	Spec    json.RawMessage `json:"spec,omitempty"`
+	Program Program         `json:"-"`
+}
+
+// Program locates the program of a task.
+type Program struct {
+	Dir       string // tasks artifact that describes it
+	Processes int    // to start at most; 0: one
 }
 
 // Turn is one user request with its ground truth.

@@ -91,6 +91,9 @@ func checkBlock(t *testing.T, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(filepath.Dir(file), "shop"), 0o700); err != nil { // of docs/own_tasks.md
+		t.Fatal(err)
+	}
 	vars := map[string]string{}
 	if strings.Contains(text, `variable "base"`) {
 		vars["base"] = fixtures.Dir(t, "hf/models/qwen2-tiny")

@@ -55,8 +55,12 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 		defer read.Close()
 		stdin = read
 	}
+	mark := "" // programs of the stage lead sessions of their own; they end with it, however it ends
+	if w.Key != "" {
+		mark = scratchMark(w.store.Work(w.Key))
+	}
 	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
-		Files: append([]*os.File{stdin, w.Log, w.Log}, w.Held()...)})
+		Files: append([]*os.File{stdin, w.Log, w.Log}, w.Held()...), Mark: mark})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}

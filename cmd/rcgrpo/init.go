@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +15,7 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-//go:embed templates/*.hcl
+//go:embed templates
 var templateFiles embed.FS
 
 // template is a small experiment that init writes: the file templates/NAME.hcl.
@@ -24,12 +23,15 @@ type template struct {
 	name, summary string
 	flags, needs  string // flags of the commands that load it; a step before them
 	page          bool   // it has a report
+	more          string // another file of it, below templates/NAME and below the folder of the experiment
 }
 
 var templates = []template{
 	{name: "drills", summary: "two arms on generated tasks, with a tiny model from random weights", page: true},
 	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
 		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
+	{name: "tools", summary: "the four arms on tasks and tools of your own, in 50 lines of Python", page: true,
+		more: "shop/shop.py"},
 	{name: "exec", summary: "commands only"},
 }
 
@@ -75,9 +77,27 @@ func initCommand() *cobra.Command {
 	}
 }
 
-// write creates the file with its folder. An existing file is an error.
+// write creates the files of the template with their folders. An existing file is an error.
 func (t template) write(path string) error {
-	text, err := templateFiles.ReadFile("templates/" + t.name + ".hcl")
+	files := map[string]string{path: t.name + ".hcl"}
+	if t.more != "" {
+		files[filepath.Join(filepath.Dir(path), filepath.FromSlash(t.more))] = t.name + "/" + t.more
+	}
+	for to := range files {
+		if _, err := os.Lstat(to); err == nil {
+			return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", to, t.name)
+		}
+	}
+	for to, from := range files {
+		if err := writeTemplate(to, "templates/"+from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeTemplate(path, from string) error {
+	text, err := templateFiles.ReadFile(from)
 	if err != nil {
 		return err
 	}
@@ -85,9 +105,6 @@ func (t template) write(path string) error {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", path, t.name)
-	}
 	if err != nil {
 		return err
 	}

@@ -335,6 +335,26 @@ func TestServingPage(t *testing.T) {
 	s.run("", func(string) error { return nil })
 }
 
+// TestOwnTasksPage runs the commands of docs/own_tasks.md with two updates and one seed.
+func TestOwnTasksPage(t *testing.T) {
+	s := newSession(t, "docs/own_tasks.md")
+	for _, c := range shellCommands(s.page) {
+		s.line("exec %s", c)
+		if strings.HasPrefix(c, "rcgrpo init") {
+			s.line("exec sed -i 's/.1, 2, 3./[1]/' study/tools.hcl\nenv RCGRPO_VAR_updates=2")
+		}
+	}
+	s.line(`stdout 'study/tools.html$'
+exec rcgrpo verify study/tools.html
+exec rcgrpo plan study/tools.hcl --detailed-exitcode
+exec rcgrpo logs tasks.shop@1 study/tools.hcl
+stdout 'trial: 3 experts played twice, with equal results and reward 1'
+exec sed -i 's/else 0/else 0.0/' study/shop/shop.py
+! exec rcgrpo plan study/tools.hcl --detailed-exitcode
+stdout 'tasks.shop'`)
+	s.run("", func(string) error { return nil })
+}
+
 // Only pages whose commands are tested have blocks of commands.
 func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	t.Chdir(fixtures.Root(t))
@@ -345,7 +365,8 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		commands := shellCommands(newSession(t, path).page)
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
-			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md")}, path); len(commands) > 0 && !run {
+			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md"),
+			filepath.Join("docs", "own_tasks.md")}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)
 		}
 		for c := range notInASession {

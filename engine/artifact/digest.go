@@ -20,8 +20,8 @@ import (
 
 // Digest returns the content digest of a file or folder: the value of file() and dir() in keys. The digest of
 // a folder covers the relative names and contents of its files, not empty folders, permissions and times.
-// Symbolic links are followed.
-func Digest(path string) (string, error) {
+// Symbolic links are followed. Files and folders with one of the names left out, at any depth, do not count.
+func Digest(path string, left ...string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return "", err
@@ -29,7 +29,7 @@ func Digest(path string) (string, error) {
 	if !info.IsDir() {
 		return FileDigest(path)
 	}
-	files, err := list(path, followLinks)
+	files, err := list(path, followLinks, left...)
 	if err != nil {
 		return "", err
 	}
@@ -58,10 +58,16 @@ const (
 	followLinks                 // for the user's data
 )
 
-// list hashes the plain files below dir and returns them sorted by name.
-func list(dir string, links linkRule) ([]FileInfo, error) {
+// list hashes the plain files below dir and returns them sorted by name, without those below the names left out.
+func list(dir string, links linkRule, left ...string) ([]FileInfo, error) {
 	var files []FileInfo
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && path != dir && slices.Contains(left, d.Name()) {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}

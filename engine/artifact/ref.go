@@ -19,6 +19,8 @@ type File struct {
 	Path   string // absolute
 	Digest string // of the content
 	Dir    bool   // named with dir()
+
+	Left []string // names of files and folders in it that do not belong to it
 }
 
 // Data is a setting that names either a file or folder, or a port of another stage.

@@ -82,7 +82,8 @@ func FunctionDoc(name string) (call, doc string) {
 	case "file":
 		return "file(path)", "The content of a file, relative to the experiment's folder."
 	case "dir":
-		return "dir(path)", "The content of a folder, relative to the experiment's folder."
+		return "dir(path, left…)", "The content of a folder, relative to the experiment's folder, without the names in the " +
+			"list left at any depth."
 	}
 	f, ok := pureFunctions()[name]
 	if !ok {

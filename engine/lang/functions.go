@@ -13,8 +13,10 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 	"github.com/zclconf/go-cty/cty/function"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
+	"github.com/zclconf/go-cty/cty/gocty"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/stat"
 )
 
 // pureFunctions are available in every expression. None reads the clock, the environment, the network or a disk.
@@ -173,22 +175,35 @@ func (l *loader) functions(base string) map[string]function.Function {
 }
 
 func (l *loader) dataFunction(base string, dir bool) function.Function {
-	return function.New(&function.Spec{
+	spec := &function.Spec{
 		Params: []function.Parameter{{Name: "path", Type: cty.String}},
 		Type:   function.StaticReturnType(fileType),
 		Impl: func(args []cty.Value, _ cty.Type) (cty.Value, error) {
-			path, err := l.resolve(base, args[0].AsString())
+			written, left := args[0].AsString(), []string(nil)
+			if len(args) > 2 {
+				return cty.NilVal, function.NewArgErrorf(2, "want a path and a list of names to leave out")
+			}
+			for _, list := range args[1:] {
+				if err := gocty.FromCtyValue(list, &left); err != nil {
+					return cty.NilVal, function.NewArgError(1, err)
+				}
+			}
+			path, err := l.resolve(base, written)
 			digest := ""
 			if err == nil {
-				digest, err = l.digests.Of(path, args[0].AsString(), dir)
+				digest, err = l.digests.Of(path, written, dir, left...)
 			}
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
-			l.x.Digests[path] = digest
-			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir}), nil
+			l.x.Digests[stat.Name(path, left)] = digest
+			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir, Left: left}), nil
 		},
-	})
+	}
+	if dir {
+		spec.VarParam = &function.Parameter{Name: "left", Type: cty.List(cty.String)}
+	}
+	return function.New(spec)
 }
 
 // resolve makes a path absolute: relative to base, with ~ for the home folder.
@@ -226,6 +241,9 @@ func lookupEnv(env []string, name string) (string, bool) {
 
 func fileText(v cty.Value) string {
 	f := v.EncapsulatedValue().(*artifact.File)
+	if f.Dir && len(f.Left) > 0 {
+		return fmt.Sprintf("dir(%q, %s)", f.Path, JSONText(f.Left))
+	}
 	if f.Dir {
 		return fmt.Sprintf("dir(%q)", f.Path)
 	}

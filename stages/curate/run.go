@@ -3,6 +3,7 @@ package curate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +14,9 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
 )
 
@@ -54,25 +58,24 @@ type curation struct {
 
 // experts reads the tasks and executes their ground truth. A ground truth without reward is an error: it would
 // teach a failure as a success.
-func (c *curation) experts(ctx context.Context) error {
-	set, err := c.job.Open(c.Tasks)
-	if err != nil {
+func (c *curation) experts(ctx context.Context) (err error) {
+	if c.tasks, err = checkpoint.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
-	}
-	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
-		if err != nil {
-			return err
-		}
-		c.tasks = append(c.tasks, task)
 	}
 	if c.bench, err = bfcl.SettingsFor(c.tasks, c.job.Site.BFCL); err != nil {
 		return err
 	}
+	own, err := environment.Open(ctx, environment.Options{Tasks: c.tasks, Benchmark: c.job.Site.BFCL,
+		Scratch: c.job.Dir, Log: c.job.Logf})
+	if err != nil {
+		return err
+	}
+	defer own.Close()
 	for i, task := range c.tasks {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		t, err := rl.Expert(task, c.bench)
+		t, err := c.play(ctx, own, task)
 		if err != nil {
 			return err
 		}
@@ -87,10 +90,29 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
+// play returns the expert trajectory of a task.
+func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task) (*rl.Trajectory, error) {
+	if task.Spec == nil {
+		return rl.Expert(task, c.bench)
+	}
+	if c.Spoilt > 0 {
+		return nil, fmt.Errorf("task %s belongs to a program, and only experts of the benchmark's classes can be spoilt; "+
+			"set spoilt = 0 and take the failures from rollouts", task.ID)
+	}
+	t, err := environment.Expert(ctx, own, task, false)
+	if errors.Is(err, rl.ErrAgain) {
+		t, err = environment.Expert(ctx, own, task, true)
+	}
+	if t == nil && err == nil {
+		err = fmt.Errorf("task %s: %s", task.ID, environment.NoExpert)
+	}
+	return t, err
+}
+
 // rollouts collects the failed rollouts of each task, each conversation once. A rollout on another task is an
 // error, because it has no expert.
 func (c *curation) rollouts() error {
-	known := map[string]*bfcl.Task{}
+	known, graded := map[string]*bfcl.Task{}, 0
 	for _, task := range c.tasks {
 		known[task.ID] = task
 	}
@@ -112,6 +134,9 @@ func (c *curation) rollouts() error {
 				c.sum.Missing++
 				continue
 			}
+			if t.Reward > 0 && t.Reward < 1 {
+				graded++
+			}
 			if t.Reward != 0 {
 				continue
 			}
@@ -122,6 +147,10 @@ func (c *curation) rollouts() error {
 			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
 		}
+	}
+	if graded > 0 {
+		c.job.Logf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program return "+
+			"0 for an episode that is to be a failure", lang.Plural(graded, "rollout"))
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (w stopwatch) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, 
 // plain is a codec whose messages are ids already: a request is the prompt of its number.
 type plain struct{ prompts map[string][]int32 }
 
-func (c plain) Begin([]rl.Tool) []int32                    { return nil }
+func (c plain) Begin(string, []rl.Tool) []int32            { return nil }
 func (c plain) User(text string, _ bool, _ string) []int32 { return c.prompts[text] }
 func (c plain) Tool([]string) []int32                      { return nil }
 func (c plain) Header(string) []int32                      { return nil }
@@ -71,6 +71,8 @@ func (c plain) Text([]int32) string                        { return "" }
 // asking is the environment of one request.
 type asking struct{ text string }
 
+func (a asking) System() string                                        { return "" }
+func (a asking) Close()                                                {}
 func (a asking) Turn() int                                             { return 0 }
 func (a asking) User() string                                          { return a.text }
 func (a asking) Tools() []rl.Tool                                      { return nil }
@@ -123,7 +125,9 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	}
 	collector := &rl.Collector{Policy: &rl.Local{Batcher: rl.NewBatcher(stopwatch{decoder, &p}), Codec: codec,
 		Limits: blocks.Limits{Steps: 1, Reply: benchNew, Context: benchPrompt + benchNew + 1}, Seed: 1, Temperature: 1},
-		Start: func(_ context.Context, t *bfcl.Task) (rl.Env, error) { return asking{t.ID}, nil }}
+		Environment: rl.StartFunc(func(_ context.Context, t *bfcl.Task, _ rl.StartOptions) (rl.Env, error) {
+			return asking{t.ID}, nil
+		})}
 	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
 	s.KL.Estimator, s.KL.Beta = "exact", 0.1
 

@@ -91,7 +91,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
-	if err := t.open(); err != nil {
+	if err := t.open(ctx); err != nil {
 		return err
 	}
 	if err := t.run.Loop(ctx, s.Updates, t.update); err != nil {
@@ -133,7 +133,7 @@ const bestFolder = "best"
 
 // open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from
 // the recorder. close frees what was opened before an error.
-func (t *training) open() error {
+func (t *training) open(ctx context.Context) error {
 	course, err := t.course()
 	if err != nil {
 		return err
@@ -150,7 +150,8 @@ func (t *training) open() error {
 		return err
 	}
 	played := append(slices.Concat(course.sets...), t.heldOut...)
-	if t.episodes, err = t.run.Policy.Collector(t.run.Job, played, *t.Limits, t.Temperature, t.TopP); err != nil {
+	t.episodes, err = t.run.Policy.Collector(ctx, t.run.Job, played, *t.Limits, t.Temperature, t.TopP)
+	if err != nil {
 		return err
 	}
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
@@ -242,6 +243,9 @@ func (t *training) close() {
 	t.run.Close()
 	if t.reference != nil {
 		t.reference.Close()
+	}
+	if t.episodes != nil {
+		t.episodes.Environment.Close()
 	}
 }
 

@@ -3,8 +3,9 @@ package rl
 // Codec converts messages to ids and back for one model family. Pieces are encoded separately and concatenated,
 // so sampled text is never tokenized again. Implementations: stages/internal/chat.
 type Codec interface {
-	// Begin returns the ids before the first message, given the offered tools.
-	Begin(tools []Tool) []int32
+	// Begin returns the ids before the first message, given a system message, "" for the layout's own, and the offered
+	// tools.
+	Begin(system string, tools []Tool) []int32
 	// User encodes a user message. first is true for the first one of the episode, into which the position
 	// "first_user" writes the reward token.
 	User(text string, first bool, token string) []int32

@@ -7,21 +7,7 @@ import (
 	"time"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/rl/blocks"
 )
-
-// Env is an episode as a policy sees it: one of the benchmark, or of a merged task.
-type Env interface {
-	Turn() int     // index of the current turn
-	User() string  // its request
-	Tools() []Tool // offered now
-	// Step executes the calls of a reply; no calls yield the turn. errs counts the calls whose result is an
-	// execution error.
-	Step(ctx context.Context, r Reply) (results []string, errs int, err error)
-	Done() bool
-	Stop() string // StopDone or StopTurnLimit once Done
-	Verdict(ctx context.Context) (bfcl.Verdict, error)
-}
 
 // Rollout asks for one episode.
 type Rollout struct {
@@ -34,9 +20,9 @@ type Rollout struct {
 // Collector samples many episodes concurrently, one per conversation of the policy. An episode that reaches a
 // limit or whose environment fails ends as data in its trajectory; the others continue.
 type Collector struct {
-	Policy Policy
-	// Start starts the environment of a task; see EpisodeStart. It is called from several goroutines.
-	Start func(context.Context, *bfcl.Task) (Env, error)
+	Policy      Policy
+	Environment Environment
+	Seed        uint64 // of the environments
 }
 
 // CollectStats reports where the time of a Collect went.
@@ -55,12 +41,6 @@ func (s *CollectStats) Add(o CollectStats) {
 	s.InPolicy += o.InPolicy
 	s.InWaiting += o.InWaiting
 	s.Wall += o.Wall
-}
-
-// EpisodeStart returns a Start function for episodes of the benchmark with the step limit of l.
-func EpisodeStart(s bfcl.Settings, l blocks.Limits) func(context.Context, *bfcl.Task) (Env, error) {
-	s.MaxSteps = l.Steps
-	return func(_ context.Context, t *bfcl.Task) (Env, error) { return newEnv(t, s) }
 }
 
 // Collect samples one trajectory per rollout and returns them in the order of the rollouts. It calls finished, if
@@ -145,8 +125,19 @@ func (r *collection) finish(i int, t *Trajectory) error {
 	return r.finished(i, t)
 }
 
-// play plays one episode. Its errors are those of the policy and of the context.
+// play plays one episode, a second time alone if its environment failed with ErrAgain.
 func (r *collection) play(ctx context.Context, ask Rollout) (*Trajectory, error) {
+	o := StartOptions{Seed: EnvironmentSeed(r.Seed, ask.Update, ask.Task.ID)}
+	t, err := r.playOnce(ctx, ask, o)
+	if t != nil && t.again && err == nil {
+		o.Alone = true
+		return r.playOnce(ctx, ask, o)
+	}
+	return t, err
+}
+
+// playOnce plays one episode. Its errors are those of the policy and of the context.
+func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) (*Trajectory, error) {
 	t := &Trajectory{
 		Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
 		Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
@@ -156,17 +147,16 @@ func (r *collection) play(ctx context.Context, ask Rollout) (*Trajectory, error)
 		return nil, err
 	}
 	defer d.Close()
-	env, err := r.Start(ctx, ask.Task)
+	env, err := r.Environment.Start(ctx, ask.Task, o)
 	if err != nil {
 		t.fail(err)
 		return t, ctx.Err()
 	}
-	for _, tool := range env.Tools() {
-		t.Tools = append(t.Tools, tool.Name)
-	}
+	defer env.Close()
+	t.open(env)
 	news := Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 	for t.Stop == "" {
-		reply, err := r.reply(ctx, d, news, env.Tools())
+		reply, err := r.reply(ctx, d, t.first(news), env.Tools())
 		if err != nil {
 			return nil, err
 		}
@@ -199,7 +189,7 @@ func (r *collection) play(ctx context.Context, ask Rollout) (*Trajectory, error)
 }
 
 // reply returns the answer of a dialogue and measures the time in which episodes wait for one.
-func (r *collection) reply(ctx context.Context, d Dialogue, news Message, tools []Tool) (Reply, error) {
+func (r *collection) reply(ctx context.Context, d Dialogue, news []Message, tools []Tool) (Reply, error) {
 	r.mu.Lock()
 	if r.replying++; r.replying == 1 {
 		r.since = time.Now()
@@ -212,7 +202,35 @@ func (r *collection) reply(ctx context.Context, d Dialogue, news Message, tools 
 			r.stats.InPolicy += time.Since(r.since)
 		}
 	}()
-	return d.Reply(ctx, []Message{news}, tools)
+	return d.Reply(ctx, news, tools)
+}
+
+// open stores the system message and the tools that an environment offers at the start.
+func (t *Trajectory) open(env Env) {
+	t.System = env.System()
+	for _, tool := range env.Tools() {
+		t.Tools = append(t.Tools, tool.Name)
+		if tool.JSON != nil {
+			t.Documents = append(t.Documents, tool.JSON)
+		}
+	}
+}
+
+// Offered returns the tools on offer at the start.
+func (t *Trajectory) Offered() []Tool {
+	tools := ToolsNamed(t.Tools)
+	for i := range t.Documents {
+		tools[i].JSON = t.Documents[i]
+	}
+	return tools
+}
+
+// first returns the message of a reply, at the start behind the system message.
+func (t *Trajectory) first(news Message) []Message {
+	if t.System == "" || len(t.Messages) > 0 {
+		return []Message{news}
+	}
+	return []Message{{Role: RoleSystem, Text: t.System}, news}
 }
 
 // add appends a message and the reply to it. A message that did not fit is dropped.
@@ -253,7 +271,7 @@ func (t *Trajectory) appendIDs(ids []int32, logp []float32) {
 
 // fail ends an episode without a reward.
 func (t *Trajectory) fail(err error) {
-	t.Stop, t.Failure = StopError, err.Error()
+	t.Stop, t.Failure, t.again = StopError, err.Error(), errors.Is(err, ErrAgain)
 	t.Reward, t.RState, t.RAction = MissingReward(), MissingReward(), MissingReward()
 }
 

@@ -31,7 +31,7 @@ func ids(s string) []int32 {
 
 func letter(token string) string { return map[string]string{TokenHigh: "H", TokenLow: "L"}[token] }
 
-func (runes) Begin([]Tool) []int32 { return ids("^") }
+func (runes) Begin(string, []Tool) []int32 { return ids("^") }
 func (runes) User(text string, _ bool, _ string) []int32 {
 	return ids("U" + text)
 }
@@ -139,7 +139,9 @@ func (w *world) Step(_ context.Context, r Reply) ([]string, int, error) {
 	}
 	return results, errs, nil
 }
-func (w *world) Done() bool { return w.turn == 2 || w.steps > 3 }
+func (w *world) Done() bool     { return w.turn == 2 || w.steps > 3 }
+func (w *world) System() string { return "" }
+func (w *world) Close()         {}
 func (w *world) Stop() string {
 	if w.steps > 3 {
 		return StopTurnLimit
@@ -157,12 +159,12 @@ func collector(p Sampler) *Collector {
 	return &Collector{
 		Policy: &Local{Batcher: NewBatcher(p), Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120},
 			Seed: 5, Temperature: 1},
-		Start: func(_ context.Context, t *bfcl.Task) (Env, error) {
+		Environment: StartFunc(func(_ context.Context, t *bfcl.Task, _ StartOptions) (Env, error) {
 			if t.ID == "broken" {
 				return nil, errors.New("no initial state")
 			}
 			return &world{id: t.ID, delay: func() {}}, nil
-		},
+		}),
 	}
 }
 
@@ -363,14 +365,14 @@ func TestTrajectoriesDependNeitherOnDelaysNorOnSlots(t *testing.T) {
 	want := ""
 	for _, slots := range []int{6, 6, 1, 10, 30} {
 		c := collector(newScript(slots, obedient))
-		start := c.Start
-		c.Start = func(ctx context.Context, task *bfcl.Task) (Env, error) {
-			e, err := start(ctx, task)
+		start := c.Environment
+		c.Environment = StartFunc(func(ctx context.Context, task *bfcl.Task, o StartOptions) (Env, error) {
+			e, err := start.Start(ctx, task, o)
 			if w, ok := e.(*world); ok && want != "" {
 				w.delay = jitter
 			}
 			return e, err
-		}
+		})
 		got, _, err := c.Collect(t.Context(), asks(names...), nil)
 		must.OK(t, err)
 		if rows := rowsOf(t, got); want == "" {
@@ -385,14 +387,14 @@ func TestSlowEnvironmentDelaysNoOtherEpisode(t *testing.T) {
 	release := make(chan bool)
 	var once sync.Once
 	c := collector(newScript(3, obedient))
-	start := c.Start
-	c.Start = func(ctx context.Context, task *bfcl.Task) (Env, error) {
-		e, err := start(ctx, task)
+	start := c.Environment
+	c.Environment = StartFunc(func(ctx context.Context, task *bfcl.Task, o StartOptions) (Env, error) {
+		e, err := start.Start(ctx, task, o)
 		if task.ID == "slow" {
 			e.(*world).delay = func() { <-release }
 		}
 		return e, err
-	}
+	})
 	var order []string
 	got, _, err := c.Collect(t.Context(), asks("slow", "a", "b", "c"), func(i int, t *Trajectory) error {
 		order = append(order, t.Task)

@@ -3,6 +3,7 @@
 //	Trajectory, Message     the record of an episode; Score, Pass and Metric are rows derived from it
 //	Reward                  of an episode; missing if its environment failed
 //	Policy, Env             reply in a conversation; execute the calls
+//	Environment             starts the episodes: of the benchmark, or of a program
 //	Collector               samples many episodes of a Policy
 //	Local                   the policy of a model in this process, from a Batcher and a Codec
 //	Batcher, Sampler        sample replies for many goroutines in shared batches; sample the next tokens

@@ -2,13 +2,72 @@ package rl
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl/blocks"
 )
+
+// Environment starts episodes: of the benchmark and its drills (Benchmark), or of a program
+// (stages/internal/environment). It is safe for concurrent use.
+type Environment interface {
+	Start(ctx context.Context, t *bfcl.Task, o StartOptions) (Env, error)
+	Close() error
+}
+
+// StartOptions are the options of one episode.
+type StartOptions struct {
+	Seed  uint64 // of the environment's random numbers; equal in a group
+	Alone bool   // in a process of its own, because the environment failed with ErrAgain
+}
+
+// ErrAgain is matched by the error of an environment that may have failed because of another episode. The episode
+// is played once more, alone.
+var ErrAgain = errors.New("the environment failed")
+
+// Env is an episode as a policy sees it. An error of Step or Verdict ends it without a reward.
+type Env interface {
+	System() string // system message; "" for that of the chat layout
+	Turn() int      // index of the current turn
+	User() string   // its request
+	Tools() []Tool  // offered now
+	// Step executes the calls of a reply; no calls yield the turn. errs counts the calls whose result is an
+	// execution error.
+	Step(ctx context.Context, r Reply) (results []string, errs int, err error)
+	Done() bool
+	Stop() string // StopDone or StopTurnLimit once Done
+	Verdict(ctx context.Context) (bfcl.Verdict, error)
+	Close()
+}
+
+// StartFunc is an Environment without resources of its own.
+type StartFunc func(context.Context, *bfcl.Task, StartOptions) (Env, error)
+
+// Start implements Environment.
+func (f StartFunc) Start(ctx context.Context, t *bfcl.Task, o StartOptions) (Env, error) {
+	return f(ctx, t, o)
+}
+
+// Close implements Environment.
+func (f StartFunc) Close() error { return nil }
+
+// Benchmark is the environment of the benchmark's tasks and drills, with the step limit of l.
+func Benchmark(s bfcl.Settings, l blocks.Limits) StartFunc {
+	s.MaxSteps = l.Steps
+	return func(_ context.Context, t *bfcl.Task, _ StartOptions) (Env, error) { return newEnv(t, s) }
+}
 
 // benchEnv is an episode of the benchmark.
 type benchEnv struct{ *bfcl.Episode }
+
+func (e benchEnv) episode() *bfcl.Episode { return e.Episode }
+
+// System returns "": the layouts have the benchmark's system message.
+func (e benchEnv) System() string { return "" }
+
+// Close implements Env.
+func (e benchEnv) Close() {}
 
 // Tools returns the tools on offer.
 func (e benchEnv) Tools() []Tool { return ToolsNamed(e.Episode.Tools()) }

@@ -1,6 +1,7 @@
 package rl
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"regexp"
@@ -49,49 +50,69 @@ func copied(task *bfcl.Task) *Trajectory {
 	return t
 }
 
-// play executes the given calls, one per step. It calls watch, if not nil, with the episode before each call;
-// watch may copy but not change it.
+// play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
+// the episode before each call; watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
-	s.MaxSteps, s.MaxCalls = math.MaxInt, 0
-	e, err := task.Start(s)
+	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
+	env, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Tools: e.Tools()}
-	merged := task.Prompt == bfcl.PromptMerged
-	if merged {
-		t.Tools = mergedTools(e)
+	if watch == nil {
+		return Play(context.Background(), env, task, turns, nil)
 	}
+	e := env.(interface{ episode() *bfcl.Episode }).episode()
+	return Play(context.Background(), env, task, turns, func(turn, call int) { watch(turn, call, e) })
+}
+
+// Play executes the given calls of each turn in an episode, one per step, then yields the turn, which in a merged task
+// is the call done(). It calls before, if not nil, with the indices of the turn and the call before each call. It is
+// an error if the episode ends earlier or has more turns.
+func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
+	before func(turn, call int)) (*Trajectory, error) {
+	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt}
+	t.open(env)
 	for turn, calls := range turns {
-		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: turn, Text: e.User()})
+		if env.Done() {
+			return nil, fmt.Errorf("task %s: the episode ended before turn %d of %d", task.ID, turn+1, len(turns))
+		}
+		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: turn, Text: env.User()})
 		for i, call := range calls {
-			if watch != nil {
-				watch(turn, i, e)
+			if before != nil {
+				before(turn, i)
 			}
-			results, errs, err := e.Step([]string{call})
+			results, errs, err := env.Step(ctx, Reply{Calls: []Call{{Text: call}}})
 			if err != nil {
 				return nil, fmt.Errorf("task %s: turn %d: %s: %w", task.ID, turn, call, err)
 			}
 			t.Messages = append(t.Messages, Message{Role: RoleAssistant, Turn: turn, Text: call, Calls: []string{call}})
-			if len(results) > 0 {
+			if len(results) > 0 && !env.Done() {
 				t.Messages = append(t.Messages, toolMessage(turn, results))
 			}
 			t.Calls += len(results)
 			t.Errors += errs
 		}
-		if _, _, err := e.Step(nil); err != nil {
+		if env.Done() && turn == len(turns)-1 { // its last call ended the episode
+			break
+		}
+		if _, _, err := env.Step(ctx, Reply{}); err != nil {
 			return nil, fmt.Errorf("task %s: end of turn %d: %w", task.ID, turn, err)
 		}
 		last := Message{Role: RoleAssistant, Turn: turn}
-		if merged {
+		if task.Prompt == bfcl.PromptMerged {
 			last.Text, last.Calls = bfcl.DoneCall, []string{bfcl.DoneCall}
 		}
 		t.Messages = append(t.Messages, last)
 	}
-	t.Stop = StopDone
-	v := e.Verdict()
-	v.Official = v.Official && !merged
+	if !env.Done() {
+		return nil, fmt.Errorf("task %s: the episode goes on after the last of %d turns", task.ID, len(turns))
+	}
+	t.Stop = env.Stop()
+	v, err := env.Verdict(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("task %s: %w", task.ID, err)
+	}
 	t.judge(v)
 	return t, nil
 }

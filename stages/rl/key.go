@@ -12,12 +12,19 @@ const (
 	forSpoiling uint64 = 0x73706f696c   // "spoil"
 	forDropout  uint64 = 0x64726f70     // "drop"
 	forServing  uint64 = 0x7365727665   // "serve"
+	forEnv      uint64 = 0x656e76       // "env"
 )
 
 // Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
 // episode.
 func Sampling(seed uint64, update int, task string, member int) Stream {
 	return newStream(forSampling, seed, uint64(update), hash(task), uint64(member))
+}
+
+// EnvironmentSeed returns the seed of an episode's environment, equal for all members of a group. It has 31 bits, which
+// every language reads as an integer.
+func EnvironmentSeed(seed uint64, update int, task string) uint64 {
+	return newStream(forEnv, seed, uint64(update), hash(task)).Bits(0) >> 33
 }
 
 // Serving returns the stream of one choice of a request. Its number at position i decides the i-th token of prompt and

@@ -42,7 +42,7 @@ func replyWith(calls ...string) (r Reply) {
 // replies are the replies of a policy at each step of an episode, and the results.
 func playMerged(t *testing.T, task *bfcl.Task, l blocks.Limits, replies ...[]string) (env Env, answers [][]string) {
 	t.Helper()
-	env = must.Get(EpisodeStart(bfcl.Settings{}, l)(t.Context(), task.Merged()))(t)
+	env = must.Get(Benchmark(bfcl.Settings{}, l)(t.Context(), task.Merged(), StartOptions{}))(t)
 	for _, calls := range replies {
 		if env.Done() {
 			t.Fatalf("the episode ended before %v", calls)

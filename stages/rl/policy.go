@@ -18,7 +18,8 @@ type Policy interface {
 
 // Dialogue is one conversation.
 type Dialogue interface {
-	// Reply reads the messages since the last reply, then answers. tools are those offered now.
+	// Reply reads the messages since the last reply, then answers. The first may be a system message, of which Given
+	// has no list. tools are those offered now.
 	Reply(ctx context.Context, news []Message, tools []Tool) (Reply, error)
 	Close()
 }
@@ -117,10 +118,14 @@ func (d *dialogue) encode(news []Message, tools []Tool) [][]int32 {
 	if !first {
 		given[0] = d.Codec.Between()
 	}
+	system := ""
+	if news[0].Role == RoleSystem {
+		system, news = news[0].Text, news[1:]
+	}
 	for _, m := range news {
 		var ids []int32
 		if first {
-			ids = slices.Clone(d.Codec.Begin(tools))
+			ids = slices.Clone(d.Codec.Begin(system, tools))
 		}
 		if m.Role == RoleTool {
 			ids = append(ids, d.Codec.Tool(m.Results())...)

@@ -1,6 +1,9 @@
 package rl
 
-import "strings"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // Files of the artifacts with trajectories, scores and metrics, one row per line.
 const (
@@ -38,8 +41,10 @@ type Trajectory struct {
 	Token    string `json:"token,omitempty"` // reward token
 	Origin   string `json:"origin"`
 
-	Tools    []string  `json:"tools,omitempty"` // names offered at the start, in order
-	Messages []Message `json:"messages"`
+	System    string            `json:"system,omitempty"`    // system message of the environment; "": the layout's own
+	Tools     []string          `json:"tools,omitempty"`     // names offered at the start, in order
+	Documents []json.RawMessage `json:"documents,omitempty"` // of Tools in OpenAI's form; none for the benchmark's tools
+	Messages  []Message         `json:"messages"`
 
 	IDs  []int32   `json:"ids,omitempty"`  // [T] the whole episode
 	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy sampled the token
@@ -47,15 +52,19 @@ type Trajectory struct {
 
 	Sampled int `json:"sampled,omitempty"` // tokens of replies that are not in IDs; see Reply.Given
 
-	Reward   Reward `json:"reward"`   // R_state * R_action, 0 or 1; missing where the environment failed
-	RState   Reward `json:"r_state"`  // final states equal
-	RAction  Reward `json:"r_action"` // every ground-truth call made
-	Official bool   `json:"official"` // verdict of the official checker
+	// Reward is R_state * R_action, 0 or 1, or the score of a program, of which 1 is success. It is missing where the
+	// environment failed.
+	Reward   Reward `json:"reward"`
+	RState   Reward `json:"r_state"`  // final states equal; missing in tasks of a program
+	RAction  Reward `json:"r_action"` // every ground-truth call made; missing in tasks of a program
+	Official bool   `json:"official"` // verdict of the official checker; in tasks of a program, success
 	Failure  string `json:"failure,omitempty"`
 	Stop     string `json:"stop"` // why the episode ended, one of the Stop constants
 	Calls    int    `json:"calls"`
 	Errors   int    `json:"errors"` // calls whose result was an execution error
 	Spoilt   string `json:"spoilt,omitempty"`
+
+	again bool // the environment failed, and the episode can be played again
 }
 
 // Stop reasons of an episode.
@@ -70,6 +79,7 @@ const (
 
 // Roles of messages.
 const (
+	RoleSystem    = "system" // only in what a policy reads; Trajectory.System stores it
 	RoleUser      = "user"
 	RoleAssistant = "assistant"
 	RoleTool      = "tool"

@@ -70,10 +70,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job, prepare func(*check
 
 // examples encodes the data sets with the policy's layout.
 func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditioned bool) ([]lm.Sequence, error) {
-	codec, err := policy.Codec(job.Site.BFCL)
-	if err != nil {
-		return nil, err
-	}
+	layouts := map[bool]rl.Codec{} // by whether all tools have documents
 	longest := policy.Model.Config().MaxPosition
 	var examples []lm.Sequence
 	missing, long := 0, 0
@@ -94,7 +91,13 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 			if conditioned {
 				given = t.Token
 			}
-			ids, learn := chat.Encode(codec, &t, given)
+			documented := len(t.Documents) == len(t.Tools)
+			if layouts[documented] == nil {
+				if layouts[documented], err = policy.CodecFor(documented, job.Site.BFCL); err != nil {
+					return nil, err
+				}
+			}
+			ids, learn := chat.Encode(layouts[documented], &t, given)
 			if s.Context > 0 && len(ids) > s.Context {
 				long++
 				continue

@@ -1,4 +1,5 @@
-// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, or generated drills.
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, generated drills, or tasks of
+// a program (command.go).
 //
 // Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what the sides of
 // the split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed form one endless
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -27,12 +29,13 @@ import (
 func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name:    "tasks",
-		Summary: "Tasks with their split: the benchmark's (source bfcl), or generated drills.",
+		Summary: "Tasks with their split: the benchmark's (source bfcl), generated drills, or those of a program.",
 		Version: 2,
 		New: func() lang.Stage {
 			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200,
 				Pool: 1000, PoolSeed: 42,
-				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}}
+				Split: &split{By: "family", Test: 0.1, Seed: 42, Order: "file"}, Processes: 1,
+				Timeouts: &timeouts{Start: time.Minute, Step: 30 * time.Second, Score: time.Minute}}
 		},
 		Outputs: func(s lang.Stage) map[string]string {
 			ports := map[string]string{"certificate": "certificate"}
@@ -41,13 +44,14 @@ func Kind() *lang.Kind {
 			}
 			return ports
 		},
-		Stochastic: func(s lang.Stage) bool { return s.(*settings).Source == "drills" },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Source != "bfcl" },
 		InProcess:  true,
 	}
 }
 
 type settings struct {
-	Source  string   `hcl:"source" choices:"bfcl|drills" doc:"official tasks, or drills over its classes"`
+	Source  string   `hcl:"source" choices:"bfcl|drills|command" doc:"official tasks, drills over its classes, or"`
+	_       struct{} `doc:"the tasks of a program (docs/own_tasks.md)"`
 	Version string   `hcl:"version,optional" doc:"release of the data (source bfcl)"`
 	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
 	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
@@ -60,22 +64,36 @@ type settings struct {
 
 	Form     string   `hcl:"form,optional" choices:"copy|single|multi" doc:"sort of drill; copy and single drills"`
 	_        struct{} `doc:"have a training set only (source drills)"`
-	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills)"`
+	Train    int      `hcl:"train,optional" unit:"drills" doc:"size of the training set (source drills); at most so"`
+	_        struct{} `doc:"many tasks (source command)"`
 	Skip     int      `hcl:"skip,optional" unit:"drills" doc:"training drills to skip, because another stage"`
 	_        struct{} `doc:"with this form and seed uses them (source drills)"`
 	Test     int      `hcl:"test,optional" unit:"drills" doc:"size of each test set: held-out pairs of intents in"`
 	_        struct{} `doc:"training wording (test) and in held-out wording (test_new), drawn by the seed from the"`
-	_        struct{} `doc:"pool (source drills, form multi)"`
+	_        struct{} `doc:"pool (source drills, form multi); at most so many tasks, 0 for no test set (source command)"`
 	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
 	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
+
+	Program   *artifact.File    `hcl:"program,optional" unkeyed:"null" doc:"folder of the program: dir(\"shop\", [names"`
+	_         struct{}          `doc:"left out]); part of every key below (source command)"`
+	Command   []string          `hcl:"command,optional" unkeyed:"[]" doc:"words that start the program in a copy of"`
+	_         struct{}          `doc:"the folder (source command)"`
+	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes (source"`
+	_         struct{}          `doc:"command)"`
+	Env       map[string]string `hcl:"env,optional" unkeyed:"{}" doc:"further variables (source command)"`
+	Secrets   []string          `hcl:"secrets,optional" unkeyed:"[]" doc:"variables taken from the environment: only"`
+	_         struct{}          `doc:"their names enter the key, and the log masks their values (source command)"`
+	Timeouts  *timeouts         `hcl:"timeouts,block" doc:"limits of the program's answers (source command)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (s *settings) setPorts() []string {
 	switch {
-	case s.Source == "bfcl":
+	case s.Source == "bfcl", s.Source == "command" && s.Test > 0:
 		return []string{"train", "test"}
+	case s.Source == "command":
+		return []string{"train"}
 	case drill.Form(s.Form) == drill.Multi:
 		return []string{"train", "test", "test_new"}
 	}
@@ -103,9 +121,11 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad(s.Take < 0, "Negative number of tasks", s.At["take"],
 		"take keeps so many tasks of each set, or all with 0; got %d.", s.Take)
 	bad(s.Train < 0, "Negative number of drills", s.At["train"], "A training set has at least 0 drills; got %d.", s.Train)
+	s.checkProgram(bad)
 	bad(s.Skip < 0, "Negative number of drills", s.At["skip"], "skip passes over at least 0 drills; got %d.", s.Skip)
-	bad(s.Test < 0 || s.Test > s.Pool, "Test set larger than its pool", s.At["test"], "Each seed draws its test drills "+
-		"from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or lower test.", s.Pool,
+	bad(s.Test < 0 || s.Source != "command" && s.Test > s.Pool, "Test set larger than its pool", s.At["test"],
+		"Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or "+
+			"lower test.", s.Pool,
 		max(0, s.Pool), s.Test)
 	return diags
 }
@@ -118,8 +138,10 @@ func (s *settings) WithoutEffect() map[string]string {
 		bench  = "it is about the benchmark's own tasks"
 	)
 	e := blocks.Effects{}
+	s.programEffects(e)
 	official := s.Source == "bfcl"
 	e.Add(official, drills, "form", "train", "skip", "test", "pool", "pool_seed")
+	e.Add(s.Source == "command", drills, "form", "skip", "pool", "pool_seed")
 	e.Add(!official, bench, "version", "take", "split.by", "split.test", "split.seed", "split.order")
 	e.Add(drill.Form(s.Form) != drill.Multi, multi, "pool", "pool_seed")
 	e.Add(drill.Form(s.Form) != drill.Multi && s.Test != 0, multi, "test") // that there are none is true of all forms
@@ -131,7 +153,10 @@ func (s *settings) WithoutEffect() map[string]string {
 }
 
 // Run writes the sets.
-func (s *settings) Run(_ context.Context, job *engine.Job) error {
+func (s *settings) Run(ctx context.Context, job *engine.Job) error {
+	if s.Source == "command" {
+		return s.runProgram(ctx, job)
+	}
 	sets, err := s.sets(job)
 	if err != nil {
 		return err

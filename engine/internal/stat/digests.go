@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -17,10 +18,10 @@ import (
 // Digests computes the content digest of each file and folder once. Digests of large files are cached by their
 // stamps in a file of the store, which may be deleted at any time.
 type Digests struct {
-	Pinned map[string]string // by absolute path; used without reading the file
+	Pinned map[string]string // by Name; used without reading the file
 	Cache  string            // path of the cache; "" for none
 
-	Seen   map[string]File // by absolute path
+	Seen   map[string]File // by Name
 	known  map[string]seenFile
 	loaded bool
 	dirty  bool
@@ -40,12 +41,13 @@ const (
 )
 
 // Of returns the digest of a file or folder. It is an error if path is a folder instead of a file or vice versa.
-// written is the path in error messages.
-func (c *Digests) Of(path, written string, dir bool) (string, error) {
-	if d, ok := c.Pinned[path]; ok {
+// written is the path in error messages. Names left out of a folder do not count.
+func (c *Digests) Of(path, written string, dir bool, left ...string) (string, error) {
+	name := Name(path, left)
+	if d, ok := c.Pinned[name]; ok {
 		return d, nil
 	}
-	if s, ok := c.Seen[path]; ok && s.Folder == dir {
+	if s, ok := c.Seen[name]; ok && s.Folder == dir {
 		return s.Digest, nil
 	}
 	w := File{Path: path, Folder: dir}
@@ -74,26 +76,31 @@ func (c *Digests) Of(path, written string, dir bool) (string, error) {
 		}
 	}
 	w.TooRecent = newest.TooRecent(now)
-	if w.Digest, err = c.content(w, newest.Mtime); err != nil {
+	if w.Digest, err = c.content(w, newest.Mtime, left); err != nil {
 		return "", err
 	}
 	if c.Seen == nil {
 		c.Seen = map[string]File{}
 	}
-	c.Seen[path] = w
+	c.Seen[name] = w
 	return w.Digest, nil
 }
 
+// Name identifies a folder without some names: its path, and these names behind it.
+func Name(path string, left []string) string {
+	return strings.Join(append([]string{path}, left...), "\x00")
+}
+
 // content computes the digest of a file or folder, unless it is large and cached. mtime is the newest in it.
-func (c *Digests) content(w File, mtime int64) (string, error) {
-	read := artifact.FileDigest
+func (c *Digests) content(w File, mtime int64, left []string) (string, error) {
+	name, read := Name(w.Path, left), artifact.FileDigest
 	if w.Folder {
-		read = artifact.Digest
+		read = func(path string) (string, error) { return artifact.Digest(path, left...) }
 	}
 	if w.Stamp.Size < cacheFrom {
 		return read(w.Path)
 	}
-	if had := c.remembered(w.Path); had.Stamp == w.Stamp && had.Digest != "" {
+	if had := c.remembered(name); had.Stamp == w.Stamp && had.Digest != "" {
 		return had.Digest, nil
 	}
 	begun := time.Now()
@@ -102,14 +109,14 @@ func (c *Digests) content(w File, mtime int64) (string, error) {
 		return "", err
 	}
 	if begun.Sub(time.Unix(0, mtime)) > settled {
-		c.known[w.Path] = seenFile{w.Stamp, digest}
+		c.known[name] = seenFile{w.Stamp, digest}
 		c.dirty = true
 	}
 	return digest, nil
 }
 
-// remembered returns the cached digest of a path.
-func (c *Digests) remembered(path string) seenFile {
+// remembered returns the cached digest of a Name.
+func (c *Digests) remembered(name string) seenFile {
 	if !c.loaded {
 		c.loaded = true
 		c.known = map[string]seenFile{}
@@ -117,7 +124,7 @@ func (c *Digests) remembered(path string) seenFile {
 			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
 		}
 	}
-	return c.known[path]
+	return c.known[name]
 }
 
 // Save writes the cache. If the store is not writable, the next Load reads the files again.

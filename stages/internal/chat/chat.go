@@ -29,7 +29,7 @@ var RewardTokens = []string{HighReward, LowReward}
 // trajectory is not changed.
 func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
-	given(c.Begin(rl.ToolsNamed(t.Tools)))
+	given(c.Begin(t.System, t.Offered()))
 	users := 0
 	for i, m := range t.Messages {
 		switch m.Role {

@@ -57,7 +57,7 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 }
 
 // Begin returns nothing: the layout has no text before the first message.
-func (d *Drill) Begin([]rl.Tool) []int32 { return nil }
+func (d *Drill) Begin(string, []rl.Tool) []int32 { return nil }
 
 // User implements rl.Codec.
 func (d *Drill) User(text string, first bool, token string) []int32 {

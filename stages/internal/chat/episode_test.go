@@ -62,7 +62,7 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 		}
 		limits := blocks.Limits{Steps: 4, Reply: 60, Context: 2000}
 		c := &rl.Collector{Policy: &rl.Local{Batcher: rl.NewBatcher(p), Codec: codec, Limits: limits},
-			Start: rl.EpisodeStart(bfcl.Settings{}, limits)}
+			Environment: rl.Benchmark(bfcl.Settings{}, limits)}
 		got, _, err := c.Collect(t.Context(), rollouts, nil)
 		must.OK(t, err)
 		for i, e := range got {

@@ -112,7 +112,12 @@ func (l *Layout) New(tokens *token.Tokenizer, functions Functions, where string)
 }
 
 // Begin implements rl.Codec. Tools without a document are omitted.
-func (c *Chat) Begin(tools []rl.Tool) []int32 { return c.begin(nil, tools) }
+func (c *Chat) Begin(system string, tools []rl.Tool) []int32 {
+	if system == "" {
+		return c.begin(nil, tools)
+	}
+	return c.begin(&system, tools)
+}
 
 func (c *Chat) begin(system *string, tools []rl.Tool) []int32 {
 	head, rest := c.bare, ""

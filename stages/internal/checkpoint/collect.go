@@ -5,7 +5,9 @@ package checkpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"rcgrpo/bfcl"
@@ -14,6 +16,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/rl"
@@ -25,19 +28,14 @@ type Collector struct {
 	*rl.Collector
 	Local   *rl.Local // its policy
 	decoder *lm.Decoder
-	data    *bfcl.Data // nil if no task is one of the benchmark
 }
 
 // Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
-// the tasks to sample; those of the benchmark need its data.
-func (p *Policy) Collector(
-	job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits, temperature, topP float64,
-) (*Collector, error) {
-	codec, err := p.Codec(job.Site.BFCL)
-	if err != nil {
-		return nil, err
-	}
-	settings, err := bfcl.SettingsFor(tasks, job.Site.BFCL)
+// the tasks to sample; those of the benchmark need its data, and those of a program start it. Close its environment.
+func (p *Policy) Collector(ctx context.Context, job *engine.Job, tasks []*bfcl.Task, limits blocks.Limits,
+	temperature, topP float64) (*Collector, error) {
+	own := !slices.ContainsFunc(tasks, func(t *bfcl.Task) bool { return t.Spec == nil })
+	codec, err := p.CodecFor(own, job.Site.BFCL)
 	if err != nil {
 		return nil, err
 	}
@@ -48,8 +46,12 @@ func (p *Policy) Collector(
 	}
 	local := &rl.Local{Batcher: rl.NewBatcher(decoder), Codec: codec, Limits: limits, Seed: uint64(job.Seed),
 		Temperature: temperature, TopP: topP}
-	return &Collector{&rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, limits)}, local, decoder,
-		settings.Data}, nil
+	environment, err := environment.Open(ctx, environment.Options{Tasks: tasks, Benchmark: job.Site.BFCL,
+		Steps: limits.Steps, Scratch: job.Dir, Rank: job.Rank, Log: job.Logf})
+	if err != nil {
+		return nil, errors.Join(err, decoder.Release())
+	}
+	return &Collector{&rl.Collector{Policy: local, Environment: environment, Seed: uint64(job.Seed)}, local, decoder}, nil
 }
 
 // Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
@@ -109,12 +111,17 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 	if err != nil {
 		return nil, err
 	}
-	collector, err := policy.Collector(job, tasks, *s.Limits, s.Temperature, s.TopP)
+	collector, err := policy.Collector(ctx, job, tasks, *s.Limits, s.Temperature, s.TopP)
 	if err != nil {
 		return nil, err
 	}
+	defer collector.Environment.Close()
 	if s.Official {
-		if collector.Policy, err = chat.NewOfficial(collector.Local, collector.data); err != nil {
+		settings, err := bfcl.SettingsFor(tasks, job.Site.BFCL)
+		if err != nil {
+			return nil, err
+		}
+		if collector.Policy, err = chat.NewOfficial(collector.Local, settings.Data); err != nil {
 			return nil, err
 		}
 	}
@@ -143,20 +150,4 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 		return nil, err
 	}
 	return trajectories, artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
-}
-
-// ReadTasks reads a set of tasks.
-func ReadTasks(job *engine.Job, ref artifact.Ref) ([]*bfcl.Task, error) {
-	set, err := job.Open(ref)
-	if err != nil {
-		return nil, err
-	}
-	var tasks []*bfcl.Task
-	for task, err := range artifact.Rows[*bfcl.Task](set, bfcl.TasksFile) {
-		if err != nil {
-			return nil, err
-		}
-		tasks = append(tasks, task)
-	}
-	return tasks, nil
 }

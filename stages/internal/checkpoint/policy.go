@@ -126,6 +126,14 @@ func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
 	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
+// CodecFor returns the chat layout for tools with documents only, or also for those of the benchmark.
+func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
+	if documented {
+		return p.Talk()
+	}
+	return p.Codec(benchmark)
+}
+
 // Talk returns the policy's chat layout for conversations whose tools have documents.
 func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, p.dir, nil) }
 

@@ -241,7 +241,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if _, calls := codec.Parse(call); !slices.Equal(calls, []rl.Call{{Text: "ls(a=True)"}}) {
 				t.Errorf("%q is read back as %q", codec.Text(call), calls)
 			}
-			if text := codec.Text(codec.Begin(rl.ToolsNamed([]string{"ls"}))); !strings.Contains(text, `"name": "ls"`) {
+			if text := codec.Text(codec.Begin("", rl.ToolsNamed([]string{"ls"}))); !strings.Contains(text, `"name": "ls"`) {
 				t.Errorf("the beginning lacks the tool's document: %q", text)
 			}
 			_, err := again.Codec("")

@@ -64,7 +64,8 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 			asks = append(asks, rl.Rollout{Task: task, Update: 2, Member: member, Token: rl.TokenNone})
 		}
 	}
-	sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 3, Reply: 120, Context: 500}, 1.5, 0.98))(t)
+	limits := blocks.Limits{Steps: 3, Reply: 120, Context: 500}
+	sampler := must.Get(p.Collector(t.Context(), job, tasks, limits, 1.5, 0.98))(t)
 	want := must.Get(sampler.Sample(t.Context(), job, asks))(t)
 	lengths, stops, read, turns := map[int]bool{}, map[string]int{}, 0, 0
 	for i, e := range want {
@@ -92,10 +93,10 @@ func TestEpisodesOfABatchAreThoseSampledOneByOne(t *testing.T) {
 		c, local := *sampler.Collector, *sampler.Local
 		local.Batcher = rl.NewBatcher(decoder)
 		c.Policy = &local
-		c.Start = func(ctx context.Context, task *bfcl.Task) (rl.Env, error) {
-			env, err := sampler.Start(ctx, task)
+		c.Environment = rl.StartFunc(func(ctx context.Context, task *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+			env, err := sampler.Environment.Start(ctx, task, o)
 			return slow{env}, err
-		}
+		})
 		got, _, err := c.Collect(t.Context(), asks, nil)
 		must.OK(t, err)
 		for i := range got {
@@ -121,18 +122,18 @@ func TestFailuresOfTheEnvironmentAreLoggedOrEndTheStage(t *testing.T) {
 		2: "the environment failed in 2 of 24 episodes"} {
 		var log strings.Builder
 		job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 3, Log: &log}))(t)
-		sampler := must.Get(p.Collector(job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
-		start := sampler.Start
+		sampler := must.Get(p.Collector(t.Context(), job, tasks, blocks.Limits{Steps: 2, Reply: 8, Context: 500}, 1, 1))(t)
+		start := sampler.Environment
 		var mu sync.Mutex
 		left := broken
-		sampler.Start = func(ctx context.Context, task *bfcl.Task) (rl.Env, error) {
+		sampler.Environment = rl.StartFunc(func(ctx context.Context, task *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if left--; left >= 0 {
 				return nil, errors.New("no connection")
 			}
-			return start(ctx, task)
-		}
+			return start.Start(ctx, task, o)
+		})
 		var asks []rl.Rollout
 		for member := range 4 {
 			for _, task := range tasks {

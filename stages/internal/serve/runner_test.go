@@ -227,7 +227,7 @@ func (a *arena) eval(t *testing.T, official bool) map[string]string {
 	t.Helper()
 	local := &rl.Local{Batcher: a.batcher(), Codec: a.layout, Limits: a.limits}
 	settings := bfcl.Settings{Data: a.data, Today: bfcl.ReleaseDate}
-	c := &rl.Collector{Policy: local, Start: rl.EpisodeStart(settings, a.limits)}
+	c := &rl.Collector{Policy: local, Environment: rl.Benchmark(settings, a.limits)}
 	if official {
 		c.Policy = must.Get(chat.NewOfficial(local, a.data))(t)
 	}

@@ -1,0 +1,165 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/proc"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Options describe the episodes of a stage.
+type Options struct {
+	Tasks     []*bfcl.Task // to play
+	Benchmark string       // folder of the benchmark's data; needed for its tasks only
+	Steps     int          // executed steps per turn; the next one ends the episode; 0: unlimited
+	Scratch   string       // of the stage
+	Rank      int          // of this process of the stage
+	Log       func(format string, args ...any)
+}
+
+// mixed dispatches tasks to their environments.
+type mixed struct {
+	benchmark rl.Environment
+	programs  map[string]*Pool // by folder
+}
+
+// Open starts the first process of each program of the tasks. It first removes processes and copies of an earlier
+// attempt that was killed. Close the environment.
+func Open(ctx context.Context, o Options) (rl.Environment, error) {
+	settings, err := bfcl.SettingsFor(o.Tasks, o.Benchmark)
+	if err != nil {
+		return nil, err
+	}
+	m := &mixed{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}), programs: map[string]*Pool{}}
+	if slices.ContainsFunc(o.Tasks, func(t *bfcl.Task) bool { return t.Spec != nil }) {
+		if err := o.clear(); err != nil {
+			return nil, err
+		}
+	}
+	for _, t := range o.Tasks {
+		if t.Spec == nil || m.programs[t.Program.Dir] != nil {
+			continue
+		}
+		pool, err := o.open(ctx, t.Program)
+		if err != nil {
+			return nil, errors.Join(err, m.Close())
+		}
+		m.programs[t.Program.Dir] = pool
+	}
+	return m, nil
+}
+
+// folder contains the copies of the programs.
+func (o Options) folder() string { return filepath.Join(o.Scratch, fmt.Sprintf("programs-%d", o.Rank)) }
+
+// clear removes what an earlier attempt left.
+func (o Options) clear() error {
+	if left := (proc.Leftovers{Mark: programMark(o.folder())}).Kill(); left != "" {
+		o.Log("an earlier attempt of this stage was killed: %s", left)
+	}
+	return errors.Join(os.RemoveAll(o.folder()), os.MkdirAll(o.folder(), 0o700))
+}
+
+// OpenProgram is Open for one program.
+func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error) {
+	if err := o.clear(); err != nil {
+		return nil, err
+	}
+	return o.open(ctx, at)
+}
+
+func (o Options) open(ctx context.Context, at bfcl.Program) (*Pool, error) {
+	p, err := ReadProgram(at.Dir)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := p.Copy(at.Dir, o.folder())
+	if err != nil {
+		return nil, err
+	}
+	return NewPool(ctx, p, PoolOptions{Dir: dir, Processes: max(1, at.Processes), Steps: o.Steps,
+		Scratch: o.Scratch, Mark: programMark(o.folder()), Log: o.Log})
+}
+
+// Start implements rl.Environment.
+func (m *mixed) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+	if t.Spec == nil {
+		return m.benchmark.Start(ctx, t, o)
+	}
+	pool := m.programs[t.Program.Dir]
+	if pool == nil {
+		return nil, fmt.Errorf("task %s: its program was not opened", t.ID)
+	}
+	return pool.Start(ctx, t, o)
+}
+
+// Close implements rl.Environment. It ends all programs.
+func (m *mixed) Close() (err error) {
+	for _, p := range m.programs {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
+
+// Expert plays the expert calls of a program's task. It returns nil without an error if the task has none.
+func Expert(ctx context.Context, e rl.Environment, t *bfcl.Task, alone bool) (*rl.Trajectory, error) {
+	turns, err := expertCalls(t)
+	if err != nil || turns == nil {
+		return nil, err
+	}
+	env, err := e.Start(ctx, t, rl.StartOptions{Seed: rl.EnvironmentSeed(0, 0, t.ID), Alone: alone})
+	if err != nil {
+		return nil, err
+	}
+	defer env.Close()
+	trajectory, err := rl.Play(ctx, env, t, turns, nil)
+	if err != nil {
+		return nil, err
+	}
+	trajectory.Origin = rl.OriginExpert
+	return trajectory, nil
+}
+
+// NoExpert names the way out for tasks without expert calls.
+const NoExpert = "the program gives no expert for it: return \"expert\", a list of calls for each turn, in `tasks`"
+
+// HasExpert reports whether a task of a program has expert calls.
+func HasExpert(t *bfcl.Task) bool {
+	turns, err := expertCalls(t)
+	return err != nil || turns != nil
+}
+
+// expertCalls returns the calls of the expert as text, by turn.
+func expertCalls(t *bfcl.Task) ([][]string, error) {
+	var spec taskSpec
+	if err := decode(t.Spec, &spec); err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	var turns [][]string
+	for _, calls := range spec.Expert {
+		texts := []string{}
+		for _, c := range calls {
+			if c.Name == "" || len(c.Arguments) == 0 {
+				return nil, fmt.Errorf("task %s: a call of its expert has no name or no arguments; want {\"name\": TEXT, "+
+					"\"arguments\": OBJECT}", t.ID)
+			}
+			text, err := bfcl.CallText(c.Name, c.Arguments)
+			if err != nil {
+				return nil, fmt.Errorf("task %s: expert: %w", t.ID, err)
+			}
+			if _, _, err := bfcl.CallJSON(text); err != nil {
+				return nil, fmt.Errorf("task %s: expert: %w; names of tools and arguments are identifiers of Python", t.ID, err)
+			}
+			texts = append(texts, text)
+		}
+		turns = append(turns, texts)
+	}
+	return slices.Clip(turns), nil
+}

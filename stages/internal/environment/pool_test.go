@@ -1,0 +1,339 @@
+package environment
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/proc"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/rl"
+)
+
+// opened is a pool of shops with its log.
+type opened struct {
+	*Pool
+	marks string
+
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+// open starts shops whose requests have that fault; "" leaves the faults to the tasks.
+func open(t *testing.T, fault string, processes int) (*opened, error) {
+	t.Helper()
+	o := &opened{marks: t.TempDir()}
+	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
+		"MARKS": o.marks}, Start: 10 * time.Second, Step: 4 * time.Second, Score: 4 * time.Second}
+	var err error
+	o.Pool, err = NewPool(t.Context(), p, PoolOptions{Dir: t.TempDir(), Processes: processes, Steps: 3,
+		Scratch: o.marks, Mark: programMark(o.marks), Log: func(format string, args ...any) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			fmt.Fprintf(&o.log, format+"\n", args...)
+		}})
+	if err == nil {
+		t.Cleanup(func() { must.OK(t, o.Close()); o.orphans(t) })
+	} else {
+		o.orphans(t)
+	}
+	return o, err
+}
+
+// orphans reports processes of the pool that are left.
+func (o *opened) orphans(t *testing.T) {
+	t.Helper()
+	if left := (proc.Leftovers{Mark: programMark(o.marks)}).Kill(); left != "" {
+		t.Errorf("after Close: %s", left)
+	}
+	if text, err := os.ReadFile(filepath.Join(o.marks, "child")); err == nil {
+		pid := must.Get(strconv.Atoi(strings.TrimSpace(string(text))))(t)
+		if s, ok := proc.ReadStat(pid); ok && proc.Same(pid, s.Start) {
+			t.Errorf("process %d, which the program left, goes on", pid)
+		}
+	}
+}
+
+func (o *opened) said() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.log.String()
+}
+
+// buyer is a policy that puts in the wanted items one by one, then yields.
+type buyer struct{ width int }
+
+func (b buyer) Width() int     { return b.width }
+func (b buyer) Release() error { return nil }
+func (b buyer) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
+	return &purchase{task: ask.Task}, nil
+}
+
+type purchase struct {
+	task *bfcl.Task
+	made int
+}
+
+func (p *purchase) Close() {}
+func (p *purchase) Reply(_ context.Context, news []rl.Message, tools []rl.Tool) (rl.Reply, error) {
+	var want int
+	fmt.Sscanf(p.task.Prompt, "%d", &want)
+	if p.made++; p.made <= want {
+		return rl.Reply{Text: "add", Calls: []rl.Call{{Text: "add(n=1)"}}}, nil
+	}
+	return rl.Reply{Text: "Done."}, nil
+}
+
+func taskNamed(id string, want int) *bfcl.Task {
+	spec, _ := json.Marshal(map[string]any{"id": id, "want": want})
+	return &bfcl.Task{ID: id, Family: id, Category: "own", Spec: spec, Prompt: fmt.Sprint(want)}
+}
+
+func (o *opened) collect(t *testing.T, tasks []*bfcl.Task) []*rl.Trajectory {
+	t.Helper()
+	var asks []rl.Rollout
+	for _, task := range tasks {
+		asks = append(asks, rl.Rollout{Task: task})
+	}
+	c := &rl.Collector{Policy: buyer{32}, Environment: o}
+	got, _, err := c.Collect(t.Context(), asks, nil)
+	must.OK(t, err)
+	return got
+}
+
+// faults are the faults of one request and the text of their error.
+var faults = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s", "twice": "",
+	"other": "no open request has the id 1000", "flood": "a line has more than 16777216 bytes",
+	"fork": "exited with code 0", "death": "exited with code 3", "killed": "signal", "nan": "invalid character 'N'",
+	"null": "", "error": "sold out", "list": "neither an object", "half": "", "stderr": ""}
+
+// 1,000 episodes have every fault at every method, always or the first time only. No other episode is lost: it gets its
+// reward. An episode whose fault persists has no reward.
+func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
+	o := must.Get(open(t, "", 2))(t)
+	o.Pool.lost = -1 << 30 // these faults are on purpose
+	var tasks []*bfcl.Task
+	persist := map[string]bool{}
+	for _, method := range []string{"reset", "step", "score", "close"} {
+		for kind := range faults {
+			if kind == "flood" || kind == "stderr" {
+				continue // below
+			}
+			always := fmt.Sprintf("%s-%s always", method, kind)
+			once := fmt.Sprintf("%s-%s once", method, kind)
+			tasks = append(tasks, taskNamed(always, 2), taskNamed(once, 1))
+			harmless := method == "close" || kind == "null" && method != "score" && method != "reset" && method != "step"
+			persist[always] = !harmless && kind != "twice"
+		}
+	}
+	for i := 0; len(tasks) < 1000; i++ {
+		tasks = append(tasks, taskNamed(fmt.Sprint("plain ", i), i%3))
+	}
+	got, recovered := o.collect(t, tasks), 0
+	for i, e := range got {
+		id := tasks[i].ID
+		want := rl.Reward(1)
+		if persist[id] {
+			want = rl.MissingReward()
+		}
+		if strings.Contains(id, "twice") && e.Reward.Missing() { // the second answer may come before the next request
+			continue
+		}
+		if strings.Contains(id, " once") { // its first try may have ended by the fault of another episode
+			if e.Reward == 1 {
+				recovered++
+			}
+			continue
+		}
+		if e.Reward != want && !(e.Reward.Missing() && want.Missing()) {
+			t.Errorf("%s: got the reward %v (%s), want %v", id, e.Reward, e.Failure, want)
+		}
+		if e.Reward.Missing() {
+			_, kind, _ := strings.Cut(strings.TrimSuffix(id, " always"), "-")
+			if !strings.Contains(e.Failure, faults[kind]) || !strings.Contains(e.Failure, id) {
+				t.Errorf("%s: got the failure %q, want it to name the task and %q", id, e.Failure, faults[kind])
+			}
+		}
+		if e.Stop == rl.StopDone && !strings.Contains(e.Messages[len(e.Messages)-2].Text, "Anything else?") {
+			t.Errorf("%s: it ended without its second turn", id)
+		}
+	}
+	if recovered < len(persist)/2 {
+		t.Errorf("%d of %d episodes with one fault got their reward in the second try", recovered, len(persist))
+	}
+	if said := o.said(); !strings.Contains(said, "the shelf broke") ||
+		!strings.Contains(said, "step of task step-death always") || !strings.Contains(said, "has no reward") {
+		t.Errorf("the log names no method, task and standard error: %.2000s", said)
+	}
+}
+
+func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
+	o := must.Get(open(t, "", 1))(t)
+	begun := time.Now()
+	got := o.collect(t, []*bfcl.Task{taskNamed("step-flood always", 1), taskNamed("step-stderr always", 1)})
+	if !strings.Contains(got[0].Failure, faults["flood"]) || got[1].Reward != 1 {
+		t.Errorf("got %q and the reward %v", got[0].Failure, got[1].Reward)
+	}
+	if n := len(o.said()); n > 4*mostLog || time.Since(begun) > time.Minute {
+		t.Errorf("%d bytes in the log after %v", n, time.Since(begun))
+	}
+}
+
+func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
+	for kind, want := range faults {
+		if kind == "twice" || kind == "null" || kind == "flood" || kind == "stderr" || kind == "nan" {
+			continue
+		}
+		o, err := open(t, "hello-"+kind, 1)
+		if err == nil {
+			t.Errorf("%s in hello: no error", kind)
+			continue
+		}
+		if kind == "silence" {
+			want = "no answer to hello within 10s"
+		}
+		must.Match(t, err, "the program failed in hello: ")
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s in hello: got %v, want it to say %q", kind, err, want)
+		}
+		if kind == "death" {
+			must.Match(t, err, "the shelf broke")
+		}
+		o.orphans(t)
+	}
+}
+
+func TestProgramThatAlwaysFailsCountsAsBroken(t *testing.T) {
+	o := must.Get(open(t, "", 2))(t)
+	var tasks []*bfcl.Task
+	for i := range 200 {
+		tasks = append(tasks, taskNamed(fmt.Sprint("step-death always ", i), 1))
+	}
+	got := o.collect(t, tasks)
+	if _, err := rl.Rewarded(got); err == nil || !strings.Contains(got[199].Failure, "is not started again") {
+		t.Errorf("the last episode failed with %q, and the collection with %v", got[199].Failure, err)
+	}
+}
+
+func TestTasksExpertsAndTools(t *testing.T) {
+	o := must.Get(open(t, "", 1))(t)
+	tasks := must.Get(o.Tasks(t.Context(), "train", 5, 1))(t)
+	for _, task := range tasks {
+		e := must.Get(Expert(t.Context(), o, task, false))(t)
+		if e.Reward != 1 || len(e.Messages) != 6 || e.System != "A shop." || len(e.Offered()) != 1 ||
+			!json.Valid(e.Offered()[0].JSON) || e.Calls != 1 || !e.Official {
+			t.Errorf("task %s: %+v", task.ID, e)
+		}
+	}
+	if len(tasks) != 5 || tasks[0].Family != "t0" || !HasExpert(tasks[0]) || HasExpert(taskNamed("a", 1)) {
+		t.Errorf("got %+v", tasks)
+	}
+	_, err := o.Tasks(t.Context(), "train", 0, 1)
+	must.Match(t, err, "want 1 to 0")
+}
+
+// Calls that have no JSON form, and results that are objects with an error, are tool errors.
+func TestUnreadableCallsAreToolErrors(t *testing.T) {
+	o := must.Get(open(t, "", 1))(t)
+	env := must.Get(o.Start(t.Context(), taskNamed("a", 2), rl.StartOptions{}))(t)
+	defer env.Close()
+	for _, tc := range []struct {
+		calls []string
+		errs  int
+		want  string
+	}{
+		{[]string{"add(n=1)", "add(1 +", "add(n=1)"}, 1, "2 in the cart of a"},
+		{[]string{"nothing to see"}, 1, "error"},
+		{[]string{"remove(n=1)"}, 1, "no such tool"},
+	} {
+		var r rl.Reply
+		for _, c := range tc.calls {
+			r.Calls = append(r.Calls, rl.Call{Text: c})
+		}
+		results, errs, err := env.Step(t.Context(), r)
+		must.OK(t, err)
+		if errs != tc.errs || len(results) != len(tc.calls) || !strings.Contains(results[len(results)-1], tc.want) {
+			t.Errorf("%q: got %q and %d errors", tc.calls, results, errs)
+		}
+	}
+	_, _, err := env.Step(t.Context(), rl.Reply{Calls: []rl.Call{{Text: "add(n=0)"}}})
+	must.OK(t, err)
+	if !env.Done() || env.Stop() != rl.StopTurnLimit {
+		t.Errorf("after four steps of at most three the episode has stopped with %q", env.Stop())
+	}
+	if v := must.Get(env.Verdict(t.Context()))(t); v.Reward != 1 {
+		t.Errorf("got %+v", v)
+	}
+}
+
+func TestStartEndsWithItsContext(t *testing.T) {
+	o := must.Get(open(t, "", 1))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := o.Start(ctx, taskNamed("reset-silence always", 1), rl.StartOptions{})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	if got := o.collect(t, []*bfcl.Task{taskNamed("plain", 1)}); got[0].Reward != 1 {
+		t.Errorf("the next episode: %+v", got[0])
+	}
+}
+
+func TestCopyKeepsExecutableFilesAndLeavesNamesOut(t *testing.T) {
+	from, port, scratch := t.TempDir(), t.TempDir(), t.TempDir()
+	for name, mode := range map[string]os.FileMode{"run": 0o755, "lib/a.py": 0o644, "lib/__pycache__/a.pyc": 0o644} {
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(from, name)), 0o700))
+		must.OK(t, os.WriteFile(filepath.Join(from, name), []byte(name), mode))
+	}
+	p := &Program{Command: []string{"./run"}, Start: time.Second}
+	must.OK(t, p.Write(port, from, []string{"__pycache__"}))
+	read := must.Get(ReadProgram(port))(t)
+	to := must.Get(read.Copy(port, scratch))(t)
+	run, err := os.Stat(filepath.Join(to, "run"))
+	lib := must.Get(os.Stat(filepath.Join(to, "lib/a.py")))(t)
+	if err != nil || run.Mode() != 0o555 || lib.Mode() != 0o444 {
+		t.Errorf("modes %v and %v, want 0555 and 0444", run.Mode(), lib.Mode())
+	}
+	if _, err := os.Stat(filepath.Join(to, "lib/__pycache__")); err == nil {
+		t.Error("a name that is left out was copied")
+	}
+}
+
+func FuzzAnswers(f *testing.F) {
+	for _, line := range []string{`{"jsonrpc":"2.0","id":1,"result":{}}`,
+		`{"jsonrpc":"2.0","id":1,"error":{"message":"x"}}`,
+		`{"id":1}`, "\xff", `{"jsonrpc":"2.0","id":1e3,"result":[]}`, "a\r\nb\n\n"} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, total := bufio.NewReaderSize(bytes.NewReader(text), 16), 0
+		for {
+			line, err := readLine(r, 64)
+			if len(line) > 64+1 || bytes.ContainsRune(line, '\n') {
+				t.Fatalf("a line of %d bytes", len(line))
+			}
+			total += len(line)
+			if a, bad := parseAnswer(line); bad == nil && a.Result != nil && (a.Result[0] != '{' || a.Error != "") {
+				t.Errorf("%q has %+v", line, a)
+			}
+			if err != nil {
+				if err == io.EOF && total > len(text) {
+					t.Errorf("%d bytes read of %d", total, len(text))
+				}
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,306 @@
+package environment
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"rcgrpo/engine/proc"
+	"rcgrpo/stages/rl"
+)
+
+// Fault is a failure of a program. It matches rl.ErrAgain, because another episode of the process may have caused it.
+type Fault struct {
+	Method, Task string // of the request; Task may be ""
+	Text         string
+}
+
+func (f *Fault) Error() string {
+	if f.Task == "" {
+		return fmt.Sprintf("the program failed in %s: %s", f.Method, f.Text)
+	}
+	return fmt.Sprintf("the program failed in %s of task %s: %s", f.Method, f.Task, f.Text)
+}
+
+// Is matches rl.ErrAgain.
+func (f *Fault) Is(target error) bool { return target == rl.ErrAgain }
+
+// process is one running program. Its methods are safe for concurrent use.
+type process struct {
+	program *proc.Process
+	pool    *Pool
+	stdin   *os.File
+	kill    context.CancelFunc
+	ended   chan struct{} // closed after the program and all processes that it started have ended
+	failed  chan struct{} // closed at the first fault of the process
+
+	writing sync.Mutex
+
+	mu    sync.Mutex
+	next  int64
+	open  map[int64]*waiting
+	cause string // of the end; "" while it works
+	tail  []string
+}
+
+// waiting is a request without an answer.
+type waiting struct {
+	method, task string
+	answer       chan answer // nil: nobody waits any more
+}
+
+// killGrace is the time between the end of a program's standard input and its end by force.
+const killGrace = 2 * time.Second
+
+// start starts a process in dir.
+func (p *Pool) start() (*process, error) {
+	env, err := p.program.environ(p.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var pipes [3][2]*os.File // read, write
+	for i := range pipes {
+		if pipes[i][0], pipes[i][1], err = os.Pipe(); err != nil {
+			return nil, err
+		}
+	}
+	// The shell finds the program in the PATH of env and becomes it.
+	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, p.program.Command...)
+	program, err := proc.Start(proc.Command{Args: words, Env: append(env, "RCGRPO_SCRATCH="+p.Scratch,
+		p.Mark), Dir: p.Dir, Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Group: true,
+		Mark: fmt.Sprintf("RCGRPO_PROCESS=%s/%d", p.Dir, p.started.Add(1))})
+	for _, f := range []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]} {
+		f.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", p.program.Command[0], err)
+	}
+	ctx, kill := context.WithCancel(context.Background())
+	c := &process{program: program, pool: p, stdin: pipes[0][1], kill: kill, ended: make(chan struct{}),
+		failed: make(chan struct{}), open: map[int64]*waiting{}}
+	var readers sync.WaitGroup
+	readers.Go(func() { c.readAnswers(pipes[1][0]) })
+	readers.Go(func() { c.readLog(pipes[2][0]) })
+	go func() {
+		exit, err := program.Wait(ctx, func(error) time.Duration { return 0 }, nil)
+		for _, f := range []*os.File{pipes[1][0], pipes[2][0]} { // a process that was not found may hold the other ends
+			f.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		}
+		readers.Wait()
+		c.fail(exitText(exit, err))
+		if exit.Left != "" {
+			c.pool.Log("%s", exit.Left)
+		}
+		c.stdin.Close()
+		pipes[1][0].Close()
+		pipes[2][0].Close()
+		close(c.ended)
+	}()
+	return c, nil
+}
+
+// programMark identifies the processes of the programs whose copies are in a folder.
+func programMark(folder string) string { return "RCGRPO_PROGRAM=" + folder }
+
+func exitText(exit proc.Exit, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case exit.Signal != 0:
+		return fmt.Sprintf("it was ended by the signal %q", exit.Signal)
+	}
+	return fmt.Sprintf("it exited with code %d", exit.Code)
+}
+
+// fail ends the process with the cause of its first fault. All open requests get it.
+func (c *process) fail(cause string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cause == "" {
+		c.cause = cause
+		close(c.failed)
+	}
+	c.kill()
+}
+
+// readAnswers delivers the answers of the program. A line that is none, or that answers no open request, is a fault.
+func (c *process) readAnswers(stdout *os.File) {
+	r := bufio.NewReaderSize(stdout, 64<<10)
+	for {
+		line, err := readLine(r, maxLine)
+		if err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
+			return // its exit code says more
+		}
+		if err == nil {
+			err = c.deliver(line)
+		}
+		if err != nil {
+			c.fail(fmt.Sprintf("bad answer %s: %v", quote(line), err))
+			return
+		}
+	}
+}
+
+// quote shortens a line.
+func quote(line []byte) string {
+	const most = 200
+	if len(line) > most {
+		return fmt.Sprintf("%q…", line[:most])
+	}
+	return fmt.Sprintf("%q", line)
+}
+
+func (c *process) deliver(line []byte) error {
+	a, err := parseAnswer(line)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := c.open[a.ID]
+	if w == nil {
+		return fmt.Errorf("no open request has the id %d; each request has one answer", a.ID)
+	}
+	delete(c.open, a.ID)
+	if w.answer != nil {
+		w.answer <- a
+	}
+	return nil
+}
+
+const (
+	tailLines = 20      // of stderr in the log of a fault
+	tailWidth = 500     // bytes of such a line
+	mostLog   = 1 << 20 // bytes of a process's stderr in the log
+)
+
+// readLog copies the standard error of the program to the log, up to a limit, and remembers the last lines.
+func (c *process) readLog(stderr *os.File) {
+	r := bufio.NewReaderSize(stderr, 64<<10)
+	written, whole := 0, true
+	for {
+		piece, more, err := r.ReadLine()
+		if err != nil {
+			return
+		}
+		begins := whole
+		whole = !more
+		if !begins { // the rest of a long line
+			continue
+		}
+		text := strings.ToValidUTF8(string(piece[:min(len(piece), tailWidth)]), "?")
+		for _, secret := range c.pool.secrets {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+		c.mu.Lock()
+		if c.tail = append(c.tail, text); len(c.tail) > tailLines {
+			c.tail = slices.Delete(c.tail, 0, 1)
+		}
+		c.mu.Unlock()
+		if written += len(text) + 1; written <= mostLog {
+			c.pool.Log("program: %s", text)
+		} else if written-len(text)-1 <= mostLog {
+			c.pool.Log("program: the rest of this process's standard error is left out")
+		}
+	}
+}
+
+// call sends a request and decodes the answer into out. Its errors are Faults and those of ctx.
+func (c *process) call(ctx context.Context, method, task string, params any, limit time.Duration, out any) error {
+	w := &waiting{method: method, task: task, answer: make(chan answer, 1)}
+	c.mu.Lock()
+	c.next++
+	id := c.next
+	c.open[id] = w
+	c.mu.Unlock()
+	line, err := json.Marshal(request{"2.0", id, method, params})
+	if err != nil {
+		return err
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	c.write(append(line, '\n'), limit)
+	var a answer
+	select {
+	case a = <-w.answer:
+	case <-ctx.Done():
+		c.mu.Lock()
+		w.answer = nil // its answer is ignored
+		c.mu.Unlock()
+		return ctx.Err()
+	case <-timer.C:
+		c.fail(fmt.Sprintf("no answer to %s within %v", method, limit))
+		return c.fault(method, task)
+	case <-c.failed:
+		select {
+		case a = <-w.answer: // the answer was there before the fault
+		default:
+			return c.fault(method, task)
+		}
+	}
+	if a.Result == nil {
+		return &Fault{method, task, "it answered with the error: " + a.Error}
+	}
+	if err := decode(a.Result, out); err != nil {
+		return &Fault{method, task, fmt.Sprintf("bad result %s: %v", quote(a.Result), err)}
+	}
+	return nil
+}
+
+// write sends a line. A program that reads nothing is ended after the limit.
+func (c *process) write(line []byte, limit time.Duration) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.stdin.SetWriteDeadline(time.Now().Add(limit))
+	if _, err := c.stdin.Write(line); errors.Is(err, os.ErrDeadlineExceeded) {
+		c.fail(fmt.Sprintf("it did not read its standard input for %v", limit))
+	} // after other errors the process has ended, and its exit code says more
+}
+
+// fault returns the cause of the process's end, once it is known, as the fault of a request.
+func (c *process) fault(method, task string) error {
+	<-c.failed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &Fault{method, task, c.cause}
+}
+
+// works reports whether the process can take requests.
+func (c *process) works() bool {
+	select {
+	case <-c.failed:
+		return false
+	default:
+		return true
+	}
+}
+
+// stderr returns the last lines of the standard error.
+func (c *process) stderr() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.tail) == 0 {
+		return ""
+	}
+	return "; the last lines of its standard error:\n  " + strings.Join(c.tail, "\n  ")
+}
+
+// stop closes the standard input, which asks the program to end, and kills it after a grace period. It returns after
+// all its processes have ended.
+func (c *process) stop() {
+	c.stdin.Close()
+	select {
+	case <-c.ended:
+	case <-time.After(killGrace):
+		c.fail("it did not end with its standard input")
+	}
+	<-c.ended
+}

@@ -1,0 +1,159 @@
+package environment
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Files of a tasks artifact whose tasks belong to a program.
+const (
+	ProgramFile   = "environment.json" // Program
+	ProgramFolder = "program"          // the program's folder
+)
+
+// Program describes how to start a program. Times are in nanoseconds.
+type Program struct {
+	Command    []string          `json:"command"` // words; the first is found in PATH or in the folder
+	Env        map[string]string `json:"env,omitempty"`
+	Secrets    []string          `json:"secrets,omitempty"` // names of variables of the engine's environment
+	Start      time.Duration     `json:"start"`             // limit of the start of a process, hello and tasks
+	Step       time.Duration     `json:"step"`              // of reset, step and close
+	Score      time.Duration     `json:"score"`
+	Executable []string          `json:"executable,omitempty"` // files of the folder that may be executed
+}
+
+// ReadProgram reads the description in a tasks artifact.
+func ReadProgram(dir string) (*Program, error) {
+	path := filepath.Join(dir, ProgramFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	p := new(Program)
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return p, nil
+}
+
+// Write writes the description, and the program's folder without the files and folders of the names left out, into a
+// tasks artifact.
+func (p *Program) Write(dir, folder string, left []string) error {
+	to := filepath.Join(dir, ProgramFolder)
+	p.Executable = nil
+	files := 0
+	err := eachFile(folder, left, func(name string, info fs.FileInfo) error {
+		files++
+		if info.Mode()&0o111 != 0 {
+			p.Executable = append(p.Executable, filepath.ToSlash(name))
+		}
+		return copyFile(filepath.Join(folder, name), filepath.Join(to, name), 0o600)
+	})
+	if err != nil {
+		return err
+	}
+	if files == 0 {
+		return fmt.Errorf("the program's folder %s has no file", folder)
+	}
+	text, err := json.MarshalIndent(p, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ProgramFile), append(text, '\n'), 0o600)
+}
+
+// Copy copies the program of a tasks artifact into a new folder below scratch and returns it. Its files are
+// read-only.
+func (p *Program) Copy(dir, scratch string) (string, error) {
+	from := filepath.Join(dir, ProgramFolder)
+	to, err := os.MkdirTemp(scratch, "program-")
+	if err != nil {
+		return "", err
+	}
+	return to, eachFile(from, nil, func(name string, _ fs.FileInfo) error {
+		mode := fs.FileMode(0o444)
+		if slices.Contains(p.Executable, filepath.ToSlash(name)) {
+			mode = 0o555
+		}
+		return copyFile(filepath.Join(from, name), filepath.Join(to, name), mode)
+	})
+}
+
+// eachFile calls f with the relative name of every file below dir, except below the names left out. Links to files
+// are followed.
+func eachFile(dir string, left []string, f func(name string, info fs.FileInfo) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path != dir && slices.Contains(left, d.Name()) {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if d.IsDir() {
+			return nil
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return fmt.Errorf("%s: a program's folder contains plain files only", path)
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		return f(name, info)
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, text, mode)
+}
+
+// environ returns the variables of a process that starts in dir.
+func (p *Program) environ(dir string) ([]string, error) {
+	env := []string{"PWD=" + dir}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "OMP_NUM_THREADS"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	for name, value := range p.Env { // later ones win
+		env = append(env, name+"="+value)
+	}
+	for _, name := range p.Secrets {
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return nil, fmt.Errorf("the environment has no variable %s, which the tasks name as a secret of their program",
+				name)
+		}
+		env = append(env, name+"="+value)
+	}
+	return env, nil
+}
+
+// secretValues returns the values of the secrets.
+func (p *Program) secretValues() (values []string) {
+	for _, name := range p.Secrets {
+		if value := os.Getenv(name); value != "" {
+			values = append(values, value)
+		}
+	}
+	return values
+}

@@ -1,0 +1,168 @@
+package tasks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/rl/blocks"
+)
+
+type timeouts struct {
+	Start time.Duration `hcl:"start,optional" unkeyed:"\"1m0s\"" doc:"of the start of a process, and of its list of tasks"`
+	Step  time.Duration `hcl:"step,optional" unkeyed:"\"30s\"" doc:"of the start and of each step of an episode"`
+	Score time.Duration `hcl:"score,optional" unkeyed:"\"1m0s\"" doc:"of the reward of an episode"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+// ProgramProcesses returns the setting for the stages that play the tasks.
+func (s *settings) ProgramProcesses() int { return s.Processes }
+
+// Starts implements lang.Starter.
+func (s *settings) Starts() (args, env []string) {
+	for name, value := range s.Env {
+		env = append(env, name+"="+value)
+	}
+	slices.Sort(env)
+	return s.Command, append(env, s.Secrets...)
+}
+
+func (s *settings) checkProgram(bad func(bool, string, hcl.Range, string, ...any)) {
+	own, t := s.Source == "command", s.Timeouts
+	bad(own && (s.Program == nil || !s.Program.Dir), "No program", s.At["program"],
+		"Tasks of a program need its folder: program = dir(\"shop\").")
+	bad(own && (len(s.Command) == 0 || s.Command[0] == ""), "Empty command", s.At["command"],
+		"command lists the words that start the program, such as [\"python3\", \"shop.py\"]; here it has none.")
+	bad(own && s.Train == 0, "No training task", s.At["train"], "The program makes at least one task; train is 0.")
+	bad(s.Processes < 1, "Too few processes", s.At["processes"], "The episodes need a process; got %d.", s.Processes)
+	bad(t.Start <= 0 || t.Step <= 0 || t.Score <= 0, "Limit out of range", t.At[""],
+		"A limit of time is above 0; got start %v, step %v and score %v.", t.Start, t.Step, t.Score)
+}
+
+// programEffects adds the settings without effect for, or without, a program.
+func (s *settings) programEffects(e blocks.Effects) {
+	e.Add(s.Source != "command", "it is about tasks of a program (source = \"command\")", "program", "command",
+		"processes", "env", "secrets", "timeouts.start", "timeouts.step", "timeouts.score")
+	e.Add(s.Source == "command", "the program writes the requests itself", "prompt")
+}
+
+// runProgram asks the program for its tasks, tries it, and stores it beside them.
+func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
+	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
+		Step: s.Timeouts.Step, Score: s.Timeouts.Score}
+	dirs := map[string]string{}
+	for _, port := range s.setPorts() {
+		dir, err := job.Create(port)
+		if err != nil {
+			return err
+		}
+		if err := p.Write(dir, s.Program.Path, s.Program.Left); err != nil {
+			return err
+		}
+		dirs[port] = dir
+	}
+	pool, err := environment.OpenProgram(ctx, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
+		environment.Options{Scratch: job.Dir, Log: job.Logf})
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	sets, seen := map[string][]*bfcl.Task{}, map[string]bool{}
+	for _, port := range s.setPorts() {
+		want := map[string]int{"train": s.Train, "test": s.Test}[port]
+		if sets[port], err = pool.Tasks(ctx, port, want, job.Seed); err != nil {
+			return err
+		}
+		if n := len(sets[port]); n < want {
+			job.Logf("the program has %d tasks for the set %s, fewer than the %d of the settings", n, port, want)
+		}
+		for _, t := range sets[port] {
+			if seen[t.ID] {
+				return fmt.Errorf("the program has two tasks with the id %s; an id names one task of all sets", t.ID)
+			}
+			seen[t.ID] = true
+		}
+		if err := artifact.WriteRows(dirs[port], bfcl.TasksFile, sets[port]); err != nil {
+			return err
+		}
+	}
+	s.reportFamilies(job, sets)
+	if err := try(ctx, job, pool, sets["train"]); err != nil {
+		return err
+	}
+	return s.certify(job, sets)
+}
+
+// reportFamilies logs tasks whose family is in both sets, or unknown.
+func (s *settings) reportFamilies(job *engine.Job, sets map[string][]*bfcl.Task) {
+	if c := bfcl.Certify(sets["train"], sets["test"]); c.Families.TestTasks > 0 {
+		job.Logf("warning: %d test tasks have a family of the training set, so their success says little about new "+
+			"tasks; give tasks that share a solution one \"family\", and each family to one set", c.Families.TestTasks)
+	}
+	if slices.ContainsFunc(sets["train"], func(t *bfcl.Task) bool { return t.Family == t.ID }) {
+		job.Logf("tasks without \"family\" are families of their own: intervals on pages treat them as independent")
+	}
+}
+
+// trials is the number of experts that the stage plays twice.
+const trials = 3
+
+// try plays experts twice, the second time in a fresh process, and reports differences and rewards below 1.
+func try(ctx context.Context, job *engine.Job, pool *environment.Pool, tasks []*bfcl.Task) error {
+	tried, sound := 0, true
+	for _, t := range tasks {
+		if !environment.HasExpert(t) || tried == trials {
+			continue
+		}
+		tried++
+		var text [2]string
+		for i := range text {
+			e, err := environment.Expert(ctx, pool, t, i == 1)
+			if err != nil {
+				return fmt.Errorf("trial of the expert: %w", err)
+			}
+			if e.Reward < 1 && i == 0 {
+				sound = false
+				job.Logf("warning: the expert of task %s has the reward %v; curate needs 1", t.ID, e.Reward)
+			}
+			row, err := json.Marshal(e)
+			if err != nil {
+				return err
+			}
+			text[i] = string(row)
+		}
+		if text[0] != text[1] {
+			sound = false
+			job.Logf("warning: the expert of task %s played twice differs, so equal seeds do not give equal results: %s",
+				t.ID, difference(text[0], text[1]))
+		}
+	}
+	switch {
+	case tried == 0:
+		job.Logf("the program gives no experts (\"expert\" of its tasks), so nothing was tried, and curate cannot make " +
+			"data from these tasks; start from a checkpoint that solves some of them")
+	case sound:
+		job.Logf("trial: %d experts played twice, with equal results and reward 1", tried)
+	}
+	return nil
+}
+
+// difference quotes two texts from shortly before their first difference.
+func difference(a, b string) string {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	part := func(s string) string { return strings.ToValidUTF8(s[max(0, n-40):min(len(s), n+80)], "?") }
+	return fmt.Sprintf("…%s… and …%s…", part(a), part(b))
+}
