@@ -53,12 +53,12 @@ var ladder = map[string]string{
 		"stages/internal/lm stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
 		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/lm stages/internal/ranks " +
-		"stages/internal/resume stages/internal/token stages/internal/train",
+		"stages/internal/provider stages/internal/resume stages/internal/token stages/internal/train",
 	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/chat stages/internal/lm stages/internal/ranks stages/internal/token stages/internal/torch",
 	"stages/internal/lm":       "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
-	"stages/internal/provider": "bfcl stages/rl",
+	"stages/internal/provider": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks",
 	"stages/internal/ranks":    "",
 	"stages/internal/resume":   "",
 	"stages/internal/serve":    "stages/internal/chat stages/internal/token stages/rl",

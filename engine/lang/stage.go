@@ -344,6 +344,9 @@ func (l *loader) checkRanks(in *instance) {
 	case n <= 1:
 	case kind.Ranks == nil:
 		l.errorf(r.At["processes"], "One process", "A %s stage has one process; got processes = %d.", kind.Name, n)
+	case most == 0:
+		l.errorf(r.At["processes"], "One process", "The stage of kind %s has one process with these settings; got "+
+			"processes = %d.", kind.Name, n)
 	case r.GPUs > 0:
 		l.errorf(r.At["processes"], "Processes without devices", "Several processes share a stage on CPUs only; got "+
 			"processes = %d and gpus = %d.", n, r.GPUs)

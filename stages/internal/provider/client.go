@@ -48,7 +48,7 @@ func newClient(s *Settings, l Limits, p Price, rate *Rate, journal string, logf 
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}
 	return &Client{settings: s, limits: l, price: p, key: key, rate: rate, record: r,
-		budget: newBudget(l.Budget, Sum(r.all(), p).Dollars), logf: logf, backoff: time.Second,
+		budget: newBudget(l.Budget, Sum(r.all(), p).Dollars), logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
@@ -60,6 +60,9 @@ const maxResponse = 64 << 20
 
 // longestBackoff is the longest wait between two attempts that the API does not request.
 const longestBackoff = time.Minute
+
+// FirstBackoff is the longest wait before the second attempt. Tests shorten it.
+var FirstBackoff = time.Second
 
 // errExhausted is the error of a call whose attempts have all failed, or that the API rejects. It fails the stage after
 // its other episodes.

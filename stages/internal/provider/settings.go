@@ -124,3 +124,14 @@ func ReadSettings(dir string) (*Settings, error) {
 	}
 	return s, CheckURL(s.BaseURL)
 }
+
+// SendsTemperature reports whether requests contain the temperature.
+func (s *Settings) SendsTemperature() bool {
+	body := apis[s.API].form.body(s, &conversation{})
+	config, _ := body["generationConfig"].(object)
+	_, sent := body["temperature"]
+	return sent || config["temperature"] != nil
+}
+
+// SendsThinking reports whether requests contain the setting thinking.
+func (s *Settings) SendsThinking() bool { return s.API != "openai" || temperatureRefused(s.Model) }
