@@ -49,8 +49,8 @@ var ladder = map[string]string{
 	"reports/lint":  "",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/stats": "",
-	"stages": "engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
-		"stages/internal/lm stages/internal/serve",
+	"stages": "bfcl engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/lm stages/internal/provider stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
 		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/lm stages/internal/ranks " +
 		"stages/internal/provider stages/internal/resume stages/internal/token stages/internal/train",

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -113,7 +114,7 @@ api "TEST_KEY" {
 	return l
 }
 
-// load loads the experiment with the settings of a block calls.
+// load writes and loads the experiment with the settings of a block calls.
 func (l *apiLab) load(calls string) *lang.Experiment {
 	l.Helper()
 	text := fmt.Sprintf(`
@@ -151,6 +152,11 @@ stage "rollout" "api" {
 }
 `, l.oracle.URL, calls, calls)
 	must.OK(l, os.WriteFile(l.path, []byte(text), 0o600))
+	return l.loadFile()
+}
+
+func (l *apiLab) loadFile() *lang.Experiment {
+	l.Helper()
 	kinds := lang.Registry(Kinds())
 	for _, k := range kinds {
 		k.InProcess = true
@@ -165,7 +171,13 @@ stage "rollout" "api" {
 // run runs the experiment in a store and returns the error and the scores.
 func (l *apiLab) run(ctx context.Context, storeDir, calls string) (scores []rl.Score, err error) {
 	l.Helper()
-	x := l.load(calls)
+	l.load(calls)
+	return l.runFile(ctx, storeDir)
+}
+
+func (l *apiLab) runFile(ctx context.Context, storeDir string) (scores []rl.Score, err error) {
+	l.Helper()
+	x := l.loadFile()
 	store := must.Get(artifact.Open(filepath.Join(l.dir, storeDir)))(l)
 	l.know(x)
 	p := must.Get(plan.New(x, store, plan.Options{}))(l)
@@ -339,6 +351,21 @@ func TestAWrongKeyStopsAStageAtOnce(t *testing.T) {
 	}
 	if _, err := l.run(t.Context(), "store", "budget = 1000\n parallel = 1"); err == nil || l.oracle.calls > 2 {
 		t.Errorf("got %v after %d calls, want an error after the first of each stage", err, l.oracle.calls)
+	}
+}
+
+// The experiment and the site file of docs/api_models.md, with the oracle in place of OpenAI.
+func TestTheExperimentOfTheDocumentationRuns(t *testing.T) {
+	l := newAPILab(t)
+	t.Setenv("OPENAI_API_KEY", testKey)
+	page := string(must.Get(os.ReadFile(filepath.Join("..", "docs", "api_models.md")))(t))
+	blocks := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(page, -1)
+	text := strings.Replace(blocks[0][1], "  model = ", fmt.Sprintf("  base_url = \"%s/v1\"\n  model = ", l.oracle.URL), 1)
+	must.OK(t, os.WriteFile(l.path, []byte(text), 0o600))
+	site := strings.Replace(blocks[1][1], ".deps/bfcl", fixtures.Benchmark(t), 1)
+	must.OK(t, os.WriteFile(filepath.Join(l.dir, "site.hcl"), []byte(site), 0o600))
+	if scores := must.Get(l.runFile(t.Context(), "store"))(t); len(scores) != 4 {
+		t.Errorf("got %d scores, want 4", len(scores))
 	}
 }
 

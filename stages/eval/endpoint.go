@@ -15,6 +15,9 @@ import (
 // calls reports whether the policy is an endpoint.
 func (s *settings) calls() bool { return s.Policy.Type == provider.ArtifactType }
 
+// EpisodesPerTask returns the number of episodes per task.
+func (s *settings) EpisodesPerTask() int { return s.Samples }
+
 // greedy reports whether pages compare the scores with those of greedy decoding. An API model is evaluated so with one
 // episode per task, at the temperature of its endpoint.
 func (s *settings) greedy() bool {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"rcgrpo/bfcl"
 )
 
 // Price is the price of a million tokens in dollars.
@@ -53,6 +55,41 @@ func (p Price) cost(u Usage) float64 {
 // worst returns the most that a request can cost: each byte a token written to the cache, and the longest reply.
 func (p Price) worst(bytes, reply int) float64 {
 	return (cacheWritePrice*float64(bytes)*p.Input + float64(reply)*p.Output) / 1e6
+}
+
+// Assumptions of an expected cost.
+const (
+	bytesPerToken  = 4
+	bytesPerResult = 200
+	tokensPerReply = 300 // with hidden reasoning
+)
+
+// Expect returns the expected dollars of one episode of each task: each turn has a reply with its ground truth, if any,
+// and one that yields, and every request repeats the conversation so far.
+func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
+	for _, t := range tasks {
+		bytes, input, replies := 0, 0, 0
+		for _, class := range t.Classes {
+			for _, doc := range data.Docs(class) {
+				bytes += len(doc.JSON)
+			}
+		}
+		for _, turn := range t.Turns {
+			bytes += len(turn.User)
+			input += bytes
+			replies++
+			if len(turn.GroundTruth) == 0 {
+				continue
+			}
+			for _, call := range turn.GroundTruth {
+				bytes += len(call) + bytesPerResult
+			}
+			input += bytes
+			replies++
+		}
+		dollars += p.cost(Usage{Input: input / bytesPerToken, Output: replies * tokensPerReply})
+	}
+	return dollars
 }
 
 // BudgetError is the error of a call that does not fit into the budget.
