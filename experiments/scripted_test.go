@@ -318,7 +318,11 @@ func (s *scripted) sample(job *engine.Job, r *rand.Rand, p policy) error {
 		}
 	}
 	if s.node.Outputs["calls"] != "" {
-		if _, err := job.Create("calls"); err != nil {
+		dir, err := job.Create("calls")
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "cost.json"), []byte("{}\n"), 0o600)
+		}
+		if err != nil {
 			return err
 		}
 	}
