@@ -68,17 +68,13 @@ var FirstBackoff = time.Second
 // its other episodes.
 var errExhausted = errors.New("no reply")
 
-// send returns the final row of a call: from the record, or from the API. The error is errExhausted, a *BudgetError, or
-// one that stops the stage at once.
+// send returns the final row of a call: from the record, or from the API. errExhausted ends one episode; any other
+// error stops the stage.
 func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 	sum := sha256.Sum256(body)
 	request := hex.EncodeToString(sum[:])
 	if row, ok := c.record.find(at, request); ok {
 		return row, nil
-	}
-	if c.http == nil {
-		return Row{}, fmt.Errorf("%s, member %d, turn %d, step %d: the record has no reply to the request %.12s",
-			at.Task, at.Member, at.Turn, at.Step, request)
 	}
 	for try := 1; ; try++ {
 		row := Row{Call: at, Attempt: c.record.begin(at), Request: request}

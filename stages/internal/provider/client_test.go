@@ -129,6 +129,7 @@ func TestTheRateHoldsForAllProcessesWithOneKey(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
 	var all sync.WaitGroup
+	began := time.Now()
 	for range 4 {
 		all.Go(func() {
 			r := &Rate{Path: path, Requests: 600} // 10 in a second, and a burst of 10
@@ -140,8 +141,8 @@ func TestTheRateHoldsForAllProcessesWithOneKey(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if taken < 10 || taken > 21 {
-		t.Errorf("got %d requests in a second, want at most 20 and the burst at least", taken)
+	if most := 11 + int(10*time.Since(began).Seconds()); taken < 10 || taken > most {
+		t.Errorf("got %d requests in %v, want the burst of 10 at least and at most %d", taken, time.Since(began), most)
 	}
 	r := &Rate{Path: path}
 	header := http.Header{"Retry-After": {"0.3"}, "Anthropic-Ratelimit-Requests-Limit": {"60000"}}

@@ -93,12 +93,12 @@ func Sum(rows []Row, p Price) Cost {
 	return c
 }
 
-// record is the record of a stage: rows in memory and, while the stage runs, a journal. A row of the journal replaces
-// an earlier one of the same attempt.
+// record is the record of a running stage: rows in memory and a journal. A row replaces an earlier one of the same
+// attempt.
 type record struct {
 	mu      sync.Mutex
 	rows    map[Call][]Row // by attempt
-	journal *os.File       // nil: the record is read only
+	journal *os.File
 }
 
 func newRecord(rows []Row) *record {
@@ -188,9 +188,4 @@ func (r *record) all() []Row {
 	return rows
 }
 
-func (r *record) close() error {
-	if r.journal == nil {
-		return nil
-	}
-	return r.journal.Close()
-}
+func (r *record) close() error { return r.journal.Close() }
