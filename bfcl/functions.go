@@ -22,7 +22,16 @@ const languageHint = " Note that the provided function is in Python 3 syntax."
 // Function returns the document of a tool as the official handlers send it to an API. late is a tool that is revealed
 // in a later turn.
 func (d *Data) Function(name, target string, late bool) (json.RawMessage, error) {
-	item, err := d.document(name, late)
+	doc, err := d.document(name)
+	if err != nil {
+		return nil, err
+	}
+	return Function(doc, target, late)
+}
+
+// Function is Data.Function for a document in the benchmark's form.
+func Function(doc json.RawMessage, target string, late bool) (json.RawMessage, error) {
+	item, err := hinted(doc, late)
 	if err != nil {
 		return nil, err
 	}
@@ -59,27 +68,38 @@ func (d *Data) Function(name, target string, late bool) (json.RawMessage, error)
 	return json.RawMessage(text), err
 }
 
-// document returns a new copy of the official document of a tool.
-func (d *Data) document(name string, late bool) (*py.Dict, error) {
+// doneDocument documents DoneTool in the benchmark's form.
+const doneDocument = `{"name": "done", "description": "Call this once all steps of the request are done. It ends the ` +
+	`conversation.", "parameters": {"type": "dict", "properties": {}, "required": []}}`
+
+// document returns the official document of a tool, or that of DoneTool.
+func (d *Data) document(name string) (json.RawMessage, error) {
+	if name == DoneTool {
+		return json.RawMessage(doneDocument), nil
+	}
 	t, ok := tools()[name]
 	if !ok {
 		return nil, fmt.Errorf("there is no tool %q", name)
 	}
 	for _, doc := range d.docs[t.class.Name] {
-		if doc.Name != name {
-			continue
+		if doc.Name == name {
+			return doc.JSON, nil
 		}
-		v, err := py.FromJSON(doc.JSON)
-		item, ok := v.(*py.Dict)
-		if err != nil || !ok {
-			return nil, fmt.Errorf("the document of tool %s is no object: %w", name, err)
-		}
-		if !late {
-			extend(item, "description", languageHint)
-		}
-		return item, nil
 	}
 	return nil, fmt.Errorf("tool %s has no document", name)
+}
+
+// hinted reads a document and adds the language hint, unless the tool is revealed late.
+func hinted(doc json.RawMessage, late bool) (*py.Dict, error) {
+	v, err := py.FromJSON(doc)
+	item, ok := v.(*py.Dict)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("the document of a tool is no object: %w", err)
+	}
+	if !late {
+		extend(item, "description", languageHint)
+	}
+	return item, nil
 }
 
 // dictAt returns the dict at a key, an empty one if there is none.
@@ -205,13 +225,25 @@ const promptAfter = "\n"
 // SystemPrompt returns the official system prompt for models without tool calls, which contains the documents of the
 // tools on offer at the start.
 func (d *Data) SystemPrompt(names []string) (string, error) {
+	docs := make([]json.RawMessage, len(names))
+	for i, name := range names {
+		var err error
+		if docs[i], err = d.document(name); err != nil {
+			return "", err
+		}
+	}
+	return SystemPrompt(docs)
+}
+
+// SystemPrompt is Data.SystemPrompt for documents in the benchmark's form.
+func SystemPrompt(docs []json.RawMessage) (string, error) {
 	documents := &py.List{}
-	for _, name := range names {
-		doc, err := d.document(name, false)
+	for _, doc := range docs {
+		item, err := hinted(doc, false)
 		if err != nil {
 			return "", err
 		}
-		documents.Items = append(documents.Items, doc)
+		documents.Items = append(documents.Items, item)
 	}
 	text, err := py.JSON(documents)
 	if err != nil {

@@ -33,7 +33,11 @@ type handlerMessage struct {
 func (d *Data) Documents(names []string) ([]json.RawMessage, error) {
 	var documents []json.RawMessage
 	for _, name := range names {
-		doc, err := d.document(name, false)
+		raw, err := d.document(name)
+		if err != nil {
+			return nil, err
+		}
+		doc, err := hinted(raw, false)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ var ReleaseDate = time.Date(2026, time.March, 23, 0, 0, 0, 0, time.UTC)
 func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 	s := Settings{Today: ReleaseDate}
 	for _, t := range tasks {
-		if !strings.HasPrefix(t.ID, officialPrefix) {
+		if !t.Official() {
 			continue
 		}
 		if dir == "" {
@@ -28,6 +28,9 @@ func SettingsFor(tasks []*Task, dir string) (Settings, error) {
 	}
 	return s, nil
 }
+
+// Official reports whether the task is one of the benchmark's.
+func (t *Task) Official() bool { return strings.HasPrefix(t.ID, officialPrefix) }
 
 // officialPrefix is the id prefix of the official multi-turn tasks.
 const officialPrefix = "multi_turn_"

@@ -50,17 +50,19 @@ var ladder = map[string]string{
 	"reports/lint":  "",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/stats": "",
-	"stages": "engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
-		"stages/internal/lm stages/internal/serve",
+	"stages": "bfcl engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/lm stages/internal/provider stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
 		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
-		"stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/train",
+		"stages/internal/lm stages/internal/provider stages/internal/ranks stages/internal/resume " +
+		"stages/internal/token stages/internal/train",
 	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/chat stages/internal/environment stages/internal/lm stages/internal/ranks " +
 		"stages/internal/token stages/internal/torch",
 	"stages/internal/environment": "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/lm":          "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
+	"stages/internal/provider":    "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks",
 	"stages/internal/ranks":       "",
 	"stages/internal/resume":      "",
 	"stages/internal/serve":       "stages/internal/chat stages/internal/token stages/rl",

@@ -32,6 +32,20 @@ type Runner interface {
 	Run(ctx context.Context, job *Job) error
 }
 
+// Chooser is a stage whose settings decide how it runs: whether it needs tensors, for example.
+type Chooser interface {
+	Runner() Runner // nil if this binary cannot run it
+}
+
+// runnerOf returns the Runner of a stage; nil if this binary cannot run it.
+func runnerOf(s lang.Stage) Runner {
+	if c, ok := s.(Chooser); ok {
+		return c.Runner()
+	}
+	r, _ := s.(Runner)
+	return r
+}
+
 // Job gives a running stage its inputs, folders, random streams and log. Open, Create, Progress and Logf are safe for
 // concurrent use.
 type Job struct {
@@ -171,6 +185,9 @@ func (j *Job) Memory() (device, host int64) {
 	}
 	return m.MemoryOf(need)
 }
+
+// Shared returns a private folder that all runs of this user on this machine share, beside the ledger.
+func (j *Job) Shared(name string) (string, error) { return machine.SharedFolder(name) }
 
 // Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
 // succeeded. The next run restores a published file that is missing, and first moves an edited one to NAME.edited.

@@ -29,8 +29,7 @@ type localExecutor struct{}
 
 // runsInPlace reports whether localExecutor runs a node in this process.
 func runsInPlace(n *lang.Node) bool {
-	_, ok := n.Stage.(Runner)
-	return ok && n.Kind.InProcess
+	return n.Kind.InProcess && runnerOf(n.Stage) != nil
 }
 
 // Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
@@ -88,7 +87,7 @@ func (w *Work) Binary() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, ok := n.Stage.(Runner); ok {
+	if runnerOf(n.Stage) != nil {
 		return self, nil
 	}
 	return TorchBinary("stages of kind " + n.Kind.Name)

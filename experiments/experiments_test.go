@@ -294,6 +294,42 @@ func TestEveryExperimentPlans(t *testing.T) {
 	}
 }
 
+// The expected cost of the paper's API models: GLM's price is in the site file. The bounds are those of two independent
+// counts: 80 merged tasks of about 18 tools have 20,000 to 60,000 bytes of documents, requests and results in two calls.
+func TestAPIModelsArePlannedWithTheirPrice(t *testing.T) {
+	site := filepath.Join(t.TempDir(), "site.hcl")
+	must.OK(t, os.WriteFile(site, fmt.Appendf(nil, "data {\n  bfcl = %q\n}\napi \"GLM_API_KEY\" {\n  prices = { \"glm-4.7\" = "+
+		"[0.6, 2.2] }\n}\n", fixtures.Benchmark(t)), 0o600))
+	x, diags := lang.Load(lang.Source{Path: "api_models.hcl", Site: site}, registry())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	cost := map[string]float64{}
+	for _, n := range x.Nodes {
+		dollars, ok, err := stages.CallCost(n, x.Site)
+		must.OK(t, err)
+		if ok != (n.Kind.Name == "eval") {
+			t.Errorf("%s: got a cost: %v", n.Address, ok)
+		}
+		if ok {
+			cost[n.EachKey] = dollars
+		}
+	}
+	// 80 tasks, two requests of 5,000 to 15,000 tokens and two replies of 300 tokens: at $5 and $25 for a million tokens
+	// $5.2 to $13.2.
+	if got := cost["Opus-4.5"]; len(cost) != 5 || got < 5.2 || got > 13.2 {
+		t.Errorf("got %v, want five costs, and Opus-4.5 between $5.2 and $13.2", cost)
+	}
+	if got, want := cost["Sonnet-4.5"], cost["Opus-4.5"]*3/5; math.Abs(got-want) > 1e-9 {
+		t.Errorf("Sonnet-4.5: got $%v, want 3/5 of Opus-4.5, as its prices are", got)
+	}
+	site2 := *x.Site
+	site2.APIs = nil
+	if _, _, err := stages.CallCost(x.Node(`stage.eval.api["GLM-4.7"]@1`), &site2); err == nil {
+		t.Error("a model without price was accepted")
+	}
+}
+
 func node(t *testing.T, file, address string) *lang.Node {
 	t.Helper()
 	x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())

@@ -126,7 +126,7 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 	}
 }
 
-// The artifact of the endpoint is made up: no kind writes one yet.
+// The endpoint.json is one that the kind endpoint writes.
 func TestVersionsOfModelsAndEndpointsComeFromTheirArtifacts(t *testing.T) {
 	store := must.Get(artifact.Open(t.TempDir()))(t)
 	stored := func(kind, port, artifactType, name, content string) *artifact.Manifest {
@@ -153,12 +153,12 @@ func TestVersionsOfModelsAndEndpointsComeFromTheirArtifacts(t *testing.T) {
 		`{"_name_or_path": "/home/someone/Llama-3.1-8B-Instruct", "max_position_embeddings": 131072}`))
 	add("stage.sft.warm", stored("sft", "checkpoint", "checkpoint", "config.json", `{"model_type": "qwen2"}`))
 	add(`stage.endpoint.api["Opus-4.5"]`, stored("endpoint", "policy", "endpoint", "endpoint.json",
-		`{"api": "anthropic", "model": "claude-opus-4-5-20251101", "revision": "r7", "date": "2025-11-01",
-			"context": 200000}`))
+		`{"api": "anthropic", "model": "claude-opus-4-5-20251101", "mode": "fc", "key": "ANTHROPIC_API_KEY",
+			"base_url": "https://api.anthropic.com", "temperature": 0.001}`))
 	equalRows(t, s.versionsTable(),
 		"model.base | qwen2, 28 layers of width 3584 | abababababababab | 2026-02-03 | 32768",
 		"model.named | Llama-3.1-8B-Instruct | abababababababab | 2026-02-03 | 131072",
-		`endpoint.api["Opus-4.5"] | anthropic: claude-opus-4-5-20251101 | r7 | 2025-11-01 | 200000`)
+		`endpoint.api["Opus-4.5"] | anthropic: claude-opus-4-5-20251101 | abababababababab | 2026-02-03 | –`)
 }
 
 func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {

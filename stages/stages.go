@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/curate"
+	"rcgrpo/stages/endpoint"
 	"rcgrpo/stages/eval"
 	"rcgrpo/stages/exec"
 	"rcgrpo/stages/grpo"
@@ -20,7 +21,7 @@ import (
 // Kinds returns the kinds in their usual order in an experiment.
 func Kinds() []*lang.Kind {
 	return slices.Concat(
-		[]*lang.Kind{model.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},
+		[]*lang.Kind{model.Kind(), endpoint.Kind(), tasks.Kind(), rollout.Kind(), curate.Kind()},
 		sft.Kinds(),
 		grpo.Kinds(),
 		[]*lang.Kind{eval.Kind(), exec.Kind()},

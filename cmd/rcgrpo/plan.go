@@ -186,6 +186,9 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	}
 	writeDisabled(w, p.Experiment.Disabled, len(shown) > 0)
 	lines := []string{planSummary(p, f)}
+	if line := costLine(p); line != "" {
+		lines = append(lines, line)
+	}
 	if names := p.Unlike(); len(names) > 0 {
 		if more := len(names) - 3; more > 0 {
 			names = append(names[:3:3], english.Plural(more, "other", ""))
@@ -284,6 +287,47 @@ func hoursFrom(f plan.Forecast) string {
 	default:
 		return fmt.Sprintf("%.3g %s and %.3g %s", rest, measured, f.Stated, stated)
 	}
+}
+
+// callCost returns the expected dollars of the calls of a node that runs: those of its recorded run, else an estimate.
+// ok is false if they are unknown; the error is that of an unknown price.
+func callCost(p *plan.Plan, n *plan.Planned) (dollars float64, ok bool, err error) {
+	if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
+		return 0, false, nil
+	}
+	if n.Last != nil && n.Last.Outputs["calls"].Type != "" {
+		if a, err := p.Store.Open(n.Last, "calls"); err == nil {
+			if dollars, ok := stages.RecordedCost(a.Dir); ok {
+				return dollars, true, nil
+			}
+		}
+	}
+	return stages.CallCost(n.Node, p.Experiment.Site)
+}
+
+// costLine returns the line about the expected cost of API calls; "" without calls.
+func costLine(p *plan.Plan) string {
+	var parts, unknown []string
+	total := 0.0
+	for _, n := range p.Nodes {
+		dollars, ok, err := callCost(p, n)
+		switch {
+		case err != nil:
+			unknown = append(unknown, fmt.Sprintf("%s: %v.", lang.TrimStage(n.Address), err))
+		case ok:
+			total += dollars
+			parts = append(parts, fmt.Sprintf("%s $%.2f", lang.TrimStage(n.Address), dollars))
+		}
+	}
+	line := ""
+	if len(parts) > 0 {
+		line = fmt.Sprintf("API calls: about $%.2f (%s), by recorded runs, else by 4 bytes per token and 300 tokens per "+
+			"reply.", total, strings.Join(parts, ", "))
+	}
+	if len(unknown) > 0 {
+		line = strings.TrimSpace(line + " Unknown cost: " + strings.Join(unknown, " "))
+	}
+	return line
 }
 
 // memoryWarningThreshold: plan mentions memory only when a stage needs at least this much.
@@ -399,8 +443,9 @@ type planNodeJSON struct {
 	Digests   map[string]string `json:"digests,omitempty"` // port -> SHA-256, if recorded
 	Expect    float64           `json:"expect_seconds,omitempty"`
 	Bytes     int64             `json:"expect_bytes,omitempty"`
-	Fetch     *fetchJSON        `json:"fetch,omitempty"`     // of nodes with the verb fetch
-	Placement *placementJSON    `json:"placement,omitempty"` // of nodes that run or may run
+	Fetch     *fetchJSON        `json:"fetch,omitempty"`          // of nodes with the verb fetch
+	Dollars   float64           `json:"expect_dollars,omitempty"` // of API calls
+	Placement *placementJSON    `json:"placement,omitempty"`      // of nodes that run or may run
 	Begins    string            `json:"begins,omitempty"`
 	Advice    string            `json:"advice,omitempty"`      // a setting that the stage is advised to change
 	Needs     *memoryJSON       `json:"memory_plan,omitempty"` // of nodes that run a model of known shape
@@ -478,6 +523,7 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 			Executor: n.Executor, GPUs: n.Resources.GPUs, CPUs: n.Resources.CPUs, Memory: n.Resources.Memory,
 			GPUMemory: n.Resources.GPUMemory, File: n.Range.Filename, Line: n.Range.Start.Line,
 		}
+		j.Dollars, _, _ = callCost(p, n)
 		if n.Cause.Reason != plan.ReasonNone {
 			j.Cause = &n.Cause
 		}

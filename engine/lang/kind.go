@@ -20,7 +20,8 @@ type Kind struct {
 	// settings.
 	Length func(Stage) (setting, why string)
 
-	// Ranks returns the largest number of processes, and so of GPUs, that can share the stage. nil: one process.
+	// Ranks returns the largest number of processes, and so of GPUs, that can share the stage; 0: one with these settings.
+	// nil: one.
 	Ranks func(Stage) int
 
 	AcrossSeeds   bool // reads the instances of all seeds and has one node itself

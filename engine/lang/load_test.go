@@ -392,6 +392,10 @@ executor "local" {
   gpu_reserve = "0B"
 }
 default_executor = "local"
+api "KEY" {
+  requests_per_minute = 60
+  prices              = { m = [0.5, 2] }
+}
 `)
 	site, _, diags := lang.LoadSite(lang.Source{Site: path, Env: []string{"HOME=/home/me"}})
 	if diags.HasErrors() {
@@ -401,6 +405,9 @@ default_executor = "local"
 	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
 		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 {
 		t.Errorf("got %+v, want the values of the file", site)
+	}
+	if api := site.APIs["KEY"]; api.RequestsPerMinute != 60 || api.TokensPerMinute != 0 || api.Prices["m"][1] != 2 {
+		t.Errorf("got %+v, want the rate and the price of the file", api)
 	}
 	site, _, _ = lang.LoadSite(lang.Source{Env: []string{"HOME=/home/me"}})
 	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 {
@@ -442,6 +449,9 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
 		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
 		"executor \"local\" {\n  gpu_reserve = 4\n}\n":   "Wrong type",
+		"api \"K\" {}\napi \"K\" {}\n":                   "Duplicate API key",
+		"api \"K\" {\n  prices = { m = [1] }\n}\n":       "Bad price",
+		"api \"K\" {\n  tokens_per_minute = -1\n}\n":     "Bad number",
 		"executor {\n  cpus = 2\n}\n":                    "Missing label",
 		"store {\n  path = \"\"\n}\n":                    "No store",
 		"store {\n  limit = 200\n}\n":                    "Wrong type",

@@ -28,11 +28,18 @@ type Site struct {
 	AutoGPUs  bool     // the engine detects the devices
 	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
 	GPUReserve int64
-	GPUMemory  int64    // bytes of each GPU; 0: what the driver reports
-	GPUTokens  float64  // tokens of episodes that a GPU samples and trains per second, for forecasts; 0: not stated
-	Executor   string   // name of the default executor
-	Notify     []string // command to start at the end of a run; nil: none
-	Remote     *Remote  // nil: none
+	GPUMemory  int64          // bytes of each GPU; 0: what the driver reports
+	GPUTokens  float64        // tokens of episodes that a GPU samples and trains per second, for forecasts; 0: not stated
+	Executor   string         // name of the default executor
+	APIs       map[string]API // by the variable with the key
+	Notify     []string       // command to start at the end of a run; nil: none
+	Remote     *Remote        // nil: none
+}
+
+// API limits the calls with an API key and gives prices of models.
+type API struct {
+	RequestsPerMinute, TokensPerMinute float64              // 0: as the API reports
+	Prices                             map[string][]float64 // by model: dollars for a million tokens of input, of output
 }
 
 var executors = []string{"local"}
@@ -45,6 +52,7 @@ type siteSettings struct {
 	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
 	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
+	APIs      []apiBlock      `hcl:"api,block" doc:"rates and prices of an API key"`
 	Notify    *notifyBlock    `hcl:"notify,block" doc:"command to start at the end of a run"`
 	Remote    *remoteBlock    `hcl:"remote,block" doc:"store that several machines share"`
 	Default   string          `hcl:"default_executor,optional" doc:"executor of stages that name none"`
@@ -79,6 +87,15 @@ type dataBlock struct {
 
 type notifyBlock struct {
 	Command []string `hcl:"command" doc:"a program and its arguments, started in the site file's folder"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+type apiBlock struct {
+	Key      string               `hcl:"key,label"`
+	Requests float64              `hcl:"requests_per_minute,optional" doc:"limit of calls; default: as the API reports"`
+	Tokens   float64              `hcl:"tokens_per_minute,optional" doc:"limit of tokens of input"`
+	Prices   map[string][]float64 `hcl:"prices,optional" doc:"by model: dollars for a million tokens of input, of output"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -141,6 +158,7 @@ func (l *loader) site() {
 	}
 	l.siteExecutors(settings)
 	site.Remote = l.siteRemote(settings.Remote, base)
+	l.siteAPIs(settings.APIs)
 	if n := settings.Notify; n != nil {
 		if len(n.Command) == 0 || n.Command[0] == "" {
 			l.errorf(n.At["command"], "No command", "notify.command must contain a program and its arguments, "+
@@ -213,6 +231,25 @@ func (l *loader) siteExecutors(settings siteSettings) {
 	if d := settings.Default; d != "" {
 		l.checkExecutor(settings.At["default_executor"], d, "")
 		site.Executor = d
+	}
+}
+
+func (l *loader) siteAPIs(apis []apiBlock) {
+	l.x.Site.APIs = map[string]API{}
+	for _, a := range apis {
+		if _, twice := l.x.Site.APIs[a.Key]; twice {
+			l.errorf(a.At[""], "Duplicate API key", "The site file already has a block api %q.", a.Key)
+		}
+		if a.Requests < 0 || a.Tokens < 0 {
+			l.errorf(a.At[""], "Bad number", "The rates of api %q must be at least 0.", a.Key)
+		}
+		for model, p := range a.Prices {
+			if len(p) != 2 || p[0] < 0 || p[1] < 0 {
+				l.errorf(a.At["prices"], "Bad price", "The price of %s must be a list of two numbers of at least 0: the dollars "+
+					"for a million tokens of input and of output.", model)
+			}
+		}
+		l.x.Site.APIs[a.Key] = API{a.Requests, a.Tokens, a.Prices}
 	}
 }
 

@@ -349,6 +349,9 @@ func (l *loader) checkRanks(in *instance) {
 	case n <= 1 || kind.Ranks == nil && r.Processes <= 1:
 	case kind.Ranks == nil:
 		l.errorf(r.At["processes"], "One process", "A %s stage has one process; got processes = %d.", kind.Name, n)
+	case most == 0:
+		l.errorf(at, "One process", "The stage of kind %s has one process with these settings; got %s = %d.", kind.Name,
+			setting, n)
 	case r.Processes > 1 && r.GPUs > 0:
 		l.errorf(r.At["processes"], "Processes beside devices", "Each device has a process, so gpus = %d is enough; got "+
 			"processes = %d too. Remove it.", r.GPUs, r.Processes)

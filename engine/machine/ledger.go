@@ -94,6 +94,21 @@ func ledgerFolders() []string {
 	return append(folders, filepath.Join("/tmp", fmt.Sprintf("rcgrpo-%d", os.Getuid())))
 }
 
+// SharedFolder returns a private folder beside the ledger for files that all runs of the user on this machine share.
+func SharedFolder(name string) (string, error) {
+	var errs []error
+	for _, dir := range ledgerFolders() {
+		l := &Ledger{Dir: dir + "-" + name}
+		_, err := l.makeFolder()
+		if err == nil {
+			return l.Dir, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", fmt.Errorf("no folder that runs can share is usable (name another in $%s): %w", leasesVariable,
+		errors.Join(errs...))
+}
+
 func ownFile(info fs.FileInfo) bool {
 	return int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }

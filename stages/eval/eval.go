@@ -13,6 +13,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/provider"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -23,15 +24,24 @@ func Kind() *lang.Kind {
 		Name:    "eval",
 		Summary: "Episodes on held-out tasks: the paper's reward and the official verdict of each.",
 		Version: 4,
-		Ranks:   func(lang.Stage) int { return math.MaxInt }, // each samples a share of the episodes
+		Ranks: func(s lang.Stage) int { // each samples a share of the episodes
+			if s.(*settings).calls() {
+				return 0
+			}
+			return math.MaxInt
+		},
 		New: func() lang.Stage {
 			return &settings{Token: "checkpoint", Layout: "checkpoint", Samples: 1, TopP: 1, Limits: blocks.DefaultLimits(),
-				Arithmetic: blocks.DefaultArithmetic()}
+				Calls: provider.DefaultCalls(), Arithmetic: blocks.DefaultArithmetic()}
 		},
-		Outputs: func(lang.Stage) map[string]string {
-			return map[string]string{"scores": "scores", "trajectories": "trajectories"}
+		Outputs: func(s lang.Stage) map[string]string {
+			ports := map[string]string{"scores": "scores", "trajectories": "trajectories"}
+			if s.(*settings).calls() {
+				ports["calls"] = "calls"
+			}
+			return ports
 		},
-		Stochastic: func(s lang.Stage) bool { return s.(*settings).Temperature > 0 },
+		Stochastic: func(s lang.Stage) bool { return s.(*settings).Temperature > 0 || s.(*settings).calls() },
 	}
 }
 
@@ -39,7 +49,7 @@ func Kind() *lang.Kind {
 func (s *settings) Label() string { return s.ArmLabel }
 
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to evaluate"`
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint|endpoint" doc:"policy to evaluate"`
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
@@ -54,8 +64,10 @@ type settings struct {
 	K           []int          `hcl:"k,optional" doc:"list of k, at most samples: pass@k by the unbiased"`
 	_           struct{}       `doc:"estimator (Chen et al. 2021, eq. 1), in passes.jsonl beside the scores"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
-	ArmLabel    string         `hcl:"label,optional" key:"-" doc:"label of the arm on pages; the for_each"`
-	_           struct{}       `doc:"key unless set"`
+
+	Calls    *provider.Calls `hcl:"calls,block" key:"-" doc:"bounds of the calls of an endpoint"`
+	ArmLabel string          `hcl:"label,optional" key:"-" doc:"label of the arm on pages; the for_each"`
+	_        struct{}        `doc:"key unless set"`
 
 	blocks.Arithmetic
 
@@ -67,7 +79,7 @@ func (s *settings) scores(trajectories []*rl.Trajectory, sets []string) []rl.Sco
 	var scores []rl.Score
 	for i, t := range trajectories {
 		if !t.Reward.Missing() {
-			scores = append(scores, t.Score(sets[i], s.Temperature == 0))
+			scores = append(scores, t.Score(sets[i], s.greedy()))
 		}
 	}
 	return scores
@@ -113,7 +125,7 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {
-	e := blocks.Effects{}
+	e := provider.Unread(s.calls())
 	e.Add(s.Temperature == 0, "greedy decoding takes the most probable token", "top_p")
 	return e
 }
@@ -122,12 +134,12 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"],
 		"The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature)
-	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0, "Number of samples out of range", s.At["samples"],
+	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 && !s.calls(), "Number of samples out of range", s.At["samples"],
 		"A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature "+
 			"%v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature)
 	for _, k := range s.K {
 		bad(k < 1 || k > s.Samples, "k out of range", s.At["k"], "pass@k is estimated from %d episodes of a task, so each k "+
 			"lies between 1 and that; got %d. Raise samples.", s.Samples, k)
 	}
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
 }

@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/provider"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -21,18 +22,29 @@ func Kind() *lang.Kind {
 		Name:    "rollout",
 		Summary: "Episodes sampled from a policy, kept as trajectories.",
 		Version: 4,
-		Ranks:   func(lang.Stage) int { return math.MaxInt }, // each samples a share of the episodes
+		Ranks: func(s lang.Stage) int { // each samples a share of the episodes
+			if s.(*settings).calls() {
+				return 0
+			}
+			return math.MaxInt
+		},
 		New: func() lang.Stage {
 			return &settings{Samples: 1, Temperature: 1, TopP: 1, Token: "checkpoint", Limits: blocks.DefaultLimits(),
-				Arithmetic: blocks.DefaultArithmetic()}
+				Calls: provider.DefaultCalls(), Arithmetic: blocks.DefaultArithmetic()}
 		},
-		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"trajectories": "trajectories"} },
+		Outputs: func(s lang.Stage) map[string]string {
+			ports := map[string]string{"trajectories": "trajectories"}
+			if s.(*settings).calls() {
+				ports["calls"] = "calls"
+			}
+			return ports
+		},
 		Stochastic: func(lang.Stage) bool { return true },
 	}
 }
 
 type settings struct {
-	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"policy to sample from"`
+	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint|endpoint" doc:"policy to sample from"`
 	Tasks       artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks to try"`
 	Samples     int            `hcl:"samples,optional" unit:"episodes per task" doc:"episodes per task"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature"`
@@ -41,6 +53,8 @@ type settings struct {
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
+
+	Calls *provider.Calls `hcl:"calls,block" key:"-" doc:"bounds of the calls of an endpoint"`
 
 	blocks.Arithmetic
 
@@ -61,5 +75,5 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		"A task is tried at least once; got %d.", s.Samples)
 	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
 		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
 }

@@ -182,6 +182,29 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
+// Preview returns the tasks of a port of a node before the node has run.
+func Preview(n *lang.Node, port string, site *lang.Site) ([]*bfcl.Task, error) {
+	s, ok := n.Stage.(*settings)
+	if !ok {
+		return nil, fmt.Errorf("%s makes no tasks", n.Address)
+	}
+	job := &engine.Job{Site: site}
+	if n.Seed != nil {
+		job.Seed = *n.Seed
+	}
+	sets, err := s.sets(job)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.Clone(sets[port])
+	if s.Prompt == bfcl.PromptMerged {
+		for i, t := range list {
+			list[i] = t.Merged()
+		}
+	}
+	return list, nil
+}
+
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {
 	if s.Source == "bfcl" {
 		return s.official(job)

@@ -1,0 +1,62 @@
+package stages
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/lang"
+	"rcgrpo/stages/endpoint"
+	"rcgrpo/stages/internal/provider"
+	"rcgrpo/stages/tasks"
+)
+
+// sampled is a stage that plays a number of episodes of each task.
+type sampled interface{ EpisodesPerTask() int }
+
+// CallsEndpoint reports whether the policy of a node is an endpoint.
+func CallsEndpoint(n *lang.Node) bool { return n.Outputs["calls"] != "" }
+
+// CallCost estimates the dollars of the calls of a node, before its inputs exist. ok is false for a node without calls
+// or with unknown tasks; the error is that of an unknown price.
+func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err error) {
+	if !CallsEndpoint(n) || site.BFCL == "" {
+		return 0, false, nil
+	}
+	var model *provider.Settings
+	var list []*bfcl.Task
+	for _, in := range n.Inputs {
+		if e, is := endpoint.Endpoint(in.From.Stage); is {
+			model = e
+		} else if set, err := tasks.Preview(in.From, in.Ref.Port, site); err == nil {
+			list = append(list, set...)
+		}
+	}
+	if model == nil || len(list) == 0 {
+		return 0, false, nil
+	}
+	price, err := model.PriceOf(site.APIs[model.Key].Prices)
+	if err != nil {
+		return 0, false, err
+	}
+	data, err := bfcl.LoadData(site.BFCL)
+	if err != nil {
+		return 0, false, nil
+	}
+	episodes := 1
+	if s, is := n.Stage.(sampled); is {
+		episodes = s.EpisodesPerTask()
+	}
+	return float64(episodes) * price.Expect(data, list), true, nil
+}
+
+// RecordedCost returns the dollars of the record in the folder of a port calls.
+func RecordedCost(dir string) (float64, bool) {
+	var cost provider.Cost
+	text, err := os.ReadFile(filepath.Join(dir, provider.CostFile))
+	if err != nil || json.Unmarshal(text, &cost) != nil {
+		return 0, false
+	}
+	return cost.Dollars, true
+}

@@ -1,0 +1,118 @@
+// Package endpoint contains the stage kind `endpoint`: a model behind a vendor's API, or behind a compatible server, as
+// a policy of eval and rollout. It makes no call. Its artifact is endpoint.json, provider.Settings.
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/provider"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Kind returns the stage kind.
+func Kind() *lang.Kind {
+	return &lang.Kind{
+		Name:      "endpoint",
+		Summary:   "A model behind an API, as a policy of eval and rollout.",
+		Version:   1,
+		New:       func() lang.Stage { return &settings{Mode: provider.ModeFC, Temperature: 0.001} },
+		Outputs:   func(lang.Stage) map[string]string { return map[string]string{"policy": provider.ArtifactType} },
+		InProcess: true,
+	}
+}
+
+type settings struct {
+	API         string   `hcl:"api" choices:"openai|openai-chat|anthropic|google|glm" doc:"form of the requests:"`
+	_           struct{} `doc:"openai is Responses, openai-chat is Chat Completions, which other servers imitate"`
+	Model       string   `hcl:"model" doc:"name of the model in requests"`
+	Mode        string   `hcl:"mode,optional" choices:"fc|prompt" doc:"fc offers the tools as functions; prompt"`
+	_           struct{} `doc:"describes them in the system message and reads calls as Python text"`
+	Key         string   `hcl:"key,optional" doc:"environment variable with the API key; empty: OPENAI_API_KEY,"`
+	_           struct{} `doc:"ANTHROPIC_API_KEY, GOOGLE_API_KEY or GLM_API_KEY"`
+	BaseURL     string   `hcl:"base_url,optional" doc:"address of the server, https, or http on this machine;"`
+	_           struct{} `doc:"empty: the vendor's"`
+	Temperature float64  `hcl:"temperature,optional" doc:"sampling temperature (the benchmark: 0.001); not sent"`
+	_           struct{} `doc:"to models that refuse one"`
+	MaxTokens   int      `hcl:"max_tokens,optional" unit:"tokens" doc:"longest reply; 0: not sent, or 64000 for"`
+	_           struct{} `doc:"anthropic, which requires it"`
+	Thinking    string   `hcl:"thinking,optional" doc:"effort of OpenAI's reasoning models, level of Gemini,"`
+	_           struct{} `doc:"tokens of Claude, enabled or disabled of GLM; empty: not sent"`
+	Extra       any      `hcl:"extra,optional" doc:"object with further fields of every request"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+func (s *settings) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(s.Model == "", "No model", s.At["model"], "model is the name of the model in requests; got an empty text.")
+	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"], "A temperature is at least 0; got %v.", s.Temperature)
+	bad(s.MaxTokens < 0, "Negative length", s.At["max_tokens"], "A reply has at least 1 token, or no limit with 0; got %d.",
+		s.MaxTokens)
+	if s.BaseURL != "" {
+		if err := provider.CheckURL(s.BaseURL); err != nil {
+			bad(true, "Address not allowed", s.At["base_url"], "base_url cannot be used: %v.", err)
+		}
+	}
+	budget, err := strconv.Atoi(s.Thinking)
+	bad(s.API == "anthropic" && s.Thinking != "" && (err != nil || budget < 1024), "Thinking out of range",
+		s.At["thinking"], "Claude thinks with a number of tokens of at least 1024, such as \"8000\"; got %q.", s.Thinking)
+	bad(s.API == "glm" && s.Thinking != "" && s.Thinking != "enabled" && s.Thinking != "disabled", "Unknown thinking",
+		s.At["thinking"], "GLM's thinking is \"enabled\" or \"disabled\"; got %q.", s.Thinking)
+	_, object := s.Extra.(map[string]any)
+	bad(s.Extra != nil && !object, "Wrong type", s.At["extra"], "extra is an object with fields of the request, such as "+
+		"{ top_k = 5 }.")
+	bad(strings.ContainsAny(s.Key, "= "), "Wrong variable", s.At["key"], "key is the name of an environment variable, not "+
+		"the key itself; got %d characters.", len(s.Key))
+	return diags
+}
+
+// WithoutEffect returns the settings that the requests of this model do not contain.
+func (s *settings) WithoutEffect() map[string]string {
+	e, given := blocks.Effects{}, s.endpoint()
+	e.Add(!given.SendsTemperature(), "requests to this model contain no temperature", "temperature")
+	e.Add(!given.SendsThinking(), "this model has no setting for it", "thinking")
+	return e
+}
+
+// endpoint returns the content of the artifact. Extra is checked to be an object.
+func (s *settings) endpoint() *provider.Settings {
+	key, base := provider.Defaults(s.API)
+	e := &provider.Settings{API: s.API, Model: s.Model, Mode: s.Mode, Key: cmp.Or(s.Key, key),
+		BaseURL: cmp.Or(s.BaseURL, base), Temperature: s.Temperature, MaxTokens: s.MaxTokens, Thinking: s.Thinking}
+	if s.Extra != nil {
+		e.Extra, _ = json.Marshal(s.Extra)
+	}
+	return e
+}
+
+// Endpoint returns the model that the stage describes, before it runs.
+func Endpoint(s lang.Stage) (*provider.Settings, bool) {
+	own, ok := s.(*settings)
+	if !ok {
+		return nil, false
+	}
+	return own.endpoint(), true
+}
+
+// Run writes the description of the model.
+func (s *settings) Run(_ context.Context, job *engine.Job) error {
+	dir, err := job.Create("policy")
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(s.endpoint(), "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, provider.EndpointFile), append(text, '\n'), 0o600)
+}

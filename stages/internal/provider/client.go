@@ -1,0 +1,242 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Limits bound the calls of a stage.
+type Limits struct {
+	Budget   float64       // dollars; 0: none
+	Parallel int           // conversations at once
+	Attempts int           // of a call
+	Timeout  time.Duration // of an attempt
+}
+
+// Client sends the requests of a stage.
+type Client struct {
+	settings *Settings
+	limits   Limits
+	price    Price
+	key      string
+	http     *http.Client
+	rate     *Rate
+	budget   *budget
+	record   *record
+	logf     func(format string, args ...any)
+	backoff  time.Duration // longest wait before the second attempt
+}
+
+// newClient returns a client that sends requests and records them in a journal.
+func newClient(s *Settings, l Limits, p Price, rate *Rate, journal string, logf func(string, ...any)) (*Client, error) {
+	key, err := s.key()
+	if err != nil {
+		return nil, err
+	}
+	r, err := openRecord(journal)
+	if err != nil {
+		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
+	}
+	return &Client{settings: s, limits: l, price: p, key: key, rate: rate, record: r,
+		budget: newBudget(l.Budget, Sum(r.all(), p).Dollars), logf: logf, backoff: FirstBackoff,
+		http: &http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
+		}}, nil
+}
+
+// maxResponse is the size of the longest body that is read.
+const maxResponse = 64 << 20
+
+// longestBackoff is the longest wait between two attempts that the API does not request.
+const longestBackoff = time.Minute
+
+// FirstBackoff is the longest wait before the second attempt. Tests shorten it.
+var FirstBackoff = time.Second
+
+// errExhausted is the error of a call whose attempts have all failed, or that the API rejects. It fails the stage after
+// its other episodes.
+var errExhausted = errors.New("no reply")
+
+// send returns the final row of a call: from the record, or from the API. errExhausted ends one episode; any other
+// error stops the stage.
+func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
+	sum := sha256.Sum256(body)
+	request := hex.EncodeToString(sum[:])
+	if row, ok := c.record.find(at, request); ok {
+		return row, nil
+	}
+	for try := 1; ; try++ {
+		row := Row{Call: at, Attempt: c.record.begin(at), Request: request}
+		pause, err := c.attempt(ctx, &row, body)
+		switch {
+		case err != nil || row.final():
+			return row, err
+		case row.Outcome == OutcomeRejected:
+			c.logf("%s, member %d: the API rejects the request: status %d, %.300s", at.Task, at.Member, row.Status,
+				row.Response)
+			return row, fmt.Errorf("%w: status %d, %.300s", errExhausted, row.Status, row.Response)
+		case try >= c.limits.Attempts:
+			c.logf("%s, member %d: no reply after %d attempts: %s", at.Task, at.Member, try, row.Error)
+			return row, fmt.Errorf("%w after %d attempts: %s", errExhausted, try, row.Error)
+		}
+		if pause == 0 { // full jitter
+			pause = time.Duration(rand.Int64N(int64(min(longestBackoff, c.backoff<<min(try, 10))) + 1))
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return row, err
+		}
+	}
+}
+
+// attempt sends a request once and completes its row. pause is what the API requests before the next attempt.
+func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time.Duration, err error) {
+	worst := c.price.worst(len(body), c.longest())
+	if err := c.budget.reserve(worst); err != nil {
+		return 0, err
+	}
+	row.Dollars = worst
+	defer func() { c.budget.settle(worst, row.Dollars) }()
+	if err := c.rate.Take(ctx, float64(len(body))/4); err != nil {
+		row.Dollars = 0
+		return 0, err
+	}
+	row.Outcome, row.Date = OutcomeSent, time.Now().UTC().Format(time.RFC3339)
+	if err := c.record.write(*row); err != nil {
+		return 0, err
+	}
+	limit, stop := context.WithTimeout(ctx, c.limits.Timeout)
+	defer stop()
+	response, text, err := c.post(limit, body)
+	if ctx.Err() != nil { // the row stays as sent: the API may charge for it
+		return 0, context.Cause(ctx)
+	}
+	c.judge(row, response, text, err)
+	if response != nil {
+		if pause = retryAfter(response.Header); row.final() {
+			pause = 0
+		}
+		if err := c.rate.Learn(response.Header, pause); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.record.write(*row); err != nil {
+		return 0, err
+	}
+	if s := row.Status; s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusNotFound ||
+		s >= 300 && s < 400 {
+		return 0, fmt.Errorf("%s%s: status %d: %.300s; check the key in %s, model and base_url", c.settings.BaseURL,
+			apis[c.settings.API].form.path(c.settings), s, row.Response, c.settings.Key)
+	}
+	return pause, nil
+}
+
+// longest returns the number of tokens of the longest reply.
+func (c *Client) longest() int {
+	if c.settings.MaxTokens > 0 {
+		return c.settings.MaxTokens
+	}
+	return apis[c.settings.API].form.limit(c.settings)
+}
+
+// post sends the body. The response is nil without one; its key is masked.
+func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte, error) {
+	f := apis[c.settings.API].form
+	url := strings.TrimSuffix(c.settings.BaseURL, "/") + f.path(c.settings)
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	q.Header.Set("Content-Type", "application/json")
+	q.Header.Set("User-Agent", "rcgrpo")
+	if c.key != "" {
+		f.authorize(q.Header, c.key)
+	}
+	r, err := c.http.Do(q)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxResponse))
+	if c.key != "" {
+		text = bytes.ReplaceAll(text, []byte(c.key), []byte("***"))
+	}
+	return r, text, err
+}
+
+// judge completes the row of an attempt.
+func (c *Client) judge(row *Row, r *http.Response, text []byte, err error) {
+	row.Response = string(text)
+	if r != nil {
+		row.Status = r.StatusCode
+	}
+	switch {
+	case err != nil && r == nil: // not charged, unless the request had arrived
+		row.Outcome, row.Error = OutcomeRetry, err.Error()
+		if !errors.Is(err, context.DeadlineExceeded) {
+			row.Dollars = 0
+		}
+	case err != nil: // a reply that was cut
+		row.Outcome, row.Error = OutcomeRetry, err.Error()
+	case row.Status == http.StatusOK:
+		a, err := apis[c.settings.API].form.read(text)
+		if err != nil {
+			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
+			return
+		}
+		row.Outcome, row.Usage, row.Model, row.Stop = OutcomeReply, a.usage, a.model, a.stop
+		row.Dollars = c.price.cost(a.usage)
+	default:
+		row.Dollars = 0
+		row.Outcome = failure(row.Status, text)
+		row.Error = fmt.Sprintf("status %d: %.300s", row.Status, text)
+	}
+}
+
+// failure returns the outcome of a response without a reply.
+func failure(status int, body []byte) string {
+	switch {
+	case status == http.StatusRequestTimeout, status == http.StatusConflict, status == http.StatusTooManyRequests,
+		status >= 500:
+		return OutcomeRetry
+	case status == http.StatusRequestEntityTooLarge:
+		return OutcomeTooLong
+	}
+	said := strings.ToLower(errorText(body))
+	for _, text := range []string{"context_length_exceeded", "prompt is too long", "maximum context length",
+		"exceeds the maximum number of tokens", "1261"} {
+		if strings.Contains(said, text) {
+			return OutcomeTooLong
+		}
+	}
+	for _, text := range []string{"content_filter", "content_policy", "invalid_prompt", "1301"} {
+		if strings.Contains(said, text) {
+			return OutcomeRefused
+		}
+	}
+	return OutcomeRejected
+}
+
+// errorText returns code, type and message of an error of any API.
+func errorText(body []byte) string {
+	var e struct {
+		Error struct {
+			Code          any
+			Type, Message string
+		}
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return ""
+	}
+	return fmt.Sprint(e.Error.Code, " ", e.Error.Type, " ", e.Error.Message)
+}

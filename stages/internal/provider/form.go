@@ -1,0 +1,107 @@
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// form writes the requests of an API and reads its replies.
+type form interface {
+	path(s *Settings) string
+	authorize(h http.Header, key string)
+	body(s *Settings, c *conversation) object
+	user(text string) any                         // a message
+	results(calls []call, results []string) []any // messages
+	read(body []byte) (answer, error)
+	// written returns the history of a reply of a model without tool calls.
+	written(a answer) []any
+	// limit is the largest number of tokens of a reply if the request names none.
+	limit(s *Settings) int
+}
+
+type object = map[string]any
+
+// conversation is the content of the next request.
+type conversation struct {
+	system   string // ""; without tool calls, the system prompt
+	messages []any
+	tools    []json.RawMessage
+}
+
+// call is a call of a tool in a reply.
+type call struct {
+	id, name  string
+	arguments json.RawMessage
+}
+
+// answer is a reply as an API returns it.
+type answer struct {
+	text    string
+	calls   []call
+	history []any // messages of the next request
+	model   string
+	stop    string // reason of the API
+	usage   Usage
+}
+
+// Usage counts the tokens of a call.
+type Usage struct {
+	Input      int `json:"input"`                 // without those below
+	CacheRead  int `json:"cache_read,omitempty"`  // input read from a cache with a price of its own
+	CacheWrite int `json:"cache_write,omitempty"` // input written to a cache with a price of its own
+	Output     int `json:"output"`                // with hidden reasoning
+}
+
+// errNoReply is the error of a body that contains no reply.
+var errNoReply = errors.New("the body contains no reply")
+
+// encode writes a request. The texts of models must not be escaped for HTML.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// decodeNumbers reads JSON without changing its numbers.
+func decodeNumbers(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	return d.Decode(v)
+}
+
+// merge adds the fields of extra to a request. An object is merged field by field.
+func merge(into object, extra json.RawMessage) error {
+	if len(extra) == 0 {
+		return nil
+	}
+	var fields object
+	if err := decodeNumbers(extra, &fields); err != nil {
+		return fmt.Errorf("extra: %w", err)
+	}
+	mergeObject(into, fields)
+	return nil
+}
+
+func mergeObject(into, fields object) {
+	for k, v := range fields {
+		inner, ok := v.(object)
+		if old, both := into[k].(object); ok && both {
+			mergeObject(old, inner)
+			continue
+		}
+		into[k] = v
+	}
+}
+
+// temperatureRefused reports whether the model refuses a temperature, by the rule of the official handlers.
+func temperatureRefused(model string) bool {
+	return strings.Contains(model, "o3") || strings.Contains(model, "o4-mini") || strings.Contains(model, "gpt-5")
+}

@@ -1,0 +1,144 @@
+package provider
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"rcgrpo/bfcl"
+)
+
+// Price is the price of a million tokens in dollars.
+type Price struct{ Input, Output float64 }
+
+// prices are those of the multi-turn models in BFCL's table (release 2026.3.23, constants/model_config.py).
+var prices = map[string]Price{
+	"gpt-5.2-2025-12-11":         {1.75, 14},
+	"gpt-5-mini-2025-08-07":      {0.25, 2},
+	"gpt-5-nano-2025-08-07":      {0.05, 0.4},
+	"gpt-4.1-2025-04-14":         {2, 8},
+	"gpt-4.1-mini-2025-04-14":    {0.4, 1.6},
+	"gpt-4.1-nano-2025-04-14":    {0.1, 0.4},
+	"claude-opus-4-5-20251101":   {5, 25},
+	"claude-sonnet-4-5-20250929": {3, 15},
+	"claude-haiku-4-5-20251001":  {0.8, 4},
+	"gemini-3-pro-preview":       {2, 12},
+}
+
+// PriceOf returns the price of a model: that of the site file, of BFCL's table, or 0 for a server on this machine.
+func (s *Settings) PriceOf(site map[string][]float64) (Price, error) {
+	if p := site[s.Model]; len(p) == 2 {
+		return Price{p[0], p[1]}, nil
+	}
+	if s.local() {
+		return Price{}, nil
+	}
+	if p, ok := prices[s.Model]; ok {
+		return p, nil
+	}
+	return Price{}, fmt.Errorf("the price of %s is unknown, so no budget can be kept: write api %q { prices = { %q = "+
+		"[INPUT, OUTPUT] } } into the site file, in dollars per million tokens", s.Model, s.Key, s.Model)
+}
+
+// Prices of Anthropic's cache, relative to that of input.
+const (
+	cacheReadPrice  = 0.1
+	cacheWritePrice = 1.25
+)
+
+// cost returns the dollars of a call.
+func (p Price) cost(u Usage) float64 {
+	input := float64(u.Input) + cacheReadPrice*float64(u.CacheRead) + cacheWritePrice*float64(u.CacheWrite)
+	return (input*p.Input + float64(u.Output)*p.Output) / 1e6
+}
+
+// worst returns the most that a request can cost: each byte a token written to the cache, and the longest reply.
+func (p Price) worst(bytes, reply int) float64 {
+	return (cacheWritePrice*float64(bytes)*p.Input + float64(reply)*p.Output) / 1e6
+}
+
+// Assumptions of an expected cost.
+const (
+	bytesPerToken  = 4
+	bytesPerResult = 200
+	tokensPerReply = 300 // with hidden reasoning
+)
+
+// Expect returns the expected dollars of one episode of each task: each turn has a reply with its ground truth, if any,
+// and one that yields, and every request repeats the conversation so far.
+func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
+	for _, t := range tasks {
+		bytes, input, replies := 0, 0, 0
+		for _, class := range t.Classes {
+			for _, doc := range data.Docs(class) {
+				bytes += len(doc.JSON)
+			}
+		}
+		for _, turn := range t.Turns {
+			bytes += len(turn.User)
+			input += bytes
+			replies++
+			if len(turn.GroundTruth) == 0 {
+				continue
+			}
+			for _, call := range turn.GroundTruth {
+				bytes += len(call) + bytesPerResult
+			}
+			input += bytes
+			replies++
+		}
+		dollars += p.cost(Usage{Input: input / bytesPerToken, Output: replies * tokensPerReply})
+	}
+	return dollars
+}
+
+// BudgetError is the error of a call that does not fit into the budget.
+type BudgetError struct{ Limit, Spent, Worst float64 }
+
+func (e *BudgetError) Error() string {
+	return fmt.Sprintf("the budget of $%s is used up: $%.2f are spent, and the next call can cost $%.2f; raise "+
+		"calls.budget and run again, which repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", e.Limit), ".00"),
+		e.Spent, e.Worst)
+}
+
+// budget limits the dollars of the calls of a stage. A call reserves its worst case first.
+type budget struct {
+	limit float64 // 0: none
+
+	mu       sync.Mutex
+	freed    sync.Cond
+	spent    float64
+	reserved float64
+	calls    int // in flight
+}
+
+func newBudget(limit, spent float64) *budget {
+	b := &budget{limit: limit, spent: spent}
+	b.freed.L = &b.mu
+	return b
+}
+
+// reserve waits until the worst case fits. It returns a *BudgetError if it does not fit with no call in flight.
+func (b *budget) reserve(worst float64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for b.limit > 0 && b.spent+b.reserved+worst > b.limit {
+		if b.calls == 0 {
+			return &BudgetError{b.limit, b.spent, worst}
+		}
+		b.freed.Wait()
+	}
+	b.reserved += worst
+	b.calls++
+	return nil
+}
+
+// settle replaces a reservation by the cost of the call.
+func (b *budget) settle(worst, cost float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reserved -= worst
+	b.spent += cost
+	b.calls--
+	b.freed.Broadcast()
+}

@@ -1,0 +1,191 @@
+package provider
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+)
+
+// Files of the artifact of the port calls.
+const (
+	CallsFile = "calls.jsonl.gz" // rows of Row
+	CostFile  = "cost.json"      // Cost
+)
+
+// Outcomes of an attempt.
+const (
+	OutcomeSent     = "sent"     // no answer is recorded: the process was killed
+	OutcomeReply    = "reply"    // the API replied
+	OutcomeTooLong  = "too_long" // the request exceeds the context of the model
+	OutcomeRefused  = "refused"  // the API refused to reply to this content
+	OutcomeRetry    = "retry"    // the attempt failed and may be repeated
+	OutcomeRejected = "rejected" // the API rejects the request
+)
+
+// Call names a call of the record: the reply of a step.
+type Call struct {
+	Task   string `json:"task"`
+	Prompt string `json:"prompt,omitempty"` // prompt mode of the task
+	Member int    `json:"member"`
+	Turn   int    `json:"turn"`
+	Step   int    `json:"step"` // of the turn
+}
+
+// Row is an attempt of a call.
+type Row struct {
+	Call
+	Attempt  int     `json:"attempt"` // 1 for the first
+	Request  string  `json:"request"` // SHA-256 of the body
+	Outcome  string  `json:"outcome"` // one of the Outcome constants
+	Status   int     `json:"status,omitempty"`
+	Response string  `json:"response,omitempty"` // the body
+	Error    string  `json:"error,omitempty"`
+	Usage    Usage   `json:"usage"`
+	Dollars  float64 `json:"dollars"` // the worst case if the API reports no usage and may have charged
+	Model    string  `json:"model,omitempty"`
+	Stop     string  `json:"stop,omitempty"` // reason of the API
+	Date     string  `json:"date"`           // when it was sent, RFC 3339, UTC
+}
+
+// final reports whether the row ends its call.
+func (r *Row) final() bool {
+	return r.Outcome == OutcomeReply || r.Outcome == OutcomeTooLong || r.Outcome == OutcomeRefused
+}
+
+// Cost sums up a record.
+type Cost struct {
+	Dollars  float64  `json:"dollars"`
+	Attempts int      `json:"attempts"`
+	Replies  int      `json:"replies"`
+	Input    int      `json:"input"` // tokens, cached ones included
+	Output   int      `json:"output"`
+	Models   []string `json:"models"` // returned names, sorted
+	First    string   `json:"first"`  // dates
+	Last     string   `json:"last"`
+	Price    Price    `json:"price"` // dollars for a million tokens
+}
+
+// Sum sums up rows.
+func Sum(rows []Row, p Price) Cost {
+	c := Cost{Price: p, Models: []string{}}
+	for _, r := range rows {
+		c.Dollars += r.Dollars
+		c.Attempts++
+		if r.Outcome == OutcomeReply {
+			c.Replies++
+		}
+		c.Input += r.Usage.Input + r.Usage.CacheRead + r.Usage.CacheWrite
+		c.Output += r.Usage.Output
+		if r.Model != "" && !slices.Contains(c.Models, r.Model) {
+			c.Models = append(c.Models, r.Model)
+		}
+		if c.First == "" || r.Date < c.First {
+			c.First = r.Date
+		}
+		c.Last = max(c.Last, r.Date)
+	}
+	slices.Sort(c.Models)
+	return c
+}
+
+// record is the record of a running stage: rows in memory and a journal. A row replaces an earlier one of the same
+// attempt.
+type record struct {
+	mu      sync.Mutex
+	rows    map[Call][]Row // by attempt
+	journal *os.File
+}
+
+func newRecord(rows []Row) *record {
+	r := &record{rows: map[Call][]Row{}}
+	for _, row := range rows {
+		r.put(row)
+	}
+	return r
+}
+
+func (r *record) put(row Row) {
+	list := r.rows[row.Call]
+	if at := row.Attempt - 1; at < len(list) {
+		list[at] = row
+	} else {
+		list = append(list, row)
+	}
+	r.rows[row.Call] = list
+}
+
+// openRecord opens a journal and reads its rows. A torn last line is cut.
+func openRecord(path string) (*record, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	var rows []Row
+	for line := range bytes.Lines(text[:whole]) {
+		var row Row
+		if err := json.Unmarshal(line, &row); err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	r := newRecord(rows)
+	if r.journal, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return nil, err
+	}
+	return r, r.journal.Truncate(int64(whole))
+}
+
+// find returns the final row of a call with a request.
+func (r *record) find(c Call, request string) (Row, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, row := range r.rows[c] {
+		if row.Request == request && row.final() {
+			return row, true
+		}
+	}
+	return Row{}, false
+}
+
+// begin returns the number of the next attempt of a call.
+func (r *record) begin(c Call) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.rows[c]) + 1
+}
+
+// write appends a row to the journal.
+func (r *record) write(row Row) error {
+	line, err := encode(row)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.put(row)
+	_, err = r.journal.Write(append(line, '\n'))
+	return err
+}
+
+// all returns the rows in the order of calls and attempts.
+func (r *record) all() []Row {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var rows []Row
+	for _, list := range r.rows {
+		rows = append(rows, list...)
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Task, b.Task), cmp.Compare(a.Prompt, b.Prompt), a.Member-b.Member, a.Turn-b.Turn,
+			a.Step-b.Step, a.Attempt-b.Attempt)
+	})
+	return rows
+}
+
+func (r *record) close() error { return r.journal.Close() }

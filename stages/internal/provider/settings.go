@@ -1,0 +1,137 @@
+// Package provider lets models behind vendors' APIs play episodes, over net/http and without the vendors' packages.
+//
+//	Settings     what identifies a model and its requests; endpoint.json of an artifact of type endpoint
+//	Model        an API model as rl.Policy; start with [Settings.Open]
+//	Client       sends requests: retries, rate, budget and record
+//	Row          a row of the record, one per attempt
+//	Sampling     runs the stages that sample from an endpoint
+//
+// Requests equal those of the official handlers of BFCL (bench/api_requests.py records them). openai.go, anthropic.go
+// and google.go write the requests of each API and read its replies. Neighbours: rl (Policy), bfcl (tool documents).
+package provider
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// ArtifactType is the type of the port of the kind endpoint.
+const ArtifactType = "endpoint"
+
+// EndpointFile is the file of an endpoint artifact: Settings as JSON.
+const EndpointFile = "endpoint.json"
+
+// Modes of offering tools.
+const (
+	ModeFC     = "fc"     // as functions of the API
+	ModePrompt = "prompt" // in the system message; the model writes calls as Python text
+)
+
+// APIs are the names of the supported APIs, in the order of the documentation.
+var APIs = []string{"openai", "openai-chat", "anthropic", "google", "glm"}
+
+// Settings identify a model behind an API and what its requests contain.
+type Settings struct {
+	API         string          `json:"api"` // one of APIs
+	Model       string          `json:"model"`
+	Mode        string          `json:"mode"` // ModeFC or ModePrompt
+	Key         string          `json:"key"`  // variable with the API key
+	BaseURL     string          `json:"base_url"`
+	Temperature float64         `json:"temperature"` // not sent where the official handler does not
+	MaxTokens   int             `json:"max_tokens,omitempty"`
+	Thinking    string          `json:"thinking,omitempty"`
+	Extra       json.RawMessage `json:"extra,omitempty"` // object whose fields are added to every request
+}
+
+// api describes an API.
+type api struct {
+	form      form
+	documents string // API of the tool documents, for bfcl.Function
+	key, base string // defaults
+}
+
+var apis = map[string]api{
+	"openai":      {responses{}, "openai", "OPENAI_API_KEY", "https://api.openai.com/v1"},
+	"openai-chat": {chat{}, "openai-chat", "OPENAI_API_KEY", "https://api.openai.com/v1"},
+	"anthropic":   {anthropic{}, "anthropic", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
+	"google":      {google{}, "google", "GOOGLE_API_KEY", "https://generativelanguage.googleapis.com"},
+	"glm":         {chat{glm: true}, "openai-chat", "GLM_API_KEY", "https://open.bigmodel.cn/api/paas/v4"},
+}
+
+// Defaults returns the variable with the key and the base URL of an API.
+func Defaults(name string) (key, base string) { return apis[name].key, apis[name].base }
+
+// CheckURL returns an error unless a key may be sent to the URL: over TLS, or to this machine.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil {
+		return err
+	}
+	host := u.Hostname()
+	switch ip := net.ParseIP(host); {
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return errors.New("it contains a user, a query or a fragment")
+	case u.Scheme == "https" && host != "":
+		return nil
+	case u.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback()):
+		return nil
+	}
+	return fmt.Errorf("a key is only sent over https, or over http to this machine; got %q", text)
+}
+
+// local reports whether the server is on this machine.
+func (s *Settings) local() bool { return strings.HasPrefix(s.BaseURL, "http://") }
+
+// key reads the API key from the environment. A server on this machine may have none.
+func (s *Settings) key() (string, error) {
+	key := strings.TrimSpace(os.Getenv(s.Key))
+	switch {
+	case key == "" && s.local():
+		return "", nil
+	case key == "":
+		return "", fmt.Errorf("the variable %s with the API key is not set", s.Key)
+	case len(key) < minKey:
+		return "", fmt.Errorf("the API key in %s has %d characters; a key of fewer than %d cannot be masked in logs",
+			s.Key, len(key), minKey)
+	}
+	return key, nil
+}
+
+const minKey = 8
+
+// ReadSettings reads the endpoint in the folder of an artifact.
+func ReadSettings(dir string) (*Settings, error) {
+	text, err := os.ReadFile(filepath.Join(dir, EndpointFile))
+	if err != nil {
+		return nil, err
+	}
+	s := &Settings{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(s); err != nil {
+		return nil, fmt.Errorf("%s: %w", EndpointFile, err)
+	}
+	if !slices.Contains(APIs, s.API) {
+		return nil, fmt.Errorf("%s: there is no API %q", EndpointFile, s.API)
+	}
+	return s, CheckURL(s.BaseURL)
+}
+
+// SendsTemperature reports whether requests contain the temperature.
+func (s *Settings) SendsTemperature() bool {
+	body := apis[s.API].form.body(s, &conversation{})
+	config, _ := body["generationConfig"].(object)
+	_, sent := body["temperature"]
+	return sent || config["temperature"] != nil
+}
+
+// SendsThinking reports whether requests contain the setting thinking.
+func (s *Settings) SendsThinking() bool { return s.API != "openai" || temperatureRefused(s.Model) }

@@ -1,0 +1,189 @@
+package provider
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Calls bound the calls of a stage that samples from an endpoint. They are in no key.
+type Calls struct {
+	Budget   float64       `hcl:"budget,optional" unit:"dollars" doc:"most that the calls of this stage may cost;"`
+	_        struct{}      `doc:"required unless the price is 0"`
+	Parallel int           `hcl:"parallel,optional" unit:"episodes" doc:"episodes at once"`
+	Attempts int           `hcl:"attempts,optional" doc:"attempts of a call"`
+	Timeout  time.Duration `hcl:"timeout,optional" doc:"time limit of an attempt"`
+
+	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+// Unread returns the settings of rollout and eval that a policy does not read: those of the other sort of policy.
+func Unread(endpoint bool) blocks.Effects {
+	e := blocks.Effects{}
+	e.Add(endpoint, "the endpoint decides how its model samples", "token", "temperature", "top_p", "limits.reply",
+		"limits.context", "precision")
+	e.Add(!endpoint, "a checkpoint is sampled without calls", "calls.budget", "calls.parallel", "calls.attempts",
+		"calls.timeout")
+	return e
+}
+
+// DefaultCalls returns 8 episodes at once and 8 attempts of 20 minutes.
+func DefaultCalls() *Calls { return &Calls{Parallel: 8, Attempts: 8, Timeout: 20 * time.Minute} }
+
+// Check reports values out of range.
+func (c *Calls) Check() (diags hcl.Diagnostics) {
+	bad := blocks.Mistakes(&diags)
+	bad(c.Budget < 0, "Negative budget", c.At["budget"], "The calls of a stage cost at least 0 dollars; got %v.", c.Budget)
+	bad(c.Parallel < 1 || c.Parallel > 1000, "Episodes out of range", c.At["parallel"],
+		"Between 1 and 1000 episodes are played at once; got %d.", c.Parallel)
+	bad(c.Attempts < 1, "Attempts out of range", c.At["attempts"], "A call is made at least once; got %d.", c.Attempts)
+	bad(c.Timeout <= 0, "Timeout out of range", c.At["timeout"], "An attempt has time above 0; got %v.", c.Timeout)
+	return diags
+}
+
+// Sampling configures the episodes of a stage that samples from an endpoint.
+type Sampling struct {
+	Policy  artifact.Ref
+	Samples int // per task
+	Limits  *blocks.Limits
+	Calls   *Calls
+}
+
+// journalFile is the journal in the scratch folder of a stage.
+const journalFile = "calls.jsonl"
+
+// Run plays the tasks, writes the ports trajectories and calls, and returns the trajectories in the order of the tasks.
+// Calls that an earlier attempt of the stage recorded are not repeated. If a call gets no reply, the stage fails after
+// its other episodes.
+func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) ([]*rl.Trajectory, error) {
+	m, price, err := s.open(job)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	if n := len(m.Rows()); n > 0 {
+		job.Logf("%d attempts of earlier runs are recorded", n)
+	}
+	done, earned, total := 0, 0.0, len(tasks)*s.Samples
+	trajectories, _, err := play(ctx, m, job.Site.BFCL, s, tasks, func(_ int, t *rl.Trajectory) error {
+		done++
+		if !t.Reward.Missing() {
+			earned += float64(t.Reward)
+		}
+		job.Progress(done, total, "episodes", runs.Value{Name: "reward", Value: earned / float64(done)})
+		return nil
+	})
+	cost := Sum(m.Rows(), price)
+	job.Logf("%d attempts, %d replies, $%.4f", cost.Attempts, cost.Replies, cost.Dollars)
+	if failed, first := m.Failed(); err == nil && failed > 0 {
+		err = fmt.Errorf("%s got no reply; a new run repeats only these calls. The first: %w",
+			lang.Plural(failed, "episode"), first)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if _, err := rl.Rewarded(trajectories); err != nil {
+		return nil, err
+	}
+	return trajectories, errors.Join(writeCalls(job, m.Rows(), cost), writeTrajectories(job, trajectories))
+}
+
+// open opens the endpoint of a stage.
+func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
+	a, err := job.Open(s.Policy)
+	if err != nil {
+		return nil, Price{}, err
+	}
+	set, err := ReadSettings(a.Dir)
+	if err != nil {
+		return nil, Price{}, err
+	}
+	site := job.Site.APIs[set.Key]
+	price, err := set.PriceOf(site.Prices)
+	if err != nil {
+		return nil, price, err
+	}
+	if price != (Price{}) && s.Calls.Budget == 0 {
+		return nil, price, fmt.Errorf("%s costs $%v and $%v for a million tokens of input and output: write calls "+
+			"{ budget = DOLLARS }; `rcgrpo plan` prints the expected cost", set.Model, price.Input, price.Output)
+	}
+	folder, err := job.Shared("api")
+	if err != nil {
+		return nil, price, err
+	}
+	host, _ := url.Parse(set.BaseURL) // checked by ReadSettings
+	rate := &Rate{Path: filepath.Join(folder, url.PathEscape(set.Key+"@"+strings.ReplaceAll(host.Host, ":", "-"))),
+		Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute}
+	c := s.Calls
+	client, err := newClient(set, Limits{Budget: c.Budget, Parallel: c.Parallel, Attempts: c.Attempts, Timeout: c.Timeout},
+		price, rate, filepath.Join(job.Dir, journalFile), job.Logf)
+	return &Model{client: client}, price, err
+}
+
+// play plays the tasks with a model.
+func play(ctx context.Context, m *Model, benchmark string, s Sampling, tasks []*bfcl.Task,
+	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, rl.CollectStats, error) {
+	if i := slices.IndexFunc(tasks, func(t *bfcl.Task) bool { return t.Spec != nil }); i >= 0 {
+		return nil, rl.CollectStats{}, fmt.Errorf("task %s: API models play tasks of the benchmark and drills only, not "+
+			"those of a program", tasks[i].ID)
+	}
+	if benchmark == "" {
+		return nil, rl.CollectStats{}, errors.New("an API model reads the documents of the benchmark's tools: set the " +
+			"folder of its data in the site file, data { bfcl = \"...\" }, or run `make build`")
+	}
+	data, err := bfcl.LoadData(benchmark)
+	if err != nil {
+		return nil, rl.CollectStats{}, err
+	}
+	m.documents = data
+	settings := bfcl.Settings{Today: bfcl.ReleaseDate}
+	if slices.ContainsFunc(tasks, (*bfcl.Task).Official) { // drills have the order of the class table
+		settings.Data = data
+	}
+	var rollouts []rl.Rollout
+	for _, task := range tasks {
+		for i := range s.Samples {
+			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i})
+		}
+	}
+	collector := &rl.Collector{Policy: m, Environment: rl.Benchmark(settings, *s.Limits)}
+	return collector.Collect(ctx, rollouts, finished)
+}
+
+func writeCalls(job *engine.Job, rows []Row, cost Cost) error {
+	dir, err := job.Create("calls")
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(cost, "", "\t")
+	if err != nil {
+		return err
+	}
+	return errors.Join(artifact.WriteRows(dir, CallsFile, rows),
+		os.WriteFile(filepath.Join(dir, CostFile), append(text, '\n'), 0o600))
+}
+
+func writeTrajectories(job *engine.Job, trajectories []*rl.Trajectory) error {
+	dir, err := job.Create("trajectories")
+	if err != nil {
+		return err
+	}
+	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
+}
