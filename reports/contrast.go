@@ -376,8 +376,7 @@ func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
 	return nil
 }
 
-// decided returns the contrasts of a set, their p-values adjusted together. While a page is computed, each set is tested
-// once.
+// decided returns the contrasts of a set, their p-values adjusted together. Each set is tested once per page.
 func (s *Study) decided(set string) []*Contrast {
 	all, known := s.tested[set]
 	if !known {

@@ -57,8 +57,8 @@ type Evidence struct {
 	Cells   map[string]int `json:"cells"`
 }
 
-// EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of the
-// kind: a page of another version has other text, other tables or other evidence, and would differ from the recomputed
+// EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
+// the kind: a page of another version has other text, other tables or other evidence, and would differ from the recomputed
 // page although its numbers hold. Versions before 9 were counted separately, as 1 and 2.
 const EvidenceFormat = 9
 

@@ -458,7 +458,8 @@ func (s *Study) runLine() string {
 // mostNamed is the number of arms above which the line of the run counts arms and does not name them.
 const mostNamed = 6
 
-// leadingArms names the arms of the leading comparisons and counts the others: "a, b and c compared, 5 more arms below".
+// leadingArms names the arms of the leading comparisons and counts the others: "a and b compared, 5 more arms
+// below".
 func (s *Study) leadingArms() string {
 	var names []string
 	effects := s.leadingEffects()

@@ -80,8 +80,8 @@ func (m Machine) Share(r lang.Resources) sched.Share {
 
 // MemoryOf returns the bytes that a stage may use on each of its devices, and in the host's memory beside GPUs; 0:
 // unknown. On a GPU this is the memory that its resources state, or else that of the site file or of the smallest it
-// may get, without the reserve; on the host it is that of its resources, of the site file, or of this machine. Processes
-// that share a stage on the CPU have equal shares.
+// may get, without the reserve; on the host it is that of its resources, of the site file, or of this machine.
+// Processes that share a stage on the CPU have equal shares.
 func (m Machine) MemoryOf(r lang.Resources) (device, host int64) {
 	host = cmp.Or(r.Memory, m.Memory, ownMemory())
 	if r.GPUs == 0 {

@@ -55,9 +55,10 @@ type settings struct {
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Model == "", "No model", s.At["model"], "model is the name of the model in requests; got an empty text.")
-	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"], "A temperature is at least 0; got %v.", s.Temperature)
-	bad(s.MaxTokens < 0, "Negative length", s.At["max_tokens"], "A reply has at least 1 token, or no limit with 0; got %d.",
-		s.MaxTokens)
+	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"], "A temperature is at least 0; got %v.",
+		s.Temperature)
+	bad(s.MaxTokens < 0, "Negative length", s.At["max_tokens"],
+		"A reply has at least 1 token, or no limit with 0; got %d.", s.MaxTokens)
 	if s.BaseURL != "" {
 		if err := provider.CheckURL(s.BaseURL); err != nil {
 			bad(true, "Address not allowed", s.At["base_url"], "base_url cannot be used: %v.", err)
@@ -71,8 +72,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	_, object := s.Extra.(map[string]any)
 	bad(s.Extra != nil && !object, "Wrong type", s.At["extra"], "extra is an object with fields of the request, such as "+
 		"{ top_k = 5 }.")
-	bad(strings.ContainsAny(s.Key, "= "), "Wrong variable", s.At["key"], "key is the name of an environment variable, not "+
-		"the key itself; got %d characters.", len(s.Key))
+	bad(strings.ContainsAny(s.Key, "= "), "Wrong variable", s.At["key"],
+		"key is the name of an environment variable, not the key itself; got %d characters.", len(s.Key))
 	return diags
 }
 

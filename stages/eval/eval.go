@@ -134,7 +134,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"],
 		"The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature)
-	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 && !s.calls(), "Number of samples out of range", s.At["samples"],
+	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 && !s.calls(), "Number of samples out of range",
+		s.At["samples"],
 		"A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature "+
 			"%v make no sense. Set temperature = 1 for several samples.", s.Samples, s.Temperature)
 	for _, k := range s.K {

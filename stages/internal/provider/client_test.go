@@ -39,7 +39,8 @@ func first(t *testing.T, s Settings) (text string) {
 		"parameters": {"type": "dict", "properties": {}, "required": []}}`)}}
 	defer m.Close()
 	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Eat."}}}}))(t)
-	if _, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: "Eat."}}, rl.ToolsNamed([]string{"eat"})); err == nil {
+	news := []rl.Message{{Role: rl.RoleUser, Text: "Eat."}}
+	if _, err := d.Reply(t.Context(), news, rl.ToolsNamed([]string{"eat"})); err == nil {
 		t.Error("a wrong key was accepted")
 	}
 	return text
@@ -88,7 +89,9 @@ func TestKeysAreSentOverTLSOrToThisMachineOnly(t *testing.T) {
 		}
 	}
 	// A redirect is not followed, so the key does not leave its server.
-	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("the redirect was followed")
+	}))
 	defer other.Close()
 	s := serveReplies(t)
 	s.Config.Handler = http.RedirectHandler(other.URL, http.StatusTemporaryRedirect)
@@ -108,8 +111,10 @@ func TestResponsesWithoutReplyAreToldApart(t *testing.T) {
 	}{
 		{429, "", OutcomeRetry}, {408, "", OutcomeRetry}, {409, "", OutcomeRetry}, {529, "", OutcomeRetry},
 		{400, `{"error": {"code": "context_length_exceeded"}}`, OutcomeTooLong},
-		{400, `{"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 2 > 1"}}`, OutcomeTooLong},
-		{400, `{"error": {"code": 400, "message": "The input token count exceeds the maximum number of tokens allowed"}}`, OutcomeTooLong},
+		{400, `{"type": "error", "error": {"type": "invalid_request_error", "message": "prompt is too long: 2 > 1"}}`,
+			OutcomeTooLong},
+		{400, `{"error": {"code": 400, "message": "The input token count exceeds the maximum number of tokens allowed"}}`,
+			OutcomeTooLong},
 		{400, `{"error": {"code": "1261", "message": "Prompt"}}`, OutcomeTooLong}, {413, "", OutcomeTooLong},
 		{400, `{"error": {"code": "1301", "message": "unsafe"}}`, OutcomeRefused},
 		{400, `{"error": {"code": "content_filter"}}`, OutcomeRefused},

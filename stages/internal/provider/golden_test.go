@@ -118,8 +118,9 @@ func (e *inventedEnv) User() string {
 }
 
 // pythonDocument is the document of the late tool as Python prints it.
-const pythonDocument = `[{'name': 'sell', 'description': 'Sell a cake.', 'parameters': {'type': 'dict', 'required': ['price'], ` +
-	`'properties': {'price': {'type': 'float', 'description': 'Price.'}}}, 'response': {'type': 'dict', 'properties': {}}}]`
+const pythonDocument = `[{'name': 'sell', 'description': 'Sell a cake.', 'parameters': {'type': 'dict', ` +
+	`'required': ['price'], 'properties': {'price': {'type': 'float', 'description': 'Price.'}}}, ` +
+	`'response': {'type': 'dict', 'properties': {}}}]`
 
 func (e *inventedEnv) Tools() []rl.Tool {
 	names := []string{"bake", "eat"}

@@ -124,8 +124,8 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	b := bucket{At: now, Requests: math.Inf(1), Tokens: math.Inf(1)}
 	if text, err := os.ReadFile(r.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	} else if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now { // else empty, torn or before a boot
-		b = read
+	} else if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now {
+		b = read // and not an empty or torn bucket, or one from before a boot
 	}
 	requests, tokens := r.limits(&b)
 	b.Requests = refilled(b.Requests, requests, now-b.At)

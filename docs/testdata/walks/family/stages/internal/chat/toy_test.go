@@ -19,7 +19,7 @@ func TestToyLaysOutAsItsTemplate(t *testing.T) {
 	}
 	like := fixtureChat(t, 0, "")
 	tools := []rl.Tool{{Name: "ls"}, {Name: "pwd"}}
-	if got, want := toy.Begin(tools), like.Begin(tools); !slices.Equal(got, want) {
+	if got, want := toy.Begin("", tools), like.Begin("", tools); !slices.Equal(got, want) {
 		t.Errorf("begins with %v, want %v", got, want)
 	}
 	if got, want := toy.User("Hello", true, rl.TokenNone), like.User("Hello", true, rl.TokenNone); !slices.Equal(
