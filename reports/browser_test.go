@@ -2,7 +2,6 @@ package reports
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"net/url"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 
 	"rcgrpo/internal/browser"
+	"rcgrpo/internal/must"
 )
 
 // firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and
@@ -379,21 +379,20 @@ func TestReadingAidsOfASection(t *testing.T) {
 func TestScreenshots(t *testing.T) {
 	path := os.Getenv("REPORTS_SHOTS")
 	if path == "" {
-		t.Skip("set REPORTS_SHOTS=PAGE to take the pictures of docs/images")
+		t.Skip("set REPORTS_SHOTS=PAGE to take the pictures of docs/images, or that of the map if the page has one")
 	}
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(path))(t)
 	address, chromium := pageFile(t, page), browser.Open(t)
-	for name, v := range map[string]browser.View{"light": browser.Light(1180, 1500), "dark": browser.Dark(1180, 1500),
-		"narrow": browser.Light(360, 1200)} {
+	views := map[string]browser.View{"page-light": browser.Light(1180, 1500), "page-dark": browser.Dark(1180, 1500),
+		"page-narrow": browser.Light(360, 1200)}
+	if strings.Contains(string(page), `id="fig-map-`) {
+		views = map[string]browser.View{"map": browser.Light(900, 560)}
+	}
+	for name, v := range views {
 		p := chromium.Open(t, address, v, "")
 		browser.Do(p, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 		p.Eval(drawnCharts, nil)
-		if err := os.WriteFile(filepath.Join("..", "docs", "images", fmt.Sprintf("page-%s.png", name)), p.Screenshot(),
-			0o644); err != nil {
-			t.Fatal(err)
-		}
+		p.Eval(`(document.querySelector("figure[id^=fig-map-]") || document.body).scrollIntoView({ behavior: "instant" })`, nil)
+		must.OK(t, os.WriteFile(filepath.Join("..", "docs", "images", name+".png"), p.Screenshot(), 0o644))
 	}
 }

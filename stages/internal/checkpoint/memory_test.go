@@ -68,7 +68,7 @@ func TestMemoryErrorNamesSettingsThatFit(t *testing.T) {
 			if got, want := strings.Join(offered, "; "), strings.Join(tc.want, "; "); got != want {
 				t.Errorf("offered %q, want %q", got, want)
 			}
-			for _, text := range append(tc.want, "it has "+lm.BytesText(tc.have)+" and needs ", "weights ",
+			for _, text := range append(tc.want, "it has "+lm.BytesText(tc.have), " and needs ", "weights ",
 				" of memory, set by `resources { memory }`") {
 				if !strings.Contains(err.Error(), text) {
 					t.Errorf("%v lacks %q", err, text)
