@@ -5,7 +5,7 @@
 
 experiment {
   question = "Do reward tokens keep GRPO groups informative once the policy is peaked, and does that raise success?"
-  expect   = "RCTP-FT + RC-GRPO above the other arms, with the fewest zero-variance groups (the paper's claim)"
+  expect   = "RCTP-FT + RC-GRPO above the other arms, with the fewest groups without variance (the paper's claim)"
   seeds    = [1, 2, 3]
 }
 

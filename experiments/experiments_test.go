@@ -294,8 +294,8 @@ func TestEveryExperimentPlans(t *testing.T) {
 	}
 }
 
-// The expected cost of the paper's API models: GLM's price is in the site file. The bounds are those of two other
-// counts: 80 merged tasks of about 18 tools have 20,000 to 60,000 bytes of documents, requests and results in two calls.
+// The expected cost of the paper's API models: GLM's price is in the site file. The bounds are from another
+// count: 80 merged tasks of about 18 tools have 20,000 to 60,000 bytes of documents, requests and results in two calls.
 func TestAPIModelsArePlannedWithTheirPrice(t *testing.T) {
 	site := filepath.Join(t.TempDir(), "site.hcl")
 	must.OK(t, os.WriteFile(site, fmt.Appendf(nil, "data {\n  bfcl = %q\n}\napi \"GLM_API_KEY\" {\n"+

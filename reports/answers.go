@@ -101,7 +101,7 @@ func (e *Effect) amount(v float64) string {
 const pointsUnit = "points"
 
 // String returns the answer in one or two sentences: "Not decided: success, expected higher in all of 3 comparisons:
-// clear in 2, unclear in 1 (higher). Weakest: +0.7 points [−3.5, +2.2], C against B; 3 seeds."
+// clear in 2, unclear in 1 (higher). Furthest from expected: +0.7 points [−3.5, +2.2], C against B; 3 seeds."
 func (a Answer) String() string {
 	return fmt.Sprintf("%s: %s%s%s, %s.", a.Verdict, a.Subject(), a.Found(), a.Number(), a.Against())
 }
@@ -121,7 +121,7 @@ func (a Answer) Subject() string {
 }
 
 // Found counts the pairs of a claim by their decisions, and introduces the number: "clear in 2, unclear in 1
-// (higher). Weakest: "; "" for a claim about one pair. With the subject it has at most three numbers.
+// (higher). Furthest from expected: "; "" for a claim about one pair. With the subject it has at most three numbers.
 func (a Answer) Found() string {
 	if a.Pairs == 1 {
 		return ""
@@ -137,7 +137,7 @@ func (a Answer) Found() string {
 	if a.Clear+a.Opposite+a.Toward+a.Away < a.Pairs {
 		text += ", the others not compared"
 	}
-	return text + ". Weakest: "
+	return text + ". Furthest from expected: "
 }
 
 // share writes a count of the pairs: "none", "2", "all".
@@ -153,7 +153,7 @@ func (a Answer) share(n int) string {
 
 // unclear counts the pairs that are not decided, with their direction and the effect of the adjustment.
 func (a Answer) unclear() string {
-	count, direction, adjusted := a.share(a.Toward+a.Away), "in both directions", a.share(a.Unadjusted)
+	count, direction, adjusted := a.share(a.Toward+a.Away), "some higher, some lower", a.share(a.Unadjusted)
 	if a.Clear > 0 && a.Opposite+a.Unadjusted > 0 {
 		count = "the rest"
 	}
@@ -166,7 +166,7 @@ func (a Answer) unclear() string {
 		direction = "not " + a.Expect
 	}
 	if a.Unadjusted > 0 {
-		direction += "; " + adjusted + " only by the adjustment for several tests"
+		direction += "; " + adjusted + " would be clear without the adjustment for several tests"
 	}
 	return fmt.Sprintf("%s (%s)", count, direction)
 }

@@ -145,17 +145,17 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 		"3 comparisons: clear in 2, unclear in 1 (lower).":          {clear, clear, toward},
 		"2 comparisons: clear in none, unclear in all (not lower).": {away, away},
 		"3 comparisons: clear in 1, the others not compared.":       {clear, nil, nil},
-		"3 comparisons: clear in none, clearly higher in 1, unclear in 2 (in both directions).": {
+		"3 comparisons: clear in none, clearly higher in 1, unclear in 2 (some higher, some lower).": {
 			opposite, toward, away},
-		"3 comparisons: clear in none, unclear in all (lower; 1 only by the adjustment for several tests).": {
+		"3 comparisons: clear in none, unclear in all (lower; 1 would be clear without the adjustment for several tests).": {
 			toward, toward, adjusted},
-		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (in both directions; some only by " +
-			"the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
+		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (some higher, some lower; some would be " +
+			"clear without the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
 	} {
 		a := Answer{Effect: Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
 		a.count(slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
 		text := a.Subject() + a.Found()
-		if text != "x, expected lower in all of "+want+" Weakest: " {
+		if text != "x, expected lower in all of "+want+" Furthest from expected: " {
 			t.Errorf("got %q, want %q", text, want)
 		}
 		if n := len(number.FindAllString(text, -1)); n > 3 {

@@ -392,7 +392,8 @@ func TestScreenshots(t *testing.T) {
 		p := chromium.Open(t, address, v, "")
 		browser.Do(p, emulation.SetScrollbarsHidden, emulation.SetScrollbarsHiddenParams{Hidden: true})
 		p.Eval(drawnCharts, nil)
-		p.Eval(`(document.querySelector("figure[id^=fig-map-]") || document.body).scrollIntoView({ behavior: "instant" })`, nil)
+		p.Eval(`(document.querySelector("figure[id^=fig-map-]") || document.body)
+			.scrollIntoView({ behavior: "instant" })`, nil)
 		must.OK(t, os.WriteFile(filepath.Join("..", "docs", "images", name+".png"), p.Screenshot(), 0o644))
 	}
 }

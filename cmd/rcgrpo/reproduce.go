@@ -191,6 +191,10 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		if !ok || shown[node.Stage] { // seeds share a stage
 			continue
 		}
+		args, env := starter.Starts()
+		if len(args) == 0 { // with these settings it starts nothing
+			continue
+		}
 		shown[node.Stage] = true
 		n++
 		stem, _, _ := strings.Cut(node.Address, "@")
@@ -198,7 +202,6 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		printIndented := func(text string) {
 			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(text), "\n", "\n  | "))
 		}
-		args, env := starter.Starts()
 		for _, word := range args {
 			printIndented("| " + word)
 		}

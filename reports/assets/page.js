@@ -66,11 +66,11 @@
       d.value[1] = height;
       height += typeof d.value[0] === "number" ? (beside ? 24 : 36) : 30;
     }
-    return { fontSize, beside, height, left: beside ? names : 4, right: beside ? numbers : 4 };
+    return { fontSize, beside, height, left: beside ? names : 4, right: beside ? numbers : 4, numbers };
   };
   // A row of a forest plot: the interval on grey where differences are too small to be detected. The row of an outcome
   // has an arrow to the expected side of 0.
-  const forest = (data, { fontSize, beside, left, right }, { ink, soft, band, good }) => (params, api) => {
+  const forest = (data, { fontSize, beside, left, right, numbers: room }, { ink, soft, band, good }) => (params, api) => {
     const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
     const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
     const top = api.coord([0, place])[1], y = top + (beside ? 12 : 25), children = [];
@@ -92,8 +92,8 @@
     if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
     for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y, r: 3 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
     children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
-    text("left", pair, 400, beside ? left : area.width - 135, beside ? y : top + 9);
-    text("right", numbers, 700, beside ? right : 135, beside ? y : top + 9);
+    text("left", pair, 400, beside ? left : area.width - room, beside ? y : top + 9);
+    text("right", numbers, 700, room, beside ? y : top + 9);
     return { type: "group", children };
   };
 
