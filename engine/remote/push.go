@@ -112,7 +112,7 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	}
 	text := rec.encode()
 	write := r.bucket.Create
-	if errors.Is(err, errDamaged) { // a record that nobody can read commits nothing
+	if errors.Is(err, errDamaged) { // a damaged record commits nothing
 		write = r.bucket.Put
 	}
 	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), bytes.NewReader(text)) })

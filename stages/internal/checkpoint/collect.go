@@ -12,9 +12,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/internal/lm"
@@ -57,15 +55,9 @@ func (p *Policy) Collector(ctx context.Context, job *engine.Job, tasks []*bfcl.T
 // Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
 // reward. Too many failures of the environment are an error; fewer are logged.
 func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.Rollout) ([]*rl.Trajectory, error) {
-	done, rewarded, earned := 0, 0, 0.0
+	progress := Progress(job, len(rollouts))
 	trajectories, stats, err := s.Collect(ctx, rollouts, func(_ int, t *rl.Trajectory) error {
-		done++
-		if !t.Reward.Missing() {
-			rewarded++
-			earned += float64(t.Reward)
-		}
-		job.Progress(done, len(rollouts), "episodes", runs.Value{Name: "reward",
-			Value: earned / float64(max(1, rewarded))})
+		progress(t)
 		return nil
 	})
 	if err != nil {
@@ -74,10 +66,11 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 	job.Logf("%d episodes in %.1f s: %d tokens sampled, %d given, %d through the model; %.1f s in the model, %.1f s "+
 		"waiting for environments", len(rollouts), stats.Wall.Seconds(), stats.Sampled, stats.Given,
 		s.decoder.Computed(), stats.InPolicy.Seconds(), stats.InWaiting.Seconds())
-	if _, err := rl.Rewarded(trajectories); err != nil {
+	rewarded, err := rl.Rewarded(trajectories)
+	if err != nil {
 		return nil, err
 	}
-	if n := len(rollouts) - rewarded; n > 0 {
+	if n := len(rollouts) - len(rewarded); n > 0 {
 		job.Logf("the environment failed in %s, which get no reward, score or data", lang.Plural(n, "episode"))
 	}
 	return trajectories, nil
@@ -145,9 +138,5 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 	if err != nil || job.Rank > 0 {
 		return trajectories, err
 	}
-	dir, err := job.Create("trajectories")
-	if err != nil {
-		return nil, err
-	}
-	return trajectories, artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
+	return trajectories, WriteTrajectories(job, trajectories)
 }

@@ -4,6 +4,8 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/runs"
+	"rcgrpo/stages/rl"
 )
 
 // ReadTasks reads a set of tasks.
@@ -40,4 +42,27 @@ func processes(job *engine.Job, ref artifact.Ref) int {
 		}
 	}
 	return 1
+}
+
+// Progress returns a function that reports the progress of a stage after each of total episodes, with the mean of the
+// rewards so far.
+func Progress(job *engine.Job, total int) func(*rl.Trajectory) {
+	done, rewarded, earned := 0, 0, 0.0
+	return func(t *rl.Trajectory) {
+		done++
+		if !t.Reward.Missing() {
+			rewarded++
+			earned += float64(t.Reward)
+		}
+		job.Progress(done, total, "episodes", runs.Value{Name: "reward", Value: earned / float64(max(1, rewarded))})
+	}
+}
+
+// WriteTrajectories writes the port trajectories.
+func WriteTrajectories(job *engine.Job, all []*rl.Trajectory) error {
+	dir, err := job.Create("trajectories")
+	if err != nil {
+		return err
+	}
+	return artifact.WriteRows(dir, rl.TrajectoriesFile, all)
 }

@@ -54,7 +54,7 @@ type process struct {
 // waiting is a request without an answer.
 type waiting struct {
 	method, task string
-	answer       chan answer // nil: nobody waits any more
+	answer       chan answer // nil: the request was cancelled, and its answer is ignored
 }
 
 // killGrace is the time between the end of a program's standard input and its end by force.

@@ -18,7 +18,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/runs"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -81,13 +81,9 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if n := len(m.Rows()); n > 0 {
 		job.Logf("%d attempts of earlier runs are recorded", n)
 	}
-	done, earned, total := 0, 0.0, len(tasks)*s.Samples
+	progress := checkpoint.Progress(job, len(tasks)*s.Samples)
 	trajectories, _, err := play(ctx, m, job.Site.BFCL, s, tasks, func(_ int, t *rl.Trajectory) error {
-		done++
-		if !t.Reward.Missing() {
-			earned += float64(t.Reward)
-		}
-		job.Progress(done, total, "episodes", runs.Value{Name: "reward", Value: earned / float64(done)})
+		progress(t)
 		return nil
 	})
 	cost := Sum(m.Rows(), price)
@@ -102,7 +98,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	if _, err := rl.Rewarded(trajectories); err != nil {
 		return nil, err
 	}
-	return trajectories, errors.Join(writeCalls(job, m.Rows(), cost), writeTrajectories(job, trajectories))
+	return trajectories, errors.Join(writeCalls(job, m.Rows(), cost), checkpoint.WriteTrajectories(job, trajectories))
 }
 
 // open opens the endpoint of a stage.
@@ -178,12 +174,4 @@ func writeCalls(job *engine.Job, rows []Row, cost Cost) error {
 	}
 	return errors.Join(artifact.WriteRows(dir, CallsFile, rows),
 		os.WriteFile(filepath.Join(dir, CostFile), append(text, '\n'), 0o600))
-}
-
-func writeTrajectories(job *engine.Job, trajectories []*rl.Trajectory) error {
-	dir, err := job.Create("trajectories")
-	if err != nil {
-		return err
-	}
-	return artifact.WriteRows(dir, rl.TrajectoriesFile, trajectories)
 }
