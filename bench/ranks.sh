@@ -1,12 +1,13 @@
 #!/bin/sh
 # Two processes of one thread beside one process, on drills with a model of 4 M weights: seconds of a rollout and of an
-# rc-grpo training, and the share of the time in which the slower rank waits, mostly for the exchange of data. The bars
-# on two quiet cores: rollout 1.6, training 1.4, waiting 8 %. The times include the start of the processes.
+# rc-grpo training, and the share of the time in which the rank that waits least is in collective operations: the exchange
+# of data and what the uneven shares of an update leave. The bars on two quiet cores: rollout 1.6, training 1.4. The times
+# include the start of the processes.
 #
-# usage: bench/ranks.sh      TURNS (default 3) is how often, the median counts; UPDATES (default 4)
+# usage: bench/ranks.sh      TURNS (default 3) is how often, the median counts; UPDATES (default 16)
 set -eu
 cd "$(dirname "$0")/.."
-TURNS=${TURNS:-3} UPDATES=${UPDATES:-4}
+TURNS=${TURNS:-3} UPDATES=${UPDATES:-16}
 [ -x bin/rcgrpo-torch ] || { echo "ranks.sh: run make build first"; exit 1; }
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
@@ -42,7 +43,7 @@ stage "model" "random" {
 stage "rollout" "samples" {
   policy  = stage.model.random.checkpoint
   tasks   = stage.tasks.drills.train
-  samples = 4
+  samples = 32
   limits {
     steps   = 4
     reply   = 32

@@ -103,12 +103,20 @@ func plural(n int, noun string) string {
 
 // outcomeName names a metric of training as the tables of the late window do.
 func outcomeName(metric string) string {
+	return metricTitle(metric) + ", late in training"
+}
+
+// metricTitle returns the words for a metric of training in the middle of a sentence, or its name if it has none.
+func metricTitle(metric string) string {
+	if metric == "token_gap" {
+		return "reward under high minus under low"
+	}
 	for _, c := range slices.Concat(signalMetrics, lateMetrics) {
 		if c.metric == metric {
-			return strings.ToLower(c.head[:1]) + c.head[1:] + ", late in training"
+			return strings.ToLower(c.head[:1]) + c.head[1:]
 		}
 	}
-	return metric + ", late in training"
+	return metric
 }
 
 // exactTest returns the name of the test of each pair of policies, "" for outcomes of training.

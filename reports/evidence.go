@@ -60,7 +60,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold. Versions before 9 were counted separately, as 1 and 2.
-const EvidenceFormat = 9
+const EvidenceFormat = 10
 
 // Grid holds the values of a table or a figure as text.
 type Grid struct {

@@ -214,12 +214,13 @@ func sharedWords(x, y []string) string {
 // figure returns the marks of the pairs that have a training with each metric; nil if there is none.
 func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 	f := &Figure{
-		ID: "fig-" + id, Title: m.Title, X: m.X + ", with " + m.Compare, Y: m.Y + ", without " + m.Compare,
+		ID: "fig-" + id, Title: m.Title, X: metricTitle(m.X) + ", with " + m.Compare,
+		Y:     metricTitle(m.Y) + ", without " + m.Compare,
 		Scale: strings.TrimSuffix(scalePrefix+marks[0].unit(), ", "),
 		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
 			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
 			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
-			"the number of pairs).", m.Compare, m.X, m.Y, on),
+			"the number of pairs).", m.Compare, axisName(m.X), axisName(m.Y), on),
 	}
 	series := Series{Name: m.Compare, Arm: NoArm}
 	for _, mark := range marks {
@@ -235,6 +236,14 @@ func (m *Map) figure(id, on string, marks []mapMark) *Figure {
 		f.Series = append(f.Series, series)
 	}
 	return f.orNil()
+}
+
+// axisName returns the words for a metric and its name in the logs.
+func axisName(metric string) string {
+	if title := metricTitle(metric); title != metric {
+		return title + " (" + metric + ")"
+	}
+	return metric
 }
 
 // scalePrefix is followed by the unit of a difference in the Scale of a figure.
@@ -286,9 +295,9 @@ var divergingColours = []string{"#1a72b5", "#4a7fae", "#808891", "#b37a48", "#d0
 // mapChart draws a triangle for each point, coloured by its shade on a scale that is symmetrical around 0.
 func (f *Figure) mapChart() ([]byte, error) {
 	chart := charts.NewScatter()
-	left, right, largest := math.Inf(1), math.Inf(-1), 0.0
-	for _, p := range f.points {
-		left, right, largest = min(left, p.X), max(right, p.X), max(largest, math.Abs(p.Shade))
+	points, largest := f.Series[0].Points, 0.0
+	for _, p := range points {
+		largest = max(largest, math.Abs(p.Shade))
 	}
 	bound := cmp.Or(largest, 1)
 	chart.SetGlobalOptions(append(f.global("value", nil), charts.WithVisualMapOpts(opts.VisualMap{
@@ -296,10 +305,11 @@ func (f *Figure) mapChart() ([]byte, error) {
 		Text:    []string{f.shade(bound) + strings.TrimPrefix(f.Scale, "difference,"), f.shade(-bound)},
 		InRange: &opts.VisualMapInRange{Color: divergingColours},
 	}))...)
-	for _, half := range []string{"right", "left"} { // a label is on the side with more space
+	sides := labelSides(points)
+	for _, side := range []string{"right", "left", "top"} {
 		var data []opts.ScatterData
-		for _, p := range f.points {
-			if (p.X > (left+right)/2) != (half == "left") {
+		for i, p := range points {
+			if sides[i] != side {
 				continue
 			}
 			interval := "–"
@@ -319,9 +329,40 @@ func (f *Figure) mapChart() ([]byte, error) {
 			}
 			data = append(data, mark)
 		}
+		if data == nil {
+			continue
+		}
 		chart.AddSeries(f.Series[0].Name, data,
-			charts.WithLabelOpts(opts.Label{Show: opts.Bool(true), Position: half, Formatter: "{b} {@[3]}"}),
-			charts.WithLabelLayoutOpts(opts.LabelLayout{HideOverlap: opts.Bool(true)}))
+			charts.WithLabelOpts(opts.Label{Show: opts.Bool(true), Position: side, Formatter: "{b} {@[3]}"}))
 	}
 	return finish(chart)
+}
+
+// labelSides returns the side of each mark's label: the one with more space, or above if another mark is there. The
+// size of a label is estimated as parts of the plot's width and height.
+func labelSides(points []Point) []string {
+	const perLetter, height = 0.011, 0.08
+	by := func(value func(Point) float64) (low, width float64) {
+		low, high := math.Inf(1), math.Inf(-1)
+		for _, p := range points {
+			low, high = min(low, value(p)), max(high, value(p))
+		}
+		return low, cmp.Or(high-low, 1)
+	}
+	left, width := by(func(p Point) float64 { return p.X })
+	_, tall := by(func(p Point) float64 { return p.Value })
+	sides := make([]string, len(points))
+	for i, p := range points {
+		length, sign := perLetter*float64(len(p.Label)+len(" +0.0")), 1.0
+		if sides[i] = "right"; p.X > left+width/2 {
+			sides[i], sign = "left", -1
+		}
+		if slices.ContainsFunc(points, func(q Point) bool {
+			along := sign * (q.X - p.X) / width
+			return along > 0 && along < length && math.Abs(q.Value-p.Value)/tall < height
+		}) {
+			sides[i] = "top"
+		}
+	}
+	return sides
 }

@@ -74,6 +74,14 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 	}
 }
 
+func TestALabelOfAMapIsWhereNoOtherMarkIs(t *testing.T) {
+	points := []Point{{Label: "a label", X: 0, Value: 0}, {Label: "another", X: 0.05, Value: 0.01},
+		{Label: "far", X: 1, Value: 1}}
+	if got, want := labelSides(points), []string{"top", "right", "left"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
 func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
 	options, err := mapStudy().Page().Sections[0].Parts[0].Figure.chart()
