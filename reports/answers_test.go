@@ -153,7 +153,7 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 			"clear without the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
 	} {
 		a := Answer{Effect: Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
-		a.count(slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
+		count(&a, slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
 		text := a.Subject() + a.Found()
 		if text != "x, expected lower in all of "+want+" Furthest from expected: " {
 			t.Errorf("got %q, want %q", text, want)

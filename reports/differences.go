@@ -89,18 +89,6 @@ func (c *Contrast) excludes() string {
 	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
 }
 
-func fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "one " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // outcomeName names a metric of training as the tables of the late window do.
 func outcomeName(metric string) string {
 	return metricTitle(metric) + ", late in training"

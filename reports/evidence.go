@@ -3,15 +3,12 @@ package reports
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/sha256"
-	"encoding/base64"
 	"encoding/csv"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,62 +59,6 @@ type Evidence struct {
 // recomputed page although its numbers hold. Versions before 9 were counted separately, as 1 and 2.
 const EvidenceFormat = 10
 
-// Grid holds the values of a table or a figure as text.
-type Grid struct {
-	ID   string    `json:"id"`
-	Head []string  `json:"head"`
-	Rows []GridRow `json:"rows"`
-}
-
-// GridRow is a row of a Grid. Name consists of the cells that identify the row.
-type GridRow struct {
-	Name  string   `json:"name"`
-	Cells []string `json:"cells"`
-}
-
-// grid returns the values of the table. The leading columns of text identify a row, after its group if it has no arm.
-func (t *Table) grid() Grid {
-	g := Grid{ID: t.ID}
-	for _, c := range t.Columns {
-		g.Head = append(g.Head, c.Name)
-	}
-	for _, row := range t.Rows {
-		var out GridRow
-		var names []string
-		if row.Group != "" && row.Arm == NoArm {
-			names = append(names, row.Group)
-		}
-		heads := len(names)
-		for c, cell := range row.Cells {
-			out.Cells = append(out.Cells, cell.line())
-			if t.Columns[c].Left && len(names) == c+heads {
-				names = append(names, cell.Text)
-			}
-		}
-		out.Name = strings.Join(names, " | ")
-		g.Rows = append(g.Rows, out)
-	}
-	return g
-}
-
-// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
-// task and seed identify a row.
-func figureGrid(id string, data [][]string) Grid {
-	g := Grid{ID: id}
-	if len(data) == 0 {
-		return g
-	}
-	g.Head = data[0]
-	names := 1
-	for names < len(g.Head) && slices.Contains([]string{"series", "task", "seed"}, g.Head[names]) {
-		names++
-	}
-	for _, row := range data[1:] {
-		g.Rows = append(g.Rows, GridRow{strings.Join(row[:min(names, len(row))], " | "), row})
-	}
-	return g
-}
-
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
 func readFigures(page string) []Grid {
 	var all []Grid
@@ -137,112 +78,8 @@ func readFigures(page string) []Grid {
 	return all
 }
 
-// values iterates over the id and the text of every value, including the heads of a table (row 0).
-func (g *Grid) values(yield func(id, text string) bool) {
-	for r, row := range slices.Concat([]GridRow{{Cells: g.Head}}, g.Rows) {
-		for c, text := range row.Cells {
-			if !yield(cellID(g.ID, r, c+1), text) {
-				return
-			}
-		}
-	}
-}
-
-// name returns the name of a value, which consists of those of its row and its column.
-func (g *Grid) name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
-
-// grids returns the values of all tables, then those of all figures.
-func (p *Page) grids() []Grid {
-	var all []Grid
-	for _, t := range p.tables() {
-		all = append(all, t.grid())
-	}
-	for _, f := range p.figures() {
-		all = append(all, figureGrid(f.ID, f.data()))
-	}
-	return all
-}
-
-// cellID returns the id of a cell. Row and column count from 1, row 0 is the head.
-func cellID(table string, row, column int) string {
-	return fmt.Sprintf("%s.r%dc%d", table, row, column)
-}
-
-func parseCell(id string) (table string, row, column int, ok bool) {
-	table, place, _ := cutLast(id, ".")
-	_, err := fmt.Sscanf(place, "r%dc%d", &row, &column)
-	return table, row, column, err == nil && id == cellID(table, row, column)
-}
-
-// Source names the origin of a value, so that a reader can recompute it.
-type Source struct {
-	// ports by address: `stage.eval.arm["SFT"]@1.scores`; `….manifest` for records of a stage
-	From []string `json:"from"`
-	Rows string   `json:"rows,omitempty"` // selected rows of the ports: "set test, token high, greedy"; "" for all
-	By   string   `json:"by"`             // method: "share of reward 1, Wilson interval"
-}
-
-func sourceOf(from, rows, by string) Source { return Source{From: []string{from}, Rows: rows, By: by} }
-
-// String returns the source in one line: "share of reward 1 — set test, greedy — stage.eval.arm["SFT"]@1,2.scores".
-func (s Source) String() string {
-	parts := []string{s.By, s.Rows, strings.Join(joinSeeds(s.From), ", ")}
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), " — ")
-}
-
-// Stages returns the addresses of the stages of the source, each once.
-func (s Source) Stages() []string {
-	var stages []string
-	for _, from := range s.From {
-		if stage, _, ok := cutLast(from, "."); ok && !slices.Contains(stages, stage) {
-			stages = append(stages, stage)
-		}
-	}
-	return stages
-}
-
-// joinSeeds joins addresses that differ only by their seed: `stage.sft.warm@1,2.metrics`.
-func joinSeeds(addresses []string) []string {
-	var joined []string
-	at := map[[2]string]int{} // by stage and port
-	for _, address := range addresses {
-		stage, rest, seeded := cutLast(address, "@")
-		seed, port, dotted := strings.Cut(rest, ".")
-		seeded = seeded && dotted && !strings.ContainsAny(rest, `"]`) // a for_each key may contain an @
-		if i, known := at[[2]string{stage, port}]; seeded && known {
-			before, _, _ := cutLast(joined[i], ".")
-			joined[i] = before + "," + seed + "." + port
-			continue
-		} else if seeded {
-			at[[2]string{stage, port}] = len(joined)
-		}
-		joined = append(joined, address)
-	}
-	return joined
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	if i := strings.LastIndex(s, sep); i >= 0 {
-		return s[:i], s[i+len(sep):], true
-	}
-	return s, "", false
-}
-
 // manifestOf returns the source of the records of a stage.
 func manifestOf(address string) string { return address + ".manifest" }
-
-// together returns the union of the ports of several sources, in order of appearance.
-func together(by, rows string, sources ...Source) Source {
-	s := Source{Rows: rows, By: by}
-	for _, one := range sources {
-		for _, from := range one.From {
-			if !slices.Contains(s.From, from) {
-				s.From = append(s.From, from)
-			}
-		}
-	}
-	return s
-}
 
 // SourceFile is a file of the experiment at the time of the page.
 type SourceFile struct {
@@ -340,9 +177,9 @@ func fingerprint(m *artifact.Manifest) (string, error) {
 // evidenceID is the id of the script element with the evidence.
 const evidenceID = "evidence-of-this-page"
 
-// packedEvidence returns the evidence with the values of p and their sources, as the page contains it.
-func (p *Page) packedEvidence() (string, error) {
-	ev := *p.Evidence
+// Packed returns the evidence with the values of p and their sources, as the page contains it.
+func (e *Evidence) Packed(p *Page) (string, error) {
+	ev := *e
 	ev.Tables = p.grids()[:len(p.tables())]
 	ev.Sources, ev.Cells = nil, map[string]int{}
 	at := map[string]int{}
@@ -372,26 +209,6 @@ func (p *Page) packedEvidence() (string, error) {
 	}
 	text, err := json.Marshal(ev)
 	return packed(text), err
-}
-
-// sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
-func (f *Figure) sources() map[string]Source {
-	if f.Source.By != "" {
-		return map[string]Source{"": f.Source}
-	}
-	sources := map[string]Source{}
-	for i := range f.Effects {
-		sources[fmt.Sprintf(".r%d", i+1)] = f.Effects[i].Source
-	}
-	for _, p := range f.points {
-		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
-	}
-	for _, s := range f.Series {
-		for _, r := range s.Runs {
-			sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
-		}
-	}
-	return sources
 }
 
 // ReadEvidence returns the evidence in an HTML page of this program.
@@ -489,29 +306,6 @@ func (ev *Evidence) check() error {
 	}
 	return cmp.Or(limit(len(ev.Inputs), maxInputs, "inputs"), limit(len(ev.Records), maxRecords, "stages"),
 		limit(chosen, maxChosen, "sections, pairs, maps, notes, arms and failures"))
-}
-
-// packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
-// unpacks it.
-func packed(text []byte) string {
-	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid, and a buffer accepts every write
-	z.Write(text)
-	z.Close()
-	return base64.RawURLEncoding.EncodeToString(b.Bytes())
-}
-
-// unpacked inverts packed. A text of more than limit bytes is an error.
-func unpacked(text string, limit int64) ([]byte, error) {
-	z, err := gzip.NewReader(base64.NewDecoder(base64.RawURLEncoding, strings.NewReader(text)))
-	if err != nil {
-		return nil, err
-	}
-	all, err := io.ReadAll(io.LimitReader(z, limit+1))
-	if err == nil && int64(len(all)) > limit {
-		return nil, fmt.Errorf("it unpacks to more than %d bytes", limit)
-	}
-	return all, err
 }
 
 // SourceOf returns the source of a cell by its id, with or without "#".

@@ -364,3 +364,15 @@ func plain(v float64) string {
 	}
 	return strconv.FormatFloat(v, 'g', 5, 64)
 }
+
+// extend adds the unit interval from a position to the last span of the series, or begins a span.
+func (s *Series) extend(lane int, from float64) {
+	last := len(s.Spans) - 1
+	if last < 0 || s.Spans[last].To != from {
+		s.Spans = append(s.Spans, Span{Lane: lane, From: from})
+		last++
+	}
+	span := &s.Spans[last]
+	span.To = from + 1
+	span.Label = plural(int(span.To-span.From), "episode") + " passed"
+}

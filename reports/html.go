@@ -96,7 +96,7 @@ func (p *Page) view() (*pageView, error) {
 	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
 		"; base-uri 'none'; form-action 'none'"
 	if p.Evidence != nil {
-		if view.Packed, err = p.packedEvidence(); err != nil {
+		if view.Packed, err = p.Evidence.Packed(p); err != nil {
 			return nil, fmt.Errorf("evidence: %w", err)
 		}
 	}

@@ -319,9 +319,6 @@ func (s *Study) artifactsTable() *Table {
 	return t.orNil()
 }
 
-// prefix returns at most n bytes of a text.
-func prefix(text string, n int) string { return text[:min(n, len(text))] }
-
 // cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
 // endpoint.json of an artifact of type endpoint. ok is false for other results.
 func cardFile(m *artifact.Manifest) (port string, file artifact.FileInfo, ok bool) {

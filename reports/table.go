@@ -307,3 +307,18 @@ func slug(text string) string {
 	}
 	return string(id)
 }
+
+func fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
+
+// prefix returns at most n bytes of a text.
+func prefix(text string, n int) string { return text[:min(n, len(text))] }
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "one " + noun
+	}
+	if stem, ok := strings.CutSuffix(noun, "y"); ok {
+		return fmt.Sprintf("%d %sies", n, stem)
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -2,57 +2,12 @@ package reports
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"rcgrpo/stages/rl"
 )
-
-// transcriptsPerArm limits the episodes of an arm on a page. Half of them are failures if there are enough.
-const transcriptsPerArm = 40
-
-// Transcripts holds some episodes of one arm. A hash of their names selects them, independently of the author of the
-// page and of the content of the episode.
-type Transcripts struct {
-	Label          string
-	Passed, Failed []Transcript // candidates, sorted by hash
-	PassedOf       int          // total number
-	FailedOf       int
-}
-
-// Transcript is one episode for readers.
-type Transcript struct {
-	Task     string  `json:"task"`
-	Category string  `json:"category"`
-	Seed     string  `json:"seed,omitempty"` // "seed 3"
-	Token    string  `json:"token,omitempty"`
-	Origin   string  `json:"origin"`
-	Reward   float64 `json:"reward"`
-	Official bool    `json:"official"`
-	Failure  string  `json:"failure,omitempty"`
-	Stop     string  `json:"stop"`
-	Calls    int     `json:"calls"`
-	Errors   int     `json:"errors"`
-
-	Messages []Utterance `json:"messages"`
-
-	hash string
-}
-
-// Utterance is a message of a transcript.
-type Utterance struct {
-	Role    string   `json:"role"`
-	Turn    int      `json:"turn"` // from 1
-	Text    string   `json:"text,omitempty"`
-	Calls   []string `json:"calls,omitempty"`
-	Results []string `json:"results,omitempty"` // of a tool message
-	Sampled int      `json:"sampled,omitempty"` // tokens that the policy sampled; 0 for other text
-	Tokens  int      `json:"tokens,omitempty"`  // of the whole message
-	Logp    float64  `json:"logp,omitempty"`    // mean natural logprob of the sampled tokens
-	Strip   string   `json:"strip,omitempty"`   // a character for each token, see TokenStrip
-}
 
 // transcript returns the part of a trajectory that a page shows.
 func transcript(t *rl.Trajectory, seed string) Transcript {
@@ -102,38 +57,6 @@ func TokenStrip(t *rl.Trajectory, m rl.Message) string {
 	return string(strip)
 }
 
-// StripGiven is the character of a TokenStrip for a given token.
-const StripGiven = '·'
-
-const stripBlocks = "▁▂▃▄▅▆▇█"
-
-// add adds a transcript and drops candidates that cannot be chosen anymore.
-func (t *Transcripts) add(one Transcript) {
-	list, of := &t.Failed, &t.FailedOf
-	if one.Reward == 1 {
-		list, of = &t.Passed, &t.PassedOf
-	}
-	*of++
-	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.hash, b.hash) })
-	*list = slices.Insert(*list, at, one)
-	*list = (*list)[:min(len(*list), transcriptsPerArm)]
-}
-
-// chosen returns the transcripts of the page: half of each kind if there are enough.
-func (t *Transcripts) chosen() (failed, passed []Transcript) {
-	half := transcriptsPerArm / 2
-	failures := min(len(t.Failed), max(half, transcriptsPerArm-len(t.Passed)))
-	successes := min(len(t.Passed), transcriptsPerArm-failures)
-	return t.Failed[:failures], t.Passed[:successes]
-}
-
-// Summary returns the line of the closed transcripts.
-func (t *Transcripts) Summary() string {
-	failed, passed := t.chosen()
-	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes",
-		t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
-}
-
 // transcriptParts returns the transcripts of every arm, in the order of the arms.
 func (s *Study) transcriptParts() []Part {
 	sorted := slices.Clone(s.Transcripts)
@@ -145,13 +68,6 @@ func (s *Study) transcriptParts() []Part {
 		}
 	}
 	return parts
-}
-
-// Packed returns the transcripts of the page as packed JSON.
-func (t *Transcripts) Packed() (string, error) {
-	failed, passed := t.chosen()
-	text, err := json.Marshal(slices.Concat(failed, passed))
-	return packed(text), err
 }
 
 // example selects the trajectory with the smallest hash as the example of the experts or of the failures.
