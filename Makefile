@@ -38,7 +38,7 @@ demo: build
 
 # Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps
-	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name '*.cpp' -o -name go.mod -o -path './reports/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
+	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name '*.cpp' -o -name go.mod -o -path './reports/page/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
 	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo ./cmd/rcgrpo && \
 	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch ./cmd/rcgrpo
 

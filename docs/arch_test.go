@@ -24,7 +24,7 @@ var ladder = map[string]string{
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages stages/rl " +
-		"stages/rl/objective reports reports/lint reports/live bfcl bfcl/golden cmd/rcgrpo/internal/display " +
+		"stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/golden cmd/rcgrpo/internal/display " +
 		"cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
@@ -46,9 +46,10 @@ var ladder = map[string]string{
 	"internal/browser": "internal/must chromedp",
 	"internal/must":    "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
-		"stages/rl/objective bfcl reports/lint reports/stats go-echarts tablewriter",
+		"stages/rl/objective bfcl reports/lint reports/page reports/stats",
 	"reports/lint":  "",
 	"reports/live":  "engine/lang engine/plan engine/runs",
+	"reports/page":  "reports/stats go-echarts tablewriter",
 	"reports/stats": "",
 	"stages": "bfcl engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
 		"stages/internal/lm stages/internal/provider stages/internal/serve",
@@ -165,7 +166,7 @@ func rung(pkg string) string {
 
 func TestPackagesAreSmallAndHaveOneComment(t *testing.T) {
 	const each = 25
-	more := map[string]int{"cmd/rcgrpo": 30, "reports": 28} // a file for each subcommand; the pages still grow
+	more := map[string]int{"cmd/rcgrpo": 30} // a file for each subcommand
 	files, positions := packages(t)
 	for _, pkg := range slices.Sorted(maps.Keys(files)) {
 		most := cmp.Or(more[pkg], each)

@@ -34,7 +34,7 @@ var walks = []walk{
 				"\t{\"CalendarAPI\", \"calendar\", calendarMethods, newCalendarAPI},"},
 	}},
 	{"figure", []line{
-		{"reports/page.go", `item{"certificate",`,
+		{"reports/sections.go", `item{"certificate",`,
 			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
 		{"reports/kind.go", `"certificate,`, `"fig-sizes, certificate,`},
 	}},

@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -10,8 +11,8 @@ import (
 )
 
 // effect returns the contrast as plain values in the unit of its outcome.
-func (s *Study) effect(c *Contrast, set string) Effect {
-	e := Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
+func (s *Study) effect(c *Contrast, set string) page.Effect {
+	e := page.Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
 		Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
 	if !c.ofTraining() {
@@ -32,7 +33,7 @@ func (s *Study) effect(c *Contrast, set string) Effect {
 	if !math.IsNaN(c.Adjusted) && c.Tests > 0 {
 		e.Adjusted = &c.Adjusted
 	}
-	if e.Verdict == NotDecided {
+	if e.Verdict == page.NotDecided {
 		e.Excludes = c.excludes()
 	}
 	if published := s.published(c, set); published != nil {
@@ -54,7 +55,7 @@ func (s *Study) published(c *Contrast, set string) *PublishedEffect {
 func (c *Contrast) about() string {
 	switch {
 	case c.method():
-		return plural(min(c.PoliciesA, c.PoliciesB), "seed")
+		return page.Plural(min(c.PoliciesA, c.PoliciesB), "seed")
 	case c.PoliciesA == 1 && c.PoliciesB == 1:
 		return "these two checkpoints"
 	}
@@ -70,8 +71,8 @@ func (c *Contrast) scale() float64 {
 }
 
 // effects returns the claims of the first set of tasks and of training, in the order of their table.
-func (s *Study) effects() []Effect {
-	var all []Effect
+func (s *Study) effects() []page.Effect {
+	var all []page.Effect
 	for _, c := range s.claims(s.firstSet()) {
 		all = append(all, s.effect(c, s.firstSet()))
 	}
@@ -90,8 +91,8 @@ func (s *Study) leading() (all []Comparison) {
 
 // answers returns the answers of the leading comparisons, on the first set of tasks or in training. A comparison
 // without an expectation has an answer for each pair.
-func (s *Study) answers() []Answer {
-	var all []Answer
+func (s *Study) answers() []page.Answer {
+	var all []page.Answer
 	set := s.firstSet()
 	for _, how := range s.leading() {
 		claims := how.claims(s.decided(set))
@@ -99,16 +100,17 @@ func (s *Study) answers() []Answer {
 		case len(claims) == 0:
 		case how.Expect != "":
 			weakest, verdict := conjunction(claims)
-			answer := Answer{Effect: s.effect(weakest, set), Pairs: len(how.Pairs)}
+			answer := page.Answer{Effect: s.effect(weakest, set), Pairs: len(how.Pairs)}
 			answer.Verdict = verdict
 			count(&answer, claims)
-			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == Yes {
-				answer.Verdict, answer.Excludes = NotDecided, plural(missing, "pair")+" of the claim could not be compared"
+			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == page.Yes {
+				answer.Verdict, answer.Excludes = page.NotDecided,
+					page.Plural(missing, "pair")+" of the claim could not be compared"
 			}
 			all = append(all, answer)
 		default:
 			for _, c := range claims {
-				all = append(all, Answer{Effect: s.effect(c, set), Pairs: 1})
+				all = append(all, page.Answer{Effect: s.effect(c, set), Pairs: 1})
 			}
 		}
 	}
@@ -116,7 +118,7 @@ func (s *Study) answers() []Answer {
 }
 
 // count counts the claims by the decision about the expected difference.
-func count(a *Answer, claims []*Contrast) {
+func count(a *page.Answer, claims []*Contrast) {
 	for _, c := range claims {
 		sign := c.expectedSign()
 		switch decided := sign * float64(c.Verdict); {
@@ -137,15 +139,16 @@ func count(a *Answer, claims []*Contrast) {
 
 // conjunction decides a claim that holds only if every pair has the expected difference. The verdict is that of the
 // weakest pair; if only some pairs are the opposite of the claim, it is No.
-func conjunction(pairs []*Contrast) (weakest *Contrast, verdict Verdict) {
-	strength := []Verdict{TheOpposite, No, NotDecided, Yes}
+func conjunction(pairs []*Contrast) (weakest *Contrast, verdict page.Verdict) {
+	strength := []page.Verdict{page.TheOpposite, page.No, page.NotDecided, page.Yes}
 	weakest = slices.MinFunc(pairs, func(a, b *Contrast) int {
 		return cmp.Or(slices.Index(strength, a.word())-slices.Index(strength, b.word()),
 			cmp.Compare(a.expectedSign()*a.Mean, b.expectedSign()*b.Mean))
 	})
 	verdict = weakest.word()
-	if verdict == TheOpposite && slices.ContainsFunc(pairs, func(c *Contrast) bool { return c.word() != TheOpposite }) {
-		verdict = No
+	other := func(c *Contrast) bool { return c.word() != page.TheOpposite }
+	if verdict == page.TheOpposite && slices.ContainsFunc(pairs, other) {
+		verdict = page.No
 	}
 	return weakest, verdict
 }
@@ -159,25 +162,25 @@ func (c *Contrast) expectedSign() float64 {
 }
 
 // word returns the verdict of the contrast.
-func (c *Contrast) word() Verdict {
+func (c *Contrast) word() page.Verdict {
 	sign, i, matters := c.expectedSign(), c.hull(), c.Matters/c.scale()
 	switch {
 	case c.Verdict != 0 && c.Expect == "" && c.Verdict > 0:
-		return Higher
+		return page.Higher
 	case c.Verdict != 0 && c.Expect == "":
-		return Lower
+		return page.Lower
 	case float64(c.Verdict)*sign > 0:
-		return Yes
+		return page.Yes
 	case c.Verdict != 0:
-		return TheOpposite
+		return page.TheOpposite
 	case matters <= 0 || !i.Known():
-		return NotDecided
+		return page.NotDecided
 	case c.Expect == "" && -matters < i.Low && i.High < matters:
-		return NoDifference
+		return page.NoDifference
 	case c.Expect == "higher" && i.High < matters, c.Expect == "lower" && i.Low > -matters:
-		return No
+		return page.No
 	}
-	return NotDecided
+	return page.NotDecided
 }
 
 // hull returns the smallest interval that contains the interval over seeds and the interval over families.
@@ -232,7 +235,7 @@ func (c *Contrast) outcomeName() string {
 // unit returns the unit of differences of the outcome.
 func (c *Contrast) unit() string {
 	if c.inPoints() {
-		return pointsUnit
+		return page.PointsUnit
 	}
 	return c.metric().Unit
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,21 +31,21 @@ func TestVerdictsAreWordsOfTheExpectation(t *testing.T) {
 		low, high float64
 		expect    string
 		matters   float64
-		want      Verdict
+		want      page.Verdict
 	}{
-		"decided as expected":                         {1, 1, 5, "higher", 0, Yes},
-		"decided as expected, lower":                  {-1, -5, -1, "lower", 0, Yes},
-		"decided against the expectation":             {-1, -5, -1, "higher", 3, TheOpposite},
-		"gains that matter are excluded":              {0, -6, 2.9, "higher", 3, No},
-		"a fall that matters is excluded":             {0, -2.9, 6, "lower", 3, No},
-		"gains that matter are possible":              {0, -1, 3.1, "higher", 3, NotDecided},
-		"what matters is not set":                     {0, -1, 1, "higher", 0, NotDecided},
-		"no expectation, decided":                     {1, 1, 5, "", 3, Higher},
-		"no expectation, decided downwards":           {-1, -5, -1, "", 3, Lower},
-		"no expectation, nothing that matters":        {0, -2, 2, "", 3, NoDifference},
-		"no expectation, one side may matter":         {0, -4, 2, "", 3, NotDecided},
-		"no expectation, what matters is not set":     {0, -1, 1, "", 0, NotDecided},
-		"no interval, although a difference is named": {0, math.NaN(), math.NaN(), "higher", 3, NotDecided},
+		"decided as expected":                         {1, 1, 5, "higher", 0, page.Yes},
+		"decided as expected, lower":                  {-1, -5, -1, "lower", 0, page.Yes},
+		"decided against the expectation":             {-1, -5, -1, "higher", 3, page.TheOpposite},
+		"gains that matter are excluded":              {0, -6, 2.9, "higher", 3, page.No},
+		"a fall that matters is excluded":             {0, -2.9, 6, "lower", 3, page.No},
+		"gains that matter are possible":              {0, -1, 3.1, "higher", 3, page.NotDecided},
+		"what matters is not set":                     {0, -1, 1, "higher", 0, page.NotDecided},
+		"no expectation, decided":                     {1, 1, 5, "", 3, page.Higher},
+		"no expectation, decided downwards":           {-1, -5, -1, "", 3, page.Lower},
+		"no expectation, nothing that matters":        {0, -2, 2, "", 3, page.NoDifference},
+		"no expectation, one side may matter":         {0, -4, 2, "", 3, page.NotDecided},
+		"no expectation, what matters is not set":     {0, -1, 1, "", 0, page.NotDecided},
+		"no interval, although a difference is named": {0, math.NaN(), math.NaN(), "higher", 3, page.NotDecided},
 	} {
 		c := decided(tc.verdict, 0, tc.low, tc.high, Comparison{Expect: tc.expect, Matters: tc.matters})
 		if got := c.word(); got != tc.want {
@@ -53,8 +54,8 @@ func TestVerdictsAreWordsOfTheExpectation(t *testing.T) {
 	}
 	// A metric of training has its own unit.
 	c := decided(0, 0, -20, 20, Comparison{Outcome: "entropy", Matters: 0.3})
-	if got := c.word(); got != NoDifference {
-		t.Errorf("entropy within 0.2 nats: got %q, want %q", got, NoDifference)
+	if got := c.word(); got != page.NoDifference {
+		t.Errorf("entropy within 0.2 nats: got %q, want %q", got, page.NoDifference)
 	}
 }
 
@@ -66,13 +67,13 @@ func TestAClaimAboutSeveralPairsIsDecidedByTheWeakest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pairs   []*Contrast
 		weakest *Contrast
-		want    Verdict
+		want    page.Verdict
 	}{
-		"every pair holds":             {[]*Contrast{strong, yes}, yes, Yes},
-		"one pair is not decided":      {[]*Contrast{yes, open}, open, NotDecided},
-		"one pair excludes the effect": {[]*Contrast{yes, no, open}, no, No},
-		"one pair is the opposite":     {[]*Contrast{yes, opposite}, opposite, No},
-		"every pair is the opposite":   {[]*Contrast{opposite, opposite}, opposite, TheOpposite},
+		"every pair holds":             {[]*Contrast{strong, yes}, yes, page.Yes},
+		"one pair is not decided":      {[]*Contrast{yes, open}, open, page.NotDecided},
+		"one pair excludes the effect": {[]*Contrast{yes, no, open}, no, page.No},
+		"one pair is the opposite":     {[]*Contrast{yes, opposite}, opposite, page.No},
+		"every pair is the opposite":   {[]*Contrast{opposite, opposite}, opposite, page.TheOpposite},
 	} {
 		if weakest, got := conjunction(tc.pairs); weakest != tc.weakest || got != tc.want {
 			t.Errorf("%s: got %q by the pair with %v, want %q by %v", name, got, weakest.Mean, tc.want, tc.weakest.Mean)
@@ -85,11 +86,11 @@ func TestAClaimWithAMissingPairIsNotDecided(t *testing.T) {
 	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, all)}}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}, {"failed", "b"}}, Expect: "higher"}}}
-	if a := s.answers()[0]; a.Verdict != NotDecided || a.Excludes != "one pair of the claim could not be compared" {
+	if a := s.answers()[0]; a.Verdict != page.NotDecided || a.Excludes != "one pair of the claim could not be compared" {
 		t.Errorf("got %q, %q, want Not decided for the missing pair", a.Verdict, a.Excludes)
 	}
 	s.Compare[0].Pairs = s.Compare[0].Pairs[:1]
-	if a := s.answers()[0]; a.Verdict != Yes {
+	if a := s.answers()[0]; a.Verdict != page.Yes {
 		t.Errorf("without the missing pair: got %q, want Yes", a.Verdict)
 	}
 }
@@ -108,7 +109,7 @@ func TestClaimsOfTheExpectationComeFirst(t *testing.T) {
 			len(effects), effects[0])
 	}
 	for i, e := range effects {
-		row := rows[slices.IndexFunc(rows, func(r Row) bool {
+		row := rows[slices.IndexFunc(rows, func(r page.Row) bool {
 			return r.Group == e.Outcome+", "+e.Unit && r.Cells[0].Text == e.A+" → "+e.B
 		})]
 		if got := row.Cells[2].Text; got != string(e.Verdict) || e.Verdict == "" {
@@ -152,7 +153,7 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 		"5 comparisons: clear in 1, clearly higher in 1, unclear in the rest (some higher, some lower; some would be " +
 			"clear without the adjustment for several tests).": {clear, opposite, toward, away, adjusted},
 	} {
-		a := Answer{Effect: Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
+		a := page.Answer{Effect: page.Effect{Outcome: "x", Expect: "lower"}, Pairs: len(pairs)}
 		count(&a, slices.DeleteFunc(pairs, func(c *Contrast) bool { return c == nil }))
 		text := a.Subject() + a.Found()
 		if text != "x, expected lower in all of "+want+" Furthest from expected: " {
@@ -181,7 +182,7 @@ func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 			Counts: map[string]map[string]int{"a": {"overall": 59}, "b": {"overall": 68}}}},
 	}
 	e := s.effects()[0]
-	if e.Verdict != NotDecided || e.Reference == nil || math.Abs(*e.Reference-11.25) > 1e-9 ||
+	if e.Verdict != page.NotDecided || e.Reference == nil || math.Abs(*e.Reference-11.25) > 1e-9 ||
 		e.ReferenceName != "The paper" {
 		t.Errorf("got %+v, want the paper's 11.25 points beside an undecided claim", e)
 	}
@@ -209,12 +210,14 @@ func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 			if part.Table != nil {
 				name, notes = part.Table.ID, strings.Join(part.Table.Notes, " ")
 				for c := range part.Table.Columns {
-					interval = interval || part.Table.any(c, func(c Cell) bool { return c.Interval != nil })
+					interval = interval || slices.ContainsFunc(part.Table.Rows, func(r page.Row) bool {
+						return c < len(r.Cells) && r.Cells[c].Interval != nil
+					})
 				}
 			}
 			if part.Figure != nil {
 				name, notes = part.Figure.ID, part.Figure.Note
-				for _, p := range part.Figure.points {
+				for _, p := range part.Figure.Points {
 					interval = interval || p.Known()
 				}
 			}
@@ -243,13 +246,13 @@ func TestAMarkIsExplainedWhereItIsGiven(t *testing.T) {
 }
 
 func TestNotesOfSeveralTablesStandBelowTheFirst(t *testing.T) {
-	section := Section{}
+	section := page.Section{}
 	for range 2 {
-		table := &Table{Columns: columns("x"), Notes: []string{"Shared."}}
-		table.add(NoArm, Text("1"))
-		section.Parts = append(section.Parts, Part{Table: table})
+		table := &page.Table{Columns: page.Columns("x"), Notes: []string{"Shared."}}
+		table.Add(page.NoArm, page.Text("1"))
+		section.Parts = append(section.Parts, page.Part{Table: table})
 	}
-	section.trim()
+	section.Trim()
 	if first, second := section.Parts[0].Table.Notes, section.Parts[1].Table.Notes; len(first) != 1 || len(second) != 0 {
 		t.Errorf("got notes %q and %q, want one below the first table", first, second)
 	}

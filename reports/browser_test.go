@@ -61,10 +61,10 @@ type drawing struct {
 }
 
 // pageFile writes a page for the browser and returns its address.
-func pageFile(t *testing.T, page []byte) string {
+func pageFile(t *testing.T, html []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, page, 0o644); err != nil {
+	if err := os.WriteFile(file, html, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return (&url.URL{Scheme: "file", Path: file}).String()
@@ -81,13 +81,13 @@ func withSources(t *testing.T, s *Study) []byte {
 // largePage has four arms, five seeds, 400 updates, and two more policies beside the arms. It is made once.
 func largePage(t *testing.T) []byte {
 	t.Helper()
-	large.Do(func() { large.page = withSources(t, synthetic(5, 200, 400)) })
-	return large.page
+	large.Do(func() { large.html = withSources(t, synthetic(5, 200, 400)) })
+	return large.html
 }
 
 var large struct {
 	sync.Once
-	page []byte
+	html []byte
 }
 
 var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": browser.Dark(1280, 900),
@@ -98,20 +98,20 @@ var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": b
 func TestPageInABrowser(t *testing.T) {
 	study := synthetic(2, 60, 60)
 	study.Maps = []Map{{Title: "Map", Compare: "reward conditioning", X: "token_gap", Y: "zero_variance"}}
-	page := withSources(t, study)
+	html := withSources(t, study)
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
 		var err error
-		if page, err = os.ReadFile(file); err != nil {
+		if html, err = os.ReadFile(file); err != nil {
 			t.Fatal(err)
 		}
 	}
-	address, chromium := pageFile(t, page), browser.Open(t)
+	address, chromium := pageFile(t, html), browser.Open(t)
 	for name, v := range views {
 		t.Run(name, func(t *testing.T) {
 			p := chromium.Open(t, address, v, firstAnswer)
 			var found drawing
 			p.Eval(drawnCharts, &found)
-			if want := strings.Count(string(page), `class="chart"`); found.Charts != want || want < 10 || len(found.Blank) > 0 {
+			if want := strings.Count(string(html), `class="chart"`); found.Charts != want || want < 10 || len(found.Blank) > 0 {
 				t.Errorf("%d charts, of which blank: %q; want %d drawn", found.Charts, found.Blank, want)
 			}
 			var source string
@@ -147,8 +147,8 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 		t.Skip("opens a browser")
 	}
 	const most = 2000 // milliseconds
-	chromium, page := browser.Open(t), largePage(t)
-	address := pageFile(t, page)
+	chromium, html := browser.Open(t), largePage(t)
+	address := pageFile(t, html)
 	var answers, complete []float64
 	for range 3 {
 		p := chromium.Open(t, address, browser.Light(1280, 900), firstAnswer)
@@ -163,7 +163,7 @@ func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
 		p.Close()
 	}
 	t.Logf("%d bytes; a clicked number is answered %.0f ms after the request for the page, all charts are drawn after "+
-		"%.0f ms", len(page), answers, complete)
+		"%.0f ms", len(html), answers, complete)
 	if least := slices.Min(answers); least > most {
 		t.Errorf("a clicked number is answered after %.0f ms at best, want at most %d", least, most)
 	}
@@ -381,11 +381,11 @@ func TestScreenshots(t *testing.T) {
 	if path == "" {
 		t.Skip("set REPORTS_SHOTS=PAGE to take the pictures of docs/images, or that of the map if the page has one")
 	}
-	page := must.Get(os.ReadFile(path))(t)
-	address, chromium := pageFile(t, page), browser.Open(t)
+	html := must.Get(os.ReadFile(path))(t)
+	address, chromium := pageFile(t, html), browser.Open(t)
 	views := map[string]browser.View{"page-light": browser.Light(1180, 1500), "page-dark": browser.Dark(1180, 1500),
 		"page-narrow": browser.Light(360, 1200)}
-	if strings.Contains(string(page), `id="fig-map-`) {
+	if strings.Contains(string(html), `id="fig-map-`) {
 		views = map[string]browser.View{"map": browser.Light(900, 560)}
 	}
 	for name, v := range views {

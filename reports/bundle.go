@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"strings"
 	"time"
 
@@ -79,7 +80,7 @@ func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error
 	add := func(address, key string, ports ...string) error {
 		found, err := store.Part(key, ports...)
 		if err != nil {
-			return fmt.Errorf("%s, key %s: %w", address, prefix(key, 16), err)
+			return fmt.Errorf("%s, key %s: %w", address, page.Prefix(key, 16), err)
 		}
 		for name, path := range found {
 			files[bundleStore+name] = path

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -73,12 +74,12 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 		"what a page can show": {10, func(i int) rl.Score { return rl.Score{Set: "test", Task: fmt.Sprint(i)} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			page, store := hostilePage(t, func(yield func(rl.Score) bool) {
+			html, store := hostilePage(t, func(yield func(rl.Score) bool) {
 				for i := range tc.rows {
 					yield(tc.row(i))
 				}
 			})
-			v := verified(t, page, store)
+			v := verified(t, html, store)
 			if tc.want == "" {
 				if len(v.Faults) > 0 {
 					t.Errorf("got faults %q, want none", v.Faults)
@@ -98,7 +99,7 @@ func withEvidence(t *testing.T, text []byte) []byte {
 	t.Helper()
 	p := (&Study{Name: "hostile"}).Page()
 	p.Evidence = emptyEvidence()
-	packedText := packed(text)
+	packedText := page.Packed(text)
 	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)),
 		[]byte("${1}"+packedText))
 }
@@ -137,13 +138,13 @@ func evidenceText(t *testing.T, change func(*Evidence)) []byte {
 
 // Many figures, each small when packed, share one limit.
 func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
-	huge := packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
-	var page strings.Builder
+	huge := page.Packed(bytes.Repeat([]byte(strings.Repeat("a", 999)+"\n"), maxPackedBytes*4/10/1000))
+	var html strings.Builder
 	for i := range 5 {
-		fmt.Fprintf(&page, `<a id="fig-%d-csv" data-file="fig-%d.csv" data-packed="%s">`, i, i, huge)
+		fmt.Fprintf(&html, `<a id="fig-%d-csv" data-file="fig-%d.csv" data-packed="%s">`, i, i, huge)
 	}
-	figures := readFigures(page.String())
-	read := slices.DeleteFunc(slices.Clone(figures), func(g Grid) bool { return len(g.Rows) == 0 })
+	figures := readFigures(html.String())
+	read := slices.DeleteFunc(slices.Clone(figures), func(g page.Grid) bool { return len(g.Rows) == 0 })
 	if len(figures) != 5 || len(read) != 2 { // each has 0.4 of the limit
 		t.Errorf("got %d of %d figures unpacked, want 2 of 5", len(read), len(figures))
 	}

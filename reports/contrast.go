@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -27,14 +28,14 @@ type Contrast struct {
 	Families   stats.Bootstrap // families resampled with all tasks and policies; unknown for outcomes of training
 	Newcombe   stats.Interval  // unpaired: from the intervals of both sides
 
-	CellA, CellB Cell // the outcome of each side
+	CellA, CellB page.Cell // the outcome of each side
 
 	// Set by judge:
 	Adjusted float64 // Holm-adjusted p-value of the claim
 	Tests    int     // number of tests that were adjusted together
 	Verdict  int     // +1: B has more of the outcome, -1: A has more, 0: not decided
 
-	Source Source // of the outcomes; each cell sets By
+	Source page.Source // of the outcomes; each cell sets By
 }
 
 // PolicyPair compares one policy of each side.
@@ -124,7 +125,7 @@ func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
 	left, right := scoresOf(a.runs, "", set, a.token, "", greedy), scoresOf(b.runs, "", set, b.token, "", greedy)
 	c := newContrast(a.name, b.name, how)
-	c.Source = together("", left.Rows, left, right)
+	c.Source = page.Together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
 		c.Source.Rows += "; " + right.Rows
 	}
@@ -313,20 +314,20 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 		pair := PolicyPair{Difference: vb - va, P: math.NaN()}
 		pair.b.seeds = []string{cmp.Or(x.Name(), y.Name())}
 		c.Pairs = append(c.Pairs, pair)
-		c.Source = together("", how.Outcome, c.Source, Source{From: []string{x.CurveFrom, y.CurveFrom}})
+		c.Source = page.Together("", how.Outcome, c.Source, page.Source{From: []string{x.CurveFrom, y.CurveFrom}})
 	})
 	if len(c.Pairs) == 0 {
 		return nil
 	}
 	c.PoliciesA, c.PoliciesB = len(valuesA), len(valuesB)
 	c.pairedOverSeeds()
-	cell := func(of map[string]float64) Cell {
+	cell := func(of map[string]float64) page.Cell {
 		var all []float64
 		for _, from := range sortedKeys(of) { // the order determines the rounding of the sum
 			all = append(all, of[from])
 		}
 		mean, low, high := stats.Mean(all), slices.Min(all), slices.Max(all)
-		return Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
+		return page.Cell{Text: c.value(mean), Value: &mean}.With("%s\u00a0…\u00a0%s", c.value(low), c.value(high))
 	}
 	c.CellA, c.CellB = cell(valuesA), cell(valuesB)
 	return c

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,8 +77,8 @@ var curveFigures = []curveFigure{
 }
 
 // curveSeries returns the curves of a metric, one for each run that logged it.
-func (a *Arm) curveSeries(metric string, tuning bool) Series {
-	series := Series{Name: a.Label}
+func (a *Arm) curveSeries(metric string, tuning bool) page.Series {
+	series := page.Series{Name: a.Label}
 	for i := range a.Runs {
 		run := &a.Runs[i]
 		rows := run.Curve
@@ -95,14 +96,15 @@ func (a *Arm) curveSeries(metric string, tuning bool) Series {
 		if len(updates) > len(series.X) {
 			series.X = updates
 		}
-		series.Runs = append(series.Runs, Curve{Name: run.Name(), Y: values, Source: sourceOf(run.CurveFrom, metric, by)})
+		series.Runs = append(series.Runs, page.Curve{Name: run.Name(), Y: values,
+			Source: page.SourceOf(run.CurveFrom, metric, by)})
 	}
 	return series
 }
 
 // figure draws the metrics of all arms that logged them; nil if none did.
-func (kind *curveFigure) figure(s *Study) *Figure {
-	f := &Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
+func (kind *curveFigure) figure(s *Study) *page.Figure {
+	f := &page.Figure{ID: "fig-" + kind.id, Title: kind.title, Note: kind.note, X: "update", Y: kind.y, Share: kind.share,
 		Folded: kind.folded}
 	if f.Lower = kind.lower; f.Lower == "" && len(kind.names) > 0 {
 		for i, name := range kind.names {
@@ -131,30 +133,31 @@ func (kind *curveFigure) figure(s *Study) *Figure {
 			longest = max(longest, len(series.X))
 		}
 	}
-	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s Series) bool { return s.Lower != f.Series[0].Lower }) {
+	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Lower != f.Series[0].Lower }) {
 		return nil // one of the panels is empty
 	}
-	f.Smooth, f.spare = longest/20, f.zero()
-	f.separate()
-	if slices.ContainsFunc(f.Series, func(s Series) bool { return s.Ends == nil }) { // all or none have windows
+	f.Smooth, f.Spare = longest/20, f.Zero()
+	f.Separate()
+	if slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Ends == nil }) { // all or none have windows
 		for i := range f.Series {
 			f.Series[i].Ends = nil
 		}
 	}
-	return f.orNil()
+	return f.OrNil()
 }
 
 // successFigures show, for each arm, the share of groups in which none, one, … or all members succeed, over training.
-func (s *Study) successFigures() []Part {
-	var parts []Part
+func (s *Study) successFigures() []page.Part {
+	var parts []page.Part
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		size := a.groupSize()
 		if size < 1 {
 			continue
 		}
-		f := &Figure{
-			ID: "fig-successes-" + slug(a.Label), Title: "Successes per group: " + a.Label, X: "update", Y: "share of groups",
+		f := &page.Figure{
+			ID: "fig-successes-" + page.Slug(a.Label), Title: "Successes per group: " + a.Label,
+			X: "update", Y: "share of groups",
 			Share: true, Stacked: true, Folded: true,
 			Note: fmt.Sprintf("Number of successes among the %d episodes of a group; groups with none or all carry no "+
 				"learning signal.", size),
@@ -167,15 +170,16 @@ func (s *Study) successFigures() []Part {
 				continue
 			}
 			series.Ends = a.ends(metric, s.Windows)
-			series.Name, series.Arm, series.Step = fmt.Sprintf("%d of %d", k, size), NoArm, 1+k*(len(lightSteps)-1)/size
+			series.Name, series.Arm = fmt.Sprintf("%d of %d", k, size), page.NoArm
+			series.Step = 1 + k*(len(page.LightSteps)-1)/size
 			longest = max(longest, len(series.X))
 			f.Series = append(f.Series, series)
 		}
 		f.Source = a.logged("mean over seeds", "successes_0", fmt.Sprintf("successes_%d", size))
 		f.Source.Rows = fmt.Sprintf("successes_0 to successes_%d", size)
 		f.Smooth = longest / 20
-		f.Data = f.means()
-		parts = append(parts, Part{Figure: f})
+		f.Data = f.Means()
+		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts
 }
@@ -195,17 +199,17 @@ func (a *Arm) groupSize() int {
 
 // forecastTable compares Proposition 1's forecast of the share of groups without variance with the first update; nil
 // without a forecast.
-func (s *Study) forecastTable() *Table {
-	t := &Table{
+func (s *Study) forecastTable() *page.Table {
+	t := &page.Table{
 		ID: "forecast", Title: "Groups without variance: forecast and first update",
-		Columns: columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
+		Columns: page.Columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
 		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
 			"often all members of a group succeed or all fail (Proposition 1). Mean over seeds, and below it the lowest and " +
 			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band.",
 			"All trainings: the share inside their bands with its 95 % Wilson interval, which treats trainings as " +
 				"independent. Compatible: the interval does not exclude 95 %."},
 	}
-	allInside, all, sources := 0, 0, Source{}
+	allInside, all, sources := 0, 0, page.Source{}
 	f := s.forecastFigure()
 	if f == nil {
 		return nil
@@ -220,29 +224,29 @@ func (s *Study) forecastTable() *Table {
 				inside++
 			}
 		}
-		t.add(series.Arm, Text("%s", a.Label),
+		t.Add(series.Arm, page.Text("%s", a.Label),
 			meanShare(forecast).From(a.logged("as logged before the first update, mean over seeds", "forecast_zero_variance")),
 			meanShare(measured).From(a.logged("as logged at that update, mean over seeds", "zero_variance")),
-			Text("%d of %d", inside, len(forecast)).
+			page.Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
 		allInside, all = allInside+inside, all+len(forecast)
-		sources = together("", "", sources, a.logged("", "zero_variance"))
+		sources = page.Together("", "", sources, a.logged("", "zero_variance"))
 	}
-	share, verdict := Share(allInside, all), "compatible with 95 %"
+	share, verdict := page.Share(allInside, all), "compatible with 95 %"
 	if share.Interval != nil && share.Interval.High < 0.95 {
 		verdict = "fewer than 95 %"
 	}
-	t.Rows = append(t.Rows, Row{Arm: NoArm, Group: "Claim", Cells: []Cell{
-		Text("All trainings"), Text("–"), Text("–"),
-		Text("%d of %d", allInside, all).With("%s · %s", verdict, percentRange(*share.Interval)).
-			From(Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
+	t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: "Claim", Cells: []page.Cell{
+		page.Text("All trainings"), page.Text("–"), page.Text("–"),
+		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*share.Interval)).
+			From(page.Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
 				By: "measured within the band, of all trainings"})}})
 	return t
 }
 
 // forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.
-func (s *Study) forecastFigure() *Figure {
-	f := &Figure{
+func (s *Study) forecastFigure() *page.Figure {
+	f := &page.Figure{
 		ID: "fig-forecast", Title: "Groups without variance: forecast and measured", X: "forecast share of groups",
 		Y: "measured share", Share: true, Diagonal: "measured as forecast",
 		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
@@ -250,7 +254,7 @@ func (s *Study) forecastFigure() *Figure {
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		series := Series{Name: a.Label, Arm: i}
+		series := page.Series{Name: a.Label, Arm: i}
 		for j := range a.Runs {
 			run := &a.Runs[j]
 			for _, row := range run.Curve {
@@ -259,9 +263,9 @@ func (s *Study) forecastFigure() *Figure {
 				measured, known := v["zero_variance"]
 				if ok && known {
 					rows := "forecast_zero_variance, forecast_low, forecast_high, zero_variance"
-					series.Points = append(series.Points, Point{X: forecast, Value: measured, Label: run.Name(),
+					series.Points = append(series.Points, page.Point{X: forecast, Value: measured, Label: run.Name(),
 						Interval: stats.Interval{Low: v["forecast_low"], High: v["forecast_high"]},
-						Source:   sourceOf(run.CurveFrom, rows, "as logged at the first update")})
+						Source:   page.SourceOf(run.CurveFrom, rows, "as logged at the first update")})
 					break
 				}
 			}
@@ -270,5 +274,5 @@ func (s *Study) forecastFigure() *Figure {
 			f.Series = append(f.Series, series)
 		}
 	}
-	return f.orNil()
+	return f.OrNil()
 }

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math"
+	"rcgrpo/reports/page"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,7 +24,7 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		{"seed 1", "1", "1", "1"},                                                                                  // both
 		{"seed 1", "0", "1", "0"}, {"seed 1", "2", "1", "0"}, {"seed 2", "0", "1", "0"}, {"seed 2", "1", "0", "1"}, // one
 		{"seed 1", "3", "0", "0"}, {"seed 2", "2", "0", "0"}, {"seed 2", "3", "0", "0"}} // none
-	if got := f.data(); !reflect.DeepEqual(got, want) {
+	if got := f.CSV(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	// Runs of passes are one stretch: a passes the first four columns, b the first and the fifth.
@@ -56,12 +56,10 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		{Address: "stage.grpo.arm"},         // not made
 	}}
 	f := s.timeline()
-	want := []Span{{0, 0, 10, "10.0 s"}, {1, 4, 24, "seed 1: 20.0 s"}, {1, 24, 29, "seed 2: 5.00 s"}}
+	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10.0 s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20.0 s"},
+		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.00 s"}}
 	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
 		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
-	}
-	if got := f.coverage(0, 2); math.Abs(got[0]-10/14.5) > 1e-12 || got[1] != 0 {
-		t.Errorf("coverage of the first lane by halves of 29 s: got %v, want 10/14.5 and 0", got)
 	}
 	if (&Study{Records: s.Records[3:]}).timeline() != nil {
 		t.Error("nothing was made, and there is a time line")
@@ -81,9 +79,9 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 	}
 	second := parts[1].Figure
 	want := [][]string{{"stage", "seed", "from, s", "to, s"}, {"sft.s28", "", "28", "29"}, {"sft.s29", "", "29", "30"}}
-	if !reflect.DeepEqual(second.data(), want) || second.Series[0].Spans[1].Lane != 1 ||
-		len(parts[0].Figure.data()) != mostLanes+1 {
-		t.Errorf("got %q in the second figure, want %q", second.data(), want)
+	if !reflect.DeepEqual(second.CSV(), want) || second.Series[0].Spans[1].Lane != 1 ||
+		len(parts[0].Figure.CSV()) != mostLanes+1 {
+		t.Errorf("got %q in the second figure, want %q", second.CSV(), want)
 	}
 }
 
@@ -100,11 +98,11 @@ func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
 	}
 	want := [][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}}
-	if got := figures[0].Figure.data(); !reflect.DeepEqual(got, want) {
+	if got := figures[0].Figure.CSV(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if s := figures[0].Figure.Series; s[0].colour() != lightSteps[0] || s[2].colour() != lightSteps[len(lightSteps)-1] {
-		t.Errorf("the scale does not go from its first to its last step: %s … %s", s[0].colour(), s[2].colour())
+	if s := figures[0].Figure.Series; s[0].Step != 1 || s[2].Step != len(page.LightSteps) {
+		t.Errorf("the scale does not go from its first to its last step: %d … %d", s[0].Step, s[2].Step)
 	}
 }
 
@@ -126,7 +124,7 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	s := synthetic(2, 20, 30)
 	f := s.figureNamed(t, "fig-spread-reward")
-	text, err := f.chart()
+	text, err := f.Options()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,16 +165,16 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			}
 		}
 	}
-	for _, p := range s.complete().figures() {
+	for _, p := range s.complete().Figures() {
 		if p.ID == "fig-spread-reward" {
 			t.Error("a study without one of the metrics has the figure")
 		}
 	}
 }
 
-func (s *Study) figureNamed(t *testing.T, id string) *Figure {
+func (s *Study) figureNamed(t *testing.T, id string) *page.Figure {
 	t.Helper()
-	for _, f := range s.complete().figures() {
+	for _, f := range s.complete().Figures() {
 		if f.ID == id {
 			return f
 		}

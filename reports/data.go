@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -15,12 +16,12 @@ import (
 type seedRows map[string]int // index of the row by its values
 
 // add adds a row, or the seed and the sources to the row with an equal identity.
-func (rows seedRows) add(t *Table, identity string, seed *int64, cells ...Cell) {
+func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...page.Cell) {
 	at, known := rows[identity]
 	if !known {
 		at = len(t.Rows)
 		rows[identity] = at
-		t.add(NoArm, cells...)
+		t.Add(page.NoArm, cells...)
 	}
 	first := &t.Rows[at].Cells[0]
 	switch {
@@ -33,7 +34,7 @@ func (rows seedRows) add(t *Table, identity string, seed *int64, cells ...Cell) 
 	for i := range cells {
 		cell := &t.Rows[at].Cells[i]
 		if cell.Source.By != "" {
-			cell.Source = together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
+			cell.Source = page.Together(cell.Source.By, cell.Source.Rows, cell.Source, cells[i].Source)
 		}
 	}
 }
@@ -49,7 +50,7 @@ type taskSplit struct {
 func (s *Study) splits() (all []*taskSplit, ports []string) {
 	for i := range s.Data {
 		d := &s.Data[i]
-		stage, port, _ := cutLast(d.Label, " ")
+		stage, port, _ := page.CutLast(d.Label, " ")
 		if !slices.Contains(ports, port) {
 			ports = append(ports, port)
 		}
@@ -64,10 +65,11 @@ func (s *Study) splits() (all []*taskSplit, ports []string) {
 }
 
 // dataTable lists the tasks of each split by category and set, with totals: the paper's table of the split.
-func (s *Study) dataTable() *Table {
+func (s *Study) dataTable() *page.Table {
 	splits, ports := s.splits()
-	t := &Table{ID: "data", Title: "Tasks by category and set", Columns: append(append(columns("<Tasks of", "<Category"),
-		columns(ports...)...), Column{Name: "Total"})}
+	t := &page.Table{ID: "data", Title: "Tasks by category and set",
+		Columns: append(append(page.Columns("<Tasks of", "<Category"),
+			page.Columns(ports...)...), page.Column{Name: "Total"})}
 	rows := seedRows{}
 	for _, split := range splits {
 		categories, families := map[string]bool{}, map[string]map[string]bool{} // families by port
@@ -81,19 +83,19 @@ func (s *Study) dataTable() *Table {
 			}
 		}
 		row := func(name, rowsOf, by string, of func(port string) int, total int) {
-			cells := []Cell{Text("%s", split.stage), Text("%s", name)}
-			var all Source
+			cells := []page.Cell{page.Text("%s", split.stage), page.Text("%s", name)}
+			var all page.Source
 			for _, port := range ports {
 				d := split.sets[port]
 				if d == nil {
-					cells = append(cells, Text(""))
+					cells = append(cells, page.Text(""))
 					continue
 				}
-				own := sourceOf(d.Source, rowsOf, by)
-				all = together(by, rowsOf, all, own)
-				cells = append(cells, whole(of(port)).From(own))
+				own := page.SourceOf(d.Source, rowsOf, by)
+				all = page.Together(by, rowsOf, all, own)
+				cells = append(cells, page.Whole(of(port)).From(own))
 			}
-			rows.add(t, fmt.Sprint(split.stage, count, name), split.seed, append(cells, whole(total).From(all))...)
+			rows.add(t, fmt.Sprint(split.stage, count, name), split.seed, append(cells, page.Whole(total).From(all))...)
 		}
 		tasks := func(name, category string) {
 			total := 0
@@ -116,15 +118,15 @@ func (s *Study) dataTable() *Table {
 		}
 		row("families", "", "number of families", func(port string) int { return len(families[port]) }, len(distinct))
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // certificateTable counts the overlap of test sets with the training set of their stage and seed. A sound split shares
 // no family.
-func (s *Study) certificateTable() *Table {
-	t := &Table{
+func (s *Study) certificateTable() *page.Table {
+	t := &page.Table{
 		ID: "certificate", Title: "Certificate of the split: overlap of test sets with training",
-		Columns: columns("<Sets", "Families", "Initial states", "Ground truths", "Test tasks touched"),
+		Columns: page.Columns("<Sets", "Families", "Initial states", "Ground truths", "Test tasks touched"),
 		Notes: []string{"Different values that occur on both sides, out of those in the test set. Touched: test tasks " +
 			"whose ground truth or family occurs in training."},
 	}
@@ -135,20 +137,20 @@ func (s *Study) certificateTable() *Table {
 				continue
 			}
 			c := bfcl.Certify(train.Tasks, test.Tasks)
-			source := Source{From: []string{test.Source, train.Source}, By: "certificate of the split, from the tasks"}
-			shared := func(o bfcl.Overlap) Cell {
+			source := page.Source{From: []string{test.Source, train.Source}, By: "certificate of the split, from the tasks"}
+			shared := func(o bfcl.Overlap) page.Cell {
 				v := float64(o.Shared)
-				return Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v, Source: source}
+				return page.Cell{Text: fmt.Sprintf("%d of %d", o.Shared, o.InTest), Value: &v, Source: source}
 			}
-			name := Text("%s against %s", test.Label, train.Label)
+			name := page.Text("%s against %s", test.Label, train.Label)
 			if test.Seed != nil {
 				name = name.With("seed %d", *test.Seed)
 			}
-			t.add(NoArm, name, shared(c.Families), shared(c.InitialStates), shared(c.GroundTruths),
-				whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source))
+			t.Add(page.NoArm, name, shared(c.Families), shared(c.InitialStates), shared(c.GroundTruths),
+				page.Whole(max(c.Families.TestTasks, c.GroundTruths.TestTasks)).From(source))
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // summaryNames explain the counts in summary.json of a curate stage.
@@ -163,7 +165,7 @@ var summaryNames = map[string]string{
 
 // statisticsTable counts the trajectories of the fine-tuning data by success, by category, and by the set of their
 // task: the paper's statistics of the data.
-func (s *Study) statisticsTable() *Table {
+func (s *Study) statisticsTable() *page.Table {
 	found := map[string]bool{}
 	for _, m := range s.Mixtures {
 		for _, one := range m.Members {
@@ -171,8 +173,8 @@ func (s *Study) statisticsTable() *Table {
 		}
 	}
 	categories := sortedKeys(found)
-	t := &Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(columns("<Data set",
-		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), columns(categories...)...),
+	t := &page.Table{ID: "statistics", Title: "Fine-tuning data by success", Columns: append(page.Columns("<Data set",
+		"<Trajectories", "Of train tasks", "Of test tasks", "Total", "Success rate"), page.Columns(categories...)...),
 		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
 			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}
@@ -192,21 +194,21 @@ func (s *Study) statisticsTable() *Table {
 			if class.skip {
 				continue
 			}
-			cell := func(rowsOf string, is func(Member) bool) Cell {
-				return whole(m.count(func(x Member) bool { return class.has(x) && is(x) })).
-					From(sourceOf(m.Source, strings.TrimPrefix(class.name+", "+rowsOf, "total, "), "number of trajectories"))
+			cell := func(rowsOf string, is func(Member) bool) page.Cell {
+				return page.Whole(m.count(func(x Member) bool { return class.has(x) && is(x) })).
+					From(page.SourceOf(m.Source, strings.TrimPrefix(class.name+", "+rowsOf, "total, "), "number of trajectories"))
 			}
-			within := func(rowsOf string, is func(port string) bool) Cell {
+			within := func(rowsOf string, is func(port string) bool) page.Cell {
 				c := cell(rowsOf, func(x Member) bool { port, ok := portOf[x.Task]; return ok && is(port) })
 				c.Source.From = append(c.Source.From, sources...)
 				return c
 			}
 			all := m.count(class.has)
-			rate := shareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
-			cells := []Cell{Text("%s", m.Label), Text("%s", class.name),
+			rate := page.ShareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
+			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", class.name),
 				within("tasks of train", func(port string) bool { return port == "train" }),
 				within("tasks of test sets", func(port string) bool { return port != "train" }),
-				cell("", func(Member) bool { return true }), rate.From(sourceOf(m.Source, class.name, "share of reward 1"))}
+				cell("", func(Member) bool { return true }), rate.From(page.SourceOf(m.Source, class.name, "share of reward 1"))}
 			for _, c := range categories {
 				cells = append(cells, cell("category "+c, func(x Member) bool { return x.Category == c }))
 			}
@@ -217,7 +219,7 @@ func (s *Study) statisticsTable() *Table {
 			rows.add(t, identity, m.Seed, cells...)
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // portsOfTasks returns the port of the task set that contains each task, among the sets of a seed or of none, and the
@@ -229,7 +231,7 @@ func (s *Study) portsOfTasks(seed *int64) (portOf map[string]string, sources []s
 			continue
 		}
 		sources = append(sources, d.Source)
-		_, port, _ := cutLast(d.Label, " ")
+		_, port, _ := page.CutLast(d.Label, " ")
 		for _, task := range d.Tasks {
 			if portOf[task.ID] != "train" {
 				portOf[task.ID] = port
@@ -249,16 +251,16 @@ func (m *Mixture) count(is func(Member) bool) (n int) {
 }
 
 // mixtureTable shows the composition of the fine-tuning data sets.
-func (s *Study) mixtureTable() *Table {
-	t := &Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true,
-		Columns: columns("<Set", "<Content", "Trajectories")}
+func (s *Study) mixtureTable() *page.Table {
+	t := &page.Table{ID: "mixtures", Title: "Origins of the fine-tuning data", Folded: true,
+		Columns: page.Columns("<Set", "<Content", "Trajectories")}
 	for _, m := range s.Mixtures {
-		name := Text("%s", m.Label)
+		name := page.Text("%s", m.Label)
 		if m.Seed != nil {
 			name = name.With("seed %d", *m.Seed)
 		}
 		row := func(n int, text, rows, by string) {
-			t.add(NoArm, name, Text("%s", text), whole(n).From(sourceOf(m.Source, rows, by)))
+			t.Add(page.NoArm, name, page.Text("%s", text), page.Whole(n).From(page.SourceOf(m.Source, rows, by)))
 		}
 		kinds := map[string]int{}
 		for _, one := range m.Members {
@@ -275,5 +277,5 @@ func (s *Study) mixtureTable() *Table {
 			row(m.Summary[count], cmp.Or(summaryNames[count], count), count, "summary.json")
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -18,12 +19,12 @@ import (
 )
 
 // rowsText returns the rows of a table as text, with " (detail)" in the first column.
-func rowsText(t *Table) (all []string) {
+func rowsText(t *page.Table) (all []string) {
 	if t == nil {
 		return nil
 	}
 	for _, row := range t.Rows {
-		cells := []string{row.Cells[0].line()}
+		cells := []string{row.Cells[0].Line()}
 		for _, c := range row.Cells[1:] {
 			cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
 		}
@@ -32,7 +33,7 @@ func rowsText(t *Table) (all []string) {
 	return all
 }
 
-func equalRows(t *testing.T, of *Table, want ...string) {
+func equalRows(t *testing.T, of *page.Table, want ...string) {
 	t.Helper()
 	if got := rowsText(of); !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
@@ -120,7 +121,7 @@ func TestExamplesHaveTheRewardTokenWhereFineTuningPutsIt(t *testing.T) {
 			equalRows(t, parts[1].Table, tc.want...)
 		})
 	}
-	s := &Study{Mixtures: []Mixture{{Label: "expert only", Expert: &Transcript{}}}}
+	s := &Study{Mixtures: []Mixture{{Label: "expert only", Expert: &page.Transcript{}}}}
 	if parts := s.exampleTables(); len(parts) != 0 {
 		t.Errorf("a data set without failures: got %d tables, want none", len(parts))
 	}
@@ -182,7 +183,7 @@ func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {
 	}
 	equalRows(t, table, "epochs |  |  | 2", "group | 5 | 5 | ", "lr | 1e-06 | 3e-06 | ")
 	same, departs := table.Rows[2].Cells[1], table.Rows[2].Cells[2]
-	if same.Mark != MarkNone || departs.Mark != MarkDiffers || departs.Detail != "paper: 1e-06" {
+	if same.Mark != page.MarkNone || departs.Mark != page.MarkDiffers || departs.Detail != "paper: 1e-06" {
 		t.Errorf("got %+v and %+v, want the departure from the paper marked", same, departs)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -36,20 +37,20 @@ func (c *Contrast) metric() objective.MetricInfo {
 
 func (c *Contrast) value(v float64) string {
 	if c.inPoints() {
-		return percent(v)
+		return page.Percent(v)
 	}
-	return significant(v)
+	return page.Significant(v)
 }
 
 // difference formats a difference of the outcome, with its sign.
 func (c *Contrast) difference(v float64) string {
 	if c.inPoints() {
-		return points(v)
+		return page.Points(v)
 	}
 	if v > 0 {
-		return "+" + significant(v)
+		return "+" + page.Significant(v)
 	}
-	return significant(v)
+	return page.Significant(v)
 }
 
 // between formats an interval of a difference; a dash if it is unknown.
@@ -68,7 +69,7 @@ func (c *Contrast) excludes() string {
 		if c.inPoints() {
 			return fmt.Sprintf("%.1f points", 100*v)
 		}
-		return significant(v)
+		return page.Significant(v)
 	}
 	up, down := "gains", "losses"
 	if c.ofTraining() {
@@ -122,46 +123,46 @@ func (c *Contrast) exactTest() string {
 
 // comparisonTables returns the claims on each set of tasks, those about training with the first set, and behind folds
 // their intervals and the tests of each pair of policies.
-func (s *Study) comparisonTables() []Part {
+func (s *Study) comparisonTables() []page.Part {
 	sets := s.sets()
 	if len(sets) == 0 {
 		sets = []string{""}
 	}
-	var parts []Part
+	var parts []page.Part
 	for _, set := range sets {
 		if claims := s.claims(set); len(claims) > 0 {
-			parts = append(parts, partsOf(s.claimTable(claims, set), "")...)
-			parts = append(parts, partsOf(intervalTable(claims, set), "")...)
-			parts = append(parts, partsOf(pairTable(claims, set), "")...)
+			parts = append(parts, page.PartsOf(s.claimTable(claims, set), "")...)
+			parts = append(parts, page.PartsOf(intervalTable(claims, set), "")...)
+			parts = append(parts, page.PartsOf(pairTable(claims, set), "")...)
 		}
 	}
 	return parts
 }
 
 // own returns the source of a value that depends on the outcomes of the contrast's arms only.
-func (c *Contrast) own(by string) Source {
-	return Source{From: c.Source.From, Rows: c.Source.Rows, By: by}
+func (c *Contrast) own(by string) page.Source {
+	return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by}
 }
 
 // claimTable has a row per claim of a set: the difference, its interval, one p-value and the verdict.
-func (s *Study) claimTable(claims []*Contrast, set string) *Table {
-	t := &Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
-		Columns: columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
+func (s *Study) claimTable(claims []*Contrast, set string) *page.Table {
+	t := &page.Table{ID: "compare-" + setID(set), Title: "Claims on " + setName(set),
+		Columns: page.Columns("<Without → with", "Δ", "<Verdict", "95 % interval", "Without", "With", "Detectable",
 			"p, adjusted", "<Claim")}
 	if slices.ContainsFunc(claims, (*Contrast).ofTraining) {
 		t.Title += " and in training"
 	}
-	every := Source{} // p-values are adjusted over all claims, so each cell with one depends on all of them
+	every := page.Source{} // p-values are adjusted over all claims, so each cell with one depends on all of them
 	for _, c := range claims {
-		every = together("", "", every, c.Source)
+		every = page.Together("", "", every, c.Source)
 	}
 	var groups []string
 	for _, c := range claims {
 		group := c.outcomeName() + ", " + c.unit()
-		place(&groups, group)
-		t.Rows = append(t.Rows, Row{Arm: NoArm, Group: group, Cells: s.claimCells(c, set, every)})
+		page.Place(&groups, group)
+		t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: group, Cells: s.claimCells(c, set, every)})
 	}
-	slices.SortStableFunc(t.Rows, func(a, b Row) int {
+	slices.SortStableFunc(t.Rows, func(a, b page.Row) int {
 		return slices.Index(groups, a.Group) - slices.Index(groups, b.Group)
 	})
 	t.Notes = claimNotes(claims)
@@ -169,9 +170,9 @@ func (s *Study) claimTable(claims []*Contrast, set string) *Table {
 }
 
 // claimCells returns the row of a claim. every is the source of all claims of the table.
-func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
-	adjusted := func(by string) Source {
-		return together(by+", Holm-adjusted over all claims of the table", c.Source.Rows, c.Source, every)
+func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Cell {
+	adjusted := func(by string) page.Source {
+		return page.Together(by+", Holm-adjusted over all claims of the table", c.Source.Rows, c.Source, every)
 	}
 	bySide, byMean := byReward, "mean of the differences, paired by task"
 	switch {
@@ -180,35 +181,35 @@ func (s *Study) claimCells(c *Contrast, set string, every Source) []Cell {
 	case c.Unpaired:
 		byMean = "difference of the mean shares"
 	}
-	side := func(cell Cell) Cell {
+	side := func(cell page.Cell) page.Cell {
 		if cell.Of > 0 { // the table of results has the interval
-			cell.Detail = fraction(cell)
+			cell.Detail = page.Fraction(cell)
 		}
 		return cell.From(c.own(bySide))
 	}
 	hull := c.hull()
-	difference := Cell{Text: c.difference(c.Mean), Value: &c.Mean}
+	difference := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}
 	if hull.Known() {
 		difference.Interval = &hull
 	}
-	detectable := Text("–")
+	detectable := page.Text("–")
 	if d := c.detectable(); !math.IsNaN(d) {
-		detectable = Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
+		detectable = page.Cell{Text: strings.TrimPrefix(c.difference(d), "+"), Value: &d}
 	}
-	return []Cell{Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
+	return []page.Cell{page.Text("%s → %s", c.A, c.B), difference.From(c.own(byMean)),
 		s.verdictCell(c, set).From(adjusted("p and interval")),
-		Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
+		page.Text("%s", c.between(hull)).From(c.own("contains the intervals over seeds and over task families")),
 		side(c.CellA), side(c.CellB),
 		detectable.From(c.own("smallest effect detected with a power of 80 %, from the wider interval")),
-		Text("%s", probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
-		Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).
-			From(together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
+		page.Text("%s", page.Probability(c.Adjusted)).From(adjusted("p over seeds or the largest of the pairs of policies")),
+		page.Text("%s", c.Label).With("%s", strings.TrimSuffix(c.about()+" · "+c.size(), " · ")).
+			From(page.Together("counts of policies, tasks and families", c.Source.Rows, c.Source, every))}
 }
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
-func (s *Study) verdictCell(c *Contrast, set string) Cell {
-	cell := Text("%s", string(c.word()))
-	if c.word() != NotDecided {
+func (s *Study) verdictCell(c *Contrast, set string) page.Cell {
+	cell := page.Text("%s", string(c.word()))
+	if c.word() != page.NotDecided {
 		return cell
 	}
 	cell.Detail = c.excludes()
@@ -224,7 +225,7 @@ func (c *Contrast) size() string {
 	case c.ofTraining():
 		return ""
 	case c.Unpaired:
-		return plural(c.Families.Families, "family")
+		return page.Plural(c.Families.Families, "family")
 	}
 	tasks := map[string]bool{}
 	for _, p := range c.Pairs {
@@ -232,7 +233,7 @@ func (c *Contrast) size() string {
 			tasks[task] = true
 		}
 	}
-	return plural(len(tasks), "task") + ", " + plural(c.Families.Families, "family")
+	return page.Plural(len(tasks), "task") + ", " + page.Plural(c.Families.Families, "family")
 }
 
 // claimNotes explains the columns of the table of claims.
@@ -263,28 +264,28 @@ func claimNotes(claims []*Contrast) []string {
 }
 
 // intervalTable shows the intervals and unadjusted p-values behind each claim of a set.
-func intervalTable(claims []*Contrast, set string) *Table {
+func intervalTable(claims []*Contrast, set string) *page.Table {
 	has := func(known func(*Contrast) bool) bool { return slices.ContainsFunc(claims, known) }
-	t := &Table{ID: "intervals-" + setID(set), Title: "Intervals behind the claims on " + setName(set), Folded: true}
-	t.Columns = append(columns("<Without → with", "<Outcome"),
-		Column{Name: "95 % over seeds", spare: !has((*Contrast).method)},
-		Column{Name: "p over seeds", spare: !has((*Contrast).method)},
-		Column{Name: "95 % over families", spare: !has(func(c *Contrast) bool { return c.Families.Known() })},
-		Column{Name: "95 % Newcombe", spare: !has(func(c *Contrast) bool { return c.Newcombe.Known() })})
+	t := &page.Table{ID: "intervals-" + setID(set), Title: "Intervals behind the claims on " + setName(set), Folded: true}
+	t.Columns = append(page.Columns("<Without → with", "<Outcome"),
+		page.Column{Name: "95 % over seeds", Spare: !has((*Contrast).method)},
+		page.Column{Name: "p over seeds", Spare: !has((*Contrast).method)},
+		page.Column{Name: "95 % over families", Spare: !has(func(c *Contrast) bool { return c.Families.Known() })},
+		page.Column{Name: "95 % Newcombe", Spare: !has(func(c *Contrast) bool { return c.Newcombe.Known() })})
 	for _, c := range claims {
-		families := Text("%s", c.between(c.Families.Interval))
+		families := page.Text("%s", c.between(c.Families.Interval))
 		if c.Families.Known() {
-			families = families.With("%s", plural(c.Families.Families, "family"))
+			families = families.With("%s", page.Plural(c.Families.Families, "family"))
 		}
 		bySeeds := "paired t-interval over seeds"
 		if c.Unpaired {
 			bySeeds = "Welch's t-interval over seeds"
 		}
-		t.add(NoArm, Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
-			Text("%s", c.between(c.OverSeeds)).From(c.own(bySeeds)),
-			Text("%s", probability(c.OverSeedsP)).From(c.own(bySeeds+", its p-value, not adjusted")),
+		t.Add(page.NoArm, page.Text("%s → %s", c.A, c.B), page.Text("%s", c.outcomeName()).With("%s", c.unit()),
+			page.Text("%s", c.between(c.OverSeeds)).From(c.own(bySeeds)),
+			page.Text("%s", page.Probability(c.OverSeedsP)).From(c.own(bySeeds+", its p-value, not adjusted")),
 			families.From(c.own("bootstrap over families, 2,000 resamples")),
-			Text("%s", c.between(c.Newcombe)).
+			page.Text("%s", c.between(c.Newcombe)).
 				From(c.own("Newcombe's interval from the clustered Wilson intervals of both sides")))
 	}
 	t.Notes = []string{"Over seeds: t-interval, which treats seeds as independent. Over families: bootstrap, which " +
@@ -294,9 +295,9 @@ func intervalTable(claims []*Contrast, set string) *Table {
 }
 
 // pairTable shows the tests of each pair of policies behind the claims of a set.
-func pairTable(claims []*Contrast, set string) *Table {
-	t := &Table{ID: "pairs-" + setID(set), Title: "Each pair of policies on " + setName(set), Folded: true,
-		Columns: columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p",
+func pairTable(claims []*Contrast, set string) *page.Table {
+	t := &page.Table{ID: "pairs-" + setID(set), Title: "Each pair of policies on " + setName(set), Folded: true,
+		Columns: page.Columns("<Without → with", "<Outcome", "<Seed", "Tasks", "Only without", "Only with", "Δ", "p",
 			"<Test"),
 		Notes: []string{"Only without and only with count the tasks that only one side of the pair passes. The exact " +
 			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
@@ -304,19 +305,19 @@ func pairTable(claims []*Contrast, set string) *Table {
 	for _, c := range claims {
 		for i := range c.Pairs {
 			p := &c.Pairs[i]
-			count := func(n int, known bool) Cell {
+			count := func(n int, known bool) page.Cell {
 				if !known {
-					return Text("–")
+					return page.Text("–")
 				}
-				return whole(n).From(c.own("number of paired tasks"))
+				return page.Whole(n).From(c.own("number of paired tasks"))
 			}
 			paired := p.Tasks > 0
 			greedy := paired && c.Outcome != OutcomeSampled
-			t.add(NoArm, Text("%s → %s", c.A, c.B), Text("%s", c.outcomeName()).With("%s", c.unit()),
-				Text("%s", cmp.Or(p.name(), "–")), count(p.Tasks, paired), count(p.OnlyA, greedy), count(p.OnlyB, greedy),
-				Cell{Text: c.difference(p.Difference), Value: &p.Difference}.From(c.own("difference of the pair")),
-				Text("%s", probability(p.P)).From(c.own(cmp.Or(c.exactTest(), "no test"))),
-				Text("%s", cmp.Or(c.exactTest(), "–")))
+			t.Add(page.NoArm, page.Text("%s → %s", c.A, c.B), page.Text("%s", c.outcomeName()).With("%s", c.unit()),
+				page.Text("%s", cmp.Or(p.name(), "–")), count(p.Tasks, paired), count(p.OnlyA, greedy), count(p.OnlyB, greedy),
+				page.Cell{Text: c.difference(p.Difference), Value: &p.Difference}.From(c.own("difference of the pair")),
+				page.Text("%s", page.Probability(p.P)).From(c.own(cmp.Or(c.exactTest(), "no test"))),
+				page.Text("%s", cmp.Or(c.exactTest(), "–")))
 		}
 	}
 	return t
@@ -324,10 +325,10 @@ func pairTable(claims []*Contrast, set string) *Table {
 
 // gapTable shows the effect of the reward token: success under high and under low for every arm that was evaluated
 // under both.
-func (s *Study) gapTable(set string) *Table {
-	t := &Table{
+func (s *Study) gapTable(set string) *page.Table {
+	t := &page.Table{
 		ID: "gap-" + setID(set), Title: "Effect of the reward token on " + setName(set),
-		Columns: columns("<Policy", "High", "Low", "Gap, points", "95 % interval", "p"),
+		Columns: page.Columns("<Policy", "High", "Low", "Gap, points", "95 % interval", "p"),
 		Notes: []string{"Greedy success of one checkpoint when conditioned on each token, paired by task; gap is high " +
 			"minus low. Over seeds: t-interval, which treats policies as independent. Over task families: bootstrap, which " +
 			"treats families as independent; if no task differs, the interval comes from Clopper and Pearson's bound for " +
@@ -341,17 +342,17 @@ func (s *Study) gapTable(set string) *Table {
 			continue
 		}
 		interval, over := c.interval()
-		by := func(how string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: how} }
-		gap := Cell{Text: points(c.Mean), Value: &c.Mean}
+		by := func(how string) page.Source { return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: how} }
+		gap := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}
 		if interval.Known() {
 			gap.Interval = &interval
 		}
-		t.add(i, Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
+		t.Add(i, page.Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
 			gap.From(by("mean over policies of high minus low, paired by task")),
-			Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)),
-			Text("%s", probability(c.p())).From(by("p over seeds or the largest of McNemar's exact tests")))
+			page.Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)),
+			page.Text("%s", page.Probability(c.p())).From(by("p over seeds or the largest of McNemar's exact tests")))
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.
@@ -409,4 +410,4 @@ func setName(set string) string {
 }
 
 // setID returns the set as part of an element id.
-func setID(set string) string { return slug(cmp.Or(set, "test")) }
+func setID(set string) string { return page.Slug(cmp.Or(set, "test")) }

@@ -1,17 +1,16 @@
 // Package reports makes pages from scores and training curves, and checks pages.
 //
-// A [Study] holds the results of an experiment as plain values. [Study.Page] computes a [Page] of sections from it;
-// each section has [Table] and [Figure] values, and each cell and curve has a [Source]. [Page.HTML], [Page.Text],
-// [Page.Markdown], [Page.LaTeX] and [Page.JSON] write the page. [Kind] is the stage kind that collects a Study from
-// artifacts. Its page contains an [Evidence]: the inputs and every shown value. [Verify] and [Reproduce] recompute
-// the page, or one cell, from the evidence. A [Bundle] is a page with its artifacts in one file. [Live] serves the
-// page of a running experiment.
+// A [Study] holds the results of an experiment as plain values. [Study.Page] computes a [page.Page] from it, the
+// document that package reports/page writes as HTML, text, Markdown, LaTeX and JSON. [Kind] is the stage kind that
+// collects a Study from artifacts. Its page contains an [Evidence]: the inputs and every shown value. [Verify] and
+// [Reproduce] recompute the page, or one cell, from the evidence. A [Bundle] is a page with its artifacts in one file.
+// Package reports/live serves the page of a running experiment.
 //
 // The same study gives the same bytes: no clock, no map order, no random ids. Foreign text (labels, logs, settings) is
 // escaped by the writers, never before.
 //
 // Each section of the page has a file: results.go (references.go beside published values), differences.go, training.go
-// (figures in curves.go), transcripts.go, data.go, stages.go (settings and cost); page.go lists their tables and
+// (figures in curves.go), transcripts.go, data.go, stages.go (settings and cost); sections.go lists their tables and
 // figures. first.go has the first screen, looks.go the order, the colours and the markers of the arms. Package
 // reports/stats computes the statistics, package reports/lint checks tables of other authors.
 package reports

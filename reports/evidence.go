@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"time"
@@ -26,14 +27,14 @@ type Evidence struct {
 	Question string `json:"question,omitempty"`
 	Expect   string `json:"expect,omitempty"`
 
-	Notes     []string     `json:"notes,omitempty"`
-	Overrides []string     `json:"overrides,omitempty"` // --set of the run
-	Arms      []string     `json:"arms,omitempty"`      // labels in the order of the page
-	Compare   []Comparison `json:"compare,omitempty"`
-	Maps      []Map        `json:"maps,omitempty"` // map blocks of the report
-	Windows   Windows      `json:"windows"`
-	Chosen    []Chosen     `json:"chosen,omitempty"` // section blocks of the report
-	Failures  []Failure    `json:"failures,omitempty"`
+	Notes     []string       `json:"notes,omitempty"`
+	Overrides []string       `json:"overrides,omitempty"` // --set of the run
+	Arms      []string       `json:"arms,omitempty"`      // labels in the order of the page
+	Compare   []Comparison   `json:"compare,omitempty"`
+	Maps      []Map          `json:"maps,omitempty"` // map blocks of the report
+	Windows   Windows        `json:"windows"`
+	Chosen    []Chosen       `json:"chosen,omitempty"` // section blocks of the report
+	Failures  []page.Failure `json:"failures,omitempty"`
 
 	References []Reference `json:"references,omitempty"`
 
@@ -44,13 +45,13 @@ type Evidence struct {
 
 	// Tables holds the shown cells of each table, Figures the data of each figure. Figures is read from the CSV files in
 	// the page, because they would double its size.
-	Tables  []Grid `json:"tables"`
-	Figures []Grid `json:"-"`
+	Tables  []page.Grid `json:"tables"`
+	Figures []page.Grid `json:"-"`
 
 	// Sources of the values. Cells maps the id of a value to its index in Sources: "main-test.r3c2" is the second column
 	// of the third row of that table; in the data of a figure, "fig-reward.c2" is a column, "fig-categories-test.r3" a
 	// row, and the figure's id alone means the whole figure.
-	Sources []Source       `json:"sources"`
+	Sources []page.Source  `json:"sources"`
 	Cells   map[string]int `json:"cells"`
 }
 
@@ -60,20 +61,20 @@ type Evidence struct {
 const EvidenceFormat = 10
 
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
-func readFigures(page string) []Grid {
-	var all []Grid
+func readFigures(html string) []page.Grid {
+	var all []page.Grid
 	left := int64(maxPackedBytes) // of all figures together, because a small page can unpack to a lot
-	for _, element := range strings.Split(page, `-csv" data-file="`)[1:] {
+	for _, element := range strings.Split(html, `-csv" data-file="`)[1:] {
 		id, rest, _ := strings.Cut(element, `.csv" data-packed="`)
 		content, _, _ := strings.Cut(rest, `"`)
 		var data [][]string
-		if text, err := unpacked(content, left); err == nil {
+		if text, err := page.Unpacked(content, left); err == nil {
 			left -= int64(len(text))
 			r := csv.NewReader(bytes.NewReader(text))
 			r.FieldsPerRecord = -1
 			data, _ = r.ReadAll() // the bytes of damaged data differ
 		}
-		all = append(all, figureGrid(id, data))
+		all = append(all, page.FigureGrid(id, data))
 	}
 	return all
 }
@@ -116,7 +117,7 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 			faults = append(faults, fmt.Sprintf("the page was not made from the experiment's file %q", name))
 		case got != want:
 			faults = append(faults, fmt.Sprintf("the experiment's file %q has sha256 %s, the page was made from %s", name,
-				prefix(got, 16), prefix(want, 16)))
+				page.Prefix(got, 16), page.Prefix(want, 16)))
 		}
 	}
 	return faults
@@ -178,12 +179,12 @@ func fingerprint(m *artifact.Manifest) (string, error) {
 const evidenceID = "evidence-of-this-page"
 
 // Packed returns the evidence with the values of p and their sources, as the page contains it.
-func (e *Evidence) Packed(p *Page) (string, error) {
+func (e *Evidence) Packed(p *page.Page) (string, error) {
 	ev := *e
-	ev.Tables = p.grids()[:len(p.tables())]
+	ev.Tables = p.Grids()[:len(p.Tables())]
 	ev.Sources, ev.Cells = nil, map[string]int{}
 	at := map[string]int{}
-	record := func(cell string, s Source) {
+	record := func(cell string, s page.Source) {
 		if s.By == "" {
 			return
 		}
@@ -194,31 +195,31 @@ func (e *Evidence) Packed(p *Page) (string, error) {
 		}
 		ev.Cells[cell] = at[key]
 	}
-	for _, t := range p.tables() {
+	for _, t := range p.Tables() {
 		for r, row := range t.Rows {
 			for c, cell := range row.Cells {
-				record(cellID(t.ID, r+1, c+1), cell.Source)
+				record(page.CellID(t.ID, r+1, c+1), cell.Source)
 			}
 		}
 	}
-	for _, f := range p.figures() {
-		sources := f.sources()
+	for _, f := range p.Figures() {
+		sources := f.Sources()
 		for _, suffix := range sortedKeys(sources) {
 			record(f.ID+suffix, sources[suffix])
 		}
 	}
 	text, err := json.Marshal(ev)
-	return packed(text), err
+	return page.Packed(text), err
 }
 
 // ReadEvidence returns the evidence in an HTML page of this program.
-func ReadEvidence(page []byte) (*Evidence, error) {
-	_, rest, found := bytes.Cut(page, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
+func ReadEvidence(html []byte) (*Evidence, error) {
+	_, rest, found := bytes.Cut(html, []byte(`<script type="application/gzip" id="`+evidenceID+`">`))
 	content, _, closed := bytes.Cut(rest, []byte("</script>"))
 	if !found || !closed {
 		return nil, errors.New("it has no evidence: want an HTML page that a report stage made from committed results")
 	}
-	text, err := unpacked(string(content), maxEvidenceBytes)
+	text, err := page.Unpacked(string(content), maxEvidenceBytes)
 	if err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
@@ -232,7 +233,7 @@ func ReadEvidence(page []byte) (*Evidence, error) {
 	if err := ev.check(); err != nil {
 		return nil, fmt.Errorf("its evidence is damaged: %w", err)
 	}
-	ev.Figures = readFigures(string(page))
+	ev.Figures = readFigures(string(html))
 	return ev, nil
 }
 
@@ -309,21 +310,21 @@ func (ev *Evidence) check() error {
 }
 
 // SourceOf returns the source of a cell by its id, with or without "#".
-func (ev *Evidence) SourceOf(cell string) (Source, error) {
+func (ev *Evidence) SourceOf(cell string) (page.Source, error) {
 	cell = strings.TrimPrefix(cell, "#")
 	if s, ok := ev.source(cell); ok {
 		return s, nil
 	}
-	return Source{}, fmt.Errorf("the page has no number %s%s", cell, lang.NearHint(cell, sortedKeys(ev.Cells)))
+	return page.Source{}, fmt.Errorf("the page has no number %s%s", cell, lang.NearHint(cell, sortedKeys(ev.Cells)))
 }
 
 // source returns the source of a cell, or of its column, row or grid.
-func (ev *Evidence) source(cell string) (Source, bool) {
-	grid, row, column, _ := parseCell(cell)
+func (ev *Evidence) source(cell string) (page.Source, bool) {
+	grid, row, column, _ := page.ParseCell(cell)
 	for _, id := range []string{cell, fmt.Sprintf("%s.c%d", grid, column), fmt.Sprintf("%s.r%d", grid, row), grid} {
 		if i, ok := ev.Cells[id]; ok && 0 <= i && i < len(ev.Sources) {
 			return ev.Sources[i], true
 		}
 	}
-	return Source{}, false
+	return page.Source{}, false
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,16 +16,16 @@ import (
 
 // first returns the figures and tables of the first screen: the effects that answer the question, and the outcomes of
 // initialisations and methods.
-func (s *Study) first() []Part {
+func (s *Study) first() []page.Part {
 	parts := forests("fig-answer", s.leadingEffects())
 	if sets := s.sets(); len(sets) > 0 {
-		parts = append(parts, partsOf(s.crossTable(sets[0]), "")...)
+		parts = append(parts, page.PartsOf(s.crossTable(sets[0]), "")...)
 	}
 	return parts
 }
 
 // leadingEffects returns the effects of the leading comparisons.
-func (s *Study) leadingEffects() (effects []Effect) {
+func (s *Study) leadingEffects() (effects []page.Effect) {
 	set := s.firstSet()
 	for _, how := range s.leading() {
 		for _, c := range how.claims(s.decided(set)) {
@@ -35,35 +36,35 @@ func (s *Study) leadingEffects() (effects []Effect) {
 }
 
 // effectFigures draws every claim of the page. They are spare if the first screen shows them all.
-func (s *Study) effectFigures() []Part {
+func (s *Study) effectFigures() []page.Part {
 	all := s.effects()
 	parts, spare := forests("fig-effects", all), len(all) <= len(s.leadingEffects())
 	for _, part := range parts {
 		part.Figure.Title = "All comparisons: " + part.Figure.Title
-		part.Figure.spare = spare
+		part.Figure.Spare = spare
 	}
 	return parts
 }
 
 // forests returns a forest plot for each unit of the effects, in order of appearance.
-func forests(id string, effects []Effect) (parts []Part) {
+func forests(id string, effects []page.Effect) (parts []page.Part) {
 	var units []string
 	for _, e := range effects {
-		place(&units, e.Unit)
+		page.Place(&units, e.Unit)
 	}
 	for _, unit := range units {
-		f := &Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
+		f := &page.Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
 			Note: "The interval contains the interval over seeds, which treats seeds as independent, and, for success, the " +
 				"one over task families, which treats families as independent. A difference is too small to be detected if " +
 				"a test at 5 % finds it with a power below 80 %, given the variance of these data."}
-		if unit != pointsUnit {
-			f.ID, f.Title = id+"-"+slug(unit), f.Title+", "+unit
+		if unit != page.PointsUnit {
+			f.ID, f.Title = id+"-"+page.Slug(unit), f.Title+", "+unit
 		}
-		f.Effects = slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return e.Unit != unit })
-		if b := f.second(); b != "" {
+		f.Effects = slices.DeleteFunc(slices.Clone(effects), func(e page.Effect) bool { return e.Unit != unit })
+		if b := f.Second(); b != "" {
 			f.Title = b + " minus each other arm" + strings.TrimPrefix(f.Title, "Differences")
 		}
-		parts = append(parts, Part{Figure: f})
+		parts = append(parts, page.Part{Figure: f})
 	}
 	return parts
 }
@@ -71,7 +72,7 @@ func forests(id string, effects []Effect) (parts []Part) {
 // crossTable shows the success of the arms, and each outcome of training that answers the question, as initialisations
 // by methods with the differences at the margins. nil unless at least two methods were trained from each of at least
 // two initialisations.
-func (s *Study) crossTable(set string) *Table {
+func (s *Study) crossTable(set string) *page.Table {
 	rows, methods := s.cross(set)
 	if len(rows) < 2 || len(methods) < 2 {
 		return nil
@@ -84,30 +85,30 @@ func (s *Study) crossTable(set string) *Table {
 		}
 	}
 	first, last := methods[0], methods[len(methods)-1]
-	t := &Table{ID: "cross-" + setID(set), Title: "Outcomes by initialisation and method",
-		Columns: append(columns("<Initialisation"), columns(append(methods, last+" minus "+first)...)...)}
+	t := &page.Table{ID: "cross-" + setID(set), Title: "Outcomes by initialisation and method",
+		Columns: append(page.Columns("<Initialisation"), page.Columns(append(methods, last+" minus "+first)...)...)}
 	note := "Success by greedy decoding."
 	if len(outcomes) > 1 {
 		note += fmt.Sprintf(" Outcomes of training: mean of the last %d updates.", s.Windows.Late)
 	}
 	t.Notes = []string{note + " Differences of shares are in points, with 95 % intervals."}
 	for _, how := range outcomes {
-		add := func(cells ...Cell) {
-			t.Rows = append(t.Rows, Row{Arm: NoArm, Group: s.crossGroup(how, set), Cells: cells})
+		add := func(cells ...page.Cell) {
+			t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: s.crossGroup(how, set), Cells: cells})
 		}
 		for _, row := range rows {
-			cells := []Cell{Text("%s", row)}
+			cells := []page.Cell{page.Text("%s", row)}
 			for _, method := range methods {
 				cells = append(cells, s.crossCell(row+" + "+method, set, how))
 			}
 			add(append(cells, s.crossDifference(how, set, row+" + "+first, row+" + "+last))...)
 		}
 		if len(rows) == 2 {
-			cells := []Cell{Text("%s minus %s", rows[1], rows[0])}
+			cells := []page.Cell{page.Text("%s minus %s", rows[1], rows[0])}
 			for _, method := range methods {
 				cells = append(cells, s.crossDifference(how, set, rows[0]+" + "+method, rows[1]+" + "+method))
 			}
-			add(append(cells, Text(""))...)
+			add(append(cells, page.Text(""))...)
 		}
 	}
 	return t
@@ -121,7 +122,7 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 	switch unit := c.unit(); {
 	case !how.ofTraining():
 		name += " on " + setName(set)
-	case unit != pointsUnit && unit != "":
+	case unit != page.PointsUnit && unit != "":
 		name += ", " + unit
 	}
 	return name
@@ -137,7 +138,7 @@ func (s *Study) cross(set string) (rows, methods []string) {
 		if !ok || len(a.policies(set, true)) == 0 {
 			continue
 		}
-		place(&rows, row)
+		page.Place(&rows, row)
 		of[row] = append(of[row], method)
 	}
 	rows = slices.DeleteFunc(rows, func(row string) bool { return len(of[row]) < 2 })
@@ -145,7 +146,7 @@ func (s *Study) cross(set string) (rows, methods []string) {
 		for _, method := range of[row] {
 			everywhere := !slices.ContainsFunc(rows, func(r string) bool { return !slices.Contains(of[r], method) })
 			if everywhere {
-				place(&methods, method)
+				page.Place(&methods, method)
 			}
 		}
 	}
@@ -153,7 +154,7 @@ func (s *Study) cross(set string) (rows, methods []string) {
 }
 
 // crossCell shows an outcome of an arm; below its success, the published success.
-func (s *Study) crossCell(label, set string, how Comparison) Cell {
+func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	a := s.arm(label)
 	if how.ofTraining() {
 		var late []float64
@@ -164,21 +165,21 @@ func (s *Study) crossCell(label, set string, how Comparison) Cell {
 		}
 		late = slices.DeleteFunc(late, math.IsNaN)
 		if len(late) == 0 {
-			return Text("–")
+			return page.Text("–")
 		}
 		mean, c := stats.Mean(late), &Contrast{Comparison: how}
-		return Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
+		return page.Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
 	}
 	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.scored(set, "", byReward))
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
 	if p := s.referenceOf(label, set, ""); p != nil {
-		cell.Detail = "published " + percent(p.share())
+		cell.Detail = "published " + page.Percent(p.share())
 	}
 	return cell
 }
 
 // crossDifference shows the difference of two arms in an outcome, b minus a.
-func (s *Study) crossDifference(how Comparison, set, a, b string) Cell {
+func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
 	c := contrastOf(s.decided(set), how, []string{a, b})
 	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
 	if how.ofTraining() {
@@ -192,12 +193,13 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) Cell {
 		c = compareEvaluations(s.arm(a).side(), s.arm(b).side(), set, how)
 	}
 	if c == nil {
-		return Text("–")
+		return page.Text("–")
 	}
 	e := s.effect(c, set)
-	cell := Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(Source{From: c.Source.From, Rows: c.Source.Rows, By: by})
+	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.
+		From(page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by})
 	if e.Low != nil && e.High != nil {
-		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.amount(*e.Low), e.amount(*e.High))
+		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.Amount(*e.Low), e.Amount(*e.High))
 	}
 	return cell
 }
@@ -229,17 +231,17 @@ func (s *Study) runLine() string {
 	}
 	if len(seeds) > 0 {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
-		add("%s (%s)", plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
+		add("%s (%s)", page.Plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
 	}
 	if longest := s.longest(); longest > 0 {
-		add("up to %s", plural(longest, "update"))
+		add("up to %s", page.Plural(longest, "update"))
 	}
 	seconds := 0.0
 	var commits []string
 	for _, r := range s.Records {
 		if r.Manifest != nil {
 			seconds += r.Manifest.Seconds
-			place(&commits, prefix(r.Manifest.Revision, 10))
+			page.Place(&commits, page.Prefix(r.Manifest.Revision, 10))
 		}
 	}
 	if seconds > 0 {
@@ -260,12 +262,12 @@ func (s *Study) leadingArms() string {
 	var names []string
 	effects := s.leadingEffects()
 	for _, e := range effects {
-		place(&names, e.A)
+		page.Place(&names, e.A)
 	}
 	for _, e := range effects {
-		place(&names, e.B)
+		page.Place(&names, e.B)
 	}
-	text := plural(len(names), "arm")
+	text := page.Plural(len(names), "arm")
 	if n := len(names) - 1; 0 < n && n < mostNamed {
 		text = strings.Join(names[:n], ", ") + " and " + names[n]
 	}
@@ -273,9 +275,9 @@ func (s *Study) leadingArms() string {
 	case len(s.Arms) == 0:
 		return ""
 	case len(names) == 0:
-		return plural(len(s.Arms), "arm")
+		return page.Plural(len(s.Arms), "arm")
 	case others > 0:
-		return text + " compared, " + plural(others, "more arm") + " below"
+		return text + " compared, " + page.Plural(others, "more arm") + " below"
 	}
 	return text + " compared"
 }
@@ -297,12 +299,12 @@ func (s *Study) models() []string {
 		}
 		unquoted := func(name string) string { return strings.Trim(r.Settings["architecture."+name], `"`) }
 		if layers := unquoted("layers"); layers != "" {
-			place(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers,
+			page.Place(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers,
 				unquoted("hidden")))
 			continue
 		}
 		address, _, _ := strings.Cut(lang.TrimStage(r.Address), "@")
-		place(&models, address)
+		page.Place(&models, address)
 	}
 	return models
 }

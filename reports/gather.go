@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -188,14 +189,14 @@ func (g *gathering) dataset(name string, in *Input, a *artifact.Artifact) error 
 
 func (g *gathering) transcripts(in *Input, a *artifact.Artifact) error {
 	seed := (&SeedRun{Seed: in.Ref.Seed}).Name()
-	shown := *findOrAdd(&g.study.Transcripts, &Transcripts{Label: in.Label},
-		func(t *Transcripts) bool { return t.Label == in.Label })
+	shown := *findOrAdd(&g.study.Transcripts, &page.Transcripts{Label: in.Label},
+		func(t *page.Transcripts) bool { return t.Label == in.Label })
 	for row, err := range artifact.Rows[*rl.Trajectory](a, rl.TrajectoriesFile) {
 		if err != nil {
 			return err
 		}
 		if !row.Reward.Missing() { // the environment failed
-			shown.add(transcript(row, seed))
+			shown.Add(transcript(row, seed))
 		}
 	}
 	return nil

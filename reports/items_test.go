@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestTheUsualPageShowsEveryItemOnce(t *testing.T) {
 	}
 }
 
-func partID(p Part) string {
+func partID(p page.Part) string {
 	switch {
 	case p.Table != nil:
 		return p.Table.ID
@@ -57,9 +58,9 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 	s := synthetic(1, 40, 20)
 	s.Chosen = []Chosen{{Title: "Curves", Lead: "First.", Show: []string{"fig-kl", "fig-reward"}},
 		{Title: "Scores", Show: []string{"main"}}, {Title: "Nothing of this", Show: []string{"mixtures"}}}
-	page := s.Page()
+	p := s.Page()
 	var got []string
-	for _, section := range page.Sections {
+	for _, section := range p.Sections {
 		got = append(got, section.Title+": "+section.Lead)
 		for _, part := range section.Parts {
 			got = append(got, partID(part))

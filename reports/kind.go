@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -417,7 +418,7 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 			return err
 		}
 	}
-	if err := page.writeCSV(filepath.Join(dir, CSVFolder)); err != nil {
+	if err := page.WriteCSV(filepath.Join(dir, CSVFolder)); err != nil {
 		return err
 	}
 	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
@@ -434,7 +435,7 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 		ev.Windows = *s.Windows
 	}
 	for _, m := range job.Missing() {
-		ev.Failures = append(ev.Failures, Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
+		ev.Failures = append(ev.Failures, page.Failure{Address: m.Address, Cause: m.Why, Log: m.Lines})
 	}
 	node := job.Experiment.Node(job.Address)
 	ev.Arms = labels(node, s.Arms)

@@ -421,7 +421,7 @@ func wantAll(t *testing.T, text string, wanted ...string) {
 }
 
 func TestReportOfAWholeExperiment(t *testing.T) {
-	page, text, textFile, err := runScripted(t, "none")
+	html, text, textFile, err := runScripted(t, "none")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -434,15 +434,15 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 		"Yes: success, expected higher: +20.0 points [", "40 tasks, 20 families",
 		"Trained once (one policy, 3 evaluations)", "40 test tasks per evaluation (160 different ones)",
 		"Yes: reward, expected higher: +0.155 [+0.116, +0.194], Much training against Little training; ")
-	wantAll(t, page, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
+	wantAll(t, html, "Much training: 20 of 30 failed and 20 of 90 passed episodes")
 	wantAll(t, text, "Much training: 20 of 30 failed and 20 of 90 passed episodes, in the HTML page")
-	wantAll(t, page, "75.0 %", "55.0 %", "50.0 %", // main table
+	wantAll(t, html, "75.0 %", "55.0 %", "50.0 %", // main table
 		"&#43;25.0",    // gap of the token
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
 	)
 	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`,
 		`"name":"None"`} {
-		if !strings.Contains(page, wanted) {
+		if !strings.Contains(html, wanted) {
 			t.Errorf("the page lacks %q", wanted)
 		}
 	}
@@ -459,18 +459,18 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 		}
 	}
 	// Curves take the label of the arm whose policy they trained.
-	if strings.Contains(page, `"name":"grpo.arm[much]"`) {
+	if strings.Contains(html, `"name":"grpo.arm[much]"`) {
 		t.Error("a curve has its own name although its policy was scored")
 	}
 }
 
 func TestReportNamesFailedStages(t *testing.T) {
-	page, text, _, err := runScripted(t, "much")
+	html, text, _, err := runScripted(t, "much")
 	var failed *engine.RunError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want a *engine.RunError", err)
 	}
-	wantAll(t, page, "update 3: the gradient is not a number", "loss is NaN",
+	wantAll(t, html, "update 3: the gradient is not a number", "loss is NaN",
 		"Not scored, so missing from the comparisons: Much training")
 	wantAll(t, text, "MISSING", "Little training")
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"regexp"
 	"strconv"
 	"strings"
@@ -51,7 +52,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
 	const most = 5 // pt, which readers do not notice
 	overfull := regexp.MustCompile(`Overfull \\([hv])box \(([0-9.]+)pt too (?:wide|high)\)[^\n]*\n[^\n]*`)
-	for name, p := range map[string]*Page{
+	for name, p := range map[string]*page.Page{
 		"invented numbers": latexStudy().Page(),
 		"one seed":         synthetic(1, 40, 30).Page(),
 		"hostile names":    hostile("\\input{/etc/passwd} $x^2 & #1 {% ~_ 中文 \u202e `|<>\"' [6pt]* ü").Page(),

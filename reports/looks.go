@@ -2,6 +2,7 @@ package reports
 
 import (
 	"cmp"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 )
@@ -52,7 +53,7 @@ func (s *Study) groupArms() {
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		model, _, _ := a.parts()
-		rank[a.Label] = []int{place(&models, model), 0, 0}
+		rank[a.Label] = []int{page.Place(&models, model), 0, 0}
 		if !s.baseline(a) {
 			rank[a.Label][1] = 1
 		}
@@ -77,27 +78,27 @@ func (s *Study) proposed() string {
 
 // looks returns the look of each arm. A hue belongs to one initialisation; the methods of an initialisation have
 // different shades and markers, and a method has the same marker everywhere. Combinations repeat when all are used.
-func (s *Study) looks() []look {
+func (s *Study) looks() []page.Look {
 	var families, methods []string
 	grey := 0
-	used := map[look]bool{}
-	all := make([]look, len(s.Arms))
+	used := map[page.Look]bool{}
+	all := make([]page.Look, len(s.Arms))
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		one := look{known: true}
+		one := page.Look{Known: true}
 		if s.baseline(a) {
-			one.colour, one.marker = baselines*shades+grey%shades, grey%len(markers)
+			one.Colour, one.Marker = page.Baselines*page.Shades+grey%page.Shades, grey%len(page.Markers)
 			grey++
 		} else {
 			model, initialisation, method := a.parts()
-			family := place(&families, model+"/"+initialisation) % baselines
-			one.marker = place(&methods, method) % len(markers)
-			one.colour = family*shades + one.marker%shades
+			family := page.Place(&families, model+"/"+initialisation) % page.Baselines
+			one.Marker = page.Place(&methods, method) % len(page.Markers)
+			one.Colour = family*page.Shades + one.Marker%page.Shades
 		}
-		for n := 0; used[one] && n < shades*len(markers); n++ {
-			one.marker = (one.marker + 1) % len(markers)
-			if n%len(markers) == len(markers)-1 {
-				one.colour = one.colour/shades*shades + (one.colour+1)%shades
+		for n := 0; used[one] && n < page.Shades*len(page.Markers); n++ {
+			one.Marker = (one.Marker + 1) % len(page.Markers)
+			if n%len(page.Markers) == len(page.Markers)-1 {
+				one.Colour = one.Colour/page.Shades*page.Shades + (one.Colour+1)%page.Shades
 			}
 		}
 		used[one] = true
@@ -107,30 +108,30 @@ func (s *Study) looks() []look {
 }
 
 // dress sets the looks of all rows and series, and the groups of the rows, from their arms.
-func (s *Study) dress(p *Page) {
+func (s *Study) dress(p *page.Page) {
 	looks := s.looks()
-	p.looks = map[string]look{}
+	p.Looks = map[string]page.Look{}
 	for i := range s.Arms {
-		p.looks[s.Arms[i].Label] = looks[i]
+		p.Looks[s.Arms[i].Label] = looks[i]
 	}
-	of := func(arm int) look {
+	of := func(arm int) page.Look {
 		if arm < 0 || arm >= len(looks) {
-			return look{}
+			return page.Look{}
 		}
 		return looks[arm]
 	}
-	for _, t := range p.tables() {
+	for _, t := range p.Tables() {
 		for i := range t.Rows {
-			if row := &t.Rows[i]; of(row.Arm).known {
-				row.look, row.Group = of(row.Arm), cmp.Or(row.Group, s.group(&s.Arms[row.Arm]))
+			if row := &t.Rows[i]; of(row.Arm).Known {
+				row.Look, row.Group = of(row.Arm), cmp.Or(row.Group, s.group(&s.Arms[row.Arm]))
 			}
 		}
-		t.dropSingleGroup()
-		t.countOnce()
+		t.DropSingleGroup()
+		t.CountOnce()
 	}
-	for _, f := range p.figures() {
+	for _, f := range p.Figures() {
 		for i := range f.Series {
-			f.Series[i].look = of(f.Series[i].Arm)
+			f.Series[i].Look = of(f.Series[i].Arm)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -128,21 +129,21 @@ type mapMark struct {
 	*Contrast
 	key              string    // distinguishes the pairs
 	x, y             []float64 // early means, one per training
-	sourceX, sourceY Source
+	sourceX, sourceY page.Source
 }
 
 // mapParts returns a figure and a table for each map and, if evaluations have the outcome, each set of tasks.
-func (s *Study) mapParts() []Part {
+func (s *Study) mapParts() []page.Part {
 	if len(s.Maps) == 0 {
 		return nil
 	}
-	var parts []Part
+	var parts []page.Part
 	for _, set := range s.sets() {
 		all := s.decided(set)
 		for i := range s.Maps {
 			m := &s.Maps[i]
 			if marks := s.mapMarks(m, all); len(marks) > 0 {
-				id, on := "map-"+slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
+				id, on := "map-"+page.Slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
 				if marks[0].ofTraining() {
 					on = outcomeName(marks[0].Outcome)
 				}
@@ -150,8 +151,8 @@ func (s *Study) mapParts() []Part {
 				if f != nil && set != s.firstSet() {
 					f.Title += ", " + setName(set)
 				}
-				parts = append(parts, partsOf(f, set)...)
-				parts = append(parts, partsOf(s.mapTable(m, id, on, marks, all), set)...)
+				parts = append(parts, page.PartsOf(f, set)...)
+				parts = append(parts, page.PartsOf(s.mapTable(m, id, on, marks, all), set)...)
 			}
 		}
 	}
@@ -169,9 +170,9 @@ func (s *Study) mapMarks(m *Map, all []*Contrast) []mapMark {
 		if c == nil {
 			continue
 		}
-		early := func(label, metric string) ([]float64, Source) { // the row of the table requires the contrast, too
+		early := func(label, metric string) ([]float64, page.Source) { // the row of the table requires the contrast, too
 			a := s.arm(label)
-			return a.summary(metric, s.Windows).early, together(byEarly, metric, a.logged("", metric), c.Source)
+			return a.summary(metric, s.Windows).early, page.Together(byEarly, metric, a.logged("", metric), c.Source)
 		}
 		mark := mapMark{Contrast: c, key: keys[i]}
 		mark.x, mark.sourceX = early(c.B, m.X)
@@ -209,30 +210,30 @@ func sharedWords(x, y []string) string {
 }
 
 // figure returns the marks of the pairs that have a training with each metric; nil if there is none.
-func (m *Map) figure(id, on string, marks []mapMark) *Figure {
-	f := &Figure{
+func (m *Map) figure(id, on string, marks []mapMark) *page.Figure {
+	f := &page.Figure{
 		ID: "fig-" + id, Title: m.Title, X: metricTitle(m.X) + ", with " + m.Compare,
 		Y:     metricTitle(m.Y) + ", without " + m.Compare,
-		Scale: strings.TrimSuffix(scalePrefix+marks[0].unit(), ", "),
+		Scale: strings.TrimSuffix(page.ScalePrefix+marks[0].unit(), ", "),
 		Note: fmt.Sprintf("A mark for each pair of %q. Horizontal: mean %s of the arm with it over the early window. "+
 			"Vertical: mean %s of the arm without it. Colour: difference of %s, with minus without. A triangle points up "+
 			"for a higher outcome and down for a lower one. Large marks: the 95\u00a0%% interval excludes 0 (not adjusted for "+
 			"the number of pairs).", m.Compare, axisName(m.X), axisName(m.Y), on),
 	}
-	series := Series{Name: m.Compare, Arm: NoArm}
+	series := page.Series{Name: m.Compare, Arm: page.NoArm}
 	for _, mark := range marks {
 		if len(mark.x) == 0 || len(mark.y) == 0 {
 			continue // the table shows a dash
 		}
 		hull, unit := mark.hull(), mark.scale()
-		series.Points = append(series.Points, Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
+		series.Points = append(series.Points, page.Point{Label: mark.key, X: stats.Mean(mark.x), Value: stats.Mean(mark.y),
 			Shade: unit * mark.Mean, Interval: stats.Interval{Low: unit * hull.Low, High: unit * hull.High},
-			Source: together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
+			Source: page.Together("as in the table of the same title", "", mark.Source, mark.sourceX, mark.sourceY)})
 	}
 	if len(series.Points) > 0 {
 		f.Series = append(f.Series, series)
 	}
-	return f.orNil()
+	return f.OrNil()
 }
 
 // axisName returns the words for a metric and its name in the logs.
@@ -245,23 +246,24 @@ func axisName(metric string) string {
 
 // mapTable shows the numbers of the figure, and the verdict of each pair. all are the contrasts that were judged
 // together.
-func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *Table {
-	t := &Table{ID: id, Title: m.Title + ": " + on, Columns: columns("<Pair", strings.TrimSpace("Δ "+marks[0].unit()),
-		"<Verdict", "95 % interval", m.X+", with", m.Y+", without")}
-	every := Source{}
+func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast) *page.Table {
+	t := &page.Table{ID: id, Title: m.Title + ": " + on,
+		Columns: page.Columns("<Pair", strings.TrimSpace("Δ "+marks[0].unit()),
+			"<Verdict", "95 % interval", m.X+", with", m.Y+", without")}
+	every := page.Source{}
 	for _, c := range all {
-		every = together("", "", every, c.Source)
+		every = page.Together("", "", every, c.Source)
 	}
 	for _, mark := range marks {
 		hull := mark.hull()
-		difference := Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
+		difference := page.Cell{Text: mark.difference(mark.Mean), Value: &mark.Mean}
 		if hull.Known() {
 			difference.Interval = &hull
 		}
-		t.add(NoArm, Text("%s", mark.key), difference.From(mark.own("as in the table of claims")),
-			Text("%s", mark.word()).From(together("p, adjusted over all claims, and interval", mark.Source.Rows,
+		t.Add(page.NoArm, page.Text("%s", mark.key), difference.From(mark.own("as in the table of claims")),
+			page.Text("%s", mark.word()).From(page.Together("p, adjusted over all claims, and interval", mark.Source.Rows,
 				mark.Source, every)),
-			Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
+			page.Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
 			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))
 	}
 	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,

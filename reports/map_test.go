@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -43,12 +44,12 @@ func mapStudy() *Study {
 }
 
 func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
-	page := mapStudy().Page()
-	first := page.Sections[0].Parts
-	if f := first[0].Figure; f == nil || f.Scale == "" || f != page.figures()[1] { // behind the forest plot
+	p := mapStudy().Page()
+	first := p.Sections[0].Parts
+	if f := first[0].Figure; f == nil || f.Scale == "" || f != p.Figures()[1] { // behind the forest plot
 		t.Fatalf("the first part of the page is %+v, want the figure of the map", first[0])
 	}
-	for i, want := range []Point{{Label: "a/b", X: 0.1, Value: 0.5, Shade: 75},
+	for i, want := range []page.Point{{Label: "a/b", X: 0.1, Value: 0.5, Shade: 75},
 		{Label: "a/c", X: 0.3, Value: 0.9, Shade: -12.5}} {
 		got := first[0].Figure.Series[0].Points[i]
 		if got.Label != want.Label || math.Abs(got.X-want.X)+math.Abs(got.Value-want.Value)+
@@ -56,17 +57,17 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 			t.Errorf("mark %d: got %+v, want %+v", i, got, want)
 		}
 	}
-	effects := page.Effects // of the forest plot: a/b, its share without variance, a/c
-	for row, effect := range map[int]Effect{0: effects[0], 1: effects[2]} {
+	effects := p.Effects // of the forest plot: a/b, its share without variance, a/c
+	for row, effect := range map[int]page.Effect{0: effects[0], 1: effects[2]} {
 		cells := first[1].Table.Rows[row].Cells
-		want := fmt.Sprintf("%s [%s…%s]", effect.amount(effect.Effect), effect.amount(*effect.Low),
-			effect.amount(*effect.High))
+		want := fmt.Sprintf("%s [%s…%s]", effect.Amount(effect.Effect), effect.Amount(*effect.Low),
+			effect.Amount(*effect.High))
 		if got := fmt.Sprintf("%s [%s]", cells[1].Text, strings.ReplaceAll(cells[3].Text, "\u00a0", "")); got != want {
 			t.Errorf("row %d: got %s, want %s of the forest plot", row, got, want)
 		}
 	}
-	for name, write := range map[string]func(io.Writer) error{"HTML": page.HTML, "Markdown": page.Markdown,
-		"LaTeX": page.LaTeX, "text": func(w io.Writer) error { return page.Text(w, TextWidth) }} {
+	for name, write := range map[string]func(io.Writer) error{"HTML": p.HTML, "Markdown": p.Markdown,
+		"LaTeX": p.LaTeX, "text": func(w io.Writer) error { return p.Text(w, TextWidth) }} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil || !strings.Contains(strings.ReplaceAll(b.String(), "$-$", "−"), "−12.5") {
 			t.Errorf("%s: %v, want a page with the difference −12.5", name, err)
@@ -74,17 +75,9 @@ func TestAMapPlacesEachPairByEarlyMetricsOfItsArms(t *testing.T) {
 	}
 }
 
-func TestALabelOfAMapIsWhereNoOtherMarkIs(t *testing.T) {
-	points := []Point{{Label: "a label", X: 0, Value: 0}, {Label: "another", X: 0.05, Value: 0.01},
-		{Label: "far", X: 1, Value: 1}}
-	if got, want := labelSides(points), []string{"top", "right", "left"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
 // The colours are not replaced on the dark background, and the sign and the interval do not depend on them.
 func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
-	options, err := mapStudy().Page().Sections[0].Parts[0].Figure.chart()
+	options, err := mapStudy().Page().Sections[0].Parts[0].Figure.Options()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,16 +101,6 @@ func TestTheColoursOfAMapAreSymmetricalAroundZero(t *testing.T) {
 	}
 	if got, want := fmt.Sprint(chart.Series), "[{[{a/b 24 0}]} {[{a/c 12 180}]}]"; got != want {
 		t.Errorf("got marks %s, want %s: large where the interval excludes 0, upside down below 0", got, want)
-	}
-	for _, colour := range divergingColours {
-		if slices.Contains(slices.Concat(lightColours, lightSteps), colour) {
-			t.Errorf("%s is also a colour of arms, which the dark page replaces", colour)
-		}
-		for name, ground := range map[string]string{"light": "#ffffff", "dark": "#12161c"} {
-			if c := contrastRatio(colour, ground); c < 3 {
-				t.Errorf("%s has a contrast of %.1f on the %s background, want 3", colour, c, name)
-			}
-		}
 	}
 }
 
@@ -148,7 +131,7 @@ func TestAMapOfMetricsThatItsTrainingsDidNotLogIsAnError(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
-		s.Failures = []Failure{{Address: "stage.grpo.arm"}} // the results may be missing for that reason
+		s.Failures = []page.Failure{{Address: "stage.grpo.arm"}} // the results may be missing for that reason
 		if err := s.check(); strings.HasPrefix(want, "zero") && err != nil {
 			t.Errorf("trainings without results: %v", err)
 		}
@@ -227,24 +210,4 @@ func TestTheKeyOfAPageContainsItsMaps(t *testing.T) {
 	if len(keys) != 2 || len(slices.Compact(slices.Sorted(maps.Values(keys)))) != 2 {
 		t.Errorf("got the settings of the key %q, want different ones", slices.Collect(maps.Values(keys)))
 	}
-}
-
-// contrastRatio is WCAG's ratio of the luminances of two colours.
-func contrastRatio(a, b string) float64 {
-	luminance := func(colour string) float64 {
-		var rgb [3]uint8
-		fmt.Sscanf(colour, "#%02x%02x%02x", &rgb[0], &rgb[1], &rgb[2])
-		sum := 0.0
-		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
-			c := float64(rgb[i]) / 255
-			if c <= 0.04045 {
-				sum += weight * c / 12.92
-			} else {
-				sum += weight * math.Pow((c+0.055)/1.055, 2.4)
-			}
-		}
-		return sum + 0.05
-	}
-	x, y := luminance(a), luminance(b)
-	return max(x, y) / min(x, y)
 }

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -24,8 +25,8 @@ func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
 			arm.Runs = append(arm.Runs, r)
 		}
 		s := &Study{Arms: []Arm{arm}}
-		for _, table := range []*Table{s.mainTable("s"), s.seedTable("s")} {
-			column := slices.IndexFunc(table.Columns, func(c Column) bool { return c.Name == "Official verdict" })
+		for _, table := range []*page.Table{s.mainTable("s"), s.seedTable("s")} {
+			column := slices.IndexFunc(table.Columns, func(c page.Column) bool { return c.Name == "Official verdict" })
 			if column < 0 {
 				t.Fatalf("table %s has no column of official verdicts", table.ID)
 			}

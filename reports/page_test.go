@@ -2,10 +2,8 @@ package reports
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"os"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,7 +13,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-func htmlOf(t *testing.T, p *Page) string {
+func htmlOf(t *testing.T, p *page.Page) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := p.HTML(&b); err != nil {
@@ -25,12 +23,12 @@ func htmlOf(t *testing.T, p *Page) string {
 }
 
 func TestEqualStudiesGiveEqualBytes(t *testing.T) {
-	for name, write := range map[string]func(*Page, *bytes.Buffer) error{
-		"HTML":     func(p *Page, b *bytes.Buffer) error { return p.HTML(b) },
-		"text":     func(p *Page, b *bytes.Buffer) error { return p.Text(b, 100) },
-		"Markdown": func(p *Page, b *bytes.Buffer) error { return p.Markdown(b) },
-		"LaTeX":    func(p *Page, b *bytes.Buffer) error { return p.LaTeX(b) },
-		"JSON":     func(p *Page, b *bytes.Buffer) error { return p.JSON(b) },
+	for name, write := range map[string]func(*page.Page, *bytes.Buffer) error{
+		"HTML":     func(p *page.Page, b *bytes.Buffer) error { return p.HTML(b) },
+		"text":     func(p *page.Page, b *bytes.Buffer) error { return p.Text(b, 100) },
+		"Markdown": func(p *page.Page, b *bytes.Buffer) error { return p.Markdown(b) },
+		"LaTeX":    func(p *page.Page, b *bytes.Buffer) error { return p.LaTeX(b) },
+		"JSON":     func(p *page.Page, b *bytes.Buffer) error { return p.JSON(b) },
 	} {
 		var first, second bytes.Buffer
 		if err := write(synthetic(2, 40, 30).Page(), &first); err != nil {
@@ -62,14 +60,14 @@ func hostile(text string) *Study {
 	}
 	s.Compare = []Comparison{{Label: text, Pairs: [][]string{{text + "a", text + "b"}, {text, text + "c"}},
 		Expect: "higher"}}
-	s.Failures = []Failure{{text, text, []string{text}}}
+	s.Failures = []page.Failure{{Address: text, Cause: text, Log: []string{text}}}
 	for i := range s.Data {
 		s.Data[i].Label, s.Data[i].Source = text+s.Data[i].Label, text
 		s.Data[i].Tasks[0].Category = text
 	}
 	for _, talks := range s.Transcripts {
 		talks.Label = text
-		talks.add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
+		talks.Add(transcript(&rl.Trajectory{Task: text, Category: text, Failure: text, Stop: text,
 			Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, text))
 	}
 	s.Mixtures = []Mixture{{Label: text, Members: []Member{{text, text, text, text, true}},
@@ -95,7 +93,7 @@ func hostile(text string) *Study {
 }
 
 func TestForeignTextStaysText(t *testing.T) {
-	lib, err := library()
+	lib, _, err := page.Scripts()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,19 +102,19 @@ func TestForeignTextStaysText(t *testing.T) {
 	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
 		`' onmouseover='alert(1)`, "`${alert(1)}`", `<!--<script>`, `|x|<b>\*[a](javascript:alert(1))`} {
 		study := hostile(attack)
-		page := strings.Replace(htmlOf(t, study.Page()), lib, "", 1)
+		html := strings.Replace(htmlOf(t, study.Page()), lib, "", 1)
 		for _, tag := range []string{"<script", "</script", "<img", "<svg", "<b>", "<!--"} {
-			if got, want := strings.Count(page, tag), strings.Count(harmless, tag); got > want {
+			if got, want := strings.Count(html, tag), strings.Count(harmless, tag); got > want {
 				t.Errorf("%s: %d times %q in the page, want %d", attack, got, tag, want)
 			}
 		}
 		scripts := regexp.MustCompile(`(?s)<script type="application/json"[^>]*>(.*?)</script>`)
-		for _, options := range scripts.FindAllStringSubmatch(page, -1) {
+		for _, options := range scripts.FindAllStringSubmatch(html, -1) {
 			if !json.Valid([]byte(options[1])) {
 				t.Errorf("%s: a figure's options are no JSON: %.80s", attack, options[1])
 			}
 		}
-		outside := regexp.MustCompile(`(?s)<script[^>]*>.*?</script>`).ReplaceAllString(page, "")
+		outside := regexp.MustCompile(`(?s)<script[^>]*>.*?</script>`).ReplaceAllString(html, "")
 		if strings.Contains(outside, `' onmouseover`) || strings.Contains(outside, `"><svg`) {
 			t.Errorf("%s: quotes reach an attribute", attack)
 		}
@@ -140,13 +138,13 @@ func TestForeignTextStaysText(t *testing.T) {
 }
 
 func TestPageLoadsNothing(t *testing.T) {
-	page := htmlOf(t, synthetic(1, 40, 30).Page())
-	lib, err := library()
+	html := htmlOf(t, synthetic(1, 40, 30).Page())
+	lib, own, err := page.Scripts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	rest := strings.Replace(page, lib, "", 1)
-	if len(rest) != len(page)-len(lib) || strings.Contains(rest, lib) {
+	rest := strings.Replace(html, lib, "", 1)
+	if len(rest) != len(html)-len(lib) || strings.Contains(rest, lib) {
 		t.Error("the page does not contain the chart library exactly once")
 	}
 	if found := regexp.MustCompile(`(?i)(src|href)="(https?:|//)[^"]*"|@import|[ :]url\(`).FindString(rest); found != "" {
@@ -155,8 +153,8 @@ func TestPageLoadsNothing(t *testing.T) {
 	if !strings.Contains(rest, `content="default-src &#39;none&#39;`) {
 		t.Error("the page has no policy against connections")
 	}
-	for _, script := range []string{lib, pageScript} {
-		if !strings.Contains(page, "<script>"+script+"</script>") {
+	for _, script := range []string{lib, own} {
+		if !strings.Contains(html, "<script>"+script+"</script>") {
 			t.Error("a script was changed on its way into the page, so its hash in the policy is wrong")
 		}
 	}
@@ -170,23 +168,6 @@ func TestPageLoadsNothing(t *testing.T) {
 	}
 }
 
-// The packed library is the published file, unchanged (assets/README.md names it).
-func TestChartLibraryIsThePublishedFile(t *testing.T) {
-	text, err := library()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256([]byte(text))
-	const want = "bf4a223524e40b77c304bec67e1222cf551f14880cf42c69dc046558e11c07b1"
-	if got := hex.EncodeToString(sum[:]); got != want {
-		t.Errorf("sha256 of echarts.min.js: got %s, want %s", got, want)
-	}
-	readme, err := os.ReadFile("assets/README.md")
-	if err != nil || !bytes.Contains(readme, []byte(want)) {
-		t.Errorf("assets/README.md does not name %s (%v)", want, err)
-	}
-}
-
 func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
 	if n := len(largePage(t)); n > 4_000_000 {
 		t.Errorf("page has %d bytes, want at most 4,000,000", n)
@@ -196,15 +177,15 @@ func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
 }
 
 func TestEmptyStudyStillGivesAPage(t *testing.T) {
-	s := &Study{Name: "nothing", Question: "?", Failures: []Failure{{Address: "stage.sft.warm",
+	s := &Study{Name: "nothing", Question: "?", Failures: []page.Failure{{Address: "stage.sft.warm",
 		Cause: "failed: out of memory", Log: []string{"last line"}}}}
-	page := htmlOf(t, s.Page())
+	html := htmlOf(t, s.Page())
 	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
-		if !strings.Contains(page, want) {
+		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if strings.Contains(page, "echarts") && strings.Contains(page, "<script>") {
+	if strings.Contains(html, "echarts") && strings.Contains(html, "<script>") {
 		t.Error("a page without figures contains the chart library")
 	}
 }
@@ -238,7 +219,7 @@ func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25)},
 		{Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := curveFigures[0].figure(s).data()
+	got := curveFigures[0].figure(s).CSV()
 	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("got %v, want %v", got, want)
 	}

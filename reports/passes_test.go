@@ -31,12 +31,12 @@ func TestPassAtKByHand(t *testing.T) {
 	table := s.passTable("test")
 	if table == nil || len(table.Columns) != 5 || table.Rows[0].Cells[2].Text != "58.3\u00a0%" ||
 		table.Rows[0].Cells[2].Source.From[0] != "stage.eval.x@1.scores" ||
-		table.Rows[0].Cells[4].line() != "16 (of 4 tasks)" ||
+		table.Rows[0].Cells[4].Line() != "16 (of 4 tasks)" ||
 		table.Rows[0].Cells[4].Source.From[0] != "stage.eval.x@1.scores" {
 		t.Fatalf("got %+v", table)
 	}
 	figure := s.passFigure("test")
-	if got, want := figure.data(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"},
+	if got, want := figure.CSV(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"},
 		{"4", "0.75"}}; !slices.EqualFunc(got, want, slices.Equal[[]string]) {
 		t.Errorf("the figure draws %q, want %q", got, want)
 	}
@@ -67,21 +67,17 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	}
 	// Wilson's interval of 1 of 2, z = 1.96: (0.5 + z²/4 ± z·√(0.125 + z²/16)) / (1 + z²/2), 0.095 to 0.905.
 	all, claim := table.Rows[1].Cells[3], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
-	if strings.ReplaceAll(all.line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
-		t.Errorf("got the claim %q from %q, want %q of both trainings", all.line(), all.Source.From, claim)
+	if strings.ReplaceAll(all.Line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
+		t.Errorf("got the claim %q from %q, want %q of both trainings", all.Line(), all.Source.From, claim)
 	}
 	figure := s.forecastFigure()
 	wantData := [][]string{{"series", "seed", "forecast share of groups", "measured share", "low", "high"},
 		{"x", "seed 1", "0.5", "0.55", "0.4", "0.6"}, {"x", "seed 2", "0.5", "0.75", "0.4", "0.6"}}
-	if got := figure.data(); !slices.EqualFunc(got, wantData, slices.Equal[[]string]) {
+	if got := figure.CSV(); !slices.EqualFunc(got, wantData, slices.Equal[[]string]) {
 		t.Errorf("the figure draws %q, want %q", got, wantData)
 	}
-	if from := figure.sources()[".r2"].From; !slices.Equal(from, []string{"b"}) {
+	if from := figure.Sources()[".r2"].From; !slices.Equal(from, []string{"b"}) {
 		t.Errorf("the second point comes from %q, want the second seed's curve", from)
-	}
-	// The axes are the same: tenths around 0.4 and 0.75.
-	if low, high := figure.ends(); low != 0.4 || high != 0.8 {
-		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
 	}
 	s.Arms = s.Arms[1:]
 	if s.forecastFigure() != nil {

@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -230,7 +231,7 @@ type PublishedEffect struct {
 }
 
 // cell returns the cell of a published share.
-func (p *Published) cell() Cell { return shareCell(p.Count, p.Of, p.Interval) }
+func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.Interval) }
 
 // referenceOf returns the share that the first reference with this arm reports on a task set, overall ("") or of a
 // category. nil: no reference reports it.
@@ -270,45 +271,46 @@ func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
 
 // referenceParts returns the tables that show each reference beside the results of the page: shares of all tasks, then
 // by category.
-func (s *Study) referenceParts() []Part {
+func (s *Study) referenceParts() []page.Part {
 	set := ""
 	if sets := s.sets(); len(sets) > 0 {
 		set = sets[0]
 	}
-	var parts []Part
+	var parts []page.Part
 	for i := range s.References {
 		r := &s.References[i]
-		all := &Table{ID: "reference-" + slug(r.Name), Title: r.Name + ": success there and here",
-			Columns: columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
+		all := &page.Table{ID: "reference-" + page.Slug(r.Name), Title: r.Name + ": success there and here",
+			Columns: page.Columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
 			Notes:   append(referenceNotes(), r.corrections()...)}
 		if r.URL != "" {
 			all.Lead = "Published at " + r.URL + "."
 		}
-		parted := &Table{ID: all.ID + "-categories", Title: r.Name + ": success by category, there and here", Folded: true,
-			Columns: slices.Insert(slices.Clone(all.Columns), 1, columns("<Category")...), Notes: referenceNotes()[:1]}
+		parted := &page.Table{ID: all.ID + "-categories", Folded: true,
+			Title:   r.Name + ": success by category, there and here",
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...), Notes: referenceNotes()[:1]}
 		for _, label := range s.referenceRows(r) {
-			name := Text("%s", label)
+			name := page.Text("%s", label)
 			for _, category := range r.categories() {
 				p := r.published(r.row(label), category)
 				switch {
 				case p == nil:
 				case category == overall:
-					all.add(s.armIndex(label), append([]Cell{name}, s.besideReference(p, label, set, "")...)...)
+					all.Add(s.armIndex(label), append([]page.Cell{name}, s.besideReference(p, label, set, "")...)...)
 				default:
-					parted.add(s.armIndex(label), append([]Cell{name, Text("%s", category)},
+					parted.Add(s.armIndex(label), append([]page.Cell{name, page.Text("%s", category)},
 						s.besideReference(p, label, set, category)...)...)
 				}
 			}
 		}
-		for _, t := range []*Table{all, parted} {
+		for _, t := range []*page.Table{all, parted} {
 			for i := range t.Rows {
-				if row := &t.Rows[i]; row.Arm == NoArm {
+				if row := &t.Rows[i]; row.Arm == page.NoArm {
 					row.Group = groupOf(row.Cells[0].Text)
 				}
 			}
 		}
-		parts = append(parts, partsOf(all.orNil(), set)...)
-		parts = append(parts, partsOf(parted.orNil(), set)...)
+		parts = append(parts, page.PartsOf(all.OrNil(), set)...)
+		parts = append(parts, page.PartsOf(parted.OrNil(), set)...)
 	}
 	return parts
 }
@@ -358,9 +360,9 @@ func (s *Study) armIndex(label string) int {
 }
 
 // besideReference returns the published share, that of the page, and how they compare.
-func (s *Study) besideReference(p *Published, label, set, category string) []Cell {
-	cells := []Cell{p.cell()}
-	dash := Text("–")
+func (s *Study) besideReference(p *Published, label, set, category string) []page.Cell {
+	cells := []page.Cell{p.cell()}
+	dash := page.Text("–")
 	a := s.arm(label)
 	if a == nil {
 		return append(cells, dash, dash, dash)
@@ -371,30 +373,30 @@ func (s *Study) besideReference(p *Published, label, set, category string) []Cel
 	}
 	within := dash
 	if ours.Interval != nil {
-		within = Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
+		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
 	}
 	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
 	return append(cells, ours.From(a.scored(set, category, byReward)),
 		within.From(a.scored(set, category, "published share within the clustered Wilson interval")),
-		Cell{Text: probability(test), Value: &test}.
+		page.Cell{Text: page.Probability(test), Value: &test}.
 			From(a.scored(set, category, "Fisher's exact test against the published count")))
 }
 
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
 // page: the paper's ablations. A comparison without such a difference has no table.
-func (s *Study) ablationTables() []Part {
+func (s *Study) ablationTables() []page.Part {
 	sets := s.sets()
 	if len(s.References) == 0 || len(sets) == 0 {
 		return nil
 	}
 	set := sets[0]
-	var parts []Part
+	var parts []page.Part
 	for _, how := range s.comparisons() {
 		if how.Outcome != "" && how.Outcome != OutcomeSuccess {
 			continue
 		}
-		t := &Table{ID: "ablation-" + slug(how.Label), Title: "Effect of " + how.Label + ", there and here",
-			Columns: columns("<Without → with", "Paper: without", "Paper: with", "Paper: Δ points", "Here: without",
+		t := &page.Table{ID: "ablation-" + page.Slug(how.Label), Title: "Effect of " + how.Label + ", there and here",
+			Columns: page.Columns("<Without → with", "Paper: without", "Paper: with", "Paper: Δ points", "Here: without",
 				"Here: with", "Here: Δ points", "<Within our interval"),
 			Notes: []string{"Paper: Newcombe's 95 % interval of two independent shares, because a publication rarely reports " +
 				"which tasks both arms pass. Here: the interval that contains those over seeds and over task families."}}
@@ -403,30 +405,30 @@ func (s *Study) ablationTables() []Part {
 			if e == nil {
 				continue
 			}
-			cells := []Cell{Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
-				Cell{Text: points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
-					With("%s\u00a0…\u00a0%s", points(e.Interval.Low), points(e.Interval.High))}
-			t.add(NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
+			cells := []page.Cell{page.Text("%s → %s", names[0], names[1]), e.A.cell(), e.B.cell(),
+				page.Cell{Text: page.Points(e.Difference), Value: &e.Difference, Interval: &e.Interval}.
+					With("%s\u00a0…\u00a0%s", page.Points(e.Interval.Low), page.Points(e.Interval.High))}
+			t.Add(page.NoArm, append(cells, contrastOf(s.decided(set), how, names).besideReference(e)...)...)
 		}
-		parts = append(parts, partsOf(t.orNil(), set)...)
+		parts = append(parts, page.PartsOf(t.OrNil(), set)...)
 	}
 	return parts
 }
 
 // besideReference returns the sides and the difference of the contrast beside a published difference; dashes without a
 // contrast.
-func (c *Contrast) besideReference(e *PublishedEffect) []Cell {
+func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	if c == nil {
-		return []Cell{Text("–"), Text("–"), Text("–"), Text("–")}
+		return []page.Cell{page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–")}
 	}
-	own := func(by string) Source { return Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
-	difference, within := Cell{Text: points(c.Mean), Value: &c.Mean}, Text("–")
+	own := func(by string) page.Source { return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
+	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference.Interval = &i
-		difference = difference.With("%s\u00a0…\u00a0%s", points(i.Low), points(i.High))
-		within = Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
+		difference = difference.With("%s\u00a0…\u00a0%s", page.Points(i.Low), page.Points(i.High))
+		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
-	return []Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
+	return []page.Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
 		difference.From(own("mean of the differences, hull of both intervals")),
 		within.From(own("published difference within the hull of both intervals"))}
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -146,7 +147,7 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 		References: []Reference{{Name: "The paper", URL: "x.org", Of: map[string]int{"overall": 80, "base": 18},
 			Counts: map[string]map[string]int{"qwen/GRPO": {"overall": 59}, "qwen/RC": {"overall": 68, "base": 14}},
 			Others: map[string]map[string]int{"qwen/Base": {"overall": 9}, "API models/Opus-4.5": {"overall": 49}}}}}
-	lines := func(tables []Part) (all []string) {
+	lines := func(tables []page.Part) (all []string) {
 		for _, part := range tables {
 			for _, row := range part.Table.Rows {
 				var cells []string
@@ -186,27 +187,27 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 // evidence and the rest from the artifacts; only published numbers have no source.
 func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 	dir := t.TempDir()
-	html, _, _, err := runText(t, dir, paperExperiment, "none")
+	text, _, _, err := runText(t, dir, paperExperiment, "none")
 	must.OK(t, err)
-	page, store := []byte(html), must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
-	if v := verified(t, page, store); !v.OK() {
+	html, store := []byte(text), must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
+	if v := verified(t, html, store); !v.OK() {
 		t.Errorf("got %+v", v)
 	}
 	tables := []string{"reference-the-paper", "reference-the-paper-categories", "ablation-more-training", "versions",
 		"statistics", "mixtures", "data", "example-expert-curate-data-mixed", "example-failed-curate-data-mixed"}
-	if checked, _ := followFromTheirSources(t, page, store, tables...); checked < 60 {
+	if checked, _ := followFromTheirSources(t, html, store, tables...); checked < 60 {
 		t.Errorf("only %d cells have a source", checked)
 	}
-	ev := must.Get(ReadEvidence(page))(t)
+	ev := must.Get(ReadEvidence(html))(t)
 	seen := map[string]bool{}
 	for _, g := range ev.Tables {
 		seen[g.ID] = true
 		if strings.HasPrefix(g.ID, "reference-") {
 			for r, row := range g.Rows {
 				for c, text := range row.Cells {
-					_, sourced := ev.source(cellID(g.ID, r+1, c+1))
+					_, sourced := ev.source(page.CellID(g.ID, r+1, c+1))
 					if want := g.Head[c] != "Paper" && text != "–" && c > slices.Index(g.Head, "Paper"); sourced != want {
-						t.Errorf("%s, %s: has a source: %v, want %v", g.ID, g.name(r, c), sourced, want)
+						t.Errorf("%s, %s: has a source: %v, want %v", g.ID, g.Name(r, c), sourced, want)
 					}
 				}
 			}
@@ -221,13 +222,13 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 		"a count above its tasks": func(s string) string { return strings.Replace(s, `"overall":68`, `"overall":98`, 1) },
 		"another configuration":   func(s string) string { return strings.Replace(s, `qwen2`, `llama`, 1) },
 	} {
-		start, rest, _ := strings.Cut(html, `id="`+evidenceID+`">`)
+		start, rest, _ := strings.Cut(text, `id="`+evidenceID+`">`)
 		content, end, _ := strings.Cut(rest, "</script>")
-		text := string(must.Get(unpacked(content, maxEvidenceBytes))(t))
+		text := string(must.Get(page.Unpacked(content, maxEvidenceBytes))(t))
 		if change(text) == text {
 			t.Fatalf("%s: the evidence lacks it", name)
 		}
-		forged := start + `id="` + evidenceID + `">` + packed([]byte(change(text))) + "</script>" + end
+		forged := start + `id="` + evidenceID + `">` + page.Packed([]byte(change(text))) + "</script>" + end
 		if v, err := Verify([]byte(forged), store, nil); err == nil && v.OK() {
 			t.Errorf("%s: the page is verified", name)
 		}
@@ -246,7 +247,7 @@ func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
 	}
 	s.groupArms()
 	var got []string
-	for _, table := range s.complete().tables() {
+	for _, table := range s.complete().Tables() {
 		if table.ID == "main-test" {
 			for _, row := range table.Rows {
 				got = append(got, row.Group+" | "+row.Cells[0].Text)

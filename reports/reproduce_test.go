@@ -8,29 +8,30 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 )
 
 // Each value is recomputed from the artifacts of its source alone.
 func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
-	page, store := scriptedPage(t, "none")
-	if checked, parts := followFromTheirSources(t, page, store); checked < 300 || parts < 10 {
+	html, store := scriptedPage(t, "none")
+	if checked, parts := followFromTheirSources(t, html, store); checked < 300 || parts < 10 {
 		t.Errorf("%d cells and values from %d sets of artifacts are too few to mean anything", checked, parts)
 	}
 }
 
 // followFromTheirSources checks the cells of some tables and figures, or of all, and returns their number and that of
 // the sets of artifacts.
-func followFromTheirSources(t *testing.T, page []byte, store *artifact.Store, only ...string) (cells, sets int) {
+func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, only ...string) (cells, sets int) {
 	t.Helper()
-	ev, err := ReadEvidence(page)
+	ev, err := ReadEvidence(html)
 	if err != nil {
 		t.Fatal(err)
 	}
 	shown := append(slices.Clone(ev.Tables), ev.Figures...)
-	parts := map[string][]Grid{}
+	parts := map[string][]page.Grid{}
 	checked := 0
-	check := func(g *Grid, r, c int) {
-		id, text, name := cellID(g.ID, r+1, c+1), g.Rows[r].Cells[c], g.name(r, c)
+	check := func(g *page.Grid, r, c int) {
+		id, text, name := page.CellID(g.ID, r+1, c+1), g.Rows[r].Cells[c], g.Name(r, c)
 		source, ok := ev.source(id)
 		if !ok || len(only) > 0 && !slices.Contains(only, g.ID) {
 			return
@@ -67,15 +68,15 @@ func followFromTheirSources(t *testing.T, page []byte, store *artifact.Store, on
 }
 
 func TestACellIsReproducedFromOtherResults(t *testing.T) {
-	page, _ := scriptedPage(t, "none")
+	html, _ := scriptedPage(t, "none")
 	_, other := scriptedPage(t, "none")
 	made := func(address string) (*artifact.Manifest, error) { return other.Last("scripted", address) }
-	named := regexp.MustCompile(`id="(main-test\.r\d)c1"[^>]*>(<span[^>]*></span>)?Much training`).FindSubmatch(page)
+	named := regexp.MustCompile(`id="(main-test\.r\d)c1"[^>]*>(<span[^>]*></span>)?Much training`).FindSubmatch(html)
 	if named == nil {
 		t.Fatal("the page has no row of Much training")
 	}
 	cell := string(named[1]) + "c2"
-	r, err := Reproduce(page, "#"+cell, other, made)
+	r, err := Reproduce(html, "#"+cell, other, made)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +84,12 @@ func TestACellIsReproducedFromOtherResults(t *testing.T) {
 		len(r.Differs) > 0 || r.Name != "Much training | Overall" {
 		t.Errorf("got %+v", r)
 	}
-	forged := []byte(strings.Replace(string(page), `id="`+cell+`">75.0`, `id="`+cell+`">80.0`, 1))
+	forged := []byte(strings.Replace(string(html), `id="`+cell+`">75.0`, `id="`+cell+`">80.0`, 1))
 	if r, err = Reproduce(forged, cell, other, made); err != nil || r.Equal() {
 		t.Errorf("a forged cell: got %+v, %v, want a difference", r, err)
 	}
 	for _, cell := range []string{"main-test.r99c1", "man-test.r1c2", "nonsense"} {
-		if _, err := Reproduce(page, cell, other, made); err == nil {
+		if _, err := Reproduce(html, cell, other, made); err == nil {
 			t.Errorf("%s: want an error", cell)
 		}
 	}

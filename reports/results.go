@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -26,14 +27,14 @@ const (
 )
 
 // scored returns the source of a value from the arm's greedy episodes on a set, of one category or of all ("").
-func (a *Arm) scored(set, category, by string) Source {
+func (a *Arm) scored(set, category, by string) page.Source {
 	return scoresOf(a.Runs, by, set, a.condition(), category, true)
 }
 
 // scoresOf returns the source of a value from the episodes of some runs on a set under a token, of one category or of
 // all (""): the evaluations with such episodes.
-func scoresOf(runs []SeedRun, by, set, token, category string, greedy bool) Source {
-	s := Source{By: by, Rows: "set " + cmp.Or(set, "test")}
+func scoresOf(runs []SeedRun, by, set, token, category string, greedy bool) page.Source {
+	s := page.Source{By: by, Rows: "set " + cmp.Or(set, "test")}
 	for i := range runs {
 		rows := runs[i].Scores
 		for _, from := range runs[i].ScoresFrom {
@@ -58,7 +59,7 @@ func scoresOf(runs []SeedRun, by, set, token, category string, greedy bool) Sour
 
 // mainTable is the paper's main table for one set: success by the paper's reward, greedy, overall and by category, with
 // the official verdict beside it.
-func (s *Study) mainTable(set string) *Table {
+func (s *Study) mainTable(set string) *page.Table {
 	categories := s.categories(set)
 	most, sampled := 0, false
 	for i := range s.Arms {
@@ -66,11 +67,11 @@ func (s *Study) mainTable(set string) *Table {
 		sampled = sampled || len(s.Arms[i].policies(set, false)) > 0
 	}
 	overSeeds := most >= methodPolicies
-	t := &Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
-	t.Columns = append(columns("<Arm", "Overall"), Column{Name: "Mean over seeds", spare: !overSeeds})
-	t.Columns = append(append(t.Columns, columns(categories...)...), Column{Name: "Official verdict"})
+	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
+	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Spare: !overSeeds})
+	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict"})
 	if sampled {
-		t.Columns = append(t.Columns, Column{Name: "Sampled"})
+		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
 	}
 	for i := range s.Arms {
 		a := &s.Arms[i]
@@ -78,14 +79,15 @@ func (s *Study) mainTable(set string) *Table {
 		if len(all) == 0 {
 			continue
 		}
-		share := func(category, by string) Cell {
+		share := func(category, by string) page.Cell {
 			return pooled(samples(all, category, by == byVerdict)).share().From(a.scored(set, category, by))
 		}
-		name := Text("%s", a.Label)
+		name := page.Text("%s", a.Label)
 		if token := a.condition(); token != rl.TokenNone {
 			name = name.With("conditioned on %s", token)
 		}
-		cells := []Cell{name, share("", byReward), seedMean(rates(samples(all, "", false))).From(a.scored(set, "", byMean))}
+		cells := []page.Cell{name, share("", byReward),
+			seedMean(rates(samples(all, "", false))).From(a.scored(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))
 		}
@@ -94,7 +96,7 @@ func (s *Study) mainTable(set string) *Table {
 			cells = append(cells, pooled(samples(a.policies(set, false), "", false)).share().
 				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
 		}
-		t.add(i, cells...)
+		t.Add(i, cells...)
 	}
 	if len(t.Rows) == 0 {
 		return nil
@@ -104,7 +106,7 @@ func (s *Study) mainTable(set string) *Table {
 		t.Lead = "Percentage of the pooled episodes of all policies of an arm. A policy that several seeds evaluate " +
 			"counts once."
 	}
-	starred := slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Cells[1].Mark == MarkBest })
+	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
 	t.Notes = mainNotes(s.tasksOf(set), overSeeds, starred)
 	return t
 }
@@ -132,11 +134,11 @@ func mainNotes(tasks string, overSeeds, starred bool) []string {
 
 // unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
 // official checker compares turns, and these episodes have one.
-func unlessMerged(runs []SeedRun, set string, verdicts Cell) Cell {
+func unlessMerged(runs []SeedRun, set string, verdicts page.Cell) page.Cell {
 	for _, r := range runs {
 		for _, row := range r.Scores {
 			if row.Set == set && row.Prompt == bfcl.PromptMerged {
-				return Text("–").With("merged prompt")
+				return page.Text("–").With("merged prompt")
 			}
 		}
 	}
@@ -144,31 +146,31 @@ func unlessMerged(runs []SeedRun, set string, verdicts Cell) Cell {
 }
 
 // seedMean returns the mean over policies of their shares with its t-interval; a dash below three policies.
-func seedMean(shares []float64) Cell {
+func seedMean(shares []float64) page.Cell {
 	if len(shares) < methodPolicies {
-		return Text("–")
+		return page.Text("–")
 	}
 	return shareMean(shares)
 }
 
 // shareMean returns the mean of shares with its t-interval. An interval beyond 0 or 1 is cut, and the detail shows the
 // full one.
-func shareMean(shares []float64) Cell {
+func shareMean(shares []float64) page.Cell {
 	mean, i := stats.Mean(shares), stats.TInterval(shares, stats.Level)
-	c := Cell{Text: percent(mean), Value: &mean}
+	c := page.Cell{Text: page.Percent(mean), Value: &mean}
 	if !i.Known() {
 		return c.With("all equal, no interval")
 	}
 	cut := stats.Interval{Low: math.Max(0, i.Low), High: math.Min(1, i.High)}
-	c.Interval, c.Detail = &cut, "t\u00a0"+percentRange(cut)
+	c.Interval, c.Detail = &cut, "t\u00a0"+page.PercentRange(cut)
 	if cut != i {
-		c.Detail += " · cut from " + percentRange(i)
+		c.Detail += " · cut from " + page.PercentRange(i)
 	}
 	return c
 }
 
 // markBest marks the overall cell of the arm that is better than every other one.
-func (s *Study) markBest(t *Table, set string) {
+func (s *Study) markBest(t *page.Table, set string) {
 	best := &t.Rows[0]
 	for i := range t.Rows {
 		if v := t.Rows[i].Cells[1].Value; v != nil && *v > *best.Cells[1].Value {
@@ -204,16 +206,16 @@ func (s *Study) markBest(t *Table, set string) {
 	}
 	judge(all)
 	if !slices.ContainsFunc(against, func(c *Contrast) bool { return c.winner() != winner.Label }) {
-		best.Cells[1].Mark = MarkBest
+		best.Cells[1].Mark = page.MarkBest
 	}
 }
 
 // seedTable shows each policy and the mean over policies of every column. A page omits it if each arm has one policy.
-func (s *Study) seedTable(set string) *Table {
+func (s *Study) seedTable(set string) *page.Table {
 	categories := s.categories(set)
-	t := &Table{
-		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, spare: true,
-		Columns: append(columns("<Arm", "<Seed", "Overall"), columns(append(categories, "Official verdict")...)...),
+	t := &page.Table{
+		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, Spare: true,
+		Columns: append(page.Columns("<Arm", "<Seed", "Overall"), page.Columns(append(categories, "Official verdict")...)...),
 		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
 			"one row."},
@@ -222,25 +224,25 @@ func (s *Study) seedTable(set string) *Table {
 		a := &s.Arms[i]
 		all := a.policies(set, true)
 		if len(all) > 1 {
-			t.spare = false
+			t.Spare = false
 		}
 		for j := range all {
-			t.add(i, a.seedCells(all[j:j+1], a.runsOf(&all[j]), all[j].name(), set, categories)...)
+			t.Add(i, a.seedCells(all[j:j+1], a.runsOf(&all[j]), all[j].name(), set, categories)...)
 		}
 		if len(all) >= methodPolicies {
-			t.add(i, a.seedCells(all, a.Runs, "mean", set, categories)...)
+			t.Add(i, a.seedCells(all, a.Runs, "mean", set, categories)...)
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // seedCells returns a row of the table by seeds, from some policies of the arm and the runs that evaluated them.
-func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categories []string) []Cell {
+func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categories []string) []page.Cell {
 	reward, verdict := byReward, byVerdict
 	if len(all) > 1 {
 		reward, verdict = byMean, byVerdictMean
 	}
-	of := func(category, by string) Cell {
+	of := func(category, by string) page.Cell {
 		found := samples(all, category, by == verdict)
 		cell := pooled(found).share()
 		if len(all) > 1 {
@@ -248,16 +250,16 @@ func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categori
 		}
 		return cell.From(scoresOf(runs, by, set, a.condition(), category, true))
 	}
-	cells := []Cell{Text("%s", a.Label), Text("%s", name), of("", reward)}
+	cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s", name), of("", reward)}
 	for _, c := range categories {
 		cells = append(cells, of(c, reward))
 	}
 	return append(cells, unlessMerged(runs, set, of("", verdict)))
 }
 
-func (s *Study) categoryFigure(set string) *Figure {
+func (s *Study) categoryFigure(set string) *page.Figure {
 	categories := append([]string{""}, s.categories(set)...)
-	f := &Figure{
+	f := &page.Figure{
 		ID: "fig-categories-" + setID(set), Title: "Success on " + setName(set), X: "category", Y: "success", Share: true,
 		Note:       "Points with the 95 % Wilson interval, clustered by task family: families are independent.",
 		Categories: slices.Clone(categories),
@@ -269,14 +271,14 @@ func (s *Study) categoryFigure(set string) *Figure {
 		if len(all) == 0 {
 			continue
 		}
-		series := Series{Name: a.Label, Arm: i}
+		series := page.Series{Name: a.Label, Arm: i}
 		for x, c := range categories {
 			found := samples(all, c, false)
 			share := pooled(found).share()
 			if share.Of == 0 {
 				continue
 			}
-			p := Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: fraction(share),
+			p := page.Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: page.Fraction(share),
 				Source: a.scored(set, c, byReward)}
 			if share.Interval != nil {
 				p.Interval = *share.Interval
@@ -290,18 +292,19 @@ func (s *Study) categoryFigure(set string) *Figure {
 		}
 		f.Series = append(f.Series, series)
 	}
-	return f.orNil()
+	return f.OrNil()
 }
 
 // passTable shows pass@k by arm, from the sampled episodes of each task: the unbiased estimate of the probability that
 // one of k succeeds, mean over tasks, then over policies. k doubles up to the number of episodes that every task has.
 // nil without passFigure.
-func (s *Study) passTable(set string) *Table {
+func (s *Study) passTable(set string) *page.Table {
 	f := s.passFigure(set)
 	if f == nil {
 		return nil
 	}
-	t := &Table{ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled", Columns: columns("<Arm"),
+	t := &page.Table{ID: "pass-at-k-" + setID(set), Title: "pass@k on " + setName(set) + ", sampled",
+		Columns: page.Columns("<Arm"),
 		Notes: []string{"The probability that at least one of k sampled episodes of a task succeeds, by the unbiased " +
 			"estimator of Chen et al. 2021 (eq. 1), mean over tasks. From three policies on: the mean over policies with " +
 			"its 95 % t-interval, which treats policies as independent; below three: each policy separately."}}
@@ -310,12 +313,12 @@ func (s *Study) passTable(set string) *Table {
 		most = max(most, len(series.X))
 	}
 	for p := range most {
-		t.Columns = append(t.Columns, Column{Name: fmt.Sprintf("k = %d", 1<<p)})
+		t.Columns = append(t.Columns, page.Column{Name: fmt.Sprintf("k = %d", 1<<p)})
 	}
-	t.Columns = append(t.Columns, Column{Name: "Episodes"})
+	t.Columns = append(t.Columns, page.Column{Name: "Episodes"})
 	for _, series := range f.Series {
 		a := &s.Arms[series.Arm]
-		cells := []Cell{Text("%s", a.Label)}
+		cells := []page.Cell{page.Text("%s", a.Label)}
 		for p := range most {
 			var values []float64
 			for _, curve := range series.Runs {
@@ -337,16 +340,16 @@ func (s *Study) passTable(set string) *Table {
 				tasks[task] = true
 			}
 		}
-		cells = append(cells, whole(episodes).With("of %s", plural(len(tasks), "task")).
+		cells = append(cells, page.Whole(episodes).With("of %s", page.Plural(len(tasks), "task")).
 			From(scoresOf(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
-		t.add(series.Arm, cells...)
+		t.Add(series.Arm, cells...)
 	}
 	return t
 }
 
 // passFigure draws the curves of passTable, one for each policy; nil if no task was sampled at least twice.
-func (s *Study) passFigure(set string) *Figure {
-	f := &Figure{
+func (s *Study) passFigure(set string) *page.Figure {
+	f := &page.Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
 		Note: "The probability that at least one of k sampled episodes of a task succeeds, mean over tasks; several " +
 			"seeds: their mean, and a band from the lowest to the highest.",
@@ -354,7 +357,7 @@ func (s *Study) passFigure(set string) *Figure {
 	most := 0
 	for i := range s.Arms {
 		a := &s.Arms[i]
-		series := Series{Name: a.Label, Arm: i}
+		series := page.Series{Name: a.Label, Arm: i}
 		for _, one := range a.policies(set, false) {
 			curve := one.passCurve()
 			for p := len(series.X); p < len(curve); p++ {
@@ -362,7 +365,7 @@ func (s *Study) passFigure(set string) *Figure {
 			}
 			most = max(most, len(curve))
 			source := scoresOf(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
-			series.Runs = append(series.Runs, Curve{Name: one.name(), Y: curve, Source: source})
+			series.Runs = append(series.Runs, page.Curve{Name: one.name(), Y: curve, Source: source})
 		}
 		if len(series.Runs) > 0 {
 			f.Series = append(f.Series, series)
@@ -392,12 +395,12 @@ func (p *policy) passCurve() []float64 {
 }
 
 // shareList shows the share of each seed; a single share has a value. A dash without shares.
-func shareList(shares []float64) Cell {
+func shareList(shares []float64) page.Cell {
 	var words []string
 	for _, v := range shares {
-		words = append(words, percent(v))
+		words = append(words, page.Percent(v))
 	}
-	c := Cell{Text: cmp.Or(strings.Join(words, "; "), "–")}
+	c := page.Cell{Text: cmp.Or(strings.Join(words, "; "), "–")}
 	if len(shares) == 1 {
 		c.Value = &shares[0]
 	}
@@ -449,21 +452,21 @@ func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
 }
 
 // outcomeFigure is the matrix of arms and tasks, sorted by the number of arms that pass a task. nil below two arms.
-func (s *Study) outcomeFigure(set string) *Figure {
-	f := &Figure{
+func (s *Study) outcomeFigure(set string) *page.Figure {
+	f := &page.Figure{
 		ID: "fig-outcomes-" + setID(set), Title: "Passed " + setName(set) + " by arm",
 		X: "episodes, sorted by the number of arms that pass", Y: "arm", Folded: true,
 		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes. Greedy decoding, the " +
 			"paper's reward.",
-		Data: [][]string{{"seed", "task"}}, Source: Source{By: "reward of each episode"},
+		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
 	var arms []*Arm
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		if len(a.policies(set, true)) > 0 {
 			arms, f.Lanes = append(arms, a), append(f.Lanes, a.Label)
-			f.Series = append(f.Series, Series{Name: a.Label, Arm: i})
-			f.Source = together(f.Source.By, "", f.Source, a.scored(set, "", ""))
+			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
+			f.Source = page.Together(f.Source.By, "", f.Source, a.scored(set, "", ""))
 		}
 	}
 	if len(arms) < 2 {
@@ -480,7 +483,7 @@ func (s *Study) outcomeFigure(set string) *Figure {
 		for lane, result := range results[e] {
 			row = append(row, strings.TrimSpace(string(result)))
 			if result == '1' {
-				f.Series[lane].extend(lane, float64(at))
+				f.Series[lane].Extend(lane, float64(at))
 			}
 		}
 		f.Data = append(f.Data, row)

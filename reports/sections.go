@@ -2,30 +2,31 @@ package reports
 
 import (
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 )
 
 // Page computes the page: the answers, then the sections. Empty sections are left out.
-func (s *Study) Page() *Page {
+func (s *Study) Page() *page.Page {
 	p := s.complete()
 	p.Title, p.Question, p.Expect, p.Failures = s.Name, s.Question, s.Expect, s.Failures
 	p.Limits = append(slices.Clone(s.Notes), s.limits()...)
 	for i := range p.Sections {
-		p.Sections[i].trim()
+		p.Sections[i].Trim()
 	}
-	lead := Section{Parts: p.First}
-	lead.trim()
+	lead := page.Section{Parts: p.First}
+	lead.Trim()
 	p.First = lead.Parts
-	p.Sections = slices.DeleteFunc(p.Sections, func(s Section) bool { return len(s.Parts) == 0 })
+	p.Sections = slices.DeleteFunc(p.Sections, func(s page.Section) bool { return len(s.Parts) == 0 })
 	return p
 }
 
 // complete computes the answers, the line of the run and all sections, with the tables, columns and rows that a page
 // omits: a part of the artifacts may lack the values that keep them on the page.
-func (s *Study) complete() *Page {
+func (s *Study) complete() *page.Page {
 	s.tested = map[string][]*Contrast{}
 	defer func() { s.tested = nil }()
-	p := &Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), First: s.first(), Sections: s.sections()}
+	p := &page.Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), First: s.first(), Sections: s.sections()}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id
@@ -34,10 +35,10 @@ func (s *Study) complete() *Page {
 		}
 		ids[*id] = true
 	}
-	for _, t := range p.tables() {
+	for _, t := range p.Tables() {
 		unique(&t.ID)
 	}
-	for _, f := range p.figures() {
+	for _, f := range p.Figures() {
 		unique(&f.ID)
 	}
 	s.dress(p)
@@ -71,11 +72,11 @@ func (s *Study) taskCount(set string) (each, all int) {
 type item struct {
 	name    string // in the section block of a report: "main", "fig-reward"
 	section string // id of its section on the usual page
-	parts   func(*Study) []Part
+	parts   func(*Study) []page.Part
 }
 
 // usual are the sections of a page without section blocks, in their order.
-var usual = []Section{
+var usual = []page.Section{
 	{ID: "map", Title: "Map of the effect"},
 	{ID: "results", Title: "Results"},
 	{ID: "differences", Title: "Differences"},
@@ -116,7 +117,7 @@ func items() []item {
 	curves(false)
 	all = append(all,
 		item{"fig-forecast", "training", one((*Study).forecastFigure)},
-		item{"entropy", "training", func(s *Study) []Part {
+		item{"entropy", "training", func(s *Study) []page.Part {
 			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
 		}},
 		item{"late", "training", one((*Study).lateTable)},
@@ -141,14 +142,14 @@ func items() []item {
 	)
 }
 
-func one[T *Table | *Figure](of func(*Study) T) func(*Study) []Part {
-	return func(s *Study) []Part { return partsOf(of(s), "") }
+func one[T *page.Table | *page.Figure](of func(*Study) T) func(*Study) []page.Part {
+	return func(s *Study) []page.Part { return page.PartsOf(of(s), "") }
 }
 
-func eachSet[T *Table | *Figure](of func(*Study, string) T) func(*Study) []Part {
-	return func(s *Study) (parts []Part) {
+func eachSet[T *page.Table | *page.Figure](of func(*Study, string) T) func(*Study) []page.Part {
+	return func(s *Study) (parts []page.Part) {
 		for _, set := range s.sets() {
-			parts = append(parts, partsOf(of(s, set), set)...)
+			parts = append(parts, page.PartsOf(of(s, set), set)...)
 		}
 		return parts
 	}
@@ -164,14 +165,14 @@ func itemNames() []string {
 }
 
 // sections returns the sections of the report, or the usual ones.
-func (s *Study) sections() []Section {
+func (s *Study) sections() []page.Section {
 	if len(s.Chosen) == 0 {
 		return s.usualSections()
 	}
 	all := items()
-	var sections []Section
+	var sections []page.Section
 	for i, c := range s.Chosen {
-		section := Section{ID: fmt.Sprintf("section-%d", i+1), Title: c.Title, Lead: c.Lead}
+		section := page.Section{ID: fmt.Sprintf("section-%d", i+1), Title: c.Title, Lead: c.Lead}
 		for _, name := range c.Show {
 			if at := slices.IndexFunc(all, func(p item) bool { return p.name == name }); at >= 0 {
 				section.Parts = append(section.Parts, all[at].parts(s)...)
@@ -183,7 +184,7 @@ func (s *Study) sections() []Section {
 }
 
 // usualSections returns each section with its items. The results of one task set are together.
-func (s *Study) usualSections() []Section {
+func (s *Study) usualSections() []page.Section {
 	sections, sets := slices.Clone(usual), s.sets()
 	for i := range sections {
 		for _, it := range items() {
@@ -192,8 +193,8 @@ func (s *Study) usualSections() []Section {
 			}
 		}
 		if sections[i].ID == "results" {
-			slices.SortStableFunc(sections[i].Parts, func(a, b Part) int {
-				return slices.Index(sets, a.set) - slices.Index(sets, b.set)
+			slices.SortStableFunc(sections[i].Parts, func(a, b page.Part) int {
+				return slices.Index(sets, a.Set) - slices.Index(sets, b.Set)
 			})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -107,15 +108,15 @@ func (s *Study) settingsColumns() []*settingsColumn {
 var moduleName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`module\.[^.]*\.`) })
 
 // cell shows a setting. A departure from the paper is marked.
-func (c *settingsColumn) cell(name string) Cell {
+func (c *settingsColumn) cell(name string) page.Cell {
 	value, ok := c.Settings[name]
 	if !ok {
-		return Text("")
+		return page.Text("")
 	}
-	cell := Text("%s", strings.Trim(value, `"`)).
-		From(Source{From: c.instances, Rows: "settings." + name, By: "setting, defaults included"})
+	cell := page.Text("%s", strings.Trim(value, `"`)).
+		From(page.Source{From: c.instances, Rows: "settings." + name, By: "setting, defaults included"})
 	if paper, departs := departure(c.Kind, name, value); departs {
-		cell.Mark = MarkDiffers
+		cell.Mark = page.MarkDiffers
 		cell = cell.With("paper: %s", strings.Trim(paper, `"`))
 	}
 	if slices.Contains(c.NoEffect, name) {
@@ -124,30 +125,31 @@ func (c *settingsColumn) cell(name string) Cell {
 	return cell
 }
 
-func (s *Study) settingsTable() *Table {
+func (s *Study) settingsTable() *page.Table {
 	all := s.settingsColumns()
-	t := &Table{ID: "settings", Title: "All settings of the training stages", Folded: true, Columns: columns("<Setting"),
+	t := &page.Table{ID: "settings", Title: "All settings of the training stages", Folded: true,
+		Columns: page.Columns("<Setting"),
 		Notes: []string{"Defaults included. \"No effect here\": a default without effect in combination with the stage's " +
 			"other settings."}}
 	names := map[string]bool{}
 	for _, c := range all {
-		t.Columns = append(t.Columns, Column{Name: c.head})
+		t.Columns = append(t.Columns, page.Column{Name: c.head})
 		for name := range c.Settings {
 			names[name] = true
 		}
 	}
 	for _, name := range sortedKeys(names) {
-		cells := []Cell{Text("%s", name)}
+		cells := []page.Cell{page.Text("%s", name)}
 		for _, c := range all {
 			cells = append(cells, c.cell(name))
 		}
-		t.add(NoArm, cells...)
+		t.Add(page.NoArm, cells...)
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // departuresTable lists the settings in which a stage departs from the paper.
-func (s *Study) departuresTable() *Table {
+func (s *Study) departuresTable() *page.Table {
 	t := s.settingsTable()
 	if t == nil {
 		return nil
@@ -156,16 +158,16 @@ func (s *Study) departuresTable() *Table {
 	for i := range t.Rows {
 		marked := 0
 		for _, c := range t.Rows[i].Cells {
-			if c.Mark == MarkDiffers {
+			if c.Mark == page.MarkDiffers {
 				marked++
 			}
 		}
-		t.Rows[i].spare = marked == 0
+		t.Rows[i].Spare = marked == 0
 		departures += marked
 	}
 	t.ID, t.Title, t.Folded = "departures", "Departures from the paper", false
 	t.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for open "+
-		"settings, the defaults of this program).", plural(departures, "departure"))}
+		"settings, the defaults of this program).", page.Plural(departures, "departure"))}
 	return t
 }
 
@@ -179,16 +181,16 @@ func sameValue(a, b string) bool {
 }
 
 // runsTable shows the cost of the shown artifacts, from their manifests.
-func (s *Study) runsTable() *Table {
+func (s *Study) runsTable() *page.Table {
 	phases := map[string]bool{}
 	for _, r := range s.Records {
 		for name := range r.Phases {
 			phases[name] = true
 		}
 	}
-	t := &Table{ID: "runs", Title: "Cost of the stages"}
-	t.Columns = append(columns("<Stage", "Time"), columns(sortedKeys(phases)...)...)
-	t.Columns = append(t.Columns, columns("Peak memory", "<Device")...)
+	t := &page.Table{ID: "runs", Title: "Cost of the stages"}
+	t.Columns = append(page.Columns("<Stage", "Time"), page.Columns(sortedKeys(phases)...)...)
+	t.Columns = append(t.Columns, page.Columns("Peak memory", "<Device")...)
 	sum := 0.0
 	for _, r := range s.Records {
 		m := r.Manifest
@@ -196,14 +198,14 @@ func (s *Study) runsTable() *Table {
 			continue
 		}
 		sum += m.Seconds
-		recorded := func(rows string) Source { return sourceOf(manifestOf(r.Address), rows, "as recorded") }
-		took := Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
-		cells := []Cell{Text("%s", lang.TrimStage(r.Address)), took}
+		recorded := func(rows string) page.Source { return page.SourceOf(manifestOf(r.Address), rows, "as recorded") }
+		took := page.Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
+		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took}
 		for _, name := range sortedKeys(phases) {
-			var cell Cell
+			var cell page.Cell
 			if v, ok := r.Phases[name]; ok {
-				source := sourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates")
-				cell = Cell{Text: duration(v), Value: &v, Source: source}
+				source := page.SourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates")
+				cell = page.Cell{Text: duration(v), Value: &v, Source: source}
 			}
 			cells = append(cells, cell)
 		}
@@ -211,17 +213,17 @@ func (s *Study) runsTable() *Table {
 		if m.PeakBytes > 0 {
 			peak = megabytes(m.PeakBytes)
 		}
-		t.add(NoArm, append(cells, Text("%s", peak).From(recorded("peak_bytes")),
-			Text("%s", m.Device).From(recorded("device")))...)
+		t.Add(page.NoArm, append(cells, page.Text("%s", peak).From(recorded("peak_bytes")),
+			page.Text("%s", m.Device).From(recorded("device")))...)
 	}
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + duration(sum) +
 		" of stage time in total."}
-	return t.orNil()
+	return t.OrNil()
 }
 
 func duration(seconds float64) string {
 	if seconds < 60 {
-		return significant(seconds) + " s"
+		return page.Significant(seconds) + " s"
 	}
 	return (time.Duration(seconds) * time.Second).String()
 }
@@ -232,7 +234,7 @@ func megabytes(n int64) string { return fmt.Sprintf("%d MB", (n+500_000)/1_000_0
 // timeline shows when the artifacts of the page were made: a lane for each stage, a bar for each of its seeds.
 // Times without a running stage are left out, because the artifacts may come from runs on different days. nil if no
 // artifact was made.
-func (s *Study) timeline() *Figure {
+func (s *Study) timeline() *page.Figure {
 	made := slices.DeleteFunc(slices.Clone(s.Records), func(r Record) bool {
 		return r.Manifest == nil || r.Manifest.Started.IsZero() || r.Manifest.Seconds <= 0
 	})
@@ -242,14 +244,14 @@ func (s *Study) timeline() *Figure {
 	slices.SortStableFunc(made, func(a, b Record) int {
 		return cmp.Or(a.Manifest.Started.Compare(b.Manifest.Started), strings.Compare(a.Address, b.Address))
 	})
-	f := &Figure{
+	f := &page.Figure{
 		ID: "fig-timeline", Title: "Time line of the stages", X: "seconds with a running stage", Y: "stage", Folded: true,
 		Note:   "From the manifests of the shown artifacts. Times in which none of these stages ran are left out.",
 		Data:   [][]string{{"stage", "seed", "from, s", "to, s"}},
-		Source: Source{By: "start and duration as recorded"},
+		Source: page.Source{By: "start and duration as recorded"},
 	}
 	idle, busyUntil := 0.0, 0.0 // seconds since the first start
-	series := Series{Name: "stages", Arm: NoArm}
+	series := page.Series{Name: "stages", Arm: page.NoArm}
 	for _, r := range made {
 		f.Source.From = append(f.Source.From, manifestOf(r.Address))
 		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
@@ -266,10 +268,10 @@ func (s *Study) timeline() *Figure {
 			label = "seed " + seed + ": " + label
 		}
 		from -= idle
-		series.Spans = append(series.Spans, Span{Lane: lane, From: from, To: from + took, Label: label})
-		f.Data = append(f.Data, []string{name, seed, plain(from), plain(from + took)})
+		series.Spans = append(series.Spans, page.Span{Lane: lane, From: from, To: from + took, Label: label})
+		f.Data = append(f.Data, []string{name, seed, page.Plain(from), page.Plain(from + took)})
 	}
-	f.Series = []Series{series}
+	f.Series = []page.Series{series}
 	return f
 }
 
@@ -277,7 +279,7 @@ func (s *Study) timeline() *Figure {
 const mostLanes = 28
 
 // timelineFigures returns the time line in figures of at most mostLanes stages.
-func (s *Study) timelineFigures() (parts []Part) {
+func (s *Study) timelineFigures() (parts []page.Part) {
 	whole := s.timeline()
 	for first := 0; whole != nil && first < len(whole.Lanes); first += mostLanes {
 		f, series := *whole, whole.Series[0]
@@ -288,18 +290,18 @@ func (s *Study) timelineFigures() (parts []Part) {
 				series.Spans, f.Data = append(series.Spans, span), append(f.Data, whole.Data[i+1])
 			}
 		}
-		f.Series = []Series{series}
+		f.Series = []page.Series{series}
 		if len(f.Lanes) < len(whole.Lanes) {
 			f.Title += fmt.Sprintf(", stages %d to %d of %d", first+1, first+len(f.Lanes), len(whole.Lanes))
 		}
-		parts = append(parts, Part{Figure: &f})
+		parts = append(parts, page.Part{Figure: &f})
 	}
 	return parts
 }
 
-func (s *Study) artifactsTable() *Table {
-	t := &Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
-		Columns: columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
+func (s *Study) artifactsTable() *page.Table {
+	t := &page.Table{ID: "evidence", Title: "Artifacts behind this page", Folded: true,
+		Columns: page.Columns("<Stage", "<Port", "<Digest", "<Key", "<Code"),
 		Notes: []string{"A digest is the hash of the names and contents of an artifact's files; a key is the hash of " +
 			"all inputs of the stage. Equal keys give equal digests."}}
 	for _, r := range s.Records {
@@ -307,16 +309,16 @@ func (s *Study) artifactsTable() *Table {
 			continue
 		}
 		for _, port := range sortedKeys(r.Manifest.Outputs) {
-			cells := []Cell{Text("%s", lang.TrimStage(r.Address)), Text("%s", port)}
-			for _, text := range []string{prefix(r.Manifest.Outputs[port].Digest, 16), prefix(r.Manifest.Key, 16),
-				prefix(r.Manifest.Revision, 12)} {
-				recorded := sourceOf(manifestOf(r.Address), "port "+port, "as recorded")
-				cells = append(cells, Text("%s", text).From(recorded))
+			cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), page.Text("%s", port)}
+			for _, text := range []string{page.Prefix(r.Manifest.Outputs[port].Digest, 16), page.Prefix(r.Manifest.Key, 16),
+				page.Prefix(r.Manifest.Revision, 12)} {
+				recorded := page.SourceOf(manifestOf(r.Address), "port "+port, "as recorded")
+				cells = append(cells, page.Text("%s", text).From(recorded))
 			}
-			t.add(NoArm, cells...)
+			t.Add(page.NoArm, cells...)
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // cardFile returns the port and the file of a result that describe a model: the configuration of a model folder, or the
@@ -391,9 +393,9 @@ func (c *card) name() string {
 }
 
 // versionsTable names the base models and the models behind APIs: the paper's tables of versions.
-func (s *Study) versionsTable() *Table {
-	t := &Table{ID: "versions", Title: "Versions of the models",
-		Columns: columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
+func (s *Study) versionsTable() *page.Table {
+	t := &page.Table{ID: "versions", Title: "Versions of the models",
+		Columns: page.Columns("<Stage", "<Model", "<Revision or digest", "<Date", "Context, tokens"),
 		Notes: []string{"From config.json of a model folder, or from the record of an API's stage. A digest is " +
 			"that of the artifact. Date: as the API reports it, else when the stage stored the model."}}
 	rows := seedRows{}
@@ -403,23 +405,23 @@ func (s *Study) versionsTable() *Table {
 			continue
 		}
 		port, file, _ := cardFile(r.Manifest)
-		from := func(rows, by string) Source { return sourceOf(manifestOf(r.Address), rows, by) }
-		revision := Text("%s", c.Revision).From(from(file.Name, "as recorded"))
+		from := func(rows, by string) page.Source { return page.SourceOf(manifestOf(r.Address), rows, by) }
+		revision := page.Text("%s", c.Revision).From(from(file.Name, "as recorded"))
 		if c.Revision == "" {
-			revision = Text("%s", prefix(r.Manifest.Outputs[port].Digest, 16)).From(from("port "+port, "as recorded"))
+			revision = page.Text("%s", page.Prefix(r.Manifest.Outputs[port].Digest, 16)).From(from("port "+port, "as recorded"))
 		}
 		date := cmp.Or(c.Date, r.Manifest.Started.UTC().Format(time.DateOnly))
-		context := Text("–")
+		context := page.Text("–")
 		if n := cmp.Or(c.Context, c.Longest); n > 0 {
-			context = whole(n)
+			context = page.Whole(n)
 		}
 		name := lang.TrimStage(r.Address)
 		if seed := r.Manifest.Seed; seed != nil {
 			name = strings.TrimSuffix(name, fmt.Sprintf("@%d", *seed))
 		}
-		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, Text("%s", name),
-			Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
-			Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
+		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, page.Text("%s", name),
+			page.Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
+			page.Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
 	}
-	return t.orNil()
+	return t.OrNil()
 }

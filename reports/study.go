@@ -3,6 +3,7 @@ package reports
 import (
 	"fmt"
 	"maps"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -27,9 +28,9 @@ type Study struct {
 	Data     []DataSet
 	Mixtures []Mixture
 	// Transcripts are the episodes that the page shows in full, one element per label.
-	Transcripts []*Transcripts
-	Records     []Record  // one per stage behind the shown artifacts, in the order of the dependencies
-	Failures    []Failure // stages without a result
+	Transcripts []*page.Transcripts
+	Records     []Record       // one per stage behind the shown artifacts, in the order of the dependencies
+	Failures    []page.Failure // stages without a result
 
 	References []Reference // results that others published
 
@@ -116,7 +117,7 @@ type Mixture struct {
 	Source  string
 
 	// Expert and Failed are examples of the data, selected by hash; nil without such a trajectory.
-	Expert, Failed     *Transcript
+	Expert, Failed     *page.Transcript
 	ExpertOf, FailedOf int // total numbers
 }
 
@@ -197,7 +198,7 @@ func (s *Study) tasksOf(set string) string {
 			tasks[row.Task], families[row.Family] = true, true
 		}
 	}
-	return plural(len(tasks), "distinct task") + " of " + plural(len(families), "family")
+	return page.Plural(len(tasks), "distinct task") + " of " + page.Plural(len(families), "family")
 }
 
 // categories returns the sorted categories of a set. It is nil if there is only one, which equals the overall column.
@@ -397,9 +398,9 @@ func (s sample) families() []stats.Family {
 func (s sample) total() stats.Family { return stats.Pooled(s.families()) }
 
 // share returns the cell of the sample: per cent, count and clustered interval; a dash without episodes.
-func (s sample) share() Cell {
+func (s sample) share() page.Cell {
 	all := s.total()
-	return shareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
+	return page.ShareCell(int(all.Sum), int(all.N), stats.ClusteredWilson(s.families(), stats.Level))
 }
 
 // rates returns the shares of samples with episodes.

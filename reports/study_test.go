@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -418,7 +419,7 @@ func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
 			"prop2_excess": 0.084}}}}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
 	at := slices.IndexFunc(curveFigures, func(f curveFigure) bool { return f.id == "variance" })
-	data := curveFigures[at].figure(s).data()
+	data := curveFigures[at].figure(s).CSV()
 	if len(data) != 2 || data[1][1] != "0.1" || data[1][2] != "0.016" {
 		t.Errorf("got %q, want measured 0.1 and bound 0.016", data)
 	}
@@ -471,7 +472,7 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
 	}
 	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Group != "sampled success, points" ||
-		row.Cells[2].Text != string(Higher) {
+		row.Cells[2].Text != string(page.Higher) {
 		t.Errorf("got %+v, want a higher sampled success", row.Cells)
 	}
 }
@@ -516,7 +517,7 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := -1
 			for i, r := range tc.study.mainTable("").Rows {
-				if r.Cells[1].Mark == MarkBest {
+				if r.Cells[1].Mark == page.MarkBest {
 					got = i
 				}
 			}
@@ -535,11 +536,11 @@ func TestTheBestMarkIsAdjustedForAllTestsOfTheSet(t *testing.T) {
 		{"c", []SeedRun{scored(1, seven)}}}}
 	for _, tc := range []struct {
 		compare []Comparison
-		want    Mark
+		want    page.Mark
 	}{
-		{[]Comparison{{Label: "x", Pairs: [][]string{{"c", "a"}}}}, MarkBest}, // a test that the mark requires
+		{[]Comparison{{Label: "x", Pairs: [][]string{{"c", "a"}}}}, page.MarkBest}, // a test that the mark requires
 		{[]Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}}},
-			{Label: "y", Pairs: [][]string{{"a", "b"}}, Unpaired: true}}, MarkNone},
+			{Label: "y", Pairs: [][]string{{"a", "b"}}, Unpaired: true}}, page.MarkNone},
 	} {
 		s.Compare = tc.compare
 		if got := s.mainTable("").Rows[2].Cells[1].Mark; got != tc.want {
@@ -644,12 +645,12 @@ func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
 	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft",
 		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
-	departing, all := s.departuresTable().trim(), s.settingsTable()
+	departing, all := s.departuresTable().Trim(), s.settingsTable()
 	if len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" || len(all.Rows) != 3 {
 		t.Errorf("got %d departing rows of %d, want lr of 3", len(departing.Rows), len(all.Rows))
 	}
 	s.Records[0].Settings["lr"] = "0.00001"
-	if departing = s.departuresTable().trim(); departing != nil {
+	if departing = s.departuresTable().Trim(); departing != nil {
 		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
 	}
 }
@@ -682,11 +683,11 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 		{Address: "stage.rc-grpo.paper", Kind: "rc-grpo",
 			Settings: map[string]string{"tokens.position": `"checkpoint"`, "tokens.init": `"mean"`}},
 	}}
-	departing := s.departuresTable().trim()
+	departing := s.departuresTable().Trim()
 	got := map[string]string{}
 	for _, row := range departing.Rows {
 		for _, c := range row.Cells[1:] {
-			got[row.Cells[0].Text] += map[Mark]string{MarkDiffers: "x", MarkNone: "-"}[c.Mark]
+			got[row.Cells[0].Text] += map[page.Mark]string{page.MarkDiffers: "x", page.MarkNone: "-"}[c.Mark]
 		}
 	}
 	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"rcgrpo/reports/page"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -93,9 +94,9 @@ func synthetic(seeds, tasks, updates int) *Study {
 						"checkpoint": {Digest: fmt.Sprintf("%064d", 7*i+n)}, "metrics": {Digest: fmt.Sprintf("%064d", 11*i+n)}}}})
 		}
 		s.Arms = append(s.Arms, arm)
-		talks := &Transcripts{Label: a.label}
+		talks := &page.Transcripts{Label: a.label}
 		for n := range 60 {
-			talks.add(transcript(syntheticEpisode(n, a.token), "seed 1"))
+			talks.Add(transcript(syntheticEpisode(n, a.token), "seed 1"))
 		}
 		s.Transcripts = append(s.Transcripts, talks)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -105,23 +106,23 @@ func (a *Arm) ends(metric string, w Windows) *[2]float64 {
 }
 
 // meanNumber returns the mean over seeds, with the range of several seeds.
-func meanNumber(values []float64) Cell {
+func meanNumber(values []float64) page.Cell {
 	if len(values) == 0 {
-		return Text("–")
+		return page.Text("–")
 	}
-	c := Number(stats.Mean(values))
+	c := page.Number(stats.Mean(values))
 	if len(values) > 1 {
-		c = c.With("%s\u00a0…\u00a0%s", significant(slices.Min(values)), significant(slices.Max(values)))
+		c = c.With("%s\u00a0…\u00a0%s", page.Significant(slices.Min(values)), page.Significant(slices.Max(values)))
 	}
 	return c
 }
 
 // meanShare returns the mean of shares over seeds, with the range of several seeds.
-func meanShare(shares []float64) Cell {
+func meanShare(shares []float64) page.Cell {
 	mean := stats.Mean(shares)
-	c := Cell{Text: percent(mean), Value: &mean}
+	c := page.Cell{Text: page.Percent(mean), Value: &mean}
 	if len(shares) > 1 {
-		c = c.With("%s", percentRange(stats.Interval{Low: slices.Min(shares), High: slices.Max(shares)}))
+		c = c.With("%s", page.PercentRange(stats.Interval{Low: slices.Min(shares), High: slices.Max(shares)}))
 	}
 	return c
 }
@@ -144,8 +145,8 @@ func (a *Arm) metricNames() map[string]bool {
 }
 
 // logged returns the source of a value from metrics that the arm's trainings logged.
-func (a *Arm) logged(by string, metrics ...string) Source {
-	s := Source{By: by, Rows: strings.Join(metrics, ", ")}
+func (a *Arm) logged(by string, metrics ...string) page.Source {
+	s := page.Source{By: by, Rows: strings.Join(metrics, ", ")}
 	for i := range a.Runs {
 		if slices.ContainsFunc(metrics, func(metric string) bool { _, _, ok := a.Runs[i].values(metric); return ok }) {
 			s.From = append(s.From, a.Runs[i].CurveFrom)
@@ -228,12 +229,12 @@ func updatesBetween(first, last int) string {
 }
 
 // logged returns the source of a value of an arm within the block, including the training that bounds it.
-func (b *block) logged(arm int, by string, metrics ...string) Source {
+func (b *block) logged(arm int, by string, metrics ...string) page.Source {
 	source := b.Arms[arm].logged(by, metrics...)
 	if b.bound == "" || len(source.From) == 0 {
 		return source
 	}
-	return together(source.By, source.Rows, source, Source{From: []string{b.bound}})
+	return page.Together(source.By, source.Rows, source, page.Source{From: []string{b.bound}})
 }
 
 func (s *Study) windowNote() string {
@@ -278,10 +279,10 @@ func (s *Study) withoutWindows() []string {
 }
 
 // entropyTable is the paper's table of entropy and its correlation with the reward.
-func (s *Study) entropyTable() *Table {
-	t := &Table{
+func (s *Study) entropyTable() *page.Table {
+	t := &page.Table{
 		ID: "entropy", Title: "Entropy, and its correlation with the reward",
-		Columns: columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "ρ of changes",
+		Columns: page.Columns("<Arm", "<Updates", "Early", "Late", "Δ", "ρ(entropy, reward)", "ρ of changes",
 			"ρ, one update apart"),
 		Notes: []string{s.windowNote(), "ρ: Pearson's correlation over the updates of a run, as in the paper; below three " +
 			"seeds the range, else the t-interval over seeds, which treats seeds as independent. The table of correlations " +
@@ -302,8 +303,8 @@ func (s *Study) entropyTable() *Table {
 		for _, c := range a.correlations() {
 			plain, changes, apart = append(plain, c.Pearson), append(changes, c.changes), append(apart, c.apart)
 		}
-		by := func(how string) Source { return b.logged(i, how, "entropy", "reward") }
-		t.add(i, Text("%s", a.Label), Text("%s, %s", b.early(), b.late()),
+		by := func(how string) page.Source { return b.logged(i, how, "entropy", "reward") }
+		t.Add(i, page.Text("%s", a.Label), page.Text("%s, %s", b.early(), b.late()),
 			meanNumber(both.early).From(b.logged(i, byEarly, "entropy")),
 			meanNumber(both.late).From(b.logged(i, byLate, "entropy")),
 			changeCell(stats.Mean(both.early), stats.Mean(both.late)).From(b.logged(i, "late over early window, minus 1",
@@ -312,36 +313,37 @@ func (s *Study) entropyTable() *Table {
 			meanWithT(changes).From(by("Pearson's correlation of the differences between updates, t-interval over seeds")),
 			meanWithT(apart).From(by("Pearson's correlation of the entropy with the next reward, t-interval over seeds")))
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // correlationTable shows the correlation of entropy and reward of each run with its p-values.
-func (s *Study) correlationTable() *Table {
-	t := &Table{
+func (s *Study) correlationTable() *page.Table {
+	t := &page.Table{
 		ID: "entropy-runs", Title: "Correlation of entropy and reward, each run", Folded: true,
-		Columns: columns("<Arm", "<Seed", "<Updates", "ρ", "p, n updates", "Effective n", "p, effective n"),
+		Columns: page.Columns("<Arm", "<Seed", "<Updates", "ρ", "p, n updates", "Effective n", "p, effective n"),
 		Notes: []string{"The first p-value treats updates as independent, as in the paper. The second uses the effective " +
 			"number of updates of two series with these lag-one autocorrelations."},
 	}
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
 		for _, c := range a.correlations() {
-			by := func(how string) Source {
-				source := sourceOf(c.from, "entropy, reward", how)
+			by := func(how string) page.Source {
+				source := page.SourceOf(c.from, "entropy, reward", how)
 				if b.bound != "" {
-					source = together(how, source.Rows, source, Source{From: []string{b.bound}})
+					source = page.Together(how, source.Rows, source, page.Source{From: []string{b.bound}})
 				}
 				return source
 			}
-			t.add(i, Text("%s", a.Label), Text("%s", cmp.Or(c.seed, "–")),
-				Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
-				Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
-				Text("%s", probability(c.P)).From(by("p of Pearson's correlation, every update counts")),
-				Number(c.NEff).From(by("effective number of updates")),
-				Text("%s", probability(c.PEff)).From(by("p of Pearson's correlation with the effective number of updates")))
+			t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(c.seed, "–")),
+				page.Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
+				page.Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
+				page.Text("%s", page.Probability(c.P)).From(by("p of Pearson's correlation, every update counts")),
+				page.Number(c.NEff).From(by("effective number of updates")),
+				page.Text("%s", page.Probability(c.PEff)).
+					From(by("p of Pearson's correlation with the effective number of updates")))
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // runCorrelation is the correlation of entropy and reward of a run.
@@ -387,16 +389,16 @@ func (r *SeedRun) both(first, second string) (x, y []float64, ok bool) {
 }
 
 // changeCell shows the change from early to late in per cent of early.
-func changeCell(early, late float64) Cell {
+func changeCell(early, late float64) page.Cell {
 	if early == 0 || math.IsNaN(early) || math.IsNaN(late) {
-		return Text("–")
+		return page.Text("–")
 	}
 	change := late/early - 1
 	arrow := "↑"
 	if change < 0 {
 		arrow = "↓"
 	}
-	return Cell{Text: fmt.Sprintf("%s\u00a0%.0f\u00a0%%", arrow, 100*math.Abs(change)), Value: &change}
+	return page.Cell{Text: fmt.Sprintf("%s\u00a0%.0f\u00a0%%", arrow, 100*math.Abs(change)), Value: &change}
 }
 
 // lateColumn is a column of a table over the late window.
@@ -424,7 +426,7 @@ var signalMetrics = []lateColumn{
 	{"effective_sample_size", "Effective sample"},
 }
 
-func (s *Study) lateTable() *Table {
+func (s *Study) lateTable() *page.Table {
 	return s.windowTable("late", "Late phase of training", lateMetrics,
 		"Spread in group is the paper's caption read literally: largest minus smallest advantage of a group, mean over "+
 			"all groups, 0 for a group without variance. In batch: over all groups of an update, with the standard "+
@@ -433,7 +435,7 @@ func (s *Study) lateTable() *Table {
 			"3.162 (ddof 0) or 2.828 (ddof 1), and a batch at most 3.578 under ddof 1.")
 }
 
-func (s *Study) signalTable() *Table {
+func (s *Study) signalTable() *page.Table {
 	return s.windowTable("signal", "Learning signal in the late phase", signalMetrics,
 		"Groups whose episodes all have the same reward have no variance: all right or all wrong. σ² is the variance "+
 			"of the rewards of a group, A the advantage; means over all groups and episodes. Successes: members of a "+
@@ -441,12 +443,12 @@ func (s *Study) signalTable() *Table {
 }
 
 // windowTable shows the means of metrics over the late window, a row per arm with a curve; nil if nothing was logged.
-func (s *Study) windowTable(id, title string, all []lateColumn, note string) *Table {
-	t := &Table{ID: id, Title: title, Columns: columns("<Arm", "<Updates")}
+func (s *Study) windowTable(id, title string, all []lateColumn, note string) *page.Table {
+	t := &page.Table{ID: id, Title: title, Columns: page.Columns("<Arm", "<Updates")}
 	var used []string
 	for _, c := range all {
 		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return len(a.summary(c.metric, s.Windows).late) > 0 }) {
-			t.Columns, used = append(t.Columns, Column{Name: c.head}), append(used, c.metric)
+			t.Columns, used = append(t.Columns, page.Column{Name: c.head}), append(used, c.metric)
 		}
 	}
 	if len(used) == 0 {
@@ -454,20 +456,20 @@ func (s *Study) windowTable(id, title string, all []lateColumn, note string) *Ta
 	}
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
-		cells := []Cell{Text("%s", a.Label), Text("%s", b.late())}
+		cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s", b.late())}
 		for _, metric := range used {
 			cells = append(cells, meanNumber(a.summary(metric, s.Windows).late).From(b.logged(i, byLate, metric)))
 		}
-		t.add(i, cells...)
+		t.Add(i, cells...)
 	}
 	t.Notes = []string{s.windowNote() + " Several seeds: mean, and below it the lowest and highest seed.", note}
-	return t.orNil()
+	return t.OrNil()
 }
 
-func (s *Study) trainingGapTable() *Table {
-	t := &Table{
+func (s *Study) trainingGapTable() *page.Table {
+	t := &page.Table{
 		ID: "gap-training", Title: "The token's effect on sampled episodes during training",
-		Columns: columns("<Arm", "<Updates", "High, early", "Low, early", "Gap, early", "High, late", "Low, late",
+		Columns: page.Columns("<Arm", "<Updates", "High, early", "Low, early", "Gap, early", "High, late", "Low, late",
 			"Gap, late"),
 		Notes: []string{s.windowNote(), "Gaps of three seeds or more have their t-interval over seeds, which treats seeds " +
 			"as independent."},
@@ -479,7 +481,7 @@ func (s *Study) trainingGapTable() *Table {
 		if len(high.early) == 0 || len(low.early) == 0 {
 			continue
 		}
-		cells := []Cell{Text("%s", a.Label), Text("%s, %s", b.early(), b.late())}
+		cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s, %s", b.early(), b.late())}
 		window := func(by string, high, low, gap []float64) {
 			cells = append(cells, meanNumber(high).From(b.logged(i, by, "reward_high")),
 				meanNumber(low).From(b.logged(i, by, "reward_low")),
@@ -487,27 +489,27 @@ func (s *Study) trainingGapTable() *Table {
 		}
 		window(byEarly, high.early, low.early, gap.early)
 		window(byLate, high.late, low.late, gap.late)
-		t.add(i, cells...)
+		t.Add(i, cells...)
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // meanWithT returns the mean over trainings with its t-interval, from three trainings on.
-func meanWithT(values []float64) Cell {
+func meanWithT(values []float64) page.Cell {
 	c := meanNumber(values)
 	if i := stats.TInterval(values, stats.Level); len(values) >= methodPolicies && i.Known() {
 		c.Interval = &i
-		c = c.With("t\u00a0%s\u00a0…\u00a0%s", significant(i.Low), significant(i.High))
+		c = c.With("t\u00a0%s\u00a0…\u00a0%s", page.Significant(i.Low), page.Significant(i.High))
 	}
 	return c
 }
 
 // valuesTable lists all logged values with their definition in package rl and their mean over the late window, so that
 // the page contains also the values without a figure.
-func (s *Study) valuesTable() *Table {
-	t := &Table{
+func (s *Study) valuesTable() *page.Table {
+	t := &page.Table{
 		ID: "values", Title: "All logged values, means over the late window", Folded: true,
-		Columns: columns("<Value", "<Definition", "<Unit"),
+		Columns: page.Columns("<Value", "<Definition", "<Unit"),
 	}
 	var shown []*Arm // each cut to the longest block with a training of it
 	logged := map[string]bool{}
@@ -517,7 +519,7 @@ func (s *Study) valuesTable() *Table {
 		longest := slices.IndexFunc(all, func(b block) bool { return b.Arms[i].hasCurve() })
 		if longest >= 0 {
 			shown = append(shown, &all[longest].Arms[i])
-			t.Columns = append(t.Columns, Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
+			t.Columns = append(t.Columns, page.Column{Name: s.Arms[i].Label + ", updates " + all[longest].late()})
 		}
 	}
 	if len(shown) == 0 {
@@ -528,16 +530,16 @@ func (s *Study) valuesTable() *Table {
 			if name != info.Name && !(strings.HasSuffix(info.Name, "_") && strings.HasPrefix(name, info.Name)) {
 				continue
 			}
-			cells := []Cell{Text("%s", name), Text("%s", info.Formula), Text("%s", info.Unit)}
+			cells := []page.Cell{page.Text("%s", name), page.Text("%s", info.Formula), page.Text("%s", info.Unit)}
 			for _, a := range shown {
 				cells = append(cells, meanNumber(a.summary(name, s.Windows).late).From(a.logged(byLate, name)))
 			}
-			t.add(NoArm, cells...)
+			t.Add(page.NoArm, cells...)
 		}
 	}
 	if logged["prop2_bound"] {
 		t.Notes = []string{"prop2_bound and prop2_slack contain the square of a gap with sampling error and are biased " +
 			"(the bound upwards); prop2_excess and the figure of Proposition 2 subtract the sampling variance."}
 	}
-	return t.orNil()
+	return t.OrNil()
 }

@@ -3,6 +3,7 @@ package reports
 import (
 	"cmp"
 	"fmt"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -10,12 +11,12 @@ import (
 )
 
 // transcript returns the part of a trajectory that a page shows.
-func transcript(t *rl.Trajectory, seed string) Transcript {
-	kept := Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
+func transcript(t *rl.Trajectory, seed string) page.Transcript {
+	kept := page.Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
 		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors,
-		hash: hexSum(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))}
+		Hash: hexSum(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))}
 	for _, m := range t.Messages {
-		u := Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
+		u := page.Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
 		if m.Role == rl.RoleTool {
 			u.Text, u.Results = "", m.Results()
 		}
@@ -48,9 +49,9 @@ func TokenStrip(t *rl.Trajectory, m rl.Message) string {
 	if !slices.Contains(mask, true) {
 		return ""
 	}
-	blocks, strip := []rune(stripBlocks), make([]rune, len(mask))
+	blocks, strip := []rune(page.StripBlocks), make([]rune, len(mask))
 	for i, sampled := range mask {
-		if strip[i] = StripGiven; sampled {
+		if strip[i] = page.StripGiven; sampled {
 			strip[i] = blocks[min(len(blocks)-1, max(0, int(-2*logp[i])))]
 		}
 	}
@@ -58,13 +59,13 @@ func TokenStrip(t *rl.Trajectory, m rl.Message) string {
 }
 
 // transcriptParts returns the transcripts of every arm, in the order of the arms.
-func (s *Study) transcriptParts() []Part {
+func (s *Study) transcriptParts() []page.Part {
 	sorted := slices.Clone(s.Transcripts)
-	sortByLabel(sorted, s.labels(), func(t *Transcripts) string { return t.Label })
-	var parts []Part
+	sortByLabel(sorted, s.labels(), func(t *page.Transcripts) string { return t.Label })
+	var parts []page.Part
 	for _, t := range sorted {
 		if len(t.Failed)+len(t.Passed) > 0 {
-			parts = append(parts, Part{Transcripts: t})
+			parts = append(parts, page.Part{Transcripts: t})
 		}
 	}
 	return parts
@@ -77,15 +78,15 @@ func (m *Mixture) example(t *rl.Trajectory) {
 		at, of = &m.Expert, &m.ExpertOf
 	}
 	*of++
-	if one := transcript(t, ""); *at == nil || one.hash < (*at).hash {
+	if one := transcript(t, ""); *at == nil || one.Hash < (*at).Hash {
 		*at = &one
 	}
 }
 
 // exampleTables show one expert and one failed trajectory of each data set with reward tokens as the policy reads them,
 // a row for each line: the paper's examples. Only the first seed of a data set is shown.
-func (s *Study) exampleTables() []Part {
-	var parts []Part
+func (s *Study) exampleTables() []page.Part {
+	var parts []page.Part
 	shown := map[string]bool{}
 	for i := range s.Mixtures {
 		m := &s.Mixtures[i]
@@ -93,8 +94,8 @@ func (s *Study) exampleTables() []Part {
 			continue
 		}
 		shown[m.Label] = true
-		of := func(kind string, t *Transcript, total int) {
-			parts = append(parts, partsOf(s.exampleTable(m, kind, t, total), "")...)
+		of := func(kind string, t *page.Transcript, total int) {
+			parts = append(parts, page.PartsOf(s.exampleTable(m, kind, t, total), "")...)
 		}
 		of("expert", m.Expert, m.ExpertOf)
 		of("failed", m.Failed, m.FailedOf)
@@ -102,8 +103,9 @@ func (s *Study) exampleTables() []Part {
 	return parts
 }
 
-func (s *Study) exampleTable(m *Mixture, kind string, x *Transcript, of int) *Table {
-	t := &Table{ID: "example-" + kind + "-" + slug(m.Label), Folded: true, Columns: columns("<Role", "<Text"),
+func (s *Study) exampleTable(m *Mixture, kind string, x *page.Transcript, of int) *page.Table {
+	t := &page.Table{ID: "example-" + kind + "-" + page.Slug(m.Label), Folded: true,
+		Columns: page.Columns("<Role", "<Text"),
 		Title: fmt.Sprintf("Example of %s: %s trajectory", m.Label, map[string]string{"expert": "an expert",
 			"failed": "a failed"}[kind]),
 		Lead: fmt.Sprintf("Task %s, category %s, origin %s, token %s: the one of %d with the smallest hash of its name.",
@@ -111,10 +113,10 @@ func (s *Study) exampleTable(m *Mixture, kind string, x *Transcript, of int) *Ta
 		Notes: []string{"The messages in the policy's order, with the reward token where fine-tuning puts it. The markers " +
 			"with which the model's chat template surrounds each message are left out."}}
 	position := s.tokenPosition()
-	source := sourceOf(m.Source, fmt.Sprintf("the %s trajectory with the smallest hash", kind), "as recorded")
+	source := page.SourceOf(m.Source, fmt.Sprintf("the %s trajectory with the smallest hash", kind), "as recorded")
 	add := func(role, text string) {
 		for line := range strings.SplitSeq(text, "\n") {
-			t.add(NoArm, Text("%s", role).From(source), Text("%s", line).From(source))
+			t.Add(page.NoArm, page.Text("%s", role).From(source), page.Text("%s", line).From(source))
 		}
 	}
 	users := 0
@@ -138,7 +140,7 @@ func (s *Study) exampleTable(m *Mixture, kind string, x *Transcript, of int) *Ta
 			add(u.Role, text)
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // rewardText is the text of a reward token in the policy's prompt.

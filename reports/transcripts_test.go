@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -50,8 +51,8 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 		"nothing to show":    {0, 0, 0, 0},
 		"exactly half, half": {20, 20, 20, 20},
 	} {
-		var forward, backward Transcripts
-		var all []Transcript
+		var forward, backward page.Transcripts
+		var all []page.Transcript
 		for i := range tc.failed + tc.passed {
 			one := rl.Trajectory{Task: fmt.Sprint(i)}
 			if i >= tc.failed {
@@ -60,17 +61,17 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 			all = append(all, transcript(&one, "seed 1"))
 		}
 		for i := range all {
-			forward.add(all[i])
-			backward.add(all[len(all)-1-i])
+			forward.Add(all[i])
+			backward.Add(all[len(all)-1-i])
 		}
-		failed, passed := forward.chosen()
+		failed, passed := forward.Chosen()
 		if forward.FailedOf != tc.failed || forward.PassedOf != tc.passed || len(failed) != tc.wantFailed ||
 			len(passed) != tc.wantPassed {
 			t.Errorf("%s: got %d of %d failed and %d of %d passed, want %d and %d", name, len(failed), forward.FailedOf,
 				len(passed), forward.PassedOf, tc.wantFailed, tc.wantPassed)
 		}
-		failedBack, passedBack := backward.chosen()
-		same := func(a, b Transcript) bool { return a.Task == b.Task }
+		failedBack, passedBack := backward.Chosen()
+		same := func(a, b page.Transcript) bool { return a.Task == b.Task }
 		if !slices.EqualFunc(failed, failedBack, same) || !slices.EqualFunc(passed, passedBack, same) {
 			t.Errorf("%s: the order in which episodes are read decides which are shown", name)
 		}
@@ -79,7 +80,7 @@ func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
 
 func TestPackedTextUnpacksAndRequiresNoEscape(t *testing.T) {
 	text := strings.Repeat("</script>\"'&+", 99)
-	p := packed([]byte(text))
+	p := page.Packed([]byte(text))
 	if strings.ContainsAny(p, `+/="'&<>`) {
 		t.Errorf("the attribute holds characters that need an escape: %s", p)
 	}

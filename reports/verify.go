@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"maps"
+	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -45,8 +46,8 @@ func (v *Verification) NumbersHold() bool {
 // digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by
 // name, with the recorded files unless they are nil. The error reports a page without evidence; everything else is in
 // the result.
-func Verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
-	ev, err := ReadEvidence(page)
+func Verify(written []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
+	ev, err := ReadEvidence(written)
 	if err != nil {
 		return nil, err
 	}
@@ -73,16 +74,16 @@ func Verify(page []byte, store *artifact.Store, experiment map[string][]byte) (*
 	if err := again.HTML(&text); err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(page, text.Bytes()) {
-		v.compareValues(ev, string(page), text.String())
-		v.compareLines(string(page), text.String())
+	if !bytes.Equal(written, text.Bytes()) {
+		v.compareValues(ev, string(written), text.String())
+		v.compareLines(string(written), text.String())
 	}
 	return v, nil
 }
 
 func (v *Verification) count(ev *Evidence) {
 	for _, g := range ev.Tables {
-		for range g.values {
+		for range g.Values {
 			v.Cells++
 		}
 	}
@@ -122,11 +123,11 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		m, err := store.Manifest(key)
 		if err != nil {
 			damaged[from] = true
-			fault(from, "key %s: %v", prefix(key, 16), err)
+			fault(from, "key %s: %v", page.Prefix(key, 16), err)
 			return
 		}
 		if got := m.Outputs[port].Digest; digest != "" && got != digest {
-			fault(from, "the store records digest %s, the page was made from %s", prefix(got, 16), prefix(digest, 16))
+			fault(from, "the store records digest %s, the page was made from %s", page.Prefix(got, 16), page.Prefix(digest, 16))
 		}
 		for _, p := range store.CheckPort(m, port) {
 			damaged[from] = true
@@ -143,7 +144,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		m, err := store.Manifest(stage.Key)
 		if err != nil {
 			damaged[manifestOf(stage.Address)] = true
-			fault(stage.Address, "record %s: %v", prefix(stage.Key, 16), err)
+			fault(stage.Address, "record %s: %v", page.Prefix(stage.Key, 16), err)
 			continue
 		}
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
@@ -160,7 +161,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 // notComputed lists the values that depend on damaged artifacts.
 func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 	for _, g := range ev.Tables {
-		for id, text := range g.values {
+		for id, text := range g.Values {
 			s, ok := ev.source(id)
 			if ok && slices.ContainsFunc(s.From, func(from string) bool { return damaged[from] }) {
 				v.Differences = append(v.Differences, Difference{Where: id, Shown: text, Source: s.String()})
@@ -170,8 +171,8 @@ func (v *Verification) notComputed(ev *Evidence, damaged map[string]bool) {
 }
 
 // compareValues lists the values that differ from those of the recomputed page.
-func (v *Verification) compareValues(ev *Evidence, page, again string) {
-	shown, recomputed := visibleValues(page), visibleValues(again)
+func (v *Verification) compareValues(ev *Evidence, text, again string) {
+	shown, recomputed := visibleValues(text), visibleValues(again)
 	for id := range recomputed {
 		shown[id] += "" // also values that the page lacks
 	}
@@ -187,14 +188,14 @@ var cellDetails = strings.NewReplacer(`</span><span class="detail">`, " · ", `<
 	`</span>`, "")
 
 // visibleValues returns the cells of all tables, in the format of Cell.line, and the data of all figures, by id.
-func visibleValues(page string) map[string]string {
+func visibleValues(text string) map[string]string {
 	cellElement := regexp.MustCompile(`(?s)<t[dh][^>]* id="([^"]+)"[^>]*>` +
 		`(?:<span class="swatch [^>]*></span>)?(.*?)</t[dh]>`)
 	cellPad := regexp.MustCompile(`<i data-pad="[^"]*"></i>`)
 	values := map[string]string{}
-	for _, element := range cellElement.FindAllStringSubmatch(page, -1) {
+	for _, element := range cellElement.FindAllStringSubmatch(text, -1) {
 		id := element[1]
-		if _, _, _, cell := parseCell(id); !cell {
+		if _, _, _, cell := page.ParseCell(id); !cell {
 			continue
 		}
 		if _, twice := values[id]; twice {
@@ -202,23 +203,23 @@ func visibleValues(page string) map[string]string {
 		}
 		content := cellDetails.Replace(cellPad.ReplaceAllString(element[2], ""))
 		text, detail, _ := strings.Cut(html.UnescapeString(content), "\x00")
-		values[id] = Cell{Text: text, Detail: detail}.line()
+		values[id] = page.Cell{Text: text, Detail: detail}.Line()
 	}
-	for _, g := range readFigures(page) {
-		maps.Insert(values, g.values)
+	for _, g := range readFigures(text) {
+		maps.Insert(values, g.Values)
 	}
 	return values
 }
 
 // compareLines lists the lines of the page that differ from the recomputed page, without those of differing values.
-func (v *Verification) compareLines(page, again string) {
+func (v *Verification) compareLines(text, again string) {
 	var explained []string
 	for _, d := range v.Differences {
-		table, _, _ := cutLast(d.Where, ".")
+		table, _, _ := page.CutLast(d.Where, ".")
 		explained = append(explained, evidenceID, `"`+d.Where+`"`, `"`+table+`-csv"`, `"`+table+`-options"`,
 			`"`+table+`.csv"`)
 	}
-	a, b := strings.Split(page, "\n"), strings.Split(again, "\n")
+	a, b := strings.Split(text, "\n"), strings.Split(again, "\n")
 	a, b = append(a, make([]string, max(0, len(b)-len(a)))...), append(b, make([]string, max(0, len(a)-len(b)))...)
 	found := 0
 	for i := range a {
@@ -302,9 +303,9 @@ func (r *Reproduction) Equal() bool { return r.Shown == r.Got }
 
 // Reproduce recomputes one value of a page from the results that made returns for the addresses of the stages behind
 // it, and from nothing else.
-func Reproduce(page []byte, cell string, store *artifact.Store,
+func Reproduce(written []byte, cell string, store *artifact.Store,
 	made func(address string) (*artifact.Manifest, error)) (*Reproduction, error) {
-	ev, err := ReadEvidence(page)
+	ev, err := ReadEvidence(written)
 	if err != nil {
 		return nil, err
 	}
@@ -313,16 +314,16 @@ func Reproduce(page []byte, cell string, store *artifact.Store,
 		return nil, err
 	}
 	r := &Reproduction{Cell: strings.TrimPrefix(cell, "#")}
-	table, row, column, _ := parseCell(r.Cell)
+	table, row, column, _ := page.ParseCell(r.Cell)
 	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
 		if g.ID == table && 0 < row && row <= len(g.Rows) && 0 < column && column <= len(g.Head) {
-			r.Name = g.name(row-1, column-1)
+			r.Name = g.Name(row-1, column-1)
 		}
 	}
 	if r.Name == "" {
 		return nil, fmt.Errorf("the page has no cell %q: want TABLE.rROWcCOLUMN, such as main-test.r1c2", cell)
 	}
-	r.Shown = visibleValues(string(page))[r.Cell]
+	r.Shown = visibleValues(string(written))[r.Cell]
 	part := ev.part(source)
 	for i := range part.Inputs {
 		in := &part.Inputs[i]
@@ -352,11 +353,11 @@ func Reproduce(page []byte, cell string, store *artifact.Store,
 }
 
 // find returns the value with a name in the table or figure with that id.
-func find(grids []Grid, id, name string) (text string, ok bool) {
+func find(grids []page.Grid, id, name string) (text string, ok bool) {
 	for _, g := range grids {
 		for r, row := range g.Rows {
 			for c, text := range row.Cells {
-				if g.ID == id && g.name(r, c) == name {
+				if g.ID == id && g.Name(r, c) == name {
 					return text, true
 				}
 			}
@@ -366,7 +367,7 @@ func find(grids []Grid, id, name string) (text string, ok bool) {
 }
 
 // part returns the evidence without inputs and records that a source does not contain.
-func (ev *Evidence) part(source Source) *Evidence {
+func (ev *Evidence) part(source page.Source) *Evidence {
 	part := *ev
 	part.Failures = nil
 	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
@@ -377,12 +378,12 @@ func (ev *Evidence) part(source Source) *Evidence {
 	return &part
 }
 
-func (ev *Evidence) recompute(store *artifact.Store) ([]Grid, error) {
+func (ev *Evidence) recompute(store *artifact.Store) ([]page.Grid, error) {
 	study, err := gather(ev, opener(store), store)
 	if err != nil {
 		return nil, err
 	}
-	return study.complete().grids(), nil
+	return study.complete().Grids(), nil
 }
 
 // opener opens inputs by their keys.
@@ -390,7 +391,7 @@ func opener(store *artifact.Store) func(*Input) (*artifact.Artifact, error) {
 	return func(in *Input) (*artifact.Artifact, error) {
 		m, err := store.Manifest(in.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%s, key %s: %w", in.Address, prefix(in.Key, 16), err)
+			return nil, fmt.Errorf("%s, key %s: %w", in.Address, page.Prefix(in.Key, 16), err)
 		}
 		return store.Open(m, in.Ref.Port)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 
@@ -23,17 +24,17 @@ import (
 func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
 	t.Helper()
 	dir := t.TempDir()
-	page, _, _, _ := runScriptedIn(t, dir, failing)
+	html, _, _, _ := runScriptedIn(t, dir, failing)
 	store, err := artifact.Open(filepath.Join(dir, "store"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []byte(page), store
+	return []byte(html), store
 }
 
-func verified(t *testing.T, page []byte, store *artifact.Store) *Verification {
+func verified(t *testing.T, html []byte, store *artifact.Store) *Verification {
 	t.Helper()
-	v, err := Verify(page, store, nil)
+	v, err := Verify(html, store, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +43,8 @@ func verified(t *testing.T, page []byte, store *artifact.Store) *Verification {
 
 func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 	for _, failing := range []string{"none", "much"} {
-		page, store := scriptedPage(t, failing)
-		v := verified(t, page, store)
+		html, store := scriptedPage(t, failing)
+		v := verified(t, html, store)
 		if !v.OK() {
 			t.Errorf("failing %s: got %+v", failing, v)
 		}
@@ -56,8 +57,8 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 
 // Every cell with a number and every column of a figure has a source.
 func TestEveryNumberHasASource(t *testing.T) {
-	page, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(page)
+	html, _ := scriptedPage(t, "none")
+	ev, err := ReadEvidence(html)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,29 +88,29 @@ func TestEveryNumberHasASource(t *testing.T) {
 		for r, row := range g.Rows {
 			for c, text := range row.Cells {
 				if c > 0 && !strings.Contains(row.Name, text) && strings.ContainsAny(text, "0123456789") {
-					check(cellID(g.ID, r+1, c+1))
+					check(page.CellID(g.ID, r+1, c+1))
 				}
 			}
 		}
 	}
 	for _, g := range ev.Figures {
 		for r, row := range g.Rows {
-			check(cellID(g.ID, r+1, len(row.Cells)))
+			check(page.CellID(g.ID, r+1, len(row.Cells)))
 		}
 	}
 }
 
 func TestEvidenceEqualsThePage(t *testing.T) {
-	page, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(page)
+	html, _ := scriptedPage(t, "none")
+	ev, err := ReadEvidence(html)
 	if err != nil {
 		t.Fatal(err)
 	}
 	recorded := map[string]string{}
 	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
-		maps.Insert(recorded, g.values)
+		maps.Insert(recorded, g.Values)
 	}
-	if got := visibleValues(string(page)); !maps.Equal(got, recorded) || len(got) < 200 {
+	if got := visibleValues(string(html)); !maps.Equal(got, recorded) || len(got) < 200 {
 		t.Errorf("got %d visible values, want the %d recorded ones", len(got), len(recorded))
 	}
 }
@@ -127,11 +128,11 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 10)"},
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
-		page := withEvidence(t, []byte(evidence))
-		_, verify := Verify(page, store, nil)
-		_, reproduce := Reproduce(page, "main-test.r1c2", store, nil)
+		html := withEvidence(t, []byte(evidence))
+		_, verify := Verify(html, store, nil)
+		_, reproduce := Reproduce(html, "main-test.r1c2", store, nil)
 		for name, err := range map[string]error{"verify": verify, "reproduce": reproduce,
-			"bundle": WriteBundle(io.Discard, page, store, nil)} {
+			"bundle": WriteBundle(io.Discard, html, store, nil)} {
 			for _, part := range want {
 				if err == nil || !strings.Contains(err.Error(), part) {
 					t.Errorf("%s of %s: got %v, want an error with %q", name, evidence, err, part)
@@ -143,9 +144,9 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 
 // A bundle is read as a stream of files, and its page says which version made it.
 func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
-	page, store := hostilePage(t, func(func(rl.Score) bool) {})
+	html, store := hostilePage(t, func(func(rl.Score) bool) {})
 	var now bytes.Buffer
-	if err := WriteBundle(&now, page, store, nil); err != nil {
+	if err := WriteBundle(&now, html, store, nil); err != nil {
 		t.Fatal(err)
 	}
 	old := withEvidence(t, []byte(`{"format": 2, "inputs": {}}`))
@@ -164,7 +165,7 @@ func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
 }
 
 // replacedPage returns a bundle with another page.
-func replacedPage(t *testing.T, bundle, page []byte) []byte {
+func replacedPage(t *testing.T, bundle, html []byte) []byte {
 	t.Helper()
 	unzipped, err := gzip.NewReader(bytes.NewReader(bundle))
 	if err != nil {
@@ -180,7 +181,7 @@ func replacedPage(t *testing.T, bundle, page []byte) []byte {
 		}
 		content, readErr := io.ReadAll(in)
 		if h.Name == bundlePage {
-			content = page
+			content = html
 		}
 		h.Size = int64(len(content))
 		if err := errors.Join(err, readErr, out.WriteHeader(h)); err != nil {
@@ -201,8 +202,8 @@ func replacedPage(t *testing.T, bundle, page []byte) []byte {
 var raced bool
 
 func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
-	page, store := scriptedPage(t, "none")
-	ev, err := ReadEvidence(page)
+	html, store := scriptedPage(t, "none")
+	ev, err := ReadEvidence(html)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 			}
 		}
 		write(changed)
-		v := verified(t, page, store)
+		v := verified(t, html, store)
 		if v.OK() || !slices.ContainsFunc(v.Faults, func(fault string) bool { return strings.Contains(fault, path) }) {
 			t.Errorf("change %d: byte %d of %s went unnoticed: %+v", n, at, path, v)
 		}
@@ -273,13 +274,13 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	if !raced && named["scores.jsonl.gz"] == 0 && named["scores.jsonl"] == 0 {
 		t.Error("a change in scores named no cell")
 	}
-	if v := verified(t, page, store); !v.OK() {
+	if v := verified(t, html, store); !v.OK() {
 		t.Errorf("after the restoration of all files: %+v", v)
 	}
 }
 
 func TestAChangedByteOfThePageIsFound(t *testing.T) {
-	page, store := scriptedPage(t, "none")
+	html, store := scriptedPage(t, "none")
 	for name, change := range map[string]struct{ old, new, where string }{
 		"a cell":         {">75.0\u00a0%<", ">80.0\u00a0%<", "main-test.r"},
 		"a cell's tag":   {` id="main-test.r1c2"`, ` data-x=">" id="main-test.r1c2"`, "main-test.r"},
@@ -288,10 +289,10 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		"the style":      {"border-collapse", "border-collapsf", "line "},
 		"a hidden place": {`class="block" id="main-test"`, `class="black" id="main-test"`, "line "},
 	} {
-		if !bytes.Contains(page, []byte(change.old)) {
+		if !bytes.Contains(html, []byte(change.old)) {
 			t.Fatalf("%s: the page has no %q", name, change.old)
 		}
-		v := verified(t, bytes.Replace(page, []byte(change.old), []byte(change.new), 1), store)
+		v := verified(t, bytes.Replace(html, []byte(change.old), []byte(change.new), 1), store)
 		if len(v.Differences) != 1 || !strings.Contains(v.Differences[0].Where, change.where) {
 			t.Errorf("%s: got %+v, want one difference at %s", name, v.Differences, change.where)
 		}
@@ -305,8 +306,8 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		changes = 4
 	}
 	for range changes {
-		changed := bytes.Clone(page)
-		at := random.IntN(len(page))
+		changed := bytes.Clone(html)
+		at := random.IntN(len(html))
 		changed[at] ^= byte(1 + random.IntN(255))
 		v, err := Verify(changed, store, nil)
 		if err != nil {
@@ -321,9 +322,9 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 }
 
 func TestAnotherRunOfAStageIsAFault(t *testing.T) {
-	page, _ := scriptedPage(t, "none")
+	html, _ := scriptedPage(t, "none")
 	_, other := scriptedPage(t, "none") // the same experiment elsewhere: equal artifacts, other times
-	v := verified(t, page, other)
+	v := verified(t, html, other)
 	if v.OK() || slices.ContainsFunc(v.Faults, func(fault string) bool {
 		return !strings.Contains(fault, "its record is not the one") && !strings.Contains(fault, "edited") &&
 			!strings.Contains(fault, "digest")

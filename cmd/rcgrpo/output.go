@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"rcgrpo/reports/page"
 	"strings"
 	"syscall"
 
 	"golang.org/x/term"
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
-	"rcgrpo/reports"
 )
 
 // output is the standard output of a command. It stores the first error: a command whose output is lost must not exit
@@ -84,25 +84,25 @@ func terminalSize(w io.Writer) (width, height int) {
 // printable replaces the characters of a foreign text that could control the terminal.
 func printable(text string) string { return strings.Map(display.Printable, text) }
 
-type table struct{ reports.Table }
+type table struct{ page.Table }
 
 // newTable returns a table. A column whose name starts with < is aligned to the left.
 func newTable(title string, columns ...string) *table {
-	t := &table{reports.Table{ID: "table", Title: title}}
+	t := &table{page.Table{ID: "table", Title: title}}
 	for _, name := range columns {
 		name, left := strings.CutPrefix(name, "<")
-		t.Columns = append(t.Columns, reports.Column{Name: name, Left: left})
+		t.Columns = append(t.Columns, page.Column{Name: name, Left: left})
 	}
 	return t
 }
 
 // row adds a row. A cell is a reports.Cell or any value that fmt prints; an empty string is shown as "-".
 func (t *table) row(cells ...any) {
-	row := reports.Row{Arm: reports.NoArm}
+	row := page.Row{Arm: page.NoArm}
 	for _, value := range cells {
-		cell, ok := value.(reports.Cell)
+		cell, ok := value.(page.Cell)
 		if !ok {
-			cell = reports.Text("%s", cmp.Or(fmt.Sprint(value), "-"))
+			cell = page.Text("%s", cmp.Or(fmt.Sprint(value), "-"))
 		}
 		row.Cells = append(row.Cells, cell)
 	}
@@ -111,7 +111,7 @@ func (t *table) row(cells ...any) {
 
 func (t *table) write(w io.Writer, heading string, width int) error {
 	var b bytes.Buffer
-	page := reports.Page{Sections: []reports.Section{{Title: heading, Parts: []reports.Part{{Table: &t.Table}}}}}
+	page := page.Page{Sections: []page.Section{{Title: heading, Parts: []page.Part{{Table: &t.Table}}}}}
 	if err := page.Text(&b, width); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -61,8 +62,8 @@ func (v *view) metrics(rows string) error {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
 			least, most := slices.Min(y), slices.Max(y)
-			t.row(name, reports.Number(y[0]), reports.Number(y[len(y)-1]), reports.Number(least), reports.Number(most),
-				reports.Sparkline(y, least, most, 24))
+			t.row(name, page.Number(y[0]), page.Number(y[len(y)-1]), page.Number(least), page.Number(most),
+				page.Sparkline(y, least, most, 24))
 		}
 		if err := t.write(v.out, strings.TrimSuffix(file, ".jsonl"), v.width); err != nil {
 			return err
@@ -119,7 +120,7 @@ func (v *view) scores(file string) error {
 		"reward 1", "official")
 	for _, g := range counts.sorted() {
 		n := counts[g]
-		t.row(g[0], g[1], cmp.Or(g[2], "all"), reports.Share(n.Reward1, n.Episodes), reports.Share(n.Official, n.Episodes))
+		t.row(g[0], g[1], cmp.Or(g[2], "all"), page.Share(n.Reward1, n.Episodes), page.Share(n.Official, n.Episodes))
 	}
 	if err := t.write(v.out, "scores", v.width); err != nil {
 		return err
@@ -136,7 +137,7 @@ func (v *view) passes() error {
 		if err != nil {
 			return err
 		}
-		t.row(p.Set, p.Category, p.K, p.Tasks, p.Samples, reports.Number(p.Reward), reports.Number(p.Official))
+		t.row(p.Set, p.Category, p.K, p.Tasks, p.Samples, page.Number(p.Reward), page.Number(p.Official))
 	}
 	return t.write(v.out, "pass@k", v.width)
 }
@@ -200,7 +201,7 @@ func trajectoryTable(all []rl.Trajectory) *table {
 		"call errors")
 	for _, g := range counts.sorted() {
 		n := counts[g]
-		t.row(g[0], g[1], g[2], reports.Share(n.reward, n.n), n.calls, n.errors)
+		t.row(g[0], g[1], g[2], page.Share(n.reward, n.n), n.calls, n.errors)
 	}
 	return t
 }

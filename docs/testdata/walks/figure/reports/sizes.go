@@ -1,8 +1,10 @@
 package reports
 
+import "rcgrpo/reports/page"
+
 // sizeFigure shows how many turns the tasks of each set have; nil without sets.
-func (s *Study) sizeFigure() *Figure {
-	f := &Figure{
+func (s *Study) sizeFigure() *page.Figure {
+	f := &page.Figure{
 		ID:    "fig-sizes",
 		Title: "Turns of the tasks",
 		X:     "turns",
@@ -11,7 +13,7 @@ func (s *Study) sizeFigure() *Figure {
 		Note:  "How many requests a task makes.",
 	}
 	for i, set := range s.Data {
-		series, most := Series{Name: set.Label, Arm: i}, 0
+		series, most := page.Series{Name: set.Label, Arm: i}, 0
 		for _, task := range set.Tasks {
 			most = max(most, len(task.Turns))
 		}
@@ -25,7 +27,8 @@ func (s *Study) sizeFigure() *Figure {
 			series.X = append(series.X, float64(n+1))
 		}
 		if most > 0 {
-			series.Runs = []Curve{{Y: shares, Source: Source{From: []string{set.Source}, By: "share of the tasks"}}}
+			series.Runs = []page.Curve{{Y: shares,
+				Source: page.Source{From: []string{set.Source}, By: "share of the tasks"}}}
 			f.Series = append(f.Series, series)
 		}
 	}

@@ -26,8 +26,8 @@ func TestALoggedNumberReachesThePage(t *testing.T) {
 	}
 	for _, p := range items() {
 		if p.name == "fig-best" {
-			if figure := p.parts(s)[0].Figure; figure.data()[1][1] != "0.5" {
-				t.Errorf("the figure draws %q", figure.data())
+			if figure := p.parts(s)[0].Figure; figure.CSV()[1][1] != "0.5" {
+				t.Errorf("the figure draws %q", figure.CSV())
 			}
 			return
 		}

@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ type Table struct {
 	Notes   []string `json:"notes,omitempty"` // below: how to read the table
 	Folded  bool     `json:"-"`               // behind a fold in HTML
 
-	spare bool // repeats another table, so that a page omits it; Reproduce computes it
+	Spare bool `json:"-"` // repeats another table, so that a page omits it; Reproduce computes it
 }
 
 // Column is the head of a column.
@@ -30,11 +30,11 @@ type Column struct {
 	Name string
 	Left bool // text; numbers are aligned to the right
 
-	spare bool // has no values, so that a page omits it
+	Spare bool // has no values, so that a page omits it
 }
 
-// columns returns columns with these heads. A "<" marks a column of text.
-func columns(heads ...string) []Column {
+// Columns returns columns with these heads. A "<" marks a column of text.
+func Columns(heads ...string) []Column {
 	var all []Column
 	for _, head := range heads {
 		name, left := strings.CutPrefix(head, "<")
@@ -50,38 +50,40 @@ type Row struct {
 	Group string
 	Cells []Cell
 
-	look look
+	Look Look
 
-	spare bool // repeats another table, so that a page omits it
+	Spare bool // repeats another table, so that a page omits it
 }
 
 // NoArm is the Arm of a row or series that belongs to no arm.
 const NoArm = -1
 
-func (t *Table) add(arm int, cells ...Cell) { t.Rows = append(t.Rows, Row{Arm: arm, Cells: cells}) }
+// Add appends a row of an arm, or of NoArm.
+func (t *Table) Add(arm int, cells ...Cell) { t.Rows = append(t.Rows, Row{Arm: arm, Cells: cells}) }
 
-func (t *Table) orNil() *Table {
+// OrNil returns nil for a table without rows.
+func (t *Table) OrNil() *Table {
 	if len(t.Rows) == 0 {
 		return nil
 	}
 	return t
 }
 
-// trim removes the spare parts of the table. It returns nil if nothing remains.
-func (t *Table) trim() *Table {
-	if t == nil || t.spare {
+// Trim removes the spare parts of the table. It returns nil if nothing remains.
+func (t *Table) Trim() *Table {
+	if t == nil || t.Spare {
 		return nil
 	}
-	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.spare })
+	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Spare })
 	for c, column := range slices.Backward(t.Columns) {
-		if column.spare {
+		if column.Spare {
 			t.Columns = slices.Delete(t.Columns, c, c+1)
 			for i := range t.Rows {
 				t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, c, c+1)
 			}
 		}
 	}
-	return t.orNil()
+	return t.OrNil()
 }
 
 // groupHead returns the group of a row if the row above has another one.
@@ -125,9 +127,9 @@ func (t *Table) pads() [][]string {
 	return pads
 }
 
-// countOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on that
+// CountOnce moves the numbers of episodes out of the cells into one sentence. What a cell shows then depends on that
 // cell alone.
-func (t *Table) countOnce() {
+func (t *Table) CountOnce() {
 	counts := make([][]string, len(t.Rows)) // of each row: "Overall 80", "base 18"
 	often, usual := map[string]int{}, ""
 	for r, row := range t.Rows {
@@ -136,8 +138,8 @@ func (t *Table) countOnce() {
 			if cell.Of == 0 {
 				continue
 			}
-			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, fraction(*cell)), " · ")
-			if c < len(t.Columns) && !t.Columns[c].spare {
+			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, Fraction(*cell)), " · ")
+			if c < len(t.Columns) && !t.Columns[c].Spare {
 				counts[r] = append(counts[r], fmt.Sprintf("%s %d", t.Columns[c].Name, cell.Of))
 			}
 		}
@@ -196,21 +198,21 @@ func Number(v float64) Cell {
 	if math.IsNaN(v) {
 		return Cell{Text: "–"}
 	}
-	return Cell{Text: significant(v), Value: &v}
+	return Cell{Text: Significant(v), Value: &v}
 }
 
 // Share returns a cell with a proportion of independent episodes: per cent, count and Wilson interval.
-func Share(count, of int) Cell { return shareCell(count, of, stats.Wilson(count, of, stats.Level)) }
+func Share(count, of int) Cell { return ShareCell(count, of, stats.Wilson(count, of, stats.Level)) }
 
-// shareCell returns a cell with a proportion: per cent, count and interval; a dash without episodes.
-func shareCell(count, of int, i stats.Interval) Cell {
+// ShareCell returns a cell with a proportion: per cent, count and interval; a dash without episodes.
+func ShareCell(count, of int, i stats.Interval) Cell {
 	if of == 0 {
 		return Cell{Text: "–"}
 	}
 	v := float64(count) / float64(of)
-	c := Cell{Text: percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
+	c := Cell{Text: Percent(v), Detail: fmt.Sprintf("%d/%d", count, of), Value: &v, Count: count, Of: of}
 	if i.Known() {
-		c.Detail, c.Interval = c.Detail+" · "+percentRange(i), &i
+		c.Detail, c.Interval = c.Detail+" · "+PercentRange(i), &i
 	}
 	return c
 }
@@ -227,28 +229,30 @@ func (c Cell) From(source Source) Cell {
 	return c
 }
 
-func whole(n int) Cell {
+// Whole returns a cell with a count.
+func Whole(n int) Cell {
 	v := float64(n)
 	return Cell{Text: fmt.Sprint(n), Value: &v}
 }
 
-func (c Cell) line() string {
+// Line returns the text of the cell with its detail in parentheses.
+func (c Cell) Line() string {
 	if c.Detail == "" {
 		return c.Text
 	}
 	return c.Text + " (" + c.Detail + ")"
 }
 
-// percent formats a share as a percentage with one decimal.
-func percent(share float64) string {
+// Percent formats a share as a percentage with one decimal.
+func Percent(share float64) string {
 	if math.IsNaN(share) {
 		return "–"
 	}
 	return signed(fmt.Sprintf("%.1f\u00a0%%", 100*share))
 }
 
-// points formats a difference of shares in percentage points, with its sign.
-func points(difference float64) string {
+// Points formats a difference of shares in percentage points, with its sign.
+func Points(difference float64) string {
 	text := fmt.Sprintf("%+.1f", 100*difference)
 	if text == "+0.0" || text == "-0.0" {
 		return "0.0"
@@ -256,13 +260,13 @@ func points(difference float64) string {
 	return signed(text)
 }
 
-// percentRange formats the interval of a share in per cent, without the sign.
-func percentRange(i stats.Interval) string {
+// PercentRange formats the interval of a share in per cent, without the sign.
+func PercentRange(i stats.Interval) string {
 	return signed(fmt.Sprintf("%.1f\u00a0…\u00a0%.1f", 100*i.Low, 100*i.High))
 }
 
-// significant formats a number with three significant digits, without an exponent if that is short.
-func significant(v float64) string {
+// Significant formats a number with three significant digits, without an exponent if that is short.
+func Significant(v float64) string {
 	switch size := math.Abs(v); {
 	case math.IsNaN(v):
 		return "–"
@@ -281,7 +285,8 @@ func significant(v float64) string {
 
 func signed(text string) string { return strings.ReplaceAll(text, "-", "−") }
 
-func probability(p float64) string {
+// Probability formats a p-value with three decimals, or as "< 0.001".
+func Probability(p float64) string {
 	switch {
 	case math.IsNaN(p):
 		return "–"
@@ -293,9 +298,9 @@ func probability(p float64) string {
 	return strconv.FormatFloat(p, 'f', 3, 64)
 }
 
-// slug converts foreign text to a part of an element id or file name: at most 80 letters, digits and hyphens.
-func slug(text string) string {
-	id := []byte(prefix(text, 80))
+// Slug converts foreign text to a part of an element id or file name: at most 80 letters, digits and hyphens.
+func Slug(text string) string {
+	id := []byte(Prefix(text, 80))
 	for i, c := range id {
 		switch {
 		case c >= 'a' && c <= 'z', c >= '0' && c <= '9':
@@ -308,12 +313,14 @@ func slug(text string) string {
 	return string(id)
 }
 
-func fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
+// Fraction returns the counts of a share: "68/80".
+func Fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
 
-// prefix returns at most n bytes of a text.
-func prefix(text string, n int) string { return text[:min(n, len(text))] }
+// Prefix returns at most n bytes of a text.
+func Prefix(text string, n int) string { return text[:min(n, len(text))] }
 
-func plural(n int, noun string) string {
+// Plural returns "one seed", "2 seeds", "2 families".
+func Plural(n int, noun string) string {
 	if n == 1 {
 		return "one " + noun
 	}

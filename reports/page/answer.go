@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"fmt"
@@ -75,25 +75,25 @@ func (e Effect) Number() string {
 
 // number formats the effect, in a unit that follows it, with its interval.
 func (e *Effect) number(unit string) string {
-	text := strings.TrimSuffix(e.amount(e.Effect)+" "+unit, " ")
+	text := strings.TrimSuffix(e.Amount(e.Effect)+" "+unit, " ")
 	if e.Low != nil && e.High != nil {
-		text += fmt.Sprintf(" [%s, %s]", e.amount(*e.Low), e.amount(*e.High))
+		text += fmt.Sprintf(" [%s, %s]", e.Amount(*e.Low), e.Amount(*e.High))
 	}
 	return text
 }
 
-// amount formats a difference in the unit of the effect, with its sign.
-func (e *Effect) amount(v float64) string {
-	if e.Unit == pointsUnit {
-		return points(v / 100)
+// Amount formats a difference in the unit of the effect, with its sign.
+func (e *Effect) Amount(v float64) string {
+	if e.Unit == PointsUnit {
+		return Points(v / 100)
 	}
 	if v > 0 {
-		return "+" + significant(v)
+		return "+" + Significant(v)
 	}
-	return significant(v)
+	return Significant(v)
 }
 
-const pointsUnit = "points"
+const PointsUnit = "points"
 
 // String returns the answer in one or two sentences: "Not decided: success, expected higher in all of 3 comparisons:
 // clear in 2, unclear in 1 (higher). Furthest from expected: +0.7 points [−3.5, +2.2], C against B; 3 seeds."

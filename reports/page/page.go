@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ type Page struct {
 	Sections []Section `json:"-"`
 	Evidence Evidencer `json:"-"` // nil for numbers that no store contains
 
-	looks map[string]look // of the arms, by label
+	Looks map[string]Look `json:"-"` // of the arms, by label
 }
 
 // Evidencer packs the values of a page with their sources, for its HTML form.
@@ -40,7 +40,7 @@ type Part struct {
 	Figure      *Figure
 	Transcripts *Transcripts
 
-	set string // of tasks; "" for a part that does not exist once for each set
+	Set string // of tasks; "" for a part that does not exist once for each set
 }
 
 // Failure is a stage without a result.
@@ -58,9 +58,9 @@ func (p *Page) Checks() []check {
 	if p.Evidence == nil {
 		return nil
 	}
-	file, cell := slug(p.Title)+".html", "TABLE.r1c2"
-	if tables := p.tables(); len(tables) > 0 {
-		cell = cellID(tables[0].ID, 1, 2)
+	file, cell := Slug(p.Title)+".html", "TABLE.r1c2"
+	if tables := p.Tables(); len(tables) > 0 {
+		cell = CellID(tables[0].ID, 1, 2)
 	}
 	return []check{
 		{Text: "Every number has an id. Click a number, or press Enter on it, to see its id, its source and the command " +
@@ -68,13 +68,15 @@ func (p *Page) Checks() []check {
 		{"This recomputes the whole page from the stored artifacts and compares every value and every byte:",
 			"rcgrpo verify " + file},
 		{"This recomputes one number:", "rcgrpo reproduce '" + file + "#" + cell + "'"},
-		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + slug(p.Title) + ".hcl"},
+		{"This runs the experiment, and reuses every result that exists:", "rcgrpo run " + Slug(p.Title) + ".hcl"},
 	}
 }
 
-func (p *Page) tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
+// Tables returns all tables in their order on the page.
+func (p *Page) Tables() []*Table { return collect(p, func(part Part) *Table { return part.Table }) }
 
-func (p *Page) figures() []*Figure { return collect(p, func(part Part) *Figure { return part.Figure }) }
+// Figures returns all figures in their order on the page.
+func (p *Page) Figures() []*Figure { return collect(p, func(part Part) *Figure { return part.Figure }) }
 
 func collect[T any](p *Page, of func(Part) *T) []*T {
 	var all []*T
@@ -88,10 +90,10 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 	return all
 }
 
-// trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
-func (s *Section) trim() {
+// Trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
+func (s *Section) Trim() {
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
-		return p.Table != nil && p.Table.trim() == nil || p.Figure != nil && p.Figure.spare
+		return p.Table != nil && p.Table.Trim() == nil || p.Figure != nil && p.Figure.Spare
 	})
 	seen := map[string]bool{}
 	for _, part := range s.Parts {
@@ -104,12 +106,12 @@ func (s *Section) trim() {
 	}
 }
 
-// partsOf returns a table or a figure as parts; none if it is nil.
-func partsOf[T *Table | *Figure](of T, set string) []Part {
+// PartsOf returns a table or a figure as parts; none if it is nil.
+func PartsOf[T *Table | *Figure](of T, set string) []Part {
 	if of == nil {
 		return nil
 	}
-	part := Part{set: set}
+	part := Part{Set: set}
 	switch of := any(of).(type) {
 	case *Table:
 		part.Table = of

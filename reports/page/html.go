@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"bytes"
@@ -55,6 +55,12 @@ func (p *Page) HTML(w io.Writer) error {
 	return t.Execute(w, view)
 }
 
+// Scripts returns the scripts of every page with figures: the chart library and this package's own.
+func Scripts() (charts, own string, err error) {
+	charts, err = library()
+	return charts, pageScript, err
+}
+
 // pageView is the page for its template. Values of the types template.JS, CSS and URL are written without escapes, so
 // they contain only text of this package or text that is escaped in this file.
 type pageView struct {
@@ -70,12 +76,12 @@ type pageView struct {
 
 func (p *Page) view() (*pageView, error) {
 	classes := map[string]string{}
-	for label, l := range p.looks {
+	for label, l := range p.Looks {
 		classes[label] = l.class()
 	}
-	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, lightSteps),
+	palettes, err := json.Marshal(map[string]any{"light": slices.Concat(lightColours, LightSteps),
 		"dark": slices.Concat(darkColours, darkSteps), "looks": classes,
-		"steps": len(lightSteps)})
+		"steps": len(LightSteps)})
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +120,12 @@ func colourStyle() string {
 	root := func(colours, steps []string) string {
 		return ":root{" + variables("c", colours) + variables("s", steps) + "}"
 	}
-	style := root(lightColours, lightSteps) + "\n@media screen and (prefers-color-scheme: dark){" +
+	style := root(lightColours, LightSteps) + "\n@media screen and (prefers-color-scheme: dark){" +
 		root(darkColours, darkSteps) + "}\n"
 	for i := range lightColours {
 		style += fmt.Sprintf(".c%d{color:var(--c%d)}", i, i)
 	}
-	for i := range lightSteps {
+	for i := range LightSteps {
 		style += fmt.Sprintf(".s%d{color:var(--s%d)}", i, i)
 	}
 	return style + "\n"
@@ -175,13 +181,13 @@ func sourceHash(script string) string {
 }
 
 var pageFunctions = template.FuncMap{
-	"headID": func(table string, column int) string { return cellID(table, 0, column+1) },
-	"cellID": func(table string, row, column int) string { return cellID(table, row+1, column+1) },
+	"headID": func(table string, column int) string { return CellID(table, 0, column+1) },
+	"cellID": func(table string, row, column int) string { return CellID(table, row+1, column+1) },
 	"options": func(f *Figure) (template.JS, error) {
-		options, err := f.chart()
+		options, err := f.Options()
 		return template.JS(options), err
 	},
-	"packed": func(f *Figure) string { return packed([]byte(csvText(f.data()))) },
+	"packed": func(f *Figure) string { return Packed([]byte(csvText(f.CSV()))) },
 	"height": func(f *Figure) int { // of the drawing in pixels; 0 for the default
 		switch {
 		case f.Apart+f.Lower != "":
@@ -194,7 +200,7 @@ var pageFunctions = template.FuncMap{
 		return 70 + 26*len(f.Lanes)
 	},
 	"address": func(t *Table) template.URL {
-		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.data())))
+		return template.URL("data:text/csv;charset=utf-8," + dataEscapes.Replace(csvText(t.CSV())))
 	},
 	"class": func(t *Table, c Cell, column int) string {
 		if column < len(t.Columns) && t.Columns[column].Left {
@@ -209,10 +215,10 @@ var pageFunctions = template.FuncMap{
 		if len(t.Rows) == 0 {
 			return ""
 		}
-		return fmt.Sprintf("cells %s … %s", cellID(t.ID, 1, 1), cellID(t.ID, len(t.Rows), len(t.Columns)))
+		return fmt.Sprintf("cells %s … %s", CellID(t.ID, 1, 1), CellID(t.ID, len(t.Rows), len(t.Columns)))
 	},
-	"verdict": func(v Verdict) string { return slug(string(v)) },
-	"swatch":  func(r Row) string { return r.look.class() },
+	"verdict": func(v Verdict) string { return Slug(string(v)) },
+	"swatch":  func(r Row) string { return r.Look.class() },
 }
 
 // htmlPart is some columns of a table, including the first one, that fit beside each other on the page.

@@ -1,15 +1,15 @@
-package reports
+package page
 
 import (
 	"fmt"
 	"slices"
 )
 
-// look is how an arm is drawn on the whole page: a colour and a marker, which no other arm has together.
-type look struct {
-	known  bool // false for a row or a series without arm
-	colour int  // index in lightColours and darkColours
-	marker int  // index in markers
+// Look is how an arm is drawn on the whole page: a colour and a marker, which no other arm has together.
+type Look struct {
+	Known  bool // false for a row or a series without arm
+	Colour int  // index in lightColours and darkColours
+	Marker int  // index in markers
 }
 
 // Colours on light and on dark background, in families of three shades of one hue: a family for each initialisation,
@@ -35,15 +35,15 @@ var (
 )
 
 const (
-	shades    = 3 // of a family
-	baselines = 5 // index of the family of greys
+	Shades    = 3 // of a family
+	Baselines = 5 // index of the family of greys
 )
 
-// markers are the glyphs of the markers in text. The style and the script draw the same shapes.
-var markers = []string{"●", "◆", "■", "▲"}
+// Markers are the glyphs of the markers in text. The style and the script draw the same shapes.
+var Markers = []string{"●", "◆", "■", "▲"}
 
-// place returns the index of a text in a list and appends it if it is new.
-func place(all *[]string, text string) int {
+// Place returns the index of a text in a list and appends it if it is new.
+func Place(all *[]string, text string) int {
 	if i := slices.Index(*all, text); i >= 0 {
 		return i
 	}
@@ -52,23 +52,23 @@ func place(all *[]string, text string) int {
 }
 
 // class returns the CSS classes of the look; "" without an arm.
-func (l look) class() string {
-	if !l.known {
+func (l Look) class() string {
+	if !l.Known {
 		return ""
 	}
-	return fmt.Sprintf("c%d m%d", l.colour, l.marker)
+	return fmt.Sprintf("c%d m%d", l.Colour, l.Marker)
 }
 
 // glyph returns the marker before a name in text; "" without an arm.
-func (l look) glyph() string {
-	if !l.known {
+func (l Look) glyph() string {
+	if !l.Known {
 		return ""
 	}
-	return markers[l.marker] + " "
+	return Markers[l.Marker] + " "
 }
 
-// dropSingleGroup removes the groups of arms from a table in which all rows have the same one.
-func (t *Table) dropSingleGroup() {
+// DropSingleGroup removes the groups of arms from a table in which all rows have the same one.
+func (t *Table) DropSingleGroup() {
 	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Arm == NoArm || r.Group != t.Rows[0].Group }) {
 		return
 	}

@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"bytes"
@@ -37,7 +37,7 @@ func (t *Table) grid() Grid {
 		}
 		heads := len(names)
 		for c, cell := range row.Cells {
-			out.Cells = append(out.Cells, cell.line())
+			out.Cells = append(out.Cells, cell.Line())
 			if t.Columns[c].Left && len(names) == c+heads {
 				names = append(names, cell.Text)
 			}
@@ -48,9 +48,9 @@ func (t *Table) grid() Grid {
 	return g
 }
 
-// figureGrid returns the data of a figure, the first row being the head. The first column and the following series,
+// FigureGrid returns the data of a figure, the first row being the head. The first column and the following series,
 // task and seed identify a row.
-func figureGrid(id string, data [][]string) Grid {
+func FigureGrid(id string, data [][]string) Grid {
 	g := Grid{ID: id}
 	if len(data) == 0 {
 		return g
@@ -66,41 +66,42 @@ func figureGrid(id string, data [][]string) Grid {
 	return g
 }
 
-// values iterates over the id and the text of every value, including the heads of a table (row 0).
-func (g *Grid) values(yield func(id, text string) bool) {
+// Values iterates over the id and the text of every value, including the heads of a table (row 0).
+func (g *Grid) Values(yield func(id, text string) bool) {
 	for r, row := range slices.Concat([]GridRow{{Cells: g.Head}}, g.Rows) {
 		for c, text := range row.Cells {
-			if !yield(cellID(g.ID, r, c+1), text) {
+			if !yield(CellID(g.ID, r, c+1), text) {
 				return
 			}
 		}
 	}
 }
 
-// name returns the name of a value, which consists of those of its row and its column.
-func (g *Grid) name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
+// Name returns the name of a value, which consists of those of its row and its column.
+func (g *Grid) Name(row, column int) string { return g.Rows[row].Name + " | " + g.Head[column] }
 
-// grids returns the values of all tables, then those of all figures.
-func (p *Page) grids() []Grid {
+// Grids returns the values of all tables, then those of all figures.
+func (p *Page) Grids() []Grid {
 	var all []Grid
-	for _, t := range p.tables() {
+	for _, t := range p.Tables() {
 		all = append(all, t.grid())
 	}
-	for _, f := range p.figures() {
-		all = append(all, figureGrid(f.ID, f.data()))
+	for _, f := range p.Figures() {
+		all = append(all, FigureGrid(f.ID, f.CSV()))
 	}
 	return all
 }
 
-// cellID returns the id of a cell. Row and column count from 1, row 0 is the head.
-func cellID(table string, row, column int) string {
+// CellID returns the id of a cell. Row and column count from 1, row 0 is the head.
+func CellID(table string, row, column int) string {
 	return fmt.Sprintf("%s.r%dc%d", table, row, column)
 }
 
-func parseCell(id string) (table string, row, column int, ok bool) {
-	table, place, _ := cutLast(id, ".")
+// ParseCell splits the id of a cell. ok is false for any other text.
+func ParseCell(id string) (table string, row, column int, ok bool) {
+	table, place, _ := CutLast(id, ".")
 	_, err := fmt.Sscanf(place, "r%dc%d", &row, &column)
-	return table, row, column, err == nil && id == cellID(table, row, column)
+	return table, row, column, err == nil && id == CellID(table, row, column)
 }
 
 // Source names the origin of a value, so that a reader can recompute it.
@@ -111,7 +112,8 @@ type Source struct {
 	By   string   `json:"by"`             // method: "share of reward 1, Wilson interval"
 }
 
-func sourceOf(from, rows, by string) Source { return Source{From: []string{from}, Rows: rows, By: by} }
+// SourceOf returns the source of a value that is computed from one port.
+func SourceOf(from, rows, by string) Source { return Source{From: []string{from}, Rows: rows, By: by} }
 
 // String returns the source in one line: "share of reward 1 — set test, greedy — stage.eval.arm["SFT"]@1,2.scores".
 func (s Source) String() string {
@@ -123,7 +125,7 @@ func (s Source) String() string {
 func (s Source) Stages() []string {
 	var stages []string
 	for _, from := range s.From {
-		if stage, _, ok := cutLast(from, "."); ok && !slices.Contains(stages, stage) {
+		if stage, _, ok := CutLast(from, "."); ok && !slices.Contains(stages, stage) {
 			stages = append(stages, stage)
 		}
 	}
@@ -135,11 +137,11 @@ func joinSeeds(addresses []string) []string {
 	var joined []string
 	at := map[[2]string]int{} // by stage and port
 	for _, address := range addresses {
-		stage, rest, seeded := cutLast(address, "@")
+		stage, rest, seeded := CutLast(address, "@")
 		seed, port, dotted := strings.Cut(rest, ".")
 		seeded = seeded && dotted && !strings.ContainsAny(rest, `"]`) // a for_each key may contain an @
 		if i, known := at[[2]string{stage, port}]; seeded && known {
-			before, _, _ := cutLast(joined[i], ".")
+			before, _, _ := CutLast(joined[i], ".")
 			joined[i] = before + "," + seed + "." + port
 			continue
 		} else if seeded {
@@ -150,15 +152,16 @@ func joinSeeds(addresses []string) []string {
 	return joined
 }
 
-func cutLast(s, sep string) (before, after string, ok bool) {
+// CutLast splits a text at the last separator, like strings.Cut.
+func CutLast(s, sep string) (before, after string, ok bool) {
 	if i := strings.LastIndex(s, sep); i >= 0 {
 		return s[:i], s[i+len(sep):], true
 	}
 	return s, "", false
 }
 
-// together returns the union of the ports of several sources, in order of appearance.
-func together(by, rows string, sources ...Source) Source {
+// Together returns the union of the ports of several sources, in order of appearance.
+func Together(by, rows string, sources ...Source) Source {
 	s := Source{Rows: rows, By: by}
 	for _, one := range sources {
 		for _, from := range one.From {
@@ -170,8 +173,8 @@ func together(by, rows string, sources ...Source) Source {
 	return s
 }
 
-// sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
-func (f *Figure) sources() map[string]Source {
+// Sources returns the sources of the figure's data: of the whole ("") or of its columns (".c2") or rows (".r3").
+func (f *Figure) Sources() map[string]Source {
 	if f.Source.By != "" {
 		return map[string]Source{"": f.Source}
 	}
@@ -179,7 +182,7 @@ func (f *Figure) sources() map[string]Source {
 	for i := range f.Effects {
 		sources[fmt.Sprintf(".r%d", i+1)] = f.Effects[i].Source
 	}
-	for _, p := range f.points {
+	for _, p := range f.Points {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
 	}
 	for _, s := range f.Series {
@@ -190,9 +193,9 @@ func (f *Figure) sources() map[string]Source {
 	return sources
 }
 
-// packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
+// Packed returns text as gzip in base64, in the alphabet that requires no escapes in an attribute. The page's script
 // unpacks it.
-func packed(text []byte) string {
+func Packed(text []byte) string {
 	var b bytes.Buffer
 	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid, and a buffer accepts every write
 	z.Write(text)
@@ -200,8 +203,8 @@ func packed(text []byte) string {
 	return base64.RawURLEncoding.EncodeToString(b.Bytes())
 }
 
-// unpacked inverts packed. A text of more than limit bytes is an error.
-func unpacked(text string, limit int64) ([]byte, error) {
+// Unpacked inverts packed. A text of more than limit bytes is an error.
+func Unpacked(text string, limit int64) ([]byte, error) {
 	z, err := gzip.NewReader(base64.NewDecoder(base64.RawURLEncoding, strings.NewReader(text)))
 	if err != nil {
 		return nil, err

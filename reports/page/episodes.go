@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"cmp"
@@ -35,7 +35,7 @@ type Transcript struct {
 
 	Messages []Utterance `json:"messages"`
 
-	hash string
+	Hash string `json:"-"` // selects the episodes
 }
 
 // Utterance is a message of a transcript.
@@ -54,22 +54,22 @@ type Utterance struct {
 // StripGiven is the character of a TokenStrip for a given token.
 const StripGiven = '·'
 
-const stripBlocks = "▁▂▃▄▅▆▇█"
+const StripBlocks = "▁▂▃▄▅▆▇█"
 
-// add adds a transcript and drops candidates that cannot be chosen anymore.
-func (t *Transcripts) add(one Transcript) {
+// Add adds a transcript and drops candidates that cannot be chosen anymore.
+func (t *Transcripts) Add(one Transcript) {
 	list, of := &t.Failed, &t.FailedOf
 	if one.Reward == 1 {
 		list, of = &t.Passed, &t.PassedOf
 	}
 	*of++
-	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.hash, b.hash) })
+	at, _ := slices.BinarySearchFunc(*list, one, func(a, b Transcript) int { return cmp.Compare(a.Hash, b.Hash) })
 	*list = slices.Insert(*list, at, one)
 	*list = (*list)[:min(len(*list), transcriptsPerArm)]
 }
 
-// chosen returns the transcripts of the page: half of each kind if there are enough.
-func (t *Transcripts) chosen() (failed, passed []Transcript) {
+// Chosen returns the transcripts of the page: half of each kind if there are enough.
+func (t *Transcripts) Chosen() (failed, passed []Transcript) {
 	half := transcriptsPerArm / 2
 	failures := min(len(t.Failed), max(half, transcriptsPerArm-len(t.Passed)))
 	successes := min(len(t.Passed), transcriptsPerArm-failures)
@@ -78,14 +78,14 @@ func (t *Transcripts) chosen() (failed, passed []Transcript) {
 
 // Summary returns the line of the closed transcripts.
 func (t *Transcripts) Summary() string {
-	failed, passed := t.chosen()
+	failed, passed := t.Chosen()
 	return fmt.Sprintf("%s: %d of %d failed and %d of %d passed episodes",
 		t.Label, len(failed), t.FailedOf, len(passed), t.PassedOf)
 }
 
 // Packed returns the transcripts of the page as packed JSON.
 func (t *Transcripts) Packed() (string, error) {
-	failed, passed := t.chosen()
+	failed, passed := t.Chosen()
 	text, err := json.Marshal(slices.Concat(failed, passed))
-	return packed(text), err
+	return Packed(text), err
 }

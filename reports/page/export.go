@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"encoding/csv"
@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// data returns the table as rows of text, the first being the head, for its CSV file. Numbers are unrounded (shares as
+// CSV returns the table as rows of text, the first being the head, for its CSV file. Numbers are unrounded (shares as
 // shares of one). The other fields of the cells follow their column: count and of, low and high, other details, mark,
 // source.
-func (t *Table) data() [][]string {
+func (t *Table) CSV() [][]string {
 	rows := make([][]string, len(t.Rows)+1)
 	for i, column := range t.Columns {
 		for _, field := range t.fields(i) {
@@ -111,8 +111,8 @@ func (p *Page) JSON(w io.Writer) error {
 		Data  [][]string `json:"data"` // the first row is the head
 	}
 	figures := []figure{}
-	for _, f := range p.figures() {
-		figures = append(figures, figure{f.ID, f.Title, f.Note, f.X, f.Y, f.data()})
+	for _, f := range p.Figures() {
+		figures = append(figures, figure{f.ID, f.Title, f.Note, f.X, f.Y, f.CSV()})
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", " ")
@@ -120,7 +120,7 @@ func (p *Page) JSON(w io.Writer) error {
 		*Page
 		Tables  []*Table `json:"tables"`
 		Figures []figure `json:"figures"`
-	}{p, append([]*Table{}, p.tables()...), figures})
+	}{p, append([]*Table{}, p.Tables()...), figures})
 }
 
 // MarshalText returns the name.
@@ -159,8 +159,8 @@ func finite(v *float64) *float64 {
 	return v
 }
 
-// writeCSV writes a file for each table and figure into a new folder.
-func (p *Page) writeCSV(folder string) error {
+// WriteCSV writes a file for each table and figure into a new folder.
+func (p *Page) WriteCSV(folder string) error {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		return err
 	}
@@ -168,11 +168,11 @@ func (p *Page) writeCSV(folder string) error {
 		return os.WriteFile(filepath.Join(folder, id+".csv"), []byte(csvText(rows)), 0o644)
 	}
 	var errs []error
-	for _, t := range p.tables() {
-		errs = append(errs, write(t.ID, t.data()))
+	for _, t := range p.Tables() {
+		errs = append(errs, write(t.ID, t.CSV()))
 	}
-	for _, f := range p.figures() {
-		errs = append(errs, write(f.ID, f.data()))
+	for _, f := range p.Figures() {
+		errs = append(errs, write(f.ID, f.CSV()))
 	}
 	return errors.Join(errs...)
 }

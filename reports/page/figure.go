@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"fmt"
@@ -36,7 +36,7 @@ type Figure struct {
 
 	Lower string // axis of the lower panel, which shows the series with Lower set; "" for one panel
 
-	spare bool // only zeros, so that a page omits it; Reproduce computes it
+	Spare bool `json:"-"` // only zeros, so that a page omits it; Reproduce computes it
 
 	Source Source // of the whole figure, if its curves and points have none
 
@@ -59,7 +59,7 @@ type Series struct {
 	Points []Point // without categories that have no value
 	Spans  []Span
 
-	look look // of the arm
+	Look Look `json:"-"` // of the arm
 }
 
 // Curve holds one run's values over the X of its Series; NaN for a missing value.
@@ -87,15 +87,16 @@ type Span struct {
 	Label    string // shown under the pointer
 }
 
-func (f *Figure) orNil() *Figure {
+// OrNil returns nil for a figure without series and effects.
+func (f *Figure) OrNil() *Figure {
 	if len(f.Series)+len(f.Effects) == 0 {
 		return nil
 	}
 	return f
 }
 
-// zero reports whether all values of the curves are 0.
-func (f *Figure) zero() bool {
+// Zero reports whether all values of the curves are 0.
+func (f *Figure) Zero() bool {
 	for _, s := range f.Series {
 		for _, r := range s.Runs {
 			if slices.ContainsFunc(r.Y, func(v float64) bool { return v != 0 && !math.IsNaN(v) }) {
@@ -109,8 +110,8 @@ func (f *Figure) zero() bool {
 // flat is the share of the range of all arms below which the range of all but one of them is too flat to read.
 const flat = 0.45
 
-// separate sets Apart if the range of the drawn means without one arm is a small part of the range with it.
-func (f *Figure) separate() {
+// Separate sets Apart if the range of the drawn means without one arm is a small part of the range with it.
+func (f *Figure) Separate() {
 	extent := func(without string) float64 {
 		low, high := math.Inf(1), math.Inf(-1)
 		for _, s := range f.Series {
@@ -166,8 +167,8 @@ func (s *Series) full() string {
 	return s.Name + ", " + s.Variant
 }
 
-// points iterates over the points in the order of the data: by category, then by series.
-func (f *Figure) points(yield func(*Series, *Point) bool) {
+// Points iterates over the points in the order of the data: by category, then by series.
+func (f *Figure) Points(yield func(*Series, *Point) bool) {
 	for c := range max(1, len(f.Categories)) {
 		for i := range f.Series {
 			s := &f.Series[i]
@@ -291,8 +292,8 @@ func (f *Figure) numbers() string {
 	return fmt.Sprintf("Numbers: at the first and at the last %s.", f.X)
 }
 
-// data returns the figure as rows of text, the first being the head, for the CSV file.
-func (f *Figure) data() [][]string {
+// CSV returns the figure as rows of text, the first being the head, for the CSV file.
+func (f *Figure) CSV() [][]string {
 	switch {
 	case f.Data != nil:
 		return f.Data
@@ -300,20 +301,20 @@ func (f *Figure) data() [][]string {
 		return f.forestData()
 	case f.Categories != nil:
 		rows := [][]string{{f.X, "series", "value", "low", "high", "count"}}
-		for s, p := range f.points {
-			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, plain(p.Value), plain(p.Low), plain(p.High), p.Label})
+		for s, p := range f.Points {
+			rows = append(rows, []string{f.Categories[int(p.X)], s.Name, Plain(p.Value), Plain(p.Low), Plain(p.High), p.Label})
 		}
 		return rows
 	case f.Scale != "":
 		rows := [][]string{{"pair", f.X, f.Y, f.Scale, "low", "high"}}
-		for _, p := range f.points {
-			rows = append(rows, []string{p.Label, plain(p.X), plain(p.Value), plain(p.Shade), plain(p.Low), plain(p.High)})
+		for _, p := range f.Points {
+			rows = append(rows, []string{p.Label, Plain(p.X), Plain(p.Value), Plain(p.Shade), Plain(p.Low), Plain(p.High)})
 		}
 		return rows
 	case f.Diagonal != "":
 		rows := [][]string{{"series", "seed", f.X, f.Y, "low", "high"}}
-		for s, p := range f.points {
-			rows = append(rows, []string{s.Name, p.Label, plain(p.X), plain(p.Value), plain(p.Low), plain(p.High)})
+		for s, p := range f.Points {
+			rows = append(rows, []string{s.Name, p.Label, Plain(p.X), Plain(p.Value), Plain(p.Low), Plain(p.High)})
 		}
 		return rows
 	}
@@ -334,9 +335,9 @@ func (f *Figure) curveData() [][]string {
 			for i, x := range s.X[:min(len(s.X), len(r.Y))] {
 				if rows[x] == nil {
 					rows[x] = make([]string, len(head))
-					rows[x][0] = plain(x)
+					rows[x][0] = Plain(x)
 				}
-				rows[x][column] = plain(r.Y[i])
+				rows[x][column] = Plain(r.Y[i])
 			}
 			column++
 		}
@@ -348,25 +349,25 @@ func (f *Figure) curveData() [][]string {
 	return data
 }
 
-// means returns the curves' means over seeds as rows of text.
-func (f *Figure) means() [][]string {
+// Means returns the curves' means over seeds as rows of text.
+func (f *Figure) Means() [][]string {
 	mean := Figure{X: f.X}
 	for _, s := range f.Series {
 		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Runs: []Curve{{Y: s.mean()}}})
 	}
-	return mean.data()
+	return mean.CSV()
 }
 
-// plain formats a number for data files with five significant digits; "" for NaN.
-func plain(v float64) string {
+// Plain formats a number for data files with five significant digits; "" for NaN.
+func Plain(v float64) string {
 	if math.IsNaN(v) {
 		return ""
 	}
 	return strconv.FormatFloat(v, 'g', 5, 64)
 }
 
-// extend adds the unit interval from a position to the last span of the series, or begins a span.
-func (s *Series) extend(lane int, from float64) {
+// Extend adds the unit interval from a position to the last span of the series, or begins a span.
+func (s *Series) Extend(lane int, from float64) {
 	last := len(s.Spans) - 1
 	if last < 0 || s.Spans[last].To != from {
 		s.Spans = append(s.Spans, Span{Lane: lane, From: from})
@@ -374,5 +375,5 @@ func (s *Series) extend(lane int, from float64) {
 	}
 	span := &s.Spans[last]
 	span.To = from + 1
-	span.Label = plural(int(span.To-span.From), "episode") + " passed"
+	span.Label = Plural(int(span.To-span.From), "episode") + " passed"
 }

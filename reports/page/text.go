@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"cmp"
@@ -143,7 +143,7 @@ func (t *Table) text(out *sticky, width int) error {
 		return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", separator), "\n")
 	}
 	for _, write := range []func(Cell) string{
-		func(c Cell) string { return marked(c, clean(c.line())) },
+		func(c Cell) string { return marked(c, clean(c.Line())) },
 		func(c Cell) string { return below(c, " · ") },
 		func(c Cell) string { return below(c, "\n") },
 	} {
@@ -249,7 +249,7 @@ func (t *Table) rows(write func(Cell) string) [][]string {
 			rows[i][j] = write(c)
 		}
 		if len(rows[i]) > 0 {
-			rows[i][0] = r.look.glyph() + rows[i][0]
+			rows[i][0] = r.Look.glyph() + rows[i][0]
 		}
 	}
 	return rows
@@ -301,7 +301,7 @@ func (f *Figure) text(out *sticky, width int) {
 		}
 		return
 	case f.Categories != nil || f.Diagonal != "":
-		for _, row := range f.data()[1:] {
+		for _, row := range f.CSV()[1:] {
 			out.line("  " + clean(strings.Join(row, "  ")))
 		}
 		return
@@ -313,7 +313,7 @@ func (f *Figure) text(out *sticky, width int) {
 	}
 	extent := map[bool]stats.Interval{} // by panel
 	for _, s := range f.Series {
-		names = max(names, len([]rune(s.look.glyph()+s.full())))
+		names = max(names, len([]rune(s.Look.glyph()+s.full())))
 		for _, v := range movingAverage(s.mean(), f.Smooth) {
 			if at, known := extent[s.Lower]; !known && !math.IsNaN(v) {
 				extent[s.Lower] = stats.Interval{Low: v, High: v}
@@ -325,8 +325,8 @@ func (f *Figure) text(out *sticky, width int) {
 	for _, s := range f.Series {
 		y, low, high := movingAverage(s.mean(), f.Smooth), extent[s.Lower].Low, extent[s.Lower].High
 		first, last := s.values()
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.look.glyph()+s.full()), significant(first),
-			Sparkline(y, low, high, max(10, min(60, width-names-24))), significant(last)))
+		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.Look.glyph()+s.full()), Significant(first),
+			Sparkline(y, low, high, max(10, min(60, width-names-24))), Significant(last)))
 	}
 }
 
@@ -340,7 +340,7 @@ func Sparkline(y []float64, low, high float64, n int) string {
 		case len(logged) == 0:
 			b.WriteByte(' ')
 		case high > low:
-			b.WriteRune([]rune(stripBlocks)[int(math.Round(7*(mean-low)/(high-low)))])
+			b.WriteRune([]rune(StripBlocks)[int(math.Round(7*(mean-low)/(high-low)))])
 		default:
 			b.WriteRune('▄')
 		}
@@ -407,7 +407,7 @@ func (t *Table) markdown(out *sticky) {
 		}
 		line := "|"
 		for _, c := range r.Cells {
-			text := escaped(c.line())
+			text := escaped(c.Line())
 			switch c.Mark {
 			case MarkBest:
 				text = "**" + text + "**"
@@ -439,7 +439,7 @@ func (f *Figure) markdown(out *sticky) {
 			out.line("    " + clean(line))
 		}
 	case f.Categories != nil || f.Diagonal != "":
-		for _, row := range f.data()[1:] {
+		for _, row := range f.CSV()[1:] {
 			out.line("- " + escaped(strings.Join(row, " · ")))
 		}
 	case f.Lanes != nil:
@@ -449,7 +449,7 @@ func (f *Figure) markdown(out *sticky) {
 	default:
 		for _, s := range f.Series {
 			first, last := s.values()
-			out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), significant(first), significant(last)))
+			out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), Significant(first), Significant(last)))
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"fmt"
@@ -17,12 +17,12 @@ func (p *Page) LaTeX(w io.Writer) error {
 	out.line(`% The document requires \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column`)
 	out.line(fmt.Sprintf("%% of text, and lines of at least %d pt.", latexLine))
 	p.latexHead(out)
-	for _, f := range p.figures() {
+	for _, f := range p.Figures() {
 		if f.Effects != nil {
 			f.latexForest(out)
 		}
 	}
-	for _, t := range p.tables() {
+	for _, t := range p.Tables() {
 		t.latex(out)
 	}
 	return out.err
@@ -90,7 +90,7 @@ func (f *Figure) latexForest(out *sticky) {
 	for _, k := range f.Key() {
 		text += " " + k.Name + ": " + k.Text + "."
 	}
-	out.line(`\caption{` + latexText(text+" "+f.Note) + `}\label{fig:` + slug(f.ID) + "}\n\\end{figure}")
+	out.line(`\caption{` + latexText(text+" "+f.Note) + `}\label{fig:` + Slug(f.ID) + "}\n\\end{figure}")
 }
 
 // Widths in points.
@@ -154,7 +154,7 @@ func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) 
 		layout += fmt.Sprintf(`>{%s\arraybackslash}p{\dimexpr %.4f\linewidth-2\tabcolsep\relax}`, side, widths[i]/latexLine)
 		heads[i] = latexText(t.Columns[c].Name)
 	}
-	title, label := latexText(t.Title), "tab:"+slug(t.ID)
+	title, label := latexText(t.Title), "tab:"+Slug(t.ID)
 	first, last := columns[min(1, len(columns)-1)], columns[len(columns)-1]
 	if last != len(t.Columns)-1 || first > 1 { // a part of the table
 		title += ": " + latexText(t.Columns[first].Name) + " to " + latexText(t.Columns[last].Name)

@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"cmp"
@@ -10,12 +10,12 @@ import (
 	"github.com/go-echarts/go-echarts/v2/opts"
 )
 
-// scalePrefix is followed by the unit of a difference in the Scale of a figure.
-const scalePrefix = "difference, "
+// ScalePrefix is followed by the unit of a difference in the Scale of a figure.
+const ScalePrefix = "difference, "
 
 // shade formats a value of the colour, with its sign.
 func (f *Figure) shade(v float64) string {
-	return (&Effect{Unit: strings.TrimPrefix(f.Scale, scalePrefix)}).amount(v)
+	return (&Effect{Unit: strings.TrimPrefix(f.Scale, ScalePrefix)}).Amount(v)
 }
 
 // divergingColours run from negative over zero to positive differences. Each has a contrast of 3 on the light and on

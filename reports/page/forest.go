@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// second returns the arm from which all effects of a forest plot subtract another; "" if there are several.
-func (f *Figure) second() string {
+// Second returns the arm from which all effects of a forest plot subtract another; "" if there are several.
+func (f *Figure) Second() string {
 	b := f.Effects[0].B
 	if slices.ContainsFunc(f.Effects, func(e Effect) bool { return e.B != b }) {
 		return ""
@@ -60,10 +60,10 @@ func (f *Figure) forestRows() (rows []forestRow) {
 	var headings []string
 	for i := range f.Effects {
 		e := &f.Effects[i]
-		place(&headings, e.heading())
+		Place(&headings, e.heading())
 		of[e.heading()] = append(of[e.heading()], e)
 	}
-	second := f.second()
+	second := f.Second()
 	for _, heading := range headings {
 		rows = append(rows, forestRow{text: heading, expect: of[heading][0].Expect})
 		for _, e := range of[heading] {

@@ -1,4 +1,4 @@
-package reports
+package page
 
 import (
 	"encoding/json"
@@ -18,15 +18,15 @@ const diagonalColour = "#808891"
 
 // Steps from few to many, of one hue.
 var (
-	lightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376",
+	LightSteps = []string{"#dbe4f0", "#bcd0e8", "#9abade", "#77a3d2", "#568bc2", "#3b72ad", "#275a93", "#174376",
 		"#0b2d57"}
 	darkSteps = []string{"#24303f", "#2b4360", "#335880", "#3e6f9f", "#5287bb", "#6ea0d0", "#8fb9e2", "#b3d1f0",
 		"#d8e8fb"}
 )
 
-// chart draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
+// Options draws the figure with go-echarts and returns its options as JSON for a script element (json.Marshal escapes
 // <, > and &). Colours are for the light background; the page's script replaces them on the dark one.
-func (f *Figure) chart() ([]byte, error) {
+func (f *Figure) Options() ([]byte, error) {
 	switch {
 	case f.Categories != nil || f.Diagonal != "":
 		return f.pointChart()
@@ -81,7 +81,7 @@ func (f *Figure) curve(line *charts.Line, bands *charts.Custom, i, panel int) {
 		points = thinned(s.X, movingAverage(mean, f.Smooth))
 	}
 	line.AddSeries(s.Name, nil, in, drawn(id, points, colour, 2, 1, s.dash()), func(o *charts.SingleSeries) {
-		o.Symbol, o.SymbolSize, o.ShowSymbol = symbols[s.look.marker], 6, opts.Bool(true)
+		o.Symbol, o.SymbolSize, o.ShowSymbol = symbols[s.Look.Marker], 6, opts.Bool(true)
 	})
 }
 
@@ -125,7 +125,7 @@ func (f *Figure) pointChart() ([]byte, error) {
 		}
 		var data []opts.CustomData
 		for _, p := range s.Points {
-			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.look.marker}
+			value := []any{short(p.X), short(p.Value), short(p.Low), short(p.High), place, places, s.Look.Marker}
 			for _, v := range p.Each {
 				value = append(value, short(v))
 			}
@@ -155,7 +155,7 @@ func rendered(by types.FuncStr, colour string, encode opts.Encode) charts.Series
 // ends returns the limits of both axes of a figure with a diagonal: multiples of a tenth around all points.
 func (f *Figure) ends() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
-	for _, p := range f.points {
+	for _, p := range f.Points {
 		for _, v := range []float64{p.X, p.Value, p.Low, p.High} {
 			if !math.IsNaN(v) {
 				low, high = min(low, math.Floor(10*v)/10), max(high, math.Ceil(10*v)/10)
@@ -172,7 +172,7 @@ func (f *Figure) laneChart() ([]byte, error) {
 	chart.SetGlobalOptions(f.global("value", nil)...)
 	for i, lane := range f.Lanes {
 		if len(f.Series) == len(f.Lanes) { // a lane for each arm
-			lane = f.Series[i].look.glyph() + lane
+			lane = f.Series[i].Look.glyph() + lane
 		}
 		lanes = append(lanes, lane)
 	}
@@ -282,7 +282,7 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 // top returns the upper limit of an axis of shares: a multiple of a fifth above all intervals and seeds.
 func (f *Figure) top() float64 {
 	top := 0.2
-	for _, p := range f.points {
+	for _, p := range f.Points {
 		for _, v := range append([]float64{p.Value, p.High}, p.Each...) {
 			if !math.IsNaN(v) {
 				top = max(top, math.Ceil(5*v)/5)
@@ -307,12 +307,12 @@ func finish(chart interface {
 
 func (s *Series) colour() string {
 	if s.Step > 0 {
-		return lightSteps[min(s.Step, len(lightSteps))-1]
+		return LightSteps[min(s.Step, len(LightSteps))-1]
 	}
-	if !s.look.known {
-		return lightColours[baselines*shades+1]
+	if !s.Look.Known {
+		return lightColours[Baselines*Shades+1]
 	}
-	return lightColours[s.look.colour]
+	return lightColours[s.Look.Colour]
 }
 
 func (s *Series) dash() string { return []string{"solid", "dashed", "dotted"}[s.Dash%3] }

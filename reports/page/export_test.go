@@ -1,0 +1,92 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"math"
+	"os"
+	"rcgrpo/reports/stats"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestCSVOfHostileTextReadsBack(t *testing.T) {
+	table := &Table{Columns: Columns("<a\"b,c\n</td>", "d"), Rows: []Row{{Cells: []Cell{Text("'\n;,"), Text("=1")}}}}
+	rows := table.CSV()
+	got, err := csv.NewReader(strings.NewReader(csvText(rows))).ReadAll()
+	if err != nil || !reflect.DeepEqual(got, rows) {
+		t.Errorf("got %q, %v, want %q", got, err, rows)
+	}
+}
+
+func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
+	none, some := math.NaN(), 0.5
+	p := &Page{Title: "x", Sections: []Section{{Parts: []Part{{Table: &Table{ID: "t", Columns: []Column{{Name: "c"}},
+		Rows: []Row{{Cells: []Cell{
+			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
+	var b bytes.Buffer
+	if err := p.JSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Tables []struct {
+			Rows [][]struct{ Value, Count, Low *float64 }
+		}
+	}
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	cells := got.Tables[0].Rows[0]
+	if cells[0].Value != nil || cells[0].Low != nil || *cells[1].Value != 0.5 || *cells[1].Count != 0 {
+		t.Errorf("got %+v", cells)
+	}
+}
+
+func TestLaTeXKeepsForeignTextFromBeingCommands(t *testing.T) {
+	for text, want := range map[string]string{
+		`\input{x}`:        `\textbackslash{}input\{x\}`,
+		"50 % & $x_1^2":    `50 \% \& \$x\_1\textasciicircum{}2`,
+		"#~|<>\"":          `\#\textasciitilde{}\textbar{}\textless{}\textgreater{}\textquotedbl{}`,
+		"a\nb":             "a b",
+		"−1\u00a0…\u00a02": `$-$1~\ldots{}~2`,
+	} {
+		if got := latexText(text); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+// The packed library is the published file, unchanged (assets/README.md names it).
+func TestChartLibraryIsThePublishedFile(t *testing.T) {
+	text, err := library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(text))
+	const want = "bf4a223524e40b77c304bec67e1222cf551f14880cf42c69dc046558e11c07b1"
+	if got := hex.EncodeToString(sum[:]); got != want {
+		t.Errorf("sha256 of echarts.min.js: got %s, want %s", got, want)
+	}
+	readme, err := os.ReadFile("assets/README.md")
+	if err != nil || !bytes.Contains(readme, []byte(want)) {
+		t.Errorf("assets/README.md does not name %s (%v)", want, err)
+	}
+}
+
+func TestLaTeXShowsEveryColumn(t *testing.T) {
+	p := &Page{Sections: []Section{{Parts: []Part{{Table: &Table{Columns: Columns("<a_b & \\c", "Δ", "ρ, σ²"),
+		Rows: []Row{{Cells: []Cell{Text("x"), Text("y"), Text("z")}}}}}}}}}
+	var b bytes.Buffer
+	if err := p.LaTeX(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range p.Tables()[0].Columns {
+		if !strings.Contains(b.String(), latexText(c.Name)+" ") {
+			t.Errorf("the column %q is missing", c.Name)
+		}
+	}
+}

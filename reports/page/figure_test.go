@@ -1,0 +1,77 @@
+package page
+
+import (
+	"math"
+	"rcgrpo/reports/stats"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
+	curve := func(arm string, scale float64) Series {
+		return Series{Name: arm, X: []float64{1, 2, 3}, Runs: []Curve{{Y: []float64{scale, 2 * scale, 3 * scale}}}}
+	}
+	for name, tc := range map[string]struct {
+		figure Figure
+		want   string
+	}{
+		"one arm fifty times as large": {Figure{Series: []Series{curve("a", 1), curve("b", 50), curve("c", 1.2)}}, "b"},
+		"similar ranges":               {Figure{Series: []Series{curve("a", 1), curve("b", 1.5), curve("c", 1.2)}}, ""},
+		"a single arm":                 {Figure{Series: []Series{curve("a", 1)}}, ""},
+		"shares have a fixed axis":     {Figure{Series: []Series{curve("a", .001), curve("b", .3)}, Share: true}, ""},
+	} {
+		tc.figure.Separate()
+		if tc.figure.Apart != tc.want {
+			t.Errorf("%s: got %q apart, want %q", name, tc.figure.Apart, tc.want)
+		}
+		options, err := tc.figure.Options()
+		if panels := strings.Count(string(options), `"gridIndex":1`); err != nil || (panels == 2) != (tc.want != "") {
+			t.Errorf("%s: %d axes of a second panel, %v", name, panels, err)
+		}
+	}
+}
+
+func TestALabelOfAMapIsWhereNoOtherMarkIs(t *testing.T) {
+	points := []Point{{Label: "a label", X: 0, Value: 0}, {Label: "another", X: 0.05, Value: 0.01},
+		{Label: "far", X: 1, Value: 1}}
+	if got, want := labelSides(points), []string{"top", "right", "left"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestSparklineAveragesIntoItsWidth(t *testing.T) {
+	for name, tc := range map[string]struct {
+		y    []float64
+		want string
+	}{
+		"nothing":                 {nil, ""},
+		"equal values":            {[]float64{3, 3}, "▄▄"},
+		"rising":                  {[]float64{0, 1}, "▁█"},
+		"means of pairs, 1 and 5": {[]float64{0, 2, 4, 6}, "▂▇"},
+	} {
+		low, high := 0.0, 0.0
+		if len(tc.y) > 0 {
+			low, high = slices.Min(tc.y), slices.Max(tc.y)
+		}
+		if got := Sparkline(tc.y, low, high, 2); got != tc.want {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestCoverageIsThePartOfALaneInEachColumn(t *testing.T) {
+	f := &Figure{Lanes: []string{"a", "b"}, Series: []Series{{Spans: []Span{{0, 0, 10, ""}, {1, 4, 29, ""}}}}}
+	if got := f.coverage(0, 2); math.Abs(got[0]-10/14.5) > 1e-12 || got[1] != 0 {
+		t.Errorf("coverage of the first lane by halves of 29 s: got %v, want 10/14.5 and 0", got)
+	}
+}
+
+// Both axes of points beside a diagonal have the limits of all values, in tenths.
+func TestAFigureWithADiagonalHasEqualAxes(t *testing.T) {
+	f := &Figure{Diagonal: "equal", Series: []Series{{Points: []Point{{X: 0.5, Value: 0.55,
+		Interval: stats.Interval{Low: 0.4, High: 0.6}}, {X: 0.5, Value: 0.75, Interval: stats.Unknown}}}}}
+	if low, high := f.ends(); low != 0.4 || high != 0.8 {
+		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
+	}
+}
