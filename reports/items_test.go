@@ -71,3 +71,16 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestAPageExplainsTheMethodsOfItsArmsOnce(t *testing.T) {
+	s := synthetic(1, 10, 8)
+	text := htmlOf(t, s.Page())
+	if n := strings.Count(text, "RC-GRPO: reward-conditioned GRPO"); n != 1 {
+		t.Errorf("got %d explanations of RC-GRPO, want 1", n)
+	}
+	s.Arms = s.Arms[:1]
+	s.Arms[0].Label = "SFTX + mine"
+	if notes := s.methodNotes(); notes != nil {
+		t.Errorf("got %q for an arm of no known method", notes)
+	}
+}

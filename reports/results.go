@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"rcgrpo/reports/page"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -107,7 +108,7 @@ func (s *Study) mainTable(set string) *page.Table {
 			"counts once."
 	}
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
-	t.Notes = mainNotes(s.tasksOf(set), overSeeds, starred)
+	t.Notes = append(mainNotes(s.tasksOf(set), overSeeds, starred), s.methodNotes()...)
 	return t
 }
 
@@ -130,6 +131,30 @@ func mainNotes(tasks string, overSeeds, starred bool) []string {
 			"with all claims on the set.")
 	}
 	return notes
+}
+
+// methodNames are the paper's methods by the words of arms' labels.
+var methodNames = [][2]string{
+	{"SFT", "supervised fine-tuning on experts"},
+	{"RCTP-FT", "fine-tuning of a reward-conditioned trajectory policy: on good and bad trajectories, each with a " +
+		"reward token"},
+	{"GRPO", "group relative policy optimisation"},
+	{"RC-GRPO", "reward-conditioned GRPO: each rollout of a group draws a reward token"},
+}
+
+// methodNotes explains the methods that the labels of the arms name.
+func (s *Study) methodNotes() []string {
+	var used []string
+	for _, name := range methodNames {
+		named := regexp.MustCompile(`(^|[ /])` + name[0] + `($|[ ,(])`)
+		if slices.ContainsFunc(s.Arms, func(a Arm) bool { return named.MatchString(a.Label) }) {
+			used = append(used, name[0]+": "+name[1])
+		}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	return []string{strings.Join(used, "; ") + "."}
 }
 
 // unlessMerged returns a cell of official verdicts, or a dash if the tasks of the set have merged requests: the
