@@ -68,8 +68,8 @@
     }
     return { fontSize, beside, height, left: beside ? names : 4, right: beside ? numbers : 4, numbers };
   };
-  // A row of a forest plot: the interval on grey where differences are too small to be detected. The row of an outcome
-  // has an arrow to the expected side of 0.
+  // A row of a forest plot: the interval on grey where differences are too small to be detected, with a ring for each seed
+  // below. The row of an outcome has an arrow to the expected side of 0.
   const forest = (data, { fontSize, beside, left, right, numbers: room }, { ink, soft, band, good }) => (params, api) => {
     const item = data[params.dataIndex], [effect, place, low, high, detectable, ...seeds] = item.value, area = params.coordSys;
     const at = v => Math.max(area.x, Math.min(area.x + area.width, api.coord([v, place])[0])), known = v => typeof v === "number";
@@ -90,7 +90,7 @@
     if (known(detectable)) children.push({ type: "rect", shape: { x: at(-detectable), y: y - 6, width: at(detectable) - at(-detectable), height: 12 }, style: { fill: band } });
     stroke(at(0), y - (beside ? 12 : 8), at(0), y + (beside ? 12 : 8), soft, 1);
     if (known(low)) for (const [x1, y1, x2, y2] of [[at(low), y, at(high), y], [at(low), y - 4, at(low), y + 4], [at(high), y - 4, at(high), y + 4]]) stroke(x1, y1, x2, y2, ink, 2);
-    for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y, r: 3 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
+    for (const v of seeds.filter(known)) children.push({ type: "circle", shape: { cx: at(v), cy: y + 7, r: 2.5 }, style: { fill: "none", stroke: ink, lineWidth: 1 } });
     children.push({ type: "circle", shape: { cx: at(effect), cy: y, r: 4.5 }, style: { fill: ink } });
     text("left", pair, 400, beside ? left : area.width - room, beside ? y : top + 9);
     text("right", numbers, 700, room, beside ? y : top + 9);
