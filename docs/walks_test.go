@@ -13,7 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// walk is one way of extending the program, as in the table of docs/architecture.md. The new files are in
+// walk is one way of extending the program, as in the list of CONTRIBUTING.md. The new files are in
 // docs/testdata/walks/DIR.
 type walk struct {
 	dir   string
@@ -35,7 +35,7 @@ var walks = []walk{
 	}},
 	{"figure", []line{
 		{"reports/sections.go", `item{"certificate",`,
-			"item{\"fig-sizes\", \"tasks\", one((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
+			"item{\"fig-sizes\", \"tasks\", single((*Study).sizeFigure)},\n\t\titem{\"certificate\","},
 		{"reports/kind.go", `"certificate,`, `"fig-sizes, certificate,`},
 	}},
 	{"number", []line{

@@ -12,7 +12,7 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// rankLimits are the times after which a supervisor ends the ranks of its stage.
+// rankLimits limit the start, the waits and the silence of ranks. The ranks apply arrival, their supervisor the others.
 type rankLimits struct {
 	arrival time.Duration // to start and join the others
 	waiting time.Duration // in which all ranks wait for each other

@@ -3,16 +3,16 @@ package reports
 import (
 	"cmp"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
 
 // effect returns the contrast as plain values in the unit of its outcome.
 func (s *Study) effect(c *Contrast, set string) page.Effect {
-	e := page.Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.word(),
+	e := page.Effect{Claim: c.Label, Outcome: c.outcomeName(), A: c.A, B: c.B, Expect: c.Expect, Verdict: c.verdict(),
 		Unit: c.unit(), Effect: c.scale() * c.Mean, About: c.about(),
 		Source: c.own("mean difference, the interval over seeds and over families, Holm-adjusted p")}
 	if !c.ofTraining() {
@@ -121,7 +121,7 @@ func (s *Study) answers() []page.Answer {
 func count(a *page.Answer, claims []*Contrast) {
 	for _, c := range claims {
 		sign := c.expectedSign()
-		switch decided := sign * float64(c.Verdict); {
+		switch decided := sign * float64(c.Decided); {
 		case decided > 0:
 			a.Clear++
 		case decided < 0:
@@ -131,7 +131,7 @@ func count(a *page.Answer, claims []*Contrast) {
 		default:
 			a.Away++
 		}
-		if c.Verdict == 0 && c.hull().Excludes(0) {
+		if c.Decided == 0 && c.hull().Excludes(0) {
 			a.Unadjusted++
 		}
 	}
@@ -142,11 +142,11 @@ func count(a *page.Answer, claims []*Contrast) {
 func conjunction(pairs []*Contrast) (weakest *Contrast, verdict page.Verdict) {
 	strength := []page.Verdict{page.TheOpposite, page.No, page.NotDecided, page.Yes}
 	weakest = slices.MinFunc(pairs, func(a, b *Contrast) int {
-		return cmp.Or(slices.Index(strength, a.word())-slices.Index(strength, b.word()),
+		return cmp.Or(slices.Index(strength, a.verdict())-slices.Index(strength, b.verdict()),
 			cmp.Compare(a.expectedSign()*a.Mean, b.expectedSign()*b.Mean))
 	})
-	verdict = weakest.word()
-	other := func(c *Contrast) bool { return c.word() != page.TheOpposite }
+	verdict = weakest.verdict()
+	other := func(c *Contrast) bool { return c.verdict() != page.TheOpposite }
 	if verdict == page.TheOpposite && slices.ContainsFunc(pairs, other) {
 		verdict = page.No
 	}
@@ -161,17 +161,17 @@ func (c *Contrast) expectedSign() float64 {
 	return 1
 }
 
-// word returns the verdict of the contrast.
-func (c *Contrast) word() page.Verdict {
+// verdict returns the decision about the contrast in words.
+func (c *Contrast) verdict() page.Verdict {
 	sign, i, matters := c.expectedSign(), c.hull(), c.Matters/c.scale()
 	switch {
-	case c.Verdict != 0 && c.Expect == "" && c.Verdict > 0:
+	case c.Decided != 0 && c.Expect == "" && c.Decided > 0:
 		return page.Higher
-	case c.Verdict != 0 && c.Expect == "":
+	case c.Decided != 0 && c.Expect == "":
 		return page.Lower
-	case float64(c.Verdict)*sign > 0:
+	case float64(c.Decided)*sign > 0:
 		return page.Yes
-	case c.Verdict != 0:
+	case c.Decided != 0:
 		return page.TheOpposite
 	case matters <= 0 || !i.Known():
 		return page.NotDecided

@@ -6,13 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
@@ -20,7 +20,7 @@ import (
 // decided returns a contrast with a verdict and an interval over families, in percentage points.
 func decided(verdict int, mean, low, high float64, how Comparison) *Contrast {
 	c := newContrast("a", "b", how)
-	c.Verdict, c.Mean, c.Adjusted = verdict, mean/100, 0.5
+	c.Decided, c.Mean, c.Adjusted = verdict, mean/100, 0.5
 	c.Families.Interval = stats.Interval{Low: low / 100, High: high / 100}
 	return c
 }
@@ -48,13 +48,13 @@ func TestVerdictsAreWordsOfTheExpectation(t *testing.T) {
 		"no interval, although a difference is named": {0, math.NaN(), math.NaN(), "higher", 3, page.NotDecided},
 	} {
 		c := decided(tc.verdict, 0, tc.low, tc.high, Comparison{Expect: tc.expect, Matters: tc.matters})
-		if got := c.word(); got != tc.want {
+		if got := c.verdict(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
 	// A metric of training has its own unit.
 	c := decided(0, 0, -20, 20, Comparison{Outcome: "entropy", Matters: 0.3})
-	if got := c.word(); got != page.NoDifference {
+	if got := c.verdict(); got != page.NoDifference {
 		t.Errorf("entropy within 0.2 nats: got %q, want %q", got, page.NoDifference)
 	}
 }

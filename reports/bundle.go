@@ -10,11 +10,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 )
 
 // BundleSuffix ends the name of a bundle.

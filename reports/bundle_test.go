@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

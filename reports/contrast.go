@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
@@ -33,7 +33,7 @@ type Contrast struct {
 	// Set by judge:
 	Adjusted float64 // Holm-adjusted p-value of the claim
 	Tests    int     // number of tests that were adjusted together
-	Verdict  int     // +1: B has more of the outcome, -1: A has more, 0: not decided
+	Decided  int     // +1: B has more of the outcome, -1: A has more, 0: not decided
 
 	Source page.Source // of the outcomes; each cell sets By
 }
@@ -123,7 +123,7 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 // The result is nil if there is nothing to compare.
 func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
-	left, right := scoresOf(a.runs, "", set, a.token, "", greedy), scoresOf(b.runs, "", set, b.token, "", greedy)
+	left, right := sourceOfScores(a.runs, "", set, a.token, "", greedy), sourceOfScores(b.runs, "", set, b.token, "", greedy)
 	c := newContrast(a.name, b.name, how)
 	c.Source = page.Together("", left.Rows, left, right)
 	if right.Rows != left.Rows {
@@ -432,7 +432,7 @@ func judge(all []*Contrast) []*Contrast {
 	}
 	for i, adjusted := range stats.Holm(ps) {
 		all[i].Adjusted, all[i].Tests = adjusted, tests
-		all[i].Verdict = all[i].decide()
+		all[i].Decided = all[i].decide()
 	}
 	return all
 }
@@ -501,9 +501,9 @@ func (c *Contrast) p() float64 {
 // winner returns the label of the side that has more of the outcome, "" if that is not decided.
 func (c *Contrast) winner() string {
 	switch {
-	case c.Verdict > 0:
+	case c.Decided > 0:
 		return c.B
-	case c.Verdict < 0:
+	case c.Decided < 0:
 		return c.A
 	}
 	return ""

@@ -2,11 +2,11 @@ package reports
 
 import (
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strconv"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
 
@@ -136,7 +136,7 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 	if f.Lower != "" && !slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Lower != f.Series[0].Lower }) {
 		return nil // one of the panels is empty
 	}
-	f.Smooth, f.Spare = longest/20, f.Zero()
+	f.Smooth, f.Omitted = longest/20, f.Zero()
 	f.Separate()
 	if slices.ContainsFunc(f.Series, func(s page.Series) bool { return s.Ends == nil }) { // all or none have windows
 		for i := range f.Series {

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
 

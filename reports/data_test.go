@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

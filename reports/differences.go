@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl/objective"
 
 	"rcgrpo/reports/stats"
@@ -159,7 +159,7 @@ func (s *Study) claimTable(claims []*Contrast, set string) *page.Table {
 	var groups []string
 	for _, c := range claims {
 		group := c.outcomeName() + ", " + c.unit()
-		page.Place(&groups, group)
+		page.IndexOrAppend(&groups, group)
 		t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: group, Cells: s.claimCells(c, set, every)})
 	}
 	slices.SortStableFunc(t.Rows, func(a, b page.Row) int {
@@ -208,8 +208,8 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
 func (s *Study) verdictCell(c *Contrast, set string) page.Cell {
-	cell := page.Text("%s", string(c.word()))
-	if c.word() != page.NotDecided {
+	cell := page.Text("%s", string(c.verdict()))
+	if c.verdict() != page.NotDecided {
 		return cell
 	}
 	cell.Detail = c.excludes()
@@ -268,10 +268,10 @@ func intervalTable(claims []*Contrast, set string) *page.Table {
 	has := func(known func(*Contrast) bool) bool { return slices.ContainsFunc(claims, known) }
 	t := &page.Table{ID: "intervals-" + setID(set), Title: "Intervals behind the claims on " + setName(set), Folded: true}
 	t.Columns = append(page.Columns("<Without → with", "<Outcome"),
-		page.Column{Name: "95 % over seeds", Spare: !has((*Contrast).method)},
-		page.Column{Name: "p over seeds", Spare: !has((*Contrast).method)},
-		page.Column{Name: "95 % over families", Spare: !has(func(c *Contrast) bool { return c.Families.Known() })},
-		page.Column{Name: "95 % Newcombe", Spare: !has(func(c *Contrast) bool { return c.Newcombe.Known() })})
+		page.Column{Name: "95 % over seeds", Omitted: !has((*Contrast).method)},
+		page.Column{Name: "p over seeds", Omitted: !has((*Contrast).method)},
+		page.Column{Name: "95 % over families", Omitted: !has(func(c *Contrast) bool { return c.Families.Known() })},
+		page.Column{Name: "95 % Newcombe", Omitted: !has(func(c *Contrast) bool { return c.Newcombe.Known() })})
 	for _, c := range claims {
 		families := page.Text("%s", c.between(c.Families.Interval))
 		if c.Families.Known() {

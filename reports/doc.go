@@ -9,8 +9,13 @@
 // The same study gives the same bytes: no clock, no map order, no random ids. Foreign text (labels, logs, settings) is
 // escaped by the writers, never before.
 //
-// Each section of the page has a file: results.go (references.go beside published values), differences.go, training.go
-// (figures in curves.go), transcripts.go, data.go, stages.go (settings and cost); sections.go lists their tables and
-// figures. first.go has the first screen, looks.go the order, the colours and the markers of the arms. Package
-// reports/stats computes the statistics, package reports/lint checks tables of other authors.
+// A comparison passes through five types: a [Comparison] is a compare block, a [Contrast] one tested pair of its arms; a
+// contrast whose p-value is adjusted is a claim; a [page.Effect] is a claim in its unit, and a [page.Answer] the decision
+// about all pairs of a block.
+//
+// sections.go lists the sections of the page with their tables and figures. Their files: map.go, results.go
+// (references.go beside published values), differences.go (also the reward token), training.go (figures in curves.go),
+// transcripts.go, data.go, stages.go (settings, runs and evidence). contrast.go tests, answers.go decides; first.go has
+// the first screen, looks.go the order, the colours and the markers of the arms. Package reports/stats computes the
+// statistics, package reports/lint checks tables of other authors.
 package reports

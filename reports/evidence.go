@@ -10,13 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 )
 
 // Evidence names the inputs of a page and records every shown value. The page contains it in packed form, so that a
@@ -43,8 +43,8 @@ type Evidence struct {
 	Inputs  []Input    `json:"inputs"`
 	Records []StageRef `json:"records"`
 
-	// Tables holds the shown cells of each table, Figures the data of each figure. Figures is read from the CSV files in
-	// the page, because they would double its size.
+	// Tables holds the shown cells of each table. Figures holds the data of each figure; it is read from the CSV files that
+	// the page contains anyway.
 	Tables  []page.Grid `json:"tables"`
 	Figures []page.Grid `json:"-"`
 
@@ -57,7 +57,7 @@ type Evidence struct {
 
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
-// recomputed page although its numbers hold. Versions before 9 were counted separately, as 1 and 2.
+// recomputed page although its numbers hold.
 const EvidenceFormat = 10
 
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
@@ -79,8 +79,8 @@ func readFigures(html string) []page.Grid {
 	return all
 }
 
-// manifestOf returns the source of the records of a stage.
-func manifestOf(address string) string { return address + ".manifest" }
+// manifestAddress names the records of a stage in a Source.
+func manifestAddress(address string) string { return address + ".manifest" }
 
 // SourceFile is a file of the experiment at the time of the page.
 type SourceFile struct {

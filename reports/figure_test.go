@@ -3,11 +3,11 @@ package reports
 import (
 	"bytes"
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

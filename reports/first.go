@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strconv"
 	"strings"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
 
@@ -35,13 +35,13 @@ func (s *Study) leadingEffects() (effects []page.Effect) {
 	return effects
 }
 
-// effectFigures draws every claim of the page. They are spare if the first screen shows them all.
+// effectFigures draws every claim of the page. They are omitted if the first screen shows them all.
 func (s *Study) effectFigures() []page.Part {
 	all := s.effects()
-	parts, spare := forests("fig-effects", all), len(all) <= len(s.leadingEffects())
+	parts, omitted := forests("fig-effects", all), len(all) <= len(s.leadingEffects())
 	for _, part := range parts {
 		part.Figure.Title = "All comparisons: " + part.Figure.Title
-		part.Figure.Spare = spare
+		part.Figure.Omitted = omitted
 	}
 	return parts
 }
@@ -50,7 +50,7 @@ func (s *Study) effectFigures() []page.Part {
 func forests(id string, effects []page.Effect) (parts []page.Part) {
 	var units []string
 	for _, e := range effects {
-		page.Place(&units, e.Unit)
+		page.IndexOrAppend(&units, e.Unit)
 	}
 	for _, unit := range units {
 		f := &page.Figure{ID: id, Title: "Differences", X: "difference in " + cmp.Or(unit, "units of the metric"),
@@ -138,7 +138,7 @@ func (s *Study) cross(set string) (rows, methods []string) {
 		if !ok || len(a.policies(set, true)) == 0 {
 			continue
 		}
-		page.Place(&rows, row)
+		page.IndexOrAppend(&rows, row)
 		of[row] = append(of[row], method)
 	}
 	rows = slices.DeleteFunc(rows, func(row string) bool { return len(of[row]) < 2 })
@@ -146,7 +146,7 @@ func (s *Study) cross(set string) (rows, methods []string) {
 		for _, method := range of[row] {
 			everywhere := !slices.ContainsFunc(rows, func(r string) bool { return !slices.Contains(of[r], method) })
 			if everywhere {
-				page.Place(&methods, method)
+				page.IndexOrAppend(&methods, method)
 			}
 		}
 	}
@@ -170,7 +170,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 		mean, c := stats.Mean(late), &Contrast{Comparison: how}
 		return page.Cell{Text: c.value(mean), Value: &mean}.From(a.logged(byLate, how.Outcome))
 	}
-	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.scored(set, "", byReward))
+	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.sourceOfScores(set, "", byReward))
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
 	if p := s.referenceOf(label, set, ""); p != nil {
 		cell.Detail = "published " + page.Percent(p.share())
@@ -204,7 +204,7 @@ func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
 	return cell
 }
 
-// runLine describes the run: model, tasks, seeds, updates, hours, commit.
+// runLine describes the run: model, tasks, compared arms, seeds, updates, hours, commit.
 func (s *Study) runLine() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -241,7 +241,7 @@ func (s *Study) runLine() string {
 	for _, r := range s.Records {
 		if r.Manifest != nil {
 			seconds += r.Manifest.Seconds
-			page.Place(&commits, page.Prefix(r.Manifest.Revision, 10))
+			page.IndexOrAppend(&commits, page.Prefix(r.Manifest.Revision, 10))
 		}
 	}
 	if seconds > 0 {
@@ -262,10 +262,10 @@ func (s *Study) leadingArms() string {
 	var names []string
 	effects := s.leadingEffects()
 	for _, e := range effects {
-		page.Place(&names, e.A)
+		page.IndexOrAppend(&names, e.A)
 	}
 	for _, e := range effects {
-		page.Place(&names, e.B)
+		page.IndexOrAppend(&names, e.B)
 	}
 	text := page.Plural(len(names), "arm")
 	if n := len(names) - 1; 0 < n && n < mostNamed {
@@ -282,7 +282,7 @@ func (s *Study) leadingArms() string {
 	return text + " compared"
 }
 
-// hours formats a duration with one decimal.
+// hours formats a duration: whole minutes, from one hour on hours with one decimal.
 func hours(seconds float64) string {
 	if seconds < 3600 {
 		return strconv.FormatFloat(seconds/60, 'f', 0, 64) + " minutes"
@@ -299,17 +299,17 @@ func (s *Study) models() []string {
 		}
 		unquoted := func(name string) string { return strings.Trim(r.Settings["architecture."+name], `"`) }
 		if layers := unquoted("layers"); layers != "" {
-			page.Place(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers,
+			page.IndexOrAppend(&models, fmt.Sprintf("%s, %s layers of width %s, from random weights", unquoted("family"), layers,
 				unquoted("hidden")))
 			continue
 		}
 		address, _, _ := strings.Cut(lang.TrimStage(r.Address), "@")
-		page.Place(&models, address)
+		page.IndexOrAppend(&models, address)
 	}
 	return models
 }
 
-// limits returns sentences about questions that the numbers do not answer.
+// limits returns the limits of the result, one sentence each.
 func (s *Study) limits() (limits []string) {
 	var fewer []string
 	drawn := false // evaluations of a set have different tasks

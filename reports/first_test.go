@@ -3,9 +3,10 @@ package reports
 import (
 	"bytes"
 	"io"
-	"rcgrpo/reports/page"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/page"
 )
 
 // Every format shows the question, a verdict with its number, the forest plot, the arms and the run.

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

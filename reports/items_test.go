@@ -1,12 +1,12 @@
 package reports
 
 import (
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 )
 
 func TestTheDocumentationNamesEveryItem(t *testing.T) {

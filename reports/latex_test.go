@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 )
 
 // compileLaTeX puts tables into a document of the class article and returns the log of pdflatex.

@@ -2,9 +2,10 @@ package reports
 
 import (
 	"cmp"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
+
+	"rcgrpo/reports/page"
 )
 
 // Names of the groups of arms, in the order of the rows.
@@ -53,7 +54,7 @@ func (s *Study) groupArms() {
 	for i := range s.Arms {
 		a := &s.Arms[i]
 		model, _, _ := a.parts()
-		rank[a.Label] = []int{page.Place(&models, model), 0, 0}
+		rank[a.Label] = []int{page.IndexOrAppend(&models, model), 0, 0}
 		if !s.baseline(a) {
 			rank[a.Label][1] = 1
 		}
@@ -91,8 +92,8 @@ func (s *Study) looks() []page.Look {
 			grey++
 		} else {
 			model, initialisation, method := a.parts()
-			family := page.Place(&families, model+"/"+initialisation) % page.Baselines
-			one.Marker = page.Place(&methods, method) % len(page.Markers)
+			family := page.IndexOrAppend(&families, model+"/"+initialisation) % page.Baselines
+			one.Marker = page.IndexOrAppend(&methods, method) % len(page.Markers)
 			one.Colour = family*page.Shades + one.Marker%page.Shades
 		}
 		for n := 0; used[one] && n < page.Shades*len(page.Markers); n++ {
@@ -107,8 +108,8 @@ func (s *Study) looks() []page.Look {
 	return all
 }
 
-// dress sets the looks of all rows and series, and the groups of the rows, from their arms.
-func (s *Study) dress(p *page.Page) {
+// finishTables counts the episodes of each table once, and sets the looks of all rows and series, and the groups of the rows, from their arms.
+func (s *Study) finishTables(p *page.Page) {
 	looks := s.looks()
 	p.Looks = map[string]page.Look{}
 	for i := range s.Arms {

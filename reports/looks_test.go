@@ -1,10 +1,11 @@
 package reports
 
 import (
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/page"
 )
 
 // labelled returns a study of arms without runs.

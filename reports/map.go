@@ -3,13 +3,13 @@ package reports
 import (
 	"cmp"
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl/objective"
 )
@@ -261,7 +261,7 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 			difference.Interval = &hull
 		}
 		t.Add(page.NoArm, page.Text("%s", mark.key), difference.From(mark.own("as in the table of claims")),
-			page.Text("%s", mark.word()).From(page.Together("p, adjusted over all claims, and interval", mark.Source.Rows,
+			page.Text("%s", mark.verdict()).From(page.Together("p, adjusted over all claims, and interval", mark.Source.Rows,
 				mark.Source, every)),
 			page.Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
 			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

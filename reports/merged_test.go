@@ -2,12 +2,12 @@ package reports
 
 import (
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

@@ -3,13 +3,13 @@ package reports
 import (
 	"bytes"
 	"encoding/json"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

@@ -3,7 +3,6 @@ package reports
 import (
 	"cmp"
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports/lint"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
 
@@ -376,10 +376,10 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[ours.Interval.Excludes(p.share())])
 	}
 	test := stats.Fisher(p.Count, p.Of, ours.Count, ours.Of)
-	return append(cells, ours.From(a.scored(set, category, byReward)),
-		within.From(a.scored(set, category, "published share within the clustered Wilson interval")),
+	return append(cells, ours.From(a.sourceOfScores(set, category, byReward)),
+		within.From(a.sourceOfScores(set, category, "published share within the clustered Wilson interval")),
 		page.Cell{Text: page.Probability(test), Value: &test}.
-			From(a.scored(set, category, "Fisher's exact test against the published count")))
+			From(a.sourceOfScores(set, category, "Fisher's exact test against the published count")))
 }
 
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the

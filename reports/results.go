@@ -6,18 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
 
-// smallest is the number of tasks below which no value is marked as the best.
-const smallest = 30
+// leastEpisodes is the number of episodes of an arm, of all policies together, below which no arm is marked as the best.
+const leastEpisodes = 30
 
 // Methods of the cells of scores.
 const (
@@ -27,14 +27,14 @@ const (
 	byVerdictMean = "mean over policies of the share of passed official verdicts, t-interval"
 )
 
-// scored returns the source of a value from the arm's greedy episodes on a set, of one category or of all ("").
-func (a *Arm) scored(set, category, by string) page.Source {
-	return scoresOf(a.Runs, by, set, a.condition(), category, true)
+// sourceOfScores returns the source of a value from the arm's greedy episodes on a set, of one category or of all ("").
+func (a *Arm) sourceOfScores(set, category, by string) page.Source {
+	return sourceOfScores(a.Runs, by, set, a.condition(), category, true)
 }
 
-// scoresOf returns the source of a value from the episodes of some runs on a set under a token, of one category or of
+// sourceOfScores returns the source of a value from the episodes of some runs on a set under a token, of one category or of
 // all (""): the evaluations with such episodes.
-func scoresOf(runs []SeedRun, by, set, token, category string, greedy bool) page.Source {
+func sourceOfScores(runs []SeedRun, by, set, token, category string, greedy bool) page.Source {
 	s := page.Source{By: by, Rows: "set " + cmp.Or(set, "test")}
 	for i := range runs {
 		rows := runs[i].Scores
@@ -69,7 +69,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	}
 	overSeeds := most >= methodPolicies
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
-	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Spare: !overSeeds})
+	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Omitted: !overSeeds})
 	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict"})
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
@@ -81,21 +81,21 @@ func (s *Study) mainTable(set string) *page.Table {
 			continue
 		}
 		share := func(category, by string) page.Cell {
-			return pooled(samples(all, category, by == byVerdict)).share().From(a.scored(set, category, by))
+			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
 		}
 		name := page.Text("%s", a.Label)
 		if token := a.condition(); token != rl.TokenNone {
 			name = name.With("conditioned on %s", token)
 		}
 		cells := []page.Cell{name, share("", byReward),
-			seedMean(rates(samples(all, "", false))).From(a.scored(set, "", byMean))}
+			seedMean(rates(samples(all, "", false))).From(a.sourceOfScores(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))
 		}
 		cells = append(cells, unlessMerged(a.Runs, set, share("", byVerdict)))
 		if sampled {
 			cells = append(cells, pooled(samples(a.policies(set, false), "", false)).share().
-				From(scoresOf(a.Runs, byReward, set, a.condition(), "", false)))
+				From(sourceOfScores(a.Runs, byReward, set, a.condition(), "", false)))
 		}
 		t.Add(i, cells...)
 	}
@@ -202,7 +202,7 @@ func (s *Study) markBest(t *page.Table, set string) {
 			best = &t.Rows[i]
 		}
 	}
-	if len(t.Rows) < 2 || best.Cells[1].Of < smallest {
+	if len(t.Rows) < 2 || best.Cells[1].Of < leastEpisodes {
 		return
 	}
 	winner := &s.Arms[best.Arm]
@@ -239,7 +239,7 @@ func (s *Study) markBest(t *page.Table, set string) {
 func (s *Study) seedTable(set string) *page.Table {
 	categories := s.categories(set)
 	t := &page.Table{
-		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, Spare: true,
+		ID: "seeds-" + setID(set), Title: "Each seed separately (" + setName(set) + ")", Folded: true, Omitted: true,
 		Columns: append(page.Columns("<Arm", "<Seed", "Overall"), page.Columns(append(categories, "Official verdict")...)...),
 		Notes: []string{"Counts with 95 % Wilson intervals clustered by family; means over seeds with their 95 % " +
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
@@ -249,7 +249,7 @@ func (s *Study) seedTable(set string) *page.Table {
 		a := &s.Arms[i]
 		all := a.policies(set, true)
 		if len(all) > 1 {
-			t.Spare = false
+			t.Omitted = false
 		}
 		for j := range all {
 			t.Add(i, a.seedCells(all[j:j+1], a.runsOf(&all[j]), all[j].name(), set, categories)...)
@@ -273,7 +273,7 @@ func (a *Arm) seedCells(all []policy, runs []SeedRun, name, set string, categori
 		if len(all) > 1 {
 			cell = seedMean(rates(found))
 		}
-		return cell.From(scoresOf(runs, by, set, a.condition(), category, true))
+		return cell.From(sourceOfScores(runs, by, set, a.condition(), category, true))
 	}
 	cells := []page.Cell{page.Text("%s", a.Label), page.Text("%s", name), of("", reward)}
 	for _, c := range categories {
@@ -304,7 +304,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 				continue
 			}
 			p := page.Point{X: float64(x), Value: *share.Value, Interval: stats.Unknown, Label: page.Fraction(share),
-				Source: a.scored(set, c, byReward)}
+				Source: a.sourceOfScores(set, c, byReward)}
 			if share.Interval != nil {
 				p.Interval = *share.Interval
 			}
@@ -356,7 +356,7 @@ func (s *Study) passTable(set string) *page.Table {
 				cell = shareMean(values)
 			}
 			by := fmt.Sprintf("pass@%d, mean over tasks, then over policies", 1<<p)
-			cells = append(cells, cell.From(scoresOf(a.Runs, by, set, a.condition(), "", false)))
+			cells = append(cells, cell.From(sourceOfScores(a.Runs, by, set, a.condition(), "", false)))
 		}
 		episodes, tasks := 0, map[string]bool{}
 		for _, one := range a.policies(set, false) {
@@ -366,13 +366,14 @@ func (s *Study) passTable(set string) *page.Table {
 			}
 		}
 		cells = append(cells, page.Whole(episodes).With("of %s", page.Plural(len(tasks), "task")).
-			From(scoresOf(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
+			From(sourceOfScores(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.Add(series.Arm, cells...)
 	}
 	return t
 }
 
-// passFigure draws the curves of passTable, one for each policy; nil if no task was sampled at least twice.
+// passFigure draws the curves of passTable, one for each policy; nil unless a policy sampled
+// each of its tasks at least twice.
 func (s *Study) passFigure(set string) *page.Figure {
 	f := &page.Figure{
 		ID: "fig-pass-at-k-" + setID(set), Title: "pass@k on " + setName(set), X: "k", Y: "pass@k", Share: true,
@@ -389,7 +390,7 @@ func (s *Study) passFigure(set string) *page.Figure {
 				series.X = append(series.X, float64(int(1)<<p))
 			}
 			most = max(most, len(curve))
-			source := scoresOf(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
+			source := sourceOfScores(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
 			series.Runs = append(series.Runs, page.Curve{Name: one.name(), Y: curve, Source: source})
 		}
 		if len(series.Runs) > 0 {
@@ -491,7 +492,7 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 		if len(a.policies(set, true)) > 0 {
 			arms, f.Lanes = append(arms, a), append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
-			f.Source = page.Together(f.Source.By, "", f.Source, a.scored(set, "", ""))
+			f.Source = page.Together(f.Source.By, "", f.Source, a.sourceOfScores(set, "", ""))
 		}
 	}
 	if len(arms) < 2 {

@@ -2,8 +2,9 @@ package reports
 
 import (
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
+
+	"rcgrpo/reports/page"
 )
 
 // Page computes the page: the answers, then the sections. Empty sections are left out.
@@ -41,7 +42,7 @@ func (s *Study) complete() *page.Page {
 	for _, f := range p.Figures() {
 		unique(&f.ID)
 	}
-	s.dress(p)
+	s.finishTables(p)
 	return p
 }
 
@@ -105,44 +106,44 @@ func items() []item {
 		{"fig-effects", "differences", (*Study).effectFigures},
 		{"compare", "differences", (*Study).comparisonTables},
 		{"gap", "token", eachSet((*Study).gapTable)},
-		{"gap-training", "token", one((*Study).trainingGapTable)},
+		{"gap-training", "token", single((*Study).trainingGapTable)},
 	}
 	curves := func(folded bool) {
 		for i := range curveFigures {
 			if kind := &curveFigures[i]; kind.folded == folded {
-				all = append(all, item{"fig-" + kind.id, "training", one(kind.figure)})
+				all = append(all, item{"fig-" + kind.id, "training", single(kind.figure)})
 			}
 		}
 	}
 	curves(false)
 	all = append(all,
-		item{"fig-forecast", "training", one((*Study).forecastFigure)},
+		item{"fig-forecast", "training", single((*Study).forecastFigure)},
 		item{"entropy", "training", func(s *Study) []page.Part {
-			return append(one((*Study).entropyTable)(s), one((*Study).correlationTable)(s)...)
+			return append(single((*Study).entropyTable)(s), single((*Study).correlationTable)(s)...)
 		}},
-		item{"late", "training", one((*Study).lateTable)},
-		item{"signal", "training", one((*Study).signalTable)},
-		item{"forecast", "training", one((*Study).forecastTable)})
+		item{"late", "training", single((*Study).lateTable)},
+		item{"signal", "training", single((*Study).signalTable)},
+		item{"forecast", "training", single((*Study).forecastTable)})
 	curves(true)
 	return append(all,
 		item{"fig-successes", "training", (*Study).successFigures},
-		item{"values", "training", one((*Study).valuesTable)},
+		item{"values", "training", single((*Study).valuesTable)},
 		item{"transcripts", "transcripts", (*Study).transcriptParts},
-		item{"data", "tasks", one((*Study).dataTable)},
-		item{"certificate", "tasks", one((*Study).certificateTable)},
-		item{"statistics", "tasks", one((*Study).statisticsTable)},
-		item{"mixtures", "tasks", one((*Study).mixtureTable)},
+		item{"data", "tasks", single((*Study).dataTable)},
+		item{"certificate", "tasks", single((*Study).certificateTable)},
+		item{"statistics", "tasks", single((*Study).statisticsTable)},
+		item{"mixtures", "tasks", single((*Study).mixtureTable)},
 		item{"examples", "tasks", (*Study).exampleTables},
-		item{"versions", "setup", one((*Study).versionsTable)},
-		item{"departures", "setup", one((*Study).departuresTable)},
-		item{"settings", "setup", one((*Study).settingsTable)},
-		item{"runs", "cost", one((*Study).runsTable)},
+		item{"versions", "setup", single((*Study).versionsTable)},
+		item{"departures", "setup", single((*Study).departuresTable)},
+		item{"settings", "setup", single((*Study).settingsTable)},
+		item{"runs", "cost", single((*Study).runsTable)},
 		item{"fig-timeline", "cost", (*Study).timelineFigures},
-		item{"evidence", "sources", one((*Study).artifactsTable)},
+		item{"evidence", "sources", single((*Study).artifactsTable)},
 	)
 }
 
-func one[T *page.Table | *page.Figure](of func(*Study) T) func(*Study) []page.Part {
+func single[T *page.Table | *page.Figure](of func(*Study) T) func(*Study) []page.Part {
 	return func(s *Study) []page.Part { return page.PartsOf(of(s), "") }
 }
 

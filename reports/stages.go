@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
 )
 
 // PaperSettings returns the values of the paper's profile by kind and setting: the values in its settings tables,
@@ -83,7 +83,7 @@ func (s *Study) settingsColumns() []*settingsColumn {
 		}
 		name := lang.StageName(r.Address)
 		stage, model := moduleKey.ReplaceAllString(name, ""), strings.TrimSuffix(moduleKeys(artifact.Ref{Module: name}), "/")
-		instances[stage] = append(instances[stage], manifestOf(r.Address))
+		instances[stage] = append(instances[stage], manifestAddress(r.Address))
 		at := slices.IndexFunc(columns[stage], func(c *settingsColumn) bool { return maps.Equal(c.Settings, r.Settings) })
 		if at < 0 {
 			column := &settingsColumn{Record: r, head: name}
@@ -162,7 +162,7 @@ func (s *Study) departuresTable() *page.Table {
 				marked++
 			}
 		}
-		t.Rows[i].Spare = marked == 0
+		t.Rows[i].Omitted = marked == 0
 		departures += marked
 	}
 	t.ID, t.Title, t.Folded = "departures", "Departures from the paper", false
@@ -198,13 +198,14 @@ func (s *Study) runsTable() *page.Table {
 			continue
 		}
 		sum += m.Seconds
-		recorded := func(rows string) page.Source { return page.SourceOf(manifestOf(r.Address), rows, "as recorded") }
+		recorded := func(rows string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, "as recorded") }
 		took := page.Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
 		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took}
 		for _, name := range sortedKeys(phases) {
 			var cell page.Cell
 			if v, ok := r.Phases[name]; ok {
-				source := page.SourceOf(manifestOf(r.Address), name+"_s of the times beside the metrics", "sum over the updates")
+				source := page.SourceOf(manifestAddress(r.Address), name+"_s of the times beside the metrics",
+					"sum over the updates")
 				cell = page.Cell{Text: duration(v), Value: &v, Source: source}
 			}
 			cells = append(cells, cell)
@@ -253,7 +254,7 @@ func (s *Study) timeline() *page.Figure {
 	idle, busyUntil := 0.0, 0.0 // seconds since the first start
 	series := page.Series{Name: "stages", Arm: page.NoArm}
 	for _, r := range made {
-		f.Source.From = append(f.Source.From, manifestOf(r.Address))
+		f.Source.From = append(f.Source.From, manifestAddress(r.Address))
 		from, took := r.Manifest.Started.Sub(made[0].Manifest.Started).Seconds(), r.Manifest.Seconds
 		idle += max(0, from-busyUntil)
 		busyUntil = max(busyUntil, from+took)
@@ -312,7 +313,7 @@ func (s *Study) artifactsTable() *page.Table {
 			cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), page.Text("%s", port)}
 			for _, text := range []string{page.Prefix(r.Manifest.Outputs[port].Digest, 16), page.Prefix(r.Manifest.Key, 16),
 				page.Prefix(r.Manifest.Revision, 12)} {
-				recorded := page.SourceOf(manifestOf(r.Address), "port "+port, "as recorded")
+				recorded := page.SourceOf(manifestAddress(r.Address), "port "+port, "as recorded")
 				cells = append(cells, page.Text("%s", text).From(recorded))
 			}
 			t.Add(page.NoArm, cells...)
@@ -405,7 +406,7 @@ func (s *Study) versionsTable() *page.Table {
 			continue
 		}
 		port, file, _ := cardFile(r.Manifest)
-		from := func(rows, by string) page.Source { return page.SourceOf(manifestOf(r.Address), rows, by) }
+		from := func(rows, by string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, by) }
 		revision := page.Text("%s", c.Revision).From(from(file.Name, "as recorded"))
 		if c.Revision == "" {
 			revision = page.Text("%s", page.Prefix(r.Manifest.Outputs[port].Digest, 16)).From(from("port "+port, "as recorded"))

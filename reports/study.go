@@ -3,7 +3,6 @@ package reports
 import (
 	"fmt"
 	"maps"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )

@@ -5,12 +5,12 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 )
@@ -115,8 +115,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
 			c.PoliciesB)
 	}
-	if c.Verdict != 1 || c.about() != "these checkpoints" {
-		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Verdict, c.about())
+	if c.Decided != 1 || c.about() != "these checkpoints" {
+		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Decided, c.about())
 	}
 	if facts := strings.Join(s.limits(), " ") + s.runLine(); !strings.Contains(facts,
 		"once (one policy, 3 evaluations)") ||
@@ -175,8 +175,8 @@ func TestDecisionsRequireEveryPairOrBothIntervals(t *testing.T) {
 			c := compareEvaluations(of(runs(tc.a)...), of(runs(tc.b)...), "", Comparison{})
 			all := []*Contrast{c}
 			judge(all)
-			if all[0].Verdict != tc.want || all[0].method() != tc.method {
-				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Verdict,
+			if all[0].Decided != tc.want || all[0].method() != tc.method {
+				t.Errorf("got verdict %d, method %v, want %d, %v (%+v, over seeds %v, over families %v)", all[0].Decided,
 					all[0].method(), tc.want, tc.method, c.Pairs, c.OverSeeds, c.Families.Interval)
 			}
 		})
@@ -192,9 +192,9 @@ func TestAVerdictAboutCheckpointsRequiresTheFamilies(t *testing.T) {
 	}
 	c := compareEvaluations(of(a), of(b), "", Comparison{})
 	all := []*Contrast{c}
-	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Verdict != 0 {
+	if judge(all); all[0].Pairs[0].P > 1e-8 || all[0].Decided != 0 {
 		t.Errorf("got p = %v, families %v and verdict %d, want a tiny p, an interval that contains 0 and no verdict",
-			c.Pairs[0].P, c.Families.Interval, all[0].Verdict)
+			c.Pairs[0].P, c.Families.Interval, all[0].Decided)
 	}
 }
 
@@ -229,9 +229,9 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	want := stats.Newcombe(12.0/40, stats.Wilson(12, 40, stats.Level), 25.0/40, stats.Wilson(25, 40, stats.Level))
 	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
 	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
-	if c.Verdict != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
+	if c.Decided != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
 		!strings.Contains(c.about(), "checkpoints") {
-		t.Errorf("got verdict %d with families %v of %d", c.Verdict, c.Families.Interval, c.Families.Families)
+		t.Errorf("got verdict %d with families %v of %d", c.Decided, c.Families.Interval, c.Families.Families)
 	}
 	pairs := pairTable(s.claims(""), "")
 	if row := pairs.Rows[0]; row.Cells[8].Text != "Fisher's exact test" || row.Cells[3].Text != "–" {
@@ -468,8 +468,8 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	// Differences 20/40, 20/40 and 21/40: mean 61/120, sd 0.025/√3, t = 61/120 / (0.025/3) = 61 with two degrees of
 	// freedom, whose p is 1 − 61/√(61² + 2).
 	close12(t, "mean", c.Mean, 61.0/120)
-	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Verdict != 1 || !c.method() {
-		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Verdict, 1-61/math.Sqrt(61*61+2))
+	if math.Abs(c.OverSeedsP-(1-61/math.Sqrt(61*61+2))) > 1e-12 || c.Decided != 1 || !c.method() {
+		t.Errorf("got p = %v and verdict %d, want %v and 1", c.OverSeedsP, c.Decided, 1-61/math.Sqrt(61*61+2))
 	}
 	if row := s.claimTable(s.claims(""), "").Rows[0]; row.Group != "sampled success, points" ||
 		row.Cells[2].Text != string(page.Higher) {
@@ -729,7 +729,7 @@ func TestFalseWinsAreRare(t *testing.T) {
 		}
 		c := compareEvaluations(of(runs[0]...), of(runs[1]...), "", Comparison{})
 		all := []*Contrast{c}
-		if judge(all); all[0].Verdict != 0 {
+		if judge(all); all[0].Decided != 0 {
 			wins++
 		}
 	}

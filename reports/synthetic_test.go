@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"rcgrpo/reports/page"
 	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

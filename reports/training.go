@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/objective"

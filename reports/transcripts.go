@@ -3,10 +3,10 @@ package reports
 import (
 	"cmp"
 	"fmt"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

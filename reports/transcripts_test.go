@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"html"
 	"maps"
-	"rcgrpo/reports/page"
 	"regexp"
 	"slices"
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 )
 
 // Verification is the result of Verify.
@@ -143,7 +143,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		}
 		m, err := store.Manifest(stage.Key)
 		if err != nil {
-			damaged[manifestOf(stage.Address)] = true
+			damaged[manifestAddress(stage.Address)] = true
 			fault(stage.Address, "record %s: %v", page.Prefix(stage.Key, 16), err)
 			continue
 		}
@@ -373,7 +373,7 @@ func (ev *Evidence) part(source page.Source) *Evidence {
 	part.Inputs = slices.DeleteFunc(slices.Clone(ev.Inputs),
 		func(in Input) bool { return !slices.Contains(source.From, in.port()) })
 	part.Records = slices.DeleteFunc(slices.Clone(ev.Records), func(r StageRef) bool {
-		return !slices.Contains(source.From, manifestOf(r.Address))
+		return !slices.Contains(source.From, manifestAddress(r.Address))
 	})
 	return &part
 }

@@ -67,7 +67,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 		known[ev.Inputs[i].port()] = true
 	}
 	for _, r := range ev.Records {
-		known[manifestOf(r.Address)] = true
+		known[manifestAddress(r.Address)] = true
 	}
 	check := func(id string) {
 		s, err := ev.SourceOf(id)

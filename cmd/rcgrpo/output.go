@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"rcgrpo/reports/page"
 	"strings"
 	"syscall"
 
 	"golang.org/x/term"
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
+	"rcgrpo/reports/page"
 )
 
 // output is the standard output of a command. It stores the first error: a command whose output is lost must not exit
@@ -68,8 +68,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// terminalSize returns the size of the terminal that w is: 80 by 24 if it does not report one, 0 by 0 if w is no
-// terminal.
+// terminalSize returns the size of the terminal that w is: 80 by 24 if it reports none or one below 20 by 5, 0 by 0 if
+// w is no terminal.
 func terminalSize(w io.Writer) (width, height int) {
 	if !isTerminal(w) {
 		return 0, 0
@@ -86,17 +86,12 @@ func printable(text string) string { return strings.Map(display.Printable, text)
 
 type table struct{ page.Table }
 
-// newTable returns a table. A column whose name starts with < is aligned to the left.
+// newTable returns a table. A "<" before its name marks a column of text.
 func newTable(title string, columns ...string) *table {
-	t := &table{page.Table{ID: "table", Title: title}}
-	for _, name := range columns {
-		name, left := strings.CutPrefix(name, "<")
-		t.Columns = append(t.Columns, page.Column{Name: name, Left: left})
-	}
-	return t
+	return &table{page.Table{Title: title, Columns: page.Columns(columns...)}}
 }
 
-// row adds a row. A cell is a reports.Cell or any value that fmt prints; an empty string is shown as "-".
+// row adds a row. A cell is a page.Cell or any value that fmt prints; an empty string is shown as "-".
 func (t *table) row(cells ...any) {
 	row := page.Row{Arm: page.NoArm}
 	for _, value := range cells {
@@ -111,8 +106,8 @@ func (t *table) row(cells ...any) {
 
 func (t *table) write(w io.Writer, heading string, width int) error {
 	var b bytes.Buffer
-	page := page.Page{Sections: []page.Section{{Title: heading, Parts: []page.Part{{Table: &t.Table}}}}}
-	if err := page.Text(&b, width); err != nil {
+	p := page.Page{Sections: []page.Section{{Title: heading, Parts: []page.Part{{Table: &t.Table}}}}}
+	if err := p.Text(&b, width); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w, "\n"+strings.Trim(b.String(), "\n"))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"rcgrpo/reports/page"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 

@@ -521,8 +521,8 @@ func (p *Plan) Counts() map[string]int {
 // Key returns the hash of everything that determines what a node produces: kind, version, settings with their
 // defaults, the seed if the node is stochastic, and the content digest of each input, as returned by digest. ok is
 // false while a digest is unknown; parts then lack that input. Names, comments, order, formatting and paths are in no
-// key, with one exception: a kind that reads all seeds shows the addresses and labels of its inputs, so they are in its
-// key.
+// key, with one exception: a kind that reads all seeds shows the addresses and labels of its inputs and the name,
+// question, expectation and overrides of the experiment, so they are in its key.
 func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (
 	key string, parts artifact.Parts, ok bool) {
 	parts = artifact.Parts{"kind": lang.JSONText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// RankState is the report of a rank, a process of a stage with several, about its work. A rank replaces it every second
-// in Folder.Ranks.
+// RankState is the progress of a rank, one of several processes of a stage. A rank replaces it every second in
+// Folder.Ranks.
 type RankState struct {
 	Rank int `json:"rank"`
 	// Phase is the last sync point: Waits reports whether the rank waits there for others, or in an exchange of data

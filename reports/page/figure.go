@@ -13,7 +13,7 @@ import (
 
 // Figure is a drawing as a plain value: curves over a numeric axis; with Categories, points with intervals above each
 // category; with Lanes, spans of a numeric axis in each lane; with Diagonal, points with intervals beside the line on
-// which both axes are equal; with Scale, points whose colour is a third value.
+// which both axes are equal; with Scale, points whose colour is a third value; with Effects, a forest plot.
 type Figure struct {
 	ID         string // unique on the page: "fig-reward"
 	Title      string
@@ -36,7 +36,7 @@ type Figure struct {
 
 	Lower string // axis of the lower panel, which shows the series with Lower set; "" for one panel
 
-	Spare bool `json:"-"` // only zeros, so that a page omits it; Reproduce computes it
+	Omitted bool `json:"-"` // only zeros, so that a page omits it; Reproduce computes it
 
 	Source Source // of the whole figure, if its curves and points have none
 

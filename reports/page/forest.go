@@ -60,7 +60,7 @@ func (f *Figure) forestRows() (rows []forestRow) {
 	var headings []string
 	for i := range f.Effects {
 		e := &f.Effects[i]
-		Place(&headings, e.heading())
+		IndexOrAppend(&headings, e.heading())
 		of[e.heading()] = append(of[e.heading()], e)
 	}
 	second := f.Second()

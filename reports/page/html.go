@@ -134,9 +134,6 @@ func colourStyle() string {
 // FirstRuns returns the parts of the first screen.
 func (p *Page) FirstRuns() []run { return (&Section{Parts: p.First}).Runs() }
 
-// LimitsTitle is the heading of the limits.
-func (p *Page) LimitsTitle() string { return p.limitsTitle() }
-
 func (p *Page) hasScript() bool {
 	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
 		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {

@@ -43,7 +43,7 @@ func (p *Page) latexHead(out *sticky) {
 		paragraph("Run:", p.Run+".")
 	}
 	if len(p.Limits) > 0 {
-		paragraph(p.limitsTitle()+":", strings.Join(p.Limits, " "))
+		paragraph(p.LimitsTitle()+":", strings.Join(p.Limits, " "))
 	}
 }
 

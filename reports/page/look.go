@@ -42,8 +42,8 @@ const (
 // Markers are the glyphs of the markers in text. The style and the script draw the same shapes.
 var Markers = []string{"●", "◆", "■", "▲"}
 
-// Place returns the index of a text in a list and appends it if it is new.
-func Place(all *[]string, text string) int {
+// IndexOrAppend returns the index of a text in a list and appends it if it is new.
+func IndexOrAppend(all *[]string, text string) int {
 	if i := slices.Index(*all, text); i >= 0 {
 		return i
 	}

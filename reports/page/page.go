@@ -90,10 +90,10 @@ func collect[T any](p *Page, of func(Part) *T) []*T {
 	return all
 }
 
-// Trim removes the spare parts of the section. It keeps a note of several tables only below the first of them.
+// Trim removes the omitted parts of the section. It keeps a note of several tables only below the first of them.
 func (s *Section) Trim() {
 	s.Parts = slices.DeleteFunc(s.Parts, func(p Part) bool {
-		return p.Table != nil && p.Table.Trim() == nil || p.Figure != nil && p.Figure.Spare
+		return p.Table != nil && p.Table.Trim() == nil || p.Figure != nil && p.Figure.Omitted
 	})
 	seen := map[string]bool{}
 	for _, part := range s.Parts {

@@ -22,7 +22,7 @@ type Table struct {
 	Notes   []string `json:"notes,omitempty"` // below: how to read the table
 	Folded  bool     `json:"-"`               // behind a fold in HTML
 
-	Spare bool `json:"-"` // repeats another table, so that a page omits it; Reproduce computes it
+	Omitted bool `json:"-"` // repeats another table, so that a page omits it; Reproduce computes it
 }
 
 // Column is the head of a column.
@@ -30,7 +30,7 @@ type Column struct {
 	Name string
 	Left bool // text; numbers are aligned to the right
 
-	Spare bool // has no values, so that a page omits it
+	Omitted bool // has no values, so that a page omits it
 }
 
 // Columns returns columns with these heads. A "<" marks a column of text.
@@ -52,7 +52,7 @@ type Row struct {
 
 	Look Look
 
-	Spare bool // repeats another table, so that a page omits it
+	Omitted bool // repeats another table, so that a page omits it
 }
 
 // NoArm is the Arm of a row or series that belongs to no arm.
@@ -69,14 +69,14 @@ func (t *Table) OrNil() *Table {
 	return t
 }
 
-// Trim removes the spare parts of the table. It returns nil if nothing remains.
+// Trim removes the omitted parts of the table. It returns nil if nothing remains.
 func (t *Table) Trim() *Table {
-	if t == nil || t.Spare {
+	if t == nil || t.Omitted {
 		return nil
 	}
-	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Spare })
+	t.Rows = slices.DeleteFunc(t.Rows, func(r Row) bool { return r.Omitted })
 	for c, column := range slices.Backward(t.Columns) {
-		if column.Spare {
+		if column.Omitted {
 			t.Columns = slices.Delete(t.Columns, c, c+1)
 			for i := range t.Rows {
 				t.Rows[i].Cells = slices.Delete(t.Rows[i].Cells, c, c+1)
@@ -139,7 +139,7 @@ func (t *Table) CountOnce() {
 				continue
 			}
 			cell.Detail = strings.TrimPrefix(strings.TrimPrefix(cell.Detail, Fraction(*cell)), " · ")
-			if c < len(t.Columns) && !t.Columns[c].Spare {
+			if c < len(t.Columns) && !t.Columns[c].Omitted {
 				counts[r] = append(counts[r], fmt.Sprintf("%s %d", t.Columns[c].Name, cell.Of))
 			}
 		}

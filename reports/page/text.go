@@ -80,7 +80,7 @@ func (p *Page) write(out *sticky, f format, width int) error {
 	paragraph(f.run, p.Run)
 	if len(p.Limits) > 0 {
 		out.line("")
-		paragraph(f.lead, p.limitsTitle())
+		paragraph(f.lead, p.LimitsTitle())
 		out.line("")
 	}
 	for _, limit := range p.Limits {
@@ -128,13 +128,17 @@ func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), p
 	return nil
 }
 
-// limitsTitle is the heading of the limits, with their number.
-func (p *Page) limitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
+// LimitsTitle is the heading of the limits, with their number.
+func (p *Page) LimitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
 
 // text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
 // otherwise. A table that is still too wide continues below with its first column repeated.
 func (t *Table) text(out *sticky, width int) error {
-	out.wrapped(clean(t.Title)+" ["+t.ID+"]", width)
+	title := clean(t.Title)
+	if t.ID != "" {
+		title += " [" + t.ID + "]"
+	}
+	out.wrapped(title, width)
 	if t.Lead != "" {
 		out.wrapped(clean(t.Lead), width)
 	}
