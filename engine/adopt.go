@@ -151,7 +151,7 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	}
 	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
-		if text := (proc.Leftovers{Mark: scratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
+		if text := (proc.Leftovers{Mark: ScratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
 			a.note(a.task.Address, "%s", text)
 		}
 	}

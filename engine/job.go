@@ -294,9 +294,9 @@ trap : HUP INT QUIT ALRM USR1 USR2
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
 }
 
-// scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
+// ScratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
 // engine finds those that have left the program's session by it.
-func scratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
+func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
 // signAfter is the run time after which a program is stored in the lock. Other runs only wait for shorter programs.
 const signAfter = 100 * time.Millisecond
@@ -312,7 +312,7 @@ func (j *Job) Recovered() bool { return j.work.recovered }
 // the lock reads the exit code and resumes behind Execute (Recovered). A program with secrets ends with its
 // engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
-	w, mark := j.work, scratchMark(j.Dir)
+	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or supervising shell was killed
 		j.note(proc.Leftovers{Mark: mark}.Kill())
 	}
@@ -385,5 +385,5 @@ func programError(ctx context.Context, name string, lock *artifact.Lock, exit pr
 	case code > 0:
 		return codeError(name, code, kills)
 	}
-	return exitError(exit, kills)
+	return ExitError(exit, kills)
 }

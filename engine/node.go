@@ -72,7 +72,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	}
 	fmt.Fprintln(stderr, err)
 	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
-		Failure: &runs.Failure{Text: err.Error(), Cause: causeOf(err)}})
+		Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
 	return 1
 }
 

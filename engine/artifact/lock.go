@@ -250,13 +250,14 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 	if err := s.eachSession(func(*os.File) error { return nil }); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"locks", "staging", "work"} {
+	for _, folder := range []string{"locks", "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
 			committed := disk.Exists(s.manifestPath(key))
-			if folder == "work" && !committed { // to resume from
+			_, open := s.openJob(key)
+			if folder == "work" && !committed || open { // to resume from, or in use by a job
 				return nil
 			}
 			lock, err := s.TryLock(key)
@@ -267,7 +268,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				busy = append(busy, key)
 				return nil
 			}
-			errs := []error{s.Discard(key)}
+			errs := []error{s.Discard(key), os.RemoveAll(s.Jobs(key))}
 			if committed {
 				errs = append(errs, s.RemoveWork(key))
 			}

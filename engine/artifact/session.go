@@ -95,7 +95,14 @@ func (s *Store) pinned() (map[string]bool, error) {
 		}
 		return err
 	})
-	return pinned, err
+	return pinned, errors.Join(err, s.each("jobs", func(key, _ string) error {
+		if pins, open := s.openJob(key); open {
+			for _, pin := range append(pins, key) {
+				pinned[pin] = true
+			}
+		}
+		return nil
+	}))
 }
 
 // eachSession calls f with the file of every open session and removes the files of killed ones.

@@ -24,7 +24,7 @@ type Status struct {
 // NodeStatus is the state of one node in a run.
 type NodeStatus struct {
 	Address  string
-	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise the end; "": it was up to date
+	State    EventKind // EventPlanned: waiting; EventQueued; EventStarted: running; otherwise the end; "": up to date
 	Started  time.Time `json:",omitzero"`
 	Seconds  float64   `json:",omitzero"`  // if it has ended
 	Key      string    `json:",omitzero"`  // of its result: done, kept, or up to date
@@ -135,6 +135,8 @@ func (n *NodeStatus) observe(e Event) {
 			n.First = &e
 		}
 		n.Progress = &e
+	case EventQueued:
+		n.State, n.Note, n.First, n.Progress = EventQueued, e.Text, nil, nil
 	case EventNote:
 		n.Note = e.Text
 	case EventSkipped, EventDone, EventKept, EventFetched, EventShown, EventFailed:
@@ -182,7 +184,7 @@ func (s *Status) Text() string {
 // Text describes the state of the node in a few words.
 func (n NodeStatus) Text(now time.Time) string {
 	switch n.State {
-	case EventPlanned:
+	case EventPlanned, EventQueued:
 		return cmp.Or(n.Note, "waiting")
 	case EventStarted:
 		return n.pace().Text(now)
