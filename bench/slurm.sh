@@ -6,9 +6,10 @@
 #   bench/slurm.sh up FOLDER [N]  starts N nodes (4); SLURM_CONF=FOLDER/slurm.conf then selects the cluster
 #   bench/slurm.sh down FOLDER    ends all daemons and jobs
 #
-# BASE_PORT (16817) is the controller's port; node i has port BASE_PORT+i. SETTINGS are further lines of slurm.conf.
+# BASE_PORT (16817) is the controller's port; node i has port BASE_PORT+i. SETTINGS are further lines of slurm.conf. The
+# cluster ends with the process UNTIL, if one is given, and removes FOLDER.
 set -e
-usage() { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 64; }
+usage() { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 64; }
 [ $# -ge 1 ] || usage
 [ "$1" = install ] || [ $# -ge 2 ] || usage
 base=${BASE_PORT:-16817}
@@ -59,8 +60,8 @@ GresTypes=gpu
 SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=2
 MinJobAge=5
 KillWait=5
-MessageTimeout=5
-SlurmdTimeout=10
+MessageTimeout=3
+SlurmdTimeout=5
 $SETTINGS
 PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF MaxTime=60
 PartitionName=low Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=2 MaxTime=60
@@ -83,6 +84,10 @@ START
 chmod 755 "$box"
 unshare --pid --fork --kill-child --mount-proc sh "$box/start" </dev/null >"$box/start.log" 2>&1 &
 echo $! >"$box/pid"
+[ -z "$UNTIL" ] || { # in the background, since its parent waits for this script only
+	pid=$!
+	(while kill -0 "$UNTIL" && kill -0 $pid; do sleep 1; done; kill -9 $pid; rm -rf "$box") </dev/null >/dev/null 2>&1 &
+}
 export SLURM_CONF="$box/slurm.conf"
 for i in $(seq 300); do
 	[ "$(sinfo -h -o '%t %D' -p main 2>/dev/null)" != "idle $nodes" ] || exit 0

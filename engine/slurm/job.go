@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -139,7 +140,7 @@ func (j *job) endBySlurm() (exit, bool) {
 	case j.cancels:
 		patience = time.Second
 	case !listed && !j.confirmed:
-		patience = j.Deadline + time.Minute
+		patience = j.Deadline + 6*j.Poll
 	case !listed:
 		patience = j.Executor.Grace
 	}
@@ -237,12 +238,16 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 	}
 	free := 0
 	for _, a := range all {
-		if e, ended := a.exit(); !ended || e.Cause == causePreempted || e.Cause == causeStopped {
+		e, ended := a.exit()
+		if !ended || slices.Contains([]string{causePreempted, causeStopped, causeNode}, e.Cause) {
 			free++
 		}
 	}
 	why := "was preempted"
-	if end.Cause == causeNode {
+	switch {
+	case end.Cause == causeNode && !j.confirmed:
+		why = "was not accepted by Slurm"
+	case end.Cause == causeNode:
 		why = "was lost with its node"
 		if end.Host != "" {
 			why += " " + end.Host

@@ -174,7 +174,8 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
 		last, since := before.beat(), time.Now()
-		for _, ended := before.exit(); !ended && time.Since(since) < a.Lost; _, ended = before.exit() {
+		_, ended := before.exit()
+		for ; !ended && time.Since(since) < a.Lost; _, ended = before.exit() {
 			select {
 			case <-time.After(min(time.Second, a.Beat)):
 			case <-ctx.Done():
@@ -182,6 +183,11 @@ func (a *attempt) awaitOthers(ctx context.Context) error {
 			}
 			if now := before.beat(); now != last {
 				last, since = now, time.Now()
+			}
+		}
+		if !ended {
+			if err := before.writeExit(exit{Cause: causeNode}); err != nil {
+				return err
 			}
 		}
 	}

@@ -108,13 +108,14 @@ func (s *stage) note(format string, args ...any) {
 }
 
 func (s *stage) execute(ctx context.Context) error {
+	given := 0 // the attempts up to this one have ended, with or without a record
 	for {
 		all, err := attempts(s.store, s.Key)
 		if err != nil {
 			return err
 		}
 		var j *job
-		if last := len(all) - 1; last >= 0 {
+		if last := len(all) - 1; last >= given {
 			if _, ended := all[last].exit(); !ended {
 				j = s.adopt(all[last])
 			}
@@ -132,10 +133,10 @@ func (s *stage) execute(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		again, err := s.decide(ctx, j, end, all)
-		if !again {
+		if again, err := s.decide(ctx, j, end, all); !again {
 			return err
 		}
+		given = j.n
 	}
 }
 
@@ -197,7 +198,7 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 // submit calls sbatch until Slurm accepts the job, may have accepted it, or refuses it for good.
 func (j *job) submit(ctx context.Context, script string) error {
 	args := j.options(j.attempt)
-	for wait := 30 * time.Second; ; wait = min(2*wait, 5*time.Minute) {
+	for wait := 3 * j.Poll; ; wait = min(2*wait, 5*time.Minute) {
 		id, err := j.sbatch(ctx, script, args)
 		switch {
 		case err == nil:
