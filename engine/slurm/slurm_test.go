@@ -100,6 +100,14 @@ type lab struct {
 	*enginetest.Lab
 	settings lang.Slurm
 	gate     *enginetest.Gate
+	visitors []enginetest.Visitor // so that no connection is closed as garbage
+}
+
+// next waits for a toy at the gate.
+func (l *lab) next() enginetest.Visitor {
+	l.Helper()
+	l.visitors = append(l.visitors, l.gate.Next())
+	return l.visitors[len(l.visitors)-1]
 }
 
 func newLab(t *testing.T, stages string) *lab {
@@ -214,7 +222,7 @@ func TestStagesOfSlurmFailures(t *testing.T) {
 			l := newLab(t, gated)
 			l.wrap("sbatch", `$real "$@" >/dev/null; echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`)
 			done := l.start(t.Context())
-			v := l.gate.Next()
+			v := l.next()
 			if n := len(l.jobs()); n != 1 {
 				t.Errorf("got %d jobs, want 1", n)
 			}
@@ -242,7 +250,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l := newLab(t, gated)
 			l.wrap("squeue", `echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1`)
 			done := l.start(t.Context())
-			v := l.gate.Next()
+			v := l.next()
 			time.Sleep(2 * time.Second)
 			v.Pass()
 			r := <-done
@@ -259,7 +267,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		"a job cancelled by hand fails": func(t *testing.T) {
 			l := newLab(t, gated)
 			done := l.start(t.Context())
-			l.gate.Next()
+			l.next()
 			l.slurm("scancel", l.jobs()[0])
 			l.wantFailure(<-done, "cancelled outside")
 		},
@@ -267,14 +275,19 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l := newLab(t, gated)
 			l.settings.Options, l.settings.Exclude = []string{"--partition=low", "--exclusive"}, "n1,n2,n4"
 			done := l.start(t.Context())
-			l.gate.Next()
+			l.next()
 			id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600"))
-			l.until("the job is preempted", func() bool {
-				return len(l.Runs()) == 1 && strings.Contains(l.Runs()[0].Nodes[0].Note, "was preempted")
+			t.Cleanup(func() { l.slurm("scancel", id) })
+			l.until("the other job has the node", func() bool {
+				return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
 			})
 			l.slurm("scancel", id)
-			l.gate.Next().Pass()
-			l.wantMade(<-done, 2)
+			l.next().Pass()
+			r := <-done
+			l.wantMade(r, 2)
+			if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, "was preempted") {
+				t.Errorf("got %v, want a note that the job was preempted", r)
+			}
 		},
 		"a job in the queue is cancelled with the run": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -301,9 +314,9 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		"a stage that Slurm asks to stop before its limit continues in a new job": func(t *testing.T) {
 			l := newLab(t, gated)
 			done := l.start(t.Context())
-			l.gate.Next()
+			l.next()
 			l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[0])
-			l.gate.Next().Pass()
+			l.next().Pass()
 			r := <-done
 			l.wantMade(r, 2)
 			if log := must.Get(os.ReadFile(must.Get(filepath.Glob(filepath.Join(l.StoreDir, "runs/x/*/logs/toy.a.log")))(t)[0]))(t); !strings.Contains(string(log), "resumed from 1") {
@@ -314,7 +327,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l := newLab(t, gated)
 			done := l.start(t.Context())
 			for range 2 {
-				l.gate.Next()
+				l.next()
 				l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[0])
 			}
 			l.wantFailure(<-done, "raise `time`")
@@ -330,7 +343,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			if out, err := engine().CombinedOutput(); err == nil {
 				t.Fatalf("the engine was not killed\n%s", out)
 			}
-			v := l.gate.Next()
+			v := l.next()
 			go func() {
 				l.until("the job is adopted", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted })
 				v.Pass()
@@ -399,10 +412,10 @@ func TestStagesOutliveNodes(t *testing.T) {
 			l.gate, l.settings.Exclude = l.Gate(), "n1,n2"
 			l.Write(gated)
 			done := l.start(t.Context())
-			first := l.gate.Next()
+			first := l.next()
 			node := strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%N", "-j", l.jobs()[0]))
 			kill(l, node)
-			second := l.gate.Next()
+			second := l.next()
 			if disk := filepath.Join("/proc", fmt.Sprint(first.PID)); first.PID == second.PID || exists(disk) {
 				t.Errorf("process %d of the first attempt is running beside %d", first.PID, second.PID)
 			}
