@@ -37,7 +37,11 @@ const adoptionPoll = 50 * time.Millisecond
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
 	defer func() { a.guard.Close() }() // of a nil file too
-	every := time.NewTicker(adoptionPoll)
+	poll := adoptionPoll
+	if r.Store.Shared() { // each look is answered by a file server
+		poll = time.Second
+	}
+	every := time.NewTicker(poll)
 	defer every.Stop()
 	interrupted, killed := ctx.Done(), r.Kill
 	for {

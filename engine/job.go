@@ -287,8 +287,12 @@ type Program struct {
 // group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
 // group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
 // the end of the program counts.
-func superviseText() string {
-	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
+func superviseText(shared bool) string {
+	beat := ""
+	if shared { // keeps the claim of the key after the end of the engine
+		beat = fmt.Sprintf("(while sleep 15; do touch /proc/self/fd/%d; done) 2>/dev/null &\n", lockFile)
+	}
+	return beat + fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2
 (exec "$@") %[2]d>&- %[3]d>&-
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
@@ -334,11 +338,12 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
+	shared := w.store != nil && w.store.Shared() && w.lock != nil
 	files := []*os.File{nil, log, log, lock.File()}
 	if w.lease != nil {
 		files = append(files, w.lease)
 	}
-	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
+	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(shared), "sh"}, p.Args),
 		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())

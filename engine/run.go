@@ -65,6 +65,11 @@ func EndedUnchanged(counts map[string]int) runs.Event {
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
 func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
+	if p.Experiment.Site != nil && p.Experiment.Site.SharedStore {
+		if err := p.Store.Share(); err != nil {
+			return err
+		}
+	}
 	if r.session, err = p.Store.NewSession(); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,6 +68,7 @@ type Work struct {
 	session    *artifact.Session
 	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
+	claim      *os.File       // in a process of its own: the lock that it has inherited
 	lease      *os.File       // nil without one, or in a process of its own
 	executor   Executor
 	estimate   time.Duration // of the whole stage; 0: unknown
@@ -309,8 +311,29 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 			return err
 		}
 	}
+	if err := w.checkHeld(); err != nil {
+		return err
+	}
 	w.result, err = staging.Commit(w.manifest(job, started), w.Node.Outputs)
 	return err
+}
+
+// AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number
+// replaces it.
+const AttemptVariable = "RCGRPO_ATTEMPT"
+
+// checkHeld returns an error if another host has taken over the stage, or a newer job.
+func (w *Work) checkHeld() error {
+	if path := os.Getenv(AttemptVariable); path != "" && w.alone {
+		n, err := strconv.Atoi(filepath.Base(path))
+		if err != nil || !disk.Exists(path) || disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
+			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest", path)
+		}
+	}
+	if f := cmp.Or(w.lock.File(), w.claim); f != nil {
+		return artifact.CheckClaim(f)
+	}
+	return nil
 }
 
 // bindInputs reads the manifests of the inputs, checks the key, and finds the result to extend.

@@ -147,11 +147,25 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if lock == nil {
 		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
-	plan, err := s.collect(limit, lock.file)
-	if err := errors.Join(err, lock.file.Close()); err != nil { // the file stays: other processes may have it open
+	plan, err := s.collectUnder(lock, limit)
+	if err != nil {
 		return nil, err
 	}
 	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // of a killed gc too
+}
+
+// collectUnder collects with the gc barrier, which it releases.
+func (s *Store) collectUnder(lock *Lock, limit int64) ([]Garbage, error) {
+	if !s.shared {
+		plan, err := s.collect(limit, lock.file)
+		return plan, errors.Join(err, lock.file.Close()) // the file stays: other processes may have it open
+	}
+	mark, err := disk.OpenFile(s.collectionPath(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	plan, err := s.collect(limit, mark)
+	return plan, errors.Join(err, mark.Close(), lock.Unlock())
 }
 
 // collect moves the items of Garbage(limit) to removed/. The caller has the gc barrier, whose file is collection.

@@ -18,15 +18,16 @@ import (
 
 // Site is the content of the site file, the settings of this machine. No key depends on it.
 type Site struct {
-	Path      string   // the site file; "" without one
-	StorePath string   // absolute; "" if no file names a store and there is no home folder
-	Limit     int64    // bytes; applied by `store gc` only; 0: none
-	LogLimit  int64    // bytes of one stage's log; 0: none
-	BFCL      string   // folder of the benchmark's data, absolute; "" if not set
-	CPUs      int      // slots of the local executor; 0: as many as this process may use
-	Memory    int64    // bytes; 0: not limited
-	GPUs      []string // device IDs; nil with AutoGPUs
-	AutoGPUs  bool     // the engine detects the devices
+	Path        string   // the site file; "" without one
+	StorePath   string   // absolute; "" if no file names a store and there is no home folder
+	SharedStore bool     // several hosts write the store
+	Limit       int64    // bytes; applied by `store gc` only; 0: none
+	LogLimit    int64    // bytes of one stage's log; 0: none
+	BFCL        string   // folder of the benchmark's data, absolute; "" if not set
+	CPUs        int      // slots of the local executor; 0: as many as this process may use
+	Memory      int64    // bytes; 0: not limited
+	GPUs        []string // device IDs; nil with AutoGPUs
+	AutoGPUs    bool     // the engine detects the devices
 	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
 	GPUReserve int64
 	GPUMemory  int64            // bytes of each GPU; 0: what the driver reports
@@ -61,8 +62,9 @@ type siteSettings struct {
 }
 
 type storeBlock struct {
-	Path  string   `hcl:"path,optional" doc:"folder"`
-	Limit byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
+	Path   string   `hcl:"path,optional" doc:"folder"`
+	Limit  byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
+	Shared bool     `hcl:"shared,optional" doc:"runs on several hosts write the store; this cannot be undone"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -169,6 +171,7 @@ func (l *loader) site() {
 		}
 		site.Notify = n.Command
 	}
+	site.SharedStore = settings.Store.Shared
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
 	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
 		l.errorf(settings.Logs.At["limit"], "Bad size",

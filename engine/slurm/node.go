@@ -268,7 +268,7 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 
 // environment returns the variables of the stage, without those of Slurm, and the values of its secrets.
 func (a *attempt) environment() (env, secrets []string, err error) {
-	env = slices.DeleteFunc(os.Environ(), func(v string) bool {
+	env = slices.DeleteFunc(append(os.Environ(), engine.AttemptVariable+"="+a.path), func(v string) bool {
 		return strings.HasPrefix(v, "SLURM") || strings.HasPrefix(v, "SBATCH_") || strings.HasPrefix(v, "SQUEUE_")
 	})
 	for name, path := range a.Secrets {
