@@ -13,9 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -23,8 +26,20 @@ import (
 	"rcgrpo/internal/must"
 )
 
+// hostVariable makes a process one of another host: locks of files do not reach it, and claims have short times.
+const hostVariable = "RCGRPO_TEST_HOST"
+
 // The test binary is also the program of jobs, and an engine: `cluster EXPERIMENT STORE`.
 func TestMain(m *testing.M) {
+	if os.Getenv(hostVariable) != "" {
+		artifact.SetClaimTimes(100*time.Millisecond, 3*time.Second)
+		disk.Lack(func(op, path string) error {
+			if op == "flock" && (strings.Contains(path, "/claims/") || strings.Contains(path, "/users/")) {
+				return unix.EOPNOTSUPP
+			}
+			return nil
+		})
+	}
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "job":
 		os.Exit(slurm.Main(os.Args[2], os.Stderr))
@@ -335,12 +350,8 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		"an engine killed between its intent and the id adopts the job": func(t *testing.T) {
 			l := newLab(t, gated)
 			l.wrap("sbatch", `$real "$@"; [ -e killed ] || { touch killed; kill -9 $PPID; }`)
-			l.Put("site.hcl", "executor \"slurm\" {\n  path = \"commands\"\n  poll = \"1s\"\n  exclude = \"n3,n4\"\n"+
-				"  memory = \"100MB\"\n  lost = \"4s\"\n}\ndefault_executor = \"slurm\"\n")
-			engine := func() *exec.Cmd {
-				return exec.Command(must.Get(os.Executable())(t), "cluster", l.File, l.StoreDir)
-			}
-			if out, err := engine().CombinedOutput(); err == nil {
+			l.Put("site.hcl", site+"executor \"slurm\" {\n  path = \"commands\"\n"+times)
+			if out, err := l.engine().CombinedOutput(); err == nil {
 				t.Fatalf("the engine was not killed\n%s", out)
 			}
 			v := l.next()
@@ -348,7 +359,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 				l.until("the job is adopted", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted })
 				v.Pass()
 			}()
-			out, err := engine().CombinedOutput()
+			out, err := l.engine().CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "adopted stage.toy.a") {
 				t.Errorf("got %v, want the adoption\n%s", err, out)
 			}
@@ -416,7 +427,7 @@ func TestStagesOutliveNodes(t *testing.T) {
 			node := strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%N", "-j", l.jobs()[0]))
 			kill(l, node)
 			second := l.next()
-			if disk := filepath.Join("/proc", fmt.Sprint(first.PID)); first.PID == second.PID || exists(disk) {
+			if first.PID == second.PID || disk.Exists(filepath.Join("/proc", fmt.Sprint(first.PID))) {
 				t.Errorf("process %d of the first attempt is running beside %d", first.PID, second.PID)
 			}
 			second.Pass()
@@ -429,7 +440,66 @@ func TestStagesOutliveNodes(t *testing.T) {
 	}
 }
 
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// site is the rest of a site file after its executor of type slurm.
+const times = "  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n}\n"
+
+const site = "default_executor = \"slurm\"\n"
+
+// engine returns an engine in a process of its own.
+func (l *lab) engine(env ...string) *exec.Cmd {
+	c := exec.Command(must.Get(os.Executable())(l), "cluster", l.File, l.StoreDir)
+	c.Env = append(os.Environ(), env...)
+	return c
+}
+
+// Two engines on hosts between which locks of files do not hold run the same plan, with jobs, stages on their hosts and
+// programs.
+func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
+	var stages strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&stages, "stage \"toy\" \"a%d\" {\n  text = \"%d\"\n  count = \"$dir/count\"\n}\n", i, i)
+		fmt.Fprintf(&stages, "stage \"light\" \"b%d\" {\n  from = [stage.toy.a%d.out]\n  count = \"$dir/count\"\n"+
+			"  shell = \"sleep 0.3\"\n}\n", i, i)
+		fmt.Fprintf(&stages, "stage \"toy\" \"c%d\" {\n  from = [stage.light.b%d.out]\n  count = \"$dir/count\"\n"+
+			"  executor = \"local\"\n}\n", i, i)
+	}
+	l := newLab(t, stages.String())
+	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	var wait sync.WaitGroup
+	for _, host := range []string{"a", "b"} {
+		wait.Go(func() {
+			leases := filepath.Join(l.Dir, "leases-"+host)
+			out, err := l.engine(hostVariable+"="+host, "RCGRPO_LEASES="+leases).CombinedOutput()
+			if err != nil {
+				t.Errorf("host %s: %v\n%s", host, err, out)
+			}
+		})
+	}
+	wait.Wait()
+	if got := l.Starts(); len(got) != 12 || len(slices.Compact(got)) != 12 {
+		t.Errorf("got starts %v, want each stage once", got)
+	}
+	l.wantNoJob()
+}
+
+// The engine of a host dies with its host: the engine of another host adopts the job and ends the stages.
+func TestAnotherHostAdoptsJobs(t *testing.T) {
+	l := newLab(t, gated)
+	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	first := l.engine(hostVariable + "=a")
+	must.OK(t, first.Start())
+	v := l.next()
+	second := l.engine(hostVariable + "=b")
+	var out strings.Builder
+	second.Stdout = &out
+	must.OK(t, second.Start())
+	l.until("the second engine waits", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].Note != "" })
+	first.Process.Kill()
+	first.Wait()
+	l.until("the job is adopted", func() bool { return l.Runs()[0].Nodes[0].State == runs.EventStarted })
+	v.Pass()
+	if err := second.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	l.wantMade(enginetest.Record{}, 1)
 }
