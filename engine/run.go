@@ -268,8 +268,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 	}
 	interrupted := ctx.Done()
-	renew := time.NewTicker(machine.RenewEvery)
+	renew, touch := time.NewTicker(machine.RenewEvery), time.NewTicker(runs.TouchEvery)
 	defer renew.Stop()
+	defer touch.Stop()
 	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
 		var again <-chan time.Time
 		if r.blocked { // the ledger may answer differently soon
@@ -285,6 +286,8 @@ func (r *run) loop(ctx context.Context) error {
 		case <-again:
 		case <-renew.C:
 			r.renewLeases(ctx)
+		case now := <-touch.C:
+			r.recordError(disk.Chtimes(r.folder.Path("lock"), now))
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true

@@ -32,7 +32,7 @@ type NodeStatus struct {
 	Progress *Event    `json:",omitempty"` // newest progress while it runs
 	Note     string    `json:",omitzero"`
 	Failure  *Failure  `json:",omitzero"`
-	Survives bool      `json:",omitzero"` // it is running although its run was killed
+	Survives bool      `json:",omitzero"` // it is running, or its job is in the queue, although its run was killed
 
 	Ranks []RankState `json:",omitempty"` // of a running stage with several processes
 }
@@ -97,7 +97,7 @@ func (s *Status) findOrphans() {
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if n.State != EventStarted {
+		if n.State != EventStarted && n.State != EventQueued {
 			continue
 		}
 		a, err := s.Folder.Assignment(n.Address)
@@ -110,6 +110,8 @@ func (s *Status) findOrphans() {
 		}
 		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder {
 			n.Survives, n.Progress = true, o.Progress
+		} else if store.HasJob(a.Key) {
+			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
 		}
 	}
 }
