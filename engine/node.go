@@ -78,8 +78,8 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	return 1
 }
 
-// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. lock is that
-// of the key, inherited from the engine.
+// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. lock is
+// that of the key, inherited from the engine.
 // It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
 // one. A panic becomes an error.
 func runNode(

@@ -446,7 +446,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"slurm\" {\n  gpus = [0]\n}\n":              "Setting of another executor",
 		"executor \"slurm\" {\n  cpus = \"auto\"\n}\n":         "Bad number",
 		"executor \"slurm\" {\n  memory = \"auto\"\n}\n":       "Bad size",
-		"executor \"slurm\" {\n  time = \"5s\"\n}\n":           "time must be at least 1m",
+		"executor \"slurm\" {\n  time = \"5s\"\n}\n":           "time must be at least 1m0s",
 		"executor \"slurm\" {\n  factor = 0.5\n}\n":            "factor must be at least 1",
 		"executor \"slurm\" {\n  jobs = -1\n}\n":               "jobs must be at least 1",
 		"executor \"slurm\" {\n  extra = [\"x\"]\n}\n":         "Bad option",

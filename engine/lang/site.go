@@ -31,7 +31,7 @@ type Site struct {
 	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
 	GPUReserve int64
 	GPUMemory  int64            // bytes of each GPU; 0: what the driver reports
-	GPUTokens  float64          // tokens of episodes that a GPU samples and trains per second, for forecasts; 0: not stated
+	GPUTokens  float64          // tokens of episodes that a GPU samples and trains per second; 0: not stated
 	Executor   string           // name of the default executor
 	Slurm      map[string]Slurm // executors of type "slurm", by name
 	APIs       map[string]API   // by the variable with the key
@@ -226,18 +226,21 @@ func (l *loader) siteExecutors(settings siteSettings) {
 		switch cmp.Or(e.Type, e.Name) {
 		case "": // a missing label is already reported
 		case "slurm":
-			if l.onlyIn(e, slurmNames); e.Name == "local" {
+			if l.onlyIn(e, localNames); e.Name == "local" {
 				l.errorf(e.At["type"], "Reserved name", "The executor \"local\" is this machine; choose another name.")
 			}
 			site.Slurm[e.Name] = l.siteSlurm(e)
 		case "local":
-			if l.onlyIn(e, localNames); e.Name != "local" {
+			if l.onlyIn(e, slurmNames); e.Name != "local" {
 				l.errorf(e.At["type"], "Second local executor", "The executor of this machine is named \"local\".")
 			}
 			l.siteLocal(e)
 		default:
-			l.errorf(e.At[cmp.Or(map[bool]string{true: "type"}[e.Type != ""], "")], "Unknown executor",
-				"There is no type %q of executors%s; there are local and slurm.", cmp.Or(e.Type, e.Name),
+			at := e.At["type"]
+			if e.Type == "" {
+				at = e.At[""]
+			}
+			l.errorf(at, "Unknown executor", "There is no type %q of executors%s; there are local and slurm.", cmp.Or(e.Type, e.Name),
 				didYouMean(cmp.Or(e.Type, e.Name), []string{"local", "slurm"}))
 		}
 	}

@@ -3,8 +3,11 @@ package lang
 import (
 	"cmp"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/hashicorp/hcl/v2"
 )
 
 // Slurm contains the settings of an executor of type "slurm". No key depends on it.
@@ -52,11 +55,11 @@ type slurmBlock struct {
 	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running; default 200"`
 	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls; default 10s"`
 	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm; default 60s"`
-	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job that is so long not listed has ended; default 5m"`
-	Visible      time.Duration     `hcl:"visible,optional" doc:"slurm: time until files of another node are seen; default 90s"`
+	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended; default 5m"`
+	Visible      time.Duration     `hcl:"visible,optional" doc:"slurm: until files of a node are seen; default 90s"`
 	Lost         time.Duration     `hcl:"lost,optional" doc:"slurm: time after which a silent node is lost; default 2m"`
 	Setup        []string          `hcl:"setup,optional" doc:"slurm: lines of sh before the program, such as module load"`
-	Env          map[string]string `hcl:"env,optional" doc:"slurm: variables of jobs; Slurm stores them, so not for secrets"`
+	Env          map[string]string `hcl:"env,optional" doc:"slurm: variables of jobs, which Slurm stores"`
 	Secrets      map[string]string `hcl:"secrets,optional" doc:"slurm: files of mode 0600 with the values of variables,"`
 	_            struct{}          `doc:"read on the node"`
 	Path         string            `hcl:"path,optional" doc:"slurm: folder of Slurm's commands; default: found in PATH"`
@@ -108,18 +111,18 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 	}
 	l.slurmLimits(e, s)
 	base := filepath.Dir(l.x.Site.Path)
-	path := func(setting, path string) string {
+	path := func(at hcl.Range, path string) string {
 		resolved, err := l.resolve(base, path)
 		if err != nil {
-			l.errorf(e.At[setting], "No path", "%s: %s.", setting, err)
+			l.errorf(at, "No path", "The path cannot be resolved: %s.", err)
 		}
 		return resolved
 	}
 	for name, file := range b.Secrets {
-		s.Secrets[name] = path("secrets", file)
+		s.Secrets[name] = path(e.At["secrets"], file)
 	}
 	if b.Path != "" {
-		s.Path = path("path", b.Path)
+		s.Path = path(e.At["path"], b.Path)
 	}
 	return s
 }
@@ -132,11 +135,15 @@ func setPointer[T any](dst *T, v *T) {
 
 // slurmLimits reports values of an executor of type "slurm" that are out of range.
 func (l *loader) slurmLimits(e executorBlock, s Slurm) {
-	for name, d := range map[string]time.Duration{"time": s.Time, "poll": s.Poll, "deadline": s.Deadline,
-		"grace": s.Grace, "visible": s.Visible, "lost": s.Lost} {
-		if d < time.Second || name == "time" && d < time.Minute {
-			l.errorf(e.At[name], "Bad value", "%s must be at least %s; got %v.", name,
-				map[bool]string{true: "1m", false: "1s"}[name == "time"], d)
+	for _, d := range []struct {
+		at        hcl.Range
+		name      string
+		is, least time.Duration
+	}{{e.At["time"], "time", s.Time, time.Minute}, {e.At["poll"], "poll", s.Poll, time.Second},
+		{e.At["deadline"], "deadline", s.Deadline, time.Second}, {e.At["grace"], "grace", s.Grace, time.Second},
+		{e.At["visible"], "visible", s.Visible, time.Second}, {e.At["lost"], "lost", s.Lost, time.Second}} {
+		if d.is < d.least {
+			l.errorf(d.at, "Bad value", "%s must be at least %v; got %v.", d.name, d.least, d.is)
 		}
 	}
 	if s.Factor < 1 {
@@ -158,14 +165,12 @@ func (l *loader) slurmLimits(e executorBlock, s Slurm) {
 	}
 }
 
-// onlyIn reports settings of an executor that another type has.
-func (l *loader) onlyIn(e executorBlock, own []string) {
-	for _, names := range [][]string{localNames, slurmNames} {
-		for _, name := range names {
-			if r := e.At[name]; r != e.At[""] && names[0] != own[0] {
-				l.errorf(r, "Setting of another executor", "An executor of type %s has no setting %s.", cmp.Or(e.Type, e.Name),
-					name)
-			}
+// onlyIn reports settings of an executor that only the other type has.
+func (l *loader) onlyIn(e executorBlock, others []string) {
+	for name, r := range e.At {
+		if r != e.At[""] && slices.Contains(others, name) {
+			l.errorf(r, "Setting of another executor", "An executor of type %s has no setting %s.", cmp.Or(e.Type, e.Name),
+				name)
 		}
 	}
 }

@@ -48,9 +48,11 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	cmd := exec.CommandContext(ctx, path, args...)
 	var out, errOut bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = x.environment(), strings.NewReader(input), &out, &errOut
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = time.Second // for its output after its end
 	err = cmd.Run()
 	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case err != nil:
@@ -69,15 +71,13 @@ func lastWords(text string) string {
 	return words
 }
 
-// Answers of sbatch. All other errors refuse the job for good.
-var (
-	uncertain = regexp.MustCompile(`(?i)timed out|did not answer|unable to contact|connect|zero bytes|transport|` +
-		`communication|send/recv|unexpected message|try again`)
-	notNow = regexp.MustCompile(`(?i)temporarily|submit limit|SubmitJobsLimit|MaxJobCount|slurmctld.*(full|busy)|` +
-		`policy \(job submit limit`)
+// Answers of sbatch as regular expressions. All other errors refuse the job for good.
+const (
+	uncertain = `(?i)timed out|did not answer|unable to contact|connect|zero bytes|transport|communication|send/recv|` +
+		`unexpected message|try again`
+	notNow = `(?i)temporarily|submit limit|SubmitJobsLimit|MaxJobCount|slurmctld.*(full|busy)`
 )
 
-// errors of sbatch.
 var (
 	errUncertain = errors.New("Slurm may have accepted the job")
 	errNotNow    = errors.New("Slurm accepts no job now")
@@ -93,13 +93,15 @@ func (x *Executor) sbatch(ctx context.Context, script string, args []string) (st
 		return "", fmt.Errorf("%w: sbatch printed no id: %q", errUncertain, lastWords(out))
 	}
 	switch text := err.Error(); {
-	case notNow.MatchString(text):
+	case matches(notNow, text):
 		return "", fmt.Errorf("%w: %w", errNotNow, err)
-	case uncertain.MatchString(text):
+	case matches(uncertain, text):
 		return "", fmt.Errorf("%w: %w", errUncertain, err)
 	}
 	return "", err
 }
+
+func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
 
 // state is what squeue reports of a job.
 type state struct {
@@ -130,8 +132,8 @@ func parseStates(out string) map[string]state {
 }
 
 // endStates are the states of jobs that have ended. All others may still run.
-var endStates = []string{"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
-	"OUT_OF_MEMORY", "REVOKED"}
+var endStates = []string{"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+	"DEADLINE", "OUT_OF_MEMORY", "REVOKED"}
 
 func (s state) ended() bool { return slices.Contains(endStates, s.State) }
 

@@ -255,8 +255,8 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 		}
 	}
 	if free > s.FreeAttempts {
-		return false, engine.WithCause(lang.CausePreempted, fmt.Errorf("%s %s, for the last of %d times (free_attempts of executor "+
-			"%q)", id, why, s.FreeAttempts+1, s.Executor.Name))
+		return false, engine.WithCause(lang.CausePreempted, fmt.Errorf("%s %s, for the last of %d times (free_attempts of "+
+			"executor %q)", id, why, s.FreeAttempts+1, s.Executor.Name))
 	}
 	s.note("%s %s; a new job resumes from the last checkpoint", id, why)
 	return true, nil
@@ -274,8 +274,8 @@ func (s *stage) continueAfterLimit(id string, end exit, all []*attempt) (again b
 	}
 	switch {
 	case end.Progress <= before:
-		err = fmt.Errorf("%s reached its time limit, and so did the one before, without progress in between: raise `time` or "+
-			"`checkpoint` of executor %q, or let the stage write checkpoints more often", id, s.Executor.Name)
+		err = fmt.Errorf("%s reached its time limit, and so did the one before, without progress in between: raise "+
+			"`time` or `checkpoint` of executor %q, or let the stage write checkpoints more often", id, s.Executor.Name)
 	case count > s.Continues:
 		err = fmt.Errorf("%s reached its time limit after %d continuations (continues of executor %q)", id, s.Continues,
 			s.Executor.Name)

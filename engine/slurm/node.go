@@ -138,12 +138,13 @@ func (a *attempt) claim() error {
 	return err
 }
 
-// startBeat writes a sign of life until the returned function is called. It calls replaced when there is a newer attempt,
-// or when no sign could be written for half of the time after which the attempt counts as lost.
+// startBeat writes a sign of life until the returned function is called. It calls replaced when there is a newer
+// attempt, or when no sign could be written for half of the time after which the attempt counts as lost.
 func (a *attempt) startBeat(replaced func()) (stop func()) {
 	count, written, ended := 0, time.Now(), make(chan struct{})
 	beat := func() bool {
-		if err := disk.Overwrite(filepath.Dir(a.path), a.file("beat"), fmt.Appendf(nil, "%d %s", count, nodeName())); err == nil {
+		text := fmt.Appendf(nil, "%d %s", count, nodeName())
+		if disk.Overwrite(filepath.Dir(a.path), a.file("beat"), text) == nil {
 			written = time.Now()
 		}
 		count++

@@ -11,7 +11,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,7 +103,8 @@ type stage struct {
 }
 
 func (s *stage) note(format string, args ...any) {
-	s.observe(runs.Event{Time: time.Now(), Address: s.Work.Address, Kind: runs.EventNote, Text: fmt.Sprintf(format, args...)})
+	s.observe(runs.Event{Time: time.Now(), Address: s.Work.Address, Kind: runs.EventNote,
+		Text: fmt.Sprintf(format, args...)})
 }
 
 func (s *stage) execute(ctx context.Context) error {
@@ -191,8 +191,8 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, errors.Join(err, os.Remove(a.path))
 	}
 	j := &job{stage: s, attempt: a}
-	script := "#!/bin/sh\n" + strings.Join(append(slices.Clone(s.Setup), "exec "+quote(program)+" job "+quote(a.path)), "\n")
-	return j, j.submit(ctx, script+"\n")
+	lines := append(append([]string{"#!/bin/sh"}, s.Setup...), "exec "+quote(program)+" job "+quote(a.path), "")
+	return j, j.submit(ctx, strings.Join(lines, "\n"))
 }
 
 // submit calls sbatch until Slurm accepts the job, may have accepted it, or refuses it for good.
@@ -236,8 +236,8 @@ func (s *stage) options(a *attempt) []string {
 	if checkpoint > 0 {
 		args = append(args, fmt.Sprintf("--signal=B:USR1@%d", int(checkpoint.Seconds())))
 	}
-	if nodes := slices.Concat(s.exclude, strings.FieldsFunc(s.Exclude, func(r rune) bool { return r == ' ' })); len(nodes) > 0 {
-		args = append(args, "--exclude="+strings.Join(nodes, ","))
+	if nodes := append(s.exclude[:len(s.exclude):len(s.exclude)], s.Exclude); nodes[0] != "" {
+		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(nodes, ","), ","))
 	}
 	return append(args, s.Options...)
 }

@@ -89,7 +89,8 @@ func box(t *testing.T) {
 		boxDir = must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
 		script := must.Get(filepath.Abs("../../bench/slurm.sh"))(t)
 		up := exec.Command(script, "up", boxDir, "4")
-		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 20000+os.Getpid()%20000), "UNTIL="+fmt.Sprint(os.Getpid()))
+		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 20000+os.Getpid()%20000),
+			fmt.Sprintf("UNTIL=%d", os.Getpid()))
 		if out, err := up.CombinedOutput(); err != nil {
 			boxErr = fmt.Errorf("%w\n%s", err, out)
 		}
@@ -173,9 +174,7 @@ func (l *lab) wantFailure(r enginetest.Record, text string) {
 // wantNoJob checks that no job of the lab is in the queue, and that no record of one is left.
 func (l *lab) wantNoJob() {
 	l.Helper()
-	if jobs := l.jobs(); len(jobs) > 0 {
-		l.Errorf("jobs left: %v", jobs)
-	}
+	l.until("no job is left", func() bool { return len(l.jobs()) == 0 }) // one that has ended may be completing
 	if left, _ := filepath.Glob(filepath.Join(l.StoreDir, "jobs", "*", "*")); len(left) > 0 {
 		l.Errorf("records left: %v", left)
 	}
@@ -235,7 +234,8 @@ func TestStagesOfSlurmFailures(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T){
 		"an answer of sbatch that is lost leads to one job": func(t *testing.T) {
 			l := newLab(t, gated)
-			l.wrap("sbatch", `$real "$@" >/dev/null; echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`)
+			l.wrap("sbatch", `$real "$@" >/dev/null
+echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`)
 			done := l.start(t.Context())
 			v := l.next()
 			if n := len(l.jobs()); n != 1 {
@@ -291,7 +291,8 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l.settings.Options, l.settings.Exclude = []string{"--partition=low", "--exclusive"}, "n1,n2,n4"
 			done := l.start(t.Context())
 			l.next()
-			id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", "n3", "-o", "/dev/null", "--wrap", "sleep 600"))
+			id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", "n3", "-o", "/dev/null",
+				"--wrap", "sleep 600"))
 			t.Cleanup(func() { l.slurm("scancel", id) })
 			l.until("the other job has the node", func() bool {
 				return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
@@ -334,7 +335,8 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l.next().Pass()
 			r := <-done
 			l.wantMade(r, 2)
-			if log := must.Get(os.ReadFile(must.Get(filepath.Glob(filepath.Join(l.StoreDir, "runs/x/*/logs/toy.a.log")))(t)[0]))(t); !strings.Contains(string(log), "resumed from 1") {
+			log := must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t)
+			if !strings.Contains(string(log), "resumed from 1") {
 				t.Errorf("log: got %q, want that it resumed", log)
 			}
 		},
@@ -356,7 +358,9 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			}
 			v := l.next()
 			go func() {
-				l.until("the job is adopted", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted })
+				l.until("the job is adopted", func() bool {
+					return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted
+				})
 				v.Pass()
 			}()
 			out, err := l.engine().CombinedOutput()
@@ -390,20 +394,24 @@ func (l *lab) pids(words ...string) (pids []string) {
 	l.Helper()
 	out := must.Get(exec.Command("ps", "-eo", "pid=,args=").Output())(l)
 	for line := range strings.Lines(string(out)) {
-		contains := func(w string) bool { return strings.Contains(line, w) }
-		if pid, _, _ := strings.Cut(strings.TrimSpace(line), " "); !slices.ContainsFunc(words, func(w string) bool { return !contains(w) }) {
+		pid, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-// restart starts the daemon of a node again, in the namespace of the cluster.
-func (l *lab) restart(node string) {
+// restart starts the daemon of a node again.
+func (l *lab) restart(node string) { l.Helper(); l.daemon("slurmd", "-N", node) }
+
+// daemon starts a daemon in the namespace of the cluster.
+func (l *lab) daemon(args ...string) {
 	l.Helper()
 	pid := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(boxDir, "pid")))(l)))
 	child := strings.TrimSpace(l.slurm("ps", "-o", "pid=", "--ppid", pid))
-	l.slurm("nsenter", "-t", child, "-p", "-m", "env", "SLURM_CONF="+os.Getenv("SLURM_CONF"), "slurmd", "-N", node)
+	l.slurm("nsenter", append([]string{"-t", child, "-p", "-m", "env", "SLURM_CONF=" + os.Getenv("SLURM_CONF")},
+		args...)...)
 }
 
 // These tests kill the daemons of a node, so they follow each other.
