@@ -24,7 +24,8 @@ var ErrBusy = errors.New("the store is busy")
 
 // Garbage is one item that gc would remove.
 type Garbage struct {
-	What     string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output"
+	What string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output",
+	// "program of jobs"
 	Name     string // address of a result, otherwise its folder's name
 	Manifest *Manifest
 	Bytes    int64   // freed by its removal, after the items before it
@@ -112,6 +113,13 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 			}
 			n, err := size(path)
 			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
+			return err
+		}))
+	}
+	if !s.anyOpenJob() {
+		err = errors.Join(err, s.each("bin", func(name, path string) error {
+			n, err := size(path)
+			plan = append(plan, Garbage{What: "program of jobs", Name: name, Bytes: n, paths: []string{path}})
 			return err
 		}))
 	}

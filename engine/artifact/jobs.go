@@ -3,6 +3,7 @@ package artifact
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"rcgrpo/engine/internal/disk"
@@ -31,6 +32,12 @@ func (s *Store) openJob(key string) (pins []string, open bool) {
 func (s *Store) HasJob(key string) bool {
 	_, open := s.openJob(key)
 	return open
+}
+
+// anyOpenJob reports whether HasJob is true for any key.
+func (s *Store) anyOpenJob() bool {
+	keys, _ := os.ReadDir(s.path("jobs"))
+	return slices.ContainsFunc(keys, func(e os.DirEntry) bool { return s.HasJob(e.Name()) })
 }
 
 // Binaries is the folder of the programs that jobs start. It may not exist.

@@ -13,6 +13,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
 )
 
@@ -149,4 +150,34 @@ func wantNoRepeats(l *lab, made map[string]int) {
 	for _, m := range manifests {
 		made[m.Address] = starts[m.Address]
 	}
+}
+
+// A job that Slurm ends at its limit, and one that is asked to stop before it, continue in new jobs.
+func TestTimeLimits(t *testing.T) {
+	if os.Getenv("SLURM_KILLS") == "" {
+		t.Skip("takes 5 minutes; SLURM_KILLS is not set")
+	}
+	for name, checkpoint := range map[string]time.Duration{"ended": 0, "asked to stop": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Time, l.settings.Checkpoint = time.Minute, checkpoint
+			done := l.start(t.Context())
+			first := l.next()
+			if !l.ends(first) {
+				t.Fatal("the job did not end at its limit")
+			}
+			l.next().Pass()
+			l.wantMade(<-done, 2)
+		})
+	}
+}
+
+// ends waits up to 5 minutes for the end of a toy.
+func (l *lab) ends(v enginetest.Visitor) bool {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {
+		if !disk.Exists(fmt.Sprintf("/proc/%d", v.PID)) {
+			return true
+		}
+	}
+	return false
 }

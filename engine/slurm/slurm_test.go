@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -89,7 +90,7 @@ func box(t *testing.T) {
 		boxDir = must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
 		script := must.Get(filepath.Abs("../../bench/slurm.sh"))(t)
 		up := exec.Command(script, "up", boxDir, "4")
-		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 20000+os.Getpid()%20000),
+		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
 			fmt.Sprintf("UNTIL=%d", os.Getpid()))
 		if out, err := up.CombinedOutput(); err != nil {
 			boxErr = fmt.Errorf("%w\n%s", err, out)
@@ -378,6 +379,22 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			os.Setenv("SQUEUE_FORMAT", "%i")
 			os.Setenv("SLURM_JOB_ID", "1")
 			l.wantMade(l.run(), 1)
+		},
+		"a stage has the GPUs of its job, and the files of jobs are private": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "text", "resources {\n    gpus = 2\n  }\n  text", 1))
+			done := l.start(t.Context())
+			v := l.next()
+			err := filepath.WalkDir(filepath.Join(l.StoreDir, "jobs"), func(path string, e fs.DirEntry, err error) error {
+				if info, statErr := os.Stat(path); err != nil || statErr != nil || info.Mode()&0o077 != 0 {
+					t.Errorf("%s: got %v, %v, %v, want a private file", path, info.Mode(), err, statErr)
+				}
+				return nil
+			})
+			v.Pass()
+			l.wantMade(<-done, 1)
+			if got := l.Read("count"); err != nil || !strings.Contains(got, "gpus=0,1") {
+				t.Errorf("got %q, %v, want two devices", got, err)
+			}
 		},
 		"a folder without Slurm's commands is reported": func(t *testing.T) {
 			l := newLab(t, gated)
