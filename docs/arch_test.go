@@ -23,8 +23,9 @@ var ladder = map[string]string{
 	"bfcl/internal/api": "bfcl/internal/py",
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
-	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages stages/rl " +
-		"stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/golden cmd/rcgrpo/internal/display " +
+	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs engine/slurm stages " +
+		"stages/rl stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/golden " +
+		"cmd/rcgrpo/internal/display " +
 		"cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
@@ -43,6 +44,7 @@ var ladder = map[string]string{
 	"engine/remote":    "engine/artifact engine/internal/disk engine/lang",
 	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
 	"engine/sched":     "",
+	"engine/slurm":     "engine engine/artifact engine/internal/disk engine/lang engine/proc engine/runs",
 	"internal/browser": "internal/must chromedp",
 	"internal/must":    "",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +

@@ -39,6 +39,12 @@ const (
 // startReady starts every task that the queue, other runs and foreign processes allow to start.
 func (r *run) startReady(ctx context.Context) {
 	r.blocked = false
+	for !r.stopping && ctx.Err() == nil && len(r.distant) > 0 && r.inPools < r.distant[0].pool.Room() {
+		t := r.distant[0]
+		r.distant = r.distant[1:]
+		r.inPools++
+		r.start(ctx, t)
+	}
 	for !r.stopping && ctx.Err() == nil && len(r.queued.Waiting) > 0 {
 		t, err := r.admit(ctx)
 		if err != nil {
@@ -288,6 +294,10 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 
 // free releases the share of a task.
 func (r *run) free(t *task) {
+	if t.pool != nil {
+		r.inPools--
+		return
+	}
 	r.queued.Release(t.request)
 	r.gpus = append(r.gpus, t.gpus...)
 	slices.Sort(r.gpus)

@@ -37,7 +37,11 @@ const adoptionPoll = 50 * time.Millisecond
 func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 	a := &adoption{run: r, task: t}
 	defer func() { a.guard.Close() }() // of a nil file too
-	every := time.NewTicker(adoptionPoll)
+	poll := adoptionPoll
+	if r.Store.Shared() { // each look is answered by a file server
+		poll = time.Second
+	}
+	every := time.NewTicker(poll)
 	defer every.Stop()
 	interrupted, killed := ctx.Done(), r.Kill
 	for {
@@ -151,7 +155,7 @@ func (a *adoption) result(res foreignEnd) foreignEnd {
 	}
 	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
-		if text := (proc.Leftovers{Mark: scratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
+		if text := (proc.Leftovers{Mark: ScratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
 			a.note(a.task.Address, "%s", text)
 		}
 	}

@@ -61,7 +61,7 @@ func codeError(name string, code int, kills int64) error {
 	case code == 127:
 		return fmt.Errorf("%s ended with exit code 127, as when a program is not found", name)
 	case slices.Contains(stopSignals, signal):
-		return exitError(proc.Exit{Signal: signal}, kills)
+		return ExitError(proc.Exit{Signal: signal}, kills)
 	}
 	return fmt.Errorf("%s ended with exit code %d", name, code)
 }
@@ -69,8 +69,8 @@ func codeError(name string, code int, kills int64) error {
 // stopSignals end a process from outside.
 var stopSignals = []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT}
 
-// exitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
-func exitError(exit proc.Exit, kills int64) error {
+// ExitError explains the end of a process that reported no error. kills is proc.OOMKills before its start.
+func ExitError(exit proc.Exit, kills int64) error {
 	switch {
 	case exit.Signal == 0:
 		return fmt.Errorf("its process ended with exit code %d", exit.Code)
@@ -96,8 +96,8 @@ var oomText = sync.OnceValue(func() *regexp.Regexp {
 		`(?i)out of memory|can(no|')t allocate memory|not enough memory|bad_alloc|CUDA_ERROR_OUT_OF_MEMORY`)
 })
 
-// causeOf returns the cause of a stage's error, or "".
-func causeOf(err error) string {
+// CauseOf returns the cause of a stage's error, or "".
+func CauseOf(err error) string {
 	var marked *causeError
 	var failure *runs.Failure
 	switch {
@@ -113,10 +113,10 @@ func causeOf(err error) string {
 	return ""
 }
 
-// failureCause is causeOf, or the cause in the last lines of the log, because the error of a program has only an
+// failureCause is CauseOf, or the cause in the last lines of the log, because the error of a program has only an
 // exit code.
 func failureCause(err error, lines []string) string {
-	cause := causeOf(err)
+	cause := CauseOf(err)
 	if cause == "" && slices.ContainsFunc(lines, oomText().MatchString) {
 		return lang.CauseOOM
 	}

@@ -68,7 +68,7 @@ func failurePath(meet string, rank string) string { return filepath.Join(meet, "
 // the failure of another rank.
 func reportRank(err error) {
 	var e interface{ Echo() bool }
-	f := rankFailure{runs.Failure{Text: err.Error(), Cause: causeOf(err)}, errors.As(err, &e) && e.Echo()}
+	f := rankFailure{runs.Failure{Text: err.Error(), Cause: CauseOf(err)}, errors.As(err, &e) && e.Echo()}
 	if text, err := json.Marshal(f); err == nil {
 		os.WriteFile(failurePath(os.Getenv(meetVariable), os.Getenv(rankVariable)), text, 0o600)
 	}
@@ -249,7 +249,7 @@ func rankError(ends []rankEnd, meet string, count int, kills int64) error {
 			if e.status.Signaled() {
 				exit = proc.Exit{Signal: e.status.Signal()}
 			}
-			errs[i] = exitError(exit, kills)
+			errs[i] = ExitError(exit, kills)
 		}
 	}
 	first := slices.IndexFunc(ends, func(e rankEnd) bool { return e.status.Signaled() && !e.killed })

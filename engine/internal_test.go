@@ -26,7 +26,7 @@ func TestKillIsAnOOMIfTheCountHasGrown(t *testing.T) {
 		"the kernel does not count":  {-1, -1, lang.CauseKilled},
 		"it was unreadable at first": {-1, 4, lang.CauseKilled},
 	} {
-		if got := causeOf(killedError(tc.before, tc.after)); got != tc.want {
+		if got := CauseOf(killedError(tc.before, tc.after)); got != tc.want {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
 		}
 	}
@@ -42,11 +42,11 @@ func TestCausesOfFailures(t *testing.T) {
 		"shape [2, 3], want [3, 2]":                                                          "",
 		"the room is full":                                                                   "",
 	} {
-		if got := causeOf(errors.New(text)); got != want {
+		if got := CauseOf(errors.New(text)); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}
-	if got := causeOf(WithCause(lang.CauseNaN, errors.New("loss"))); got != lang.CauseNaN {
+	if got := CauseOf(WithCause(lang.CauseNaN, errors.New("loss"))); got != lang.CauseNaN {
 		t.Errorf("marked: got %q, want nan", got)
 	}
 }

@@ -287,16 +287,20 @@ type Program struct {
 // group, so a later engine finds the exit code if the first engine is gone. A request to stop reaches the whole
 // group; the shell waits for the program and exits with 143. It ignores other signals to the group, because only
 // the end of the program counts.
-func superviseText() string {
-	return fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
+func superviseText(shared bool) string {
+	beat := ""
+	if shared { // keeps the claim of the key after the end of the engine
+		beat = fmt.Sprintf("(while sleep 15; do touch /proc/self/fd/%d; done) 2>/dev/null &\n", lockFile)
+	}
+	return beat + fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2
 (exec "$@") %[2]d>&- %[3]d>&-
 exit $?`, artifact.ExitText(), lockFile, leaseFile)
 }
 
-// scratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
+// ScratchMark is a variable in the environment of a stage's program and of the processes that it starts. The
 // engine finds those that have left the program's session by it.
-func scratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
+func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
 // signAfter is the run time after which a program is stored in the lock. Other runs only wait for shorter programs.
 const signAfter = 100 * time.Millisecond
@@ -312,7 +316,7 @@ func (j *Job) Recovered() bool { return j.work.recovered }
 // the lock reads the exit code and resumes behind Execute (Recovered). A program with secrets ends with its
 // engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
-	w, mark := j.work, scratchMark(j.Dir)
+	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or supervising shell was killed
 		j.note(proc.Leftovers{Mark: mark}.Kill())
 	}
@@ -334,11 +338,12 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err := lock.PrepareExit(); err != nil {
 		return errors.Join(err, finish())
 	}
+	shared := w.store != nil && w.store.Shared() && w.lock != nil
 	files := []*os.File{nil, log, log, lock.File()}
 	if w.lease != nil {
 		files = append(files, w.lease)
 	}
-	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(), "sh"}, p.Args),
+	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(shared), "sh"}, p.Args),
 		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
@@ -385,5 +390,5 @@ func programError(ctx context.Context, name string, lock *artifact.Lock, exit pr
 	case code > 0:
 		return codeError(name, code, kills)
 	}
-	return exitError(exit, kills)
+	return ExitError(exit, kills)
 }

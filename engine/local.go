@@ -56,7 +56,7 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 	}
 	mark := "" // programs of the stage lead sessions of their own; they end with it, however it ends
 	if w.Key != "" {
-		mark = scratchMark(w.store.Work(w.Key))
+		mark = ScratchMark(w.store.Work(w.Key))
 	}
 	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
 		Files: append([]*os.File{stdin, w.Log, w.Log}, w.Held()...), Mark: mark})
@@ -77,7 +77,7 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 	case reported != nil:
 		return reported
 	}
-	return exitError(exit, w.Kills)
+	return ExitError(exit, w.Kills)
 }
 
 // Binary returns the program that can execute the node: this one, or the one with tensors beside it.

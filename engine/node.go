@@ -47,12 +47,14 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	folder, observe := runs.Folder(runDir), func(runs.Event) {}
+	var lock *os.File
 	a, err := folder.Assignment(address)
 	if err == nil && os.Getenv(childVariable) != "" {
 		syscall.CloseOnExec(lockFile)
 		syscall.CloseOnExec(leaseFile)
-		lock := os.NewFile(lockFile, "lock")
+		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
+		defer artifact.Beat(lock)()
 		if !isRank() {
 			observe, err = childObserver(folder, a, lock)
 		} else if os.Getenv(rankVariable) == "0" {
@@ -60,7 +62,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		}
 	}
 	if err == nil {
-		err = runNode(ctx, folder, a, reg, observe)
+		err = runNode(ctx, folder, a, reg, observe, lock)
 	}
 	if err == nil {
 		return 0
@@ -72,15 +74,16 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	}
 	fmt.Fprintln(stderr, err)
 	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
-		Failure: &runs.Failure{Text: err.Error(), Cause: causeOf(err)}})
+		Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
 	return 1
 }
 
-// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result.
+// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. lock is
+// that of the key, inherited from the engine.
 // It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
 // one. A panic becomes an error.
 func runNode(
-	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event),
+	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event), lock *os.File,
 ) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -123,7 +126,7 @@ func runNode(
 		return err
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true,
-		place: place}
+		place: place, claim: lock}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}

@@ -22,9 +22,10 @@ import (
 
 // Options are the choices of a caller of Run.
 type Options struct {
-	KeepGoing bool            // after a failure, continue with everything that does not depend on it
-	Executor  Executor        // nil: this machine
-	Kill      <-chan struct{} // closed to end running stages at once, after the end of ctx; nil: never
+	KeepGoing bool                // after a failure, continue with everything that does not depend on it
+	Executor  Executor            // of stages whose executor is not in Executors; nil: this machine
+	Executors map[string]Executor // by the names of the site file
+	Kill      <-chan struct{}     // closed to end running stages at once, after the end of ctx; nil: never
 }
 
 // Run executes the plan and calls observe with one event at a time. Stages run in parallel as far as the
@@ -64,6 +65,11 @@ func EndedUnchanged(counts map[string]int) runs.Event {
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
 func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
+	if p.Experiment.Site != nil && p.Experiment.Site.SharedStore {
+		if err := p.Store.Share(); err != nil {
+			return err
+		}
+	}
 	if r.session, err = p.Store.NewSession(); err != nil {
 		return err
 	}
@@ -131,7 +137,9 @@ type run struct {
 	failed    []*task
 	stopping  bool // ctx has ended
 
-	queued sched.Queue
+	queued  sched.Queue
+	distant []*task // ready for a pool, longest path first
+	inPools int     // tasks that pools execute
 	sharing
 	moment  int // counts ends, for the schedule
 	machine machine.Machine
@@ -182,7 +190,8 @@ type task struct {
 	readers  []*task
 	rank     time.Duration // expected time from its start to the end of the longest path through it
 	lock     *artifact.Lock
-	request  *sched.Request     // since it was first ready
+	request  *sched.Request     // since it was first ready, if it needs a share of this machine
+	pool     Pool               // that executes it; nil: this machine
 	gpus     []string           // ids of its devices while it runs
 	lease    *machine.LeaseFile // its entry in the ledger while it runs
 	needs    []string           // ports that readers need, beside the published ones
@@ -228,11 +237,15 @@ func (t *task) unblocked() bool {
 // measure detects the machine and returns an error for every node that can never fit.
 func (r *run) measure(ctx context.Context) error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
-	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 })
+	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 && r.poolOf(t) == nil })
 	r.machine = machine.Detect(ctx, r.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
-		if why := r.machine.Unfit(t.Node); why != "" {
+		why := r.machine.Unfit(t.Node)
+		if pool := r.poolOf(t); pool != nil {
+			why = pool.Unfit(t.Node)
+		}
+		if why != "" {
 			errs = append(errs, fmt.Errorf("%s %s", t.Address, why))
 		}
 	}
@@ -255,8 +268,9 @@ func (r *run) loop(ctx context.Context) error {
 		}
 	}
 	interrupted := ctx.Done()
-	renew := time.NewTicker(machine.RenewEvery)
+	renew, touch := time.NewTicker(machine.RenewEvery), time.NewTicker(runs.TouchEvery)
 	defer renew.Stop()
+	defer touch.Stop()
 	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
 		var again <-chan time.Time
 		if r.blocked { // the ledger may answer differently soon
@@ -272,6 +286,8 @@ func (r *run) loop(ctx context.Context) error {
 		case <-again:
 		case <-renew.C:
 			r.renewLeases(ctx)
+		case now := <-touch.C:
+			r.recordError(disk.Chtimes(r.folder.Path("lock"), now))
 		case <-interrupted:
 			interrupted = nil
 			r.stopping = true
@@ -381,11 +397,27 @@ func (r *run) rebuildCollected(t *task) bool {
 // queue makes a task ready.
 func (r *run) queue(t *task) {
 	t.state = ready
+	if t.pool = r.poolOf(t); t.pool != nil {
+		r.distant = append(r.distant, t)
+		slices.SortStableFunc(r.distant, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
+		return
+	}
 	if t.request == nil {
 		t.request = &sched.Request{ID: t.Address, Need: r.machine.Share(t.Resources), ReadyAt: r.moment,
 			Rank: t.rank, Estimate: t.Estimate}
 	}
 	r.queued.Add(t.request)
+}
+
+// unqueue removes a task from its queue.
+func (r *run) unqueue(t *task) {
+	switch {
+	case t.state != ready:
+	case t.pool != nil:
+		r.distant = slices.DeleteFunc(r.distant, func(other *task) bool { return other == t })
+	default:
+		r.queued.Remove(t.request)
+	}
 }
 
 // deliver reports a committed result. A result of this process is then flushed; with a nil result, another process has
@@ -562,9 +594,7 @@ func (r *run) stopReason() string {
 }
 
 func (r *run) skip(t *task, why string) {
-	if t.state == ready {
-		r.queued.Remove(t.request)
-	}
+	r.unqueue(t)
 	t.state, t.how, t.why = ended, runs.EventSkipped, why
 	r.unlock(t)
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped, Text: why})

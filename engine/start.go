@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,33 @@ type Executor interface {
 	Execute(ctx context.Context, w *Work, observe func(runs.Event)) error
 }
 
+// Pool is an executor with machines of its own: its stages reserve no share of this machine. Its Execute reports
+// EventQueued and, when the stage starts, Work.Started; it applies the timeout and limits the log.
+type Pool interface {
+	Executor
+	Room() int                 // stages that it takes at once
+	Unfit(n *lang.Node) string // why a node can never run there, or ""
+}
+
+// poolOf returns the pool that executes a task, or nil. Stages that need neither tensors nor a program run in this
+// process, and stages whose output is not committed on this machine.
+func (r *run) poolOf(t *task) Pool {
+	pool, _ := r.executor(t.Node).(Pool)
+	_, starts := t.Stage.(lang.Starter)
+	if t.state == ready && t.Key == "" || runsInPlace(t.Node) && !starts {
+		return nil
+	}
+	return pool
+}
+
+// executor returns the executor that the file or the site chooses for a node.
+func (r *run) executor(n *lang.Node) Executor {
+	if x := r.Executors[r.Experiment.Site.ExecutorOf(n)]; x != nil {
+		return x
+	}
+	return r.Executor
+}
+
 // Work is one attempt at a node, as an Executor receives it: in the process of the run, or in one of its own.
 type Work struct {
 	runs.Assignment
@@ -40,9 +68,12 @@ type Work struct {
 	session    *artifact.Session
 	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
+	claim      *os.File       // in a process of its own: the lock that it has inherited
 	lease      *os.File       // nil without one, or in a process of its own
-	place      rankPlace      // among the processes of the stage
-	alone      bool           // this process executes no other stage, so its peak memory is that of the stage
+	executor   Executor
+	estimate   time.Duration // of the whole stage; 0: unknown
+	place      rankPlace     // among the processes of the stage
+	alone      bool          // this process executes no other stage, so its peak memory is that of the stage
 
 	parts     artifact.Parts                // of the key
 	inputs    map[string]*artifact.Manifest // by address
@@ -54,6 +85,21 @@ type Work struct {
 	result    *artifact.Committed           // nil before the end, or if another process committed it
 
 	programEnd time.Time // of a recovered program
+}
+
+// Folder returns the folder of the run.
+func (w *Work) Folder() runs.Folder { return w.folder }
+
+// LogLimit returns the limit of the log of a stage in bytes; 0: none.
+func (w *Work) LogLimit() int64 { return w.experiment.Site.LogLimit }
+
+// Estimate returns the expected time of the stage; 0: unknown.
+func (w *Work) Estimate() time.Duration { return w.estimate }
+
+// Started returns the event of the start of the attempt.
+func (w *Work) Started() runs.Event {
+	return runs.Event{Time: time.Now(), Address: w.Node.Address, Kind: runs.EventStarted, Attempt: w.Attempt, Key: w.Key,
+		Expect: w.estimate.Seconds(), Path: w.Log.Name()}
 }
 
 // Args returns the arguments with which Binary executes the node.
@@ -88,7 +134,9 @@ func (r *run) start(ctx context.Context, t *task) {
 	go func() {
 		e, started := stageEnd{task: t}, time.Now()
 		e.err = r.attempts(ctx, w)
-		e.took = time.Since(started)
+		if t.pool == nil { // otherwise the manifest has the time without the queue
+			e.took = time.Since(started)
+		}
 		if e.err == nil && t.Key != "" {
 			e.manifest, e.err = r.deliver(t, w.result, e.took)
 		}
@@ -109,16 +157,26 @@ func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
 		r.awaitLock(ctx, t)
 		return false, nil
 	}
+	if t.pool == nil && r.Store.HasJob(t.Key) {
+		return false, fmt.Errorf("a job that another run has submitted to a cluster makes it: use the executor of that run, "+
+			"which waits for the job or finds that it has ended (%s)", r.Store.Jobs(t.Key))
+	}
 	return !r.reuseStored(t), nil
 }
 
 // newWork describes the first attempt at a task.
 func (r *run) newWork(t *task) *Work {
 	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, session: r.session, folder: r.folder,
-		lock: t.lock, lease: t.lease.File()}
+		lock: t.lock, executor: r.executor(t.Node), estimate: t.Estimate}
+	if _, pool := w.executor.(Pool); pool && t.pool == nil {
+		w.executor = localExecutor{}
+	}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
-		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.request.Need.CPUs, GPUs: t.gpus,
+		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}
+	if t.pool == nil {
+		w.CPUs, w.lease = t.request.Need.CPUs, t.lease.File()
+	}
 	for _, up := range t.reads {
 		missing := &runs.MissingError{Address: up.Address}
 		switch {
@@ -142,12 +200,13 @@ func (r *run) newWork(t *task) *Work {
 func (r *run) attempt(ctx context.Context, w *Work) error {
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
 	address := w.Node.Address
-	if _, local := r.Executor.(localExecutor); !local || !runsInPlace(w.Node) {
+	if _, local := w.executor.(localExecutor); !local || !runsInPlace(w.Node) {
 		if err := r.folder.Assign(w.Assignment); err != nil {
 			return err
 		}
 	}
-	if w.lock.TakeOrphan() {
+	pool, distant := w.executor.(Pool)
+	if !distant && w.lock.TakeOrphan() {
 		r.recoverProgram(w)
 	}
 	if w.lock != nil {
@@ -159,15 +218,17 @@ func (r *run) attempt(ctx context.Context, w *Work) error {
 		return err
 	}
 	defer w.Log.Close()
-	r.emit(runs.Event{Address: address, Kind: runs.EventStarted, Attempt: w.Attempt, Key: w.Key,
-		Expect: r.byAddress[address].Estimate.Seconds(), Path: w.Log.Name()})
+	if distant {
+		return pool.Execute(ctx, w, r.emit)
+	}
+	r.emit(w.Started())
 	if w.Node.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
 		defer cancel()
 	}
 	endLimit := r.logLimit(address).Watch()
-	err := r.Executor.Execute(ctx, w, r.emit)
+	err := w.executor.Execute(ctx, w, r.emit)
 	r.recordError(endLimit())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
 		return timeoutError(w.Node.Timeout)
@@ -250,8 +311,29 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 			return err
 		}
 	}
+	if err := w.checkHeld(); err != nil {
+		return err
+	}
 	w.result, err = staging.Commit(w.manifest(job, started), w.Node.Outputs)
 	return err
+}
+
+// AttemptVariable names the record of the job that executes a stage (package slurm). A record with the next number
+// replaces it.
+const AttemptVariable = "RCGRPO_ATTEMPT"
+
+// checkHeld returns an error if another host has taken over the stage, or a newer job.
+func (w *Work) checkHeld() error {
+	if path := os.Getenv(AttemptVariable); path != "" && w.alone {
+		n, err := strconv.Atoi(filepath.Base(path))
+		if err != nil || !disk.Exists(path) || disk.Exists(filepath.Join(filepath.Dir(path), strconv.Itoa(n+1))) {
+			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest", path)
+		}
+	}
+	if f := cmp.Or(w.lock.File(), w.claim); f != nil {
+		return artifact.CheckClaim(f)
+	}
+	return nil
 }
 
 // bindInputs reads the manifests of the inputs, checks the key, and finds the result to extend.

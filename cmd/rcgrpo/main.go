@@ -17,6 +17,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/slurm"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -39,6 +40,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
+	}
+	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
+		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
 	stdout := &output{file: os.Stdout, stderr: os.Stderr}
 	os.Exit(stdout.code(run(os.Args[1:], os.Stdin, stdout, os.Stderr)))

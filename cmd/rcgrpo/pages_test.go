@@ -59,7 +59,10 @@ func (s *session) block(language string, smaller ...string) string {
 
 // run runs the script in a folder that prepare fills.
 func (s *session) run(site string, prepare func(work string) error) {
-	s.file("site.hcl", "store {\n  path = \"store\"\n}\n"+site)
+	if !strings.Contains(site, "store {") {
+		site = "store {\n  path = \"store\"\n}\n" + site
+	}
+	s.file("site.hcl", site)
 	dir := s.TempDir()
 	text := s.script.String() + "\n" + s.files.String()
 	if err := os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(text), 0o644); err != nil {
@@ -366,7 +369,7 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 		commands := shellCommands(newSession(t, path).page)
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
 			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md"),
-			filepath.Join("docs", "own_tasks.md"),
+			filepath.Join("docs", "own_tasks.md"), filepath.Join("docs", "cluster.md"),
 			filepath.Join("docs", "api_models.md"), // a test of stages runs its files, with a server in place of OpenAI
 		}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)

@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/engine/slurm"
 	"rcgrpo/reports/live"
 )
 
@@ -53,7 +54,7 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	}
 	ctx, kill, stop := interruptible(c.stderr())
 	defer stop()
-	o.Kill = kill
+	o.Kill, o.Executors = kill, slurm.New(plan.Experiment.Site)
 	observePage := func(runs.Event) {}
 	if page {
 		page, err := live.Start(plan.Experiment)

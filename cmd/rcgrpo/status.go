@@ -96,7 +96,7 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Sta
 // listed returns the nodes that status lists: all, or those that run, failed, or have a note.
 func listed(s *runs.Status, all bool) (nodes []runs.NodeStatus) {
 	for _, n := range s.Nodes {
-		noted := n.State == runs.EventPlanned && n.Note != ""
+		noted := n.State == runs.EventPlanned && n.Note != "" || n.State == runs.EventQueued
 		if all || noted || n.State == runs.EventStarted || n.State == runs.EventFailed {
 			nodes = append(nodes, n)
 		}
@@ -137,9 +137,11 @@ func stateText(s *runs.Status, n runs.NodeStatus) string {
 	switch {
 	case n.State == "":
 		return string(plan.UpToDate)
+	case n.State == runs.EventQueued && live:
+		return string(n.State)
 	case n.State == runs.EventPlanned && live:
 		return "waiting"
-	case n.State == runs.EventPlanned:
+	case n.State == runs.EventPlanned || n.State == runs.EventQueued:
 		return "not started"
 	case n.State == runs.EventStarted && live:
 		return "running"

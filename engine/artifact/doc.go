@@ -12,12 +12,14 @@
 //	last/HASH.json       the key of the last result of an experiment's address
 //	staging/KEY/…        results being written by the holder of the key's lock
 //	locks/KEY            locked (flock) while a node runs; it describes the holder and has the exit record of its program
+//	claims/KEY           instead of locks/KEY in a store that several hosts write; locks is then a file (claim.go)
 //	users/…              locked by each open Session, with the keys that gc must leave alone
 //	work/KEY/            scratch folder of a node without a result, so that it can resume
 //	series/…             states from which a longer result resumes
 //	runs/EXPERIMENT/…    run folders; they belong to package runs
 //	edited/…             damaged objects, moved here when their node ran again
 //	removed/…            files that gc is deleting
+//	jobs/KEY/…           jobs of a cluster that execute nodes (package slurm), and bin/…, the programs that they start
 //	remote/NAME/…        results to push, alarms and partial transfers; they belong to package remote
 //
 // Durability. Commit renames objects to their places and then names the manifest, all unflushed. Flush

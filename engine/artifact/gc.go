@@ -24,7 +24,8 @@ var ErrBusy = errors.New("the store is busy")
 
 // Garbage is one item that gc would remove.
 type Garbage struct {
-	What     string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output"
+	What string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output",
+	// "program of jobs"
 	Name     string // address of a result, otherwise its folder's name
 	Manifest *Manifest
 	Bytes    int64   // freed by its removal, after the items before it
@@ -115,6 +116,13 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 			return err
 		}))
 	}
+	if !s.anyOpenJob() {
+		err = errors.Join(err, s.each("bin", func(name, path string) error {
+			n, err := size(path)
+			plan = append(plan, Garbage{What: "program of jobs", Name: name, Bytes: n, paths: []string{path}})
+			return err
+		}))
+	}
 	err = errors.Join(err, s.eachState(func(key, dir string) error {
 		n, err := size(dir)
 		g := Garbage{What: "state of a series", Name: filepath.Base(dir), Bytes: n, paths: []string{dir}}
@@ -147,11 +155,25 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if lock == nil {
 		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
-	plan, err := s.collect(limit, lock.file)
-	if err := errors.Join(err, lock.file.Close()); err != nil { // the file stays: other processes may have it open
+	plan, err := s.collectUnder(lock, limit)
+	if err != nil {
 		return nil, err
 	}
 	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // of a killed gc too
+}
+
+// collectUnder collects with the gc barrier, which it releases.
+func (s *Store) collectUnder(lock *Lock, limit int64) ([]Garbage, error) {
+	if !s.shared {
+		plan, err := s.collect(limit, lock.file)
+		return plan, errors.Join(err, lock.file.Close()) // the file stays: other processes may have it open
+	}
+	mark, err := disk.OpenFile(s.collectionPath(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	plan, err := s.collect(limit, mark)
+	return plan, errors.Join(err, mark.Close(), lock.Unlock())
 }
 
 // collect moves the items of Garbage(limit) to removed/. The caller has the gc barrier, whose file is collection.

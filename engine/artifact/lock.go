@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,11 @@ type Lock struct {
 	used   bool      // there may be an exit record
 	orphan bool      // the record of an earlier holder says that its program succeeded
 	at     time.Time // of that record
+
+	// Of a claim (claim.go): its id, the claims that it succeeds, and the end of its beat.
+	id     string
+	before []string
+	stop   func()
 }
 
 // exitAt is the offset of the exit record, behind the description of the holder.
@@ -118,7 +124,11 @@ func Describe(lock *os.File, v any) error {
 // Holder reads the description of a key's holder into v. It may be that of an earlier holder; without one the
 // error is ErrNotFound.
 func (s *Store) Holder(key string, v any) error {
-	f, err := os.Open(s.path("locks", key))
+	path := s.path(s.lockFolder(), key)
+	if s.shared {
+		path = cmp.Or(lastOf(path), path)
+	}
+	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ErrNotFound
@@ -135,7 +145,7 @@ func (s *Store) Holder(key string, v any) error {
 // Locked lists the keys that are locked, or were when their holder was killed.
 func (s *Store) Locked() ([]string, error) {
 	var keys []string
-	err := s.each("locks", func(name, _ string) error {
+	err := s.each(s.lockFolder(), func(name, _ string) error {
 		if validKey(name) == nil {
 			keys = append(keys, name)
 		}
@@ -146,6 +156,9 @@ func (s *Store) Locked() ([]string, error) {
 
 // Unlock releases the lock and removes its file, also while a process that inherited the file still runs.
 func (l *Lock) Unlock() error {
+	if l.stop != nil {
+		return l.release()
+	}
 	// The file is removed first, under the lock. A process that has opened it finds that the name is gone and
 	// retries.
 	err := os.Remove(l.path)
@@ -157,7 +170,7 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	if err := validKey(key); err != nil {
 		return nil, err
 	}
-	return s.lock(s.path("locks", key), unix.LOCK_EX|unix.LOCK_NB)
+	return s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
 }
 
 // lockEvery is the interval between two attempts of Lock.
@@ -193,7 +206,11 @@ func LockFile(path string) (*Lock, error) {
 // that cannot be written.
 func (s *Store) lock(path string, how int) (l *Lock, err error) {
 	err = s.inFolder(path, func() error {
-		l, err = lockFile(path, how)
+		if s.shared {
+			l, err = claim(path)
+		} else {
+			l, err = lockFile(path, how)
+		}
 		return err
 	})
 	var why string
@@ -250,13 +267,14 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 	if err := s.eachSession(func(*os.File) error { return nil }); err != nil {
 		return nil, err
 	}
-	for _, folder := range []string{"locks", "staging", "work"} {
+	for _, folder := range []string{s.lockFolder(), "staging", "work", "jobs"} {
 		err := s.each(folder, func(key, _ string) error {
 			if validKey(key) != nil { // gc's lock
 				return nil
 			}
 			committed := disk.Exists(s.manifestPath(key))
-			if folder == "work" && !committed { // to resume from
+			_, open := s.openJob(key)
+			if folder == "work" && !committed || open { // to resume from, or in use by a job
 				return nil
 			}
 			lock, err := s.TryLock(key)
@@ -267,7 +285,7 @@ func (s *Store) RemoveStale() (busy []string, err error) {
 				busy = append(busy, key)
 				return nil
 			}
-			errs := []error{s.Discard(key)}
+			errs := []error{s.Discard(key), os.RemoveAll(s.Jobs(key))}
 			if committed {
 				errs = append(errs, s.RemoveWork(key))
 			}

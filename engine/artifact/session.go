@@ -39,8 +39,29 @@ func (s *Store) NewSession() (*Session, error) {
 		if err := s.owned(lock.file); err != nil {
 			return nil, errors.Join(err, lock.Unlock())
 		}
-		return &Session{store: s, lock: lock, pinned: map[string]bool{}}, nil
+		if s.shared { // behind the identity of the claim, which ends in no line
+			if _, err := lock.file.WriteAt([]byte("\n"), exitAt); err != nil {
+				return nil, errors.Join(err, lock.Unlock())
+			}
+			lock.file.Seek(exitAt+1, io.SeekStart)
+		}
+		return &Session{store: s, lock: lock, pinned: map[string]bool{}}, s.awaitGC()
 	}
+}
+
+// awaitGC waits until no gc runs in a shared store, where gc runs only without sessions.
+func (s *Store) awaitGC() error {
+	for s.shared {
+		l, err := s.lock(s.path("claims", "gc"), 0)
+		if l != nil {
+			return l.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil
 }
 
 // Pin protects the results of keys from gc until the session is closed, those of the future too. A result
@@ -95,7 +116,14 @@ func (s *Store) pinned() (map[string]bool, error) {
 		}
 		return err
 	})
-	return pinned, err
+	return pinned, errors.Join(err, s.each("jobs", func(key, _ string) error {
+		if pins, open := s.openJob(key); open {
+			for _, pin := range append(pins, key) {
+				pinned[pin] = true
+			}
+		}
+		return nil
+	}))
 }
 
 // eachSession calls f with the file of every open session and removes the files of killed ones.
@@ -109,6 +137,13 @@ func (s *Store) eachSession(f func(*os.File) error) error {
 			return err
 		}
 		defer file.Close()
+		if s.shared {
+			if _, free := released(file); !free {
+				return f(file)
+			}
+			os.Remove(path)
+			return nil
+		}
 		switch err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); {
 		case errors.Is(err, unix.EWOULDBLOCK):
 			return f(file)
@@ -123,6 +158,10 @@ func (s *Store) eachSession(f func(*os.File) error) error {
 // blockGC prevents gc from removing anything until allow is called: from the creation of an object to the manifest that
 // names it, and during Pin. It waits for a gc that runs.
 func (s *Store) blockGC() (allow func(), err error) {
+	if s.shared {
+		u, err := s.NewSession()
+		return func() { u.Close() }, err
+	}
 	lock, err := s.lock(s.path("locks", "store"), unix.LOCK_SH)
 	if err != nil {
 		return nil, err
@@ -135,6 +174,9 @@ var exclusiveWithin = 10 * time.Second
 
 // waitExclusive acquires the barrier for gc alone. It returns nil if that is not possible in time.
 func (s *Store) waitExclusive() (*Lock, error) {
+	if s.shared {
+		return s.waitUnused()
+	}
 	for until := time.Now().Add(exclusiveWithin); ; time.Sleep(time.Millisecond) {
 		lock, err := s.lock(s.path("locks", "store"), unix.LOCK_EX|unix.LOCK_NB)
 		if lock != nil || err != nil || time.Now().After(until) {
@@ -143,9 +185,39 @@ func (s *Store) waitExclusive() (*Lock, error) {
 	}
 }
 
+// waitUnused is waitExclusive for a shared store: it waits until the sessions of killed processes count as ended, and
+// returns nil while there are others.
+func (s *Store) waitUnused() (*Lock, error) {
+	for until := time.Now().Add(lostAfter + beatEvery); ; time.Sleep(beatEvery / 4) {
+		lock, err := s.lock(s.path("claims", "gc"), 0)
+		if err != nil {
+			return nil, err
+		}
+		sessions := 0
+		err = s.eachSession(func(*os.File) error { sessions++; return nil })
+		if lock != nil && (sessions == 0 || err != nil) {
+			return lock, err
+		}
+		if lock != nil {
+			err = lock.Unlock()
+		}
+		if err != nil || time.Now().After(until) {
+			return nil, err
+		}
+	}
+}
+
+// collectionPath is the file that gc changes.
+func (s *Store) collectionPath() string {
+	if s.shared {
+		return s.path("collection")
+	}
+	return s.path("locks", "store")
+}
+
 // LastCollection identifies the last removal by gc; "" for none. A result that was looked up before it and is
 // not pinned may be gone.
 func (s *Store) LastCollection() string {
-	b, _ := os.ReadFile(s.path("locks", "store"))
+	b, _ := os.ReadFile(s.collectionPath())
 	return string(b)
 }

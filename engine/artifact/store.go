@@ -33,6 +33,7 @@ var Sealed = time.Unix(946684800, 0) // 2000-01-01
 type Store struct {
 	dir    string
 	budget *Budget // of Rows; nil without limit
+	shared bool    // several hosts write it: see claim.go
 }
 
 // Open returns the store in dir. Nothing is created before the first write; a missing folder is an empty store.
@@ -44,7 +45,8 @@ func Open(dir string) (*Store, error) {
 	if info, err := os.Stat(abs); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("open store: %s is a file, not a folder", abs)
 	}
-	s := &Store{dir: abs}
+	mark, err := os.Lstat(filepath.Join(abs, "locks"))
+	s := &Store{dir: abs, shared: err == nil && mark.Mode().IsRegular()}
 	return s, s.readable()
 }
 

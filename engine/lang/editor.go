@@ -45,7 +45,7 @@ func FileBlocks() []BlockDoc { return fileBlocks }
 // SiteSettings describes the settings and blocks of the site file, such as "store" and "store.path".
 func SiteSettings() []SettingDoc {
 	defaults := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{}, Data: &dataBlock{},
-		Notify: &notifyBlock{}, Remote: defaultRemote(), Default: executors[0]}
+		Notify: &notifyBlock{}, Remote: defaultRemote(), Default: "local"}
 	return describeSettings(reflect.ValueOf(defaults), "", false)
 }
 
@@ -106,5 +106,5 @@ func WithBuffers(texts map[string][]byte, load func()) {
 	load()
 }
 
-// Executors returns the names of the executors of this build.
-func Executors() []string { return executors }
+// Executors returns the types of executors, which are the names of most.
+func Executors() []string { return []string{"local", "slurm"} }

@@ -439,7 +439,19 @@ const remoteText = "remote \"a\" {\n  url = \"x\"\n"
 func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "site.hcl")
 	for text, want := range map[string]string{ // a summary, or the hint of a misspelling
-		"executor \"slurm\" {}\n":                        "Unknown executor",
+		"executor \"k8s\" {}\n":                                "Unknown executor",
+		"executor \"a\" {\n  type = \"local\"\n}\n":            "Second local executor",
+		"executor \"local\" {\n  type = \"slurm\"\n}\n":        "Reserved name",
+		"executor \"local\" {\n  partition = \"x\"\n}\n":       "Setting of another executor",
+		"executor \"slurm\" {\n  gpus = [0]\n}\n":              "Setting of another executor",
+		"executor \"slurm\" {\n  cpus = \"auto\"\n}\n":         "Bad number",
+		"executor \"slurm\" {\n  memory = \"auto\"\n}\n":       "Bad size",
+		"executor \"slurm\" {\n  time = \"5s\"\n}\n":           "time must be at least 1m0s",
+		"executor \"slurm\" {\n  factor = 0.5\n}\n":            "factor must be at least 1",
+		"executor \"slurm\" {\n  jobs = -1\n}\n":               "jobs must be at least 1",
+		"executor \"slurm\" {\n  extra = [\"x\"]\n}\n":         "Bad option",
+		"executor \"slurm\" {\n  requeue = true\n}\n":          "Unknown setting",
+		"executor \"slurm\" {\n  env = { SLURM_X = \"1\" }\n}": "Bad variable",
 		"stor {}\n":                                      "Unknown block",
 		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",
 		"executor \"local\" {\n  gpus = true\n}":         "Wrong type",

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,23 +18,25 @@ import (
 
 // Site is the content of the site file, the settings of this machine. No key depends on it.
 type Site struct {
-	Path      string   // the site file; "" without one
-	StorePath string   // absolute; "" if no file names a store and there is no home folder
-	Limit     int64    // bytes; applied by `store gc` only; 0: none
-	LogLimit  int64    // bytes of one stage's log; 0: none
-	BFCL      string   // folder of the benchmark's data, absolute; "" if not set
-	CPUs      int      // slots of the local executor; 0: as many as this process may use
-	Memory    int64    // bytes; 0: not limited
-	GPUs      []string // device IDs; nil with AutoGPUs
-	AutoGPUs  bool     // the engine detects the devices
+	Path        string   // the site file; "" without one
+	StorePath   string   // absolute; "" if no file names a store and there is no home folder
+	SharedStore bool     // several hosts write the store
+	Limit       int64    // bytes; applied by `store gc` only; 0: none
+	LogLimit    int64    // bytes of one stage's log; 0: none
+	BFCL        string   // folder of the benchmark's data, absolute; "" if not set
+	CPUs        int      // slots of the local executor; 0: as many as this process may use
+	Memory      int64    // bytes; 0: not limited
+	GPUs        []string // device IDs; nil with AutoGPUs
+	AutoGPUs    bool     // the engine detects the devices
 	// GPUReserve are the bytes of each GPU, of those that the driver reports, that no stage plans with.
 	GPUReserve int64
-	GPUMemory  int64          // bytes of each GPU; 0: what the driver reports
-	GPUTokens  float64        // tokens of episodes that a GPU samples and trains per second, for forecasts; 0: not stated
-	Executor   string         // name of the default executor
-	APIs       map[string]API // by the variable with the key
-	Notify     []string       // command to start at the end of a run; nil: none
-	Remote     *Remote        // nil: none
+	GPUMemory  int64            // bytes of each GPU; 0: what the driver reports
+	GPUTokens  float64          // tokens of episodes that a GPU samples and trains per second; 0: not stated
+	Executor   string           // name of the default executor
+	Slurm      map[string]Slurm // executors of type "slurm", by name
+	APIs       map[string]API   // by the variable with the key
+	Notify     []string         // command to start at the end of a run; nil: none
+	Remote     *Remote          // nil: none
 }
 
 // API limits the calls with an API key and gives prices of models.
@@ -41,8 +44,6 @@ type API struct {
 	RequestsPerMinute, TokensPerMinute float64              // 0: as the API reports
 	Prices                             map[string][]float64 // by model: dollars for a million tokens of input, of output
 }
-
-var executors = []string{"local"}
 
 // defaultStore is the store without a site file.
 const defaultStore = "~/.cache/rcgrpo"
@@ -61,8 +62,9 @@ type siteSettings struct {
 }
 
 type storeBlock struct {
-	Path  string   `hcl:"path,optional" doc:"folder"`
-	Limit byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
+	Path   string   `hcl:"path,optional" doc:"folder"`
+	Limit  byteSize `hcl:"limit,optional" doc:"size limit applied by store gc"`
+	Shared bool     `hcl:"shared,optional" doc:"runs on several hosts write the store; this cannot be undone"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -102,9 +104,10 @@ type apiBlock struct {
 
 type executorBlock struct {
 	Name   string `hcl:"name,label"`
+	Type   string `hcl:"type,optional" doc:"\"local\" or \"slurm\"; default: the name"`
 	GPUs   any    `hcl:"gpus,optional" doc:"\"auto\" (the indexes of nvidia-smi) or a list of device IDs"`
-	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots"`
-	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\""`
+	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots; slurm: of a stage that names none (1)"`
+	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\"; slurm: of such a stage (\"4GB\")"`
 
 	GPUReserve *byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
 	_          struct{}  `doc:"fragmentation, which no stage plans with; default: 4GiB"`
@@ -112,6 +115,8 @@ type executorBlock struct {
 	_          struct{}  `doc:"that this machine lacks; default: what the driver reports"`
 	GPUTokens  float64   `hcl:"gpu_tokens_per_second,optional" doc:"tokens of episodes that one GPU samples and"`
 	_          struct{}  `doc:"trains on per second; plan forecasts the GPU hours of trainings that have never run"`
+
+	slurmBlock
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -166,6 +171,7 @@ func (l *loader) site() {
 		}
 		site.Notify = n.Command
 	}
+	site.SharedStore = settings.Store.Shared
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
 	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
 		l.errorf(settings.Logs.At["limit"], "Bad size",
@@ -180,17 +186,36 @@ func (l *loader) site() {
 	}
 }
 
-// checkExecutor reports an unknown name of an executor; more ends the message.
-func (l *loader) checkExecutor(at hcl.Range, name, more string) bool {
-	known := slices.Contains(executors, name)
-	if !known {
-		l.errorf(at, "Unknown executor", "There is no executor %q%s%s", name, didYouMean(name, executors), more)
+// checkExecutor reports an unknown name of an executor.
+func (l *loader) checkExecutor(at hcl.Range, name string) {
+	if known := l.x.Site.Executors(); !slices.Contains(known, name) {
+		l.errorf(at, "Unknown executor", "There is no executor %q%s; the site file may define it.", name,
+			didYouMean(name, known))
 	}
-	return known
+}
+
+// ExecutorOf returns the name of the executor of a node. Stages that need neither tensors nor a program run on this
+// machine.
+func (s *Site) ExecutorOf(n *Node) string {
+	if s == nil {
+		return "local"
+	}
+	name := cmp.Or(n.Executor, s.Executor)
+	_, cluster := s.Slurm[name]
+	if _, starts := n.Stage.(Starter); !cluster || n.Kind.InProcess && !starts {
+		return "local"
+	}
+	return name
+}
+
+// Executors returns the names of the executors: "local" and those of the site file.
+func (s *Site) Executors() []string {
+	return append([]string{"local"}, slices.Sorted(maps.Keys(s.Slurm))...)
 }
 
 func (l *loader) siteExecutors(settings siteSettings) {
 	site := l.x.Site
+	site.Slurm = map[string]Slurm{}
 	named := map[string]bool{}
 	for _, e := range settings.Executors {
 		if named[e.Name] {
@@ -198,40 +223,61 @@ func (l *loader) siteExecutors(settings siteSettings) {
 			continue
 		}
 		named[e.Name] = true
-		// A missing label is already reported.
-		if e.Name == "" || !l.checkExecutor(e.At[""], e.Name, " This build has local.") {
-			continue
-		}
-		l.siteGPUs(e)
-		switch v, isNumber := e.CPUs.(int64); {
-		case isNumber && v < 1:
-			l.errorf(e.At["cpus"], "Bad number", "cpus must be at least 1; got %d.", v)
-		case isNumber:
-			site.CPUs = int(v)
-		case e.CPUs != nil && e.CPUs != "auto":
-			l.errorf(e.At["cpus"], "Wrong type", "cpus must be \"auto\" or a number.")
-		}
-		if e.Memory != nil && e.Memory != "auto" {
-			text, _ := e.Memory.(string)
-			size, err := ParseBytes(text)
-			if err != nil {
-				l.errorf(e.At["memory"], "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
+		switch cmp.Or(e.Type, e.Name) {
+		case "": // a missing label is already reported
+		case "slurm":
+			if l.onlyIn(e, localNames); e.Name == "local" {
+				l.errorf(e.At["type"], "Reserved name", "The executor \"local\" is this machine; choose another name.")
 			}
-			site.Memory = size
+			site.Slurm[e.Name] = l.siteSlurm(e)
+		case "local":
+			if l.onlyIn(e, slurmNames); e.Name != "local" {
+				l.errorf(e.At["type"], "Second local executor", "The executor of this machine is named \"local\".")
+			}
+			l.siteLocal(e)
+		default:
+			at := e.At["type"]
+			if e.Type == "" {
+				at = e.At[""]
+			}
+			l.errorf(at, "Unknown executor", "There is no type %q of executors%s; there are local and slurm.", cmp.Or(e.Type, e.Name),
+				didYouMean(cmp.Or(e.Type, e.Name), []string{"local", "slurm"}))
 		}
-		if e.GPUReserve != nil {
-			site.GPUReserve = int64(*e.GPUReserve)
-		}
-		if e.GPUTokens < 0 {
-			l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
-				e.GPUTokens)
-		}
-		site.GPUMemory, site.GPUTokens = int64(e.GPUMemory), e.GPUTokens
 	}
 	if d := settings.Default; d != "" {
-		l.checkExecutor(settings.At["default_executor"], d, "")
+		l.checkExecutor(settings.At["default_executor"], d)
 		site.Executor = d
 	}
+}
+
+// siteLocal reads the executor of this machine.
+func (l *loader) siteLocal(e executorBlock) {
+	site := l.x.Site
+	l.siteGPUs(e)
+	switch v, isNumber := e.CPUs.(int64); {
+	case isNumber && v < 1:
+		l.errorf(e.At["cpus"], "Bad number", "cpus must be at least 1; got %d.", v)
+	case isNumber:
+		site.CPUs = int(v)
+	case e.CPUs != nil && e.CPUs != "auto":
+		l.errorf(e.At["cpus"], "Wrong type", "cpus must be \"auto\" or a number.")
+	}
+	if e.Memory != nil && e.Memory != "auto" {
+		text, _ := e.Memory.(string)
+		size, err := ParseBytes(text)
+		if err != nil {
+			l.errorf(e.At["memory"], "Wrong type", "memory must be \"auto\" or a size such as \"64GB\"; got %v.", e.Memory)
+		}
+		site.Memory = size
+	}
+	if e.GPUReserve != nil {
+		site.GPUReserve = int64(*e.GPUReserve)
+	}
+	if e.GPUTokens < 0 {
+		l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
+			e.GPUTokens)
+	}
+	site.GPUMemory, site.GPUTokens = int64(e.GPUMemory), e.GPUTokens
 }
 
 func (l *loader) siteAPIs(apis []apiBlock) {

@@ -321,14 +321,15 @@ func (x *Experiment) shownOnPages() []Setting {
 
 func (l *loader) checkMeta(in *instance) {
 	if e := in.meta.Executor; e != "" {
-		l.checkExecutor(in.meta.At["executor"], e, "")
+		l.checkExecutor(in.meta.At["executor"], e)
 	}
 	r := &in.meta.Resources
 	if r.GPUMemory > 0 && r.GPUs == 0 {
 		l.errorf(r.At[""], "Memory without device",
 			"resources.gpu_memory is the memory of each device, but gpus is 0; set gpus.")
 	}
-	if !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
+	_, remote := l.x.Site.Slurm[cmp.Or(in.meta.Executor, l.x.Site.Executor)]
+	if !remote && !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
 		l.errorf(r.At["gpus"], "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
 			"on this machine but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)).
 			Severity = hcl.DiagWarning

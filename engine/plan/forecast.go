@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -82,7 +81,7 @@ func (d *Planned) estimateTokens(site *lang.Site) {
 type simulation struct {
 	open     []*simulated
 	machine  machine.Machine
-	executor string // of nodes that name none
+	site     *lang.Site
 	queue    sched.Queue
 	requests map[*sched.Request]*simulated
 	moment   int // number of stages that have ended
@@ -128,9 +127,11 @@ func newSimulation(nodes []*Planned) *simulation {
 // Forecast simulates a run of the plan.
 func (p *Plan) Forecast(ctx context.Context) Forecast {
 	s := newSimulation(p.Nodes)
-	needsGPU := slices.ContainsFunc(s.open, func(n *simulated) bool { return n.Resources.GPUs > 0 })
-	s.machine = machine.Detect(ctx, p.Experiment.Site, needsGPU)
-	s.executor = cmp.Or(p.Experiment.Site.Executor, "local")
+	s.site = p.Experiment.Site
+	needsGPU := slices.ContainsFunc(s.open, func(n *simulated) bool {
+		return n.Resources.GPUs > 0 && s.site.ExecutorOf(n.Node) == "local"
+	})
+	s.machine = machine.Detect(ctx, s.site, needsGPU)
 	f := Forecast{Placements: map[*Planned]Placement{}}
 	for _, d := range p.Nodes {
 		f.FetchBytes += d.FetchBytes()
@@ -146,7 +147,7 @@ func (p *Plan) Forecast(ctx context.Context) Forecast {
 			f.Stated += hours
 		}
 		f.Bytes += n.EstimateBytes
-		if why := s.machine.Unfit(n.Node); why != "" {
+		if why := s.unfit(n.Node); why != "" {
 			f.Placements[n.Planned] = Placement{Unfit: why}
 		}
 	}
@@ -169,9 +170,7 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 			n := s.requests[q]
 			n.gpus, n.end = slices.Clone(free[:q.Need.GPUs]), now.Add(n.Estimate)
 			free = free[q.Need.GPUs:]
-			device, host := s.machine.MemoryOf(n.Resources)
-			placements[n.Planned] = Placement{Executor: cmp.Or(n.Executor, s.executor), CPUs: q.Need.CPUs, GPUs: n.gpus,
-				Start: now.Sub(begin), Memory: device, HostMemory: host}
+			placements[n.Planned] = s.place(n, now.Sub(begin))
 			running = append(running, q)
 		}
 		if len(running) == 0 {
@@ -192,14 +191,35 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	}
 }
 
+// place returns the placement of a node that starts now. The devices and the memory of a cluster are not known.
+func (s *simulation) place(n *simulated, start time.Duration) Placement {
+	p := Placement{Executor: s.site.ExecutorOf(n.Node), CPUs: max(1, n.Resources.CPUs), Start: start,
+		Memory: n.Resources.GPUMemory, HostMemory: n.Resources.Memory}
+	if p.Executor == "local" {
+		p.CPUs, p.GPUs = s.machine.Share(n.Resources).CPUs, n.gpus
+		p.Memory, p.HostMemory = s.machine.MemoryOf(n.Resources)
+	}
+	return p
+}
+
+// unfit explains why a node can never run here; "" if it can, or if it runs on a cluster.
+func (s *simulation) unfit(n *lang.Node) string {
+	if s.site.ExecutorOf(n) != "local" {
+		return ""
+	}
+	return s.machine.Unfit(n)
+}
+
 // ready queues a node. A node that can never run here is skipped, so that its readers are placed all the same.
 func (s *simulation) ready(n *simulated) {
-	if s.machine.Unfit(n.Node) != "" {
+	if s.unfit(n.Node) != "" {
 		s.ended(n)
 		return
 	}
-	q := &sched.Request{ID: n.Address, Need: s.machine.Share(n.Resources), ReadyAt: s.moment, Rank: n.rank,
-		Estimate: n.Estimate}
+	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Rank: n.rank, Estimate: n.Estimate}
+	if s.site.ExecutorOf(n.Node) == "local" {
+		q.Need = s.machine.Share(n.Resources)
+	}
 	s.requests[q] = n
 	s.queue.Add(q)
 }

@@ -31,6 +31,7 @@ type Command struct {
 	Files []*os.File // descriptors 0, 1, 2, …; nil: /dev/null
 	Group bool       // Wait asks the whole process group to stop, not only the program
 	Mark  string     // NAME=VALUE added to Env; identifies processes that leave the session; "": none
+	Dies  bool       // the kernel kills the program when the thread that started it ends
 }
 
 // Process is a program that leads a session of its own, so that ^C and the end of the terminal do not reach it.
@@ -57,8 +58,12 @@ func Start(c Command) (*Process, error) {
 	for i, f := range files {
 		files[i] = cmp.Or(f, null)
 	}
+	sys := &syscall.SysProcAttr{Setsid: true}
+	if c.Dies {
+		sys.Pdeathsig = syscall.SIGKILL
+	}
 	process, err := os.StartProcess(c.Args[0], c.Args,
-		&os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+		&os.ProcAttr{Dir: c.Dir, Env: env, Files: files, Sys: sys})
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +268,7 @@ type Leftovers struct {
 func (l Leftovers) list() (pids []int) {
 	for _, pid := range processes() {
 		s, ok := ReadStat(pid)
-		if !ok || s.ended || s.session == 0 || s.Start < l.since { // session 0 is the kernel's
+		if !ok || s.ended || s.session == 0 || s.Start < l.since || pid == os.Getpid() { // session 0 is the kernel's
 			continue
 		}
 		if l.session != 0 && s.session == l.session && s.group != l.session ||

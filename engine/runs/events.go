@@ -13,6 +13,7 @@ type EventKind string
 
 const (
 	EventPlanned  EventKind = "planned"  // the run starts: Counts of the plan
+	EventQueued   EventKind = "queued"   // it waits in the queue of a cluster, for the reason in Text
 	EventStarted  EventKind = "started"  // an attempt at a stage starts
 	EventAdopted  EventKind = "adopted"  // this run adopts a stage that has been running for Seconds
 	EventProgress EventKind = "progress" // Done of Total

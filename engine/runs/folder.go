@@ -230,7 +230,31 @@ func (f Folder) Live() bool {
 		return false
 	}
 	defer lock.Close()
-	return errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
+	if errors.Is(unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK) {
+		return true
+	}
+	record, err := f.Record()
+	return err == nil && record.Host != proc.HostName() && f.touched()
+}
+
+// TouchEvery is how often the engine of a run touches its lock, for other hosts.
+const TouchEvery = 15 * time.Second
+
+// touched reports whether the lock was touched recently, by the clock of the file system.
+func (f Folder) touched() bool {
+	locked, err := os.Stat(f.Path("lock"))
+	if err != nil {
+		return false
+	}
+	now := time.Now() // in a store that cannot be written
+	if probe, err := os.CreateTemp(string(f), ".now-*"); err == nil {
+		if info, err := probe.Stat(); err == nil {
+			now = info.ModTime()
+		}
+		probe.Close()
+		os.Remove(probe.Name())
+	}
+	return now.Sub(locked.ModTime()) < 4*TouchEvery
 }
 
 // Folders returns the run folders of an experiment, newest first.

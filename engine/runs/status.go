@@ -24,7 +24,7 @@ type Status struct {
 // NodeStatus is the state of one node in a run.
 type NodeStatus struct {
 	Address  string
-	State    EventKind // EventPlanned: waiting; EventStarted: running; otherwise the end; "": it was up to date
+	State    EventKind // EventPlanned: waiting; EventQueued; EventStarted: running; otherwise the end; "": up to date
 	Started  time.Time `json:",omitzero"`
 	Seconds  float64   `json:",omitzero"`  // if it has ended
 	Key      string    `json:",omitzero"`  // of its result: done, kept, or up to date
@@ -32,7 +32,7 @@ type NodeStatus struct {
 	Progress *Event    `json:",omitempty"` // newest progress while it runs
 	Note     string    `json:",omitzero"`
 	Failure  *Failure  `json:",omitzero"`
-	Survives bool      `json:",omitzero"` // it is running although its run was killed
+	Survives bool      `json:",omitzero"` // it is running, or its job is in the queue, although its run was killed
 
 	Ranks []RankState `json:",omitempty"` // of a running stage with several processes
 }
@@ -97,7 +97,7 @@ func (s *Status) findOrphans() {
 	}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		if n.State != EventStarted {
+		if n.State != EventStarted && n.State != EventQueued {
 			continue
 		}
 		a, err := s.Folder.Assignment(n.Address)
@@ -110,6 +110,8 @@ func (s *Status) findOrphans() {
 		}
 		if o := findOrphan(store, a.Key); o != nil && o.Run == s.Folder {
 			n.Survives, n.Progress = true, o.Progress
+		} else if store.HasJob(a.Key) {
+			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
 		}
 	}
 }
@@ -135,6 +137,8 @@ func (n *NodeStatus) observe(e Event) {
 			n.First = &e
 		}
 		n.Progress = &e
+	case EventQueued:
+		n.State, n.Note, n.First, n.Progress = EventQueued, e.Text, nil, nil
 	case EventNote:
 		n.Note = e.Text
 	case EventSkipped, EventDone, EventKept, EventFetched, EventShown, EventFailed:
@@ -182,7 +186,7 @@ func (s *Status) Text() string {
 // Text describes the state of the node in a few words.
 func (n NodeStatus) Text(now time.Time) string {
 	switch n.State {
-	case EventPlanned:
+	case EventPlanned, EventQueued:
 		return cmp.Or(n.Note, "waiting")
 	case EventStarted:
 		return n.pace().Text(now)

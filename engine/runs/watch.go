@@ -92,7 +92,7 @@ func (w *Watch) Poll() (_ StageState, err error) {
 	w.status.findOrphans()
 	n := w.status.Nodes[0]
 	switch {
-	case w.status.Ended || n.State != EventStarted && n.State != EventPlanned:
+	case w.status.Ended || n.State != EventStarted && n.State != EventPlanned && n.State != EventQueued:
 		return StageEnded, nil
 	case w.status.Live || n.Survives:
 		return StageOpen, nil

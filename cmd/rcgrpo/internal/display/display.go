@@ -112,6 +112,9 @@ func (d *Display) Observe(e runs.Event) {
 	case runs.EventPlanned:
 		d.started = e.Time
 		d.left = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)] + e.Counts[string(plan.Fetch)]
+	case runs.EventQueued:
+		d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
+		d.print(plain, "queued", name, e.Text)
 	case runs.EventStarted:
 		d.start(e, 0)
 		if !d.o.Terminal {

@@ -1,0 +1,256 @@
+package artifact
+
+import (
+	"bufio"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine/internal/disk"
+)
+
+// A store that several hosts write has claims instead of locks, because flock may hold on one host only. The claim of a
+// key is a file of claims/. Its holders, the engine and the process of the stage, touch it every beatEvery. Others see
+// that it changes; they compare no clocks. A claim that has not changed for lostAfter counts as released, and its
+// successor is the file KEY.ID, where ID is in the claim: link creates it only once. So there is one holder at a time,
+// and one that was stopped for so long finds its successor.
+
+// beatEvery and lostAfter are the same on all hosts. Tests shorten them.
+var beatEvery, lostAfter = 15 * time.Second, 2 * time.Minute
+
+// SetClaimTimes changes the times of claims, for tests.
+func SetClaimTimes(beat, lost time.Duration) { beatEvery, lostAfter = beat, lost }
+
+// claimAt is the offset of a claim's identity: its id, the boot of the host, and its path, each in a line.
+const claimAt = 6144
+
+// sharedText is the content of the file that marks a shared store. It has the name of the folder of locks, so that
+// versions without claims fail.
+const sharedText = "This store has claims instead of locks, because several hosts write it.\n"
+
+// Share marks the store as one that several hosts write. It fails while an older mark, the folder of locks, is in use.
+func (s *Store) Share() error {
+	if s.shared {
+		return nil
+	}
+	if err := s.MakeDir(s.dir); err != nil {
+		return err
+	}
+	locks := s.path("locks")
+	os.Remove(filepath.Join(locks, "store")) // gc's
+	if err := os.Remove(locks); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the store %s cannot be shared (store.shared) while a run uses it; run again when no run does: %w",
+			s.dir, err)
+	}
+	s.shared = true
+	temporary := s.path(".shared-" + rand.Text())
+	if err := disk.WriteFile(temporary, []byte(sharedText), 0o600); err != nil {
+		return err
+	}
+	defer os.Remove(temporary)
+	if err := os.Link(temporary, locks); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// Shared reports whether several hosts write the store.
+func (s *Store) Shared() bool { return s.shared }
+
+// lockFolder is the folder of the locks or claims of keys.
+func (s *Store) lockFolder() string {
+	if s.shared {
+		return "claims"
+	}
+	return "locks"
+}
+
+// sight is what this process has seen of a claim.
+type sight struct {
+	changed time.Time // the file's time
+	since   time.Time // when it was first seen with that time, by the clock of this process
+}
+
+// sights are what this process has seen of claims, by id.
+var sights struct {
+	sync.Mutex
+	by map[string]sight
+}
+
+// silent reports whether a file has not changed for lostAfter, as far as this process has seen.
+func silent(id string, changed time.Time) bool {
+	sights.Lock()
+	defer sights.Unlock()
+	if sights.by == nil {
+		sights.by = map[string]sight{}
+	}
+	last, known := sights.by[id]
+	if !known || !last.changed.Equal(changed) {
+		sights.by[id] = sight{changed, time.Now()}
+		return false
+	}
+	return time.Since(last.since) >= lostAfter
+}
+
+// identity reads the id and the boot of a claim.
+func identity(f *os.File) (id, onBoot, path string, err error) {
+	lines := bufio.NewReader(io.NewSectionReader(f, claimAt, 4096))
+	for _, v := range []*string{&id, &onBoot, &path} {
+		line, lineErr := lines.ReadString('\n')
+		*v, err = strings.TrimSuffix(line, "\n"), errors.Join(err, lineErr)
+	}
+	return id, onBoot, path, err
+}
+
+// released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they also
+// hold, for others after lostAfter.
+func released(f *os.File) (id string, free bool) {
+	id, onBoot, path, err := identity(f)
+	if err != nil {
+		id = path
+	}
+	switch err := disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return id, false
+	case err == nil && onBoot == boot() && onBoot != "":
+		return id, true
+	}
+	info, err := f.Stat()
+	return id, err == nil && silent(id, info.ModTime())
+}
+
+// claim claims path, or its last successor. It returns nil if another process holds it.
+func claim(path string) (*Lock, error) {
+	var before []string
+	for at := path; ; {
+		f, err := disk.OpenFile(at, os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			l, err := newClaim(at)
+			if l == nil || err != nil {
+				return nil, err
+			}
+			if l.before = before; lastOf(path) != at { // the chain was released in the meantime
+				return nil, l.Unlock()
+			}
+			return l, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+		id, free := released(f)
+		f.Close()
+		if !free {
+			return nil, nil
+		}
+		before, at = append(before, at), path+"."+id
+	}
+}
+
+// lastOf returns the last successor of a claim; "" if there is none.
+func lastOf(path string) string {
+	last := ""
+	for at := path; ; {
+		f, err := os.Open(at)
+		if err != nil {
+			return last
+		}
+		id, _, _, err := identity(f)
+		f.Close()
+		if err != nil {
+			return last
+		}
+		last, at = at, path+"."+id
+	}
+}
+
+// newClaim creates the file of a claim; nil if another process was first.
+func newClaim(path string) (*Lock, error) {
+	id := rand.Text()[:12]
+	temporary := filepath.Join(filepath.Dir(path), "."+id)
+	f, err := disk.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(temporary)
+	if _, err = disk.WriteAt(f, []byte(id+"\n"+boot()+"\n"+path+"\n"), claimAt); err == nil {
+		err = disk.Flock(f, unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) {
+			err = nil // only the beat shows that the claim is held
+		}
+	}
+	if err == nil {
+		err = os.Link(temporary, path)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		mine, mineErr := f.Stat()
+		named, namedErr := os.Stat(path)
+		if mineErr != nil || namedErr != nil || !os.SameFile(mine, named) { // otherwise the answer of the link was lost
+			return nil, f.Close()
+		}
+		err = nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Lock{file: f, path: path, id: id, stop: Beat(f)}, nil
+}
+
+// Beat touches the file of a claim until stop is called. A process that inherits a claim calls it; other files stay as
+// they are.
+func Beat(f *os.File) (stop func()) {
+	if _, _, _, err := identity(f); err != nil {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	go func() {
+		every := time.NewTicker(beatEvery)
+		defer every.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-every.C:
+				unix.Futimes(int(f.Fd()), []unix.Timeval{unix.NsecToTimeval(time.Now().UnixNano()),
+					unix.NsecToTimeval(time.Now().UnixNano())}) // an error shows in the end of the stage
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(ended) })
+}
+
+// CheckClaim returns an error if a claim, of which this process has the file, has a successor. A stage calls it before
+// it commits. Files of other stores have no claim and pass.
+func CheckClaim(f *os.File) error {
+	id, _, path, err := identity(f)
+	if err != nil {
+		return nil
+	}
+	root := strings.SplitN(filepath.Base(path), ".", 2)[0]
+	os.ReadDir(filepath.Dir(path)) // refreshes the names of a network file system
+	if disk.Exists(filepath.Join(filepath.Dir(path), root+"."+id)) || !disk.Exists(path) {
+		return fmt.Errorf("this process was stopped for more than %v, so another host has taken its stage over", lostAfter)
+	}
+	return nil
+}
+
+// release ends a claim. The first of the chain goes first: from then on a new chain may start.
+func (l *Lock) release() error {
+	l.stop()
+	if CheckClaim(l.file) != nil {
+		return l.file.Close()
+	}
+	var errs []error
+	for _, path := range append(l.before, l.path) {
+		errs = append(errs, os.Remove(path))
+	}
+	return errors.Join(append(errs, l.file.Close())...)
+}

@@ -1,0 +1,203 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// inherited are the variables of the engine that Slurm's commands and jobs get. Others may be secret, or belong to a
+// job in which the engine itself runs.
+var inherited = []string{"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "SLURM_CONF"}
+
+// environment returns the variables of Slurm's commands, which sbatch passes on to the job.
+func (x *Executor) environment() []string {
+	env := []string{"LC_ALL=C"}
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		ours := strings.HasPrefix(name, "RCGRPO_") && !strings.HasPrefix(name, "RCGRPO_VAR_")
+		if slices.Contains(inherited, name) || ours {
+			env = append(env, v)
+		}
+	}
+	for name, value := range x.Env {
+		env = append(env, name+"="+value)
+	}
+	return env
+}
+
+// command runs a command of Slurm and returns its output. The error contains what it has printed.
+func (x *Executor) command(ctx context.Context, input, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), x.Deadline,
+		fmt.Errorf("%s did not answer within %v", name, x.Deadline))
+	defer cancel()
+	path, err := exec.LookPath(filepath.Join(x.Path, name))
+	if err != nil {
+		return "", fmt.Errorf("Slurm's command %s is missing: install slurm-client, or name its folder in the executor's "+
+			"`path`: %w", name, err)
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	var out, errOut bytes.Buffer
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = x.environment(), strings.NewReader(input), &out, &errOut
+	cmd.WaitDelay = time.Second // for its output after its end
+	err = cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err != nil:
+		err = fmt.Errorf("%s: %s (%w)", name, lastWords(errOut.String()), err)
+	}
+	return out.String(), err
+}
+
+// lastWords returns the last line with Slurm's error, without its prefix.
+func lastWords(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	_, words, found := strings.Cut(lines[len(lines)-1], "error: ")
+	if !found {
+		return lines[len(lines)-1]
+	}
+	return words
+}
+
+// Answers of sbatch as regular expressions. All other errors refuse the job for good.
+const (
+	uncertain = `(?i)timed out|did not answer|unable to contact|connect|zero bytes|transport|communication|send/recv|` +
+		`unexpected message|try again`
+	notNow = `(?i)temporarily|submit limit|SubmitJobsLimit|MaxJobCount|slurmctld.*(full|busy)`
+)
+
+var (
+	errUncertain = errors.New("Slurm may have accepted the job")
+	errNotNow    = errors.New("Slurm accepts no job now")
+)
+
+// sbatch submits a job and returns its id. The error is errUncertain, errNotNow, or final.
+func (x *Executor) sbatch(ctx context.Context, script string, args []string) (string, error) {
+	out, err := x.command(ctx, script, "sbatch", args...)
+	if err == nil {
+		if m := regexp.MustCompile(`(?m)^(\d+)(;\S*)?\s*$`).FindStringSubmatch(out); m != nil {
+			return m[1], nil
+		}
+		return "", fmt.Errorf("%w: sbatch printed no id: %q", errUncertain, lastWords(out))
+	}
+	switch text := err.Error(); {
+	case matches(notNow, text):
+		return "", fmt.Errorf("%w: %w", errNotNow, err)
+	case matches(uncertain, text):
+		return "", fmt.Errorf("%w: %w", errUncertain, err)
+	}
+	return "", err
+}
+
+func matches(pattern, text string) bool { return regexp.MustCompile(pattern).MatchString(text) }
+
+// state is what squeue reports of a job.
+type state struct {
+	ID     string
+	State  string // PENDING, RUNNING, …
+	Start  string // expected, while it waits
+	Node   string
+	Reason string
+}
+
+// listFormat has the reason last, since it may contain any character. The prefix tells our lines from a banner.
+const listFormat = "rcgrpo|%j|%i|%T|%S|%N|%r"
+
+// parseStates reads the lines of squeue in listFormat. Of several jobs of a name, one that has not ended counts.
+func parseStates(out string) map[string]state {
+	all := map[string]state{}
+	for line := range strings.Lines(out) {
+		f := strings.SplitN(strings.TrimRight(line, "\r\n"), "|", 7)
+		if len(f) != 7 || f[0] != "rcgrpo" || !strings.HasPrefix(f[1], "rcgrpo-") {
+			continue
+		}
+		s := state{ID: f[2], State: f[3], Start: f[4], Node: f[5], Reason: f[6]}
+		if old, twice := all[f[1]]; !twice || old.ended() {
+			all[f[1]] = s
+		}
+	}
+	return all
+}
+
+// endStates are the states of jobs that have ended. All others may still run.
+var endStates = []string{"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL",
+	"DEADLINE", "OUT_OF_MEMORY", "REVOKED"}
+
+func (s state) ended() bool { return slices.Contains(endStates, s.State) }
+
+// waits reports whether the job has not started.
+func (s state) waits() bool {
+	return slices.Contains([]string{"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"}, s.State)
+}
+
+// Text describes a job in the queue.
+func (s state) Text() string {
+	text := fmt.Sprintf("job %s of Slurm waits", s.ID)
+	if s.Reason != "" && s.Reason != "None" {
+		text += ": " + s.Reason
+	}
+	if at, err := time.Parse("2006-01-02T15:04:05", s.Start); err == nil {
+		text += ", starts at " + at.Format("Mon 15:04") + " at the latest"
+	}
+	return text
+}
+
+// list returns the jobs of this user that were submitted by this program, by their names.
+func (x *Executor) list(ctx context.Context) (map[string]state, error) {
+	out, err := x.command(ctx, "", "squeue", "--me", "-h", "-r", "-t", "all", "-o", listFormat)
+	return parseStates(out), err
+}
+
+// partitionLimit returns the largest time limit of the partition; 0: unlimited or unknown.
+func (x *Executor) partitionLimit(ctx context.Context) time.Duration {
+	args := []string{"-h", "-o", "rcgrpo|%P|%l"}
+	for _, o := range x.Options {
+		if name, ok := strings.CutPrefix(o, "--partition="); ok {
+			args = append(args, "-p", name)
+		}
+	}
+	out, err := x.command(ctx, "", "sinfo", args...)
+	if err != nil {
+		return 0
+	}
+	var limit time.Duration
+	for line := range strings.Lines(out) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) == 3 && f[0] == "rcgrpo" && (len(args) > 3 || strings.HasSuffix(f[1], "*")) {
+			limit = parseLimit(f[2])
+		}
+	}
+	return limit
+}
+
+// parseLimit reads a limit such as "1-00:00:00", "1:00:00" or "30:00"; 0 for others, such as "infinite".
+func parseLimit(text string) time.Duration {
+	days, clock, _ := strings.Cut(text, "-")
+	if clock == "" {
+		days, clock = "0", text
+	}
+	total, err := strconv.Atoi(days)
+	total *= 24 * 60 * 60
+	parts, scale := strings.Split(clock, ":"), 1
+	for _, part := range slices.Backward(parts) {
+		n, partErr := strconv.Atoi(part)
+		err = errors.Join(err, partErr)
+		total, scale = total+n*scale, scale*60
+	}
+	if err != nil || len(parts) > 3 {
+		return 0
+	}
+	return time.Duration(total) * time.Second
+}

@@ -1,0 +1,183 @@
+package slurm_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/runs"
+)
+
+// chains is an experiment of toys: n chains of three jobs, the last of which reads all chains before it.
+func chains(n int) string {
+	var text strings.Builder
+	for i := range n {
+		for step, from := range []string{"", fmt.Sprintf("stage.toy.s0_%d.out", i), fmt.Sprintf("stage.toy.s1_%d.out", i)} {
+			fmt.Fprintf(&text, "stage \"toy\" \"s%d_%d\" {\n  from = [%s]\n  text = \"%d\"\n  count = \"$dir/count\"\n"+
+				"  shell = \"sleep 0.%d\"\n}\n", step, i, from, i, (i+step)%9)
+		}
+	}
+	return text.String()
+}
+
+// SLURM_STAGES=1000 submits so many jobs. With the default settings Slurm is asked at most once in 10 s.
+func TestManyStages(t *testing.T) {
+	stages := 0
+	if fmt.Sscan(os.Getenv("SLURM_STAGES"), &stages); stages == 0 {
+		t.Skip("SLURM_STAGES is not set")
+	}
+	l := newLab(t, chains((stages+2)/3))
+	l.Put("x.hcl", strings.ReplaceAll(l.Read("x.hcl"), "sleep", "true"))
+	l.settings.Exclude, l.settings.Poll, l.settings.Jobs = "", 10*time.Second, 200
+	l.wrap("squeue", `echo >>polls; exec $real "$@"`)
+	began := time.Now()
+	r := l.run()
+	took := time.Since(began)
+	polls := strings.Count(l.Read("polls"), "\n")
+	if starts := l.Starts(); r.Err != nil || len(starts) != (stages+2)/3*3 || float64(polls) > took.Seconds()/10+1 {
+		first, _ := r.Find(runs.EventFailed, "")
+		t.Errorf("got %v, %d starts, %d status calls, first failure: %v", r.Err, len(starts), polls, first)
+	}
+	l.wantNoJob()
+	t.Logf("%d stages in %v with %d status calls", stages, took, polls)
+}
+
+// SLURM_KILLS=N kills engines, processes of jobs, daemons of nodes and the controller at random moments, N times.
+// The results are those of the local executor, no committed stage runs again, and no job, process or record is left.
+func TestKilledClustersConverge(t *testing.T) {
+	kills, seed := 0, uint64(time.Now().UnixNano())
+	if fmt.Sscan(os.Getenv("SLURM_KILLS"), &kills); kills == 0 {
+		t.Skip("SLURM_KILLS is not set")
+	}
+	fmt.Sscan(os.Getenv("RCGRPO_SEED"), &seed)
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	local := newLab(t, chains(6))
+	if r := local.Run(engine.Options{}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	want, counts := local.Digests(), map[string]int{}
+	for killed := 0; killed < kills && !t.Failed(); {
+		l := &lab{Lab: enginetest.NewLab(t)}
+		l.Write(chains(6))
+		l.Put("site.hcl", site+"executor \"slurm\" {\n"+strings.Replace(times, "exclude", "#", 1))
+		made := map[string]int{}
+		for range 1 + rng.IntN(4) {
+			killed++
+			counts[killOne(l, rng, made)]++
+		}
+		for n := 0; ; n++ {
+			out, err := l.engine().CombinedOutput()
+			if err == nil {
+				break
+			}
+			if n == 8 {
+				t.Fatalf("no convergence: %v\n%s", err, out)
+			}
+		}
+		wantNoRepeats(l, made)
+		if got := l.Digests(); !maps.Equal(got, want) {
+			t.Errorf("got %v, want those of the local executor, %v", got, want)
+		}
+		l.wantNoJob()
+		l.until("no process is left", func() bool { return len(l.pids(l.Dir)) == 0 })
+	}
+	t.Logf("kills: %v", counts)
+}
+
+// killOne runs an engine and kills something at a random moment. The cluster is whole again when it returns.
+func killOne(l *lab, rng *rand.Rand, made map[string]int) (target string) {
+	l.Helper()
+	e := l.engine()
+	if err := e.Start(); err != nil {
+		l.Fatal(err)
+	}
+	time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
+	target = []string{"engine", "job", "stage", "node", "controller"}[rng.IntN(5)]
+	kill := func(pids []string) {
+		if len(pids) > 0 {
+			exec.Command("kill", "-9", pids[rng.IntN(len(pids))]).Run() // it may have ended
+		}
+	}
+	switch target {
+	case "job":
+		kill(l.pids(" job "+l.StoreDir, "slurm.test"))
+	case "stage":
+		kill(l.pids(" node --run "+l.StoreDir, "slurm.test"))
+	case "node":
+		node := fmt.Sprintf("n%d", 1+rng.IntN(4))
+		kill(l.pids("slurmd -N " + node))
+		time.Sleep(time.Duration(rng.Int64N(int64(8 * time.Second))))
+		l.restart(node)
+	case "controller":
+		kill(l.pids("slurmctld"))
+		time.Sleep(time.Duration(rng.Int64N(int64(4 * time.Second))))
+		l.daemon("slurmctld")
+	}
+	if target == "engine" || rng.IntN(2) == 0 {
+		e.Process.Signal(syscall.SIGKILL)
+	}
+	e.Wait()
+	wantNoRepeats(l, made)
+	return target
+}
+
+// wantNoRepeats checks that no stage with a result has started again, and updates made, the starts of those stages.
+func wantNoRepeats(l *lab, made map[string]int) {
+	l.Helper()
+	starts := map[string]int{}
+	for _, address := range l.Starts() {
+		starts[address]++
+	}
+	for address, n := range made {
+		if starts[address] > n {
+			l.Errorf("%s was committed and started again", address)
+		}
+	}
+	manifests, _, err := l.Store().Manifests()
+	if err != nil {
+		l.Fatal(err)
+	}
+	for _, m := range manifests {
+		made[m.Address] = starts[m.Address]
+	}
+}
+
+// A job that Slurm ends at its limit, and one that is asked to stop before it, continue in new jobs.
+func TestTimeLimits(t *testing.T) {
+	if os.Getenv("SLURM_KILLS") == "" {
+		t.Skip("takes 5 minutes; SLURM_KILLS is not set")
+	}
+	for name, checkpoint := range map[string]time.Duration{"ended": 0, "asked to stop": 20 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Time, l.settings.Checkpoint = time.Minute, checkpoint
+			done := l.start(t.Context())
+			first := l.next()
+			if !l.ends(first) {
+				t.Fatal("the job did not end at its limit")
+			}
+			l.next().Pass()
+			l.wantMade(<-done, 2)
+		})
+	}
+}
+
+// ends waits up to 5 minutes for the end of a toy.
+func (l *lab) ends(v enginetest.Visitor) bool {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {
+		if !disk.Exists(fmt.Sprintf("/proc/%d", v.PID)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,380 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
+)
+
+// job is an attempt that this engine watches.
+type job struct {
+	*stage
+	*attempt
+	since     time.Time // when this engine began to watch it
+	confirmed bool      // Slurm has accepted it, or a job reports that it has started
+	submitted time.Time // when sbatch gave no certain answer
+	started   bool
+	events    runs.EventReader
+	reason    string    // reported last, while the job waits
+	silent    time.Time // since when Slurm reports an end or does not list the job; zero: it does
+	beatThen  string    // at that time
+	cancels   bool      // this engine cancels the job
+}
+
+// watch waits for the end of the attempt. When ctx ends, a job in the queue is cancelled, and a running one gets a
+// request to stop.
+func (j *job) watch(ctx context.Context) (exit, error) {
+	j.since = time.Now()
+	interrupted, kill, drop := ctx.Done(), j.Kill, (<-chan time.Time)(nil)
+	for {
+		j.observeFiles()
+		if e, ended := j.exit(); ended {
+			j.observeFiles()
+			if e.Cause == causeStopped && ctx.Err() == nil {
+				e = j.whyStopped()
+			}
+			return e, nil
+		}
+		if e, ended := j.endBySlurm(); ended {
+			return e, nil
+		}
+		if err := j.reportAway(); err != nil {
+			j.note("Slurm does not answer, which does not stop the jobs: %v", err)
+		}
+		select {
+		case <-time.After(j.interval()):
+		case <-interrupted:
+			interrupted = nil
+			j.cancels = true
+			j.hurry(1)
+			defer j.hurry(-1)
+			j.scancel("--state=PENDING")
+			j.scancel("--batch", "--signal=TERM")
+			drop = time.After(stopWithin)
+		case <-kill:
+			kill, drop = nil, j.cancelNow()
+		case <-drop:
+			if kill == nil {
+				return exit{}, fmt.Errorf("%w; its job %s could not be cancelled, so the next run adopts it",
+					context.Cause(ctx), j.attempt.Name)
+			}
+			kill, drop = nil, j.cancelNow()
+		}
+	}
+}
+
+// stopWithin is the time that a stage has to finish a checkpoint after an interrupt.
+const stopWithin = 2 * time.Minute
+
+// cancelNow cancels the job, whatever its state, and returns when the engine stops waiting for its end.
+func (j *job) cancelNow() <-chan time.Time {
+	j.cancels = true
+	j.scancel()
+	return time.After(j.Deadline)
+}
+
+// scancel cancels or signals the job. An error means that Slurm does not answer or that the job has ended; the watch
+// continues in both cases.
+func (j *job) scancel(options ...string) {
+	j.command(context.Background(), "", "scancel", append([]string{"--me", "--name=" + j.attempt.Name}, options...)...)
+}
+
+// observeFiles reports the start of the stage and its progress.
+func (j *job) observeFiles() {
+	if !j.started {
+		count, host, started := strings.Cut(j.beat(), " ")
+		if !started {
+			return
+		}
+		j.started, j.confirmed = true, true
+		if j.Adopted {
+			beats, _ := strconv.Atoi(count)
+			running := time.Duration(beats) * j.Beat
+			j.observe(runs.Event{Time: time.Now(), Address: j.Work.Address, Kind: runs.EventAdopted, Key: j.attempt.Key,
+				Attempt: j.Work.Attempt, Seconds: running.Seconds(), Path: j.Log.Name(), Expect: j.Estimate().Seconds(),
+				Text: fmt.Sprintf("it continues on %s from run %s", host, j.Run.Name())})
+		} else {
+			j.observe(j.Started())
+		}
+	}
+	j.events.Read(j.Run.Events(j.attempt.Address), func(e runs.Event) {
+		e.Address = j.Work.Address
+		j.observe(e)
+	})
+}
+
+func (j *job) queued(text string) {
+	if text != j.reason {
+		j.reason = text
+		j.observe(runs.Event{Time: time.Now(), Address: j.Work.Address, Kind: runs.EventQueued, Key: j.attempt.Key,
+			Attempt: j.Work.Attempt, Text: text})
+	}
+}
+
+// endBySlurm returns the end of an attempt without a record, as far as Slurm's answers show one.
+func (j *job) endBySlurm() (exit, bool) {
+	st, listed, at := j.state(j.attempt.Name)
+	if at.Before(j.since) {
+		return exit{}, false
+	}
+	if listed && !st.ended() {
+		j.silent, j.confirmed = time.Time{}, true
+		if !j.started && st.waits() {
+			j.queued(st.Text())
+		}
+		return exit{}, false
+	}
+	beat := j.beat()
+	if j.silent.IsZero() || !listed && beat != j.beatThen { // it is running all the same
+		j.silent, j.beatThen = time.Now(), beat
+	}
+	patience := j.Executor.Visible // for its record to be seen
+	switch {
+	case j.cancels:
+		patience = time.Second
+	case !listed && !j.confirmed:
+		patience = j.Deadline + 6*j.Poll
+	case !listed:
+		patience = j.Executor.Grace
+	}
+	if time.Since(j.silent) < patience {
+		return exit{}, false
+	}
+	e := j.endOf(st, listed)
+	if e.Cause != causeNode { // its node has reported the end, so nothing of it runs
+		j.writeExit(e)
+	}
+	return e, true
+}
+
+// endOf translates the state in which Slurm reports the end of a job.
+func (j *job) endOf(st state, listed bool) exit {
+	e := exit{Host: st.Node, Progress: j.progress()}
+	failed := func(cause, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if line := j.lastLine(); line != "" {
+			text += "; the last line of its output is: " + line
+		}
+		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
+	}
+	switch {
+	case j.cancels:
+		e.Cause = causeCancelled
+	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL", st.Reason == "JobLaunchFailure":
+		e.Cause = causeNode
+	case st.State == "PREEMPTED":
+		e.Cause = causePreempted
+	case st.State == "TIMEOUT", st.State == "DEADLINE":
+		e.Cause = causeTime
+	case st.State == "CANCELLED", st.State == "REVOKED":
+		e.Cause = causeCancelled
+	case st.State == "OUT_OF_MEMORY":
+		failed(lang.CauseOOM, "Slurm ended job %s because it used more memory than it requested", st.ID)
+	case st.State == "COMPLETED":
+		failed("", "job %s ended without a record in %s: check that its node has the store's file system", st.ID, j.path)
+	default:
+		failed(lang.CauseKilled, "job %s ended without a record, in state %s (%s)", st.ID, st.State, st.Reason)
+	}
+	return e
+}
+
+// progress returns the newest number of units that the stage has reported.
+func (j *job) progress() (done int) {
+	var all runs.EventReader
+	all.Read(j.Run.Events(j.attempt.Address), func(e runs.Event) {
+		if e.Kind == runs.EventProgress {
+			done = e.Done
+		}
+	})
+	return done
+}
+
+// whyStopped asks Slurm why a stage got a request to stop that this engine has not sent.
+func (j *job) whyStopped() exit {
+	asked := time.Now()
+	for time.Since(asked) < j.Executor.Visible+2*j.Poll {
+		st, listed, at := j.state(j.attempt.Name)
+		switch {
+		case at.Before(asked) || listed && !st.ended():
+		case !listed:
+			return exit{Cause: causePreempted, Progress: j.progress()}
+		case st.State == "FAILED" || st.State == "COMPLETED": // by its own exit code: only the process got a signal
+			return exit{Cause: causeCancelled}
+		default:
+			return j.endOf(st, true)
+		}
+		time.Sleep(j.interval())
+	}
+	return exit{Cause: causePreempted, Progress: j.progress()}
+}
+
+// decide ends a stage by the end of its attempt, or reports that it starts again.
+func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (again bool, err error) {
+	if ctx.Err() != nil && end.Cause != causeDone && end.Cause != causeFailed {
+		return false, context.Cause(ctx)
+	}
+	id := "its job"
+	if st, listed, _ := s.state(j.attempt.Name); listed {
+		id += " " + st.ID
+	}
+	switch end.Cause {
+	case causeDone:
+		return false, s.awaitResult(ctx)
+	case causeFailed:
+		return false, end.Failure
+	case causeCancelled:
+		return false, fmt.Errorf("%s was cancelled outside of this run", id)
+	case causeReplaced:
+		return true, nil
+	case causeTime:
+		return s.continueAfterLimit(id, end, all)
+	}
+	free := 0
+	for _, a := range all {
+		e, ended := a.exit()
+		if !ended || slices.Contains([]string{causePreempted, causeStopped, causeNode}, e.Cause) {
+			free++
+		}
+	}
+	why := "was preempted"
+	switch {
+	case end.Cause == causeNode && !j.confirmed:
+		why = "was not accepted by Slurm"
+	case end.Cause == causeNode:
+		why = "was lost with its node"
+		if end.Host != "" {
+			why += " " + end.Host
+			s.exclude = append(s.exclude, end.Host)
+		}
+	}
+	if free > s.FreeAttempts {
+		return false, engine.WithCause(lang.CausePreempted, fmt.Errorf("%s %s, for the last of %d times (free_attempts of "+
+			"executor %q)", id, why, s.FreeAttempts+1, s.Executor.Name))
+	}
+	s.note("%s %s; a new job resumes from the last checkpoint", id, why)
+	return true, nil
+}
+
+// continueAfterLimit submits a stage again that was stopped at its time limit, if it makes progress.
+func (s *stage) continueAfterLimit(id string, end exit, all []*attempt) (again bool, err error) {
+	count, before := 0, -1
+	for _, a := range all {
+		if e, ended := a.exit(); ended && e.Cause == causeTime {
+			if count++; a != all[len(all)-1] {
+				before = e.Progress
+			}
+		}
+	}
+	switch {
+	case end.Progress <= before:
+		err = fmt.Errorf("%s reached its time limit, and so did the one before, without progress in between: raise "+
+			"`time` or `checkpoint` of executor %q, or let the stage write checkpoints more often", id, s.Executor.Name)
+	case count > s.Continues:
+		err = fmt.Errorf("%s reached its time limit after %d continuations (continues of executor %q)", id, s.Continues,
+			s.Executor.Name)
+	default:
+		s.note("%s reached its time limit; a new job resumes from its checkpoint", id)
+		return true, nil
+	}
+	return false, engine.WithCause(lang.CauseTimeout, err)
+}
+
+// awaitResult waits until the result that a job has committed is visible here.
+func (s *stage) awaitResult(ctx context.Context) error {
+	for deadline := time.Now().Add(s.Visible); ; {
+		_, err := s.store.Lookup(s.Key)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-time.After(s.interval()):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// follow and unfollow bracket an Execute call. While there is one, a goroutine asks Slurm for the states of all jobs.
+func (x *Executor) follow() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.followed++; x.followed == 1 {
+		x.stop = make(chan struct{})
+		go x.poll(x.stop)
+	}
+}
+
+func (x *Executor) unfollow() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.followed--; x.followed == 0 {
+		close(x.stop)
+	}
+}
+
+// hurry changes the number of calls that wait for the end of a cancelled job, for which Slurm is asked every second.
+func (x *Executor) hurry(by int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.urgent += by
+}
+
+// poll asks Slurm for the states until stop is closed.
+func (x *Executor) poll(stop <-chan struct{}) {
+	asked := time.Now()
+	every := time.NewTicker(time.Second / 4)
+	defer every.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-every.C:
+		}
+		x.mu.Lock()
+		due := time.Since(asked) >= x.Poll || x.urgent > 0 && time.Since(asked) >= time.Second
+		x.mu.Unlock()
+		if !due {
+			continue
+		}
+		asked = time.Now()
+		states, err := x.list(context.Background())
+		x.mu.Lock()
+		if x.away = err; err == nil {
+			x.states, x.answered, x.awayReported = states, asked, false
+		}
+		x.mu.Unlock()
+	}
+}
+
+// state returns the newest answer about a job and the time of that answer.
+func (x *Executor) state(name string) (st state, listed bool, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	st, listed = x.states[name]
+	return st, listed, x.answered
+}
+
+// reportAway returns the error of Slurm, once until it answers again.
+func (x *Executor) reportAway() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.away == nil || x.awayReported {
+		return nil
+	}
+	x.awayReported = true
+	return x.away
+}
+
+// interval is the time between two looks at the files of a job: all jobs together cause at most 200 looks a second.
+func (x *Executor) interval() time.Duration {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return max(100*time.Millisecond, time.Duration(x.followed)*5*time.Millisecond)
+}

@@ -1,0 +1,174 @@
+package slurm
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/runs"
+)
+
+// record describes an attempt. It is the file jobs/KEY/N of the store, created once.
+type record struct {
+	Name     string // of the job, unique
+	Run      runs.Folder
+	Address  string
+	Key      string
+	Store    string
+	Pins     []string // keys of results that the job needs
+	Binary   string   // that runs the stage
+	Args     []string
+	GPUs     int
+	Timeout  time.Duration // 0: none
+	LogLimit int64
+	Secrets  map[string]string // files by the name of the variable
+	Beat     time.Duration     // between two signs of life
+	Lost     time.Duration     // without a sign of life, after which an attempt has ended
+	Visible  time.Duration     // in which files of another node become visible
+	Had      bool              // the key had a result, which the stage replaces
+	Adopted  bool              `json:"-"`
+}
+
+// attempt is a record with its place.
+type attempt struct {
+	record
+	path string // jobs/KEY/N
+	n    int
+}
+
+// exit is the end of an attempt, the file N.exit.
+type exit struct {
+	Cause    string        // one of the constants below
+	Failure  *runs.Failure `json:",omitempty"` // with causeFailed
+	Host     string
+	Progress int // newest number of units that the stage reported
+}
+
+// Causes of the end of an attempt.
+const (
+	causeDone      = "done"      // the result is committed
+	causeFailed    = "failed"    // the stage failed
+	causeStopped   = "stopped"   // it got a request to stop, for a reason that Slurm knows
+	causeTime      = "time"      // its time limit was close
+	causePreempted = "preempted" // by another job
+	causeNode      = "node"      // its node was lost or could not start it
+	causeCancelled = "cancelled" // by a person
+	causeReplaced  = "replaced"  // there is a newer attempt
+)
+
+func (a *attempt) file(suffix string) string { return a.path + "." + suffix }
+
+// exit returns the end of the attempt; ok is false if it is not recorded.
+func (a *attempt) exit() (e exit, ok bool) {
+	os.ReadDir(filepath.Dir(a.path)) // refreshes the names of a network file system
+	return e, runs.ReadJSON(a.file("exit"), &e) == nil
+}
+
+func (a *attempt) writeExit(e exit) error { return runs.WriteJSON(a.file("exit"), e) }
+
+// beat returns the newest sign of life; "" if the attempt has not started.
+func (a *attempt) beat() string {
+	b, _ := os.ReadFile(a.file("beat"))
+	return string(b)
+}
+
+// replaced reports whether there is a newer attempt, or the stage has ended without this one.
+func (a *attempt) replaced() bool {
+	os.ReadDir(filepath.Dir(a.path))
+	return disk.Exists(filepath.Join(filepath.Dir(a.path), strconv.Itoa(a.n+1))) || !disk.Exists(a.path)
+}
+
+// readAttempt reads a record.
+func readAttempt(path string) (*attempt, error) {
+	n, err := strconv.Atoi(filepath.Base(path))
+	if err != nil {
+		return nil, err
+	}
+	a := &attempt{path: path, n: n}
+	return a, runs.ReadJSON(path, &a.record)
+}
+
+// attempts returns the attempts of a key in their order.
+func attempts(store *artifact.Store, key string) (all []*attempt, err error) {
+	for n := 1; ; n++ {
+		a, err := readAttempt(filepath.Join(store.Jobs(key), strconv.Itoa(n)))
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+}
+
+// create creates the record of attempt n; nil if another engine has created it.
+func create(store *artifact.Store, n int, r record) (*attempt, error) {
+	suffix := make([]byte, 4)
+	rand.Read(suffix)
+	r.Name = "rcgrpo-" + r.Key[:8] + "-" + hex.EncodeToString(suffix)
+	dir := store.Jobs(r.Key)
+	if err := store.MakeDir(dir); err != nil {
+		return nil, err
+	}
+	a := &attempt{record: r, path: filepath.Join(dir, strconv.Itoa(n)), n: n}
+	temporary := filepath.Join(dir, "."+r.Name)
+	if err := runs.WriteJSON(temporary, r); err != nil {
+		return nil, err
+	}
+	defer os.Remove(temporary)
+	return a, linkOnce(temporary, a.path)
+}
+
+// errTaken reports that another process has created a file.
+var errTaken = errors.New("another process has created it")
+
+// linkOnce gives a file its final name. On network file systems a link that was made may be reported as existing,
+// because the answer was lost, so the number of links decides.
+func linkOnce(temporary, path string) error {
+	err := os.Link(temporary, path)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	mine, err := os.Stat(temporary)
+	if err != nil {
+		return err
+	}
+	theirs, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if os.SameFile(mine, theirs) {
+		return nil
+	}
+	return errTaken
+}
+
+// forget removes the files of a key whose attempts have all ended.
+func forget(store *artifact.Store, key string) error {
+	all, err := attempts(store, key)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if _, ended := a.exit(); !ended {
+			return nil
+		}
+	}
+	return os.RemoveAll(store.Jobs(key))
+}
+
+// lastLine returns the last line of Slurm's own output of the job.
+func (a *attempt) lastLine() string {
+	b, _ := os.ReadFile(a.file("out"))
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[len(lines)-1]
+}

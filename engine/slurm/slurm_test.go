@@ -1,0 +1,530 @@
+package slurm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/enginetest"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
+	"rcgrpo/engine/runs"
+	"rcgrpo/engine/slurm"
+	"rcgrpo/internal/must"
+)
+
+// hostVariable makes a process one of another host: locks of files do not reach it, and claims have short times.
+const hostVariable = "RCGRPO_TEST_HOST"
+
+// The test binary is also the program of jobs, and an engine: `cluster EXPERIMENT STORE`.
+func TestMain(m *testing.M) {
+	if os.Getenv(hostVariable) != "" {
+		artifact.SetClaimTimes(100*time.Millisecond, 3*time.Second)
+		disk.Lack(func(op, path string) error {
+			if op == "flock" && (strings.Contains(path, "/claims/") || strings.Contains(path, "/users/")) {
+				return unix.EOPNOTSUPP
+			}
+			return nil
+		})
+	}
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "job":
+		os.Exit(slurm.Main(os.Args[2], os.Stderr))
+	case len(os.Args) == 4 && os.Args[1] == "cluster":
+		if err := engineMain(os.Args[2], os.Args[3]); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	enginetest.Main(m)
+}
+
+// engineMain runs an experiment of toys with the executors of the site file beside it.
+func engineMain(path, store string) error {
+	site := filepath.Join(filepath.Dir(path), "site.hcl")
+	x, diags := lang.Load(lang.Source{Path: path, Site: site, Env: []string{"HOME=/nonexistent"}}, enginetest.ToyKinds())
+	if diags.HasErrors() {
+		return diags
+	}
+	s, err := artifact.Open(store)
+	if err != nil {
+		return err
+	}
+	p, err := plan.New(x, s, plan.Options{})
+	if err != nil {
+		return err
+	}
+	return engine.Run(context.Background(), p, engine.Options{Executors: slurm.New(x.Site)}, func(e runs.Event) {
+		fmt.Println(e.Kind, e.Address, e.Text)
+	})
+}
+
+var (
+	boxOnce sync.Once
+	boxDir  string
+	boxErr  error
+)
+
+// box starts a cluster of 4 nodes on this machine, once for all tests. It ends with this process.
+func box(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
+		t.Skip("no Slurm here: as root, run bench/slurm.sh install")
+	}
+	boxOnce.Do(func() {
+		boxDir = must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
+		script := must.Get(filepath.Abs("../../bench/slurm.sh"))(t)
+		up := exec.Command(script, "up", boxDir, "4")
+		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
+			fmt.Sprintf("UNTIL=%d", os.Getpid()))
+		if out, err := up.CombinedOutput(); err != nil {
+			boxErr = fmt.Errorf("%w\n%s", err, out)
+		}
+		os.Setenv("SLURM_CONF", filepath.Join(boxDir, "slurm.conf"))
+	})
+	must.OK(t, boxErr)
+}
+
+// settings are those of a test: short times, since nodes and files are on one machine.
+func settings() lang.Slurm {
+	return lang.Slurm{Name: "slurm", GRES: "gpu", CPUs: 1, Memory: 100e6, Time: 5 * time.Minute, Factor: 2,
+		Exclude: "n3,n4", Continues: 5, FreeAttempts: 3, Jobs: 50, Poll: time.Second, Deadline: 20 * time.Second,
+		Grace: 6 * time.Second, Visible: 2 * time.Second, Lost: 4 * time.Second}
+}
+
+func TestSlurmExecutor(t *testing.T) {
+	box(t)
+	enginetest.Executor(t, slurm.NewExecutor(settings()))
+}
+
+// lab is an experiment of toys that run on the cluster.
+type lab struct {
+	*enginetest.Lab
+	settings lang.Slurm
+	gate     *enginetest.Gate
+	visitors []enginetest.Visitor // so that no connection is closed as garbage
+}
+
+// next waits for a toy at the gate.
+func (l *lab) next() enginetest.Visitor {
+	l.Helper()
+	l.visitors = append(l.visitors, l.gate.Next())
+	return l.visitors[len(l.visitors)-1]
+}
+
+func newLab(t *testing.T, stages string) *lab {
+	t.Helper()
+	box(t)
+	t.Parallel()
+	l := &lab{Lab: enginetest.NewLab(t), settings: settings()}
+	l.gate = l.Gate()
+	l.Write(stages)
+	return l
+}
+
+// gated is a toy that waits for the test.
+const gated = "stage \"toy\" \"a\" {\n  text = \"made\"\n  gate = \"$dir/gate\"\n  count = \"$dir/count\"\n}\n"
+
+// start runs the experiment in the background.
+func (l *lab) start(ctx context.Context) <-chan enginetest.Record {
+	l.Helper()
+	p, done := l.Plan(), make(chan enginetest.Record, 1)
+	o := engine.Options{Executor: slurm.NewExecutor(l.settings)}
+	go func() { done <- l.RunPlan(ctx, p, o) }()
+	return done
+}
+
+// run runs the experiment to its end.
+func (l *lab) run() enginetest.Record {
+	l.Helper()
+	return <-l.start(l.Context())
+}
+
+// wantMade checks that the stage has its result after so many starts.
+func (l *lab) wantMade(r enginetest.Record, starts int) {
+	l.Helper()
+	if r.Err != nil || l.Text("toy.a") != "made\n" || len(l.Starts()) != starts {
+		l.Errorf("got %v, %d starts, want the result after %d\n%s", r.Err, len(l.Starts()), starts, r)
+	}
+	l.wantNoJob()
+}
+
+func (l *lab) wantFailure(r enginetest.Record, text string) {
+	l.Helper()
+	if failed, ok := r.Find(runs.EventFailed, "toy.a"); !ok || !strings.Contains(failed.Text, text) {
+		l.Errorf("got %v\n%s, want a failure with %q", r.Err, r, text)
+	}
+	l.wantNoJob()
+}
+
+// wantNoJob checks that no job of the lab is in the queue, and that no record of one is left.
+func (l *lab) wantNoJob() {
+	l.Helper()
+	l.until("no job is left", func() bool { return len(l.jobs()) == 0 }) // one that has ended may be completing
+	if left, _ := filepath.Glob(filepath.Join(l.StoreDir, "jobs", "*", "*")); len(left) > 0 {
+		l.Errorf("records left: %v", left)
+	}
+}
+
+// jobs returns the ids of the lab's jobs that have not ended, by the folder in which they start.
+func (l *lab) jobs() (ids []string) {
+	l.Helper()
+	out := l.slurm("squeue", "-h", "-o", "%i %Z")
+	for line := range strings.Lines(out) {
+		if id, dir, _ := strings.Cut(strings.TrimSpace(line), " "); dir == l.StoreDir {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// slurm runs a command of Slurm.
+func (l *lab) slurm(name string, args ...string) string {
+	l.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		l.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// until waits for a condition.
+func (l *lab) until(what string, ok func() bool) {
+	l.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+// wrap puts a script before a command of Slurm, which it can call as $real.
+func (l *lab) wrap(name, script string) {
+	l.Helper()
+	dir := filepath.Join(l.Dir, "commands")
+	if l.settings.Path == "" {
+		must.OK(l, os.Mkdir(dir, 0o700))
+		for _, c := range []string{"sbatch", "squeue", "scancel", "sinfo"} {
+			must.OK(l, os.Symlink(must.Get(exec.LookPath(c))(l), filepath.Join(dir, c)))
+		}
+		l.settings.Path = dir
+	}
+	must.OK(l, os.Remove(filepath.Join(dir, name)))
+	real := must.Get(exec.LookPath(name))(l)
+	text := "#!/bin/sh\nreal=" + real + "\ncd " + l.Dir + "\n" + script + "\n"
+	must.OK(l, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+}
+
+func TestStagesOfSlurmFailures(t *testing.T) {
+	box(t)
+	for name, test := range map[string]func(t *testing.T){
+		"an answer of sbatch that is lost leads to one job": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.wrap("sbatch", `$real "$@" >/dev/null
+echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`)
+			done := l.start(t.Context())
+			v := l.next()
+			if n := len(l.jobs()); n != 1 {
+				t.Errorf("got %d jobs, want 1", n)
+			}
+			v.Pass()
+			l.wantMade(<-done, 1)
+		},
+		"a job that Slurm refuses for good fails with its words": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Options = []string{"--partition=nosuch"}
+			l.wantFailure(l.run(), "Invalid partition")
+		},
+		"a job that Slurm refuses for now is submitted again": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l.wrap("sbatch", `[ -e refused ] && exec $real "$@"
+touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1`)
+			l.wantMade(l.run(), 1)
+		},
+		"an sbatch that hangs is stopped, and the job submitted again": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l.settings.Deadline = time.Second
+			l.wrap("sbatch", `[ -e hung ] && exec $real "$@"; touch hung; exec sleep 60`)
+			l.wantMade(l.run(), 1)
+		},
+		"a squeue that fails does not stop the run": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.wrap("squeue", `echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1`)
+			done := l.start(t.Context())
+			v := l.next()
+			time.Sleep(2 * time.Second)
+			v.Pass()
+			r := <-done
+			l.wantMade(r, 1)
+			if notes := r.Of(runs.EventNote); len(notes) != 1 {
+				t.Errorf("got notes %v, want one\n%s", notes, r)
+			}
+		},
+		"a job ends by its record, without a status call": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l.settings.Poll = time.Hour
+			l.wantMade(l.run(), 1)
+		},
+		"a job cancelled by hand fails": func(t *testing.T) {
+			l := newLab(t, gated)
+			done := l.start(t.Context())
+			l.next()
+			l.slurm("scancel", l.jobs()[0])
+			l.wantFailure(<-done, "cancelled outside")
+		},
+		"a preempted stage continues in a new job": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Options, l.settings.Exclude = []string{"--partition=low", "--exclusive"}, "n1,n2,n4"
+			done := l.start(t.Context())
+			l.next()
+			id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", "n3", "-o", "/dev/null",
+				"--wrap", "sleep 600"))
+			t.Cleanup(func() { l.slurm("scancel", id) })
+			l.until("the other job has the node", func() bool {
+				return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
+			})
+			l.slurm("scancel", id)
+			l.next().Pass()
+			r := <-done
+			l.wantMade(r, 2)
+			if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, "was preempted") {
+				t.Errorf("got %v, want a note that the job was preempted", r)
+			}
+		},
+		"a job in the queue is cancelled with the run": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Options = []string{"--hold"}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := l.start(ctx)
+			l.until("a job waits", func() bool { return len(l.jobs()) == 1 })
+			cancel()
+			if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
+				t.Errorf("got %v, want ErrInterrupted", r.Err)
+			}
+			l.wantNoJob()
+		},
+		"a held job waits with its reason": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l.settings.Options = []string{"--hold"}
+			done := l.start(t.Context())
+			l.until("the status has the reason", func() bool {
+				return len(l.Runs()) == 1 && strings.Contains(l.Runs()[0].Nodes[0].Text(time.Now()), "JobHeldUser")
+			})
+			l.slurm("scontrol", "release", l.jobs()[0])
+			l.wantMade(<-done, 1)
+		},
+		"a stage that Slurm asks to stop before its limit continues in a new job": func(t *testing.T) {
+			l := newLab(t, gated)
+			done := l.start(t.Context())
+			l.next()
+			l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[0])
+			l.next().Pass()
+			r := <-done
+			l.wantMade(r, 2)
+			log := must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t)
+			if !strings.Contains(string(log), "resumed from 1") {
+				t.Errorf("log: got %q, want that it resumed", log)
+			}
+		},
+		"a stage that reaches its limit twice without progress fails": func(t *testing.T) {
+			l := newLab(t, gated)
+			done := l.start(t.Context())
+			for range 2 {
+				l.next()
+				l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[0])
+			}
+			l.wantFailure(<-done, "raise `time`")
+		},
+		"an engine killed between its intent and the id adopts the job": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.wrap("sbatch", `$real "$@"; [ -e killed ] || { touch killed; kill -9 $PPID; }`)
+			l.Put("site.hcl", site+"executor \"slurm\" {\n  path = \"commands\"\n"+times)
+			if out, err := l.engine().CombinedOutput(); err == nil {
+				t.Fatalf("the engine was not killed\n%s", out)
+			}
+			v := l.next()
+			go func() {
+				l.until("the job is adopted", func() bool {
+					return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted
+				})
+				v.Pass()
+			}()
+			out, err := l.engine().CombinedOutput()
+			if err != nil || !strings.Contains(string(out), "adopted stage.toy.a") {
+				t.Errorf("got %v, want the adoption\n%s", err, out)
+			}
+			l.wantMade(enginetest.Record{}, 1)
+		},
+		"the variables of the job in which the engine runs have no effect": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l.settings.Env = map[string]string{"SBATCH_PARTITION_": "x"}
+			l.wrap("sbatch", `env | grep -q '^SLURM_JOB\|^SBATCH_PARTITION=' && exit 1; exec $real "$@"`)
+			l.wrap("squeue", `env | grep -q ^SQUEUE_ && exit 1; echo "Welcome to the cluster"; exec $real "$@"`)
+			os.Setenv("SBATCH_PARTITION", "nosuch") // the same for all tests
+			os.Setenv("SQUEUE_FORMAT", "%i")
+			os.Setenv("SLURM_JOB_ID", "1")
+			l.wantMade(l.run(), 1)
+		},
+		"a stage has the GPUs of its job, and the files of jobs are private": func(t *testing.T) {
+			l := newLab(t, strings.Replace(gated, "text", "resources {\n    gpus = 2\n  }\n  text", 1))
+			done := l.start(t.Context())
+			v := l.next()
+			err := filepath.WalkDir(filepath.Join(l.StoreDir, "jobs"), func(path string, e fs.DirEntry, err error) error {
+				if info, statErr := os.Stat(path); err != nil || statErr != nil || info.Mode()&0o077 != 0 {
+					t.Errorf("%s: got %v, %v, %v, want a private file", path, info.Mode(), err, statErr)
+				}
+				return nil
+			})
+			v.Pass()
+			l.wantMade(<-done, 1)
+			if got := l.Read("count"); err != nil || !strings.Contains(got, "gpus=0,1") {
+				t.Errorf("got %q, %v, want two devices", got, err)
+			}
+		},
+		"a folder without Slurm's commands is reported": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Path = t.TempDir()
+			l.wantFailure(l.run(), "Slurm's command sbatch is missing")
+		},
+	} {
+		t.Run(name, test)
+	}
+}
+
+// pids returns the processes of the cluster whose command line contains all words.
+func (l *lab) pids(words ...string) (pids []string) {
+	l.Helper()
+	out := must.Get(exec.Command("ps", "-eo", "pid=,args=").Output())(l)
+	for line := range strings.Lines(string(out)) {
+		pid, _, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// restart starts the daemon of a node again.
+func (l *lab) restart(node string) { l.Helper(); l.daemon("slurmd", "-N", node) }
+
+// daemon starts a daemon in the namespace of the cluster.
+func (l *lab) daemon(args ...string) {
+	l.Helper()
+	pid := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(boxDir, "pid")))(l)))
+	child := strings.TrimSpace(l.slurm("ps", "-o", "pid=", "--ppid", pid))
+	l.slurm("nsenter", append([]string{"-t", child, "-p", "-m", "env", "SLURM_CONF=" + os.Getenv("SLURM_CONF")},
+		args...)...)
+}
+
+// These tests kill the daemons of a node, so they follow each other.
+func TestStagesOutliveNodes(t *testing.T) {
+	box(t)
+	for name, kill := range map[string]func(l *lab, node string){
+		"after the death of its node a stage runs on another": func(l *lab, node string) {
+			l.slurm("kill", slices.Concat([]string{"-9"}, l.pids("slurmd -N "+node), l.pids("slurmstepd: ["+l.jobs()[0]),
+				l.pids(l.StoreDir))...)
+		},
+		"a stage on a node that Slurm has lost ends before its successor starts": func(l *lab, node string) {
+			l.slurm("kill", append([]string{"-9"}, l.pids("slurmd -N "+node)...)...)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &lab{Lab: enginetest.NewLab(t), settings: settings()}
+			l.gate, l.settings.Exclude = l.Gate(), "n1,n2"
+			l.Write(gated)
+			done := l.start(t.Context())
+			first := l.next()
+			node := strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%N", "-j", l.jobs()[0]))
+			kill(l, node)
+			second := l.next()
+			if first.PID == second.PID || disk.Exists(filepath.Join("/proc", fmt.Sprint(first.PID))) {
+				t.Errorf("process %d of the first attempt is running beside %d", first.PID, second.PID)
+			}
+			second.Pass()
+			l.wantMade(<-done, 2)
+			l.restart(node)
+			l.until("the node is back", func() bool {
+				return strings.TrimSpace(l.slurm("sinfo", "-h", "-n", node, "-p", "main", "-o", "%t")) == "idle"
+			})
+		})
+	}
+}
+
+// site is the rest of a site file after its executor of type slurm.
+const times = "  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n}\n"
+
+const site = "default_executor = \"slurm\"\n"
+
+// engine returns an engine in a process of its own.
+func (l *lab) engine(env ...string) *exec.Cmd {
+	c := exec.Command(must.Get(os.Executable())(l), "cluster", l.File, l.StoreDir)
+	c.Env = append(os.Environ(), env...)
+	return c
+}
+
+// Two engines on hosts between which locks of files do not hold run the same plan, with jobs, stages on their hosts and
+// programs.
+func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
+	var stages strings.Builder
+	for i := range 4 {
+		fmt.Fprintf(&stages, "stage \"toy\" \"a%d\" {\n  text = \"%d\"\n  count = \"$dir/count\"\n}\n", i, i)
+		fmt.Fprintf(&stages, "stage \"light\" \"b%d\" {\n  from = [stage.toy.a%d.out]\n  count = \"$dir/count\"\n"+
+			"  shell = \"sleep 0.3\"\n}\n", i, i)
+		fmt.Fprintf(&stages, "stage \"toy\" \"c%d\" {\n  from = [stage.light.b%d.out]\n  count = \"$dir/count\"\n"+
+			"  executor = \"local\"\n}\n", i, i)
+	}
+	l := newLab(t, stages.String())
+	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	var wait sync.WaitGroup
+	for _, host := range []string{"a", "b"} {
+		wait.Go(func() {
+			leases := filepath.Join(l.Dir, "leases-"+host)
+			out, err := l.engine(hostVariable+"="+host, "RCGRPO_LEASES="+leases).CombinedOutput()
+			if err != nil {
+				t.Errorf("host %s: %v\n%s", host, err, out)
+			}
+		})
+	}
+	wait.Wait()
+	if got := l.Starts(); len(got) != 12 || len(slices.Compact(got)) != 12 {
+		t.Errorf("got starts %v, want each stage once", got)
+	}
+	l.wantNoJob()
+}
+
+// The engine of a host dies with its host: the engine of another host adopts the job and ends the stages.
+func TestAnotherHostAdoptsJobs(t *testing.T) {
+	l := newLab(t, gated)
+	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	first := l.engine(hostVariable + "=a")
+	must.OK(t, first.Start())
+	v := l.next()
+	second := l.engine(hostVariable + "=b")
+	var out strings.Builder
+	second.Stdout = &out
+	must.OK(t, second.Start())
+	l.until("the second engine waits", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].Note != "" })
+	first.Process.Kill()
+	first.Wait()
+	l.until("the job is adopted", func() bool { return l.Runs()[0].Nodes[0].State == runs.EventStarted })
+	v.Pass()
+	if err := second.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	l.wantMade(enginetest.Record{}, 1)
+}
