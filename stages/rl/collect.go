@@ -23,6 +23,15 @@ type Collector struct {
 	Policy      Policy
 	Environment Environment
 	Seed        uint64 // of the environments
+	Agent       Agent  // plays the episodes in place of a conversation with the policy; nil: none
+}
+
+// Agent plays episodes with a program of the user's, which calls the policy and the tools itself.
+type Agent interface {
+	Width() int // episodes at once
+	// Play plays an episode that has started, and adds what the policy read and sampled to its trajectory. An error that
+	// matches ErrAgain ends it without a reward; others are those of the policy.
+	Play(ctx context.Context, ask Rollout, env Env, t *Trajectory) (bfcl.Verdict, error)
 }
 
 // CollectStats reports where the time of a Collect went.
@@ -48,7 +57,11 @@ func (s *CollectStats) Add(o CollectStats) {
 // all episodes. The policy is released afterwards.
 func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
-	if c.Policy.Width() < 1 {
+	width := c.Policy.Width()
+	if c.Agent != nil {
+		width = min(width, c.Agent.Width())
+	}
+	if width < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
 	r := &collection{Collector: c, rollouts: rollouts, finished: finished, out: make([]*Trajectory, len(rollouts))}
@@ -56,7 +69,7 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var players sync.WaitGroup
-	for range min(c.Policy.Width(), len(rollouts)) {
+	for range min(width, len(rollouts)) {
 		players.Go(func() {
 			if err := r.playAll(ctx); err != nil {
 				stop(err)
@@ -111,11 +124,13 @@ func (r *collection) finish(i int, t *Trajectory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Sampled += t.Sampled
-	for _, sampled := range t.Mask {
-		if sampled {
-			r.stats.Sampled++
-		} else {
-			r.stats.Given++
+	for _, s := range t.Sequences() {
+		for _, sampled := range s.Mask {
+			if sampled {
+				r.stats.Sampled++
+			} else {
+				r.stats.Given++
+			}
 		}
 	}
 	r.out[i] = t
@@ -142,11 +157,6 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 		Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
 		Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
 	}
-	d, err := r.Policy.Open(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
 	env, err := r.Environment.Start(ctx, ask.Task, o)
 	if err != nil {
 		t.fail(err)
@@ -154,11 +164,38 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 	}
 	defer env.Close()
 	t.open(env)
+	var v bfcl.Verdict
+	if r.Agent != nil {
+		v, err = r.Agent.Play(ctx, ask, env, t)
+		if err != nil && !errors.Is(err, ErrAgain) {
+			return nil, err
+		}
+	} else {
+		if err := r.converse(ctx, ask, env, t); err != nil || t.Stop == StopError {
+			return t, err
+		}
+		v, err = env.Verdict(ctx)
+	}
+	if err != nil {
+		t.fail(err)
+	} else {
+		t.judge(v)
+	}
+	return t, ctx.Err()
+}
+
+// converse plays an episode until it stops. Its errors are those of the policy and of the context.
+func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Trajectory) error {
+	d, err := r.Policy.Open(ctx, ask)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	news := Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 	for t.Stop == "" {
 		reply, err := r.reply(ctx, d, t.first(news), env.Tools())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t.add(news, reply)
 		if t.Stop = reply.Stop; t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
@@ -171,7 +208,7 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 		switch {
 		case err != nil:
 			t.fail(err)
-			return t, ctx.Err()
+			return ctx.Err()
 		case env.Done(): // the policy does not read results after the last turn
 			t.Stop = env.Stop()
 		case len(results) > 0:
@@ -180,12 +217,7 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 			news = Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 		}
 	}
-	if v, err := env.Verdict(ctx); err != nil {
-		t.fail(err)
-	} else {
-		t.judge(v)
-	}
-	return t, ctx.Err()
+	return nil
 }
 
 // reply returns the answer of a dialogue and measures the time in which episodes wait for one.
