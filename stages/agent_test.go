@@ -4,6 +4,8 @@ package stages
 
 import (
 	"fmt"
+	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -136,5 +138,43 @@ func TestAgentsPlayTheEpisodes(t *testing.T) {
 	}
 	if updates != 4 {
 		t.Errorf("got %d updates", updates)
+	}
+}
+
+// Programs and agents belong to each rank; the results are those of one process.
+func TestOwnTasksOfSeveralRanksAreThoseOfOne(t *testing.T) {
+	prepared := t.TempDir()
+	text := ownTasks(t) + ownArm + "gradient_parts = 2\n" + armBlocks + agentBlock(t, "") + "}\n"
+	for name, block := range map[string]string{"loop": "", "agent": agentBlock(t, "")} {
+		text += fmt.Sprintf("stage \"rollout\" %q {\npolicy = stage.sft.warm.checkpoint\ntasks = stage.tasks.drills.test\n"+
+			"samples = 3\nLIMITS 4 30 320\n%s}\n", name, block)
+	}
+	path := filepath.Join(prepared, "shared.hcl")
+	must.OK(t, os.WriteFile(path, []byte(expand(text)), 0o600))
+	x, diags := lang.Load(lang.Source{Path: path}, lang.Registry(Kinds()))
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	want := map[string]map[string]string{}
+	for count := range 3 {
+		dir := prepared
+		if count > 0 {
+			dir = t.TempDir()
+			must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
+		}
+		for _, n := range x.Nodes {
+			ranked := n.Kind.Name == "rollout" || n.Kind.Name == "rc-grpo"
+			switch {
+			case count == 0 && !ranked:
+				must.OK(t, runRank(fmt.Sprint(dir, " ", n.Address, " 0 1 none")))
+			case count > 0 && ranked:
+				runRanks(t, dir, n.Address, count)
+				got := portDigests(t, dir, n)
+				if count > 1 && !maps.Equal(got, want[n.Address]) {
+					t.Errorf("%s has other ports with %d ranks", n.Address, count)
+				}
+				want[n.Address] = got
+			}
+		}
 	}
 }

@@ -87,7 +87,7 @@ func (s ToolServer) Serve(ctx context.Context, address string, out io.Writer) er
 
 // handler serves a session per initialization.
 func (s ToolServer) handler() http.Handler {
-	type started struct{ offer *environment.Offer }
+	type started struct{}
 	versions := environment.SessionVersions()
 	known := mcp.NewServer(&mcp.Implementation{Name: "rcgrpo"}, &mcp.ServerOptions{SupportedProtocolVersions: versions})
 	sessions := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {

@@ -79,17 +79,19 @@ func initCommand() *cobra.Command {
 
 // write creates the files of the template with their folders. An existing file is an error.
 func (t template) write(path string) error {
-	files := map[string]string{path: t.name + ".hcl"}
+	to := []string{path}
+	from := []string{t.name + ".hcl"}
 	for _, more := range t.more {
-		files[filepath.Join(filepath.Dir(path), filepath.FromSlash(more))] = t.name + "/" + more
+		to = append(to, filepath.Join(filepath.Dir(path), filepath.FromSlash(more)))
+		from = append(from, t.name+"/"+more)
 	}
-	for to := range files {
+	for _, to := range to {
 		if _, err := os.Lstat(to); err == nil {
 			return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", to, t.name)
 		}
 	}
-	for to, from := range files {
-		if err := writeTemplate(to, "templates/"+from); err != nil {
+	for i := range to {
+		if err := writeTemplate(to[i], "templates/"+from[i]); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,91 @@
+#!/bin/sh
+# Compares the time of an RC-GRPO training on drills that a Python program plays with that on the same built-in drills.
+#
+# usage: bench/own_drills.sh     RCGRPO (default bin/rcgrpo) is the command; bench/bfcl.sh installs the official classes
+# into .deps/bfcl-python.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+command=$(realpath "${RCGRPO:-$here/../bin/rcgrpo}")
+classes=$(realpath "$here/../.deps/bfcl-python")
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+export RCGRPO_LEASES="$out/leases" PYTHONDONTWRITEBYTECODE=1
+cd "$out"
+mkdir program
+cp "$here/own_drills.py" program
+printf 'store {\n  path = "store"\n}\nexecutor "local" {\n  cpus = 2\n}\n' > site.hcl
+cat > x.hcl <<END
+experiment {}
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 40
+  test   = 0
+  seed   = 1
+}
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+  seed  = 1
+}
+stage "model" "random" {
+  seed         = 1
+  corpus       = [stage.curate.data.expert]
+  vocab        = 512
+  architecture = { family = "qwen2", hidden = 128, layers = 3, heads = 4, kv_heads = 2, mlp = 384, rope_base = 1000, context = 768 }
+}
+stage "sft" "warm" {
+  seed   = 1
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = 8
+  lr     = 2e-3
+}
+END
+"$command" run --site site.hcl x.hcl > log
+"$command" show --json tasks.drills.train x.hcl --site site.hcl |
+	python3 -c 'import json,sys; [print(json.dumps(r)) for r in json.load(sys.stdin)[0]["rows"]]' > program/tasks.jsonl
+cat >> x.hcl <<END
+stage "tasks" "python" {
+  source  = "command"
+  program = dir("program")
+  command = ["python3", "own_drills.py"]
+  env     = { PYTHONPATH = "$classes", PYTHONDONTWRITEBYTECODE = "1" }
+  train   = 40
+  test    = 0
+  seed    = 1
+}
+defaults "rc-grpo" {
+  seed    = 1
+  policy  = stage.sft.warm.checkpoint
+  updates = 12
+  batch   = 8
+  group   = 6
+  lr      = 1e-4
+  limits  = { steps = 6, reply = 60, context = 768 }
+  resources { cpus = 2 } # one after another
+}
+END
+for i in 1 2 3; do
+	for source in drills python; do
+		printf 'stage "rc-grpo" "%s_%d" {\n  tasks = stage.tasks.%s.train\n  keep  = %d\n}\n' $source $i $source $i >> x.hcl
+	done
+done
+"$command" run --site site.hcl x.hcl > log
+for i in 1 2 3; do
+	for source in drills python; do
+		folder=$("$command" show --json "rc-grpo.${source}_$i.metrics" x.hcl --site site.hcl |
+			python3 -c 'import json,sys; print(json.load(sys.stdin)[0]["folder"])')
+		echo "$source $folder"
+	done
+done | python3 -c '
+import json, statistics, sys
+times, rewards = {}, {}
+for line in sys.stdin:
+    source, folder = line.split()
+    rows = [json.loads(l)["values"] for l in open(folder + "/times.jsonl")]
+    times.setdefault(source, []).append(sum(r["rollout_s"] + r["update_s"] for r in rows[1:]))
+    rewards[source] = [json.loads(l)["values"]["reward"] for l in open(folder + "/metrics.jsonl")]
+print("rewards are equal:", rewards["drills"] == rewards["python"])
+for source, all in times.items():
+    print(source, "seconds of 11 updates:", " ".join(f"{t:.2f}" for t in all))
+print("python / built-in: %.2f (median of 3 runs)" % (statistics.median(times["python"]) / statistics.median(times["drills"])))
+'
