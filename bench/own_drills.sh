@@ -70,22 +70,15 @@ for i in 1 2 3; do
 	done
 done
 "$command" run --site site.hcl x.hcl > log
-for i in 1 2 3; do
-	for source in drills python; do
-		folder=$("$command" show --json "rc-grpo.${source}_$i.metrics" x.hcl --site site.hcl |
-			python3 -c 'import json,sys; print(json.load(sys.stdin)[0]["folder"])')
-		echo "$source $folder"
-	done
-done | python3 -c '
+"$command" show --json 'rc-grpo.*.metrics' x.hcl --site site.hcl | python3 -c '
 import json, statistics, sys
 times, rewards = {}, {}
-for line in sys.stdin:
-    source, folder = line.split()
-    rows = [json.loads(l)["values"] for l in open(folder + "/times.jsonl")]
-    times.setdefault(source, []).append(sum(r["rollout_s"] + r["update_s"] for r in rows[1:]))
-    rewards[source] = [json.loads(l)["values"]["reward"] for l in open(folder + "/metrics.jsonl")]
-print("rewards are equal:", rewards["drills"] == rewards["python"])
+for stage in json.load(sys.stdin):
+    source = stage["address"].split(".")[-1].split("_")[0]
+    times.setdefault(source, []).append(stage["seconds"])
+    rewards.setdefault(source, []).append([r["values"]["reward"] for r in stage["rows"]])
+print("rewards are equal:", rewards["drills"] == rewards["python"], rewards["drills"][0][-1])
 for source, all in times.items():
-    print(source, "seconds of 11 updates:", " ".join(f"{t:.2f}" for t in all))
+    print(source, "seconds of 12 updates, with the start of the stage:", " ".join(f"{t:.1f}" for t in all))
 print("python / built-in: %.2f (median of 3 runs)" % (statistics.median(times["python"]) / statistics.median(times["drills"])))
 '

@@ -354,8 +354,8 @@ exec rcgrpo run study/tools.hcl --target rc-grpo.agent
 exec rcgrpo show rc-grpo.agent@1.trajectories study/tools.hcl
 stdout 'assistant .*add'
 exec rcgrpo replay rc-grpo.agent@1.trajectories study/tools.hcl
-exec rcgrpo reproduce study/tools.html#main-test.r1c2 --run --trust
-stdout 'equal|identical'
+exec rcgrpo reproduce 'study/tools.html#main-test.r1c2' --run --trust
+stdout 'is equal: '
 exec sed -i 's/else 0/else 0.0/' study/shop/shop.py
 ! exec rcgrpo plan study/tools.hcl --detailed-exitcode
 stdout 'tasks.shop'

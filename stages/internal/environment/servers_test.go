@@ -378,3 +378,37 @@ func FuzzFilesOfTasks(f *testing.F) {
 		}
 	})
 }
+
+// A server that writes anything is refused or used; nothing panics or hangs.
+func FuzzServers(f *testing.F) {
+	const hello = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"serverInfo":{"name":"s","version":"1"}}}` + "\n"
+	const tools = `{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}` + "\n"
+	for _, text := range []string{"", "x\n", hello, hello + tools, hello + `{"jsonrpc":"2.0","id":2,"error":{"code":1}}` + "\n",
+		hello + `{"jsonrpc":"2.0","id":2,"result":{"tools":[null]}}` + "\n", `{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
+		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
+			MaxLineLength: 1 << 16}
+		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+		if err == nil {
+			o := &session{ClientSession: s}
+			if err := o.readTools(ctx); err == nil && len(o.tools) == 0 {
+				t.Error("a server without tools is used")
+			}
+			s.Close()
+		}
+		if ctx.Err() != nil {
+			t.Errorf("%q: the session hangs", text)
+		}
+	})
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }
