@@ -36,7 +36,7 @@ stage "sft" "warm" {
   seed   = 1
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
-  epochs = 8
+  epochs = 40
   lr     = 2e-3
 }
 END
@@ -56,7 +56,7 @@ stage "tasks" "python" {
 defaults "rc-grpo" {
   seed    = 1
   policy  = stage.sft.warm.checkpoint
-  updates = 12
+  updates = 8
   batch   = 8
   group   = 6
   lr      = 1e-4
@@ -77,8 +77,8 @@ for stage in json.load(sys.stdin):
     source = stage["address"].split(".")[-1].split("_")[0]
     times.setdefault(source, []).append(stage["seconds"])
     rewards.setdefault(source, []).append([r["values"]["reward"] for r in stage["rows"]])
-print("rewards are equal:", rewards["drills"] == rewards["python"], rewards["drills"][0][-1])
+print("rewards are equal:", rewards["drills"] == rewards["python"], [round(r, 2) for r in rewards["drills"][0]])
 for source, all in times.items():
-    print(source, "seconds of 12 updates, with the start of the stage:", " ".join(f"{t:.1f}" for t in all))
+    print(source, "seconds of 8 updates, with the start of the stage:", " ".join(f"{t:.1f}" for t in all))
 print("python / built-in: %.2f (median of 3 runs)" % (statistics.median(times["python"]) / statistics.median(times["drills"])))
 '

@@ -28,7 +28,8 @@ type Collector struct {
 
 // Agent plays episodes with a program of the user's, which calls the policy and the tools itself.
 type Agent interface {
-	Width() int // episodes at once
+	Width() int              // episodes at once
+	InPolicy() time.Duration // so far, in which at least one request waited for a reply
 	// Play plays an episode that has started, and adds what the policy read and sampled to its trajectory. An error that
 	// matches ErrAgain ends it without a reward; others are those of the policy.
 	Play(ctx context.Context, ask Rollout, env Env, t *Trajectory) (bfcl.Verdict, error)
@@ -65,6 +66,9 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
 	r := &collection{Collector: c, rollouts: rollouts, finished: finished, out: make([]*Trajectory, len(rollouts))}
+	if c.Agent != nil {
+		r.stats.InPolicy = -c.Agent.InPolicy()
+	}
 	started := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -79,6 +83,11 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	players.Wait()
 	err := errors.Join(context.Cause(ctx), c.Policy.Release())
 	r.stats.Wall = time.Since(started)
+	if c.Agent != nil {
+		r.stats.InPolicy += c.Agent.InPolicy()
+	} else {
+		r.stats.InPolicy = r.waiting.Total()
+	}
 	r.stats.InWaiting = r.stats.Wall - r.stats.InPolicy
 	if err != nil {
 		return nil, r.stats, err
@@ -96,8 +105,7 @@ type collection struct {
 	out      []*Trajectory
 	finished func(int, *Trajectory) error
 	stats    CollectStats
-	replying int       // episodes that wait for a reply
-	since    time.Time // when the first of them began to wait
+	waiting  Stopwatch // for replies
 }
 
 // playAll plays rollouts, one after another, until none is left.
@@ -222,19 +230,40 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 
 // reply returns the answer of a dialogue and measures the time in which episodes wait for one.
 func (r *collection) reply(ctx context.Context, d Dialogue, news []Message, tools []Tool) (Reply, error) {
-	r.mu.Lock()
-	if r.replying++; r.replying == 1 {
-		r.since = time.Now()
-	}
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.replying--; r.replying == 0 {
-			r.stats.InPolicy += time.Since(r.since)
-		}
-	}()
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
 	return d.Reply(ctx, news, tools)
+}
+
+// Stopwatch measures the time in which at least one of several activities is in progress.
+type Stopwatch struct {
+	mu    sync.Mutex
+	n     int
+	since time.Time
+	total time.Duration
+}
+
+// Add counts activities that begin, or end with a negative n.
+func (s *Stopwatch) Add(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch before := s.n; {
+	case before == 0:
+		s.since = time.Now()
+	case before+n == 0:
+		s.total += time.Since(s.since)
+	}
+	s.n += n
+}
+
+// Total returns the time so far.
+func (s *Stopwatch) Total() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n > 0 {
+		return s.total + time.Since(s.since)
+	}
+	return s.total
 }
 
 // open stores the system message and the tools that an environment offers at the start.

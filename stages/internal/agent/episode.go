@@ -52,6 +52,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	for _, id := range prompt {
 		name = binary.LittleEndian.AppendUint32(name, uint32(id))
 	}
+	e.gateway.sampling.Add(1)
 	n := e.uses[string(name)]
 	e.uses[string(name)]++
 	return rl.Requested(e.sampler.Seed, e.ask, prompt, n), nil
@@ -59,6 +60,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 
 // sampled records a reply. It continues the longest sequence that its prompt begins with.
 func (e *episode) sampled(r serve.Reply) {
+	e.gateway.sampling.Add(-1)
 	if r.Changed {
 		e.gateway.changed.Add(1)
 	}

@@ -45,6 +45,7 @@ type Gateway struct {
 	workers  *environment.Workers
 	server   *http.Server
 	address  string
+	sampling rl.Stopwatch
 	changed  atomic.Int64 // requests with another temperature or top_p
 
 	mu       sync.Mutex
@@ -102,6 +103,9 @@ func (g *Gateway) find(key string) *episode {
 
 // Changed returns the number of requests that asked for another temperature or top_p than those of the stage.
 func (g *Gateway) Changed() int64 { return g.changed.Load() }
+
+// InPolicy implements rl.Agent.
+func (g *Gateway) InPolicy() time.Duration { return g.sampling.Total() }
 
 // Width implements rl.Agent.
 func (g *Gateway) Width() int { return cmp.Or(g.settings.Workers, defaultWorkers) }

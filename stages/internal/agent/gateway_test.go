@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
@@ -89,7 +91,21 @@ func (p played) ask(more said, messages ...said) (status int, message said) {
 	return status, answer["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)
 }
 
+// call calls the tool with the SDK, or with one POST.
 func (p played) call(n int) {
+	if n == 2 {
+		client := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
+		s, err := client.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: p.Tools}, nil)
+		if err != nil {
+			panic(err)
+		}
+		defer s.Close()
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "add", Arguments: said{"n": n}})
+		if err != nil || r.IsError {
+			panic(fmt.Sprint(r, err))
+		}
+		return
+	}
 	p.post(p.Tools, said{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said{"name": "add",
 		"arguments": said{"n": n}}})
 }
@@ -103,6 +119,8 @@ func (p played) play() string {
 		_, second := p.ask(nil, user, first, said{"role": "user", "content": "And?"})
 		if how == "join" {
 			p.ask(nil, user, first, said{"role": "user", "content": "And?"}, second, said{"role": "user", "content": "Well?"})
+			p.call(2)
+			break
 		}
 		p.call(1)
 	case "helper":
@@ -168,7 +186,7 @@ func (s *sampler) Next(_ context.Context, rs []rl.Request) ([]rl.Draw, error) {
 }
 
 // cart is an environment with one request and the tool add; its reward is 1 after one call.
-type cart struct{ calls, most int }
+type cart struct{ calls, ended, turns int }
 
 func (c *cart) System() string { return "" }
 func (c *cart) Turn() int      { return 0 }
@@ -176,7 +194,7 @@ func (c *cart) User() string   { return "Put in one." }
 func (c *cart) Done() bool     { return c.Stop() != "" }
 func (c *cart) Close()         {}
 func (c *cart) Stop() string {
-	if c.most < 0 {
+	if c.ended > c.turns {
 		return rl.StopDone
 	}
 	return ""
@@ -186,7 +204,7 @@ func (c *cart) Tools() []rl.Tool {
 }
 func (c *cart) Step(_ context.Context, r rl.Reply) ([]string, int, error) {
 	if len(r.Calls) == 0 {
-		c.most = -1
+		c.ended++
 		return nil, 0, nil
 	}
 	c.calls++
@@ -200,11 +218,17 @@ func (c *cart) Verdict(context.Context) (bfcl.Verdict, error) {
 	return v, nil
 }
 
+func vocabulary(t *testing.T) (*token.Tokenizer, chat.Talk) {
+	t.Helper()
+	tok := must.Get(token.Train([]string{"abcdefghijklmnopqrstuvwxyz Put in one. And? Well? Help me."}, 300,
+		chat.DrillTokens))(t)
+	return tok, must.Get(chat.NewDrill(tok, ""))(t)
+}
+
 // play plays tasks with an agent, and returns their trajectories and the log.
 func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory, string) {
 	t.Helper()
-	tok := must.Get(token.Train([]string{"abcdefghijklmnopqrstuvwxyz Put in one. And? Well? Help me."}, 300, chat.DrillTokens))(t)
-	layout := must.Get(chat.NewDrill(tok, ""))(t)
+	tok, layout := vocabulary(t)
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "agent"), nil, 0o600))
 	s := &Settings{Program: &artifact.File{Path: dir, Dir: true}, Command: []string{must.Get(os.Executable())(t)},
@@ -224,19 +248,27 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 			fmt.Fprintf(&log, format+"\n", args...)
 		}}}))(t)
 	defer func() { must.OK(t, g.Close()) }()
-	start := rl.StartFunc(func(context.Context, *bfcl.Task, rl.StartOptions) (rl.Env, error) { return &cart{}, nil })
+	start := rl.StartFunc(func(_ context.Context, t *bfcl.Task, _ rl.StartOptions) (rl.Env, error) {
+		return &cart{turns: strings.Count(t.ID, "turns")}, nil
+	})
 	var asks []rl.Rollout
 	for _, id := range ids {
 		asks = append(asks, rl.Rollout{Task: &bfcl.Task{ID: id}})
 	}
-	got, _, err := (&rl.Collector{Policy: policy, Environment: start, Agent: g}).Collect(t.Context(), asks, nil)
-	must.OK(t, err)
+	got, stats, err := (&rl.Collector{Policy: policy, Environment: start, Agent: g}).Collect(t.Context(), asks, nil)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if stats.InPolicy < 0 || stats.InPolicy > stats.Wall || stats.Sampled > 0 && stats.InPolicy == 0 {
+		t.Errorf("got %+v", stats)
+	}
 	fmt.Fprintf(&log, "%d changed", g.Changed())
 	return got, log.String()
 }
 
 func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 	t.Parallel()
+	_, layout := vocabulary(t)
 	got, log := play(t, nil, "plain", "join", "helper", "two", "strange")
 	for i, want := range []struct {
 		messages, segments int
@@ -247,6 +279,9 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 			e.Stop != rl.StopDone {
 			t.Errorf("%s: %d messages, %d segments, reward %v (%s), stop %s; want %+v", e.Task, len(e.Messages),
 				len(e.Segments), e.Reward, e.Failure, e.Stop, want)
+		}
+		if ids, mask := chat.Encode(layout, e, ""); len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
+			t.Errorf("%s: the layout writes the messages as %v, want %v", e.Task, ids, e.IDs)
 		}
 		for _, s := range e.Sequences() {
 			n := 0
@@ -304,14 +339,24 @@ func TestFaultsOfAgentsLeaveTheirEpisodesWithoutReward(t *testing.T) {
 			kinds["error"] = "sold out"
 		}
 		for kind, want := range kinds {
-			got, _ := play(t, func(s *Settings) { s.Lives = lives }, kind, "plain")
-			if e := got[0]; !e.Reward.Missing() || !strings.Contains(e.Failure, want) || !strings.Contains(e.Failure, kind) {
-				t.Errorf("%s, %s: reward %v (%s)", lives, kind, e.Reward, e.Failure)
-			}
-			if got[1].Reward != 1 {
-				t.Errorf("%s, %s: the other episode has the reward %v (%s)", lives, kind, got[1].Reward, got[1].Failure)
-			}
+			t.Run(lives+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				got, _ := play(t, func(s *Settings) { s.Lives = lives }, kind, "plain")
+				if e := got[0]; !e.Reward.Missing() || !strings.Contains(e.Failure, want) || !strings.Contains(e.Failure, kind) {
+					t.Errorf("reward %v (%s)", e.Reward, e.Failure)
+				}
+				if got[1].Reward != 1 {
+					t.Errorf("the other episode has the reward %v (%s)", got[1].Reward, got[1].Failure)
+				}
+			})
 		}
+	}
+}
+
+func TestTasksWithSeveralRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	if _, log := play(t, nil, "plain turns"); !strings.Contains(log, "the task has several requests") {
+		t.Errorf("got %s", log)
 	}
 }
 

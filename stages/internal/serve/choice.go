@@ -167,8 +167,9 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 	}
 	defer func() { // no slot is in use when the count of replies falls
 		cancel()
-		for i := range done {
+		for i, c := range choices {
 			<-done[i]
+			s.record(c)
 		}
 	}()
 	if each != nil {
@@ -179,12 +180,10 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 	for i, c := range choices {
 		<-done[i]
 		if c.err != nil {
-			s.record(c)
 			return c.err
 		}
 	}
 	for _, c := range choices {
-		s.record(c)
 		if err := s.Log.add(c); err != nil {
 			s.Logf("log of conversations: %v", err)
 		}
@@ -214,12 +213,13 @@ func (s *Server) record(c *choice) {
 	if s.Sampling == nil {
 		return
 	}
-	r := Reply{Prompt: c.prompt, Draws: c.draws, Conversation: c.q.conversation, Text: token.Text(c.text),
-		Changed: c.q.changed}
-	if c.err != nil && c.q.ctx.Err() == nil {
+	r := Reply{Prompt: c.prompt, Conversation: c.q.conversation, Text: token.Text(c.text), Changed: c.q.changed}
+	if c.err == nil {
+		r.Draws = c.draws
+	} else if c.q.ctx.Err() == nil {
 		r.Err = c.err
 	}
-	if c.tools {
+	if c.tools && c.err == nil {
 		if text, calls := s.Layout.Parse(ids(c.draws)); calls != nil {
 			r.Text, r.Calls = text, calls
 		}

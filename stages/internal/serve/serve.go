@@ -56,7 +56,7 @@ type Sampling struct {
 	Reply             int // tokens of a reply
 	// Stream names the random numbers of the reply to a prompt. The client gets its error with status 429.
 	Stream func(prompt []int32) (rl.Stream, error)
-	// Sampled receives each reply before the client does.
+	// Sampled receives the reply for each Stream, without draws if it was interrupted, before the request ends.
 	Sampled func(Reply)
 }
 
