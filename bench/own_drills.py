@@ -31,11 +31,11 @@ def execute(instances, call):
             try:
                 result = getattr(instance, call["name"])(**call["arguments"])
             except Exception as error:
-                return {"error": f"Error during execution: {error}"}
+                return f"Error during execution: {error}"
             if isinstance(result, str):
                 return result
             return json.dumps(result, default=str) if isinstance(result, dict) else str(result)
-    return {"error": f"Error during execution: name '{call['name']}' is not defined"}
+    return f"Error during execution: name '{call['name']}' is not defined"
 
 
 def state(instances):

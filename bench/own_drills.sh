@@ -40,7 +40,7 @@ stage "sft" "warm" {
   lr     = 2e-3
 }
 END
-"$command" run --site site.hcl x.hcl > log
+"$command" run --site site.hcl x.hcl > log || { cat log; exit 1; }
 "$command" show --json tasks.drills.train x.hcl --site site.hcl |
 	python3 -c 'import json,sys; [print(json.dumps(r)) for r in json.load(sys.stdin)[0]["rows"]]' > program/tasks.jsonl
 cat >> x.hcl <<END
@@ -69,7 +69,7 @@ for i in 1 2 3; do
 		printf 'stage "rc-grpo" "%s_%d" {\n  tasks = stage.tasks.%s.train\n  keep  = %d\n}\n' $source $i $source $i >> x.hcl
 	done
 done
-"$command" run --site site.hcl x.hcl > log
+"$command" run --site site.hcl x.hcl > log || { cat log; exit 1; }
 "$command" show --json 'rc-grpo.*.metrics' x.hcl --site site.hcl | python3 -c '
 import json, statistics, sys
 times, rewards = {}, {}

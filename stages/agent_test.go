@@ -90,7 +90,8 @@ func TestAgentsPlayTheEpisodes(t *testing.T) {
 	for i, more := range []string{"workers = 1", "workers = 4", "reward = \"program\"", "lives = \"episode\""} {
 		block := agentBlock(t, more)
 		if strings.Contains(more, "lives") {
-			block = strings.Replace(block, "\"agent.py\"", "\"-c\", \"import json, os, io, sys; sys.stdin = io.StringIO(json.dumps("+
+			block = strings.Replace(block, "\"agent.py\"", "\"-c\", \"import json, os, io, sys; "+
+				"sys.stdin = io.StringIO(json.dumps("+
 				"{'id': 1, 'params': {'task': json.loads(os.environ['RCGRPO_TASK']), 'base_url': os.environ['OPENAI_BASE_URL'], "+
 				"'api_key': os.environ['OPENAI_API_KEY'], 'model': os.environ['RCGRPO_MODEL'], 'mcp_url': "+
 				"os.environ['RCGRPO_MCP_URL']}})); exec(open('agent.py').read())\"", 1)

@@ -81,7 +81,8 @@ func TestToolsOnStandardInputAndOutput(t *testing.T) {
 		}
 		list := need.Get(s.ListTools(t.Context(), nil))(t)
 		for i, name := range tc.tools {
-			if offered := slices.ContainsFunc(list.Tools, func(t *mcp.Tool) bool { return t.Name == name }); offered != (i == 0) {
+			offered := slices.ContainsFunc(list.Tools, func(t *mcp.Tool) bool { return t.Name == name })
+			if offered != (i == 0) {
 				t.Errorf("%v: on offer is %s: %v", tc.args, name, offered)
 			}
 		}

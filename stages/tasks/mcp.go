@@ -26,7 +26,8 @@ func (s *settings) checkServer(bad func(bool, string, hcl.Range, string, ...any)
 	u, err := url.Parse(s.URL)
 	bad(s.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "Not an address",
 		s.At["url"], "url begins with http:// or https:// and a host; got %q.", s.URL)
-	bad(s.Program != nil && !s.Program.Dir, "Not a folder", s.At["program"], "program is a folder: program = dir(\"notes\").")
+	bad(s.Program != nil && !s.Program.Dir, "Not a folder", s.At["program"],
+		"program is a folder: program = dir(\"notes\").")
 }
 
 // runServer reads the tasks, stores the server and its tools beside them, and tries the expected calls.

@@ -1,9 +1,10 @@
 package agent
 
 import (
+	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -21,7 +22,12 @@ type episode struct {
 	offer   *environment.Offer
 	policy  *serve.Server
 
+	ctx     context.Context // ends with the episode
+	cancel  context.CancelFunc
+	pending sync.WaitGroup // requests
+
 	mu       sync.Mutex
+	closed   bool
 	requests int
 	limited  bool // more requests than the limits of the stage allow
 	uses     map[string]int
@@ -37,7 +43,31 @@ type segment struct {
 	replies      []rl.Message
 }
 
-var errOver = errors.New("the episode has had its requests")
+// serve answers a request of the agent until the episode ends.
+func (e *episode) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		http.Error(w, "the episode has ended", http.StatusGone)
+		return
+	}
+	e.pending.Add(1)
+	e.mu.Unlock()
+	defer e.pending.Done()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	h.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// close ends the requests that an agent left behind.
+func (e *episode) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.pending.Wait()
+}
 
 // stream names the random numbers of the next reply to a prompt: equal prompts of an episode are numbered.
 func (e *episode) stream(prompt []int32) (rl.Stream, error) {
@@ -46,7 +76,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.requests++
 	if most := 2 * e.sampler.Limits.Steps; most > 0 && e.requests > most || e.limited {
 		e.limited = true
-		return 0, fmt.Errorf("%w: %d, twice limits { steps }", errOver, most)
+		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }", most)
 	}
 	name := make([]byte, 0, 4*len(prompt))
 	for _, id := range prompt {
@@ -101,10 +131,8 @@ func (e *episode) sampled(r serve.Reply) {
 }
 
 // record adds the sequences to a trajectory: the first one, then the others in the order of their ids, which does not
-// depend on the order of concurrent requests.
+// depend on the order of concurrent requests. The episode is closed.
 func (e *episode) record(t *rl.Trajectory) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if len(e.segments) == 0 {
 		return
 	}

@@ -74,17 +74,17 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 		return nil
 	}, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
 	mux := http.NewServeMux()
-	mux.Handle("/mcp/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")) == nil {
-			http.Error(w, "no episode has this address", http.StatusNotFound)
+	mux.HandleFunc("/mcp/", func(w http.ResponseWriter, r *http.Request) {
+		if e := g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")); e != nil {
+			e.serve(tools, w, r)
 			return
 		}
-		tools.ServeHTTP(w, r)
-	}))
+		http.Error(w, "no episode has this address", http.StatusNotFound)
+	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		if e := g.find(key); e != nil {
-			e.policy.ServeHTTP(w, r)
+			e.serve(e.policy, w, r)
 			return
 		}
 		http.Error(w, `{"error":{"message":"no episode has this key","type":"authentication_error"}}`,
@@ -149,10 +149,11 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (
 	bfcl.Verdict, error) {
 	offer, err := environment.NewOffer(env, environment.OfferOptions{Data: g.Data})
-	if err != nil {
+	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
 	e := &episode{gateway: g, sampler: policy, ask: ask, offer: offer, uses: map[string]int{}}
+	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: policy.Batcher, Layout: g.Layout, Tokenizer: g.Tokenizer,
 		Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20, MaxBody: 64 << 20,
 		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log, Sampling: &serve.Sampling{
@@ -166,6 +167,7 @@ func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, en
 	g.mu.Lock()
 	delete(g.episodes, key)
 	g.mu.Unlock()
+	e.close()
 	e.record(t)
 	t.Calls, t.Errors = offer.Calls()
 	switch {
@@ -176,8 +178,11 @@ func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, en
 	case e.limited:
 		t.Stop = rl.StopTurnLimit // the refusal may have ended the program
 	case failure != nil:
+		g.workers.Count(failure)
+		g.Place.Log("%v", failure)
 		return bfcl.Verdict{}, failure
 	}
+	g.workers.Count(nil)
 	v, err := e.verdict(ctx, said)
 	if t.Stop == "" {
 		t.Stop = env.Stop()

@@ -139,6 +139,11 @@ func (p played) play() string {
 			panic(fmt.Sprint(status, answer))
 		}
 		p.ask(nil, user)
+	case "hasty": // it leaves a request behind
+		p.Task.User = strings.Repeat("Put in one. ", 20)
+		go p.ask(nil, said{"role": "user", "content": p.Task.User})
+		time.Sleep(time.Millisecond)
+		p.call(1)
 	case "strange":
 		p.Key = "other"
 		if status, _ := p.ask(nil, user); status != 401 {
@@ -241,8 +246,8 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 	scratch := t.TempDir()
 	policy := &rl.Local{Batcher: rl.NewBatcher(&sampler{tok, make([][]int32, 4)}), Codec: layout, Seed: 1, Temperature: 1,
 		Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 400}}
-	g := must.Get(Open(s, Options{Policy: policy, Layout: layout, Tokenizer: tok, Place: environment.Options{Scratch: scratch,
-		Name: "agents", Log: func(format string, args ...any) {
+	g := must.Get(Open(s, Options{Policy: policy, Layout: layout, Tokenizer: tok, Place: environment.Options{
+		Scratch: scratch, Name: "agents", Log: func(format string, args ...any) {
 			mu.Lock()
 			defer mu.Unlock()
 			fmt.Fprintf(&log, format+"\n", args...)
@@ -280,7 +285,8 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 			t.Errorf("%s: %d messages, %d segments, reward %v (%s), stop %s; want %+v", e.Task, len(e.Messages),
 				len(e.Segments), e.Reward, e.Failure, e.Stop, want)
 		}
-		if ids, mask := chat.Encode(layout, e, ""); len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
+		ids, mask := chat.Encode(layout, e, "")
+		if len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
 			t.Errorf("%s: the layout writes the messages as %v, want %v", e.Task, ids, e.IDs)
 		}
 		for _, s := range e.Sequences() {
@@ -311,7 +317,8 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 	if !strings.Contains(log, "2 changed") {
 		t.Errorf("the requests for another temperature are not counted: %s", log)
 	}
-	again, _ := play(t, func(s *Settings) { s.Lives, s.Workers = "episode", 1 }, "plain", "join", "helper", "two", "strange")
+	again, _ := play(t, func(s *Settings) { s.Lives, s.Workers = "episode", 1 }, "plain", "join", "helper", "two",
+		"strange")
 	a, b := must.Get(json.Marshal(got))(t), must.Get(json.Marshal(again))(t)
 	if !bytes.Equal(a, b) {
 		t.Errorf("processes for each episode give other trajectories:\n%s\n%s", a, b)
@@ -349,6 +356,26 @@ func TestFaultsOfAgentsLeaveTheirEpisodesWithoutReward(t *testing.T) {
 					t.Errorf("the other episode has the reward %v (%s)", got[1].Reward, got[1].Failure)
 				}
 			})
+		}
+	}
+}
+
+func TestAgentThatAlwaysFailsEndsTheStage(t *testing.T) {
+	t.Parallel()
+	_, log := play(t, nil, slices.Repeat([]string{"death"}, 100)...)
+	if !strings.Contains(log, "failed 16 times in a row") {
+		t.Errorf("got %s", log)
+	}
+}
+
+func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		got, _ := play(t, nil, "hasty", "hasty 2", "hasty 3")
+		for _, e := range got {
+			if e.Reward != 1 || len(e.Mask) != len(e.IDs) {
+				t.Errorf("%s: reward %v (%s), %d ids", e.Task, e.Reward, e.Failure, len(e.IDs))
+			}
 		}
 	}
 }

@@ -70,8 +70,9 @@ func NewOffer(env rl.Env, o OfferOptions) (*Offer, error) {
 	return s, err
 }
 
-// callAny makes tools that are not on offer callable, as in our own episodes: the ground truth of multi_turn_miss_func_49
-// calls a tool before it is revealed, and a policy reads the environment's own error. Lists do not contain them.
+// callAny makes tools that are not on offer callable, as in our own episodes: the ground truth of
+// multi_turn_miss_func_49 calls a tool before it is revealed, and a policy reads the environment's own error. Lists do
+// not contain them.
 func (s *Offer) callAny(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 		if call, ok := r.(*mcp.CallToolRequest); ok && !s.isKnown(call.Params.Name) {

@@ -107,7 +107,8 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 		for name, variable := range server.Headers {
 			value, ok := os.LookupEnv(variable)
 			if !ok {
-				return nil, fmt.Errorf("the environment has no variable %s, which the header %s of the server needs", variable, name)
+				return nil, fmt.Errorf("the environment has no variable %s, which the header %s of the server needs", variable,
+					name)
 			}
 			headers.Set(name, value)
 		}

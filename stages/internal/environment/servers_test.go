@@ -169,8 +169,8 @@ func tasksOf(t *testing.T, s *Servers, texts ...string) []*bfcl.Task {
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	var file strings.Builder
 	for i, text := range texts {
-		fmt.Fprintf(&file, `{"id": "t%d", "user": ["Note it.", "And this."], "expected": [[{"name": "add-note", "arguments": `+
-			`{"text": %q}}], [{"name": "add_note", "arguments": {"text": "b"}}]]}`+"\n", i, text)
+		fmt.Fprintf(&file, `{"id": "t%d", "user": ["Note it.", "And this."], "expected": [[{"name": "add-note", `+
+			`"arguments": {"text": %q}}], [{"name": "add_note", "arguments": {"text": "b"}}]]}`+"\n", i, text)
 	}
 	must.OK(t, os.WriteFile(path, []byte(file.String()), 0o600))
 	return must.Get(s.Tasks(path))(t)
@@ -274,7 +274,8 @@ func TestCommandsThatScore(t *testing.T) {
 	t.Parallel()
 	for script, want := range map[string]string{
 		`grep -q "^a$" notes.txt && echo '{"reward": 0.5}'`: "",
-		`cat >in; grep -q '"calls":\[{"turn":0,"name":"add_note","arguments":{"text":"a"},"result":"milk;a;","error":false}' in && echo '{"reward": 0.5}'`: "",
+		`cat >in; grep -q '"calls":\[{"turn":0,"name":"add_note","arguments":{"text":"a"},"result":"milk;a;","error":f' ` +
+			`in && echo '{"reward": 0.5}'`: "",
 		`echo no >&2; exit 3`: "exited with code 3",
 		`echo '{}'`:           "no finite reward",
 		`sleep 20`:            "no reward within 5s",
@@ -384,8 +385,10 @@ func FuzzServers(f *testing.F) {
 	const hello = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},` +
 		`"serverInfo":{"name":"s","version":"1"}}}` + "\n"
 	const tools = `{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}` + "\n"
-	for _, text := range []string{"", "x\n", hello, hello + tools, hello + `{"jsonrpc":"2.0","id":2,"error":{"code":1}}` + "\n",
-		hello + `{"jsonrpc":"2.0","id":2,"result":{"tools":[null]}}` + "\n", `{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello} {
+	for _, text := range []string{"", "x\n", hello, hello + tools,
+		hello + `{"jsonrpc":"2.0","id":2,"error":{"code":1}}` + "\n",
+		hello + `{"jsonrpc":"2.0","id":2,"result":{"tools":[null]}}` + "\n",
+		`{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

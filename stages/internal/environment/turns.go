@@ -61,7 +61,7 @@ const mostLost = 8
 // patience ends the episodes of a program that fails in each of them.
 type patience struct {
 	mu     sync.Mutex
-	lost   int // episodes in a row that failed twice
+	lost   int // failures in a row
 	broken error
 }
 
@@ -75,13 +75,18 @@ func (p *patience) working() error {
 // judge counts episodes that failed twice. After mostLost in a row the program counts as broken, so that a stage ends
 // soon.
 func (p *patience) judge(worked bool, err error, log func(format string, args ...any)) {
+	p.count(worked, mostLost, "twice in each of %d episodes", err, log)
+}
+
+// count counts failures until there are most of them in a row. how describes so many failures.
+func (p *patience) count(worked bool, most int, how string, err error, log func(format string, args ...any)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if worked {
 		p.lost = 0
-	} else if p.lost++; p.lost >= mostLost && p.broken == nil {
-		p.broken = fmt.Errorf("the program failed twice in each of %d episodes in a row, and is not started again; the "+
-			"last failure: %v", p.lost, err)
+	} else if p.lost++; p.lost >= most && p.broken == nil {
+		p.broken = fmt.Errorf("the program failed "+how+" in a row, and is not started again; the last failure: %v", p.lost,
+			err)
 		log("%v", p.broken)
 	}
 }

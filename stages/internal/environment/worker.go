@@ -12,7 +12,16 @@ import (
 // Workers starts processes that are not environments: agents. Close it.
 type Workers struct {
 	*launcher
+	patience
 	dir string
+}
+
+// Broken returns an error after 2 mostLost failures in a row, so that a stage ends soon.
+func (w *Workers) Broken() error { return w.working() }
+
+// Count counts an episode, with the failure that ended it.
+func (w *Workers) Count(failure error) {
+	w.count(failure == nil, 2*mostLost, "%d times", failure, w.log)
 }
 
 // NewWorkers copies the folder of a program, without the files and folders of the names left out, for its processes.
@@ -25,7 +34,7 @@ func NewWorkers(p *Program, folder string, left []string, o Options) (*Workers, 
 		return nil, err
 	}
 	dir, err := p.Copy(o.folder(), o.folder())
-	return &Workers{newLauncher(p, o.Scratch, programMark(o.folder()), o.Log), dir}, err
+	return &Workers{launcher: newLauncher(p, o.Scratch, programMark(o.folder()), o.Log), dir: dir}, err
 }
 
 // Close removes the folder of the processes.
