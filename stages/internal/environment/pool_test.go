@@ -122,7 +122,6 @@ var faults = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence
 // 1,000 episodes have every fault at every method, always or the first time only. No other episode is lost: it gets its
 // reward. An episode whose fault persists has no reward.
 func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
-	t.Parallel()
 	o := must.Get(open(t, "", 2))(t)
 	o.Pool.lost = -1 << 30 // these faults are on purpose
 	var tasks []*bfcl.Task
@@ -181,7 +180,6 @@ func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 }
 
 func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
-	t.Parallel()
 	o := must.Get(open(t, "", 1))(t)
 	begun := time.Now()
 	got := o.collect(t, []*bfcl.Task{taskNamed("step-flood always", 1), taskNamed("step-stderr always", 1)})
@@ -238,7 +236,6 @@ func TestFaultsOfTheListOfTasks(t *testing.T) {
 }
 
 func TestProgramThatAlwaysFailsCountsAsBroken(t *testing.T) {
-	t.Parallel()
 	o := must.Get(open(t, "", 2))(t)
 	var tasks []*bfcl.Task
 	for i := range 200 {
