@@ -78,6 +78,8 @@ changes: build
 
 bench: build
 	bench/bfcl.sh
+	bench/mcp_clients.sh
+	bench/own_drills.sh
 	bench/transformers.sh
 	bench/hf_fixtures.sh
 	bench/engine.sh

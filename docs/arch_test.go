@@ -24,9 +24,8 @@ var ladder = map[string]string{
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs engine/slurm stages " +
-		"stages/rl stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/golden " +
-		"cmd/rcgrpo/internal/display " +
-		"cmd/rcgrpo/internal/lsp cobra",
+		"stages/rl stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/drill bfcl/golden " +
+		"cmd/rcgrpo/internal/display cmd/rcgrpo/internal/lsp cobra",
 	"cmd/rcgrpo/internal/display": "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/lsp":     "engine/artifact engine/lang engine/plan",
 	"engine": "engine/artifact engine/internal/disk engine/lang engine/machine engine/plan engine/proc engine/remote " +
@@ -53,16 +52,19 @@ var ladder = map[string]string{
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",
 	"reports/stats": "",
-	"stages": "bfcl engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
-		"stages/internal/lm stages/internal/provider stages/internal/serve",
+	"stages": "bfcl engine/lang stages/* stages/rl stages/rl/blocks stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/environment stages/internal/lm stages/internal/provider stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
-		"stages/rl/objective stages/internal/chat stages/internal/checkpoint stages/internal/environment " +
+		"stages/rl/objective stages/internal/agent stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/environment " +
 		"stages/internal/lm stages/internal/provider stages/internal/ranks stages/internal/resume " +
 		"stages/internal/token stages/internal/train",
+	"stages/internal/agent": "bfcl engine/artifact stages/rl stages/rl/blocks stages/internal/chat " +
+		"stages/internal/environment stages/internal/serve stages/internal/token",
 	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/chat stages/internal/environment stages/internal/lm stages/internal/ranks " +
-		"stages/internal/token stages/internal/torch",
+		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/lm " +
+		"stages/internal/ranks stages/internal/token stages/internal/torch",
 	"stages/internal/environment": "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/lm":          "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/lang bfcl stages/rl stages/rl/blocks " +

@@ -91,7 +91,12 @@ func checkBlock(t *testing.T, text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Mkdir(filepath.Join(filepath.Dir(file), "shop"), 0o700); err != nil { // of docs/own_tasks.md
+	for _, name := range []string{"shop", "notes", "agent"} { // of docs/own_tasks.md
+		if err := os.Mkdir(filepath.Join(filepath.Dir(file), name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "notes.jsonl"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	vars := map[string]string{}

@@ -156,18 +156,26 @@ func (c *dataCommand) replay(in, out string, verify bool) error {
 
 var oneTask = wantArgs(1, 1, "want a task")
 
-// start loads the data and starts a task. The prefix multi_turn_ may be omitted.
+// start loads the data and starts a task.
 func (c *dataCommand) start(id string) (*bfcl.Data, *bfcl.Episode, error) {
 	data, err := c.data()
 	if err != nil {
 		return nil, nil, err
 	}
-	t := cmp.Or(data.Task(id), data.Task("multi_turn_"+id))
-	if t == nil {
-		return nil, nil, fmt.Errorf("there is no task %q; the IDs are multi_turn_base_0 to multi_turn_miss_param_199", id)
+	t, err := findTask(data, id)
+	if err != nil {
+		return nil, nil, err
 	}
 	e, err := t.Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate})
 	return data, e, err
+}
+
+// findTask returns a task. The prefix multi_turn_ may be omitted.
+func findTask(data *bfcl.Data, id string) (*bfcl.Task, error) {
+	if t := cmp.Or(data.Task(id), data.Task("multi_turn_"+id)); t != nil {
+		return t, nil
+	}
+	return nil, fmt.Errorf("there is no task %q; the IDs are multi_turn_base_0 to multi_turn_miss_param_199", id)
 }
 
 func bfclShowCommand() *cobra.Command {

@@ -21,9 +21,9 @@ var templateFiles embed.FS
 // template is a small experiment that init writes: the file templates/NAME.hcl.
 type template struct {
 	name, summary string
-	flags, needs  string // flags of the commands that load it; a step before them
-	page          bool   // it has a report
-	more          string // another file of it, below templates/NAME and below the folder of the experiment
+	flags, needs  string   // flags of the commands that load it; a step before them
+	page          bool     // it has a report
+	more          []string // its other files, below templates/NAME and below the folder of the experiment
 }
 
 var templates = []template{
@@ -31,7 +31,7 @@ var templates = []template{
 	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
 		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
 	{name: "tools", summary: "the four arms on tasks and tools of your own, in 50 lines of Python", page: true,
-		more: "shop/shop.py"},
+		more: []string{"shop/shop.py", "agent/agent.py"}},
 	{name: "exec", summary: "commands only"},
 }
 
@@ -79,17 +79,19 @@ func initCommand() *cobra.Command {
 
 // write creates the files of the template with their folders. An existing file is an error.
 func (t template) write(path string) error {
-	files := map[string]string{path: t.name + ".hcl"}
-	if t.more != "" {
-		files[filepath.Join(filepath.Dir(path), filepath.FromSlash(t.more))] = t.name + "/" + t.more
+	to := []string{path}
+	from := []string{t.name + ".hcl"}
+	for _, more := range t.more {
+		to = append(to, filepath.Join(filepath.Dir(path), filepath.FromSlash(more)))
+		from = append(from, t.name+"/"+more)
 	}
-	for to := range files {
+	for _, to := range to {
 		if _, err := os.Lstat(to); err == nil {
 			return fmt.Errorf("%s exists already; nothing was written (name another folder: rcgrpo init %s DIR)", to, t.name)
 		}
 	}
-	for to, from := range files {
-		if err := writeTemplate(to, "templates/"+from); err != nil {
+	for i := range to {
+		if err := writeTemplate(to[i], "templates/"+from[i]); err != nil {
 			return err
 		}
 	}

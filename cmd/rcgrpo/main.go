@@ -76,7 +76,7 @@ func newRoot() *cobra.Command {
 		{"Share and check pages:", []*cobra.Command{
 			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
 		}},
-		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), completionCommand(), {
+		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), mcpCommand(), completionCommand(), {
 			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
 			Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
 		}}},

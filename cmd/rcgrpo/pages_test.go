@@ -352,9 +352,29 @@ exec rcgrpo verify study/tools.html
 exec rcgrpo plan study/tools.hcl --detailed-exitcode
 exec rcgrpo logs tasks.shop@1 study/tools.hcl
 stdout 'trial: 3 experts played twice, with equal results and reward 1'
+exec sh -c 'cat agent.hcl >> study/tools.hcl'
+exec rcgrpo run study/tools.hcl --target rc-grpo.agent
+exec rcgrpo show rc-grpo.agent@1.trajectories study/tools.hcl
+stdout 'assistant .*add'
+exec rcgrpo replay rc-grpo.agent@1.trajectories study/tools.hcl
+exec rcgrpo reproduce 'study/tools.html#main-test.r1c2' --run --trust
+stdout 'is equal: '
 exec sed -i 's/else 0/else 0.0/' study/shop/shop.py
 ! exec rcgrpo plan study/tools.hcl --detailed-exitcode
-stdout 'tasks.shop'`)
+stdout 'tasks.shop'
+exec rcgrpo run notes.hcl
+exec rcgrpo logs tasks.notes notes.hcl
+stdout 'trial: 2 experts played twice, with equal results and reward 1'`)
+	hcl := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(s.page, -1)
+	for name, sign := range map[string]string{"agent.hcl": "# added to study/tools.hcl", "notes.hcl": "experiment {}"} {
+		for _, block := range hcl {
+			if strings.HasPrefix(block[1], sign) {
+				s.file(name, block[1])
+			}
+		}
+	}
+	s.file("notes.jsonl", s.block("json"))
+	s.file("notes/notes.py", s.block("python"))
 	s.run("", func(string) error { return nil })
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/bfcl"
+	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/stages"
 )
@@ -97,4 +100,68 @@ func (c *command) checkpointFolder(args []string) (string, error) {
 		return "", fmt.Errorf("%s is of type %s, not checkpoint", args[0], a.Type)
 	}
 	return a.Dir, nil
+}
+
+func mcpCommand() *cobra.Command {
+	return newGroup("mcp", "Offer the benchmark's tools to clients of the Model Context Protocol",
+		mcpBFCLCommand(), mcpDrillsCommand())
+}
+
+const mcpHelp = "The server speaks on standard input and output, or over HTTP with --listen; each session has an " +
+	"episode of its own.\nThe tool next_request returns the first request of the user, then the next ones; the last " +
+	"call returns the verdict."
+
+func mcpBFCLCommand() *cobra.Command {
+	c := newBFCLCommand("bfcl", "Offer the tools of a task", wantArgs(0, 0, ""))
+	c.Long = c.Short + ".\n" + mcpHelp + "\nWith --listen and neither --task nor --classes, URL/TASK is the address of " +
+		"each task."
+	task := c.Flags().String("task", "", "`ID` of the task")
+	classes := c.Flags().StringSlice("classes", nil, "offer the tools of `CLASSES` in their first state, without requests")
+	listen := c.Flags().String("listen", "", "serve HTTP on `HOST:PORT` of this machine, and print the URL; port 0 is any")
+	return c.runs(func([]string) error {
+		if *task != "" && *classes != nil || *task == "" && *classes == nil && *listen == "" {
+			return misuse("name either the task, --task ID, or classes, --classes NAME,NAME")
+		}
+		data, err := c.data()
+		if err != nil {
+			return err
+		}
+		return c.serveTools(stages.ToolServer{Data: data, Turns: *classes == nil, Find: func(id string) (*bfcl.Task, error) {
+			if *classes != nil {
+				return &bfcl.Task{ID: "classes", Classes: *classes, Turns: make([]bfcl.Turn, 1)}, nil
+			}
+			return findTask(data, cmp.Or(*task, id))
+		}}, *listen)
+	})
+}
+
+func mcpDrillsCommand() *cobra.Command {
+	c := newBFCLCommand("drills", "Offer the tools of a generated task", wantArgs(0, 0, ""))
+	c.Long = c.Short + ".\n" + mcpHelp
+	seed := c.Flags().Int64("seed", 1, "`NUMBER` of the task: the first training drill of tasks with this seed")
+	listen := c.Flags().String("listen", "", "serve HTTP on `HOST:PORT` of this machine, and print the URL; port 0 is any")
+	return c.runs(func([]string) error {
+		data, err := c.data()
+		if err != nil {
+			return err
+		}
+		made, err := drill.Generate(engine.Rand(*seed, "drills train"), drill.Multi, drill.Train,
+			fmt.Sprintf("drill_multi_%d", *seed), 1)
+		if err != nil {
+			return err
+		}
+		return c.serveTools(stages.ToolServer{Data: data, Turns: true, Find: func(string) (*bfcl.Task, error) {
+			return made[0], nil
+		}}, *listen)
+	})
+}
+
+// serveTools serves standard input and output, or HTTP on an address, until a signal.
+func (c *dataCommand) serveTools(s stages.ToolServer, listen string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if listen != "" {
+		return s.Serve(ctx, listen, c.stdout())
+	}
+	return s.Talk(ctx, c.InOrStdin(), c.stdout())
 }

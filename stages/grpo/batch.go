@@ -9,31 +9,39 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups. Its flat lists
-// contain N action tokens, ordered by trajectory.
+// updateBatch is the input of one update or of one optimizer step: trajectories of whole groups. A trajectory is one
+// row, and each segment of an agent a further one with the same advantage. The flat lists contain N action tokens,
+// ordered by row.
 type updateBatch struct {
-	trajectories []*rl.Trajectory
-	size         int       // of a group
-	length       []int     // [B] action tokens of each trajectory
-	first        []int     // [B] index of its first action token in the flat lists
-	turn         []int     // [N] turn of each action token
-	logpSampled  []float64 // [N] logprobs of the sampler, for diagnostics and sampler_correction
-	logpOld      []float64 // [N] of the old policy; nil in the only step of an update
-	sequences    []lm.Sequence
-	skip         []bool    // [B] excluded from the objective; nil for none
-	penalty      []float64 // [B] subtracted from the rewards; nil for none
-	advantages   []float64
+	trajectories []*rl.Trajectory // [B]
+	size         int              // of a group
+	rows         []*rl.Trajectory // [R] sequences of tokens
+	owner        []int            // [R] index of the row's trajectory
+	length       []int            // [R] action tokens of each row
+	first        []int            // [R] index of its first action token in the flat lists
+	turn         []int            // [N] turn of each action token
+	logpSampled  []float64        // [N] logprobs of the sampler, for diagnostics and sampler_correction
+	logpOld      []float64        // [N] of the old policy; nil in the only step of an update
+	sequences    []lm.Sequence    // [R]
+	skip         []bool           // [R] excluded from the objective; nil for none
+	penalty      []float64        // [B] subtracted from the rewards; nil for none
+	advantages   []float64        // [R]
 	totals       objective.Totals
 	before       lm.TokenStats // before the first step, if the update needs them
 }
 
 // newBatch prepares the trajectories of an update for the model. advantage completes the batch.
 func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
-	sampled := objective.NewBatch(trajectories)
-	b := &updateBatch{trajectories: trajectories, size: size, length: sampled.Length, turn: sampled.Turn,
-		logpSampled: sampled.Logp}
-	first := 0
+	b := &updateBatch{trajectories: trajectories, size: size}
 	for i, t := range trajectories {
+		for _, row := range t.Sequences() {
+			b.rows, b.owner = append(b.rows, row), append(b.owner, i)
+		}
+	}
+	sampled := objective.NewBatch(b.rows)
+	b.length, b.turn, b.logpSampled = sampled.Length, sampled.Turn, sampled.Logp
+	first := 0
+	for i, t := range b.rows {
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
 		b.first = append(b.first, first)
 		first += b.length[i]
@@ -66,9 +74,8 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 	var rows []int
 	var trajectories []*rl.Trajectory
 	for _, g := range groups {
-		for i := g * b.size; i < (g+1)*b.size; i++ {
-			rows, trajectories = append(rows, i), append(trajectories, b.trajectories[i])
-		}
+		trajectories = append(trajectories, b.trajectories[g*b.size:(g+1)*b.size]...)
+		rows = append(rows, b.rowsOf(g)...)
 	}
 	part := newBatch(trajectories, b.size)
 	part.totals = b.totals
@@ -86,20 +93,52 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 	return part
 }
 
-// advantage computes the advantages from the rewards minus a penalty each [B], nil for none.
+// rowsOf returns the rows of a group.
+func (b *updateBatch) rowsOf(group int) (rows []int) {
+	for i, owner := range b.owner {
+		if owner/b.size == group {
+			rows = append(rows, i)
+		}
+	}
+	return rows
+}
+
+// advantage computes the advantages from the rewards minus a penalty of each row [R], nil for none.
 func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
-	b.penalty = penalty
-	b.advantages, b.skip = o.Advantages(b.trajectories, b.size, penalty, b.length)
+	length := make([]int, len(b.trajectories))
+	if b.penalty = nil; penalty != nil {
+		b.penalty = make([]float64, len(b.trajectories))
+	}
+	for i, owner := range b.owner {
+		length[owner] += b.length[i]
+		if penalty != nil {
+			b.penalty[owner] += penalty[i]
+		}
+	}
+	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty, length)
+	b.advantages, b.skip = ofRows(advantages, b.owner), ofRows(skip, b.owner)
 	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
 }
 
-// evaluate computes the objective over the trajectories [first, first+n), given the model's statistics of their
+// ofRows returns the value of each row's trajectory, or nil.
+func ofRows[T any](values []T, owner []int) []T {
+	if values == nil {
+		return nil
+	}
+	rows := make([]T, len(owner))
+	for i, k := range owner {
+		rows[i] = values[k]
+	}
+	return rows
+}
+
+// evaluate computes the objective over the rows [first, first+n), given the model's statistics of their
 // tokens.
 func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
 	if last := first + n - 1; to != b.first[last]+b.length[last] {
-		return nil, fmt.Errorf("trajectories %d to %d: the model has %d action tokens, want %d",
+		return nil, fmt.Errorf("rows %d to %d: the model has %d action tokens, want %d",
 			first, last, len(s.Logp), b.first[last]+b.length[last]-from)
 	}
 	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n],

@@ -25,7 +25,8 @@ type drawTokens func(update int, key string) []string
 
 // restrict removes the advantages of rollouts that have no policy gradient.
 func (c *conditioning) restrict(b *updateBatch) {
-	for i, t := range b.trajectories {
+	for i, owner := range b.owner {
+		t := b.trajectories[owner]
 		if c.onlyHigh && t.Token == c.low {
 			b.advantages[i] = 0
 		}

@@ -15,6 +15,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/agent"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
@@ -103,6 +104,8 @@ type settings struct {
 
 	Limits *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
+	Agent *agent.Settings `hcl:"agent,block" doc:"program that plays the episodes (docs/own_tasks.md)"`
+
 	train.Settings
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -162,6 +165,9 @@ type drawn struct {
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
+
+// Starts implements lang.Starter.
+func (s *settings) Starts() (args, env []string) { return s.Agent.Starts() }
 
 // MemoryUse returns the memory use of passes over an update's groups, with a sampler beside them.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
@@ -248,7 +254,7 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		groups = min(groups, s.Minibatches)
 	}
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
-		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check())
+		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check(), s.Agent.Check())
 }
 
 // Advice returns a setting that plan advises, and "" for none. In bfloat16 on a GPU the sampler's attention and

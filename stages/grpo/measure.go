@@ -55,6 +55,9 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 	policy, collector := *t.episodes.Local, *t.episodes.Collector
 	policy.Temperature, policy.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
 	collector.Policy = &policy
+	if t.Agent != nil {
+		collector.Agent = t.episodes.Gateway.With(&policy)
+	}
 	rollouts := make([]rl.Rollout, len(t.heldOut))
 	for i, task := range t.heldOut {
 		rollouts[i] = rl.Rollout{Task: task, Update: u, Token: t.run.Policy.Condition}

@@ -154,6 +154,9 @@ func (t *training) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := t.episodes.UseAgent(t.Agent, t.run.Policy, t.run.Job, played); err != nil {
+		return err
+	}
 	if t.kept, err = t.run.Scratch.Rows("trajectories.jsonl"); err != nil {
 		return err
 	}
@@ -245,7 +248,7 @@ func (t *training) close() {
 		t.reference.Close()
 	}
 	if t.episodes != nil {
-		t.episodes.Environment.Close()
+		t.episodes.Close(t.run.Job)
 	}
 }
 
@@ -389,9 +392,10 @@ func (t *training) gradient(
 // nil.
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
 	var rows []train.Skipped
-	for i, tr := range b.trajectories {
-		reward, advantage := train.Number(float64(tr.Reward)), train.Number(b.advantages[i])
-		rows = append(rows, train.Skipped{Update: u, Task: tr.Task, Token: tr.Token, Reward: &reward, Advantage: &advantage,
+	for i, tr := range b.rows {
+		of := b.trajectories[b.owner[i]]
+		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.advantages[i])
+		rows = append(rows, train.Skipped{Update: u, Task: of.Task, Token: of.Token, Reward: &reward, Advantage: &advantage,
 			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]),
 			Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
 	}
@@ -488,7 +492,11 @@ func (s *settings) accumulate(ctx context.Context, trainer *lm.Trainer, referenc
 
 // parts divides the groups of a batch into partial gradients.
 func (b *updateBatch) parts(n int) *train.Parts {
-	return train.NewParts(slices.Collect(slices.Chunk(b.sequences, b.size)), n)
+	groups := make([][]lm.Sequence, b.groups())
+	for i, owner := range b.owner {
+		groups[owner/b.size] = append(groups[owner/b.size], b.sequences[i])
+	}
+	return train.NewParts(groups, n)
 }
 
 // describe adds the values of an update before its first step to v. stats are those of the old policy.

@@ -23,6 +23,16 @@ type Collector struct {
 	Policy      Policy
 	Environment Environment
 	Seed        uint64 // of the environments
+	Agent       Agent  // plays the episodes in place of a conversation with the policy; nil: none
+}
+
+// Agent plays episodes with a program of the user's, which calls the policy and the tools itself.
+type Agent interface {
+	Width() int              // episodes at once
+	InPolicy() time.Duration // so far, in which at least one request waited for a reply
+	// Play plays an episode that has started, and adds what the policy read and sampled to its trajectory. An error that
+	// matches ErrAgain ends it without a reward; others are those of the policy.
+	Play(ctx context.Context, ask Rollout, env Env, t *Trajectory) (bfcl.Verdict, error)
 }
 
 // CollectStats reports where the time of a Collect went.
@@ -48,15 +58,22 @@ func (s *CollectStats) Add(o CollectStats) {
 // all episodes. The policy is released afterwards.
 func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	finished func(i int, t *Trajectory) error) ([]*Trajectory, CollectStats, error) {
-	if c.Policy.Width() < 1 {
+	width := c.Policy.Width()
+	if c.Agent != nil {
+		width = min(width, c.Agent.Width())
+	}
+	if width < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
 	r := &collection{Collector: c, rollouts: rollouts, finished: finished, out: make([]*Trajectory, len(rollouts))}
+	if c.Agent != nil {
+		r.stats.InPolicy = -c.Agent.InPolicy()
+	}
 	started := time.Now()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var players sync.WaitGroup
-	for range min(c.Policy.Width(), len(rollouts)) {
+	for range min(width, len(rollouts)) {
 		players.Go(func() {
 			if err := r.playAll(ctx); err != nil {
 				stop(err)
@@ -66,6 +83,11 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	players.Wait()
 	err := errors.Join(context.Cause(ctx), c.Policy.Release())
 	r.stats.Wall = time.Since(started)
+	if c.Agent != nil {
+		r.stats.InPolicy += c.Agent.InPolicy()
+	} else {
+		r.stats.InPolicy = r.waiting.Total()
+	}
 	r.stats.InWaiting = r.stats.Wall - r.stats.InPolicy
 	if err != nil {
 		return nil, r.stats, err
@@ -83,8 +105,7 @@ type collection struct {
 	out      []*Trajectory
 	finished func(int, *Trajectory) error
 	stats    CollectStats
-	replying int       // episodes that wait for a reply
-	since    time.Time // when the first of them began to wait
+	waiting  Stopwatch // for replies
 }
 
 // playAll plays rollouts, one after another, until none is left.
@@ -111,11 +132,13 @@ func (r *collection) finish(i int, t *Trajectory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Sampled += t.Sampled
-	for _, sampled := range t.Mask {
-		if sampled {
-			r.stats.Sampled++
-		} else {
-			r.stats.Given++
+	for _, s := range t.Sequences() {
+		for _, sampled := range s.Mask {
+			if sampled {
+				r.stats.Sampled++
+			} else {
+				r.stats.Given++
+			}
 		}
 	}
 	r.out[i] = t
@@ -142,11 +165,6 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 		Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
 		Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
 	}
-	d, err := r.Policy.Open(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
 	env, err := r.Environment.Start(ctx, ask.Task, o)
 	if err != nil {
 		t.fail(err)
@@ -154,11 +172,38 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 	}
 	defer env.Close()
 	t.open(env)
+	var v bfcl.Verdict
+	if r.Agent != nil {
+		v, err = r.Agent.Play(ctx, ask, env, t)
+		if err != nil && !errors.Is(err, ErrAgain) {
+			return nil, err
+		}
+	} else {
+		if err := r.converse(ctx, ask, env, t); err != nil || t.Stop == StopError {
+			return t, err
+		}
+		v, err = env.Verdict(ctx)
+	}
+	if err != nil {
+		t.fail(err)
+	} else {
+		t.judge(v)
+	}
+	return t, ctx.Err()
+}
+
+// converse plays an episode until it stops. Its errors are those of the policy and of the context.
+func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Trajectory) error {
+	d, err := r.Policy.Open(ctx, ask)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	news := Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 	for t.Stop == "" {
 		reply, err := r.reply(ctx, d, t.first(news), env.Tools())
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t.add(news, reply)
 		if t.Stop = reply.Stop; t.Stop != "" { // a limit cut the reply short; an incomplete call is not executed
@@ -171,7 +216,7 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 		switch {
 		case err != nil:
 			t.fail(err)
-			return t, ctx.Err()
+			return ctx.Err()
 		case env.Done(): // the policy does not read results after the last turn
 			t.Stop = env.Stop()
 		case len(results) > 0:
@@ -180,29 +225,45 @@ func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) 
 			news = Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 		}
 	}
-	if v, err := env.Verdict(ctx); err != nil {
-		t.fail(err)
-	} else {
-		t.judge(v)
-	}
-	return t, ctx.Err()
+	return nil
 }
 
 // reply returns the answer of a dialogue and measures the time in which episodes wait for one.
 func (r *collection) reply(ctx context.Context, d Dialogue, news []Message, tools []Tool) (Reply, error) {
-	r.mu.Lock()
-	if r.replying++; r.replying == 1 {
-		r.since = time.Now()
-	}
-	r.mu.Unlock()
-	defer func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.replying--; r.replying == 0 {
-			r.stats.InPolicy += time.Since(r.since)
-		}
-	}()
+	r.waiting.Add(1)
+	defer r.waiting.Add(-1)
 	return d.Reply(ctx, news, tools)
+}
+
+// Stopwatch measures the time in which at least one of several activities is in progress.
+type Stopwatch struct {
+	mu    sync.Mutex
+	n     int
+	since time.Time
+	total time.Duration
+}
+
+// Add counts activities that begin, or end with a negative n.
+func (s *Stopwatch) Add(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch before := s.n; {
+	case before == 0:
+		s.since = time.Now()
+	case before+n == 0:
+		s.total += time.Since(s.since)
+	}
+	s.n += n
+}
+
+// Total returns the time so far.
+func (s *Stopwatch) Total() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.n > 0 {
+		return s.total + time.Since(s.since)
+	}
+	return s.total
 }
 
 // open stores the system message and the tools that an environment offers at the start.

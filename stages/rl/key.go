@@ -13,6 +13,7 @@ const (
 	forDropout  uint64 = 0x64726f70     // "drop"
 	forServing  uint64 = 0x7365727665   // "serve"
 	forEnv      uint64 = 0x656e76       // "env"
+	forAgent    uint64 = 0x6167656e74   // "agent"
 )
 
 // Sampling returns the stream of one member of a group. Its number at position i decides the i-th token of the
@@ -25,6 +26,16 @@ func Sampling(seed uint64, update int, task string, member int) Stream {
 // every language reads as an integer.
 func EnvironmentSeed(seed uint64, update int, task string) uint64 {
 	return newStream(forEnv, seed, uint64(update), hash(task)).Bits(0) >> 33
+}
+
+// Requested returns the stream of a reply to an agent, the n-th of its episode to a prompt. Its number at position i
+// decides the i-th token of prompt and reply.
+func Requested(seed uint64, ask Rollout, prompt []int32, n int) Stream {
+	s := newStream(forAgent, seed, uint64(ask.Update), hash(ask.Task.ID), uint64(ask.Member), uint64(n))
+	for _, id := range prompt {
+		s = s.With(uint64(uint32(id)))
+	}
+	return s
 }
 
 // Serving returns the stream of one choice of a request. Its number at position i decides the i-th token of prompt and

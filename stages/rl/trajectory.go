@@ -50,6 +50,8 @@ type Trajectory struct {
 	Mask []bool    `json:"mask,omitempty"` // [T] true where the policy sampled the token
 	Logp []float32 `json:"logp,omitempty"` // [T] natural log, at sampling; 0 where Mask is false
 
+	Segments []Segment `json:"segments,omitempty"` // further sequences of an agent
+
 	Sampled int `json:"sampled,omitempty"` // tokens of replies that are not in IDs; see Reply.Given
 
 	// Reward is R_state * R_action, 0 or 1, or the score of a program, of which 1 is success. It is missing where the
@@ -65,6 +67,25 @@ type Trajectory struct {
 	Spoilt   string `json:"spoilt,omitempty"`
 
 	again bool // the environment failed, and the episode can be played again
+}
+
+// Segment is a conversation of an agent that does not continue another one of its episode: of a helper, or after the
+// agent has shortened its history.
+type Segment struct {
+	Messages []Message `json:"messages"`
+	IDs      []int32   `json:"ids"`
+	Mask     []bool    `json:"mask"`
+	Logp     []float32 `json:"logp"`
+}
+
+// Sequences returns the conversations of an episode as trajectories of their own, the first as it is. The others have
+// only what a Segment has.
+func (t *Trajectory) Sequences() []*Trajectory {
+	all := []*Trajectory{t}
+	for _, s := range t.Segments {
+		all = append(all, &Trajectory{Messages: s.Messages, IDs: s.IDs, Mask: s.Mask, Logp: s.Logp})
+	}
+	return all
 }
 
 // Stop reasons of an episode.

@@ -10,6 +10,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/agent"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/provider"
@@ -54,6 +55,8 @@ type settings struct {
 	_           struct{}       `doc:"condition on"`
 	Limits      *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
+	Agent *agent.Settings `hcl:"agent,block" doc:"program that plays the episodes (docs/own_tasks.md)"`
+
 	Calls *provider.Calls `hcl:"calls,block" key:"-" doc:"bounds of the calls of an endpoint"`
 
 	blocks.Arithmetic
@@ -63,6 +66,9 @@ type settings struct {
 
 // EpisodesPerTask returns the number of trajectories per task.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
+
+// Starts implements lang.Starter.
+func (s *settings) Starts() (args, env []string) { return s.Agent.Starts() }
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
@@ -75,5 +81,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		"A task is tried at least once; got %d.", s.Samples)
 	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
 		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
+	bad(s.calls() && s.Agent != nil, "An agent needs a checkpoint", s.At["agent"],
+		"An agent calls the policy through this program, which serves checkpoints only; here the policy is an endpoint.")
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check(),
+		s.Agent.Check())
 }

@@ -16,6 +16,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		return err
 	}
 	_, err = checkpoint.Sampling{Token: s.Token, Samples: s.Samples, Temperature: s.Temperature, TopP: s.TopP,
-		Limits: s.Limits, Arithmetic: s.Arithmetic}.Run(ctx, job, s, tasks)
+		Limits: s.Limits, Arithmetic: s.Arithmetic, Agent: s.Agent}.Run(ctx, job, s, tasks)
 	return err
 }

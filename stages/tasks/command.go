@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -34,7 +36,7 @@ func (s *settings) Starts() (args, env []string) {
 		env = append(env, name+"="+value)
 	}
 	slices.Sort(env)
-	return s.Command, append(env, s.Secrets...)
+	return slices.Concat(s.Command, s.Score), slices.Concat(env, s.Secrets, slices.Sorted(maps.Values(s.Headers)))
 }
 
 func (s *settings) checkProgram(bad func(bool, string, hcl.Range, string, ...any)) {
@@ -47,13 +49,22 @@ func (s *settings) checkProgram(bad func(bool, string, hcl.Range, string, ...any
 	bad(s.Processes < 1, "Too few processes", s.At["processes"], "The episodes need a process; got %d.", s.Processes)
 	bad(t.Start <= 0 || t.Step <= 0 || t.Score <= 0, "Limit out of range", t.At[""],
 		"A limit of time is above 0; got start %v, step %v and score %v.", t.Start, t.Step, t.Score)
+	s.checkServer(bad)
 }
 
 // programEffects adds the settings without effect for, or without, a program.
 func (s *settings) programEffects(e blocks.Effects) {
-	e.Add(s.Source != "command", "it is about tasks of a program (source = \"command\")", "program", "command",
-		"processes", "env", "secrets", "timeouts.start", "timeouts.step", "timeouts.score")
-	e.Add(s.Source == "command", "the program writes the requests itself", "prompt")
+	const server = "it is about the tools of an MCP server (source = \"mcp\")"
+	e.Add(!s.own(), "it is about your own tasks (source = \"command\" or \"mcp\")", "program", "command", "processes",
+		"env", "secrets", "timeouts.start", "timeouts.step", "timeouts.score")
+	e.Add(s.Source != "mcp", server, "file", "test_file", "url", "headers", "score")
+	e.Add(s.own(), "the program writes the requests itself", "prompt")
+	if s.Source != "mcp" {
+		return
+	}
+	e.Add(s.URL == "", "command starts the server", "headers")
+	e.Add(len(s.Score) == 0, "no command scores", "timeouts.score")
+	e.Add(s.URL != "" && len(s.Score) == 0, "no process starts", "program", "env", "secrets")
 }
 
 // runProgram asks the program for its tasks, tries it, and stores it beside them.
@@ -77,7 +88,7 @@ func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
 		return err
 	}
 	defer pool.Close()
-	sets, seen := map[string][]*bfcl.Task{}, map[string]bool{}
+	sets := map[string][]*bfcl.Task{}
 	for _, port := range s.setPorts() {
 		want := map[string]int{"train": s.Train, "test": s.Test}[port]
 		if sets[port], err = pool.Tasks(ctx, port, want, job.Seed); err != nil {
@@ -86,9 +97,18 @@ func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
 		if n := len(sets[port]); n < want {
 			job.Logf("the program has %d tasks for the set %s, fewer than the %d of the settings", n, port, want)
 		}
+	}
+	return s.finish(ctx, job, pool, dirs, sets)
+}
+
+// finish writes the sets of a program and tries its experts.
+func (s *settings) finish(ctx context.Context, job *engine.Job, e rl.Environment, dirs map[string]string,
+	sets map[string][]*bfcl.Task) error {
+	seen := map[string]bool{}
+	for _, port := range s.setPorts() {
 		for _, t := range sets[port] {
 			if seen[t.ID] {
-				return fmt.Errorf("the program has two tasks with the id %s; an id names one task of all sets", t.ID)
+				return fmt.Errorf("there are two tasks with the id %s; an id names one task of all sets", t.ID)
 			}
 			seen[t.ID] = true
 		}
@@ -97,7 +117,7 @@ func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	s.reportFamilies(job, sets)
-	if err := try(ctx, job, pool, sets["train"]); err != nil {
+	if err := try(ctx, job, e, sets["train"]); err != nil {
 		return err
 	}
 	return s.certify(job, sets)
@@ -118,7 +138,7 @@ func (s *settings) reportFamilies(job *engine.Job, sets map[string][]*bfcl.Task)
 const trials = 3
 
 // try plays experts twice, the second time in a fresh process, and reports differences and rewards below 1.
-func try(ctx context.Context, job *engine.Job, pool *environment.Pool, tasks []*bfcl.Task) error {
+func try(ctx context.Context, job *engine.Job, pool rl.Environment, tasks []*bfcl.Task) error {
 	tried, sound := 0, true
 	for _, t := range tasks {
 		if !environment.HasExpert(t) || tried == trials {
@@ -149,8 +169,8 @@ func try(ctx context.Context, job *engine.Job, pool *environment.Pool, tasks []*
 	}
 	switch {
 	case tried == 0:
-		job.Logf("the program gives no experts (\"expert\" of its tasks), so nothing was tried, and curate cannot make " +
-			"data from these tasks; start from a checkpoint that solves some of them")
+		job.Logf("the tasks have no expert calls (\"expert\", or \"expected\" in a file), so nothing was tried, and curate " +
+			"cannot make data from these tasks; start from a checkpoint that solves some of them")
 	case sound:
 		job.Logf("trial: %d experts played twice, with equal results and reward 1", tried)
 	}

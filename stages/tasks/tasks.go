@@ -1,5 +1,5 @@
-// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, generated drills, or tasks of
-// a program (command.go).
+// Package tasks contains the stage kind `tasks`: the benchmark's tasks with their split, generated drills, tasks of a
+// program (command.go), or tasks for the tools of an MCP server (mcp.go).
 //
 // Each set is a port with one file, tasks.jsonl (rows: bfcl.Task). The port certificate lists what the sides of
 // the split share (certificate.json, a bfcl.Certificate). Training drills of one form and seed form one endless
@@ -29,7 +29,7 @@ import (
 func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name:    "tasks",
-		Summary: "Tasks with their split: the benchmark's (source bfcl), generated drills, or those of a program.",
+		Summary: "Tasks with their split: the benchmark's (source bfcl), generated drills, or your own.",
 		Version: 2,
 		New: func() lang.Stage {
 			return &settings{Version: bfcl.Version, Prompt: "turns", Form: string(drill.Multi), Train: 1000, Test: 200,
@@ -44,14 +44,17 @@ func Kind() *lang.Kind {
 			}
 			return ports
 		},
-		Stochastic: func(s lang.Stage) bool { return s.(*settings).Source != "bfcl" },
-		InProcess:  true,
+		Stochastic: func(s lang.Stage) bool {
+			source := s.(*settings).Source
+			return source != "bfcl" && source != "mcp"
+		},
+		InProcess: true,
 	}
 }
 
 type settings struct {
-	Source  string   `hcl:"source" choices:"bfcl|drills|command" doc:"official tasks, drills over its classes, or"`
-	_       struct{} `doc:"the tasks of a program (docs/own_tasks.md)"`
+	Source  string   `hcl:"source" choices:"bfcl|drills|command|mcp" doc:"official tasks, drills over its classes,"`
+	_       struct{} `doc:"tasks of a program, or tasks for the tools of an MCP server (docs/own_tasks.md)"`
 	Version string   `hcl:"version,optional" doc:"release of the data (source bfcl)"`
 	Prompt  string   `hcl:"prompt,optional" choices:"turns|merged" doc:"turns gives the requests one after the"`
 	_       struct{} `doc:"other, as the benchmark does; merged puts all of them in the first message, which ends"`
@@ -75,30 +78,45 @@ type settings struct {
 	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
 
 	Program   *artifact.File    `hcl:"program,optional" unkeyed:"null" doc:"folder of the program: dir(\"shop\", [names"`
-	_         struct{}          `doc:"left out]); part of every key below (source command)"`
-	Command   []string          `hcl:"command,optional" unkeyed:"[]" doc:"words that start the program in a copy of"`
-	_         struct{}          `doc:"the folder (source command)"`
-	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes (source"`
-	_         struct{}          `doc:"command)"`
-	Env       map[string]string `hcl:"env,optional" unkeyed:"{}" doc:"further variables (source command)"`
+	_         struct{}          `doc:"left out]); part of every key below; optional for a server, which starts each"`
+	_         struct{}          `doc:"episode in a copy of its own (source command or mcp)"`
+	Command   []string          `hcl:"command,optional" unkeyed:"[]" doc:"words that start the program, or the server"`
+	_         struct{}          `doc:"on its standard input and output, in a copy of the folder (source command or mcp)"`
+	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes, or sessions"`
+	_         struct{}          `doc:"at once (source command or mcp)"`
+	Env       map[string]string `hcl:"env,optional" unkeyed:"{}" doc:"further variables (source command or mcp)"`
 	Secrets   []string          `hcl:"secrets,optional" unkeyed:"[]" doc:"variables taken from the environment: only"`
-	_         struct{}          `doc:"their names enter the key, and the log masks their values (source command)"`
-	Timeouts  *timeouts         `hcl:"timeouts,block" doc:"limits of the program's answers (source command)"`
+	_         struct{}          `doc:"their names enter the key, and the log masks their values (source command or mcp)"`
+	Timeouts  *timeouts         `hcl:"timeouts,block" doc:"limits of the program's answers (source command or mcp)"`
+
+	File     *artifact.File    `hcl:"file,optional" unkeyed:"null" doc:"tasks of the training set, a JSON object per"`
+	_        struct{}          `doc:"line with id, user and expected (source mcp)"`
+	TestFile *artifact.File    `hcl:"test_file,optional" unkeyed:"null" doc:"tasks of the test set; without it there is"`
+	_        struct{}          `doc:"none (source mcp)"`
+	URL      string            `hcl:"url,optional" unkeyed:"\"\"" doc:"address of a running server, in place of command"`
+	_        struct{}          `doc:"(source mcp)"`
+	Headers  map[string]string `hcl:"headers,optional" unkeyed:"{}" doc:"headers of requests to url and the variables"`
+	_        struct{}          `doc:"with their values: { Authorization = \"NOTES_TOKEN\" } (source mcp)"`
+	Score    []string          `hcl:"score,optional" unkeyed:"[]" doc:"words of a command that scores each episode;"`
+	_        struct{}          `doc:"without it the reward is 1 if all expected calls were made (source mcp)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func (s *settings) setPorts() []string {
 	switch {
-	case s.Source == "bfcl", s.Source == "command" && s.Test > 0:
+	case s.Source == "bfcl", s.Source == "command" && s.Test > 0, s.Source == "mcp" && s.TestFile != nil:
 		return []string{"train", "test"}
-	case s.Source == "command":
+	case s.own():
 		return []string{"train"}
 	case drill.Form(s.Form) == drill.Multi:
 		return []string{"train", "test", "test_new"}
 	}
 	return []string{"train"}
 }
+
+// own reports whether the tasks are the user's.
+func (s *settings) own() bool { return s.Source == "command" || s.Source == "mcp" }
 
 type split struct {
 	By    string   `hcl:"by,optional" choices:"family|paper" doc:"family: connected components of tasks that share"`
@@ -123,7 +141,7 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad(s.Train < 0, "Negative number of drills", s.At["train"], "A training set has at least 0 drills; got %d.", s.Train)
 	s.checkProgram(bad)
 	bad(s.Skip < 0, "Negative number of drills", s.At["skip"], "skip passes over at least 0 drills; got %d.", s.Skip)
-	bad(s.Test < 0 || s.Source != "command" && s.Test > s.Pool, "Test set larger than its pool", s.At["test"],
+	bad(s.Test < 0 || !s.own() && s.Test > s.Pool, "Test set larger than its pool", s.At["test"],
 		"Each seed draws its test drills from a pool of %d, so test must lie between 0 and %d; got %d. Raise pool, or "+
 			"lower test.", s.Pool,
 		max(0, s.Pool), s.Test)
@@ -141,7 +159,8 @@ func (s *settings) WithoutEffect() map[string]string {
 	s.programEffects(e)
 	official := s.Source == "bfcl"
 	e.Add(official, drills, "form", "train", "skip", "test", "pool", "pool_seed")
-	e.Add(s.Source == "command", drills, "form", "skip", "pool", "pool_seed")
+	e.Add(s.own(), drills, "form", "skip", "pool", "pool_seed")
+	e.Add(s.Source == "mcp", "the files have all tasks", "train", "test")
 	e.Add(!official, bench, "version", "take", "split.by", "split.test", "split.seed", "split.order")
 	e.Add(drill.Form(s.Form) != drill.Multi, multi, "pool", "pool_seed")
 	e.Add(drill.Form(s.Form) != drill.Multi && s.Test != 0, multi, "test") // that there are none is true of all forms
@@ -154,8 +173,11 @@ func (s *settings) WithoutEffect() map[string]string {
 
 // Run writes the sets.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
-	if s.Source == "command" {
+	switch s.Source {
+	case "command":
 		return s.runProgram(ctx, job)
+	case "mcp":
+		return s.runServer(ctx, job)
 	}
 	sets, err := s.sets(job)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/agent"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/internal/lm"
@@ -24,8 +25,52 @@ import (
 // Collector samples episodes with an open policy and the seed of the job.
 type Collector struct {
 	*rl.Collector
-	Local   *rl.Local // its policy
+	Local   *rl.Local      // its policy
+	Gateway *agent.Gateway // nil without an agent
 	decoder *lm.Decoder
+}
+
+// Close ends the programs of the episodes.
+func (s *Collector) Close(job *engine.Job) error {
+	if s.Gateway == nil {
+		return s.Environment.Close()
+	}
+	if n := s.Gateway.Changed(); n > 0 {
+		job.Logf("%s of the agent asked for another temperature or top_p than the stage's, which were used",
+			lang.Plural(int(n), "request"))
+	}
+	return errors.Join(s.Gateway.Close(), s.Environment.Close())
+}
+
+// UseAgent has a program play the episodes. Without settings it has no effect.
+func (s *Collector) UseAgent(settings *agent.Settings, p *Policy, job *engine.Job, tasks []*bfcl.Task) error {
+	if settings == nil {
+		return nil
+	}
+	for _, t := range tasks {
+		if len(t.Turns) > 1 {
+			return fmt.Errorf("task %s has several requests, and an agent plays tasks with one: set prompt = \"merged\" in "+
+				"the stage tasks", t.ID)
+		}
+	}
+	layout, err := p.Talk()
+	if err != nil {
+		return err
+	}
+	var data *bfcl.Data
+	if job.Site.BFCL != "" && slices.ContainsFunc(tasks, func(t *bfcl.Task) bool { return t.Spec == nil }) {
+		if data, err = bfcl.LoadData(job.Site.BFCL); err != nil {
+			return err
+		}
+	}
+	s.Gateway, err = agent.Open(settings, agent.Options{Policy: s.Local, Layout: layout, Tokenizer: p.Tokenizer,
+		Position: p.Position, Data: data, Place: environment.Options{Scratch: job.Dir, Rank: job.Rank, Name: "agents",
+			Log: job.Logf}})
+	if err != nil {
+		return err
+	}
+	s.Agent = s.Gateway
+	return nil
 }
 
 // Collector returns a collector of the policy: temperature 0 is greedy, topP 1 the whole vocabulary. tasks lists
@@ -49,7 +94,8 @@ func (p *Policy) Collector(ctx context.Context, job *engine.Job, tasks []*bfcl.T
 	if err != nil {
 		return nil, errors.Join(err, decoder.Release())
 	}
-	return &Collector{&rl.Collector{Policy: local, Environment: environment, Seed: uint64(job.Seed)}, local, decoder}, nil
+	collector := &rl.Collector{Policy: local, Environment: environment, Seed: uint64(job.Seed)}
+	return &Collector{Collector: collector, Local: local, decoder: decoder}, nil
 }
 
 // Sample samples the rollouts, reports progress, and returns the trajectories in order, including those without a
@@ -84,6 +130,7 @@ type Sampling struct {
 	Temperature, TopP float64
 	Limits            *blocks.Limits
 	Arithmetic        blocks.Arithmetic
+	Agent             *agent.Settings // plays the episodes; nil: none
 }
 
 // Run samples the tasks with the policy of stage. It writes the port trajectories and returns them in the order of the
@@ -108,7 +155,10 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, stage MemoryUser, ta
 	if err != nil {
 		return nil, err
 	}
-	defer collector.Environment.Close()
+	defer collector.Close(job)
+	if err := collector.UseAgent(s.Agent, policy, job, tasks); err != nil {
+		return nil, err
+	}
 	if s.Official {
 		settings, err := bfcl.SettingsFor(tasks, job.Site.BFCL)
 		if err != nil {

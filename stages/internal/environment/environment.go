@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,13 +22,14 @@ type Options struct {
 	Steps     int          // executed steps per turn; the next one ends the episode; 0: unlimited
 	Scratch   string       // of the stage
 	Rank      int          // of this process of the stage
+	Name      string       // of the folder of the processes below Scratch; "": programs
 	Log       func(format string, args ...any)
 }
 
 // mixed dispatches tasks to their environments.
 type mixed struct {
 	benchmark rl.Environment
-	programs  map[string]*Pool // by folder
+	programs  map[string]rl.Environment // by folder
 }
 
 // Open starts the first process of each program of the tasks. It first removes processes and copies of an earlier
@@ -37,7 +39,7 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mixed{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}), programs: map[string]*Pool{}}
+	m := &mixed{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}), programs: map[string]rl.Environment{}}
 	if slices.ContainsFunc(o.Tasks, func(t *bfcl.Task) bool { return t.Spec != nil }) {
 		if err := o.clear(); err != nil {
 			return nil, err
@@ -57,7 +59,9 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 }
 
 // folder contains the copies of the programs.
-func (o Options) folder() string { return filepath.Join(o.Scratch, fmt.Sprintf("programs-%d", o.Rank)) }
+func (o Options) folder() string {
+	return filepath.Join(o.Scratch, fmt.Sprintf("%s-%d", cmp.Or(o.Name, "programs"), o.Rank))
+}
 
 // clear removes what an earlier attempt left.
 func (o Options) clear() error {
@@ -67,25 +71,50 @@ func (o Options) clear() error {
 	return errors.Join(os.RemoveAll(o.folder()), os.MkdirAll(o.folder(), 0o700))
 }
 
-// OpenProgram is Open for one program.
+// OpenProgram is Open for one program that speaks the protocol of a Pool.
 func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error) {
 	if err := o.clear(); err != nil {
 		return nil, err
 	}
-	return o.open(ctx, at)
-}
-
-func (o Options) open(ctx context.Context, at bfcl.Program) (*Pool, error) {
 	p, err := ReadProgram(at.Dir)
 	if err != nil {
 		return nil, err
 	}
+	return o.openPool(ctx, p, at)
+}
+
+// OpenServer is Open for one server, whose tools it stores in p.
+func OpenServer(ctx context.Context, p *Program, at bfcl.Program, o Options) (*Servers, error) {
+	if err := o.clear(); err != nil {
+		return nil, err
+	}
+	s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
+	return s, s.Discover(ctx)
+}
+
+func (o Options) poolOptions(dir string, at bfcl.Program) PoolOptions {
+	return PoolOptions{Dir: dir, Processes: max(1, at.Processes), Steps: o.Steps, Scratch: o.Scratch,
+		Mark: programMark(o.folder()), Log: o.Log}
+}
+
+func (o Options) openPool(ctx context.Context, p *Program, at bfcl.Program) (*Pool, error) {
 	dir, err := p.Copy(at.Dir, o.folder())
 	if err != nil {
 		return nil, err
 	}
-	return NewPool(ctx, p, PoolOptions{Dir: dir, Processes: max(1, at.Processes), Steps: o.Steps,
-		Scratch: o.Scratch, Mark: programMark(o.folder()), Log: o.Log})
+	return NewPool(ctx, p, o.poolOptions(dir, at))
+}
+
+func (o Options) open(ctx context.Context, at bfcl.Program) (rl.Environment, error) {
+	p, err := ReadProgram(at.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if p.Server != nil {
+		s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
+		return s, s.check(ctx)
+	}
+	return o.openPool(ctx, p, at)
 }
 
 // Start implements rl.Environment.

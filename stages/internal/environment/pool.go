@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine/proc"
 	"rcgrpo/stages/rl"
 )
 
@@ -29,20 +29,16 @@ type PoolOptions struct {
 // it; each of them may start again alone in a process of its own. Pool implements rl.Environment.
 type Pool struct {
 	PoolOptions
-	program *Program
-	secrets []string
-	tools   []rl.Tool
+	*launcher
+	patience
+	tools []rl.Tool
 
 	places chan struct{} // episodes of shared processes
 	alone  chan struct{} // processes of one episode
+	count  atomic.Int64  // episodes started so far
 
 	mu     sync.Mutex
 	shared []*seats
-	lost   int   // episodes in a row that failed alone
-	broken error // the program fails in every episode
-	count  int   // episodes started so far
-
-	started atomic.Int64 // processes
 }
 
 // seats is a process that episodes share.
@@ -52,19 +48,13 @@ type seats struct {
 	taken   int      // guarded by the pool
 }
 
-// mostEpisodes bounds the episodes of one process, and mostLost the episodes in a row that fail twice before the
-// program counts as broken.
-const (
-	mostEpisodes = 1024
-	mostLost     = 8
-)
+// mostEpisodes bounds the episodes of one process.
+const mostEpisodes = 1024
 
 // NewPool starts the first process of a program.
 func NewPool(ctx context.Context, program *Program, o PoolOptions) (*Pool, error) {
-	p := &Pool{PoolOptions: o, program: program, alone: make(chan struct{}, o.Processes)}
-	for _, value := range program.secretValues() {
-		p.secrets = append(p.secrets, proc.SecretLines(value)...)
-	}
+	p := &Pool{PoolOptions: o, launcher: newLauncher(program, o.Scratch, o.Mark, o.Log),
+		alone: make(chan struct{}, o.Processes)}
 	first, hello, err := p.open(ctx)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(o.Dir))
@@ -110,11 +100,11 @@ func readTool(raw json.RawMessage) (rl.Tool, error) {
 // open starts a process and reads its hello.
 func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
 	var hello helloAnswer
-	c, err := p.start()
+	c, err := p.start(p.Dir, nil, (*process).readAnswers)
 	if err != nil {
 		return nil, hello, err
 	}
-	err = c.call(ctx, "hello", "", map[string]int{"protocol": 1}, p.program.Start, &hello)
+	err = c.call(ctx, "hello", "", map[string]int{"protocol": 1}, p.described.Start, &hello)
 	if err == nil && (hello.Episodes < 1 || hello.Episodes > mostEpisodes) {
 		err = &Fault{"hello", "", fmt.Sprintf("episodes is the number of episodes at once, from 1 to %d; got %d",
 			mostEpisodes, hello.Episodes)}
@@ -134,7 +124,7 @@ func (p *Pool) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfc
 		return nil, err
 	}
 	var got tasksAnswer
-	err = c.call(ctx, "tasks", "", map[string]any{"set": set, "n": n, "seed": seed}, p.program.Start, &got)
+	err = c.call(ctx, "tasks", "", map[string]any{"set": set, "n": n, "seed": seed}, p.described.Start, &got)
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, c.stderr())
 	}
@@ -143,26 +133,27 @@ func (p *Pool) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfc
 	}
 	var tasks []*bfcl.Task
 	for i, raw := range got.Tasks {
-		var spec taskSpec
-		if err := decode(raw, &spec); err != nil {
+		t, err := newTask(raw)
+		if err != nil {
 			return nil, fmt.Errorf("task %d of the set %s: %w", i+1, set, err)
-		}
-		if spec.ID == "" {
-			return nil, fmt.Errorf("task %d of the set %s has no id: %s", i+1, set, quote(raw))
-		}
-		t := &bfcl.Task{ID: spec.ID, Family: spec.Family, Category: spec.Category, Spec: raw}
-		if t.Family == "" {
-			t.Family = t.ID
-		}
-		if t.Category == "" {
-			t.Category = "own"
-		}
-		if _, err := expertCalls(t); err != nil {
-			return nil, err
 		}
 		tasks = append(tasks, t)
 	}
 	return tasks, nil
+}
+
+// newTask reads a task of a program.
+func newTask(raw json.RawMessage) (*bfcl.Task, error) {
+	var spec taskSpec
+	if err := decode(raw, &spec); err != nil {
+		return nil, err
+	}
+	if spec.ID == "" {
+		return nil, fmt.Errorf("it has no id: %s", quote(raw))
+	}
+	t := &bfcl.Task{ID: spec.ID, Family: cmp.Or(spec.Family, spec.ID), Category: cmp.Or(spec.Category, "own"), Spec: raw}
+	_, err := expertCalls(t)
+	return t, err
 }
 
 // get returns the process, started if it does not work.
@@ -182,19 +173,16 @@ func (s *seats) get(ctx context.Context, p *Pool) (*process, error) {
 
 // Start implements rl.Environment. It waits while all processes are full.
 func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
-	p.mu.Lock()
-	broken := p.broken
-	p.count++
-	id := fmt.Sprintf("e%d", p.count)
-	p.mu.Unlock()
-	if broken != nil {
-		return nil, broken
+	if err := p.working(); err != nil {
+		return nil, err
 	}
+	id := fmt.Sprintf("e%d", p.count.Add(1))
 	c, leave, err := p.enter(ctx, o.Alone)
 	if err != nil {
 		return nil, err
 	}
-	e := &episode{pool: p, process: c, task: t, id: id, alone: o.Alone, leave: leave, tools: p.tools}
+	e := &episode{turns: turns{tools: p.tools, most: p.Steps}, pool: p, process: c, task: t, id: id, alone: o.Alone,
+		leave: leave}
 	var reset resetAnswer
 	err = e.call(ctx, "reset", map[string]any{"episode": id, "task": t.Spec, "seed": o.Seed}, &reset)
 	if err == nil && reset.User == nil {
@@ -230,7 +218,7 @@ func (p *Pool) enter(ctx context.Context, alone bool) (c *process, leave func(),
 	if err != nil {
 		if alone {
 			<-queue
-			p.judge(false, err)
+			p.judge(false, err, p.Log)
 		} else {
 			leave()
 		}
@@ -259,20 +247,6 @@ func (p *Pool) rise(s *seats) {
 	s.taken--
 }
 
-// judge counts episodes that failed twice. After mostLost in a row the program counts as broken, so that a stage ends
-// soon.
-func (p *Pool) judge(worked bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if worked {
-		p.lost = 0
-	} else if p.lost++; p.lost >= mostLost && p.broken == nil {
-		p.broken = fmt.Errorf("the program failed twice in each of %d episodes in a row, and is not started again; the "+
-			"last failure: %v", p.lost, err)
-		p.Log("%v", p.broken)
-	}
-}
-
 // Close ends all processes and removes their folder.
 func (p *Pool) Close() error {
 	var all sync.WaitGroup
@@ -287,34 +261,23 @@ func (p *Pool) Close() error {
 
 // episode is an episode in a process.
 type episode struct {
+	turns
 	pool    *Pool
 	process *process
 	task    *bfcl.Task
 	id      string
 	alone   bool
 	leave   func()
-	tools   []rl.Tool
 
-	system, user string
-	turn         int
-	steps        int // executed in this turn
-	stop         string
-	failed       bool // a fault was logged
-	cancelled    bool // the stage stops
+	failed    bool // a fault was logged
+	cancelled bool // the stage stops
 }
-
-func (e *episode) System() string   { return e.system }
-func (e *episode) Turn() int        { return e.turn }
-func (e *episode) User() string     { return e.user }
-func (e *episode) Tools() []rl.Tool { return e.tools }
-func (e *episode) Done() bool       { return e.stop != "" }
-func (e *episode) Stop() string     { return e.stop }
 
 // call sends a request of the episode. A fault is logged once for each process, with its standard error.
 func (e *episode) call(ctx context.Context, method string, params, out any) error {
-	limit := e.pool.program.Step
+	limit := e.pool.described.Step
 	if method == "score" {
-		limit = e.pool.program.Score
+		limit = e.pool.described.Score
 	}
 	err := e.process.call(ctx, method, e.task.ID, params, limit, out)
 	if fault, ok := errors.AsType[*Fault](err); ok {
@@ -332,7 +295,7 @@ func (e *episode) fail(method, text string) error {
 		again := "; the episode is played again, alone"
 		if e.alone {
 			again = "; the episode has no reward"
-			e.pool.judge(false, err)
+			e.pool.judge(false, err, e.pool.Log)
 		}
 		e.pool.Log("%v%s%s", err, again, e.process.stderr())
 	}
@@ -341,18 +304,8 @@ func (e *episode) fail(method, text string) error {
 
 // Step implements rl.Env. A call that cannot be read has an error as its result; the program does not see it.
 func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
-	results, calls, errs := make([]string, len(r.Calls)), []call{}, 0
-	var sent []int // index of each call that is sent
-	for i, c := range r.Calls {
-		name, arguments, err := bfcl.CallJSON(c.Text)
-		if err != nil {
-			text, _ := json.Marshal(map[string]string{"error": err.Error()})
-			results[i] = string(text)
-			errs++
-			continue
-		}
-		calls, sent = append(calls, call{name, arguments}), append(sent, i)
-	}
+	results, calls, sent := readCalls(r)
+	errs := len(results) - len(calls)
 	if len(r.Calls) > 0 {
 		e.steps++
 	}
@@ -383,19 +336,11 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	case yields && a.User == nil:
 		return nil, 0, e.fail("step", "a reply without calls has the answer user, the next request, or done")
 	case yields:
-		e.user, e.steps = *a.User, 0
-		e.turn++
+		e.next(*a.User)
 	default:
 		e.limit()
 	}
 	return results, errs, nil
-}
-
-// limit ends the episode after too many steps of one turn.
-func (e *episode) limit() {
-	if n := e.pool.Steps; n > 0 && e.steps > n {
-		e.stop = rl.StopTurnLimit
-	}
 }
 
 // Verdict returns the score of the episode. Official is success, a reward of 1.
@@ -408,7 +353,7 @@ func (e *episode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	if err != nil {
 		return bfcl.Verdict{}, e.fail("score", err.Error())
 	}
-	e.pool.judge(true, nil)
+	e.pool.judge(true, nil, e.pool.Log)
 	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}, nil
 }
 

@@ -192,6 +192,7 @@ func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
 }
 
 func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
+	t.Parallel()
 	for kind, want := range faults {
 		if kind == "twice" || kind == "null" || kind == "flood" || kind == "stderr" || kind == "nan" {
 			continue
@@ -212,6 +213,25 @@ func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 			must.Match(t, err, "the shelf broke")
 		}
 		o.orphans(t)
+	}
+}
+
+// The list of tasks has the same faults, and the same errors.
+func TestFaultsOfTheListOfTasks(t *testing.T) {
+	t.Parallel()
+	for kind, want := range faults {
+		if kind == "nan" || kind == "null" || kind == "twice" || kind == "stderr" {
+			continue // of other methods
+		}
+		o := must.Get(open(t, "tasks-"+kind, 1))(t)
+		_, err := o.Tasks(t.Context(), "train", 5, 1)
+		must.Match(t, err, "the program failed in tasks: ")
+		if kind == "silence" {
+			want = "no answer to tasks within 10s"
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s in tasks: got %v, want it to say %q", kind, err, want)
+		}
 	}
 }
 

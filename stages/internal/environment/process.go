@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine/proc"
@@ -35,8 +36,8 @@ func (f *Fault) Is(target error) bool { return target == rl.ErrAgain }
 
 // process is one running program. Its methods are safe for concurrent use.
 type process struct {
+	*launcher
 	program *proc.Process
-	pool    *Pool
 	stdin   *os.File
 	kill    context.CancelFunc
 	ended   chan struct{} // closed after the program and all processes that it started have ended
@@ -60,12 +61,30 @@ type waiting struct {
 // killGrace is the time between the end of a program's standard input and its end by force.
 const killGrace = 2 * time.Second
 
-// start starts a process in dir.
-func (p *Pool) start() (*process, error) {
-	env, err := p.program.environ(p.Dir)
+// launcher starts the processes of a program.
+type launcher struct {
+	described     *Program
+	scratch, mark string // variables by which the engine finds processes that are left
+	log           func(format string, args ...any)
+	secrets       []string // lines to mask in the log
+	started       atomic.Int64
+}
+
+func newLauncher(p *Program, scratch, mark string, log func(format string, args ...any)) *launcher {
+	l := &launcher{described: p, scratch: scratch, mark: mark, log: log}
+	for _, value := range p.secretValues() {
+		l.secrets = append(l.secrets, proc.SecretLines(value)...)
+	}
+	return l
+}
+
+// start starts a process in dir with further variables. read reads its standard output to the end.
+func (l *launcher) start(dir string, more []string, read func(*process, *os.File)) (*process, error) {
+	env, err := l.described.environ(dir)
 	if err != nil {
 		return nil, err
 	}
+	env = append(append(env, more...), "RCGRPO_SCRATCH="+l.scratch, l.mark)
 	var pipes [3][2]*os.File // read, write
 	for i := range pipes {
 		if pipes[i][0], pipes[i][1], err = os.Pipe(); err != nil {
@@ -73,21 +92,21 @@ func (p *Pool) start() (*process, error) {
 		}
 	}
 	// The shell finds the program in the PATH of env and becomes it.
-	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, p.program.Command...)
-	program, err := proc.Start(proc.Command{Args: words, Env: append(env, "RCGRPO_SCRATCH="+p.Scratch,
-		p.Mark), Dir: p.Dir, Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Group: true,
-		Mark: fmt.Sprintf("RCGRPO_PROCESS=%s/%d", p.Dir, p.started.Add(1))})
+	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, l.described.Command...)
+	program, err := proc.Start(proc.Command{Args: words, Env: env, Dir: dir,
+		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Group: true,
+		Mark: fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))})
 	for _, f := range []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]} {
 		f.Close()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", p.program.Command[0], err)
+		return nil, fmt.Errorf("start %s: %w", l.described.Command[0], err)
 	}
 	ctx, kill := context.WithCancel(context.Background())
-	c := &process{program: program, pool: p, stdin: pipes[0][1], kill: kill, ended: make(chan struct{}),
+	c := &process{launcher: l, program: program, stdin: pipes[0][1], kill: kill, ended: make(chan struct{}),
 		failed: make(chan struct{}), open: map[int64]*waiting{}}
 	var readers sync.WaitGroup
-	readers.Go(func() { c.readAnswers(pipes[1][0]) })
+	readers.Go(func() { read(c, pipes[1][0]) })
 	readers.Go(func() { c.readLog(pipes[2][0]) })
 	go func() {
 		exit, err := program.Wait(ctx, func(error) time.Duration { return 0 }, nil)
@@ -97,7 +116,7 @@ func (p *Pool) start() (*process, error) {
 		readers.Wait()
 		c.fail(exitText(exit, err))
 		if exit.Left != "" {
-			c.pool.Log("%s", exit.Left)
+			c.log("%s", exit.Left)
 		}
 		c.stdin.Close()
 		pipes[1][0].Close()
@@ -197,7 +216,7 @@ func (c *process) readLog(stderr *os.File) {
 			continue
 		}
 		text := strings.ToValidUTF8(string(piece[:min(len(piece), tailWidth)]), "?")
-		for _, secret := range c.pool.secrets {
+		for _, secret := range c.secrets {
 			text = strings.ReplaceAll(text, secret, "***")
 		}
 		c.mu.Lock()
@@ -206,9 +225,9 @@ func (c *process) readLog(stderr *os.File) {
 		}
 		c.mu.Unlock()
 		if written += len(text) + 1; written <= mostLog {
-			c.pool.Log("program: %s", text)
+			c.log("program: %s", text)
 		} else if written-len(text)-1 <= mostLog {
-			c.pool.Log("program: the rest of this process's standard error is left out")
+			c.log("program: the rest of this process's standard error is left out")
 		}
 	}
 }

@@ -2,8 +2,10 @@ package environment
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,6 +27,7 @@ type Program struct {
 	Step       time.Duration     `json:"step"`              // of reset, step and close
 	Score      time.Duration     `json:"score"`
 	Executable []string          `json:"executable,omitempty"` // files of the folder that may be executed
+	Server     *Server           `json:"server,omitempty"`     // nil: the program speaks the protocol of Pool
 }
 
 // ReadProgram reads the description in a tasks artifact.
@@ -60,6 +63,11 @@ func (p *Program) Write(dir, folder string, left []string) error {
 	if files == 0 {
 		return fmt.Errorf("the program's folder %s has no file", folder)
 	}
+	return p.Save(dir)
+}
+
+// Save writes the description alone.
+func (p *Program) Save(dir string) error {
 	text, err := json.MarshalIndent(p, "", "\t")
 	if err != nil {
 		return err
@@ -68,17 +76,23 @@ func (p *Program) Write(dir, folder string, left []string) error {
 }
 
 // Copy copies the program of a tasks artifact into a new folder below scratch and returns it. Its files are
-// read-only.
+// read-only, unless it is a server, which has a copy in each session.
 func (p *Program) Copy(dir, scratch string) (string, error) {
 	from := filepath.Join(dir, ProgramFolder)
 	to, err := os.MkdirTemp(scratch, "program-")
 	if err != nil {
 		return "", err
 	}
+	if _, err := os.Stat(from); p.Server != nil && errors.Is(err, fs.ErrNotExist) {
+		return to, nil
+	}
 	return to, eachFile(from, nil, func(name string, _ fs.FileInfo) error {
 		mode := fs.FileMode(0o444)
 		if slices.Contains(p.Executable, filepath.ToSlash(name)) {
 			mode = 0o555
+		}
+		if p.Server != nil {
+			mode |= 0o200
 		}
 		return copyFile(filepath.Join(from, name), filepath.Join(to, name), mode)
 	})
@@ -150,7 +164,11 @@ func (p *Program) environ(dir string) ([]string, error) {
 
 // secretValues returns the values of the secrets.
 func (p *Program) secretValues() (values []string) {
-	for _, name := range p.Secrets {
+	names := slices.Clone(p.Secrets)
+	if p.Server != nil {
+		names = slices.AppendSeq(names, maps.Values(p.Server.Headers))
+	}
+	for _, name := range names {
 		if value := os.Getenv(name); value != "" {
 			values = append(values, value)
 		}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type choice struct {
 	tools   bool // the reply may contain calls
 	wake    chan struct{}
 	prompt  []int32
+	stream  rl.Stream // of its random numbers
 	room    int       // tokens that the reply may have
 	score   bool      // the ids of the prompt are scored
 	echoed  []rl.Draw // scored ids of the prompt
@@ -44,7 +46,7 @@ func (c *choice) sample(ctx context.Context) {
 		score = len(c.prompt) - 1
 	}
 	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,
-		Stream: rl.Serving(c.q.seed, c.index), Top: c.q.top, Max: c.room, Score: score, Last: c.add})
+		Stream: c.stream, Top: c.q.top, Max: c.room, Score: score, Last: c.add})
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err, c.echoed, c.cached = err, out.Scores, out.Cached
@@ -146,6 +148,9 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 		return err
 	}
 	defer release()
+	if err := s.name(q, choices); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(q.ctx)
 	wake := make(chan struct{}, 1)
 	done := make([]chan struct{}, len(choices))
@@ -162,8 +167,9 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 	}
 	defer func() { // no slot is in use when the count of replies falls
 		cancel()
-		for i := range done {
+		for i, c := range choices {
 			<-done[i]
+			s.record(c)
 		}
 	}()
 	if each != nil {
@@ -183,6 +189,42 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 		}
 	}
 	return nil
+}
+
+// name names the random numbers of the choices.
+func (s *Server) name(q *request, choices []*choice) error {
+	for _, c := range choices {
+		c.stream = rl.Serving(q.seed, c.index)
+		if s.Sampling == nil {
+			continue
+		}
+		c.room = min(c.room, s.Sampling.Reply)
+		var err error
+		if c.stream, err = s.Sampling.Stream(c.prompt); err != nil {
+			return &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "episode_over",
+				Message: err.Error()}
+		}
+	}
+	return nil
+}
+
+// record reports a choice to the episode that the client plays.
+func (s *Server) record(c *choice) {
+	if s.Sampling == nil {
+		return
+	}
+	r := Reply{Prompt: c.prompt, Conversation: c.q.conversation, Text: token.Text(c.text), Changed: c.q.changed}
+	if c.err == nil {
+		r.Draws = c.draws
+	} else if c.q.ctx.Err() == nil {
+		r.Err = c.err
+	}
+	if c.tools && c.err == nil {
+		if text, calls := s.Layout.Parse(ids(c.draws)); calls != nil {
+			r.Text, r.Calls = text, calls
+		}
+	}
+	s.Sampling.Sampled(r)
 }
 
 // stream calls each with the pieces of the choices until all are done.

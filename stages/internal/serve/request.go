@@ -33,7 +33,8 @@ type request struct {
 	model   string
 	reward  string // reward token
 	header  http.Header
-	ignored []string // fields without effect
+	ignored []string        // fields without effect
+	given   map[string]bool // common settings
 
 	temperature, topP float64
 	max               int // tokens of a reply; 0: not given
@@ -48,6 +49,7 @@ type request struct {
 	tokensAsIDs       bool
 	conversation      *chat.Conversation // of a chat
 	skipSpecial       bool
+	changed           bool // temperature or top_p are those of Config.Sampling instead
 }
 
 // ignoredFields change nothing in a reply. Those with values change nothing only if they have that value.
@@ -72,7 +74,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err != nil {
 		return nil, bad("", "", "the request could not be read: %v", err)
 	}
-	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true}
+	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true, given: map[string]bool{}}
 	if depth(body) > maxDepth {
 		return nil, bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
 	}
@@ -93,7 +95,24 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err := q.chooseReward(s, setting, given); err != nil {
 		return nil, err
 	}
-	return q, q.common()
+	if err := q.common(); err != nil {
+		return nil, err
+	}
+	return q, q.fix(s)
+}
+
+// fix replaces the settings of a request by those of the episode that the client plays.
+func (q *request) fix(s *Server) error {
+	if s.Sampling == nil {
+		return nil
+	}
+	if q.choices != 1 {
+		return bad("n", "unsupported_value", "an episode continues with one reply; n must be 1, got %d", q.choices)
+	}
+	q.changed = q.temperature != s.Sampling.Temperature && q.given["temperature"] ||
+		q.topP != s.Sampling.TopP && q.given["top_p"]
+	q.temperature, q.topP, q.reward = s.Sampling.Temperature, s.Sampling.TopP, s.Token
+	return nil
 }
 
 // chooseReward sets the reward token of a request: its own, that of the model's name, or that of the server.
@@ -133,6 +152,7 @@ func (q *request) common() error {
 		{"return_tokens_as_token_ids", &q.tokensAsIDs},
 	} {
 		given := q.has(f.name)
+		q.given[f.name] = given
 		if err := q.take(f.name, f.into); err != nil {
 			return err
 		}

@@ -46,6 +46,29 @@ type Config struct {
 	Timeout time.Duration // of a request
 	Logf    func(format string, args ...any)
 	Log     *Log // of conversations; nil: none
+
+	Sampling *Sampling // of the episode that the client plays; nil: as the requests ask
+}
+
+// Sampling fixes how replies are sampled, whatever requests ask for, and records them.
+type Sampling struct {
+	Temperature, TopP float64
+	Reply             int // tokens of a reply
+	// Stream names the random numbers of the reply to a prompt. The client gets its error with status 429.
+	Stream func(prompt []int32) (rl.Stream, error)
+	// Sampled receives the reply for each Stream, without draws if it was interrupted, before the request ends.
+	Sampled func(Reply)
+}
+
+// Reply is a sampled reply.
+type Reply struct {
+	Prompt       []int32
+	Draws        []rl.Draw
+	Conversation *chat.Conversation // before the reply; nil if the prompt was a text
+	Text         string
+	Calls        []rl.Call
+	Changed      bool  // the request asked for another temperature or top_p
+	Err          error // the policy failed
 }
 
 // Server answers requests. Start it with [Server.Serve].

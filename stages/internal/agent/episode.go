@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/serve"
+	"rcgrpo/stages/rl"
+)
+
+// episode records the replies of the policy to one agent.
+type episode struct {
+	gateway *Gateway
+	sampler *rl.Local
+	ask     rl.Rollout
+	offer   *environment.Offer
+	policy  *serve.Server
+
+	ctx     context.Context // ends with the episode
+	cancel  context.CancelFunc
+	pending sync.WaitGroup // requests
+
+	mu       sync.Mutex
+	closed   bool
+	requests int
+	limited  bool // more requests than the limits of the stage allow
+	uses     map[string]int
+	segments []*segment // in the order of their first replies
+	text     string     // of the last reply
+	failure  error      // of the policy
+}
+
+// segment is a sequence of tokens: prompts each of which continues the reply before it.
+type segment struct {
+	rl.Segment
+	conversation *chat.Conversation // before the last reply
+	replies      []rl.Message
+}
+
+// serve answers a request of the agent until the episode ends.
+func (e *episode) serve(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		http.Error(w, "the episode has ended", http.StatusGone)
+		return
+	}
+	e.pending.Add(1)
+	e.mu.Unlock()
+	defer e.pending.Done()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(e.ctx, cancel)()
+	h.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// close ends the requests that an agent left behind.
+func (e *episode) close() {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.cancel()
+	e.pending.Wait()
+}
+
+// stream names the random numbers of the next reply to a prompt: equal prompts of an episode are numbered.
+func (e *episode) stream(prompt []int32) (rl.Stream, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.requests++
+	if most := 2 * e.sampler.Limits.Steps; most > 0 && e.requests > most || e.limited {
+		e.limited = true
+		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }", most)
+	}
+	name := make([]byte, 0, 4*len(prompt))
+	for _, id := range prompt {
+		name = binary.LittleEndian.AppendUint32(name, uint32(id))
+	}
+	e.gateway.sampling.Add(1)
+	n := e.uses[string(name)]
+	e.uses[string(name)]++
+	return rl.Requested(e.sampler.Seed, e.ask, prompt, n), nil
+}
+
+// sampled records a reply. It continues the longest sequence that its prompt begins with.
+func (e *episode) sampled(r serve.Reply) {
+	e.gateway.sampling.Add(-1)
+	if r.Changed {
+		e.gateway.changed.Add(1)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.Err != nil {
+		e.failure = r.Err
+	}
+	if r.Err != nil || len(r.Draws) == 0 {
+		return
+	}
+	var s *segment
+	for _, o := range e.segments {
+		if n := len(o.IDs); n <= len(r.Prompt) && slices.Equal(o.IDs, r.Prompt[:n]) && (s == nil || n > len(s.IDs)) {
+			s = o
+		}
+	}
+	if s == nil {
+		s = &segment{}
+		e.segments = append(e.segments, s)
+	}
+	given := r.Prompt[len(s.IDs):]
+	s.IDs = append(s.IDs, given...)
+	s.Mask = append(s.Mask, make([]bool, len(given))...)
+	s.Logp = append(s.Logp, make([]float32, len(given))...)
+	for _, d := range r.Draws {
+		s.IDs, s.Mask, s.Logp = append(s.IDs, d.Token), append(s.Mask, true), append(s.Logp, d.Logp)
+	}
+	s.conversation = r.Conversation
+	m := rl.Message{Role: rl.RoleAssistant, Text: r.Text, From: len(r.Prompt), To: len(s.IDs)}
+	for _, call := range r.Calls {
+		m.Calls = append(m.Calls, call.Text)
+	}
+	s.replies = append(s.replies, m)
+	if e.text = r.Text; r.Calls != nil {
+		e.text = ""
+	}
+}
+
+// record adds the sequences to a trajectory: the first one, then the others in the order of their ids, which does not
+// depend on the order of concurrent requests. The episode is closed.
+func (e *episode) record(t *rl.Trajectory) {
+	if len(e.segments) == 0 {
+		return
+	}
+	for _, s := range e.segments {
+		s.Messages = s.messages()
+	}
+	first := e.segments[0]
+	if c := first.conversation; c != nil {
+		if t.System = ""; c.System != nil {
+			t.System = *c.System
+		}
+		t.Tools, t.Documents = nil, nil
+		for _, tool := range c.Tools {
+			t.Tools, t.Documents = append(t.Tools, tool.Name), append(t.Documents, tool.JSON)
+		}
+	}
+	t.Messages, t.IDs, t.Mask, t.Logp = first.Messages, first.IDs, first.Mask, first.Logp
+	slices.SortStableFunc(e.segments[1:], func(a, b *segment) int { return slices.Compare(a.IDs, b.IDs) })
+	for _, s := range e.segments[1:] {
+		t.Segments = append(t.Segments, s.Segment)
+	}
+}
+
+// messages returns the conversation with the replies. Those of the assistant that were not sampled stand before them.
+func (s *segment) messages() (all []rl.Message) {
+	own := len(s.replies) - 1 // of those in the conversation
+	if s.conversation == nil {
+		return s.replies
+	}
+	others := -own
+	for _, t := range s.conversation.Turns {
+		if t.Role == rl.RoleAssistant {
+			others++
+		}
+	}
+	turn, k := -1, 0
+	for _, t := range s.conversation.Turns {
+		m := rl.Message{Role: t.Role, Text: t.Text}
+		switch last := len(all) - 1; {
+		case t.Role == rl.RoleUser:
+			turn++
+		case t.Role == rl.RoleTool && last >= 0 && all[last].Role == rl.RoleTool:
+			all[last].Several = append(slices.Clip(all[last].Results()), t.Text)
+			all[last].Text += "\n" + t.Text
+			continue
+		case t.Role == rl.RoleAssistant:
+			if k >= others && k-others < own {
+				m = s.replies[k-others]
+			} else {
+				for _, call := range t.Calls {
+					m.Calls = append(m.Calls, call.Python())
+				}
+			}
+			k++
+		}
+		m.Turn = max(0, turn)
+		all = append(all, m)
+	}
+	last := s.replies[own]
+	last.Turn = max(0, turn)
+	return append(all, last)
+}

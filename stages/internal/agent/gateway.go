@@ -1,0 +1,251 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/serve"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+)
+
+// modelName is the name of the policy in requests.
+const modelName = "policy"
+
+// Options describe the policy and the place of the processes.
+type Options struct {
+	Policy    *rl.Local
+	Layout    chat.Talk
+	Tokenizer *token.Tokenizer
+	Position  string     // of reward tokens
+	Data      *bfcl.Data // for the documents of the benchmark's tools; may be nil
+	Place     environment.Options
+}
+
+// Gateway plays episodes with processes of a program. Each episode has a key of its own for both protocols, which ends
+// with it. Gateway implements rl.Agent.
+type Gateway struct {
+	Options
+	settings *Settings
+	workers  *environment.Workers
+	server   *http.Server
+	address  string
+	sampling rl.Stopwatch
+	changed  atomic.Int64 // requests with another temperature or top_p
+
+	mu       sync.Mutex
+	episodes map[string]*episode // by key
+	idle     []*environment.Worker
+}
+
+// Open starts the server. Close the gateway.
+func Open(s *Settings, o Options) (*Gateway, error) {
+	program := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets,
+		Step: cmp.Or(s.Timeout, defaultTimeout)}
+	workers, err := environment.NewWorkers(program, s.Program.Path, s.Program.Left, o.Place)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, workers.Close())
+	}
+	g := &Gateway{Options: o, settings: s, workers: workers, address: listener.Addr().String(),
+		episodes: map[string]*episode{}}
+	tools := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
+		if e := g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")); e != nil {
+			return e.offer.Server
+		}
+		return nil
+	}, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp/", func(w http.ResponseWriter, r *http.Request) {
+		if e := g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")); e != nil {
+			e.serve(tools, w, r)
+			return
+		}
+		http.Error(w, "no episode has this address", http.StatusNotFound)
+	})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if e := g.find(key); e != nil {
+			e.serve(e.policy, w, r)
+			return
+		}
+		http.Error(w, `{"error":{"message":"no episode has this key","type":"authentication_error"}}`,
+			http.StatusUnauthorized)
+	})
+	g.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go g.server.Serve(listener) // until Close
+	return g, nil
+}
+
+func (g *Gateway) find(key string) *episode {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.episodes[key]
+}
+
+// Changed returns the number of requests that asked for another temperature or top_p than those of the stage.
+func (g *Gateway) Changed() int64 { return g.changed.Load() }
+
+// InPolicy implements rl.Agent.
+func (g *Gateway) InPolicy() time.Duration { return g.sampling.Total() }
+
+// Width implements rl.Agent.
+func (g *Gateway) Width() int { return cmp.Or(g.settings.Workers, defaultWorkers) }
+
+// Close ends the processes and the server.
+func (g *Gateway) Close() error {
+	var all sync.WaitGroup
+	for _, w := range g.idle {
+		all.Go(w.Stop)
+	}
+	all.Wait()
+	return errors.Join(g.server.Close(), g.workers.Close())
+}
+
+// task is what the program reads about an episode.
+type task struct {
+	ID     string            `json:"id"`
+	User   string            `json:"user"`
+	System string            `json:"system,omitempty"`
+	Tools  []json.RawMessage `json:"tools"` // in OpenAI's form
+}
+
+// With returns the gateway for episodes of another policy with the same model, such as one with another temperature.
+func (g *Gateway) With(policy *rl.Local) rl.Agent { return with{g, policy} }
+
+type with struct {
+	*Gateway
+	policy *rl.Local
+}
+
+// Play implements rl.Agent.
+func (w with) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
+	return w.play(ctx, w.policy, ask, env, t)
+}
+
+// Play implements rl.Agent.
+func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
+	return g.play(ctx, g.Policy, ask, env, t)
+}
+
+func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (
+	bfcl.Verdict, error) {
+	offer, err := environment.NewOffer(env, environment.OfferOptions{Data: g.Data})
+	if err = cmp.Or(err, g.workers.Broken()); err != nil {
+		return bfcl.Verdict{}, err
+	}
+	e := &episode{gateway: g, sampler: policy, ask: ask, offer: offer, uses: map[string]int{}}
+	e.ctx, e.cancel = context.WithCancel(ctx)
+	e.policy = serve.New(serve.Config{Name: modelName, Batcher: policy.Batcher, Layout: g.Layout, Tokenizer: g.Tokenizer,
+		Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20, MaxBody: 64 << 20,
+		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log, Sampling: &serve.Sampling{
+			Temperature: policy.Temperature, TopP: cmp.Or(policy.TopP, 1), Reply: policy.Limits.Reply, Stream: e.stream,
+			Sampled: e.sampled}})
+	key := rand.Text()
+	g.mu.Lock()
+	g.episodes[key] = e
+	g.mu.Unlock()
+	said, failure := g.run(ctx, key, task{ask.Task.ID, env.User(), env.System(), offer.Documents()})
+	g.mu.Lock()
+	delete(g.episodes, key)
+	g.mu.Unlock()
+	e.close()
+	e.record(t)
+	t.Calls, t.Errors = offer.Calls()
+	switch {
+	case ctx.Err() != nil:
+		return bfcl.Verdict{}, ctx.Err()
+	case e.failure != nil:
+		return bfcl.Verdict{}, e.failure
+	case e.limited:
+		t.Stop = rl.StopTurnLimit // the refusal may have ended the program
+	case failure != nil:
+		g.workers.Count(failure)
+		g.Place.Log("%v", failure)
+		return bfcl.Verdict{}, failure
+	}
+	g.workers.Count(nil)
+	v, err := e.verdict(ctx, said)
+	if t.Stop == "" {
+		t.Stop = env.Stop()
+	}
+	return v, err
+}
+
+// run has the program play an episode, and returns its answer.
+func (g *Gateway) run(ctx context.Context, key string, t task) ([]byte, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	base, tools := "http://"+g.address+"/v1", "http://"+g.address+"/mcp/"+key
+	if g.settings.Lives == "episode" {
+		return g.workers.Once(ctx, t.ID, "OPENAI_BASE_URL="+base, "OPENAI_API_KEY="+key, "RCGRPO_MODEL="+modelName,
+			"RCGRPO_TASK="+string(text), "RCGRPO_MCP_URL="+tools)
+	}
+	w, err := g.worker()
+	if err != nil {
+		return nil, err
+	}
+	var said json.RawMessage
+	err = w.Call(ctx, "play", t.ID, map[string]any{"task": json.RawMessage(text), "base_url": base, "api_key": key,
+		"model": modelName, "mcp_url": tools}, &said)
+	if err != nil || !w.Works() {
+		w.Stop()
+		return said, err
+	}
+	g.mu.Lock()
+	g.idle = append(g.idle, w)
+	g.mu.Unlock()
+	return said, nil
+}
+
+// worker returns an idle process, or starts one.
+func (g *Gateway) worker() (*environment.Worker, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.idle) > 0 {
+		w := g.idle[len(g.idle)-1]
+		g.idle = g.idle[:len(g.idle)-1]
+		if w.Works() {
+			return w, nil
+		}
+	}
+	return g.workers.Start()
+}
+
+// verdict returns the reward of the environment or of the program.
+func (e *episode) verdict(ctx context.Context, said []byte) (bfcl.Verdict, error) {
+	var answer struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(said, &answer) // the text is optional
+	v, err := e.offer.Verdict(ctx, cmp.Or(answer.Text, e.text))
+	if err != nil || e.gateway.settings.Reward != "program" || e.limited {
+		return v, err
+	}
+	reward, err := environment.Finite(said)
+	if err != nil {
+		return v, &environment.Fault{Method: "play", Task: e.ask.Task.ID, Text: fmt.Sprintf("reward = \"program\": %v", err)}
+	}
+	v.Reward, v.Official = reward, reward == 1
+	return v, nil
+}

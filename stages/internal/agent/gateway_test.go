@@ -1,0 +1,411 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/token"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// TestMain is an agent if the variable PLAY is set: it plays each task as its id says.
+func TestMain(m *testing.M) {
+	if os.Getenv("PLAY") == "" {
+		os.Exit(m.Run())
+	}
+	if text := os.Getenv("RCGRPO_TASK"); text != "" { // a process for one episode
+		p := played{Base: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("RCGRPO_MODEL"),
+			Tools: os.Getenv("RCGRPO_MCP_URL")}
+		json.Unmarshal([]byte(text), &p.Task)
+		fmt.Printf("some text\n%s\n", p.play())
+		return
+	}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var r struct {
+			ID     int
+			Params played
+		}
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			panic(err)
+		}
+		fmt.Printf(`{"jsonrpc": "2.0", "id": %d, %s}`+"\n", r.ID, `"result": `+r.Params.play())
+	}
+}
+
+type played struct {
+	Task  struct{ ID, User string }
+	Base  string `json:"base_url"`
+	Key   string `json:"api_key"`
+	Model string
+	Tools string `json:"mcp_url"`
+}
+
+func (p played) post(url string, body any) (status int, answer map[string]any) {
+	text, _ := json.Marshal(body)
+	r, _ := http.NewRequest("POST", url, bytes.NewReader(text))
+	r.Header.Set("Authorization", "Bearer "+p.Key)
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	got, err := http.DefaultClient.Do(r)
+	if err != nil {
+		panic(err)
+	}
+	defer got.Body.Close()
+	text, _ = io.ReadAll(got.Body)
+	json.Unmarshal(text, &answer)
+	return got.StatusCode, answer
+}
+
+type said = map[string]any
+
+// ask requests a reply and returns it as a message.
+func (p played) ask(more said, messages ...said) (status int, message said) {
+	body := said{"model": p.Model, "messages": messages}
+	for name, value := range more {
+		body[name] = value
+	}
+	status, answer := p.post(p.Base+"/chat/completions", body)
+	if status != 200 {
+		return status, answer
+	}
+	return status, answer["choices"].([]any)[0].(map[string]any)["message"].(map[string]any)
+}
+
+// call calls the tool with the SDK, or with one POST.
+func (p played) call(n int) {
+	if n == 2 {
+		client := mcp.NewClient(&mcp.Implementation{Name: "agent"}, nil)
+		s, err := client.Connect(context.Background(), &mcp.StreamableClientTransport{Endpoint: p.Tools}, nil)
+		if err != nil {
+			panic(err)
+		}
+		defer s.Close()
+		r, err := s.CallTool(context.Background(), &mcp.CallToolParams{Name: "add", Arguments: said{"n": n}})
+		if err != nil || r.IsError {
+			panic(fmt.Sprint(r, err))
+		}
+		return
+	}
+	p.post(p.Tools, said{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": said{"name": "add",
+		"arguments": said{"n": n}}})
+}
+
+func (p played) play() string {
+	user := said{"role": "user", "content": p.Task.User}
+	how, _, _ := strings.Cut(p.Task.ID, " ")
+	switch how {
+	case "plain", "join":
+		_, first := p.ask(said{"temperature": 0.3}, user)
+		_, second := p.ask(nil, user, first, said{"role": "user", "content": "And?"})
+		if how == "join" {
+			p.ask(nil, user, first, said{"role": "user", "content": "And?"}, second, said{"role": "user", "content": "Well?"})
+			p.call(2)
+			break
+		}
+		p.call(1)
+	case "helper":
+		p.ask(nil, user)
+		p.ask(nil, said{"role": "user", "content": "Help me."})
+		p.ask(nil, user)
+		p.call(1)
+	case "greedy":
+		for {
+			if status, _ := p.ask(nil, user); status == 429 {
+				os.Exit(7)
+			}
+		}
+	case "two":
+		if status, answer := p.ask(said{"n": 2}, user); status != 400 {
+			panic(fmt.Sprint(status, answer))
+		}
+		p.ask(nil, user)
+	case "hasty": // it leaves a request behind
+		p.Task.User = strings.Repeat("Put in one. ", 20)
+		go p.ask(nil, said{"role": "user", "content": p.Task.User})
+		time.Sleep(time.Millisecond)
+		p.call(1)
+	case "strange":
+		p.Key = "other"
+		if status, _ := p.ask(nil, user); status != 401 {
+			panic(status)
+		}
+	case "death":
+		fmt.Fprintln(os.Stderr, "no way")
+		os.Exit(3)
+	case "silence":
+		time.Sleep(time.Minute)
+	case "error":
+		return `{}, "error": {"message": "sold out"}`
+	case "nonsense":
+		return `{"reward": "much"}`
+	}
+	return `{"text": "Done.", "reward": 0.25}`
+}
+
+// sampler replies with a hash of the sequence and the uniform number.
+type sampler struct {
+	tok   *token.Tokenizer
+	slots [][]int32
+}
+
+func (s *sampler) Slots() int     { return len(s.slots) }
+func (s *sampler) MaxLen() int    { return 400 }
+func (s *sampler) Cut(i, n int)   { s.slots[i] = s.slots[i][:n] }
+func (s *sampler) Release() error { return nil }
+func (s *sampler) Next(_ context.Context, rs []rl.Request) ([]rl.Draw, error) {
+	draws := make([]rl.Draw, len(rs))
+	for i, r := range rs {
+		s.slots[r.Slot] = append(slices.Clone(s.slots[r.Slot]), r.Feed...)
+		h := uint64(14695981039346656037)
+		for _, id := range s.slots[r.Slot] {
+			h = (h ^ uint64(id)) * 1099511628211
+		}
+		next := int32('a' + (h>>20+uint64(r.U*1e9))%26)
+		id := s.tok.Encode(string(rune(next)))[0]
+		if end, _ := s.tok.ID("<|end|>"); (h>>8)%6 == 0 {
+			id = end
+		}
+		draws[i] = rl.Draw{Token: id, Logp: -float32(h%1000) / 100}
+	}
+	return draws, nil
+}
+
+// cart is an environment with one request and the tool add; its reward is 1 after one call.
+type cart struct{ calls, ended, turns int }
+
+func (c *cart) System() string { return "" }
+func (c *cart) Turn() int      { return 0 }
+func (c *cart) User() string   { return "Put in one." }
+func (c *cart) Done() bool     { return c.Stop() != "" }
+func (c *cart) Close()         {}
+func (c *cart) Stop() string {
+	if c.ended > c.turns {
+		return rl.StopDone
+	}
+	return ""
+}
+func (c *cart) Tools() []rl.Tool {
+	return []rl.Tool{{Name: "add", JSON: []byte(`{"type": "function", "function": {"name": "add"}}`)}}
+}
+func (c *cart) Step(_ context.Context, r rl.Reply) ([]string, int, error) {
+	if len(r.Calls) == 0 {
+		c.ended++
+		return nil, 0, nil
+	}
+	c.calls++
+	return []string{"ok"}, 0, nil
+}
+func (c *cart) Verdict(context.Context) (bfcl.Verdict, error) {
+	v := bfcl.Verdict{}
+	if c.calls == 1 {
+		v.Reward, v.Official = 1, true
+	}
+	return v, nil
+}
+
+func vocabulary(t *testing.T) (*token.Tokenizer, chat.Talk) {
+	t.Helper()
+	tok := must.Get(token.Train([]string{"abcdefghijklmnopqrstuvwxyz Put in one. And? Well? Help me."}, 300,
+		chat.DrillTokens))(t)
+	return tok, must.Get(chat.NewDrill(tok, ""))(t)
+}
+
+// play plays tasks with an agent, and returns their trajectories and the log.
+func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory, string) {
+	t.Helper()
+	tok, layout := vocabulary(t)
+	dir := t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "agent"), nil, 0o600))
+	s := &Settings{Program: &artifact.File{Path: dir, Dir: true}, Command: []string{must.Get(os.Executable())(t)},
+		Env: map[string]string{"PLAY": "1"}, Workers: 3, Timeout: 4 * time.Second}
+	if change != nil {
+		change(s)
+	}
+	var mu sync.Mutex
+	var log strings.Builder
+	scratch := t.TempDir()
+	policy := &rl.Local{Batcher: rl.NewBatcher(&sampler{tok, make([][]int32, 4)}), Codec: layout, Seed: 1, Temperature: 1,
+		Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 400}}
+	g := must.Get(Open(s, Options{Policy: policy, Layout: layout, Tokenizer: tok, Place: environment.Options{
+		Scratch: scratch, Name: "agents", Log: func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(&log, format+"\n", args...)
+		}}}))(t)
+	defer func() { must.OK(t, g.Close()) }()
+	start := rl.StartFunc(func(_ context.Context, t *bfcl.Task, _ rl.StartOptions) (rl.Env, error) {
+		return &cart{turns: strings.Count(t.ID, "turns")}, nil
+	})
+	var asks []rl.Rollout
+	for _, id := range ids {
+		asks = append(asks, rl.Rollout{Task: &bfcl.Task{ID: id}})
+	}
+	got, stats, err := (&rl.Collector{Policy: policy, Environment: start, Agent: g}).Collect(t.Context(), asks, nil)
+	if err != nil {
+		return nil, err.Error()
+	}
+	if stats.InPolicy < 0 || stats.InPolicy > stats.Wall || stats.Sampled > 0 && stats.InPolicy == 0 {
+		t.Errorf("got %+v", stats)
+	}
+	fmt.Fprintf(&log, "%d changed", g.Changed())
+	return got, log.String()
+}
+
+func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
+	t.Parallel()
+	_, layout := vocabulary(t)
+	got, log := play(t, nil, "plain", "join", "helper", "two", "strange")
+	for i, want := range []struct {
+		messages, segments int
+		reward             rl.Reward
+	}{{4, 0, 1}, {6, 0, 1}, {2, 2, 1}, {2, 0, 0}, {0, 0, 0}} {
+		e := got[i]
+		if len(e.Messages) != want.messages || len(e.Segments) != want.segments || e.Reward != want.reward ||
+			e.Stop != rl.StopDone {
+			t.Errorf("%s: %d messages, %d segments, reward %v (%s), stop %s; want %+v", e.Task, len(e.Messages),
+				len(e.Segments), e.Reward, e.Failure, e.Stop, want)
+		}
+		ids, mask := chat.Encode(layout, e, "")
+		if len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
+			t.Errorf("%s: the layout writes the messages as %v, want %v", e.Task, ids, e.IDs)
+		}
+		for _, s := range e.Sequences() {
+			n := 0
+			for _, m := range s.Messages {
+				if m.Role == rl.RoleAssistant {
+					for k := m.From; k < m.To; k++ {
+						if !s.Mask[k] || s.Logp[k] == 0 {
+							t.Errorf("%s: token %d of a reply is not marked as sampled", e.Task, k)
+						}
+					}
+					n += m.To - m.From
+				}
+			}
+			for _, own := range s.Mask {
+				if own {
+					n--
+				}
+			}
+			if n != 0 || len(s.Mask) != len(s.IDs) || len(s.Logp) != len(s.IDs) {
+				t.Errorf("%s: messages and mask differ by %d tokens", e.Task, n)
+			}
+		}
+	}
+	if h := got[2]; slices.Equal(h.IDs, h.Segments[0].IDs) || slices.Equal(h.IDs, h.Segments[1].IDs) {
+		t.Error("a request made twice has the same reply; the replies to one prompt are numbered")
+	}
+	if !strings.Contains(log, "2 changed") {
+		t.Errorf("the requests for another temperature are not counted: %s", log)
+	}
+	again, _ := play(t, func(s *Settings) { s.Lives, s.Workers = "episode", 1 }, "plain", "join", "helper", "two",
+		"strange")
+	a, b := must.Get(json.Marshal(got))(t), must.Get(json.Marshal(again))(t)
+	if !bytes.Equal(a, b) {
+		t.Errorf("processes for each episode give other trajectories:\n%s\n%s", a, b)
+	}
+}
+
+// After twice limits { steps } requests the episode is judged, even if the refusal ends the program.
+func TestTooManyRequestsEndTheEpisode(t *testing.T) {
+	t.Parallel()
+	got, _ := play(t, nil, "greedy", "plain")
+	if e := got[0]; e.Stop != rl.StopTurnLimit || e.Reward != 0 || len(e.Segments) != 5 {
+		t.Errorf("stop %s, reward %v, %d segments", e.Stop, e.Reward, len(e.Segments))
+	}
+	if got[1].Reward != 1 {
+		t.Errorf("the other episode: %+v", got[1])
+	}
+}
+
+func TestFaultsOfAgentsLeaveTheirEpisodesWithoutReward(t *testing.T) {
+	t.Parallel()
+	for _, lives := range []string{"stage", "episode"} {
+		kinds := map[string]string{"death": "exited with code 3; the last lines of its standard error:\n  no way",
+			"silence": "within 4s"}
+		if lives == "stage" {
+			kinds["error"] = "sold out"
+		}
+		for kind, want := range kinds {
+			t.Run(lives+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				got, _ := play(t, func(s *Settings) { s.Lives = lives }, kind, "plain")
+				if e := got[0]; !e.Reward.Missing() || !strings.Contains(e.Failure, want) || !strings.Contains(e.Failure, kind) {
+					t.Errorf("reward %v (%s)", e.Reward, e.Failure)
+				}
+				if got[1].Reward != 1 {
+					t.Errorf("the other episode has the reward %v (%s)", got[1].Reward, got[1].Failure)
+				}
+			})
+		}
+	}
+}
+
+func TestAgentThatAlwaysFailsEndsTheStage(t *testing.T) {
+	t.Parallel()
+	_, log := play(t, nil, slices.Repeat([]string{"death"}, 100)...)
+	if !strings.Contains(log, "failed 16 times in a row") {
+		t.Errorf("got %s", log)
+	}
+}
+
+func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		got, _ := play(t, nil, "hasty", "hasty 2", "hasty 3")
+		for _, e := range got {
+			if e.Reward != 1 || len(e.Mask) != len(e.IDs) {
+				t.Errorf("%s: reward %v (%s), %d ids", e.Task, e.Reward, e.Failure, len(e.IDs))
+			}
+		}
+	}
+}
+
+func TestTasksWithSeveralRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	if _, log := play(t, nil, "plain turns"); !strings.Contains(log, "the task has several requests") {
+		t.Errorf("got %s", log)
+	}
+}
+
+func TestRewardsOfPrograms(t *testing.T) {
+	t.Parallel()
+	got, _ := play(t, func(s *Settings) { s.Reward = "program" }, "plain", "nonsense")
+	if got[0].Reward != 0.25 || !got[1].Reward.Missing() || !strings.Contains(got[1].Failure, "much") {
+		t.Errorf("rewards %v and %v (%s)", got[0].Reward, got[1].Reward, got[1].Failure)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	folder := &artifact.File{Dir: true}
+	for want, s := range map[string]*Settings{"Not a folder": {Program: &artifact.File{}, Command: []string{"x"}},
+		"Empty command": {Program: folder}, "Too few workers": {Program: folder, Command: []string{"x"}, Workers: -1},
+		"Limit out of range": {Program: folder, Command: []string{"x"}, Timeout: -1}} {
+		if diags := s.Check(); len(diags) != 1 || diags[0].Summary != want {
+			t.Errorf("got %v, want %s", diags, want)
+		}
+	}
+	args, env := (&Settings{Command: []string{"x"}, Env: map[string]string{"A": "1"}, Secrets: []string{"B"}}).Starts()
+	if fmt.Sprint(args, env) != "[x] [A=1 B]" {
+		t.Errorf("starts %v with %v", args, env)
+	}
+}

@@ -1,0 +1,621 @@
+package environment
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/stages/rl"
+)
+
+// Server describes a server of the Model Context Protocol. Program.Command starts it, unless it has a URL.
+type Server struct {
+	URL     string            `json:"url,omitempty"`
+	Headers map[string]string `json:"headers,omitempty"` // header -> variable of the engine's environment
+	Tools   []json.RawMessage `json:"tools"`             // in OpenAI's form, in the order of the server
+	Score   []string          `json:"score,omitempty"`   // words of the command that scores; none: the expected calls
+}
+
+// sessionVersion is the latest version of the protocol in which a connection is a session.
+const sessionVersion = "2025-11-25"
+
+// Servers plays the episodes of tasks whose tools belong to a server of the Model Context Protocol. Each episode has a
+// session of its own, and starts the server, if it has no URL, in a copy of the program's folder. Servers implements
+// rl.Environment.
+type Servers struct {
+	*launcher
+	patience
+	dir    string // tasks artifact
+	folder string // of the copies
+	steps  int
+	places chan struct{} // sessions
+}
+
+// NewServers returns the environment of a tasks artifact whose program has a server.
+func NewServers(dir, folder string, p *Program, o PoolOptions) *Servers {
+	return &Servers{launcher: newLauncher(p, o.Scratch, o.Mark, o.Log), dir: dir, folder: folder, steps: o.Steps,
+		places: make(chan struct{}, o.Processes)}
+}
+
+// session is a connection to a server.
+type session struct {
+	*mcp.ClientSession
+	dir     string   // copy of the program's folder
+	process *process // nil with a URL
+	tools   []rl.Tool
+	names   map[string]string // of the server, by that of the tool
+}
+
+func (s *session) close() {
+	if s.ClientSession != nil {
+		s.Close()
+	}
+	if s.process != nil {
+		s.process.stop()
+	}
+	os.RemoveAll(s.dir)
+}
+
+// connect opens a session and reads its tools.
+func (s *Servers) connect(ctx context.Context) (*session, error) {
+	dir, err := s.described.Copy(s.dir, s.folder)
+	if err != nil {
+		return nil, err
+	}
+	o := &session{dir: dir}
+	transport, err := s.transport(o)
+	if err != nil {
+		o.close()
+		return nil, err
+	}
+	limited, cancel := context.WithTimeout(ctx, s.described.Start)
+	defer cancel()
+	client := mcp.NewClient(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil)
+	o.ClientSession, err = client.Connect(limited, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+	if err == nil {
+		err = o.readTools(limited)
+	}
+	if err != nil {
+		fault := o.fault(ctx, "initialize", "", err, s.described.Start)
+		o.close()
+		return nil, fault
+	}
+	return o, nil
+}
+
+// transport starts the server of a session, or returns the transport to its URL.
+func (s *Servers) transport(o *session) (mcp.Transport, error) {
+	server := s.described.Server
+	if server.URL != "" {
+		headers := http.Header{}
+		for name, variable := range server.Headers {
+			value, ok := os.LookupEnv(variable)
+			if !ok {
+				return nil, fmt.Errorf("the environment has no variable %s, which the header %s of the server needs", variable,
+					name)
+			}
+			headers.Set(name, value)
+		}
+		return &mcp.StreamableClientTransport{Endpoint: server.URL, HTTPClient: &http.Client{Transport: adding{headers}},
+			MaxRetries: -1, DisableStandaloneSSE: true}, nil
+	}
+	out, in := io.Pipe()
+	var err error
+	o.process, err = s.start(o.dir, nil, func(_ *process, stdout *os.File) {
+		_, err := io.Copy(in, stdout)
+		in.CloseWithError(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}, nil
+}
+
+// adding sends headers with each request.
+type adding struct{ headers http.Header }
+
+func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	maps.Copy(r.Header, a.headers)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// readTools lists the tools of the server.
+func (o *session) readTools(ctx context.Context) error {
+	o.names = map[string]string{}
+	for tool, err := range o.Tools(ctx, nil) {
+		if err != nil {
+			return err
+		}
+		name := identifier(tool.Name)
+		if other, ok := o.names[name]; ok {
+			return fmt.Errorf("the tools %q and %q have the same name %s in calls", other, tool.Name, name)
+		}
+		text, err := json.Marshal(map[string]any{"type": "function", "function": map[string]any{"name": name,
+			"description": tool.Description, "parameters": tool.InputSchema}})
+		if err != nil {
+			return err
+		}
+		o.names[name] = tool.Name
+		o.tools = append(o.tools, rl.Tool{Name: name, JSON: text})
+	}
+	if len(o.tools) == 0 {
+		return errors.New("the server has no tool")
+	}
+	return nil
+}
+
+// identifier returns the name of a tool in calls, which are written as Python.
+func identifier(name string) string {
+	name = strings.Map(func(c rune) rune {
+		if c == '_' || c < 0x80 && (c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z') {
+			return c
+		}
+		return '_'
+	}, name)
+	if name == "" || name[0] <= '9' {
+		name = "_" + name
+	}
+	return name
+}
+
+// fault returns the failure of a request: that of ctx, or a Fault with the end of the process, if it has ended.
+func (o *session) fault(ctx context.Context, method, task string, err error, limit time.Duration) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	text := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = fmt.Sprintf("no answer to %s within %v", method, limit)
+	} else if o.process != nil {
+		select {
+		case <-o.process.ended:
+			if o.process.cause != exitedWell { // as after the end of its input
+				text = o.process.cause
+			}
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	if o.process != nil {
+		text += o.process.stderr()
+	}
+	return &Fault{method, task, text}
+}
+
+// Discover stores the tools of the server in the program.
+func (s *Servers) Discover(ctx context.Context) error {
+	o, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	for _, tool := range o.tools {
+		s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
+	}
+	return nil
+}
+
+// check compares the tools of the server with the stored ones.
+func (s *Servers) check(ctx context.Context) error {
+	o, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.close()
+	return s.same(o)
+}
+
+// same compares the tools of a session with the stored ones.
+func (s *Servers) same(o *session) error {
+	stored := map[string]string{}
+	for _, raw := range s.described.Server.Tools {
+		tool, err := readTool(raw)
+		if err != nil {
+			return err
+		}
+		stored[tool.Name] = compact(raw)
+	}
+	for _, tool := range o.tools {
+		text, ok := stored[tool.Name]
+		delete(stored, tool.Name)
+		if compact(tool.JSON) != text {
+			what := "is new"
+			if ok {
+				what = "has another document"
+			}
+			return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; force the stage "+
+				"tasks to run again", tool.Name, what)
+		}
+	}
+	for name := range stored {
+		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s is gone; force the "+
+			"stage tasks to run again", name)
+	}
+	return nil
+}
+
+func compact(raw []byte) string {
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return string(raw)
+	}
+	return b.String()
+}
+
+// Start implements rl.Environment. It waits for the end of another session.
+func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+	row, err := readRow(t)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.working(); err != nil {
+		return nil, err
+	}
+	select {
+	case s.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	e := &visit{servers: s, task: t, row: row, alone: o.Alone}
+	if e.session, err = s.connect(ctx); err == nil {
+		if err = s.same(e.session); err != nil {
+			e.session.close()
+		}
+	}
+	if err != nil {
+		<-s.places
+		return nil, e.report(err)
+	}
+	e.turns = turns{system: row.System, user: row.User[0], most: s.steps}
+	for _, tool := range e.session.tools {
+		if row.Tools == nil || slices.ContainsFunc(row.Tools, func(n string) bool { return identifier(n) == tool.Name }) {
+			e.tools = append(e.tools, tool)
+		}
+	}
+	return e, nil
+}
+
+// Close implements rl.Environment. The sessions have ended with their episodes.
+func (s *Servers) Close() error { return nil }
+
+// visit is an episode with a session.
+type visit struct {
+	turns
+	servers *Servers
+	session *session
+	task    *bfcl.Task
+	row     *row
+	alone   bool
+	made    []madeCall
+	text    string // of the last reply
+	failed  bool
+}
+
+// madeCall is a call of the episode, as the command that scores reads it.
+type madeCall struct {
+	Turn int `json:"turn"`
+	call
+	Result string `json:"result"`
+	Error  bool   `json:"error"`
+}
+
+// report logs the first fault of the episode.
+func (e *visit) report(err error) error {
+	if _, ok := errors.AsType[*Fault](err); ok && !e.failed {
+		e.failed = true
+		again := "the episode is played again"
+		if e.alone {
+			again = "the episode has no reward"
+			e.servers.judge(false, err, e.servers.log)
+		}
+		e.servers.log("task %s: %v; %s", e.task.ID, err, again)
+	}
+	return err
+}
+
+// Step implements rl.Env. Calls run one after another. A call that cannot be read, of a tool that is not on offer, or
+// that the server refuses, has an error as its result.
+func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
+	results, calls, at := readCalls(r)
+	errs := len(results) - len(calls)
+	e.text = r.Text
+	for i, c := range calls {
+		text, failed, err := e.call(ctx, c)
+		if err != nil {
+			return nil, 0, e.report(err)
+		}
+		results[at[i]] = text
+		if failed {
+			errs++
+		}
+		e.made = append(e.made, madeCall{e.turn, c, text, failed})
+	}
+	if len(r.Calls) > 0 {
+		e.steps++
+		e.limit()
+		return results, errs, nil
+	}
+	if e.turn+1 < len(e.row.User) {
+		e.next(e.row.User[e.turn+1])
+	} else {
+		e.stop = rl.StopDone
+	}
+	return nil, 0, nil
+}
+
+// call executes a call on the server.
+func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err error) {
+	if !slices.ContainsFunc(e.tools, func(t rl.Tool) bool { return t.Name == c.Name }) {
+		return refusal("there is no tool " + c.Name), true, nil
+	}
+	limit := e.servers.described.Step
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
+	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil {
+		return refusal(refused.Message), true, nil
+	}
+	if err != nil {
+		return "", false, e.session.fault(ctx, "tools/call", e.task.ID, err, limit)
+	}
+	var texts []string
+	for _, content := range result.Content {
+		if t, ok := content.(*mcp.TextContent); ok {
+			texts = append(texts, t.Text)
+			continue
+		}
+		raw, err := json.Marshal(content)
+		if err != nil {
+			return "", false, err
+		}
+		texts = append(texts, string(raw))
+	}
+	return strings.Join(texts, "\n"), result.IsError, nil
+}
+
+// refusal writes an execution error as a result.
+func refusal(text string) string {
+	raw, _ := json.Marshal(map[string]string{"error": text})
+	return string(raw)
+}
+
+// Verdict returns the reward of the episode. Official is success, a reward of 1.
+func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
+	reward := 0.0
+	if e.row.reached(e.made) {
+		reward = 1
+	}
+	if words := e.servers.described.Server.Score; len(words) > 0 {
+		var err error
+		if reward, err = e.score(ctx, words); err != nil {
+			return bfcl.Verdict{}, e.report(err)
+		}
+	}
+	e.servers.judge(true, nil, e.servers.log)
+	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}, nil
+}
+
+// score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
+// the last text from its standard input, and writes the reward.
+func (e *visit) score(ctx context.Context, words []string) (float64, error) {
+	e.session.Close()
+	if e.session.process != nil {
+		e.session.process.stop()
+	}
+	described := *e.servers.described
+	described.Command = words
+	l := newLauncher(&described, e.servers.scratch, e.servers.mark, e.servers.log)
+	var out []byte
+	c, err := l.start(e.session.dir, nil, func(_ *process, stdout *os.File) {
+		out, _ = io.ReadAll(io.LimitReader(stdout, maxLine))
+	})
+	if err != nil {
+		return 0, err
+	}
+	limit := described.Score
+	made := e.made
+	if made == nil {
+		made = []madeCall{}
+	}
+	line, err := json.Marshal(map[string]any{"task": e.task.Spec, "calls": made, "text": e.text})
+	if err != nil {
+		return 0, err
+	}
+	c.write(append(line, '\n'), limit)
+	c.stdin.Close()
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		c.fail("the stage ends")
+		<-c.ended
+		return 0, ctx.Err()
+	case <-time.After(limit):
+		c.fail(fmt.Sprintf("no reward within %v", limit))
+		<-c.ended
+	}
+	var a scoreAnswer
+	if err := decode(bytes.TrimSpace(out), &a); err != nil {
+		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; bad answer %s: %v%s", c.cause, quote(out), err, c.stderr())}
+	}
+	reward, err := a.finite()
+	if err != nil {
+		return 0, &Fault{"score", e.task.ID, err.Error()}
+	}
+	return reward, nil
+}
+
+// Close implements rl.Env.
+func (e *visit) Close() {
+	e.session.close()
+	<-e.servers.places
+}
+
+// row is a task of a server, as readFile writes it.
+type row struct {
+	taskSpec
+	System string   `json:"system"`
+	User   []string `json:"user"`  // requests, one for each turn
+	Tools  []string `json:"tools"` // on offer; nil: all
+}
+
+func readRow(t *bfcl.Task) (*row, error) {
+	r := new(row)
+	if err := decode(t.Spec, r); err != nil {
+		return nil, fmt.Errorf("task %s: %w", t.ID, err)
+	}
+	return r, nil
+}
+
+// Tasks reads a file of tasks. Their expected calls and their lists of tools name tools of the server.
+func (s *Servers) Tasks(path string) ([]*bfcl.Task, error) {
+	known := map[string]bool{}
+	for _, raw := range s.described.Server.Tools {
+		tool, err := readTool(raw)
+		if err != nil {
+			return nil, err
+		}
+		known[tool.Name] = true
+	}
+	tasks, err := readFile(path)
+	for _, t := range tasks {
+		r, err := readRow(t)
+		if err != nil {
+			return nil, err
+		}
+		names := r.Tools
+		for _, c := range slices.Concat(r.Expert...) {
+			names = append(names, c.Name)
+		}
+		for _, name := range names {
+			if !known[identifier(name)] {
+				return nil, fmt.Errorf("%s: task %s names the tool %s, which the server does not have", path, t.ID, name)
+			}
+		}
+	}
+	return tasks, err
+}
+
+// readFile reads tasks: a JSON object per line, with id, user and expected.
+func readFile(path string) ([]*bfcl.Task, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var tasks []*bfcl.Task
+	lines := bufio.NewReader(f)
+	for n := 1; ; n++ {
+		line, err := readLine(lines, maxLine)
+		if err == io.EOF {
+			break
+		}
+		if err != nil && err != io.ErrUnexpectedEOF { // the last line may have no end
+			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		spec, err := normal(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		task, err := newTask(spec)
+		if err != nil {
+			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
+		}
+		tasks = append(tasks, task)
+	}
+	if len(tasks) == 0 {
+		return nil, fmt.Errorf("%s has no task", path)
+	}
+	return tasks, nil
+}
+
+// normal returns a line with a list of requests in place of a text, and with the expected calls of each turn as those
+// of the expert.
+func normal(line []byte) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := decode(line, &members); err != nil {
+		return nil, err
+	}
+	var one string
+	requests := []string{}
+	if json.Unmarshal(members["user"], &one) == nil && one != "" {
+		requests = []string{one}
+	} else if json.Unmarshal(members["user"], &requests) != nil || len(requests) == 0 {
+		return nil, errors.New(`"user" is its request, a text, or a list of texts, one for each turn`)
+	}
+	var err error
+	if members["user"], err = json.Marshal(requests); err != nil {
+		return nil, err
+	}
+	raw, ok := members["expected"]
+	if !ok {
+		return json.Marshal(members)
+	}
+	var turns [][]call
+	if flat := []call{}; json.Unmarshal(raw, &flat) == nil && len(requests) == 1 {
+		turns = [][]call{flat}
+	} else if json.Unmarshal(raw, &turns) != nil || len(turns) != len(requests) {
+		return nil, fmt.Errorf("\"expected\" has a list of calls for each of the %d requests", len(requests))
+	}
+	for _, calls := range turns {
+		for i := range calls {
+			if calls[i].Arguments == nil {
+				return nil, errors.New("an expected call has no arguments")
+			}
+			calls[i].Name = identifier(calls[i].Name)
+		}
+	}
+	delete(members, "expected")
+	if members["expert"], err = json.Marshal(turns); err != nil {
+		return nil, err
+	}
+	return json.Marshal(members)
+}
+
+// reached reports whether each expected call was made in its turn, with equal arguments and without an error. Further
+// calls do not matter.
+func (r *row) reached(made []madeCall) bool {
+	used := make([]bool, len(made))
+	for turn, calls := range r.Expert {
+		for _, want := range calls {
+			found := false
+			for k, m := range made {
+				if !used[k] && m.Turn == turn && !m.Error && m.Name == want.Name && sameJSON(m.Arguments, want.Arguments) {
+					used[k], found = true, true
+					break
+				}
+			}
+			if !found {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// sameJSON compares values: the order of members does not matter, and 1 equals 1.0.
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	if json.Unmarshal(a, &x) != nil || json.Unmarshal(b, &y) != nil {
+		return false
+	}
+	return reflect.DeepEqual(x, y)
+}

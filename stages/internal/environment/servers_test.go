@@ -1,0 +1,417 @@
+package environment
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/rl"
+)
+
+// serveNotes is an MCP server, written without the SDK so that it can fail. Its file notes.txt is in its folder. The
+// variable FAULT is METHOD-KIND, and a note with the text KIND has that fault, only once per folder MARKS with
+// "KIND once".
+func serveNotes(in io.Reader, out io.Writer) {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var r struct {
+			ID     *int64
+			Method string
+			Params struct {
+				ProtocolVersion string
+				Name            string
+				Arguments       struct{ Text string }
+			}
+		}
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			panic(err)
+		}
+		if r.ID == nil {
+			continue
+		}
+		kind, _ := strings.CutPrefix(os.Getenv("FAULT"), r.Method+"-")
+		text := r.Params.Arguments.Text
+		var result any
+		switch r.Method {
+		case "initialize":
+			result = map[string]any{"protocolVersion": r.Params.ProtocolVersion, "capabilities": map[string]any{
+				"tools": map[string]any{}}, "serverInfo": map[string]any{"name": "notes", "version": "1"}}
+		case "tools/list":
+			schema := map[string]any{"type": "object", "properties": map[string]any{"text": map[string]any{"type": "string"}}}
+			result = map[string]any{"tools": []any{
+				map[string]any{"name": "add-note", "description": os.Getenv("DOCUMENT"), "inputSchema": schema},
+				map[string]any{"name": "fail", "inputSchema": schema}}}
+		case "tools/call":
+			if word, once := strings.CutSuffix(text, " once"); faults[word] != "" {
+				kind = word
+				mark := filepath.Join(os.Getenv("MARKS"), word)
+				if _, err := os.Stat(mark); once && err == nil {
+					kind = ""
+				}
+				os.WriteFile(mark, nil, 0o600)
+			}
+			f, err := os.OpenFile("notes.txt", os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintln(f, text)
+			f.Close()
+			all, _ := os.ReadFile("notes.txt")
+			result = map[string]any{"content": []any{map[string]any{"type": "text",
+				"text": strings.ReplaceAll(string(all), "\n", ";")}}, "isError": r.Params.Name == "fail"}
+		}
+		reply(out, *r.ID, result, kind)
+	}
+}
+
+func reply(out io.Writer, id int64, result any, kind string) {
+	raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
+	line := string(raw) + "\n"
+	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+	switch kind {
+	case "garbage":
+		line = "Hello, world!\n"
+	case "silence":
+		return
+	case "other":
+		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {}}`+"\n", id+1_000_000)
+	case "flood":
+		for range 1024 {
+			io.WriteString(out, strings.Repeat("x", 1<<20))
+		}
+	case "death":
+		fmt.Fprintln(os.Stderr, "the shelf broke")
+		os.Exit(3)
+	case "list":
+		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": []}`+"\n", id)
+	case "error":
+		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "error": {"code": -32602, "message": "sold out"}}`+"\n", id)
+	}
+	io.WriteString(out, line)
+}
+
+// notes returns an environment of servers, and its log.
+func notes(t *testing.T, env map[string]string, server Server) (*Servers, func() string) {
+	t.Helper()
+	dir, scratch := t.TempDir(), t.TempDir()
+	env["NOTES"], env["MARKS"] = "1", scratch
+	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 5 * time.Second, Step: 2 * time.Second,
+		Score: 5 * time.Second, Server: &server}
+	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
+	var mu sync.Mutex
+	var log strings.Builder
+	s := NewServers(dir, scratch, p, PoolOptions{Processes: 8, Steps: 4, Scratch: scratch, Mark: programMark(scratch),
+		Log: func(format string, args ...any) {
+			mu.Lock()
+			defer mu.Unlock()
+			fmt.Fprintf(&log, format+"\n", args...)
+		}})
+	t.Cleanup(func() {
+		if left, _ := filepath.Glob(filepath.Join(scratch, "program-*")); len(left) > 0 {
+			t.Errorf("folders of sessions are left: %v", left)
+		}
+	})
+	return s, func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
+}
+
+// writer is a policy that writes the notes of its task, then yields.
+type writer struct{}
+
+func (writer) Width() int     { return 8 }
+func (writer) Release() error { return nil }
+func (writer) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
+	r, err := readRow(ask.Task)
+	return &session_{calls: r.Expert}, err
+}
+
+type session_ struct {
+	calls [][]call
+	turn  int
+	made  bool
+}
+
+func (w *session_) Close() {}
+func (w *session_) Reply(context.Context, []rl.Message, []rl.Tool) (rl.Reply, error) {
+	if w.made = !w.made; !w.made {
+		w.turn++
+		return rl.Reply{Text: "Done."}, nil
+	}
+	var r rl.Reply
+	for _, c := range w.calls[w.turn] {
+		text, err := bfcl.CallText(c.Name, c.Arguments)
+		if err != nil {
+			return r, err
+		}
+		r.Calls = append(r.Calls, rl.Call{Text: text})
+	}
+	return r, nil
+}
+
+// tasksOf writes one task per text and reads them back.
+func tasksOf(t *testing.T, s *Servers, texts ...string) []*bfcl.Task {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tasks.jsonl")
+	var file strings.Builder
+	for i, text := range texts {
+		fmt.Fprintf(&file, `{"id": "t%d", "user": ["Note it.", "And this."], "expected": [[{"name": "add-note", `+
+			`"arguments": {"text": %q}}], [{"name": "add_note", "arguments": {"text": "b"}}]]}`+"\n", i, text)
+	}
+	must.OK(t, os.WriteFile(path, []byte(file.String()), 0o600))
+	return must.Get(s.Tasks(path))(t)
+}
+
+func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory {
+	t.Helper()
+	var asks []rl.Rollout
+	for _, task := range tasks {
+		asks = append(asks, rl.Rollout{Task: task})
+	}
+	got, _, err := (&rl.Collector{Policy: writer{}, Environment: e}).Collect(t.Context(), asks, nil)
+	must.OK(t, err)
+	return got
+}
+
+// Each episode has its own session in its own copy of the folder. A fault that persists leaves its episode without a
+// reward, and no other.
+func TestSessionsOfServersAndTheirFaults(t *testing.T) {
+	t.Parallel()
+	s, log := notes(t, map[string]string{}, Server{})
+	must.OK(t, s.Discover(t.Context()))
+	s.lost = -1 << 30 // these faults are on purpose
+	kinds := []string{"garbage", "silence", "other", "flood", "death", "list"}
+	texts := []string{"error"}
+	for _, kind := range kinds {
+		texts = append(texts, kind, kind+" once")
+	}
+	for i := range 40 {
+		texts = append(texts, fmt.Sprint("plain ", i))
+	}
+	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
+		_, bad := faults[texts[i]]
+		switch {
+		case texts[i] == "error":
+			if e.Reward != 0 || e.Errors != 1 || !strings.Contains(e.Messages[2].Text, "sold out") {
+				t.Errorf("a refused call: reward %v, %d errors, %q", e.Reward, e.Errors, e.Messages[2].Text)
+			}
+		case bad != e.Reward.Missing() || !bad && e.Reward != 1:
+			t.Errorf("%q: reward %v (%s)", texts[i], e.Reward, e.Failure)
+		case !bad && (e.Messages[2].Text != "milk;"+texts[i]+";" || e.Messages[6].Text != "milk;"+texts[i]+";b;"):
+			t.Errorf("%q: its notes are %q, then %q", texts[i], e.Messages[2].Text, e.Messages[6].Text)
+		}
+	}
+	if said := log(); !strings.Contains(said, "the shelf broke") || !strings.Contains(said, "has no reward") {
+		t.Errorf("the log names no standard error and no outcome: %.1000s", said)
+	}
+}
+
+func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
+	t.Parallel()
+	for fault, want := range map[string]string{"initialize-silence": "no answer to initialize within 5s",
+		"initialize-death":   "exited with code 3; the last lines of its standard error:\n  the shelf broke",
+		"tools/list-garbage": "in initialize", "tools/list-error": "sold out", "tools/list-flood": "in initialize",
+		"initialize-error": "sold out"} {
+		s, _ := notes(t, map[string]string{"FAULT": fault}, Server{})
+		must.Match(t, s.Discover(t.Context()), want)
+	}
+	s, _ := notes(t, map[string]string{}, Server{})
+	must.OK(t, s.Discover(t.Context()))
+	s.described.Env["DOCUMENT"] = "Adds."
+	must.Match(t, s.check(t.Context()), "add_note has another document")
+	s.described.Env["DOCUMENT"] = ""
+	s.described.Server.Tools = s.described.Server.Tools[1:]
+	must.Match(t, s.check(t.Context()), "add_note is new")
+	s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(`{"name": "add_note"}`),
+		json.RawMessage(`{"name": "gone"}`))
+	if err := s.check(t.Context()); err == nil {
+		t.Error("a server without a stored tool is accepted")
+	}
+}
+
+// The reward counts calls with equal arguments in their turn; an error or a call too few earns nothing.
+func TestExpectedCalls(t *testing.T) {
+	r := &row{taskSpec: taskSpec{Expert: [][]call{{{"a", json.RawMessage(`{"x": 1, "y": [2]}`)}},
+		{{"b", json.RawMessage(`{}`)}, {"b", json.RawMessage(`{}`)}}}}}
+	a := madeCall{0, call{"a", json.RawMessage(`{"y": [2.0], "x": 1}`)}, "", false}
+	b := madeCall{1, call{"b", json.RawMessage(`{}`)}, "", false}
+	failed, early := b, b
+	failed.Error, early.Turn = true, 0
+	for name, tc := range map[string]struct {
+		made []madeCall
+		want bool
+	}{
+		"all":                 {[]madeCall{a, b, b}, true},
+		"in another order":    {[]madeCall{b, b, a}, true},
+		"and more":            {[]madeCall{a, a, b, b, b}, true},
+		"one too few":         {[]madeCall{a, b}, false},
+		"one with an error":   {[]madeCall{a, b, failed}, false},
+		"one in another turn": {[]madeCall{a, b, early}, false},
+		"none":                {nil, false},
+	} {
+		if got := r.reached(tc.made); got != tc.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// A command scores in the folder of the session, after its server has ended.
+func TestCommandsThatScore(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		`grep -q "^a$" notes.txt && echo '{"reward": 0.5}'`: "",
+		`cat >in; grep -q '"calls":\[{"turn":0,"name":"add_note","arguments":{"text":"a"},"result":"milk;a;","error":f' ` +
+			`in && echo '{"reward": 0.5}'`: "",
+		`echo no >&2; exit 3`: "exited with code 3",
+		`echo '{}'`:           "no finite reward",
+		`sleep 20`:            "no reward within 5s",
+	} {
+		s, log := notes(t, map[string]string{}, Server{Score: []string{"sh", "-c", script}})
+		must.OK(t, s.Discover(t.Context()))
+		got := played(t, s, tasksOf(t, s, "a"))[0]
+		if want == "" && got.Reward != 0.5 || want != "" && (!got.Reward.Missing() || !strings.Contains(got.Failure, want)) {
+			t.Errorf("%s: reward %v (%s)\n%s", script, got.Reward, got.Failure, log())
+		}
+	}
+}
+
+func TestServersWithAddress(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1"}, nil)
+	server.AddTool(&mcp.Tool{Name: "add_note", InputSchema: json.RawMessage(`{"type":"object"}`)},
+		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return said("noted", false), nil
+		})
+	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer hush" {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer web.Close()
+	at := Server{URL: web.URL, Headers: map[string]string{"Authorization": "NOTES_TOKEN"}}
+	s, _ := notes(t, map[string]string{}, at)
+	must.Match(t, s.Discover(t.Context()), "no variable NOTES_TOKEN")
+	t.Setenv("NOTES_TOKEN", "wrong")
+	s, _ = notes(t, map[string]string{}, at)
+	must.Match(t, s.Discover(t.Context()), "Unauthorized")
+	t.Setenv("NOTES_TOKEN", "Bearer hush")
+	s, _ = notes(t, map[string]string{}, at)
+	must.OK(t, s.Discover(t.Context()))
+	for _, e := range played(t, s, tasksOf(t, s, "a", "c")) {
+		if e.Reward != 1 {
+			t.Errorf("reward %v (%s)", e.Reward, e.Failure)
+		}
+	}
+}
+
+func TestFilesOfTasksAreChecked(t *testing.T) {
+	t.Parallel()
+	s, _ := notes(t, map[string]string{}, Server{})
+	must.OK(t, s.Discover(t.Context()))
+	path := filepath.Join(t.TempDir(), "tasks.jsonl")
+	for line, want := range map[string]string{
+		"": "has no task", "nonsense": "line 1: it is no such JSON", `{"id": "a"}`: `"user" is its request`,
+		`{"user": "x"}`: "it has no id", `{"id": "a", "user": []}`: `"user" is its request`,
+		`{"id": "a", "user": ["x", "y"], "expected": [[]]}`:                                "each of the 2 requests",
+		`{"id": "a", "user": "x", "expected": [{"name": "gone", "arguments": {}}]}`:        "the tool gone, which the server",
+		`{"id": "a", "user": "x", "tools": ["gone"]}`:                                      "the tool gone, which the server",
+		`{"id": "a", "user": "x", "expected": [{"name": "fail"}]}`:                         "has no arguments",
+		`{"id": "a", "user": "x", "expected": [[{"name": "add-note", "arguments": {}}]]}`:  "",
+		"\n" + `{"id": "a", "user": "x", "expected": [{"name": "fail", "arguments": {}}]}`: "",
+	} {
+		must.OK(t, os.WriteFile(path, []byte(line), 0o600))
+		tasks, err := s.Tasks(path)
+		if want == "" {
+			must.OK(t, err)
+			if len(tasks) != 1 || !HasExpert(tasks[0]) {
+				t.Errorf("%s: got %+v", line, tasks)
+			}
+			continue
+		}
+		must.Match(t, err, want)
+	}
+}
+
+func FuzzFilesOfTasks(f *testing.F) {
+	f.Add([]byte(`{"id": "a", "user": "x", "expected": [{"name": "f-g", "arguments": {"a": 1}}]}`))
+	f.Add([]byte(`{"id": "a", "user": ["x", ""], "expected": [[], [{"name": "f", "arguments": {}}]], "tools": []}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		spec, err := normal(line)
+		if err != nil {
+			return
+		}
+		task, err := newTask(spec)
+		if err != nil {
+			return
+		}
+		r, err := readRow(task)
+		if err != nil {
+			return
+		}
+		again, err := normal(spec)
+		if err != nil || string(again) != string(spec) {
+			t.Errorf("%s is normal, and becomes %s (%v)", spec, again, err)
+		}
+		var made []madeCall
+		for turn, calls := range r.Expert {
+			for _, c := range calls {
+				made = append(made, madeCall{turn, c, "", false})
+			}
+		}
+		if !r.reached(made) {
+			t.Errorf("%s: its expected calls earn nothing", spec)
+		}
+	})
+}
+
+// A server that writes anything is refused or used; nothing panics or hangs.
+func FuzzServers(f *testing.F) {
+	const hello = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{},` +
+		`"serverInfo":{"name":"s","version":"1"}}}` + "\n"
+	const tools = `{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a","inputSchema":{"type":"object"}}]}}` + "\n"
+	for _, text := range []string{"", "x\n", hello, hello + tools,
+		hello + `{"jsonrpc":"2.0","id":2,"error":{"code":1}}` + "\n",
+		hello + `{"jsonrpc":"2.0","id":2,"result":{"tools":[null]}}` + "\n",
+		`{"jsonrpc":"2.0","method":"ping","id":1}` + "\n" + hello} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
+		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
+			MaxLineLength: 1 << 16}
+		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
+		if err == nil {
+			o := &session{ClientSession: s}
+			if err := o.readTools(ctx); err == nil && len(o.tools) == 0 {
+				t.Error("a server without tools is used")
+			}
+			s.Close()
+		}
+		if ctx.Err() != nil {
+			t.Errorf("%q: the session hangs", text)
+		}
+	})
+}
+
+type discard struct{}
+
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) Close() error                { return nil }

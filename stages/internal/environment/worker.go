@@ -1,0 +1,130 @@
+package environment
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Workers starts processes that are not environments: agents. Close it.
+type Workers struct {
+	*launcher
+	patience
+	dir string
+}
+
+// Broken returns an error after 2 mostLost failures in a row, so that a stage ends soon.
+func (w *Workers) Broken() error { return w.working() }
+
+// Count counts an episode, with the failure that ended it.
+func (w *Workers) Count(failure error) {
+	w.count(failure == nil, 2*mostLost, "%d times", failure, w.log)
+}
+
+// NewWorkers copies the folder of a program, without the files and folders of the names left out, for its processes.
+// Methods of the workers have the time limit of the program's steps.
+func NewWorkers(p *Program, folder string, left []string, o Options) (*Workers, error) {
+	if err := o.clear(); err != nil {
+		return nil, err
+	}
+	if err := p.Write(o.folder(), folder, left); err != nil {
+		return nil, err
+	}
+	dir, err := p.Copy(o.folder(), o.folder())
+	return &Workers{launcher: newLauncher(p, o.Scratch, programMark(o.folder()), o.Log), dir: dir}, err
+}
+
+// Close removes the folder of the processes.
+func (w *Workers) Close() error { return os.RemoveAll(w.dir) }
+
+// Worker is a process that answers requests: one JSON-RPC request per line of its input, one answer per line of its
+// output.
+type Worker struct{ process *process }
+
+// Start starts a worker with further variables.
+func (w *Workers) Start(more ...string) (*Worker, error) {
+	c, err := w.start(w.dir, more, (*process).readAnswers)
+	return &Worker{c}, err
+}
+
+// Call sends a request about a task and decodes the answer into out. Its errors are Faults and those of ctx.
+func (w *Worker) Call(ctx context.Context, method, task string, params, out any) error {
+	err := w.process.call(ctx, method, task, params, w.process.described.Step, out)
+	if _, ok := err.(*Fault); ok {
+		return fmt.Errorf("%w%s", err, w.process.stderr())
+	}
+	return err
+}
+
+// Works reports whether the process can take requests.
+func (w *Worker) Works() bool { return w.process.works() }
+
+// Stop ends the process and all that it started.
+func (w *Worker) Stop() { w.process.stop() }
+
+// Once runs a process of its own for a task, with further variables and an empty input, and returns the last line of
+// its output. Its errors are Faults and those of ctx.
+func (w *Workers) Once(ctx context.Context, task string, more ...string) ([]byte, error) {
+	var last []byte
+	c, err := w.start(w.dir, more, func(_ *process, stdout *os.File) { last = lastLine(stdout) })
+	if err != nil {
+		return nil, err
+	}
+	c.stdin.Close()
+	limit := w.described.Step
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		c.fail("the stage ends")
+	case <-time.After(limit):
+		c.fail(fmt.Sprintf("it did not end within %v", limit))
+	}
+	<-c.ended
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if c.cause != exitedWell {
+		return nil, fmt.Errorf("%w%s", &Fault{"play", task, c.cause}, c.stderr())
+	}
+	return last, nil
+}
+
+// exitedWell is the cause of the end of a process without a failure.
+const exitedWell = "it exited with code 0"
+
+// lastLine reads a stream to its end and returns its last line that is not empty, at most tailWidth² bytes of it.
+func lastLine(r io.Reader) (last []byte) {
+	var line []byte
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := r.Read(buffer)
+		for _, b := range buffer[:n] {
+			switch {
+			case b != '\n':
+				if len(line) < maxLine {
+					line = append(line, b)
+				}
+			case len(line) > 0:
+				last, line = line, nil
+			}
+		}
+		if err != nil {
+			if len(line) > 0 {
+				last = line
+			}
+			return last
+		}
+	}
+}
+
+// Finite decodes an answer with a reward.
+func Finite(raw []byte) (float64, error) {
+	var a scoreAnswer
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return 0, fmt.Errorf("bad answer %s: %w", quote(raw), err)
+	}
+	return a.finite()
+}

@@ -1,0 +1,75 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
+	"rcgrpo/stages/internal/environment"
+)
+
+// checkServer checks the settings of an MCP server.
+func (s *settings) checkServer(bad func(bool, string, hcl.Range, string, ...any)) {
+	if s.Source != "mcp" {
+		return
+	}
+	bad(s.File == nil || s.File.Dir, "No tasks", s.At["file"],
+		"The tasks for the tools of a server are in a file: file = file(\"tasks.jsonl\").")
+	bad(s.TestFile != nil && s.TestFile.Dir, "Not a file", s.At["test_file"], "test_file is a file; got a folder.")
+	bad((len(s.Command) == 0) == (s.URL == ""), "No server", s.At[""],
+		"The server is started by its words, such as command = [\"notes-server\", \"--stdio\"], or has a url; exactly one "+
+			"of both is set.")
+	u, err := url.Parse(s.URL)
+	bad(s.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "Not an address",
+		s.At["url"], "url begins with http:// or https:// and a host; got %q.", s.URL)
+	bad(s.Program != nil && !s.Program.Dir, "Not a folder", s.At["program"],
+		"program is a folder: program = dir(\"notes\").")
+}
+
+// runServer reads the tasks, stores the server and its tools beside them, and tries the expected calls.
+func (s *settings) runServer(ctx context.Context, job *engine.Job) error {
+	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
+		Step: s.Timeouts.Step, Score: s.Timeouts.Score,
+		Server: &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score}}
+	dirs, sets := map[string]string{}, map[string][]*bfcl.Task{}
+	for _, port := range s.setPorts() {
+		dir, err := job.Create(port)
+		if err == nil && s.Program != nil {
+			err = p.Write(dir, s.Program.Path, s.Program.Left)
+		}
+		if err != nil {
+			return err
+		}
+		dirs[port] = dir
+	}
+	server, err := environment.OpenServer(ctx, p, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
+		environment.Options{Scratch: job.Dir, Log: job.Logf})
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	job.Logf("the server has %d tools", len(p.Server.Tools))
+	for _, port := range s.setPorts() {
+		if err := p.Save(dirs[port]); err != nil {
+			return err
+		}
+		file := s.File
+		if port == "test" {
+			file = s.TestFile
+		}
+		if sets[port], err = server.Tasks(file.Path); err != nil {
+			return err
+		}
+		for _, t := range sets[port] {
+			if len(s.Score) == 0 && !environment.HasExpert(t) {
+				return fmt.Errorf("%s: task %s has no \"expected\", the calls that earn its reward; give them, or a command "+
+					"that scores: score = [WORDS]", file.Path, t.ID)
+			}
+		}
+	}
+	return s.finish(ctx, job, server, dirs, sets)
+}
