@@ -40,7 +40,7 @@ var ladder = map[string]string{
 	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
 		"engine/remote engine/sched",
 	"engine/proc":      "engine/internal/disk",
-	"engine/remote":    "engine/artifact engine/internal/disk engine/lang",
+	"engine/remote":    "engine/artifact engine/internal/disk engine/lang minio-go",
 	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
 	"engine/sched":     "",
 	"internal/browser": "internal/must chromedp",
@@ -78,7 +78,7 @@ var ladder = map[string]string{
 }
 
 // guarded are the libraries that only some packages may import.
-var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp"}
+var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp", "minio-go"}
 
 // packages returns the parsed files of every package without its tests, whatever their build tags.
 func packages(t *testing.T) (files map[string][]*ast.File, positions *token.FileSet) {

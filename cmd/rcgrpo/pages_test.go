@@ -366,7 +366,7 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 		commands := shellCommands(newSession(t, path).page)
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
 			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md"),
-			filepath.Join("docs", "own_tasks.md"),
+			filepath.Join("docs", "own_tasks.md"), filepath.Join("docs", "cluster.md"),
 			filepath.Join("docs", "api_models.md"), // a test of stages runs its files, with a server in place of OpenAI
 		}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -424,9 +425,19 @@ func TestSiteFileSetsRemote(t *testing.T) {
 	if len(diags) > 0 || r == nil {
 		t.Fatalf("got %v, %v, want a remote", r, diags)
 	}
-	if r.Name != "a" || r.URL != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
+	if r.Name != "a" || r.Folder != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
 		r.Pack != 1e6 || len(r.Trust["me-1"]) != 32 || r.Grace != 24*time.Hour || r.Parallel != 16 {
 		t.Errorf("got %+v", r)
+	}
+	for url, want := range map[string]lang.S3{
+		"s3://lab": {Host: "s3.amazonaws.com", TLS: true, Bucket: "lab"},
+		"s3://lab/a/b/?endpoint=http://localhost:9&region=eu": {"localhost:9", false, "eu", "lab", "a/b/"},
+	} {
+		enginetest.WriteFile(t, path, strings.Replace(remoteText, `"x"`, strconv.Quote(url), 1)+"}\n")
+		site, _, diags := lang.LoadSite(lang.Source{Site: path})
+		if len(diags) > 0 || site.Remote.S3 == nil || *site.Remote.S3 != want {
+			t.Errorf("%s: got %+v, %v, want %+v", url, site.Remote, diags, want)
+		}
 	}
 	enginetest.WriteFile(t, path, "store {\n}\n")
 	if site, _, _ := lang.LoadSite(lang.Source{Site: path}); site.Remote != nil {
@@ -439,51 +450,56 @@ const remoteText = "remote \"a\" {\n  url = \"x\"\n"
 func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "site.hcl")
 	for text, want := range map[string]string{ // a summary, or the hint of a misspelling
-		"executor \"slurm\" {}\n":                        "Unknown executor",
-		"stor {}\n":                                      "Unknown block",
-		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",
-		"executor \"local\" {\n  gpus = true\n}":         "Wrong type",
-		"default_executor = \"k8s\"\n":                   "Unknown executor",
-		"executor \"local\" {}\nexecutor \"local\" {}\n": "Duplicate executor",
-		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
-		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
-		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
-		"executor \"local\" {\n  gpu_reserve = 4\n}\n":   "Wrong type",
-		"api \"K\" {}\napi \"K\" {}\n":                   "Duplicate API key",
-		"api \"K\" {\n  prices = { m = [1] }\n}\n":       "Bad price",
-		"api \"K\" {\n  tokens_per_minute = -1\n}\n":     "Bad number",
-		"executor {\n  cpus = 2\n}\n":                    "Missing label",
-		"store {\n  path = \"\"\n}\n":                    "No store",
-		"store {\n  limit = 200\n}\n":                    "Wrong type",
-		"store {\n}\nstore {\n}\n":                       "Duplicate block",
-		"data {\n  bfcl = 3\n}\n":                        "Wrong type",
-		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":         "Duplicate block",
-		"data \"bfcl\" {\n}\n":                           "Unexpected label",
-		"data {\n  folder {\n  }\n}\n":                   "Unknown block",
-		"site = 3\n":                                     "Unknown setting",
-		"store {\n  path = var.x\n}\n":                   "Unknown variable",
-		"store {\n  path = \"x\n}\n":                     "Invalid multi-line string",
-		"stroe {\n}\n":                                   "did you mean store?",
-		"store {\n  pth = \"x\"\n}\n":                    "did you mean path?",
-		"store {\n  limt = \"1GB\"\n}\n":                 "did you mean limit?",
-		"dat {\n}\n":                                     "did you mean data?",
-		"data {\n  bfc1 = \"x\"\n}\n":                    "did you mean bfcl?",
-		"executer \"local\" {\n}\n":                      "did you mean executor?",
-		"executor \"locla\" {\n}\n":                      "did you mean local?",
-		"executor \"local\" {\n  gpu = \"auto\"\n}\n":    "did you mean gpus?",
-		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
-		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
-		"default_executor = \"lcoal\"\n":                 "did you mean local?",
-		"remote {\n  url = \"x\"\n}\n":                   "Missing label",
-		"remote \"a\" {\n}\n":                            "Missing setting",
-		"remote \"a/b\" {\n  url = \"x\"\n}\n":           "Bad name",
-		"remote \"a\" {\n  url = \"gs://x\"\n}\n":        "Unknown storage",
-		remoteText + "  push = \"always\"\n}\n":          "push",
-		remoteText + "  grace = \"1s\"\n}\n":             "grace must be at least 1m",
-		remoteText + "  parallel = 0\n}\n":               "parallel must be from 1 to 256",
-		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":    "Bad key",
-		remoteText + "  sign = \"../me\"\n}\n":           "Bad name",
-		remoteText + "}\nremote \"b\" {\n}\n":            "Duplicate block",
+		"executor \"slurm\" {}\n":                                        "Unknown executor",
+		"stor {}\n":                                                      "Unknown block",
+		"executor \"local\" {\n  cpus = 0\n}\n":                          "Bad number",
+		"executor \"local\" {\n  gpus = true\n}":                         "Wrong type",
+		"default_executor = \"k8s\"\n":                                   "Unknown executor",
+		"executor \"local\" {}\nexecutor \"local\" {}\n":                 "Duplicate executor",
+		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n":                 "Duplicate device",
+		"executor \"local\" {\n  gpus = [true]\n}\n":                     "Wrong type",
+		"executor \"local\" {\n  memory = \"much\"\n}\n":                 "Wrong type",
+		"executor \"local\" {\n  gpu_reserve = 4\n}\n":                   "Wrong type",
+		"api \"K\" {}\napi \"K\" {}\n":                                   "Duplicate API key",
+		"api \"K\" {\n  prices = { m = [1] }\n}\n":                       "Bad price",
+		"api \"K\" {\n  tokens_per_minute = -1\n}\n":                     "Bad number",
+		"executor {\n  cpus = 2\n}\n":                                    "Missing label",
+		"store {\n  path = \"\"\n}\n":                                    "No store",
+		"store {\n  limit = 200\n}\n":                                    "Wrong type",
+		"store {\n}\nstore {\n}\n":                                       "Duplicate block",
+		"data {\n  bfcl = 3\n}\n":                                        "Wrong type",
+		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":                         "Duplicate block",
+		"data \"bfcl\" {\n}\n":                                           "Unexpected label",
+		"data {\n  folder {\n  }\n}\n":                                   "Unknown block",
+		"site = 3\n":                                                     "Unknown setting",
+		"store {\n  path = var.x\n}\n":                                   "Unknown variable",
+		"store {\n  path = \"x\n}\n":                                     "Invalid multi-line string",
+		"stroe {\n}\n":                                                   "did you mean store?",
+		"store {\n  pth = \"x\"\n}\n":                                    "did you mean path?",
+		"store {\n  limt = \"1GB\"\n}\n":                                 "did you mean limit?",
+		"dat {\n}\n":                                                     "did you mean data?",
+		"data {\n  bfc1 = \"x\"\n}\n":                                    "did you mean bfcl?",
+		"executer \"local\" {\n}\n":                                      "did you mean executor?",
+		"executor \"locla\" {\n}\n":                                      "did you mean local?",
+		"executor \"local\" {\n  gpu = \"auto\"\n}\n":                    "did you mean gpus?",
+		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":                  "did you mean memory?",
+		"defualt_executor = \"local\"\n":                                 "did you mean default_executor?",
+		"default_executor = \"lcoal\"\n":                                 "did you mean local?",
+		"remote {\n  url = \"x\"\n}\n":                                   "Missing label",
+		"remote \"a\" {\n}\n":                                            "Missing setting",
+		"remote \"a/b\" {\n  url = \"x\"\n}\n":                           "Bad name",
+		"remote \"a\" {\n  url = \"gs://x\"\n}\n":                        `got "gs://"`,
+		"remote \"a\" {\n  url = \"s3:///x\"\n}\n":                       "is not a bucket",
+		"remote \"a\" {\n  url = \"s3://k:s@x\"\n}\n":                    "credentials belong in AWS_ACCESS_KEY_ID",
+		"remote \"a\" {\n  url = \"s3://x?zone=eu\"\n}\n":                `unknown parameter "zone"`,
+		"remote \"a\" {\n  url = \"s3://x?endpoint=h:9\"\n}\n":           `is not such as https://`,
+		"remote \"a\" {\n  url = \"s3://x?endpoint=https://k:s@h\"\n}\n": "credentials belong in",
+		remoteText + "  push = \"always\"\n}\n":                          "push",
+		remoteText + "  grace = \"1s\"\n}\n":                             "grace must be at least 1m",
+		remoteText + "  parallel = 0\n}\n":                               "parallel must be from 1 to 256",
+		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":                    "Bad key",
+		remoteText + "  sign = \"../me\"\n}\n":                           "Bad name",
+		remoteText + "}\nremote \"b\" {\n}\n":                            "Duplicate block",
 	} {
 		enginetest.WriteFile(t, path, text)
 		_, _, diags := lang.LoadSite(lang.Source{Site: path})

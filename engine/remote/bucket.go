@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,15 +16,15 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Bucket stores objects by slash-separated names. Its errors are ErrMissing, ErrExists, ErrDenied, or those of a
+// bucket stores objects by slash-separated names. Its errors are ErrMissing, ErrExists, ErrDenied, or those of a
 // network or disk.
-type Bucket interface {
+type bucket interface {
 	Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) // from an offset to the end
-	Put(ctx context.Context, name string, body io.ReadSeeker) error          // replaces an object atomically
-	Create(ctx context.Context, name string, body io.ReadSeeker) error       // ErrExists if there is one
+	Put(ctx context.Context, name string, body *io.SectionReader) error      // replaces an object atomically
+	Create(ctx context.Context, name string, body *io.SectionReader) error   // ErrExists if there is one
 	Stat(ctx context.Context, name string) (Info, error)
-	List(ctx context.Context, prefix string) ([]Info, error) // all below a prefix that ends with a slash
-	Delete(ctx context.Context, name string) error           // no error if there is none
+	List(ctx context.Context, prefix string) iter.Seq2[Info, error] // all below a prefix that ends with a slash
+	Delete(ctx context.Context, name string) error                  // no error if there is none
 }
 
 // Info describes an object.
@@ -66,11 +67,11 @@ func (f folder) Get(_ context.Context, name string, from int64) (io.ReadCloser, 
 	return file, f.translate(err)
 }
 
-func (f folder) Put(ctx context.Context, name string, body io.ReadSeeker) error {
+func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) error {
 	return f.write(ctx, name, body, disk.Rename)
 }
 
-func (f folder) Create(ctx context.Context, name string, body io.ReadSeeker) error {
+func (f folder) Create(ctx context.Context, name string, body *io.SectionReader) error {
 	err := f.write(ctx, name, body, os.Link)
 	if errors.Is(err, fs.ErrExist) {
 		return ErrExists
@@ -79,7 +80,7 @@ func (f folder) Create(ctx context.Context, name string, body io.ReadSeeker) err
 }
 
 // write writes a temporary file, flushes it and gives it its name with place.
-func (f folder) write(ctx context.Context, name string, body io.ReadSeeker, place func(from, to string) error) error {
+func (f folder) write(ctx context.Context, name string, body io.Reader, place func(from, to string) error) error {
 	if _, err := os.Stat(f.dir); err != nil {
 		return f.translate(err)
 	}
@@ -109,17 +110,23 @@ func (f folder) Stat(_ context.Context, name string) (Info, error) {
 	return Info{name, info.Size(), info.ModTime()}, nil
 }
 
-func (f folder) List(_ context.Context, prefix string) (all []Info, err error) {
-	entries, err := os.ReadDir(f.path(prefix))
-	if err = f.translate(err); errors.Is(err, ErrMissing) {
-		return nil, nil
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() { // else it was deleted meanwhile
-			all = append(all, Info{strings.TrimSuffix(prefix, "/") + "/" + e.Name(), info.Size(), info.ModTime()})
+func (f folder) List(_ context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		entries, err := os.ReadDir(f.path(prefix))
+		if err = f.translate(err); err != nil && !errors.Is(err, ErrMissing) {
+			yield(Info{}, err)
+			return
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil || !info.Mode().IsRegular() { // deleted meanwhile, or of another program
+				continue
+			}
+			if !yield(Info{prefix + e.Name(), info.Size(), info.ModTime()}, nil) {
+				return
+			}
 		}
 	}
-	return all, err
 }
 
 func (f folder) Delete(_ context.Context, name string) error {
@@ -141,4 +148,9 @@ func (s stoppable) Read(b []byte) (int, error) {
 		return 0, context.Cause(s.ctx)
 	}
 	return s.Reader.Read(b)
+}
+
+// text returns a body with the bytes of a string.
+func text[T string | []byte](s T) *io.SectionReader {
+	return io.NewSectionReader(strings.NewReader(string(s)), 0, int64(len(s)))
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 )
 
 func must[T any](v T, err error) func(t *testing.T) T {
@@ -26,21 +25,14 @@ func must[T any](v T, err error) func(t *testing.T) T {
 	}
 }
 
-// site is a machine with an empty store and the remote store in dir.
-func site(t *testing.T, dir string) *Remote {
-	t.Helper()
-	store := must(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
-	settings := lang.Remote{Name: "lab", URL: dir, Push: "yes", Pull: true, Grace: time.Hour, Parallel: 8, Pack: 1000,
-		Deadline: time.Minute, Trust: map[string][]byte{}}
-	return Open(&lang.Site{Remote: &settings}, store)
-}
-
 // commit commits a result with small files, an empty one, and one larger than a pack, in port out; times has its times.
-func commit(t *testing.T, r *Remote, n int) *artifact.Manifest {
+func commit(t *testing.T, r *Remote, n int) *artifact.Manifest { return commitLarge(t, r, n, 5000) }
+
+func commitLarge(t *testing.T, r *Remote, n, large int) *artifact.Manifest {
 	t.Helper()
 	g := must(r.store.Begin(fmt.Sprintf("%064x", n)))(t)
 	dir := must(g.Dir("out"))(t)
-	for name, size := range map[string]int{"a": 10, "empty": 0, "sub/b": 300, "z.large": 5000, "times.json": 40} {
+	for name, size := range map[string]int{"a": 10, "empty": 0, "sub/b": 300, "z.large": large, "times.json": 40} {
 		must(0, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))(t)
 		text := bytes.Repeat([]byte{byte(n), byte(n >> 8), byte(size)}, size)[:size]
 		must(0, os.WriteFile(filepath.Join(dir, name), text, 0o600))(t)
@@ -65,56 +57,58 @@ func fetch(t *testing.T, r *Remote, key string, ports ...string) error {
 }
 
 func TestFetchedPortsAreThoseThatWerePushed(t *testing.T) {
-	dir := t.TempDir()
-	a, b := site(t, dir), site(t, dir)
-	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
-	must(0, fetch(t, b, m.Key, "small"))(t)
-	got := must(b.store.Lookup(m.Key))(t)
-	if !got.Has("small") || got.Has("out") {
-		t.Errorf("got %v absent, want only out", got.Absent)
-	}
-	must(0, fetch(t, b, m.Key, "out"))(t)
-	got = must(b.store.Lookup(m.Key))(t)
-	if !got.Has("small") || !got.Has("out") || !got.SameOutputs(m) {
-		t.Errorf("got %+v, want all ports", got)
-	}
-	if problems := must(b.store.Check())(t); len(problems) > 0 {
-		t.Errorf("got %v", problems)
-	}
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must(0, a.PushResult(t.Context(), m))(t)
+		must(0, fetch(t, b, m.Key, "small"))(t)
+		got := must(b.store.Lookup(m.Key))(t)
+		if !got.Has("small") || got.Has("out") {
+			t.Errorf("got %v absent, want only out", got.Absent)
+		}
+		must(0, fetch(t, b, m.Key, "out"))(t)
+		got = must(b.store.Lookup(m.Key))(t)
+		if !got.Has("small") || !got.Has("out") || !got.SameOutputs(m) {
+			t.Errorf("got %+v, want all ports", got)
+		}
+		if problems := must(b.store.Check())(t); len(problems) > 0 {
+			t.Errorf("got %v", problems)
+		}
+	})
 }
 
 // Every changed byte of a remote store is a miss that is reported, and leaves no result.
 func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
-	dir := t.TempDir()
-	a := site(t, dir)
-	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
-	files := must(filepath.Glob(filepath.Join(dir, "v1/*/*")))(t)
-	if len(files) != 5 { // record, packs of out, its times and small, large file
-		t.Fatalf("got %v, want 5 objects", files)
-	}
-	b := site(t, dir)
-	random := rand.New(rand.NewPCG(1, 2))
-	for i := range 1000 {
-		file := files[i%len(files)]
-		text := must(os.ReadFile(file))(t)
-		at := random.IntN(len(text))
-		flip := byte(1) << random.IntN(8)
-		text[at] ^= flip
-		must(0, os.WriteFile(file, text, 0o600))(t)
-		fresh := New(b.Remote, b.store, folder{dir})
-		var reports []string
-		fresh.Report(func(_, text string) { reports = append(reports, text) })
-		if err := fetch(t, fresh, m.Key, "out", "small"); err == nil || len(reports) != 1 {
-			t.Fatalf("byte %d of %s: got %v and reports %q, want one miss", at, file, err, reports)
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		m := commit(t, a, 1)
+		must(0, a.PushResult(t.Context(), m))(t)
+		files := names(t, a, "v1/nodes/", "v1/packs/", "v1/files/")
+		if len(files) != 5 { // record, packs of out, its times and small, large file
+			t.Fatalf("got %v, want 5 objects", files)
 		}
-		if _, err := b.store.Lookup(m.Key); err != artifact.ErrNotFound {
-			t.Fatalf("byte %d of %s: got %v, want no result", at, file, err)
+		b := s.machine(t)
+		random := rand.New(rand.NewPCG(1, 2))
+		for i := range 1000 {
+			file := files[i%len(files)]
+			text := read(t, a, file)
+			at := random.IntN(len(text))
+			flip := byte(1) << random.IntN(8)
+			text[at] ^= flip
+			write(t, a, file, text)
+			fresh := open(b.Remote, b.store, b.bucket) // the next process
+			var reports []string
+			fresh.Report(func(_, text string) { reports = append(reports, text) })
+			if err := fetch(t, fresh, m.Key, "out", "small"); err == nil || len(reports) != 1 {
+				t.Fatalf("byte %d of %s: got %v and reports %q, want one miss", at, file, err, reports)
+			}
+			if _, err := b.store.Lookup(m.Key); err != artifact.ErrNotFound {
+				t.Fatalf("byte %d of %s: got %v, want no result", at, file, err)
+			}
+			text[at] ^= flip
+			write(t, a, file, text)
 		}
-		text[at] ^= flip
-		must(0, os.WriteFile(file, text, 0o600))(t)
-	}
+	})
 }
 
 func TestForeignManifestsWithOutsideNamesAreRefused(t *testing.T) {
@@ -132,13 +126,12 @@ func TestForeignManifestsWithOutsideNamesAreRefused(t *testing.T) {
 			m.Outputs["small"] = o
 		},
 	} {
-		dir := t.TempDir()
-		a, b := site(t, dir), site(t, dir)
+		s := inFolder(t)
+		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
 		must(0, a.PushResult(t.Context(), m))(t)
 		change(m)
-		rec := must(newRecord(m, a.Pack))(t)
-		must(0, os.WriteFile(filepath.Join(dir, nodeName(m.Key)), rec.encode(), 0o600))(t)
+		write(t, a, nodeName(m.Key), must(newRecord(m, a.Pack))(t).encode())
 		if err := fetch(t, b, m.Key, m.Ports()...); err == nil {
 			t.Errorf("%s: got a result, want a miss", what)
 		}
@@ -157,8 +150,8 @@ func TestTrustedSignaturesAreAccepted(t *testing.T) {
 	if info := must(os.Stat(path))(t); info.Mode().Perm() != 0o600 {
 		t.Errorf("got mode %v, want 0600", info.Mode())
 	}
-	dir := t.TempDir()
-	a, b := site(t, dir), site(t, dir)
+	s := inFolder(t)
+	a, b := s.machine(t), s.machine(t)
 	private := must(readKey("me-1"))(t)
 	b.Trust = map[string][]byte{"me-1": private[32:]}
 	unsigned := commit(t, a, 1)
@@ -177,96 +170,107 @@ func TestTrustedSignaturesAreAccepted(t *testing.T) {
 }
 
 func TestTheFirstResultOfAKeyWinsAndAnotherIsAnAlarm(t *testing.T) {
-	dir := t.TempDir()
-	a, b := site(t, dir), site(t, dir)
-	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
-	other := *commit(t, b, 2)
-	other.Key = m.Key
-	must(0, b.PushResult(t.Context(), &other))(t)
-	if got := b.Alarms(); !slices.Equal(got, []string{m.Key}) {
-		t.Errorf("got alarms %v, want the key", got)
-	}
-	if rec := must(a.read(t.Context(), m.Key))(t); !rec.manifest.SameOutputs(m) {
-		t.Error("the second result replaced the first")
-	}
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must(0, a.PushResult(t.Context(), m))(t)
+		other := *commit(t, b, 2)
+		other.Key = m.Key
+		must(0, b.PushResult(t.Context(), &other))(t)
+		if got := b.Alarms(); !slices.Equal(got, []string{m.Key}) {
+			t.Errorf("got alarms %v, want the key", got)
+		}
+		if rec := must(a.read(t.Context(), m.Key))(t); !rec.manifest.SameOutputs(m) {
+			t.Error("the second result replaced the first")
+		}
+		must(0, b.PushResult(t.Context(), m))(t)
+		if got := b.Alarms(); len(got) > 0 {
+			t.Errorf("with the same outputs: got alarms %v, want none", got)
+		}
+	})
 }
 
 // A large file that was cut continues with the bytes of the first attempt.
 func TestALargeFileIsResumed(t *testing.T) {
-	dir := t.TempDir()
-	a, b := site(t, dir), site(t, dir)
-	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
-	f := m.Outputs["out"].Files[3]
-	whole := must(os.ReadFile(a.store.ObjectPath(m.Outputs["out"], f)))(t)
-	part := filepath.Join(b.store.Remote("lab"), "parts", f.SHA256)
-	must(0, os.MkdirAll(filepath.Dir(part), 0o700))(t)
-	must(0, os.WriteFile(part, whole[:4000], 0o600))(t)
-	must(0, fetch(t, b, m.Key, "out"))(t)
-	if all := m.Outputs["out"].Bytes + m.Outputs["out"].Times.Bytes; b.traffic.bytes != all-4000 {
-		t.Errorf("got %d bytes transferred, want %d", b.traffic.bytes, all-4000)
-	}
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must(0, a.PushResult(t.Context(), m))(t)
+		f := m.Outputs["out"].Files[3]
+		whole := must(os.ReadFile(a.store.ObjectPath(m.Outputs["out"], f)))(t)
+		part := filepath.Join(b.store.Remote("lab"), "parts", f.SHA256)
+		must(0, os.MkdirAll(filepath.Dir(part), 0o700))(t)
+		must(0, os.WriteFile(part, whole[:4000], 0o600))(t)
+		must(0, fetch(t, b, m.Key, "out"))(t)
+		if all := m.Outputs["out"].Bytes + m.Outputs["out"].Times.Bytes; b.traffic.bytes != all-4000 {
+			t.Errorf("got %d bytes transferred, want %d", b.traffic.bytes, all-4000)
+		}
+	})
 }
 
-func TestACollectionDeletesObjectsAfterTheGrace(t *testing.T) {
-	dir := t.TempDir()
-	a := site(t, dir)
-	old, kept := commit(t, a, 1), commit(t, a, 2)
-	for _, m := range []*artifact.Manifest{old, kept} {
+// The objects of a removed result stay until the next collection, and younger ones than the grace stay in any case.
+func TestACollectionDeletesOldObjectsThatNoRecordNames(t *testing.T) {
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		old, kept := commit(t, a, 1), commit(t, a, 2)
+		old.Started = old.Started.Add(-100 * 24 * time.Hour)
+		s.past(t, 2*time.Hour, func() {
+			for _, m := range []*artifact.Manifest{old, kept} {
+				must(0, a.PushResult(t.Context(), m))(t)
+			}
+		})
+		write(t, a, "v1/files/young", []byte("of a push that has no record yet"))
+		collect := func(want string) {
+			t.Helper()
+			g := must(a.Garbage(t.Context(), time.Now().Add(-90*24*time.Hour), 0))(t)
+			must(0, a.Collect(t.Context(), g))(t)
+			got := fmt.Sprintf("%d results, %d objects, %d stay", len(g.Results), len(g.Unnamed), len(names(t, a, objects...)))
+			if got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+		collect("1 results, 0 objects, 9 stay")
+		collect("0 results, 4 objects, 5 stay")
+		must(0, fetch(t, s.machine(t), kept.Key, "out", "small"))(t)
+	})
+}
+
+// A collection was planned before a push of a result that shares its objects.
+func TestACollectionBesideAPushLeavesTheObjectsOfThePush(t *testing.T) {
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		m := commitLarge(t, a, 1, 2*askAbove) // the others are written in any case
+		s.past(t, 40*time.Minute, func() { must(0, a.PushResult(t.Context(), m))(t) })
+		must(0, a.bucket.Delete(t.Context(), nodeName(m.Key)))(t)
+		a.Grace = 30 * time.Minute
+		g := must(a.Garbage(t.Context(), time.Time{}, 0))(t)
+		if len(g.Unnamed) != 4 {
+			t.Fatalf("got %d objects to delete, want 4", len(g.Unnamed))
+		}
+		must(0, a.PushResult(t.Context(), m))(t)
+		must(0, a.Collect(t.Context(), g))(t)
+		must(0, fetch(t, s.machine(t), m.Key, "out", "small"))(t)
+	})
+}
+
+func TestACollectionUnderALimitKeepsWhatIsWorthMost(t *testing.T) {
+	s := inFolder(t)
+	a := s.machine(t)
+	cheap, dear := commit(t, a, 1), commit(t, a, 2)
+	dear.Seconds = 1000
+	for _, m := range []*artifact.Manifest{cheap, dear} {
 		must(0, a.PushResult(t.Context(), m))(t)
 	}
-	old.Started = old.Started.Add(-100 * 24 * time.Hour)
-	must(0, os.WriteFile(filepath.Join(dir, nodeName(old.Key)), must(newRecord(old, a.Pack))(t).encode(), 0o600))(t)
-	objects := func() int { return len(must(filepath.Glob(filepath.Join(dir, "v1/[pf]*/*")))(t)) }
-	collect := func() *Garbage {
-		g := must(New(a.Remote, a.store, folder{dir}).Garbage(t.Context(), time.Now().Add(-90*24*time.Hour), 0))(t)
-		must(0, a.Collect(t.Context(), g))(t)
-		return g
-	}
-	if g := collect(); len(g.Results) != 1 || len(g.Unnamed) != 4 || objects() != 8 {
-		t.Errorf("first: got %+v and %d objects, want one result, 4 marks, 8 objects", g, objects())
-	}
-	if g := collect(); len(g.Results)+len(g.Unnamed)+len(g.Deleted) != 0 || objects() != 8 {
-		t.Errorf("within the grace: got %+v and %d objects, want nothing", g, objects())
-	}
-	past := time.Now().Add(-2 * time.Hour)
-	for _, file := range must(filepath.Glob(filepath.Join(dir, "v1/*/*")))(t) {
-		must(0, os.Chtimes(file, past, past))(t)
-	}
-	if g := collect(); len(g.Deleted) != 4 || objects() != 4 {
-		t.Errorf("after the grace: got %+v and %d objects, want 4 deleted", g, objects())
-	}
-	b := site(t, dir)
-	must(0, fetch(t, b, kept.Key, "out", "small"))(t)
-}
-
-func TestAPushWritesMarkedObjectsAgain(t *testing.T) {
-	dir := t.TempDir()
-	a := site(t, dir)
-	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
-	must(0, os.Remove(filepath.Join(dir, nodeName(m.Key))))(t)
-	g := must(a.Garbage(t.Context(), time.Time{}, 0))(t)
-	must(0, a.Collect(t.Context(), g))(t)
-	past := time.Now().Add(-2 * time.Hour)
-	for _, file := range must(filepath.Glob(filepath.Join(dir, "v1/*/*")))(t) {
-		must(0, os.Chtimes(file, past, past))(t)
-	}
-	again := New(a.Remote, a.store, folder{dir})
-	must(0, again.PushResult(t.Context(), m))(t)
-	g = must(again.Garbage(t.Context(), time.Time{}, 0))(t)
-	if len(g.Deleted) != 0 || len(g.Unnamed) != 0 {
-		t.Errorf("got %+v, want nothing to delete", g)
-	}
-	must(0, os.Remove(filepath.Join(dir, nodeName(m.Key))))(t)
-	if g = must(again.Garbage(t.Context(), time.Time{}, 0))(t); len(g.Deleted) != 0 {
-		t.Errorf("unnamed again: got %+v, want them marked first", g.Deleted)
+	g := must(a.Garbage(t.Context(), time.Time{}, cheap.Bytes()+dear.Bytes()-1))(t)
+	if len(g.Results) != 1 || g.Results[0].Manifest.Key != cheap.Key || g.Kept != dear.Bytes() {
+		t.Errorf("got %+v, want the cheap result", g)
 	}
 }
 
 func TestTheNetworkRestsAfterThreeErrors(t *testing.T) {
-	r := site(t, filepath.Join(t.TempDir(), "away"))
+	s := inFolder(t)
+	s.Folder = filepath.Join(s.Folder, "away")
+	r := s.machine(t)
 	reports := 0
 	r.Report(func(string, string) { reports++ })
 	for range 5 {

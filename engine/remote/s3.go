@@ -1,0 +1,194 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"rcgrpo/engine/lang"
+)
+
+// s3 is a bucket of S3-compatible storage, or the part of one below a prefix.
+type s3 struct {
+	lang.S3
+	client func() (*s3Client, error) // made by the first call: a run that finds all results here needs none
+}
+
+type s3Client struct {
+	minio.Core
+	credentials *credentials.Credentials
+}
+
+// s3Attempts is how often a request is sent that a server is too busy for, or that the network loses.
+const s3Attempts = 4
+
+func newS3(at lang.S3, parallel int) s3 {
+	return s3{at, sync.OnceValues(func() (*s3Client, error) {
+		transport, err := minio.DefaultTransport(at.TLS)
+		if err != nil {
+			return nil, err
+		}
+		transport.MaxIdleConnsPerHost = parallel
+		keys := credentials.NewChainCredentials(credentialSources())
+		core, err := minio.NewCore(at.Host, &minio.Options{Creds: keys, Secure: at.TLS, Region: at.Region,
+			MaxRetries: s3Attempts, Transport: patient{transport}})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at.Host, err)
+		}
+		return &s3Client{*core, keys}, nil
+	})}
+}
+
+// credentialSources are the usual ones: variables, files of the AWS tools, then the role of a container or machine.
+func credentialSources() []credentials.Provider {
+	all := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
+	if os.Getenv("AWS_EC2_METADATA_DISABLED") == "true" {
+		return all
+	}
+	return append(all, &credentials.IAM{})
+}
+
+// open returns the client. The storage is not asked without credentials.
+func (s s3) open(ctx context.Context) (*s3Client, error) {
+	c, err := s.client()
+	if err != nil {
+		return nil, err
+	}
+	sources := c.CredContext()
+	sources.Context = ctx
+	if value, err := c.credentials.GetWithContext(sources); err == nil && value.AccessKeyID != "" {
+		return c, nil
+	}
+	_, err = new(credentials.FileAWSCredentials).Retrieve()
+	if err == nil {
+		err = errors.New("the profile has no keys")
+	}
+	return nil, fmt.Errorf("no credentials for %s: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE (%w)",
+		s.Host, err)
+}
+
+// translate replaces errors of the client by those of a bucket. Other errors name no object, so that they are equal for
+// all objects.
+func (s s3) translate(c *s3Client, err error) error {
+	if err == nil {
+		return nil
+	}
+	answer := minio.ToErrorResponse(err)
+	denied := answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusUnauthorized
+	switch {
+	case answer.Code == minio.NoSuchKey:
+		return ErrMissing
+	case answer.StatusCode == http.StatusPreconditionFailed:
+		return ErrExists
+	case denied, answer.Code == "ExpiredToken", answer.Code == "InvalidToken":
+		c.credentials.Expire() // the next call reads the sources again
+		return fmt.Errorf("%w: %s (%s)", ErrDenied, strings.TrimSuffix(answer.Message, "."), answer.Code)
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return fmt.Errorf("%s: %w", s.Host, request.Err)
+	}
+	return fmt.Errorf("%s: %w", s.Host, err)
+}
+
+func (s s3) Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var o minio.GetObjectOptions
+	if from > 0 {
+		if err := o.SetRange(from, 0); err != nil {
+			return nil, err
+		}
+	}
+	body, _, _, err := c.Core.GetObject(ctx, s.Bucket, s.Prefix+name, o)
+	return body, s.translate(c, err)
+}
+
+func (s s3) Put(ctx context.Context, name string, body *io.SectionReader) error {
+	return s.put(ctx, name, body, minio.PutObjectOptions{})
+}
+
+func (s s3) Create(ctx context.Context, name string, body *io.SectionReader) error {
+	var o minio.PutObjectOptions
+	o.SetMatchETagExcept("*")
+	return s.put(ctx, name, body, o)
+}
+
+func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o minio.PutObjectOptions) error {
+	c, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	for range s3Attempts {
+		_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
+		if minio.ToErrorResponse(err).Code != "ConditionalRequestConflict" { // another one creates it at the same time
+			break
+		}
+	}
+	return s.translate(c, err)
+}
+
+func (s s3) Stat(ctx context.Context, name string) (Info, error) {
+	c, err := s.open(ctx)
+	if err != nil {
+		return Info{}, err
+	}
+	info, err := c.StatObject(ctx, s.Bucket, s.Prefix+name, minio.StatObjectOptions{})
+	return Info{name, info.Size, info.LastModified}, s.translate(c, err)
+}
+
+func (s s3) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		c, err := s.open(ctx)
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		all := minio.ListObjectsOptions{Prefix: s.Prefix + prefix, Recursive: true}
+		for o := range c.Client.ListObjectsIter(ctx, s.Bucket, all) {
+			info := Info{strings.TrimPrefix(o.Key, s.Prefix), o.Size, o.LastModified}
+			if !yield(info, s.translate(c, o.Err)) {
+				return
+			}
+		}
+	}
+}
+
+func (s s3) Delete(ctx context.Context, name string) error {
+	c, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	return s.translate(c, c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
+}
+
+// patient is a transport that returns the answer of a busy server after the time that the server has asked for, so that
+// the next attempt comes later.
+type patient struct{ http.RoundTripper }
+
+func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
+	answer, err := p.RoundTripper.RoundTrip(request)
+	if err != nil || answer.StatusCode != http.StatusServiceUnavailable && answer.StatusCode != http.StatusTooManyRequests {
+		return answer, err
+	}
+	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+		select {
+		case <-time.After(time.Duration(seconds) * time.Second):
+		case <-request.Context().Done():
+		}
+	}
+	return answer, nil
+}
