@@ -16,12 +16,12 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// bucket stores objects by slash-separated names. Its errors are ErrMissing, ErrExists, ErrDenied, or those of a
+// bucket stores objects by slash-separated names. Its errors are errMissing, errExists, errDenied, or those of a
 // network or disk.
 type bucket interface {
 	Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) // from an offset to the end
 	Put(ctx context.Context, name string, body *io.SectionReader) error      // replaces an object atomically
-	Create(ctx context.Context, name string, body *io.SectionReader) error   // ErrExists if there is one
+	Create(ctx context.Context, name string, body *io.SectionReader) error   // errExists if there is one
 	Stat(ctx context.Context, name string) (Info, error)
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error] // all below a prefix that ends with a slash
 	Delete(ctx context.Context, name string) error                  // no error if there is none
@@ -35,9 +35,9 @@ type Info struct {
 }
 
 var (
-	ErrMissing = errors.New("no such object")
-	ErrExists  = errors.New("the object exists")
-	ErrDenied  = errors.New("access denied")
+	errMissing = errors.New("no such object")
+	errExists  = errors.New("the object exists")
+	errDenied  = errors.New("access denied")
 )
 
 // folder is a bucket in a folder, for example on a network file system. The user's umask decides who reads it.
@@ -52,9 +52,9 @@ func (f folder) translate(err error) error {
 		if _, statErr := os.Stat(f.dir); statErr != nil {
 			return fmt.Errorf("%w: create or mount the folder", statErr)
 		}
-		return ErrMissing
+		return errMissing
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w", ErrDenied, err)
+		return fmt.Errorf("%w: %w", errDenied, err)
 	}
 	return err
 }
@@ -74,7 +74,7 @@ func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) er
 func (f folder) Create(ctx context.Context, name string, body *io.SectionReader) error {
 	err := f.write(ctx, name, body, os.Link)
 	if errors.Is(err, fs.ErrExist) {
-		return ErrExists
+		return errExists
 	}
 	return err
 }
@@ -113,7 +113,7 @@ func (f folder) Stat(_ context.Context, name string) (Info, error) {
 func (f folder) List(_ context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		entries, err := os.ReadDir(f.path(prefix))
-		if err = f.translate(err); err != nil && !errors.Is(err, ErrMissing) {
+		if err = f.translate(err); err != nil && !errors.Is(err, errMissing) {
 			yield(Info{}, err)
 			return
 		}
@@ -131,7 +131,7 @@ func (f folder) List(_ context.Context, prefix string) iter.Seq2[Info, error] {
 
 func (f folder) Delete(_ context.Context, name string) error {
 	err := f.translate(os.Remove(f.path(name)))
-	if errors.Is(err, ErrMissing) {
+	if errors.Is(err, errMissing) {
 		return nil
 	}
 	return err

@@ -25,7 +25,7 @@ func (r *Remote) Probe(ctx context.Context) (ahead time.Duration, err error) {
 		}
 		if err := r.bucket.Create(ctx, name, text(name)); err == nil {
 			return errors.New("it has no conditional writes (If-None-Match), so a second result would replace the first")
-		} else if !errors.Is(err, ErrExists) {
+		} else if !errors.Is(err, errExists) {
 			return fmt.Errorf("write an object conditionally: %w", err)
 		}
 		body, err := r.bucket.Get(ctx, name, 0)
@@ -76,7 +76,7 @@ func (r *Remote) Results(ctx context.Context) (all []Stored, damaged []string, e
 			all = append(all, rec.stored())
 		case errors.Is(err, errDamaged):
 			damaged = append(damaged, info.Name)
-		case !errors.Is(err, ErrMissing): // else it was removed meanwhile
+		case !errors.Is(err, errMissing): // else it was removed meanwhile
 			return err
 		}
 		return nil
@@ -191,7 +191,7 @@ func (r *Remote) Collect(ctx context.Context, g *Garbage) error {
 		return r.small(ctx, func(ctx context.Context) error {
 			info, err := r.bucket.Stat(ctx, planned.Name)
 			switch {
-			case errors.Is(err, ErrMissing), err == nil && info.Time.Sub(planned.Time) > time.Second: // HTTP has no parts of it
+			case errors.Is(err, errMissing), err == nil && info.Time.Sub(planned.Time) > time.Second: // HTTP has no parts of it
 				return nil
 			case err != nil:
 				return err

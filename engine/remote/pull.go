@@ -109,7 +109,7 @@ func (r *Remote) find(ctx context.Context, key string) {
 		}
 	case errors.Is(err, errDamaged), errors.Is(err, errNewer):
 		r.problem("", "result %.16s: %v", key, err)
-	case !errors.Is(err, ErrMissing):
+	case !errors.Is(err, errMissing):
 		return
 	}
 	r.mu.Lock()
@@ -177,7 +177,7 @@ func (r *Remote) getBlob(ctx context.Context, b blob, dir string) error {
 		get = r.getFile
 	}
 	err := get(ctx, b, dir)
-	if errors.Is(err, ErrMissing) {
+	if errors.Is(err, errMissing) {
 		return fmt.Errorf("%w: %s is missing", errDamaged, b.name)
 	}
 	return err

@@ -115,14 +115,14 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) (same bool, err
 		rec.pack = other.pack
 	case errors.Is(err, errDamaged): // it commits nothing
 		write = r.bucket.Put
-	case !errors.Is(err, ErrMissing):
+	case !errors.Is(err, errMissing):
 		return false, err
 	}
 	if err := r.pushBlobs(ctx, m, rec.pack, damaged); err != nil {
 		return false, err
 	}
 	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), text(rec.encode())) })
-	if !errors.Is(err, ErrExists) {
+	if !errors.Is(err, errExists) {
 		return true, err
 	}
 	if other, err = r.read(ctx, m.Key); err != nil {
@@ -167,7 +167,7 @@ func (r *Remote) pushBlob(ctx context.Context, o artifact.Output, b blob, again 
 		if err == nil && info.Bytes == b.bytes && time.Since(info.Time) < r.Grace/2 {
 			return nil
 		}
-		if err != nil && !errors.Is(err, ErrMissing) {
+		if err != nil && !errors.Is(err, errMissing) {
 			return err
 		}
 	}

@@ -150,13 +150,13 @@ func (r *Remote) judge(err error) error {
 	r.mu.Lock()
 	h := &r.health
 	first, answered := false, err == nil
-	for _, answer := range []error{ErrMissing, ErrExists, errDamaged, errNewer} {
+	for _, answer := range []error{errMissing, errExists, errDamaged, errNewer} {
 		answered = answered || errors.Is(err, answer)
 	}
 	switch {
 	case answered:
 		h.errors, h.rest = 0, 0
-	case errors.Is(err, ErrDenied):
+	case errors.Is(err, errDenied):
 		first, h.denied = !h.denied, true
 	default:
 		h.errors++

@@ -89,12 +89,12 @@ func (s s3) translate(c *s3Client, err error) error {
 	denied := answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusUnauthorized
 	switch {
 	case answer.Code == minio.NoSuchKey:
-		return ErrMissing
+		return errMissing
 	case answer.StatusCode == http.StatusPreconditionFailed:
-		return ErrExists
+		return errExists
 	case denied, answer.Code == "ExpiredToken", answer.Code == "InvalidToken":
 		c.credentials.Expire() // the next call reads the sources again
-		return fmt.Errorf("%w: %s (%s)", ErrDenied, strings.TrimSuffix(answer.Message, "."), answer.Code)
+		return fmt.Errorf("%w: %s (%s)", errDenied, strings.TrimSuffix(answer.Message, "."), answer.Code)
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%s: %w", s.Host, request.Err)
@@ -132,6 +132,14 @@ func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o mini
 	if err != nil {
 		return err
 	}
+	if body.Size() > s3Part {
+		err := s.putParts(ctx, c, s.Prefix+name, body)
+		if minio.ToErrorResponse(err).Code == minio.NoSuchUpload { // another machine has completed it
+			_, err = s.Stat(ctx, name)
+			return err
+		}
+		return s.translate(c, err)
+	}
 	for range s3Attempts {
 		_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
 		if minio.ToErrorResponse(err).Code != "ConditionalRequestConflict" { // another one creates it at the same time
@@ -139,6 +147,73 @@ func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o mini
 		}
 	}
 	return s.translate(c, err)
+}
+
+const (
+	s3Part      = 16 << 20 // bytes of a part; objects up to this size have none
+	s3Parts     = 10_000   // most of an object
+	s3Threads   = 4        // parts of an object that are sent at once
+	s3PartsPage = 1000
+)
+
+// putParts writes a large object in parts. Parts that an interrupted attempt has sent stay in the storage and are not
+// sent again: the name of a large object follows from its bytes.
+func (s s3) putParts(ctx context.Context, c *s3Client, key string, body *io.SectionReader) error {
+	id, sent, err := s.unfinished(ctx, c, key)
+	if err != nil {
+		return err
+	}
+	size := max(s3Part, (body.Size()+s3Parts-1)/s3Parts)
+	parts := make([]minio.CompletePart, (body.Size()+size-1)/size)
+	numbers := make([]int, len(parts))
+	for i := range numbers {
+		numbers[i] = i
+	}
+	threads := make(chan struct{}, s3Threads)
+	err = each(numbers, func(i int) error {
+		threads <- struct{}{}
+		defer func() { <-threads }()
+		from := int64(i) * size
+		n := min(size, body.Size()-from)
+		part, ok := sent[i+1]
+		if !ok || part.Size != n {
+			var err error
+			part, err = c.PutObjectPart(ctx, s.Bucket, key, id, i+1, io.NewSectionReader(body, from, n), n,
+				minio.PutObjectPartOptions{})
+			if err != nil {
+				return err
+			}
+		}
+		parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: part.ETag}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.CompleteMultipartUpload(ctx, s.Bucket, key, id, parts, minio.PutObjectOptions{})
+	return err
+}
+
+// unfinished returns the upload of an object that an earlier attempt has begun, with its parts, or a new one.
+func (s s3) unfinished(ctx context.Context, c *s3Client, key string) (id string, sent map[int]minio.ObjectPart, err error) {
+	uploads, err := c.ListMultipartUploads(ctx, s.Bucket, key, "", "", "", 1)
+	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // some keys may not list them
+		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
+		return id, nil, err
+	}
+	id, sent = uploads.Uploads[0].UploadID, map[int]minio.ObjectPart{}
+	for last := 0; ; {
+		page, err := c.ListObjectParts(ctx, s.Bucket, key, id, last, s3PartsPage)
+		if err != nil {
+			return "", nil, err
+		}
+		for _, part := range page.ObjectParts {
+			sent[part.PartNumber] = part
+		}
+		if last = page.NextPartNumberMarker; !page.IsTruncated {
+			return id, sent, nil
+		}
+	}
 }
 
 func (s s3) Stat(ctx context.Context, name string) (Info, error) {

@@ -202,7 +202,7 @@ func TestAClockThatIsOffBy20Minutes(t *testing.T) {
 	a := s.machine(t)
 	got := reports(a)
 	for n := range 3 {
-		if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, ErrDenied) {
+		if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
 			t.Errorf("got %v, want a denied request", err)
 		}
 	}
@@ -251,7 +251,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		a := s.machine(t)
 		got := reports(a)
 		for n := range 3 {
-			if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, ErrDenied) {
+			if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
 				t.Errorf("got %v, want a denied request", err)
 			}
 		}
@@ -270,7 +270,7 @@ func TestDeniedAccessIsReportedAtOnce(t *testing.T) {
 			requests++
 			return answer(w, http.StatusForbidden, "AccessDenied")
 		})
-		if err := a.PushResult(t.Context(), commit(t, a, 1)); !errors.Is(err, ErrDenied) || requests != 1 {
+		if err := a.PushResult(t.Context(), commit(t, a, 1)); !errors.Is(err, errDenied) || requests != 1 {
 			t.Errorf("got %v after %d requests, want it after one", err, requests)
 		}
 		wantReports(t, got(), "remote lab: access denied: of the test (AccessDenied)")
@@ -352,7 +352,7 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 			if err == nil {
 				won.Add(1)
 			}
-			if errors.Is(err, ErrExists) {
+			if errors.Is(err, errExists) {
 				err = nil
 			}
 			return err
@@ -369,23 +369,46 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 	})
 }
 
-// A file above the size of a part is sent in parts.
-func TestALargeFileIsSentInParts(t *testing.T) {
+// Parts that an interrupted push has sent are not sent again, and several machines may send the same file.
+func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commitLarge(t, a, 1, 40<<20)
-		var parts atomic.Int64
+		var mu sync.Mutex
+		sent := map[string]int{}
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if r.URL.Query().Has("partNumber") {
-				parts.Add(1)
+			mu.Lock()
+			defer mu.Unlock()
+			part := r.URL.Query().Get("partNumber")
+			if part == "2" && sent["2"] == 0 {
+				sent["2"] = -1
+				return answer(w, http.StatusForbidden, "AccessDenied")
+			}
+			if part != "" && r.Method == http.MethodPut {
+				sent[part]++
+			}
+			return false
+		})
+		if err := a.PushResult(t.Context(), m); !errors.Is(err, errDenied) {
+			t.Errorf("got %v, want the denied part", err)
+		}
+		sent["2"] = 0
+		s.relay.setFault(func(_ http.ResponseWriter, r *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if part := r.URL.Query().Get("partNumber"); part != "" && r.Method == http.MethodPut {
+				sent[part]++
 			}
 			return false
 		})
 		must(0, a.PushResult(t.Context(), m))(t)
-		must(0, fetch(t, b, m.Key, "out"))(t)
-		if parts.Load() != 3 {
-			t.Errorf("got %d parts, want 3", parts.Load())
+		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
+			t.Errorf("got parts %v, want each once", sent)
 		}
+		must(0, fetch(t, b, m.Key, "out"))(t)
+		both := []*Remote{s.machine(t), s.machine(t)}
+		must(0, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 40<<20)) }))(t)
+		must(0, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))(t)
 	})
 }
 
