@@ -23,31 +23,25 @@ import (
 // s3 is a bucket of S3-compatible storage, or the part of one below a prefix.
 type s3 struct {
 	lang.S3
-	client func() (*s3Client, error) // made by the first call: a run that finds all results here needs none
-}
-
-type s3Client struct {
-	minio.Core
-	credentials *credentials.Credentials
+	client func() (*minio.Core, error) // made by the first call: a run that finds all results here needs none
 }
 
 // s3Attempts is how often a request is sent that a server is too busy for, or that the network loses.
 const s3Attempts = 4
 
 func newS3(at lang.S3, parallel int) s3 {
-	return s3{at, sync.OnceValues(func() (*s3Client, error) {
+	return s3{at, sync.OnceValues(func() (*minio.Core, error) {
 		transport, err := minio.DefaultTransport(at.TLS)
 		if err != nil {
 			return nil, err
 		}
 		transport.MaxIdleConnsPerHost = parallel
-		keys := credentials.NewChainCredentials(credentialSources())
-		core, err := minio.NewCore(at.Host, &minio.Options{Creds: keys, Secure: at.TLS, Region: at.Region,
-			MaxRetries: s3Attempts, Transport: patient{transport}})
+		core, err := minio.NewCore(at.Host, &minio.Options{Creds: credentials.NewChainCredentials(credentialSources()),
+			Secure: at.TLS, Region: at.Region, MaxRetries: s3Attempts, Transport: patient{transport}})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", at.Host, err)
 		}
-		return &s3Client{*core, keys}, nil
+		return core, nil
 	})}
 }
 
@@ -60,15 +54,14 @@ func credentialSources() []credentials.Provider {
 	return append(all, &credentials.IAM{})
 }
 
-// open returns the client. The storage is not asked without credentials.
-func (s s3) open(ctx context.Context) (*s3Client, error) {
+// open returns the client. Without credentials the storage is not asked. Those of files are read for each request, so
+// that new ones replace those that have ended.
+func (s s3) open() (*minio.Core, error) {
 	c, err := s.client()
 	if err != nil {
 		return nil, err
 	}
-	sources := c.CredContext()
-	sources.Context = ctx
-	if value, err := c.credentials.GetWithContext(sources); err == nil && value.AccessKeyID != "" {
+	if keys, err := c.GetCreds(); err == nil && keys.AccessKeyID != "" {
 		return c, nil
 	}
 	_, err = new(credentials.FileAWSCredentials).Retrieve()
@@ -81,7 +74,7 @@ func (s s3) open(ctx context.Context) (*s3Client, error) {
 
 // translate replaces errors of the client by those of a bucket. Other errors name no object, so that they are equal for
 // all objects.
-func (s s3) translate(c *s3Client, err error) error {
+func (s s3) translate(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -93,7 +86,6 @@ func (s s3) translate(c *s3Client, err error) error {
 	case answer.StatusCode == http.StatusPreconditionFailed:
 		return errExists
 	case denied, answer.Code == "ExpiredToken", answer.Code == "InvalidToken":
-		c.credentials.Expire() // the next call reads the sources again
 		return fmt.Errorf("%w: %s (%s)", errDenied, strings.TrimSuffix(answer.Message, "."), answer.Code)
 	}
 	if request, ok := errors.AsType[*url.Error](err); ok {
@@ -103,7 +95,7 @@ func (s s3) translate(c *s3Client, err error) error {
 }
 
 func (s s3) Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
-	c, err := s.open(ctx)
+	c, err := s.open()
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +105,8 @@ func (s s3) Get(ctx context.Context, name string, from int64) (io.ReadCloser, er
 			return nil, err
 		}
 	}
-	body, _, _, err := c.Core.GetObject(ctx, s.Bucket, s.Prefix+name, o)
-	return body, s.translate(c, err)
+	body, _, _, err := c.GetObject(ctx, s.Bucket, s.Prefix+name, o)
+	return body, s.translate(err)
 }
 
 func (s s3) Put(ctx context.Context, name string, body *io.SectionReader) error {
@@ -122,31 +114,34 @@ func (s s3) Put(ctx context.Context, name string, body *io.SectionReader) error 
 }
 
 func (s s3) Create(ctx context.Context, name string, body *io.SectionReader) error {
-	var o minio.PutObjectOptions
+	o := minio.PutObjectOptions{DisableMultipart: true} // the condition holds for one request
 	o.SetMatchETagExcept("*")
 	return s.put(ctx, name, body, o)
 }
 
 func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o minio.PutObjectOptions) error {
-	c, err := s.open(ctx)
+	c, err := s.open()
 	if err != nil {
 		return err
 	}
-	if body.Size() > s3Part {
-		err := s.putParts(ctx, c, s.Prefix+name, body)
-		if minio.ToErrorResponse(err).Code == minio.NoSuchUpload { // another machine has completed it
-			_, err = s.Stat(ctx, name)
-			return err
-		}
-		return s.translate(c, err)
-	}
 	for range s3Attempts {
-		_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
-		if minio.ToErrorResponse(err).Code != "ConditionalRequestConflict" { // another one creates it at the same time
-			break
+		if body.Size() > s3Part && !o.DisableMultipart {
+			err = s.putParts(ctx, c, s.Prefix+name, body)
+		} else {
+			_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
 		}
+		switch minio.ToErrorResponse(err).Code {
+		case "ConditionalRequestConflict": // another machine writes it at the same time
+			continue
+		case minio.NoSuchUpload, minio.InvalidPart: // another machine continues or has completed the same upload
+			if info, err := s.Stat(ctx, name); err == nil && info.Bytes == body.Size() {
+				return nil
+			}
+			continue
+		}
+		break
 	}
-	return s.translate(c, err)
+	return s.translate(err)
 }
 
 const (
@@ -158,7 +153,7 @@ const (
 
 // putParts writes a large object in parts. Parts that an interrupted attempt has sent stay in the storage and are not
 // sent again: the name of a large object follows from its bytes.
-func (s s3) putParts(ctx context.Context, c *s3Client, key string, body *io.SectionReader) error {
+func (s s3) putParts(ctx context.Context, c *minio.Core, key string, body *io.SectionReader) error {
 	id, sent, err := s.unfinished(ctx, c, key)
 	if err != nil {
 		return err
@@ -195,7 +190,7 @@ func (s s3) putParts(ctx context.Context, c *s3Client, key string, body *io.Sect
 }
 
 // unfinished returns the upload of an object that an earlier attempt has begun, with its parts, or a new one.
-func (s s3) unfinished(ctx context.Context, c *s3Client, key string) (id string, sent map[int]minio.ObjectPart, err error) {
+func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (id string, sent map[int]minio.ObjectPart, err error) {
 	uploads, err := c.ListMultipartUploads(ctx, s.Bucket, key, "", "", "", 1)
 	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // some keys may not list them
 		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
@@ -217,17 +212,17 @@ func (s s3) unfinished(ctx context.Context, c *s3Client, key string) (id string,
 }
 
 func (s s3) Stat(ctx context.Context, name string) (Info, error) {
-	c, err := s.open(ctx)
+	c, err := s.open()
 	if err != nil {
 		return Info{}, err
 	}
 	info, err := c.StatObject(ctx, s.Bucket, s.Prefix+name, minio.StatObjectOptions{})
-	return Info{name, info.Size, info.LastModified}, s.translate(c, err)
+	return Info{name, info.Size, info.LastModified}, s.translate(err)
 }
 
 func (s s3) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		c, err := s.open(ctx)
+		c, err := s.open()
 		if err != nil {
 			yield(Info{}, err)
 			return
@@ -235,7 +230,7 @@ func (s s3) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 		all := minio.ListObjectsOptions{Prefix: s.Prefix + prefix, Recursive: true}
 		for o := range c.Client.ListObjectsIter(ctx, s.Bucket, all) {
 			info := Info{strings.TrimPrefix(o.Key, s.Prefix), o.Size, o.LastModified}
-			if !yield(info, s.translate(c, o.Err)) {
+			if !yield(info, s.translate(o.Err)) {
 				return
 			}
 		}
@@ -243,11 +238,11 @@ func (s s3) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 }
 
 func (s s3) Delete(ctx context.Context, name string) error {
-	c, err := s.open(ctx)
+	c, err := s.open()
 	if err != nil {
 		return err
 	}
-	return s.translate(c, c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
+	return s.translate(c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
 }
 
 // patient is a transport that returns the answer of a busy server after the time that the server has asked for, so that

@@ -48,11 +48,11 @@ func wantReports(t *testing.T, got []string, want ...string) {
 	}
 }
 
-// answer writes an error of an S3 server.
-func answer(w http.ResponseWriter, status int, code string) bool {
+// answer writes an error of an S3 server. Like Amazon's it names the object.
+func answer(w http.ResponseWriter, r *http.Request, status int, code string) bool {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
-	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of the test.</Message></Error>", code)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of the test: %s.</Message></Error>", code, r.URL.Path)
 	return true
 }
 
@@ -80,7 +80,7 @@ func TestABusyServerIsAskedAgainWhenItRequires(t *testing.T) {
 			}
 			at = time.Now()
 			w.Header().Set("Retry-After", "1")
-			return answer(w, http.StatusServiceUnavailable, "SlowDown")
+			return answer(w, r, http.StatusServiceUnavailable, "SlowDown")
 		})
 		must(0, a.PushResult(t.Context(), m))(t)
 		if wait := again.Sub(at); wait < time.Second {
@@ -246,7 +246,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		put("ended")
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			return strings.Contains(r.Header.Get("Authorization"), "Credential=ended/") &&
-				answer(w, http.StatusBadRequest, "ExpiredToken")
+				answer(w, r, http.StatusBadRequest, "ExpiredToken")
 		})
 		a := s.machine(t)
 		got := reports(a)
@@ -257,7 +257,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		}
 		put("key")
 		must(0, a.PushResult(t.Context(), commit(t, a, 4)))(t)
-		wantReports(t, got(), "access denied: of the test (ExpiredToken)")
+		wantReports(t, got(), "(ExpiredToken)")
 	})
 }
 
@@ -268,13 +268,23 @@ func TestDeniedAccessIsReportedAtOnce(t *testing.T) {
 		requests := 0
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			requests++
-			return answer(w, http.StatusForbidden, "AccessDenied")
+			return answer(w, r, http.StatusForbidden, "AccessDenied")
 		})
 		if err := a.PushResult(t.Context(), commit(t, a, 1)); !errors.Is(err, errDenied) || requests != 1 {
 			t.Errorf("got %v after %d requests, want it after one", err, requests)
 		}
-		wantReports(t, got(), "remote lab: access denied: of the test (AccessDenied)")
+		wantReports(t, got(), "remote lab: access denied: of the test")
 	})
+}
+
+// The errors of a network that loses requests name their objects, and are reported once.
+func TestABrokenNetworkIsReportedOnce(t *testing.T) {
+	s := fakeS3(t, new(clock))
+	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
+	a := s.machine(t)
+	got := reports(a)
+	a.Find(t.Context(), []string{fmt.Sprintf("%064x", 1), fmt.Sprintf("%064x", 2)})
+	wantReports(t, got(), "remote lab: "+s.S3.Host)
 }
 
 func TestWithoutCredentialsNoRequestIsSent(t *testing.T) {
@@ -382,7 +392,7 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 			part := r.URL.Query().Get("partNumber")
 			if part == "2" && sent["2"] == 0 {
 				sent["2"] = -1
-				return answer(w, http.StatusForbidden, "AccessDenied")
+				return answer(w, r, http.StatusForbidden, "AccessDenied")
 			}
 			if part != "" && r.Method == http.MethodPut {
 				sent[part]++
