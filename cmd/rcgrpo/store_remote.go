@@ -125,18 +125,18 @@ func storePullCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		stored, damaged, err := r.Results(context.Background())
+		if !r.Pull {
+			return fmt.Errorf("remote %s has pull = \"no\"", r.Name)
+		}
+		keys, err := r.Keys(context.Background())
 		if err != nil {
 			return err
 		}
-		for _, name := range damaged {
-			c.reportRemote("", name+" is damaged")
-		}
 		var open []*artifact.Manifest
-		for _, s := range stored {
-			have, err := store.Lookup(s.Manifest.Key)
-			if matchesAny(s.Manifest.Address, addresses) && (err != nil || len(have.Absent) > 0) {
-				open = append(open, s.Manifest)
+		for _, m := range r.Find(context.Background(), keys) {
+			have, err := store.Lookup(m.Key)
+			if matchesAny(m.Address, addresses) && (err != nil || len(have.Absent) > 0) {
+				open = append(open, m)
 			}
 		}
 		flusher := store.Flusher()

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -58,16 +57,12 @@ type Stored struct {
 // Results reads the records of all results of the remote store, sorted by address and key. damaged are the names of
 // records that are damaged.
 func (r *Remote) Results(ctx context.Context) (all []Stored, damaged []string, err error) {
-	infos, err := r.list(ctx, "v1/nodes/")
+	keys, err := r.Keys(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	var mu sync.Mutex
-	err = each(infos, func(info Info) error {
-		key, ok := strings.CutSuffix(strings.TrimPrefix(info.Name, "v1/nodes/"), ".json")
-		if !ok {
-			return nil
-		}
+	err = each(keys, func(key string) error {
 		rec, err := r.read(ctx, key)
 		mu.Lock()
 		defer mu.Unlock()
@@ -75,7 +70,7 @@ func (r *Remote) Results(ctx context.Context) (all []Stored, damaged []string, e
 		case err == nil:
 			all = append(all, rec.stored())
 		case errors.Is(err, errDamaged):
-			damaged = append(damaged, info.Name)
+			damaged = append(damaged, nodeName(key))
 		case !errors.Is(err, errMissing): // else it was removed meanwhile
 			return err
 		}

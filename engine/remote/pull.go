@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
@@ -62,24 +64,33 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 
 // listed returns those keys that have a record, and remembers that the others have none.
 func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
-	infos, err := r.list(ctx, "v1/nodes/")
+	all, err := r.Keys(ctx)
 	if err != nil { // reported
 		return nil
 	}
-	names := make(map[string]bool, len(infos))
-	for _, info := range infos {
-		names[info.Name] = true
+	there := make(map[string]bool, len(all))
+	for _, key := range all {
+		there[key] = true
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
-		if names[nodeName(key)] {
+		if there[key] {
 			present = append(present, key)
 		} else {
 			r.records[key] = nil
 		}
 	}
 	return present
+}
+
+// Keys returns the keys of all records of the remote store.
+func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
+	infos, err := r.list(ctx, "v1/nodes/")
+	for _, info := range infos {
+		keys = append(keys, strings.TrimSuffix(path.Base(info.Name), ".json"))
+	}
+	return keys, err
 }
 
 // list returns the objects below a prefix.

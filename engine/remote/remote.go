@@ -76,15 +76,8 @@ func (r *Remote) Close() error {
 	if r == nil {
 		return nil
 	}
-	r.Wait()
+	r.queue.Wait()
 	return r.saveRate()
-}
-
-// Wait waits for the results that are being pushed.
-func (r *Remote) Wait() {
-	if r != nil {
-		r.queue.Wait()
-	}
 }
 
 // health decides when the network is not used for a while.

@@ -250,7 +250,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		})
 		a := s.machine(t)
 		got := reports(a)
-		for n := range 3 {
+		for n := range 2 {
 			if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
 				t.Errorf("got %v, want a denied request", err)
 			}
@@ -383,7 +383,7 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
-		m := commitLarge(t, a, 1, 40<<20)
+		m := commitLarge(t, a, 1, 33<<20)
 		var mu sync.Mutex
 		sent := map[string]int{}
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -417,7 +417,7 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 		}
 		must(0, fetch(t, b, m.Key, "out"))(t)
 		both := []*Remote{s.machine(t), s.machine(t)}
-		must(0, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 40<<20)) }))(t)
+		must(0, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))(t)
 		must(0, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))(t)
 	})
 }
