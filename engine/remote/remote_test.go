@@ -13,35 +13,26 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 )
-
-func must[T any](v T, err error) func(t *testing.T) T {
-	return func(t *testing.T) T {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
-}
 
 // commit commits a result with small files, an empty one, and one larger than a pack, in port out; times has its times.
 func commit(t *testing.T, r *Remote, n int) *artifact.Manifest { return commitLarge(t, r, n, 5000) }
 
 func commitLarge(t *testing.T, r *Remote, n, large int) *artifact.Manifest {
 	t.Helper()
-	g := must(r.store.Begin(fmt.Sprintf("%064x", n)))(t)
-	dir := must(g.Dir("out"))(t)
+	g := must.Get(r.store.Begin(fmt.Sprintf("%064x", n)))(t)
+	dir := must.Get(g.Dir("out"))(t)
 	for name, size := range map[string]int{"a": 10, "empty": 0, "sub/b": 300, "z.large": large, "times.json": 40} {
-		must(0, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))(t)
+		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		text := bytes.Repeat([]byte{byte(n), byte(n >> 8), byte(size)}, size)[:size]
-		must(0, os.WriteFile(filepath.Join(dir, name), text, 0o600))(t)
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
-	small := must(g.Dir("small"))(t)
-	must(0, os.WriteFile(filepath.Join(small, "s"), fmt.Appendf(nil, "small %d", n), 0o600))(t)
+	small := must.Get(g.Dir("small"))(t)
+	must.OK(t, os.WriteFile(filepath.Join(small, "s"), fmt.Appendf(nil, "small %d", n), 0o600))
 	m := artifact.Manifest{Kind: "toy", Address: fmt.Sprint("stage.toy.n", n), Seconds: 1, Started: time.Now().UTC()}
-	c := must(g.Commit(m, map[string]string{"out": "files", "small": "files"}))(t)
-	must(0, r.store.Flush(c))(t)
+	c := must.Get(g.Commit(m, map[string]string{"out": "files", "small": "files"}))(t)
+	must.OK(t, r.store.Flush(c))
 	return c.Manifest
 }
 
@@ -52,7 +43,7 @@ func fetch(t *testing.T, r *Remote, key string, ports ...string) error {
 	if err != nil {
 		return err
 	}
-	must(0, r.store.Flush(c))(t)
+	must.OK(t, r.store.Flush(c))
 	return lock.Unlock()
 }
 
@@ -60,18 +51,18 @@ func TestFetchedPortsAreThoseThatWerePushed(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
-		must(0, fetch(t, b, m.Key, "small"))(t)
-		got := must(b.store.Lookup(m.Key))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
+		must.OK(t, fetch(t, b, m.Key, "small"))
+		got := must.Get(b.store.Lookup(m.Key))(t)
 		if !got.Has("small") || got.Has("out") {
 			t.Errorf("got %v absent, want only out", got.Absent)
 		}
-		must(0, fetch(t, b, m.Key, "out"))(t)
-		got = must(b.store.Lookup(m.Key))(t)
+		must.OK(t, fetch(t, b, m.Key, "out"))
+		got = must.Get(b.store.Lookup(m.Key))(t)
 		if !got.Has("small") || !got.Has("out") || !got.SameOutputs(m) {
 			t.Errorf("got %+v, want all ports", got)
 		}
-		if problems := must(b.store.Check())(t); len(problems) > 0 {
+		if problems := must.Get(b.store.Check())(t); len(problems) > 0 {
 			t.Errorf("got %v", problems)
 		}
 	})
@@ -83,7 +74,7 @@ func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a := s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		files := names(t, a, "v1/nodes/", "v1/packs/", "v1/files/")
 		if len(files) != 5 { // record, packs of out, its times and small, large file
 			t.Fatalf("got %v, want 5 objects", files)
@@ -133,9 +124,9 @@ func TestForeignManifestsWithOutsideNamesAreRefused(t *testing.T) {
 		s := inFolder(t)
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		change(m)
-		write(t, a, nodeName(m.Key), must(newRecord(m, a.Pack))(t).encode())
+		write(t, a, nodeName(m.Key), must.Get(newRecord(m, a.Pack))(t).encode())
 		if err := fetch(t, b, m.Key, m.Ports()...); err == nil {
 			t.Errorf("%s: got a result, want a miss", what)
 		}
@@ -151,23 +142,23 @@ func TestTrustedSignaturesAreAccepted(t *testing.T) {
 	if again, _, _ := MakeKey("me-1"); err != nil || again != line {
 		t.Fatalf("got %q, %v, want %q again", again, err, line)
 	}
-	if info := must(os.Stat(path))(t); info.Mode().Perm() != 0o600 {
+	if info := must.Get(os.Stat(path))(t); info.Mode().Perm() != 0o600 {
 		t.Errorf("got mode %v, want 0600", info.Mode())
 	}
 	s := inFolder(t)
 	a, b := s.machine(t), s.machine(t)
-	private := must(readKey("me-1"))(t)
+	private := must.Get(readKey("me-1"))(t)
 	b.Trust = map[string][]byte{"me-1": private[32:]}
 	unsigned := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), unsigned))(t)
+	must.OK(t, a.PushResult(t.Context(), unsigned))
 	a.Sign = "me-1"
 	signed := commit(t, a, 2)
-	must(0, a.PushResult(t.Context(), signed))(t)
+	must.OK(t, a.PushResult(t.Context(), signed))
 	if err := fetch(t, b, unsigned.Key, "small"); err != artifact.ErrNotFound {
 		t.Errorf("unsigned: got %v, want a miss", err)
 	}
-	must(0, fetch(t, b, signed.Key, "small"))(t)
-	must(0, os.Chmod(path, 0o644))(t)
+	must.OK(t, fetch(t, b, signed.Key, "small"))
+	must.OK(t, os.Chmod(path, 0o644))
 	if err := a.PushResult(t.Context(), commit(t, a, 3)); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that others can read: got %v, want an error", err)
 	}
@@ -177,17 +168,17 @@ func TestTheFirstResultOfAKeyWinsAndAnotherIsAnAlarm(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		other := *commit(t, b, 2)
 		other.Key = m.Key
-		must(0, b.PushResult(t.Context(), &other))(t)
+		must.OK(t, b.PushResult(t.Context(), &other))
 		if got := b.Alarms(); !slices.Equal(got, []string{m.Key}) {
 			t.Errorf("got alarms %v, want the key", got)
 		}
-		if rec := must(a.read(t.Context(), m.Key))(t); !rec.manifest.SameOutputs(m) {
+		if rec := must.Get(a.read(t.Context(), m.Key))(t); !rec.manifest.SameOutputs(m) {
 			t.Error("the second result replaced the first")
 		}
-		must(0, b.PushResult(t.Context(), m))(t)
+		must.OK(t, b.PushResult(t.Context(), m))
 		if got := b.Alarms(); len(got) > 0 {
 			t.Errorf("with the same outputs: got alarms %v, want none", got)
 		}
@@ -199,13 +190,13 @@ func TestALargeFileIsResumed(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		f := m.Outputs["out"].Files[3]
-		whole := must(os.ReadFile(a.store.ObjectPath(m.Outputs["out"], f)))(t)
+		whole := must.Get(os.ReadFile(a.store.ObjectPath(m.Outputs["out"], f)))(t)
 		part := filepath.Join(b.store.Remote("lab"), "parts", f.SHA256)
-		must(0, os.MkdirAll(filepath.Dir(part), 0o700))(t)
-		must(0, os.WriteFile(part, whole[:4000], 0o600))(t)
-		must(0, fetch(t, b, m.Key, "out"))(t)
+		must.OK(t, os.MkdirAll(filepath.Dir(part), 0o700))
+		must.OK(t, os.WriteFile(part, whole[:4000], 0o600))
+		must.OK(t, fetch(t, b, m.Key, "out"))
 		if all := m.Outputs["out"].Bytes + m.Outputs["out"].Times.Bytes; b.traffic.bytes != all-4000 {
 			t.Errorf("got %d bytes transferred, want %d", b.traffic.bytes, all-4000)
 		}
@@ -220,14 +211,14 @@ func TestACollectionDeletesOldObjectsThatNoRecordNames(t *testing.T) {
 		old.Started = old.Started.Add(-100 * 24 * time.Hour)
 		s.past(t, 2*time.Hour, func() {
 			for _, m := range []*artifact.Manifest{old, kept} {
-				must(0, a.PushResult(t.Context(), m))(t)
+				must.OK(t, a.PushResult(t.Context(), m))
 			}
 		})
 		write(t, a, "v1/files/young", []byte("of a push that has no record yet"))
 		collect := func(want string) {
 			t.Helper()
-			g := must(a.Garbage(t.Context(), time.Now().Add(-90*24*time.Hour), 0))(t)
-			must(0, a.Collect(t.Context(), g))(t)
+			g := must.Get(a.Garbage(t.Context(), time.Now().Add(-90*24*time.Hour), 0))(t)
+			must.OK(t, a.Collect(t.Context(), g))
 			got := fmt.Sprintf("%d results, %d objects, %d stay", len(g.Results), len(g.Unnamed), len(names(t, a, objects...)))
 			if got != want {
 				t.Errorf("got %s, want %s", got, want)
@@ -235,7 +226,7 @@ func TestACollectionDeletesOldObjectsThatNoRecordNames(t *testing.T) {
 		}
 		collect("1 results, 0 objects, 9 stay")
 		collect("0 results, 4 objects, 5 stay")
-		must(0, fetch(t, s.machine(t), kept.Key, "out", "small"))(t)
+		must.OK(t, fetch(t, s.machine(t), kept.Key, "out", "small"))
 	})
 }
 
@@ -244,16 +235,16 @@ func TestACollectionBesideAPushLeavesTheObjectsOfThePush(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a := s.machine(t)
 		m := commitLarge(t, a, 1, 2*askAbove) // the others are written in any case
-		s.past(t, 40*time.Minute, func() { must(0, a.PushResult(t.Context(), m))(t) })
-		must(0, a.bucket.Delete(t.Context(), nodeName(m.Key)))(t)
+		s.past(t, 40*time.Minute, func() { must.OK(t, a.PushResult(t.Context(), m)) })
+		must.OK(t, a.bucket.Delete(t.Context(), nodeName(m.Key)))
 		a.Grace = 30 * time.Minute
-		g := must(a.Garbage(t.Context(), time.Time{}, 0))(t)
+		g := must.Get(a.Garbage(t.Context(), time.Time{}, 0))(t)
 		if len(g.Unnamed) != 4 {
 			t.Fatalf("got %d objects to delete, want 4", len(g.Unnamed))
 		}
-		must(0, a.PushResult(t.Context(), m))(t)
-		must(0, a.Collect(t.Context(), g))(t)
-		must(0, fetch(t, s.machine(t), m.Key, "out", "small"))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
+		must.OK(t, a.Collect(t.Context(), g))
+		must.OK(t, fetch(t, s.machine(t), m.Key, "out", "small"))
 	})
 }
 
@@ -263,9 +254,9 @@ func TestACollectionUnderALimitKeepsWhatIsWorthMost(t *testing.T) {
 	cheap, dear := commit(t, a, 1), commit(t, a, 2)
 	dear.Seconds = 1000
 	for _, m := range []*artifact.Manifest{cheap, dear} {
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 	}
-	g := must(a.Garbage(t.Context(), time.Time{}, cheap.Bytes()+dear.Bytes()-1))(t)
+	g := must.Get(a.Garbage(t.Context(), time.Time{}, cheap.Bytes()+dear.Bytes()-1))(t)
 	if len(g.Results) != 1 || g.Results[0].Manifest.Key != cheap.Key || g.Kept != dear.Bytes() {
 		t.Errorf("got %+v, want the cheap result", g)
 	}
@@ -289,11 +280,11 @@ func TestTheNetworkRestsAfterThreeErrors(t *testing.T) {
 
 func TestRecordsRoundTrip(t *testing.T) {
 	m := &artifact.Manifest{Key: strings.Repeat("c", 64), Address: "stage.toy.x\n\n"}
-	rec := must(newRecord(m, 7))(t)
+	rec := must.Get(newRecord(m, 7))(t)
 	rec.signatures["me-1"] = []byte{1, 2}
-	got := must(parseRecord(rec.encode(), m.Key))(t)
-	text := must(json.Marshal(got.manifest))(t)
-	if want := must(json.Marshal(m))(t); !bytes.Equal(text, want) || got.pack != 7 || len(got.signatures) != 1 {
+	got := must.Get(parseRecord(rec.encode(), m.Key))(t)
+	text := must.Get(json.Marshal(got.manifest))(t)
+	if want := must.Get(json.Marshal(m))(t); !bytes.Equal(text, want) || got.pack != 7 || len(got.signatures) != 1 {
 		t.Errorf("got %s, want %s", text, want)
 	}
 	if _, err := parseRecord(rec.encode(), strings.Repeat("d", 64)); err == nil {

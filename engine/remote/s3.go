@@ -190,7 +190,8 @@ func (s s3) putParts(ctx context.Context, c *minio.Core, key string, body *io.Se
 }
 
 // unfinished returns the upload of an object that an earlier attempt has begun, with its parts, or a new one.
-func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (id string, sent map[int]minio.ObjectPart, err error) {
+func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (
+	id string, sent map[int]minio.ObjectPart, err error) {
 	uploads, err := c.ListMultipartUploads(ctx, s.Bucket, key, "", "", "", 1)
 	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // some keys may not list them
 		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
@@ -251,7 +252,8 @@ type patient struct{ http.RoundTripper }
 
 func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := p.RoundTripper.RoundTrip(request)
-	if err != nil || answer.StatusCode != http.StatusServiceUnavailable && answer.StatusCode != http.StatusTooManyRequests {
+	if err != nil || answer.StatusCode != http.StatusServiceUnavailable &&
+		answer.StatusCode != http.StatusTooManyRequests {
 		return answer, err
 	}
 	if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {

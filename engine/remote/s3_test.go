@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // reports collects the problems of a remote.
@@ -82,7 +84,7 @@ func TestABusyServerIsAskedAgainWhenItRequires(t *testing.T) {
 			w.Header().Set("Retry-After", "1")
 			return answer(w, r, http.StatusServiceUnavailable, "SlowDown")
 		})
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		if wait := again.Sub(at); wait < time.Second {
 			t.Errorf("got the next request after %v, want at least 1s", wait)
 		}
@@ -94,7 +96,7 @@ func TestACutTransferIsResumed(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commitLarge(t, a, 1, 200_000)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		got := reports(b)
 		cut := map[string]bool{}
 		var mu sync.Mutex
@@ -115,7 +117,7 @@ func TestACutTransferIsResumed(t *testing.T) {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
 		})
-		must(0, fetch(t, b, m.Key, m.Ports()...))(t)
+		must.OK(t, fetch(t, b, m.Key, m.Ports()...))
 		if len(cut) != 4 || ranges != 1 {
 			t.Errorf("got %d cut objects and %d requests from an offset, want 4 and 1", len(cut), ranges)
 		}
@@ -127,7 +129,7 @@ func TestAByteThatFlipsInTransitIsAMiss(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		got := reports(b)
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			if !strings.Contains(r.URL.Path, "v1/files/") {
@@ -151,23 +153,23 @@ func TestADeletedObjectIsAMissThatTheNextPushRepairs(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		lost := names(t, a, "v1/files/")[0]
-		must(0, a.bucket.Delete(t.Context(), lost))(t)
+		must.OK(t, a.bucket.Delete(t.Context(), lost))
 		got := reports(b)
 		if err := fetch(t, b, m.Key, "out"); !errors.Is(err, errDamaged) {
 			t.Errorf("got %v, want damage", err)
 		}
 		wantReports(t, got(), lost+" is missing")
-		must(0, b.PushResult(t.Context(), commit(t, b, 1)))(t)
-		must(0, fetch(t, s.machine(t), m.Key, m.Ports()...))(t)
+		must.OK(t, b.PushResult(t.Context(), commit(t, b, 1)))
+		must.OK(t, fetch(t, s.machine(t), m.Key, m.Ports()...))
 	})
 }
 
 func TestAStaleListingIsAMissWithoutAnAlarm(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
-		must(0, a.PushResult(t.Context(), commit(t, a, 2)))(t)
+		must.OK(t, a.PushResult(t.Context(), commit(t, a, 2)))
 		var stale *httptest.ResponseRecorder
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 			if r.URL.Query().Get("list-type") != "2" {
@@ -181,7 +183,7 @@ func TestAStaleListingIsAMissWithoutAnAlarm(t *testing.T) {
 		})
 		names(t, a, "v1/nodes/")
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		got := reports(b)
 		keys := []string{m.Key}
 		for i := range listAbove {
@@ -190,7 +192,7 @@ func TestAStaleListingIsAMissWithoutAnAlarm(t *testing.T) {
 		if found := b.Find(t.Context(), keys); len(found) > 0 {
 			t.Errorf("got %d results, want none in the stale listing", len(found))
 		}
-		must(0, b.PushResult(t.Context(), commit(t, b, 1)))(t)
+		must.OK(t, b.PushResult(t.Context(), commit(t, b, 1)))
 		wantReports(t, got())
 	})
 }
@@ -213,7 +215,7 @@ func TestAClockThatIsOffBy20Minutes(t *testing.T) {
 		r.Header.Del("X-Amz-Date")
 		return false
 	})
-	if ahead := must(a.Probe(t.Context()))(t); ahead < 19*time.Minute || ahead > 21*time.Minute {
+	if ahead := must.Get(a.Probe(t.Context()))(t); ahead < 19*time.Minute || ahead > 21*time.Minute {
 		t.Errorf("got a clock %v ahead, want 20m", ahead)
 	}
 	a.Grace = 10 * time.Minute
@@ -226,7 +228,7 @@ func TestAClockThatIsOffBy20Minutes(t *testing.T) {
 		write(t, a, name, []byte("x"))
 	}
 	c.set(20 * time.Minute)
-	g := must(a.Garbage(t.Context(), time.Time{}, 0))(t)
+	g := must.Get(a.Garbage(t.Context(), time.Time{}, 0))(t)
 	if len(g.Unnamed) != 1 || g.Unnamed[0].Name != "v1/files/old" {
 		t.Errorf("got %v to delete, want the object that is older than an hour by the storage's clock", g.Unnamed)
 	}
@@ -241,7 +243,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		t.Setenv("AWS_SECRET_ACCESS_KEY", "")
 		put := func(key string) {
 			text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = secret\n", key)
-			must(0, os.WriteFile(file, []byte(text), 0o600))(t)
+			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		}
 		put("ended")
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -256,7 +258,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 			}
 		}
 		put("key")
-		must(0, a.PushResult(t.Context(), commit(t, a, 4)))(t)
+		must.OK(t, a.PushResult(t.Context(), commit(t, a, 4)))
 		wantReports(t, got(), "(ExpiredToken)")
 	})
 }
@@ -306,7 +308,7 @@ func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
 		a, b := s.machine(t), s.machine(t)
 		m := commit(t, a, 1)
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		b.Deadline = 300 * time.Millisecond
 		got := reports(b)
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -328,12 +330,12 @@ func TestManyKeysAreListed(t *testing.T) {
 	s := fakeS3(t, new(clock))
 	a := s.machine(t)
 	m := commit(t, a, 1)
-	must(0, a.PushResult(t.Context(), m))(t)
+	must.OK(t, a.PushResult(t.Context(), m))
 	keys := []string{m.Key}
 	for i := range 9999 {
 		key := fmt.Sprintf("%064x", 2+i)
 		keys = append(keys, fmt.Sprintf("%064x", 1<<32+i))
-		must(s.fake.PutObject("lab", s.S3.Prefix+nodeName(key), nil, strings.NewReader(""), 0, nil))(t)
+		must.Get(s.fake.PutObject("lab", s.S3.Prefix+nodeName(key), nil, strings.NewReader(""), 0, nil))(t)
 	}
 	if got := len(names(t, a, "v1/nodes/")); got != 10_000 {
 		t.Errorf("got %d names, want 10,000", got)
@@ -357,7 +359,7 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 			names[i] = fmt.Sprint(i)
 		}
 		won := new(atomic.Int64)
-		must(0, each(names, func(name string) error {
+		must.OK(t, each(names, func(name string) error {
 			err := a.bucket.Create(t.Context(), "v1/nodes/x", text(name))
 			if err == nil {
 				won.Add(1)
@@ -366,16 +368,16 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 				err = nil
 			}
 			return err
-		}))(t)
+		}))
 		if won.Load() != 1 {
 			t.Errorf("got %d winners, want 1", won.Load())
 		}
 		machines := []*Remote{s.machine(t), s.machine(t)}
-		must(0, each(machines, func(r *Remote) error { return r.PushResult(t.Context(), commit(t, r, 1)) }))(t)
+		must.OK(t, each(machines, func(r *Remote) error { return r.PushResult(t.Context(), commit(t, r, 1)) }))
 		if alarms := append(machines[0].Alarms(), machines[1].Alarms()...); len(alarms) > 0 {
 			t.Errorf("got alarms %v", alarms)
 		}
-		must(0, fetch(t, a, fmt.Sprintf("%064x", 1), "out", "small"))(t)
+		must.OK(t, fetch(t, a, fmt.Sprintf("%064x", 1), "out", "small"))
 	})
 }
 
@@ -411,14 +413,14 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 			}
 			return false
 		})
-		must(0, a.PushResult(t.Context(), m))(t)
+		must.OK(t, a.PushResult(t.Context(), m))
 		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
 			t.Errorf("got parts %v, want each once", sent)
 		}
-		must(0, fetch(t, b, m.Key, "out"))(t)
+		must.OK(t, fetch(t, b, m.Key, "out"))
 		both := []*Remote{s.machine(t), s.machine(t)}
-		must(0, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))(t)
-		must(0, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))(t)
+		must.OK(t, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))
+		must.OK(t, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))
 	})
 }
 
@@ -429,17 +431,17 @@ func TestABlobIsTheSeriesOfItsFiles(t *testing.T) {
 	for i, size := range []int{0, 7, 0, 1, 300, 0} {
 		path := filepath.Join(dir, fmt.Sprint(i))
 		part := bytes.Repeat([]byte{byte('a' + i)}, size)
-		must(0, os.WriteFile(path, part, 0o600))(t)
+		must.OK(t, os.WriteFile(path, part, 0o600))
 		want = append(want, part...)
 		files.paths, files.ends = append(files.paths, path), append(files.ends, int64(len(want)))
 	}
 	for at := range len(want) + 1 {
-		got := must(io.ReadAll(io.NewSectionReader(files, int64(at), int64(len(want)-at))))(t)
+		got := must.Get(io.ReadAll(io.NewSectionReader(files, int64(at), int64(len(want)-at))))(t)
 		if !bytes.Equal(got, want[at:]) {
 			t.Fatalf("from %d: got %q, want %q", at, got, want[at:])
 		}
 	}
-	must(0, os.Truncate(files.paths[4], 100))(t)
+	must.OK(t, os.Truncate(files.paths[4], 100))
 	if _, err := io.ReadAll(io.NewSectionReader(files, 0, int64(len(want)))); err != io.ErrUnexpectedEOF {
 		t.Errorf("a short file: got %v, want an error", err)
 	}

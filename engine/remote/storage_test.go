@@ -5,15 +5,12 @@ import (
 	"errors"
 	"io"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +20,8 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
+	"rcgrpo/internal/versitygw"
 )
 
 // storage is a remote store under test.
@@ -58,16 +57,16 @@ func settings(r lang.Remote) lang.Remote {
 // machine is a machine with an empty store.
 func (s *storage) machine(t *testing.T) *Remote {
 	t.Helper()
-	return Open(&lang.Site{Remote: &s.Remote}, must(artifact.Open(filepath.Join(t.TempDir(), "store")))(t))
+	return Open(&lang.Site{Remote: &s.Remote}, must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t))
 }
 
 func pastFiles(dir string) func(*testing.T, time.Duration, func()) {
 	return func(t *testing.T, d time.Duration, write func()) {
 		write()
 		at := time.Now().Add(-d)
-		must(0, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		must.OK(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 			return errors.Join(err, os.Chtimes(path, at, at))
-		}))(t)
+		}))
 	}
 }
 
@@ -91,7 +90,7 @@ func credentialsOf(t *testing.T, key, secret string) {
 func fakeS3(t *testing.T, c *clock) *storage {
 	credentialsOf(t, "key", "secret")
 	backend := s3mem.New(s3mem.WithTimeSource(c))
-	must(0, backend.CreateBucket("lab"))(t)
+	must.OK(t, backend.CreateBucket("lab"))
 	server := httptest.NewServer(gofakes3.New(backend, gofakes3.WithTimeSource(c), gofakes3.WithoutVersioning()).Server())
 	t.Cleanup(server.Close)
 	s := behindRelay(t, server.URL, httptest.NewTLSServer)
@@ -111,37 +110,10 @@ func fakeS3(t *testing.T, c *clock) *storage {
 
 // versity is a process of versitygw on a folder.
 func versity(t *testing.T) *storage {
-	program, err := exec.LookPath("versitygw")
-	if err != nil {
-		t.Skip("versitygw is not installed: .ci/run installs it")
-	}
-	dir := t.TempDir()
-	must(0, os.Mkdir(filepath.Join(dir, "lab"), 0o700))(t)
-	listener := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	address := listener.Addr().String()
-	listener.Close()
-	server := exec.Command(program, "--port", address, "--access", "key", "--secret", "secret", "posix", dir)
-	server.Env = append(os.Environ(), "HOME="+dir)
-	output := new(strings.Builder)
-	server.Stdout, server.Stderr = output, output
-	must(0, server.Start())(t)
-	t.Cleanup(func() {
-		server.Process.Kill()
-		server.Wait()
-		if t.Failed() {
-			t.Log(output)
-		}
-	})
-	for range 100 {
-		if c, err := net.Dial("tcp", address); err == nil {
-			c.Close()
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+	server, dir := versitygw.Start(t, "lab")
 	credentialsOf(t, "key", "secret")
-	s := behindRelay(t, "http://"+address, httptest.NewServer)
-	s.past = pastFiles(filepath.Join(dir, "lab"))
+	s := behindRelay(t, server, httptest.NewServer)
+	s.past = pastFiles(dir)
 	return s
 }
 
@@ -168,7 +140,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 
 // behindRelay is the storage of a server with a relay that listen starts.
 func behindRelay(t *testing.T, server string, listen func(http.Handler) *httptest.Server) *storage {
-	to := must(url.Parse(server))(t)
+	to := must.Get(url.Parse(server))(t)
 	// The header Host, which is signed, stays.
 	r := &relay{ReverseProxy: httputil.ReverseProxy{Director: func(request *http.Request) {
 		request.URL.Scheme, request.URL.Host = to.Scheme, to.Host
@@ -179,7 +151,7 @@ func behindRelay(t *testing.T, server string, listen func(http.Handler) *httptes
 	if certificate := front.Certificate(); certificate != nil {
 		file := filepath.Join(t.TempDir(), "certificate")
 		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate.Raw})
-		must(0, os.WriteFile(file, text, 0o600))(t)
+		must.OK(t, os.WriteFile(file, text, 0o600))
 		t.Setenv("SSL_CERT_FILE", file)
 	}
 	return &storage{relay: r, Remote: settings(lang.Remote{S3: &lang.S3{Host: front.Listener.Addr().String(),
@@ -190,7 +162,7 @@ func behindRelay(t *testing.T, server string, listen func(http.Handler) *httptes
 func names(t *testing.T, r *Remote, prefixes ...string) (all []string) {
 	t.Helper()
 	for _, prefix := range prefixes {
-		for _, info := range must(r.list(t.Context(), prefix))(t) {
+		for _, info := range must.Get(r.list(t.Context(), prefix))(t) {
 			all = append(all, info.Name)
 		}
 	}
@@ -202,12 +174,12 @@ var objects = []string{"v1/packs/", "v1/files/"}
 
 func read(t *testing.T, r *Remote, name string) []byte {
 	t.Helper()
-	body := must(r.bucket.Get(t.Context(), name, 0))(t)
+	body := must.Get(r.bucket.Get(t.Context(), name, 0))(t)
 	defer body.Close()
-	return must(io.ReadAll(body))(t)
+	return must.Get(io.ReadAll(body))(t)
 }
 
 func write(t *testing.T, r *Remote, name string, b []byte) {
 	t.Helper()
-	must(0, r.bucket.Put(t.Context(), name, text(b)))(t)
+	must.OK(t, r.bucket.Put(t.Context(), name, text(b)))
 }
