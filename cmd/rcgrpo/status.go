@@ -66,7 +66,7 @@ func statusCommand() *cobra.Command {
 		for _, s := range survivors {
 			fmt.Fprintln(c.stdout(), s.Text(time.Now()))
 		}
-		writeUnpushed(c.stdout(), remote.Open(site, store))
+		writeUnpushed(c.stdout(), store, remote.Open(site, store))
 		return nil
 	})
 }

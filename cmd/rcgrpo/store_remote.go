@@ -195,7 +195,7 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 
 // checkRemote probes the remote store and reports its results, damage, alarms and the results that it lacks.
 func (c *command) checkRemote() error {
-	_, r, err := c.siteRemote()
+	store, r, err := c.siteRemote()
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (c *command) checkRemote() error {
 	if len(r.Trust) == 0 {
 		fmt.Fprintln(w, "every writer is trusted, since it has no trust setting")
 	}
-	writeUnpushed(w, r)
+	writeUnpushed(w, store, r)
 	for _, name := range damaged {
 		fmt.Fprintf(w, "%s is damaged\n", name)
 	}
@@ -231,13 +231,18 @@ func (c *command) checkRemote() error {
 }
 
 // writeUnpushed prints the number of results that the remote store lacks, and a line for each alarm.
-func writeUnpushed(w io.Writer, r *remote.Remote) {
+func writeUnpushed(w io.Writer, store *artifact.Store, r *remote.Remote) {
 	if n := len(r.Pending()); n > 0 {
 		fmt.Fprintf(w, "remote %s: %s not pushed yet; `rcgrpo store push` sends what is missing\n", r.Name,
 			english.Plural(n, "result is", "results are"))
 	}
 	for _, key := range r.Alarms() {
-		fmt.Fprintf(w, "remote %s: key %s has other digests there than in this store\n", r.Name, key)
+		address := "key " + key
+		if m, err := store.Manifest(key); err == nil {
+			address = m.Address
+		}
+		fmt.Fprintf(w, "remote %s: %s has other digests there than in this store: it is not deterministic, or one of the "+
+			"results was edited; remove %s to dismiss this\n", r.Name, address, r.AlarmPath(key))
 	}
 }
 

@@ -46,6 +46,9 @@ func (r *Remote) Pending() []string { return r.state("pending") }
 // Alarms returns the keys under which the remote store has other digests than this one.
 func (r *Remote) Alarms() []string { return r.state("alarms") }
 
+// AlarmPath returns the file of an alarm.
+func (r *Remote) AlarmPath(key string) string { return r.statePath("alarms", key) }
+
 func (r *Remote) statePath(name, key string) string {
 	return filepath.Join(r.store.Remote(r.Name), name, key)
 }
