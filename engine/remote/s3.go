@@ -16,6 +16,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/engine/lang"
 )
@@ -26,8 +27,13 @@ type s3 struct {
 	client func() (*minio.Core, error) // made by the first call: a run that finds all results here needs none
 }
 
-// s3Attempts is how often a request is sent that a server is too busy for, or that the network loses.
-const s3Attempts = 4
+const (
+	s3Attempts  = 4        // to send a request that the network loses, or for which the server is busy
+	s3Part      = 16 << 20 // bytes of a part; objects up to this size have none
+	s3Parts     = 10_000   // most of an object
+	s3PartsPage = 1000     // of a listing
+	s3Threads   = 4        // parts of an object that are sent at once
+)
 
 func newS3(at lang.S3, parallel int) s3 {
 	return s3{at, sync.OnceValues(func() (*minio.Core, error) {
@@ -64,7 +70,7 @@ func (s s3) open() (*minio.Core, error) {
 	if keys, err := c.GetCreds(); err == nil && keys.AccessKeyID != "" {
 		return c, nil
 	}
-	_, err = new(credentials.FileAWSCredentials).Retrieve()
+	_, err = new(credentials.FileAWSCredentials).RetrieveWithCredContext(nil)
 	if err == nil {
 		err = errors.New("the profile has no keys")
 	}
@@ -144,48 +150,38 @@ func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o mini
 	return s.translate(err)
 }
 
-const (
-	s3Part      = 16 << 20 // bytes of a part; objects up to this size have none
-	s3Parts     = 10_000   // most of an object
-	s3Threads   = 4        // parts of an object that are sent at once
-	s3PartsPage = 1000
-)
-
 // putParts writes a large object in parts. Parts that an interrupted attempt has sent stay in the storage and are not
 // sent again: the name of a large object follows from its bytes.
-func (s s3) putParts(ctx context.Context, c *minio.Core, key string, body *io.SectionReader) error {
-	id, sent, err := s.unfinished(ctx, c, key)
+func (s s3) putParts(all context.Context, c *minio.Core, key string, body *io.SectionReader) error {
+	id, sent, err := s.unfinished(all, c, key)
 	if err != nil {
 		return err
 	}
 	size := max(s3Part, (body.Size()+s3Parts-1)/s3Parts)
 	parts := make([]minio.CompletePart, (body.Size()+size-1)/size)
-	numbers := make([]int, len(parts))
-	for i := range numbers {
-		numbers[i] = i
-	}
-	threads := make(chan struct{}, s3Threads)
-	err = each(numbers, func(i int) error {
-		threads <- struct{}{}
-		defer func() { <-threads }()
-		from := int64(i) * size
-		n := min(size, body.Size()-from)
-		part, ok := sent[i+1]
-		if !ok || part.Size != n {
-			var err error
-			part, err = c.PutObjectPart(ctx, s.Bucket, key, id, i+1, io.NewSectionReader(body, from, n), n,
-				minio.PutObjectPartOptions{})
-			if err != nil {
-				return err
+	group, ctx := errgroup.WithContext(all)
+	group.SetLimit(s3Threads)
+	for i := range parts {
+		group.Go(func() error {
+			from := int64(i) * size
+			n := min(size, body.Size()-from)
+			part, ok := sent[i+1]
+			if !ok || part.Size != n {
+				var err error
+				part, err = c.PutObjectPart(ctx, s.Bucket, key, id, i+1, io.NewSectionReader(body, from, n), n,
+					minio.PutObjectPartOptions{})
+				if err != nil {
+					return err
+				}
 			}
-		}
-		parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: part.ETag}
-		return nil
-	})
-	if err != nil {
+			parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: part.ETag}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	_, err = c.CompleteMultipartUpload(ctx, s.Bucket, key, id, parts, minio.PutObjectOptions{})
+	_, err = c.CompleteMultipartUpload(all, s.Bucket, key, id, parts, minio.PutObjectOptions{})
 	return err
 }
 
@@ -193,7 +189,7 @@ func (s s3) putParts(ctx context.Context, c *minio.Core, key string, body *io.Se
 func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (
 	id string, sent map[int]minio.ObjectPart, err error) {
 	uploads, err := c.ListMultipartUploads(ctx, s.Bucket, key, "", "", "", 1)
-	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // some keys may not list them
+	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // the listing may be denied
 		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
 		return id, nil, err
 	}

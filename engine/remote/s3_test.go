@@ -388,31 +388,33 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 		m := commitLarge(t, a, 1, 33<<20)
 		var mu sync.Mutex
 		sent := map[string]int{}
-		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			part := r.URL.Query().Get("partNumber")
-			if part == "2" && sent["2"] == 0 {
-				sent["2"] = -1
-				return answer(w, r, http.StatusForbidden, "AccessDenied")
-			}
-			if part != "" && r.Method == http.MethodPut {
+		var others sync.WaitGroup
+		others.Add(2)
+		send := func(deny string) {
+			s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				part := r.URL.Query().Get("partNumber")
+				switch {
+				case part == "" || r.Method != http.MethodPut:
+					return false
+				case part == deny:
+					others.Wait()
+					return answer(w, r, http.StatusForbidden, "AccessDenied")
+				}
+				mu.Lock()
 				sent[part]++
-			}
-			return false
-		})
+				mu.Unlock()
+				s.relay.ReverseProxy.ServeHTTP(w, r)
+				if deny != "" {
+					others.Done()
+				}
+				return true
+			})
+		}
+		send("2")
 		if err := a.PushResult(t.Context(), m); !errors.Is(err, errDenied) {
 			t.Errorf("got %v, want the denied part", err)
 		}
-		sent["2"] = 0
-		s.relay.setFault(func(_ http.ResponseWriter, r *http.Request) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			if part := r.URL.Query().Get("partNumber"); part != "" && r.Method == http.MethodPut {
-				sent[part]++
-			}
-			return false
-		})
+		send("")
 		must.OK(t, a.PushResult(t.Context(), m))
 		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
 			t.Errorf("got parts %v, want each once", sent)

@@ -142,11 +142,11 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 func behindRelay(t *testing.T, server string, listen func(http.Handler) *httptest.Server) *storage {
 	to := must.Get(url.Parse(server))(t)
 	// The header Host, which is signed, stays.
-	r := &relay{ReverseProxy: httputil.ReverseProxy{Director: func(request *http.Request) {
-		request.URL.Scheme, request.URL.Host = to.Scheme, to.Host
-	}, Transport: &http.Transport{MaxIdleConnsPerHost: 64}}}
+	r := &relay{ReverseProxy: httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) {
+		p.Out.URL.Scheme, p.Out.URL.Host = to.Scheme, to.Host
+	}, Transport: &http.Transport{MaxIdleConnsPerHost: 64}, ErrorLog: log.New(io.Discard, "", 0)}} // of faults
 	front := listen(r)
-	front.Config.ErrorLog = log.New(io.Discard, "", 0) // of connections that a fault ends
+	front.Config.ErrorLog = r.ErrorLog
 	t.Cleanup(front.Close)
 	if certificate := front.Certificate(); certificate != nil {
 		file := filepath.Join(t.TempDir(), "certificate")
