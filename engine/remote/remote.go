@@ -105,11 +105,14 @@ func isReported(err error) bool {
 	return ok
 }
 
-var errResting = reported{errors.New("not asked, since it did not answer before")}
+var (
+	errResting = reported{errors.New("not asked, since it did not answer before")}
+	errSilent  = errors.New("no answer")
+)
 
 // call calls the bucket when a slot is free. f ends with an error if it neither returns nor calls progress within the
-// limit. The first of successive network errors is reported; after three no call is made for a minute, then for two, up
-// to ten. Denied access is reported at once, and once.
+// limit. The first of successive network errors is reported; after three, or one without an answer, no call is made for
+// a minute, then for two, up to ten. Denied access is reported at once, and once.
 func (r *Remote) call(ctx context.Context, limit time.Duration,
 	f func(ctx context.Context, progress func(n int)) error) error {
 	select {
@@ -126,7 +129,7 @@ func (r *Remote) call(ctx context.Context, limit time.Duration,
 	}
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer for %v", limit)) })
+	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w for %v", errSilent, limit)) })
 	defer silent.Stop()
 	err := f(limited, func(int) { silent.Reset(limit) })
 	if ctx.Err() != nil {
@@ -154,7 +157,7 @@ func (r *Remote) judge(err error) error {
 	default:
 		h.errors++
 		first = h.errors == 1
-		if h.errors >= mostErrors && time.Now().After(h.until) {
+		if (h.errors >= mostErrors || errors.Is(err, errSilent)) && time.Now().After(h.until) {
 			h.rest = min(max(firstRest, 2*h.rest), mostRest)
 			h.until = time.Now().Add(h.rest)
 		}

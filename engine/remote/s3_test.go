@@ -322,6 +322,9 @@ func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 		if err := fetch(t, b, m.Key, "out"); err == nil || time.Since(began) > 5*time.Second {
 			t.Errorf("got %v after %v, want an error after the deadline", err, time.Since(began))
 		}
+		if _, err := b.read(t.Context(), m.Key); err != errResting {
+			t.Errorf("got %v, want no request for a minute", err)
+		}
 		wantReports(t, got(), "no answer for 300ms")
 	})
 }
