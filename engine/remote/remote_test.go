@@ -158,6 +158,11 @@ func TestTrustedSignaturesAreAccepted(t *testing.T) {
 		t.Errorf("unsigned: got %v, want a miss", err)
 	}
 	must.OK(t, fetch(t, b, signed.Key, "small"))
+	c := s.machine(t) // has the unsigned result too, and signs it
+	c.Trust, c.Sign = b.Trust, "me-1"
+	must.OK(t, c.PushResult(t.Context(), commit(t, c, 1)))
+	b.records = map[string]*record{}
+	must.OK(t, fetch(t, b, unsigned.Key, "small"))
 	must.OK(t, os.Chmod(path, 0o644))
 	if err := a.PushResult(t.Context(), commit(t, a, 3)); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("a key that others can read: got %v, want an error", err)
