@@ -29,6 +29,7 @@ ARCHIVES := torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvT
 export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
+export PATH         := $(PATH):$(DEPS)/bin
 
 .PHONY: demo test build bench crash images browser changes clean env deps axe lint
 .DEFAULT_GOAL := build
@@ -85,6 +86,7 @@ bench: build
 	bench/engine.sh
 	bench/lm.sh
 	bench/ranks.sh
+	bench/remote.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token \
 		./cmd/rcgrpo/internal/lsp
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo

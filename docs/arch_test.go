@@ -39,13 +39,14 @@ var ladder = map[string]string{
 	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
 	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
 		"engine/remote engine/sched",
-	"engine/proc":      "engine/internal/disk",
-	"engine/remote":    "engine/artifact engine/internal/disk engine/lang",
-	"engine/runs":      "engine/artifact engine/internal/disk engine/lang engine/proc",
-	"engine/sched":     "",
-	"engine/slurm":     "engine engine/artifact engine/internal/disk engine/lang engine/proc engine/runs",
-	"internal/browser": "internal/must chromedp",
-	"internal/must":    "",
+	"engine/proc":        "engine/internal/disk",
+	"engine/remote":      "engine/artifact engine/internal/disk engine/lang minio-go",
+	"engine/runs":        "engine/artifact engine/internal/disk engine/lang engine/proc",
+	"engine/sched":       "",
+	"engine/slurm":       "engine engine/artifact engine/internal/disk engine/lang engine/proc engine/runs",
+	"internal/browser":   "internal/must chromedp",
+	"internal/must":      "",
+	"internal/versitygw": "internal/must",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
 		"stages/rl/objective bfcl reports/lint reports/page reports/stats",
 	"reports/lint":  "",
@@ -82,7 +83,7 @@ var ladder = map[string]string{
 }
 
 // guarded are the libraries that only some packages may import.
-var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp"}
+var guarded = []string{"gotch", "go-echarts", "tablewriter", "cobra", "chromedp", "minio-go"}
 
 // packages returns the parsed files of every package without its tests, whatever their build tags.
 func packages(t *testing.T) (files map[string][]*ast.File, positions *token.FileSet) {

@@ -75,7 +75,7 @@ func TestHCLOfTheDocumentation(t *testing.T) {
 
 func checkBlock(t *testing.T, text string) {
 	file := filepath.Join(t.TempDir(), "x.hcl")
-	if regexp.MustCompile(`(?m)^(store|executor|data|api|notify) `).MatchString(text) {
+	if regexp.MustCompile(`(?m)^(store|executor|data|api|notify|remote) `).MatchString(text) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

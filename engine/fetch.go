@@ -32,7 +32,9 @@ func (r *run) openRemote() {
 
 // closeRemote waits for the results that are being sent and reports those that were not.
 func (r *run) closeRemote() {
-	r.Remote.Wait()
+	if err := r.Remote.Close(); err != nil {
+		r.note("", "%v", err)
+	}
 	if n := len(r.Remote.Pending()); n > 0 {
 		r.note("", "%d of the results are not in remote %s; the next run or `rcgrpo store push` sends them", n, r.Remote.Name)
 	}

@@ -123,19 +123,25 @@ func edit(dir, pattern string) {
 }
 
 func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "key")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	dir := filepath.Join(t.TempDir(), "away")
-	l := sharedLab(t, dir, "")
-	r := l.MustRun()
-	l.Want(r, runs.EventDone, "light.a", "light.b", "page.report")
-	var notes []string
-	for _, e := range r.Events {
-		if e.Kind == runs.EventNote {
-			notes = append(notes, e.Text)
+	const nowhere = "s3://lab?region=eu&endpoint=http://127.0.0.1:1"
+	var l *enginetest.Lab
+	for _, url := range []string{nowhere, dir} {
+		l = sharedLab(t, url, "")
+		r := l.MustRun()
+		l.Want(r, runs.EventDone, "light.a", "light.b", "page.report")
+		var notes []string
+		for _, e := range r.Events {
+			if e.Kind == runs.EventNote {
+				notes = append(notes, e.Text)
+			}
 		}
-	}
-	const want = "3 of the results are not in remote lab"
-	if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, want) }) {
-		t.Errorf("got notes %q, want the number of results that were not pushed", notes)
+		const want = "3 of the results are not in remote lab"
+		if !slices.ContainsFunc(notes, func(n string) bool { return strings.Contains(n, want) }) || len(notes) > 2 {
+			t.Errorf("%s: got notes %q, want the error and the number of results that were not pushed", url, notes)
+		}
 	}
 	must.OK(t, os.Mkdir(dir, 0o700)) // the next run sends them
 	l.Write(strings.Replace(sharedStages, `text = "page"`, `text = "other"`, 1))

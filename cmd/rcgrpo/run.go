@@ -73,9 +73,6 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 		view.Observe(e)
 	})
 	view.Close()
-	if err := plan.Remote.Close(); err != nil {
-		fmt.Fprintf(c.stderr(), "warning: %v (the run is not affected)\n", err)
-	}
 	if err := end.send(plan.Experiment.Site, runErr); err != nil {
 		fmt.Fprintf(c.stderr(), "warning: %v (the run is not affected)\n", err)
 	}

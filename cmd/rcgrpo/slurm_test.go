@@ -13,7 +13,7 @@ import (
 	"rcgrpo/bench/fixtures"
 )
 
-// TestSlurmPage runs the commands of docs/cluster.md on a cluster on this machine. Its secret reaches neither Slurm nor
+// TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches neither Slurm nor
 // any file of the store.
 func TestSlurmPage(t *testing.T) {
 	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
@@ -36,6 +36,7 @@ func TestSlurmPage(t *testing.T) {
 	site := s.block("hcl", `partition = "h200"`, `partition = "main"`+"\n  poll = \"1s\"\n  memory = \"100MB\"",
 		`"module load cuda/12.8"`, `"cd /"`)
 	_, s.page, _ = strings.Cut(s.page, "default_executor")
+	s.page, _, _ = strings.Cut(s.page, "\n## ") // the commands of this section
 	s.file("study.hcl", "experiment {\n}\n"+s.block("hcl")+`
 stage "exec" "token" {
   command = ["sh", "-c", "echo token $HF_TOKEN; echo $HF_TOKEN | wc -c >\"$out\""]

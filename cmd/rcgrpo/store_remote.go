@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -124,33 +125,35 @@ func storePullCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		stored, damaged, err := r.Results(context.Background())
+		if !r.Pull {
+			return fmt.Errorf("remote %s has pull = \"no\"", r.Name)
+		}
+		keys, err := r.Keys(context.Background())
 		if err != nil {
 			return err
 		}
-		for _, name := range damaged {
-			c.reportRemote("", name+" is damaged")
-		}
 		var open []*artifact.Manifest
-		for _, s := range stored {
-			have, err := store.Lookup(s.Manifest.Key)
-			if matchesAny(s.Manifest.Address, addresses) && (err != nil || len(have.Absent) > 0) {
-				open = append(open, s.Manifest)
+		for _, m := range r.Find(context.Background(), keys) {
+			have, err := store.Lookup(m.Key)
+			if matchesAny(m.Address, addresses) && (err != nil || len(have.Absent) > 0) {
+				open = append(open, m)
 			}
 		}
-		return c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
-			return fetchPorts(ctx, store, r, m.Key, m.Ports())
+		flusher := store.Flusher()
+		err = c.transfer(r, "pull", open, func(ctx context.Context, m *artifact.Manifest) error {
+			return fetchPorts(ctx, r, flusher, m.Key, m.Ports())
 		})
+		return errors.Join(err, flusher.Close())
 	})
 }
 
-// fetchPorts fetches ports of a result and makes them durable.
-func fetchPorts(ctx context.Context, store *artifact.Store, r *remote.Remote, key string, ports []string) error {
+// fetchPorts fetches ports of a result, which are durable when the flusher has been closed.
+func fetchPorts(ctx context.Context, r *remote.Remote, flusher *artifact.Flusher, key string, ports []string) error {
 	result, lock, err := r.Fetch(ctx, key, ports)
-	if err != nil {
-		return err
+	if err == nil {
+		flusher.Add(result, lock)
 	}
-	return errors.Join(store.Flush(result), lock.Unlock())
+	return err
 }
 
 // transfer prints the number and size of results, moves them, and prints how many were moved.
@@ -169,8 +172,11 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	defer stop()
 	var moved atomic.Int64
 	var group sync.WaitGroup
+	slots := make(chan struct{}, 2*r.Parallel) // half of them work on this machine
 	for _, m := range all {
+		slots <- struct{}{}
 		group.Go(func() {
+			defer func() { <-slots }()
 			if move(ctx, m) == nil { // the remote reports the error
 				moved.Add(1)
 			}
@@ -187,39 +193,57 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	return nil
 }
 
-// checkRemote probes the remote store: read, write, condition and clock. It reports alarms and pending results.
+// checkRemote probes the remote store and reports its results, damage, alarms and the results that it lacks.
 func (c *command) checkRemote() error {
-	_, r, err := c.siteRemote()
+	store, r, err := c.siteRemote()
 	if err != nil {
 		return err
 	}
-	ahead, err := r.Clock(context.Background())
-	if err != nil {
-		return err
+	r.Report(func(string, string) {}) // errors are returned
+	w, ctx := c.stdout(), context.Background()
+	probed := "not probed, since push = \"no\""
+	if r.Push != "no" {
+		ahead, err := r.Probe(ctx)
+		if err != nil {
+			return fmt.Errorf("remote %s: %w", r.Name, err)
+		}
+		probed = "reads, writes and conditions work; its clock agrees"
+		if ahead.Abs() > 2*time.Second { // S3 has whole seconds
+			probed = fmt.Sprintf("reads, writes and conditions work; its clock differs by %v", ahead.Abs().Round(time.Second))
+		}
 	}
-	stored, damaged, err := r.Results(context.Background())
+	stored, damaged, err := r.Results(ctx)
 	if err != nil {
-		return err
+		return fmt.Errorf("remote %s: %w", r.Name, err)
 	}
-	w := c.stdout()
-	fmt.Fprintf(w, "remote %s: %s; its clock differs by %v\n", r.Name, english.Plural(len(stored), "result", ""),
-		ahead.Abs().Round(100*time.Millisecond))
+	fmt.Fprintf(w, "remote %s: %s; %s\n", r.Name, english.Plural(len(stored), "result", ""), probed)
 	if len(r.Trust) == 0 {
 		fmt.Fprintln(w, "every writer is trusted, since it has no trust setting")
 	}
-	if n := len(r.Pending()); n > 0 {
-		fmt.Fprintf(w, "to push: %s\n", english.Plural(n, "result", ""))
-	}
+	writeUnpushed(w, store, r)
 	for _, name := range damaged {
 		fmt.Fprintf(w, "%s is damaged\n", name)
-	}
-	for _, key := range r.Alarms() {
-		fmt.Fprintf(w, "key %s has other digests there than in this store\n", key)
 	}
 	if len(damaged)+len(r.Alarms()) > 0 {
 		return exitCode(exitFailed)
 	}
 	return nil
+}
+
+// writeUnpushed prints the number of results that the remote store lacks, and a line for each alarm.
+func writeUnpushed(w io.Writer, store *artifact.Store, r *remote.Remote) {
+	if n := len(r.Pending()); n > 0 {
+		fmt.Fprintf(w, "remote %s: %s not pushed yet; `rcgrpo store push` sends what is missing\n", r.Name,
+			english.Plural(n, "result is", "results are"))
+	}
+	for _, key := range r.Alarms() {
+		address := "key " + key
+		if m, err := store.Manifest(key); err == nil {
+			address = m.Address
+		}
+		fmt.Fprintf(w, "remote %s: %s has other digests there than in this store: it is not deterministic, or one of the "+
+			"results was edited; remove %s to dismiss this\n", r.Name, address, r.AlarmPath(key))
+	}
 }
 
 // collectRemote lists or removes results of the remote store, and objects that no result names.
@@ -228,6 +252,7 @@ func (c *command) collectRemote(older time.Duration, limit int64, yes bool) erro
 	if err != nil {
 		return err
 	}
+	r.Report(func(string, string) {}) // errors are returned
 	var before time.Time
 	if older > 0 {
 		before = time.Now().Add(-older)
@@ -247,12 +272,15 @@ func (c *command) collectRemote(older time.Duration, limit int64, yes bool) erro
 		fmt.Fprintf(w, "damaged             %s\n", name)
 	}
 	var freed int64
-	for _, info := range g.Deleted {
+	for _, info := range g.Unnamed {
 		freed += info.Bytes
 	}
-	fmt.Fprintf(w, "%s to delete, %s; %s to mark, which a collection after %v deletes; %s stay\n",
-		english.Plural(len(g.Deleted), "unnamed object", ""), lang.BytesText(freed),
-		english.Plural(len(g.Unnamed), "object", ""), r.Grace, lang.BytesText(g.Kept))
+	fmt.Fprintf(w, "%s and %s to remove, %s freed; %s stay\n", english.Plural(len(g.Results), "result", ""),
+		english.Plural(len(g.Unnamed), "object without result", "objects without result"), lang.BytesText(freed),
+		lang.BytesText(g.Kept))
+	if len(g.Results) > 0 {
+		fmt.Fprintln(w, "the next collection frees the bytes of the removed results")
+	}
 	if !yes {
 		fmt.Fprintln(w, "nothing was removed; --yes removes it")
 		return nil
@@ -282,13 +310,17 @@ func (c *command) fetchEvidence(page []byte, store *artifact.Store, site *lang.S
 	for _, stage := range ev.Records {
 		open(stage.Key)
 	}
+	flusher := store.Flusher()
 	for key, m := range r.Find(context.Background(), slices.Collect(maps.Keys(need))) {
 		ports := need[key]
 		if m.Outputs["metrics"].Times != nil { // seconds by phase
 			ports = append(ports, "metrics")
 		}
-		if err := fetchPorts(context.Background(), store, r, key, ports); errors.Is(err, remote.ErrBusy) {
+		if err := fetchPorts(context.Background(), r, flusher, key, ports); errors.Is(err, remote.ErrBusy) {
 			c.reportRemote(m.Address, err.Error())
 		}
+	}
+	if err := flusher.Close(); err != nil {
+		c.reportRemote("", err.Error())
 	}
 }

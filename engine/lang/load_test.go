@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -424,9 +425,19 @@ func TestSiteFileSetsRemote(t *testing.T) {
 	if len(diags) > 0 || r == nil {
 		t.Fatalf("got %v, %v, want a remote", r, diags)
 	}
-	if r.Name != "a" || r.URL != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
+	if r.Name != "a" || r.Folder != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
 		r.Pack != 1e6 || len(r.Trust["me-1"]) != 32 || r.Grace != 24*time.Hour || r.Parallel != 16 {
 		t.Errorf("got %+v", r)
+	}
+	for url, want := range map[string]lang.S3{
+		"s3://lab": {Host: "s3.amazonaws.com", TLS: true, Bucket: "lab"},
+		"s3://lab/a/b/?endpoint=http://localhost:9&region=eu": {"localhost:9", false, "eu", "lab", "a/b/"},
+	} {
+		enginetest.WriteFile(t, path, strings.Replace(remoteText, `"x"`, strconv.Quote(url), 1)+"}\n")
+		site, _, diags := lang.LoadSite(lang.Source{Site: path})
+		if len(diags) > 0 || site.Remote.S3 == nil || *site.Remote.S3 != want {
+			t.Errorf("%s: got %+v, %v, want %+v", url, site.Remote, diags, want)
+		}
 	}
 	enginetest.WriteFile(t, path, "store {\n}\n")
 	if site, _, _ := lang.LoadSite(lang.Source{Site: path}); site.Remote != nil {
@@ -486,16 +497,22 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
 		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
 		"default_executor = \"lcoal\"\n":                 "did you mean local?",
-		"remote {\n  url = \"x\"\n}\n":                   "Missing label",
-		"remote \"a\" {\n}\n":                            "Missing setting",
-		"remote \"a/b\" {\n  url = \"x\"\n}\n":           "Bad name",
-		"remote \"a\" {\n  url = \"gs://x\"\n}\n":        "Unknown storage",
-		remoteText + "  push = \"always\"\n}\n":          "push",
-		remoteText + "  grace = \"1s\"\n}\n":             "grace must be at least 1m",
-		remoteText + "  parallel = 0\n}\n":               "parallel must be from 1 to 256",
-		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":    "Bad key",
-		remoteText + "  sign = \"../me\"\n}\n":           "Bad name",
-		remoteText + "}\nremote \"b\" {\n}\n":            "Duplicate block",
+
+		"remote {\n  url = \"x\"\n}\n":                                   "Missing label",
+		"remote \"a\" {\n}\n":                                            "Missing setting",
+		"remote \"a/b\" {\n  url = \"x\"\n}\n":                           "Bad name",
+		"remote \"a\" {\n  url = \"gs://x\"\n}\n":                        `got "gs://"`,
+		"remote \"a\" {\n  url = \"s3:///x\"\n}\n":                       "is not a bucket",
+		"remote \"a\" {\n  url = \"s3://k:s@x\"\n}\n":                    "credentials belong in AWS_ACCESS_KEY_ID",
+		"remote \"a\" {\n  url = \"s3://x?zone=eu\"\n}\n":                `unknown parameter "zone"`,
+		"remote \"a\" {\n  url = \"s3://x?endpoint=h:9\"\n}\n":           `is not such as https://`,
+		"remote \"a\" {\n  url = \"s3://x?endpoint=https://k:s@h\"\n}\n": "credentials belong in",
+		remoteText + "  push = \"always\"\n}\n":                          "push",
+		remoteText + "  grace = \"1s\"\n}\n":                             "grace must be at least 1m",
+		remoteText + "  parallel = 0\n}\n":                               "parallel must be from 1 to 256",
+		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":                    "Bad key",
+		remoteText + "  sign = \"../me\"\n}\n":                           "Bad name",
+		remoteText + "}\nremote \"b\" {\n}\n":                            "Duplicate block",
 	} {
 		enginetest.WriteFile(t, path, text)
 		_, _, diags := lang.LoadSite(lang.Source{Site: path})

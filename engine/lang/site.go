@@ -3,8 +3,10 @@ package lang
 import (
 	"cmp"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -330,7 +332,8 @@ func (l *loader) siteGPUs(e executorBlock) {
 // Remote is the remote block of the site file: a store that machines share. No key depends on it.
 type Remote struct {
 	Name     string
-	URL      string            // absolute path of a folder
+	Folder   string            // absolute path; "": S3
+	S3       *S3               // nil: a folder
 	Push     string            // "yes": after each commit; "ask": only `store push`; "no"
 	Pull     bool              // runs fetch results
 	Sign     string            // name of the private key; "": manifests are not signed
@@ -341,9 +344,18 @@ type Remote struct {
 	Deadline time.Duration     // of a transfer without progress
 }
 
+// S3 is a bucket of S3-compatible storage, or the part of one below a prefix.
+type S3 struct {
+	Host   string // with a port, unless it is that of the scheme
+	TLS    bool
+	Region string // "": the storage is asked
+	Bucket string
+	Prefix string // "", or ends with a slash
+}
+
 type remoteBlock struct {
 	Name     string        `hcl:"name,label"`
-	URL      string        `hcl:"url" doc:"a folder, for example on a network file system"`
+	URL      string        `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
 	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
 	Pull     string        `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
 	Sign     string        `hcl:"sign,optional" doc:"private key that signs pushed results (store key NAME)"`
@@ -373,7 +385,7 @@ func (l *loader) siteRemote(b *remoteBlock, base string) *Remote {
 	if b.Name == "" || l.diags.HasErrors() { // no block, or a mistake that is already reported
 		return nil
 	}
-	r := &Remote{Name: b.Name, URL: b.URL, Push: b.Push, Pull: b.Pull == "yes", Sign: b.Sign, Trust: map[string][]byte{},
+	r := &Remote{Name: b.Name, Push: b.Push, Pull: b.Pull == "yes", Sign: b.Sign, Trust: map[string][]byte{},
 		Grace: b.Grace, Parallel: b.Parallel, Pack: int64(b.Pack), Deadline: b.Deadline}
 	if !PlainName(b.Name) {
 		l.errorf(b.At["name"], "Bad name", "The name of a remote has letters, digits, \".\", \"_\" and \"-\"; got %q.",
@@ -393,15 +405,54 @@ func (l *loader) siteRemote(b *remoteBlock, base string) *Remote {
 	}
 	l.remoteLimits(b)
 	if strings.Contains(b.URL, "://") {
-		l.errorf(b.At["url"], "Unknown storage", "url must be the path of a folder; got %q.", b.URL)
+		var err error
+		if r.S3, err = parseS3(b.URL); err != nil {
+			l.errorf(b.At["url"], "Bad storage", "url must be a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME; %s.",
+				err)
+		}
 	} else {
 		path, err := l.resolve(base, b.URL)
 		if err != nil {
 			l.errorf(b.At["url"], "No folder", "remote.url: %s.", err)
 		}
-		r.URL = filepath.Clean(path)
+		r.Folder = filepath.Clean(path)
 	}
 	return r
+}
+
+// amazon serves buckets without an endpoint.
+const amazon = "https://s3.amazonaws.com"
+
+// parseS3 reads s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Only the bucket is required.
+func parseS3(text string) (*S3, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("it is not a URL")
+	}
+	q := u.Query()
+	endpoint, err := url.Parse(cmp.Or(q.Get("endpoint"), amazon))
+	if err != nil {
+		return nil, errors.New("endpoint is not a URL")
+	}
+	s := &S3{Host: endpoint.Host, TLS: endpoint.Scheme == "https", Region: q.Get("region"), Bucket: u.Host}
+	if prefix := strings.Trim(u.Path, "/"); prefix != "" {
+		s.Prefix = prefix + "/"
+	}
+	q.Del("endpoint")
+	q.Del("region")
+	switch {
+	case u.Scheme != "s3":
+		return nil, fmt.Errorf("got %q", u.Scheme+"://")
+	case u.User != nil || endpoint.User != nil:
+		return nil, errors.New("credentials belong in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or in ~/.aws")
+	case s.Bucket == "" || strings.Contains(s.Bucket, ":"):
+		return nil, fmt.Errorf("%q is not a bucket", s.Bucket)
+	case len(q) > 0:
+		return nil, fmt.Errorf("unknown parameter %q", slices.Sorted(maps.Keys(q))[0])
+	case s.Host == "" || !s.TLS && endpoint.Scheme != "http" || strings.Trim(endpoint.Path, "/") != "":
+		return nil, fmt.Errorf("endpoint %q is not such as https://s3.example.org", endpoint)
+	}
+	return s, nil
 }
 
 // remoteLimits reports values that are too small or too large.

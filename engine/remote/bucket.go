@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,15 +16,15 @@ import (
 	"rcgrpo/engine/internal/disk"
 )
 
-// Bucket stores objects by slash-separated names. Its errors are ErrMissing, ErrExists, ErrDenied, or those of a
+// bucket stores objects by slash-separated names. Its errors are errMissing, errExists, errDenied, or those of a
 // network or disk.
-type Bucket interface {
+type bucket interface {
 	Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) // from an offset to the end
-	Put(ctx context.Context, name string, body io.ReadSeeker) error          // replaces an object atomically
-	Create(ctx context.Context, name string, body io.ReadSeeker) error       // ErrExists if there is one
+	Put(ctx context.Context, name string, body *io.SectionReader) error      // replaces an object atomically
+	Create(ctx context.Context, name string, body *io.SectionReader) error   // errExists if there is one
 	Stat(ctx context.Context, name string) (Info, error)
-	List(ctx context.Context, prefix string) ([]Info, error) // all below a prefix that ends with a slash
-	Delete(ctx context.Context, name string) error           // no error if there is none
+	List(ctx context.Context, prefix string) iter.Seq2[Info, error] // all below a prefix that ends with a slash
+	Delete(ctx context.Context, name string) error                  // no error if there is none
 }
 
 // Info describes an object.
@@ -34,9 +35,9 @@ type Info struct {
 }
 
 var (
-	ErrMissing = errors.New("no such object")
-	ErrExists  = errors.New("the object exists")
-	ErrDenied  = errors.New("access denied")
+	errMissing = errors.New("no such object")
+	errExists  = errors.New("the object exists")
+	errDenied  = errors.New("access denied")
 )
 
 // folder is a bucket in a folder, for example on a network file system. The user's umask decides who reads it.
@@ -51,9 +52,9 @@ func (f folder) translate(err error) error {
 		if _, statErr := os.Stat(f.dir); statErr != nil {
 			return fmt.Errorf("%w: create or mount the folder", statErr)
 		}
-		return ErrMissing
+		return errMissing
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: %w", ErrDenied, err)
+		return fmt.Errorf("%w: %w", errDenied, err)
 	}
 	return err
 }
@@ -66,20 +67,20 @@ func (f folder) Get(_ context.Context, name string, from int64) (io.ReadCloser, 
 	return file, f.translate(err)
 }
 
-func (f folder) Put(ctx context.Context, name string, body io.ReadSeeker) error {
+func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) error {
 	return f.write(ctx, name, body, disk.Rename)
 }
 
-func (f folder) Create(ctx context.Context, name string, body io.ReadSeeker) error {
+func (f folder) Create(ctx context.Context, name string, body *io.SectionReader) error {
 	err := f.write(ctx, name, body, os.Link)
 	if errors.Is(err, fs.ErrExist) {
-		return ErrExists
+		return errExists
 	}
 	return err
 }
 
 // write writes a temporary file, flushes it and gives it its name with place.
-func (f folder) write(ctx context.Context, name string, body io.ReadSeeker, place func(from, to string) error) error {
+func (f folder) write(ctx context.Context, name string, body io.Reader, place func(from, to string) error) error {
 	if _, err := os.Stat(f.dir); err != nil {
 		return f.translate(err)
 	}
@@ -109,22 +110,28 @@ func (f folder) Stat(_ context.Context, name string) (Info, error) {
 	return Info{name, info.Size(), info.ModTime()}, nil
 }
 
-func (f folder) List(_ context.Context, prefix string) (all []Info, err error) {
-	entries, err := os.ReadDir(f.path(prefix))
-	if err = f.translate(err); errors.Is(err, ErrMissing) {
-		return nil, nil
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err == nil && info.Mode().IsRegular() { // else it was deleted meanwhile
-			all = append(all, Info{strings.TrimSuffix(prefix, "/") + "/" + e.Name(), info.Size(), info.ModTime()})
+func (f folder) List(_ context.Context, prefix string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		entries, err := os.ReadDir(f.path(prefix))
+		if err = f.translate(err); err != nil && !errors.Is(err, errMissing) {
+			yield(Info{}, err)
+			return
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil || !info.Mode().IsRegular() { // deleted meanwhile, or of another program
+				continue
+			}
+			if !yield(Info{prefix + e.Name(), info.Size(), info.ModTime()}, nil) {
+				return
+			}
 		}
 	}
-	return all, err
 }
 
 func (f folder) Delete(_ context.Context, name string) error {
 	err := f.translate(os.Remove(f.path(name)))
-	if errors.Is(err, ErrMissing) {
+	if errors.Is(err, errMissing) {
 		return nil
 	}
 	return err
@@ -141,4 +148,9 @@ func (s stoppable) Read(b []byte) (int, error) {
 		return 0, context.Cause(s.ctx)
 	}
 	return s.Reader.Read(b)
+}
+
+// text returns a body with the bytes of a string.
+func text[T string | []byte](s T) *io.SectionReader {
+	return io.NewSectionReader(strings.NewReader(string(s)), 0, int64(len(s)))
 }

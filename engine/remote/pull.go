@@ -9,8 +9,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
-	"sync"
+	"strings"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
@@ -22,8 +23,11 @@ var errDamaged = errors.New("damaged")
 // ErrBusy reports that another process makes or fetches a result.
 var ErrBusy = errors.New("another process has the key")
 
-// maxRecord is the size of the largest record that is read.
-const maxRecord = 64 << 20
+const (
+	maxRecord = 64 << 20 // bytes of the largest record that is read
+	listAbove = 1000     // keys; for more of them all names are listed, which takes a request per 1,000
+	attempts  = 3        // to read an object that the network cuts
+)
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing, damaged or untrusted
 // result is absent from the map; except for a missing one the reason is reported. Answers are remembered.
@@ -32,16 +36,22 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	if r == nil || !r.Pull {
 		return found
 	}
-	var all sync.WaitGroup
+	var open []string
 	for _, key := range keys {
 		r.mu.Lock()
 		_, known := r.records[key]
 		r.mu.Unlock()
 		if !known {
-			all.Go(func() { r.find(ctx, key) })
+			open = append(open, key)
 		}
 	}
-	all.Wait()
+	if len(open) > listAbove {
+		open = r.listed(ctx, open)
+	}
+	each(open, func(key string) error {
+		r.find(ctx, key)
+		return nil
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
@@ -50,6 +60,53 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 		}
 	}
 	return found
+}
+
+// listed returns those keys that have a record, and remembers that the others have none.
+func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
+	all, err := r.Keys(ctx)
+	if err != nil { // reported
+		return nil
+	}
+	there := make(map[string]bool, len(all))
+	for _, key := range all {
+		there[key] = true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, key := range keys {
+		if there[key] {
+			present = append(present, key)
+		} else {
+			r.records[key] = nil
+		}
+	}
+	return present
+}
+
+// Keys returns the keys of all records of the remote store.
+func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
+	infos, err := r.list(ctx, "v1/nodes/")
+	for _, info := range infos {
+		keys = append(keys, strings.TrimSuffix(path.Base(info.Name), ".json"))
+	}
+	return keys, err
+}
+
+// list returns the objects below a prefix.
+func (r *Remote) list(ctx context.Context, prefix string) (all []Info, err error) {
+	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func(int)) error {
+		all = nil
+		for info, err := range r.bucket.List(ctx, prefix) {
+			if err != nil {
+				return err
+			}
+			progress(0)
+			all = append(all, info)
+		}
+		return nil
+	})
+	return all, err
 }
 
 // find remembers the record of a key. It remembers no answer after an error of the network.
@@ -63,7 +120,7 @@ func (r *Remote) find(ctx context.Context, key string) {
 		}
 	case errors.Is(err, errDamaged), errors.Is(err, errNewer):
 		r.problem("", "result %.16s: %v", key, err)
-	case !errors.Is(err, ErrMissing):
+	case !errors.Is(err, errMissing):
 		return
 	}
 	r.mu.Lock()
@@ -74,25 +131,22 @@ func (r *Remote) find(ctx context.Context, key string) {
 // read reads the record of a key.
 func (r *Remote) read(ctx context.Context, key string) (rec *record, err error) {
 	err = r.small(ctx, func(ctx context.Context) error {
-		b, err := r.readAll(ctx, nodeName(key))
-		if err == nil {
-			rec, err = parseRecord(b, key)
-			if err != nil && !errors.Is(err, errNewer) {
-				err = fmt.Errorf("%w: %w", errDamaged, err)
-			}
+		body, err := r.bucket.Get(ctx, nodeName(key), 0)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		b, err := io.ReadAll(io.LimitReader(body, maxRecord))
+		if err != nil {
+			return err
+		}
+		rec, err = parseRecord(b, key)
+		if err != nil && !errors.Is(err, errNewer) {
+			err = fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		return err
 	})
 	return rec, err
-}
-
-func (r *Remote) readAll(ctx context.Context, name string) ([]byte, error) {
-	body, err := r.bucket.Get(ctx, name, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	return io.ReadAll(io.LimitReader(body, maxRecord))
 }
 
 // Fetch commits a result of the remote store to the local one with the bytes of ports, beside those that are there; see
@@ -111,7 +165,7 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 	pack := r.records[key].pack
 	r.mu.Unlock()
 	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
-		return r.fill(ctx, o, pack, dir)
+		return each(blobs(o, pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
 	})
 	if err == nil {
 		return c, lock, nil
@@ -121,44 +175,25 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 		r.damaged[key] = true
 		r.mu.Unlock()
 	}
-	if ctx.Err() == nil && !errors.Is(err, errResting) {
+	if ctx.Err() == nil && !isReported(err) {
 		r.problem(m.Address, "not fetched: %v", err)
 	}
 	return nil, nil, errors.Join(err, lock.Unlock())
 }
 
-// fill writes the files of an output below dir, several objects at once.
-func (r *Remote) fill(ctx context.Context, o artifact.Output, pack int64, dir string) error {
-	all := blobs(o, pack)
-	errs := make([]error, len(all))
-	var group sync.WaitGroup
-	for i, b := range all {
-		group.Go(func() {
-			get := r.getPack
-			if b.name == "v1/files/"+b.files[0].SHA256 {
-				get = r.getFile
-			}
-			err := get(ctx, b, dir)
-			if err != nil && !lost(err) && ctx.Err() == nil { // the network may have cut it
-				err = get(ctx, b, dir)
-			}
-			if errors.Is(err, ErrMissing) {
-				err = fmt.Errorf("%w: %s is missing", errDamaged, b.name)
-			}
-			errs[i] = err
-		})
+// getBlob writes the files of an object below dir.
+func (r *Remote) getBlob(ctx context.Context, b blob, dir string) error {
+	get := r.getPack
+	if b.name == fileName(b.files[0]) {
+		get = r.getFile
 	}
-	group.Wait()
-	return errors.Join(errs...)
+	err := get(ctx, b, dir)
+	if errors.Is(err, errMissing) {
+		return fmt.Errorf("%w: %s is missing", errDamaged, b.name)
+	}
+	return err
 }
 
-// lost reports whether another attempt would fail in the same way.
-func lost(err error) bool {
-	return errors.Is(err, errDamaged) || errors.Is(err, ErrMissing) || errors.Is(err, ErrDenied) ||
-		errors.Is(err, errResting)
-}
-
-// getPack writes the files of a pack.
 func (r *Remote) getPack(ctx context.Context, b blob, dir string) error {
 	write := func(body io.Reader) error {
 		for _, f := range b.files {
@@ -171,18 +206,25 @@ func (r *Remote) getPack(ctx context.Context, b blob, dir string) error {
 	if b.bytes == 0 { // it has no object
 		return write(bytes.NewReader(nil))
 	}
-	return r.get(ctx, b.name, 0, write)
+	return r.get(ctx, b.name, new(int64), write)
 }
 
-// get calls read with the bytes of an object from an offset.
-func (r *Remote) get(ctx context.Context, name string, from int64, read func(io.Reader) error) error {
-	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
-		body, err := r.bucket.Get(ctx, name, from)
-		if err != nil {
-			return err
+// get calls read with the bytes of an object from an offset; again from the offset that read has set, when the network
+// cuts them.
+func (r *Remote) get(ctx context.Context, name string, from *int64, read func(io.Reader) error) error {
+	return r.large(ctx, func(ctx context.Context, progress func(int)) (err error) {
+		for range attempts {
+			var body io.ReadCloser
+			if body, err = r.bucket.Get(ctx, name, *from); err != nil {
+				return err
+			}
+			err = read(counted{stoppable{ctx, body}, progress})
+			body.Close()
+			if err == nil || ctx.Err() != nil || errors.Is(err, errDamaged) {
+				return err
+			}
 		}
-		defer body.Close()
-		return read(counted{stoppable{ctx, body}, progress})
+		return err
 	})
 }
 
@@ -247,7 +289,7 @@ func (r *Remote) getFile(ctx context.Context, b blob, dir string) error {
 	h := sha256.New()
 	have, err := io.Copy(h, io.LimitReader(file, f.Bytes))
 	if err == nil && have < f.Bytes {
-		err = r.get(ctx, b.name, have, func(body io.Reader) error {
+		err = r.get(ctx, b.name, &have, func(body io.Reader) error {
 			n, err := io.Copy(file, io.TeeReader(io.LimitReader(body, f.Bytes-have), h))
 			have += n
 			return err

@@ -1,14 +1,13 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -21,8 +20,7 @@ func (r *Remote) Send(ctx context.Context, m *artifact.Manifest) {
 	if r == nil || r.Push != "yes" {
 		return
 	}
-	dir := r.stateDir("pending")
-	if err := errors.Join(r.store.MakeDir(dir), disk.WriteFile(filepath.Join(dir, m.Key), nil, 0o600)); err != nil {
+	if err := r.setState("pending", m.Key); err != nil {
 		r.problem("", "%v", err)
 	}
 	r.queue.Go(func() { r.PushResult(ctx, m) })
@@ -37,12 +35,10 @@ func (r *Remote) SendPending(ctx context.Context) {
 		if m, err := r.store.Lookup(key); err == nil && len(m.Absent) == 0 {
 			r.Send(ctx, m)
 		} else {
-			os.Remove(filepath.Join(r.stateDir("pending"), key)) // collected or damaged
+			os.Remove(r.statePath("pending", key)) // collected or damaged
 		}
 	}
 }
-
-func (r *Remote) stateDir(name string) string { return filepath.Join(r.store.Remote(r.Name), name) }
 
 // Pending returns the keys of results that wait for a push.
 func (r *Remote) Pending() []string { return r.state("pending") }
@@ -50,11 +46,23 @@ func (r *Remote) Pending() []string { return r.state("pending") }
 // Alarms returns the keys under which the remote store has other digests than this one.
 func (r *Remote) Alarms() []string { return r.state("alarms") }
 
+// AlarmPath returns the file of an alarm.
+func (r *Remote) AlarmPath(key string) string { return r.statePath("alarms", key) }
+
+func (r *Remote) statePath(name, key string) string {
+	return filepath.Join(r.store.Remote(r.Name), name, key)
+}
+
+func (r *Remote) setState(name, key string) error {
+	path := r.statePath(name, key)
+	return errors.Join(r.store.MakeDir(filepath.Dir(path)), disk.WriteFile(path, nil, 0o600))
+}
+
 func (r *Remote) state(name string) (keys []string) {
 	if r == nil {
 		return nil
 	}
-	entries, _ := os.ReadDir(r.stateDir(name)) // none
+	entries, _ := os.ReadDir(r.statePath(name, "")) // none
 	for _, e := range entries {
 		keys = append(keys, e.Name())
 	}
@@ -62,34 +70,39 @@ func (r *Remote) state(name string) (keys []string) {
 }
 
 // PushResult copies a result to the remote store: its objects that are not there, then its manifest, unless there is
-// one. Another manifest with other digests stays and is an alarm. An error is reported once, and the result stays
-// pending.
+// one. Another manifest with other digests stays and is an alarm; one that this machine does not trust is replaced if
+// it trusts its own key. An error is reported once, and the result stays pending.
 func (r *Remote) PushResult(ctx context.Context, m *artifact.Manifest) error {
-	err := r.push(ctx, m)
-	if err == nil {
-		if err := os.Remove(filepath.Join(r.stateDir("pending"), m.Key)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
+	same, err := r.push(ctx, m)
+	if err != nil {
+		if ctx.Err() == nil && !isReported(err) {
+			r.problem(m.Address, "not pushed: %v", err)
 		}
+		return err
+	}
+	os.Remove(r.statePath("pending", m.Key))
+	if same {
+		os.Remove(r.statePath("alarms", m.Key))
 		return nil
 	}
-	if ctx.Err() == nil && !errors.Is(err, errResting) {
-		r.problem(m.Address, "not pushed: %v", err)
-	}
-	return err
+	r.problem(m.Address, "it has key %.16s with other digests than this store: the stage is not deterministic, or one of "+
+		"the results was edited", m.Key)
+	return r.setState("alarms", m.Key)
 }
 
-func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
+// push reports whether the remote store then has the same outputs.
+func (r *Remote) push(ctx context.Context, m *artifact.Manifest) (same bool, err error) {
 	if len(m.Absent) > 0 || !m.Collected.IsZero() {
-		return errors.New("not all of its bytes are here")
+		return false, errors.New("not all of its bytes are here")
 	}
 	rec, err := newRecord(m, r.Pack)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if r.Sign != "" {
 		key, err := readKey(r.Sign)
 		if err != nil {
-			return err
+			return false, err
 		}
 		rec.signatures[r.Sign] = ed25519.Sign(key, rec.signed())
 	}
@@ -97,162 +110,126 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	r.mu.Lock()
 	damaged := r.damaged[m.Key]
 	r.mu.Unlock()
+	write := r.bucket.Create
 	switch {
-	case err == nil && !other.manifest.SameOutputs(m):
-		return r.alarm(m)
-	case err == nil && !damaged:
-		return nil
+	case err == nil && r.Trust[r.Sign] != nil && other.trustedBy(r.Trust) != nil: // readers do not accept it
+		write = r.bucket.Put
+	case err == nil && (!damaged || !other.manifest.SameOutputs(m)):
+		return other.manifest.SameOutputs(m), nil
 	case err == nil: // its objects are written again
 		rec.pack = other.pack
-	case !errors.Is(err, ErrMissing) && !errors.Is(err, errDamaged):
-		return err
-	}
-	if err := r.pushObjects(ctx, m, rec.pack, damaged); err != nil {
-		return err
-	}
-	text := rec.encode()
-	write := r.bucket.Create
-	if errors.Is(err, errDamaged) { // a damaged record commits nothing
+	case errors.Is(err, errDamaged): // it commits nothing
 		write = r.bucket.Put
+	case !errors.Is(err, errMissing):
+		return false, err
 	}
-	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), bytes.NewReader(text)) })
-	if !errors.Is(err, ErrExists) {
-		return err
+	if err := r.pushBlobs(ctx, m, rec.pack, damaged); err != nil {
+		return false, err
 	}
-	if other, err = r.read(ctx, m.Key); err == nil && !other.manifest.SameOutputs(m) {
-		return r.alarm(m)
+	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), text(rec.encode())) })
+	if !errors.Is(err, errExists) {
+		return true, err
 	}
-	return err
+	if other, err = r.read(ctx, m.Key); err != nil {
+		return false, err
+	}
+	return other.manifest.SameOutputs(m), nil
 }
 
-// pushObjects writes the objects of a result. It starts over when the marks of a collection may have changed meanwhile.
-func (r *Remote) pushObjects(ctx context.Context, m *artifact.Manifest, pack int64, all bool) error {
-	for {
-		marked, read, err := r.marked(ctx)
-		if err != nil {
+// pushBlobs writes the objects of a result that are not there, or all. If that takes longer than a quarter of the
+// grace, a collection may delete an object before the manifest names it; then the objects are checked once more.
+func (r *Remote) pushBlobs(ctx context.Context, m *artifact.Manifest, pack int64, all bool) error {
+	var outputs []artifact.Output
+	for _, port := range m.Ports() {
+		outputs = append(outputs, m.Outputs[port].Objects()...)
+	}
+	for range 2 {
+		began := time.Now()
+		err := each(outputs, func(o artifact.Output) error {
+			return each(blobs(o, pack), func(b blob) error { return r.pushBlob(ctx, o, b, all) })
+		})
+		if err != nil || time.Since(began) < r.Grace/4 {
 			return err
 		}
-		for _, port := range m.Ports() {
-			for _, o := range m.Outputs[port].Objects() {
-				for _, b := range blobs(o, pack) {
-					if err := r.pushBlob(ctx, o, b, all || marked[b.name]); err != nil {
-						return err
-					}
-				}
-			}
-		}
-		if time.Since(read) < r.Grace/2 {
-			return nil
-		}
 	}
+	return nil
 }
 
-// pushBlob writes an object unless it is there. With again it is written in any case.
+// askAbove is the size of objects that are written without a check whether they exist, which would take as long.
+const askAbove = 1e6
+
+// pushBlob writes an object. Unless again is set, a large one that is there and not due to be collected stays.
 func (r *Remote) pushBlob(ctx context.Context, o artifact.Output, b blob, again bool) error {
 	if b.bytes == 0 {
 		return nil
 	}
-	if !again {
+	if !again && b.bytes > askAbove {
 		var info Info
 		err := r.small(ctx, func(ctx context.Context) (err error) {
 			info, err = r.bucket.Stat(ctx, b.name)
 			return err
 		})
-		if err == nil && info.Bytes == b.bytes {
+		if err == nil && info.Bytes == b.bytes && time.Since(info.Time) < r.Grace/2 {
 			return nil
 		}
-		if err != nil && !errors.Is(err, ErrMissing) {
+		if err != nil && !errors.Is(err, errMissing) {
 			return err
 		}
 	}
-	files := &fileSeries{bytes: b.bytes}
-	for _, f := range b.files {
-		files.paths, files.sizes = append(files.paths, r.store.ObjectPath(o, f)), append(files.sizes, f.Bytes)
-	}
-	defer files.close()
 	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
-		files.progress = progress
-		return r.bucket.Put(ctx, b.name, files)
+		files := series{progress: progress}
+		var end int64
+		for _, f := range b.files {
+			end += f.Bytes
+			files.paths, files.ends = append(files.paths, r.store.ObjectPath(o, f)), append(files.ends, end)
+		}
+		return r.bucket.Put(ctx, b.name, io.NewSectionReader(files, 0, end))
 	})
 }
 
-// alarm records that the remote store has a result of the same key with other digests.
-func (r *Remote) alarm(m *artifact.Manifest) error {
-	dir := r.stateDir("alarms")
-	r.problem(m.Address, "it has key %.16s with other digests than this store: the stage is not deterministic, or one of "+
-		"the results was edited", m.Key)
-	return errors.Join(r.store.MakeDir(dir), disk.WriteFile(filepath.Join(dir, m.Key), nil, 0o600))
-}
-
-// fileSeries reads files one after the other. It can be rewound, for another attempt of an upload.
-type fileSeries struct {
+// series reads files one after the other.
+type series struct {
 	paths    []string
-	sizes    []int64
-	bytes    int64
+	ends     []int64 // offset after each file
 	progress func(int)
-
-	at   int64 // offset in the series
-	next int   // index of the file after the open one
-	file *os.File
 }
 
-func (s *fileSeries) Read(b []byte) (int, error) {
-	for {
-		if s.file == nil {
-			if s.next == len(s.paths) {
-				return 0, io.EOF
-			}
-			file, err := os.Open(s.paths[s.next])
-			if err != nil {
-				return 0, err
-			}
-			s.file, s.next = file, s.next+1
-		}
-		n, err := s.file.Read(b)
-		s.at += int64(n)
-		s.progress(n)
-		if err != io.EOF {
+func (s series) ReadAt(b []byte, at int64) (n int, err error) {
+	i, _ := slices.BinarySearch(s.ends, at+1)
+	for ; n < len(b) && i < len(s.paths); i++ {
+		k, err := readPart(s.paths[i], b[n:min(int64(len(b)), int64(n)+s.ends[i]-at)], at-s.start(i))
+		n, at = n+k, at+int64(k)
+		s.progress(k)
+		if err != nil {
 			return n, err
 		}
-		s.close()
-		if n > 0 {
-			return n, nil
-		}
 	}
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
 }
 
-// Seek supports offsets from the start, and the end of the series.
-func (s *fileSeries) Seek(offset int64, whence int) (int64, error) {
-	switch whence {
-	case io.SeekCurrent:
-		offset += s.at
-	case io.SeekEnd:
-		offset += s.bytes
+func (s series) start(i int) int64 {
+	if i == 0 {
+		return 0
 	}
-	s.close()
-	s.next, s.at = len(s.paths), offset
-	var sum int64
-	for i, size := range s.sizes {
-		if offset < sum+size {
-			file, err := os.Open(s.paths[i])
-			if err != nil {
-				return 0, err
-			}
-			_, err = file.Seek(offset-sum, io.SeekStart)
-			s.file, s.next = file, i+1
-			return offset, err
-		}
-		sum += size
-	}
-	if offset > s.bytes {
-		return 0, fmt.Errorf("seek to %d of %d bytes", offset, s.bytes)
-	}
-	return offset, nil
+	return s.ends[i-1]
 }
 
-func (s *fileSeries) close() {
-	if s.file != nil {
-		s.file.Close()
-		s.file = nil
+// readPart fills b with the bytes of a file at an offset.
+func readPart(path string, b []byte, at int64) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
 	}
+	file, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	n, err := io.ReadFull(io.NewSectionReader(file, at, int64(len(b))), b)
+	if err != nil {
+		err = io.ErrUnexpectedEOF // it is shorter than its record
+	}
+	return n, err
 }

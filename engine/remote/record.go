@@ -124,7 +124,7 @@ func blobs(o artifact.Output, pack int64) (all []blob) {
 	}
 	for _, f := range o.Files {
 		if f.Bytes >= pack && f.Bytes > 0 {
-			all = append(all, blob{"v1/files/" + f.SHA256, f.Bytes, []artifact.FileInfo{f}})
+			all = append(all, blob{fileName(f), f.Bytes, []artifact.FileInfo{f}})
 			continue
 		}
 		if packed.bytes+f.Bytes > cutPack {
@@ -138,3 +138,5 @@ func blobs(o artifact.Output, pack int64) (all []blob) {
 }
 
 func nodeName(key string) string { return "v1/nodes/" + key + ".json" }
+
+func fileName(f artifact.FileInfo) string { return "v1/files/" + f.SHA256 }

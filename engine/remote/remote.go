@@ -21,7 +21,7 @@ import (
 type Remote struct {
 	lang.Remote
 	store  *artifact.Store
-	bucket Bucket
+	bucket bucket
 	slots  chan struct{} // one per transfer
 
 	mu       sync.Mutex
@@ -31,7 +31,6 @@ type Remote struct {
 	damaged  map[string]bool    // keys whose objects are missing or damaged
 	health   health
 	traffic  traffic
-	marks    marks
 	queue    sync.WaitGroup
 }
 
@@ -40,12 +39,14 @@ func Open(site *lang.Site, store *artifact.Store) *Remote {
 	if site == nil || site.Remote == nil {
 		return nil
 	}
-	return New(*site.Remote, store, folder{site.Remote.URL})
+	if site.Remote.S3 != nil {
+		return open(*site.Remote, store, newS3(*site.Remote.S3, site.Remote.Parallel))
+	}
+	return open(*site.Remote, store, folder{site.Remote.Folder})
 }
 
-// New returns a remote in a bucket.
-func New(settings lang.Remote, store *artifact.Store, bucket Bucket) *Remote {
-	return &Remote{Remote: settings, store: store, bucket: bucket, slots: make(chan struct{}, settings.Parallel),
+func open(settings lang.Remote, store *artifact.Store, b bucket) *Remote {
+	return &Remote{Remote: settings, store: store, bucket: b, slots: make(chan struct{}, settings.Parallel),
 		report: func(string, string) {}, reported: map[string]bool{}, records: map[string]*record{},
 		damaged: map[string]bool{}}
 }
@@ -75,22 +76,16 @@ func (r *Remote) Close() error {
 	if r == nil {
 		return nil
 	}
-	r.Wait()
+	r.queue.Wait()
 	return r.saveRate()
-}
-
-// Wait waits for the results that are being pushed.
-func (r *Remote) Wait() {
-	if r != nil {
-		r.queue.Wait()
-	}
 }
 
 // health decides when the network is not used for a while.
 type health struct {
-	errors int // network errors since the last success
+	errors int // of the network since the last success
 	rest   time.Duration
 	until  time.Time
+	denied bool // reported
 }
 
 const (
@@ -100,12 +95,26 @@ const (
 	smallLimit = 10 * time.Second // of a call that moves few bytes
 )
 
-// errResting reports that a call was not made, because calls before it failed.
-var errResting = errors.New("not asked, since it did not answer before")
+// reported is an error that call has reported, or that follows from one.
+type reported struct{ error }
 
-// call calls the bucket when a slot is free. A network error is reported once; after three, no call is made for a
-// minute, then for two, up to ten.
-func (r *Remote) call(ctx context.Context, f func(context.Context) error) error {
+func (e reported) Unwrap() error { return e.error }
+
+func isReported(err error) bool {
+	_, ok := errors.AsType[reported](err)
+	return ok
+}
+
+var (
+	errResting = reported{errors.New("not asked, since it did not answer before")}
+	errSilent  = errors.New("no answer")
+)
+
+// call calls the bucket when a slot is free. f ends with an error if it neither returns nor calls progress within the
+// limit. The first of successive network errors is reported; after three, or one without an answer, no call is made for
+// a minute, then for two, up to ten. Denied access is reported at once, and once.
+func (r *Remote) call(ctx context.Context, limit time.Duration,
+	f func(ctx context.Context, progress func(n int)) error) error {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
@@ -118,63 +127,82 @@ func (r *Remote) call(ctx context.Context, f func(context.Context) error) error 
 	if resting {
 		return errResting
 	}
-	err := f(ctx)
+	limited, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(limit, func() { cancel(fmt.Errorf("%w for %v", errSilent, limit)) })
+	defer silent.Stop()
+	err := f(limited, func(int) { silent.Reset(limit) })
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if err != nil && limited.Err() != nil {
+		err = context.Cause(limited)
+	}
+	return r.judge(err)
+}
+
+// judge returns the error of a call. It reports those of the network and of access.
+func (r *Remote) judge(err error) error {
 	r.mu.Lock()
 	h := &r.health
-	broken := err != nil
-	for _, answer := range []error{ErrMissing, ErrExists, errDamaged, errNewer} {
-		broken = broken && !errors.Is(err, answer)
+	first, answered := false, err == nil
+	for _, answer := range []error{errMissing, errExists, errDamaged, errNewer} {
+		answered = answered || errors.Is(err, answer)
 	}
 	switch {
-	case !broken:
+	case answered:
 		h.errors, h.rest = 0, 0
-	case errors.Is(err, ErrDenied):
+	case errors.Is(err, errDenied):
+		first, h.denied = !h.denied, true
 	default:
-		if h.errors++; h.errors >= mostErrors && time.Now().After(h.until) {
+		h.errors++
+		first = h.errors == 1
+		if (h.errors >= mostErrors || errors.Is(err, errSilent)) && time.Now().After(h.until) {
 			h.rest = min(max(firstRest, 2*h.rest), mostRest)
 			h.until = time.Now().Add(h.rest)
 		}
 	}
 	r.mu.Unlock()
-	if broken {
+	if answered {
+		return err
+	}
+	if first {
 		r.problem("", "%v", err)
 	}
-	return err
+	return reported{err}
 }
 
 // small makes a call that moves few bytes and therefore ends within ten seconds.
 func (r *Remote) small(ctx context.Context, f func(context.Context) error) error {
-	return r.call(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, min(smallLimit, r.Deadline), errors.New("no answer in time"))
-		defer cancel()
-		return timedOut(ctx, f(ctx))
-	})
-}
-
-// timedOut replaces the error of a call whose time is over by the cause.
-func timedOut(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
+	return r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, _ func(int)) error { return f(ctx) })
 }
 
 // large makes a call that ends with an error when progress is not called for the deadline. It counts the bytes.
 func (r *Remote) large(ctx context.Context, f func(ctx context.Context, progress func(n int)) error) error {
-	return r.call(ctx, func(ctx context.Context) error {
-		ctx, cancel := context.WithCancelCause(ctx)
-		defer cancel(nil)
-		idle := time.AfterFunc(r.Deadline, func() { cancel(fmt.Errorf("no progress for %v", r.Deadline)) })
-		defer idle.Stop()
+	return r.call(ctx, r.Deadline, func(ctx context.Context, progress func(int)) error {
 		defer r.traffic.start()()
-		return timedOut(ctx, f(ctx, func(n int) {
-			idle.Reset(r.Deadline)
+		return f(ctx, func(n int) {
+			progress(n)
 			r.traffic.add(n)
-		}))
+		})
 	})
+}
+
+// each calls f for all elements at the same time and returns the first error. The calls of the bucket in f wait for
+// slots.
+func each[T any](all []T, f func(T) error) error {
+	errs := make([]error, len(all))
+	var group sync.WaitGroup
+	for i, v := range all {
+		group.Go(func() { errs[i] = f(v) })
+	}
+	group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // traffic counts bytes, and the time in which at least one transfer was active.

@@ -1,0 +1,453 @@
+package remote
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"rcgrpo/internal/must"
+)
+
+// reports collects the problems of a remote.
+func reports(r *Remote) func() []string {
+	var mu sync.Mutex
+	var all []string
+	r.Report(func(_, text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, text)
+	})
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// wantReports wants one report for each text, which contains the text.
+func wantReports(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("got reports %q, want %d", got, len(want))
+		return
+	}
+	for i := range want {
+		if !strings.Contains(got[i], want[i]) {
+			t.Errorf("got report %q, want %q in it", got[i], want[i])
+		}
+	}
+}
+
+// answer writes an error of an S3 server. Like Amazon's it names the object.
+func answer(w http.ResponseWriter, r *http.Request, status int, code string) bool {
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<Error><Code>%s</Code><Message>of the test: %s.</Message></Error>", code, r.URL.Path)
+	return true
+}
+
+// recorded serves a request and returns the answer without sending it.
+func (r *relay) recorded(request *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r.ReverseProxy.ServeHTTP(w, request)
+	return w
+}
+
+func TestABusyServerIsAskedAgainWhenItRequires(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		got := reports(a)
+		m := commit(t, a, 1)
+		var busy atomic.Bool
+		var at, again time.Time
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "v1/nodes/") {
+				return false
+			}
+			if busy.Swap(true) {
+				again = time.Now()
+				return false
+			}
+			at = time.Now()
+			w.Header().Set("Retry-After", "1")
+			return answer(w, r, http.StatusServiceUnavailable, "SlowDown")
+		})
+		must.OK(t, a.PushResult(t.Context(), m))
+		if wait := again.Sub(at); wait < time.Second {
+			t.Errorf("got the next request after %v, want at least 1s", wait)
+		}
+		wantReports(t, got())
+	})
+}
+
+func TestACutTransferIsResumed(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commitLarge(t, a, 1, 200_000)
+		must.OK(t, a.PushResult(t.Context(), m))
+		got := reports(b)
+		cut := map[string]bool{}
+		var mu sync.Mutex
+		ranges := 0
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Header.Get("Range") != "" {
+				ranges++
+			}
+			if strings.Contains(r.URL.Path, "v1/nodes/") || cut[r.URL.Path] {
+				return false
+			}
+			cut[r.URL.Path] = true
+			whole := s.relay.recorded(r)
+			maps.Copy(w.Header(), whole.Header())
+			w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		})
+		must.OK(t, fetch(t, b, m.Key, m.Ports()...))
+		if len(cut) != 4 || ranges != 1 {
+			t.Errorf("got %d cut objects and %d requests from an offset, want 4 and 1", len(cut), ranges)
+		}
+		wantReports(t, got())
+	})
+}
+
+func TestAByteThatFlipsInTransitIsAMiss(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must.OK(t, a.PushResult(t.Context(), m))
+		got := reports(b)
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.Contains(r.URL.Path, "v1/files/") {
+				return false
+			}
+			whole := s.relay.recorded(r)
+			maps.Copy(w.Header(), whole.Header())
+			whole.Body.Bytes()[whole.Body.Len()/2] ^= 1
+			w.Write(whole.Body.Bytes())
+			return true
+		})
+		if err := fetch(t, b, m.Key, "out"); !errors.Is(err, errDamaged) {
+			t.Errorf("got %v, want damage", err)
+		}
+		wantReports(t, got(), "z.large has another hash")
+	})
+}
+
+// The machine that runs the stage again repairs the remote store.
+func TestADeletedObjectIsAMissThatTheNextPushRepairs(t *testing.T) {
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must.OK(t, a.PushResult(t.Context(), m))
+		lost := names(t, a, "v1/files/")[0]
+		must.OK(t, a.bucket.Delete(t.Context(), lost))
+		got := reports(b)
+		if err := fetch(t, b, m.Key, "out"); !errors.Is(err, errDamaged) {
+			t.Errorf("got %v, want damage", err)
+		}
+		wantReports(t, got(), lost+" is missing")
+		must.OK(t, b.PushResult(t.Context(), commit(t, b, 1)))
+		must.OK(t, fetch(t, s.machine(t), m.Key, m.Ports()...))
+	})
+}
+
+func TestAStaleListingIsAMissWithoutAnAlarm(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		must.OK(t, a.PushResult(t.Context(), commit(t, a, 2)))
+		var stale *httptest.ResponseRecorder
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("list-type") != "2" {
+				return false
+			}
+			if stale == nil {
+				stale = s.relay.recorded(r)
+			}
+			w.Write(stale.Body.Bytes())
+			return true
+		})
+		names(t, a, "v1/nodes/")
+		m := commit(t, a, 1)
+		must.OK(t, a.PushResult(t.Context(), m))
+		got := reports(b)
+		keys := []string{m.Key}
+		for i := range listAbove {
+			keys = append(keys, fmt.Sprintf("%064x", 1000+i))
+		}
+		if found := b.Find(t.Context(), keys); len(found) > 0 {
+			t.Errorf("got %d results, want none in the stale listing", len(found))
+		}
+		must.OK(t, b.PushResult(t.Context(), commit(t, b, 1)))
+		wantReports(t, got())
+	})
+}
+
+func TestAClockThatIsOffBy20Minutes(t *testing.T) {
+	c := new(clock)
+	s := fakeS3(t, c)
+	c.set(20 * time.Minute)
+	a := s.machine(t)
+	got := reports(a)
+	for n := range 3 {
+		if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
+			t.Errorf("got %v, want a denied request", err)
+		}
+	}
+	wantReports(t, got(), "RequestTimeTooSkewed")
+
+	// A storage without that limit: a collection compares the clocks.
+	s.relay.setFault(func(_ http.ResponseWriter, r *http.Request) bool {
+		r.Header.Del("X-Amz-Date")
+		return false
+	})
+	if ahead := must.Get(a.Probe(t.Context()))(t); ahead < 19*time.Minute || ahead > 21*time.Minute {
+		t.Errorf("got a clock %v ahead, want 20m", ahead)
+	}
+	a.Grace = 10 * time.Minute
+	if _, err := a.Garbage(t.Context(), time.Time{}, 0); err == nil || !strings.Contains(err.Error(), "clock") {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	a.Grace = time.Hour
+	for name, ago := range map[string]time.Duration{"v1/files/kept": 30 * time.Minute, "v1/files/old": 45 * time.Minute} {
+		c.set(-ago)
+		write(t, a, name, []byte("x"))
+	}
+	c.set(20 * time.Minute)
+	g := must.Get(a.Garbage(t.Context(), time.Time{}, 0))(t)
+	if len(g.Unnamed) != 1 || g.Unnamed[0].Name != "v1/files/old" {
+		t.Errorf("got %v to delete, want the object that is older than an hour by the storage's clock", g.Unnamed)
+	}
+}
+
+// Credentials that end are reported once. New ones in the file of the AWS tools are used without a restart.
+func TestCredentialsThatEndAreReadAgain(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		file := filepath.Join(t.TempDir(), "credentials")
+		t.Setenv("AWS_SHARED_CREDENTIALS_FILE", file)
+		t.Setenv("AWS_ACCESS_KEY_ID", "")
+		t.Setenv("AWS_SECRET_ACCESS_KEY", "")
+		put := func(key string) {
+			text := fmt.Sprintf("[default]\naws_access_key_id = %s\naws_secret_access_key = secret\n", key)
+			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		put("ended")
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			return strings.Contains(r.Header.Get("Authorization"), "Credential=ended/") &&
+				answer(w, r, http.StatusBadRequest, "ExpiredToken")
+		})
+		a := s.machine(t)
+		got := reports(a)
+		for n := range 2 {
+			if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
+				t.Errorf("got %v, want a denied request", err)
+			}
+		}
+		put("key")
+		must.OK(t, a.PushResult(t.Context(), commit(t, a, 4)))
+		wantReports(t, got(), "(ExpiredToken)")
+	})
+}
+
+func TestDeniedAccessIsReportedAtOnce(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		got := reports(a)
+		requests := 0
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			requests++
+			return answer(w, r, http.StatusForbidden, "AccessDenied")
+		})
+		if err := a.PushResult(t.Context(), commit(t, a, 1)); !errors.Is(err, errDenied) || requests != 1 {
+			t.Errorf("got %v after %d requests, want it after one", err, requests)
+		}
+		wantReports(t, got(), "remote lab: access denied: of the test")
+	})
+}
+
+// The errors of a network that loses requests name their objects, and are reported once.
+func TestABrokenNetworkIsReportedOnce(t *testing.T) {
+	s := fakeS3(t, new(clock))
+	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) })
+	a := s.machine(t)
+	got := reports(a)
+	a.Find(t.Context(), []string{fmt.Sprintf("%064x", 1), fmt.Sprintf("%064x", 2)})
+	wantReports(t, got(), "remote lab: "+s.S3.Host)
+}
+
+func TestWithoutCredentialsNoRequestIsSent(t *testing.T) {
+	s := fakeS3(t, new(clock))
+	credentialsOf(t, "", "")
+	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool {
+		t.Error("got a request")
+		return false
+	})
+	a := s.machine(t)
+	got := reports(a)
+	if err := a.PushResult(t.Context(), commit(t, a, 1)); err == nil {
+		t.Error("got no error")
+	}
+	wantReports(t, got(), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+}
+
+func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commit(t, a, 1)
+		must.OK(t, a.PushResult(t.Context(), m))
+		b.Deadline = 300 * time.Millisecond
+		got := reports(b)
+		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+			if strings.Contains(r.URL.Path, "v1/files/") {
+				<-r.Context().Done()
+				return true
+			}
+			return false
+		})
+		began := time.Now()
+		if err := fetch(t, b, m.Key, "out"); err == nil || time.Since(began) > 5*time.Second {
+			t.Errorf("got %v after %v, want an error after the deadline", err, time.Since(began))
+		}
+		if _, err := b.read(t.Context(), m.Key); err != errResting {
+			t.Errorf("got %v, want no request for a minute", err)
+		}
+		wantReports(t, got(), "no answer for 300ms")
+	})
+}
+
+func TestManyKeysAreListed(t *testing.T) {
+	s := fakeS3(t, new(clock))
+	a := s.machine(t)
+	m := commit(t, a, 1)
+	must.OK(t, a.PushResult(t.Context(), m))
+	keys := []string{m.Key}
+	for i := range 9999 {
+		key := fmt.Sprintf("%064x", 2+i)
+		keys = append(keys, fmt.Sprintf("%064x", 1<<32+i))
+		must.Get(s.fake.PutObject("lab", s.S3.Prefix+nodeName(key), nil, strings.NewReader(""), 0, nil))(t)
+	}
+	if got := len(names(t, a, "v1/nodes/")); got != 10_000 {
+		t.Errorf("got %d names, want 10,000", got)
+	}
+	requests := new(atomic.Int64)
+	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool {
+		requests.Add(1)
+		return false
+	})
+	if found := a.Find(t.Context(), keys); len(found) != 1 || requests.Load() > 12 {
+		t.Errorf("got %d results with %d requests, want 1 with 10 pages and the record", len(found), requests.Load())
+	}
+}
+
+// Of several writers one wins, and none replaces the record of another.
+func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
+	onEachStorage(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		names := make([]string, 16)
+		for i := range names {
+			names[i] = fmt.Sprint(i)
+		}
+		won := new(atomic.Int64)
+		must.OK(t, each(names, func(name string) error {
+			err := a.bucket.Create(t.Context(), "v1/nodes/x", text(name))
+			if err == nil {
+				won.Add(1)
+			}
+			if errors.Is(err, errExists) {
+				err = nil
+			}
+			return err
+		}))
+		if won.Load() != 1 {
+			t.Errorf("got %d winners, want 1", won.Load())
+		}
+		machines := []*Remote{s.machine(t), s.machine(t)}
+		must.OK(t, each(machines, func(r *Remote) error { return r.PushResult(t.Context(), commit(t, r, 1)) }))
+		if alarms := append(machines[0].Alarms(), machines[1].Alarms()...); len(alarms) > 0 {
+			t.Errorf("got alarms %v", alarms)
+		}
+		must.OK(t, fetch(t, a, fmt.Sprintf("%064x", 1), "out", "small"))
+	})
+}
+
+// Parts that an interrupted push has sent are not sent again, and several machines may send the same file.
+func TestALargeFileIsSentInPartsOnce(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a, b := s.machine(t), s.machine(t)
+		m := commitLarge(t, a, 1, 33<<20)
+		var mu sync.Mutex
+		sent := map[string]int{}
+		var others sync.WaitGroup
+		others.Add(2)
+		send := func(deny string) {
+			s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				part := r.URL.Query().Get("partNumber")
+				switch {
+				case part == "" || r.Method != http.MethodPut:
+					return false
+				case part == deny:
+					others.Wait()
+					return answer(w, r, http.StatusForbidden, "AccessDenied")
+				}
+				mu.Lock()
+				sent[part]++
+				mu.Unlock()
+				s.relay.ReverseProxy.ServeHTTP(w, r)
+				if deny != "" {
+					others.Done()
+				}
+				return true
+			})
+		}
+		send("2")
+		if err := a.PushResult(t.Context(), m); !errors.Is(err, errDenied) {
+			t.Errorf("got %v, want the denied part", err)
+		}
+		send("")
+		must.OK(t, a.PushResult(t.Context(), m))
+		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
+			t.Errorf("got parts %v, want each once", sent)
+		}
+		must.OK(t, fetch(t, b, m.Key, "out"))
+		both := []*Remote{s.machine(t), s.machine(t)}
+		must.OK(t, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))
+		must.OK(t, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))
+	})
+}
+
+func TestABlobIsTheSeriesOfItsFiles(t *testing.T) {
+	dir := t.TempDir()
+	files := series{progress: func(int) {}}
+	var want []byte
+	for i, size := range []int{0, 7, 0, 1, 300, 0} {
+		path := filepath.Join(dir, fmt.Sprint(i))
+		part := bytes.Repeat([]byte{byte('a' + i)}, size)
+		must.OK(t, os.WriteFile(path, part, 0o600))
+		want = append(want, part...)
+		files.paths, files.ends = append(files.paths, path), append(files.ends, int64(len(want)))
+	}
+	for at := range len(want) + 1 {
+		got := must.Get(io.ReadAll(io.NewSectionReader(files, int64(at), int64(len(want)-at))))(t)
+		if !bytes.Equal(got, want[at:]) {
+			t.Fatalf("from %d: got %q, want %q", at, got, want[at:])
+		}
+	}
+	must.OK(t, os.Truncate(files.paths[4], 100))
+	if _, err := io.ReadAll(io.NewSectionReader(files, 0, int64(len(want)))); err != io.ErrUnexpectedEOF {
+		t.Errorf("a short file: got %v, want an error", err)
+	}
+}
