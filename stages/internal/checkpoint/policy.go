@@ -36,7 +36,7 @@ type Policy struct {
 
 // Open opens a checkpoint on the job's device with the buffers that u needs.
 func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
-	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: torch.Steps()} })
+	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: stepsSoFar()} })
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
