@@ -309,7 +309,7 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 // adamW returns the settings of a step with a gradient of this norm.
 func (t *Trainer) adamW(lr, gradNorm float64) torch.AdamW {
 	step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
-		Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
+		Step: t.step}
 	if t.o.Clip > 0 && gradNorm > t.o.Clip {
 		step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
 	}
