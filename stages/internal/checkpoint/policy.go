@@ -29,6 +29,7 @@ type Policy struct {
 	dir       string            // folder that it was opened from
 	digest    string            // digest of that folder
 	slots     int               // episodes sampled at once
+	tokens    int               // of these episodes together; see lm.Decoder.LimitTokens
 
 	adapter *lm.Adapter // nil without one; with it Model is base with the adapter merged
 	base    *lm.Model
@@ -67,7 +68,8 @@ func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots}
+	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots,
+		tokens: u.Tokens}
 	for _, name := range Kept {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
