@@ -119,7 +119,8 @@ func TestUpdatesOnADeviceRepeat(t *testing.T) {
 		return must.Get(m.Weights())(t)
 	}
 	want := train(HostNone, before)
-	for name, got := range map[string][]float32{"again": train(HostNone, before), "moments on the host": train(HostMoments, before), "pieces of 1,600 numbers": train(HostMoments, 1600)} {
+	for name, got := range map[string][]float32{"again": train(HostNone, before),
+		"moments on the host": train(HostMoments, before), "pieces of 1,600 numbers": train(HostMoments, 1600)} {
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: other weights", name)
 		}
