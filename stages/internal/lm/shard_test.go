@@ -83,7 +83,7 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 		for _, tied := range []bool{true, false} {
 			for _, lora := range []bool{false, true} {
 				name := fmt.Sprintf("%s, tied %v, lora %v", precision, tied, lora)
-				m := newModel(t, tiny(tied), 1)
+				m := onNamedDevice(t, newModel(t, tiny(tied), 1))
 				must.OK(t, m.Use(precision))
 				o := adamW(40)
 				o.Decay = 0.1
@@ -127,6 +127,19 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 		}
 	}
 	return digests
+}
+
+// onNamedDevice returns m, or a copy on the GPU that RCGRPO_DEVICE names, which all ranks then share.
+func onNamedDevice(t *testing.T, m *Model) *Model {
+	t.Helper()
+	name, dir := os.Getenv(deviceVariable), t.TempDir()
+	if name == "" || name == "cpu" {
+		return m
+	}
+	must.OK(t, m.Save(dir))
+	copied := must.Get(Load(dir, must.Get(torch.ParseDevice(name))(t), Buffers{}))(t)
+	t.Cleanup(func() { copied.Close() })
+	return copied
 }
 
 // saveAs saves a state as blocks or as files of rank 0.

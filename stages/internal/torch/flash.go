@@ -31,8 +31,8 @@ func Flashes(device Device, kind DType, d int64) bool {
 }
 
 // sequences are the tables of attention of variable lengths. Sequence i has the queries queries[i] to queries[i+1]-1
-// and the keys from keys[i] on, used[i] of them, or all up to keys[i+1]-1. Of Q queries and K keys, query j sees the first
-// K-Q+j+1 keys: the causal mask is aligned at the ends.
+// and the keys from keys[i] on, used[i] of them, or all up to keys[i+1]-1. Of Q queries and K keys, query j sees the
+// first K-Q+j+1 keys: the causal mask is aligned at the ends.
 type sequences struct {
 	queries, keys, used []int32
 }
