@@ -63,8 +63,8 @@ func uneven(batches [][][]lm.Sequence, n int) float64 {
 	return largest / mean
 }
 
-// The batches of paper.hcl over the benchmark's tasks: eight parts of 16 expert trajectories, and of 64 and 256 groups of
-// five episodes. Members of a group share the prompt, and end where the policy fails: anywhere after it.
+// The batches of paper.hcl over the benchmark's tasks: eight parts of 16 expert trajectories, and of 64 and 256 groups
+// of five episodes. Members of a group share the prompt, and end where the policy fails: anywhere after it.
 func TestPartsOfThePapersBatchesAreNearlyEqual(t *testing.T) {
 	all, rng := experts(t), rand.New(rand.NewPCG(7, 7))
 	var tuning, groups [][][]lm.Sequence
