@@ -45,8 +45,8 @@ func (p *pooled) grow(n []int) bool {
 	return true
 }
 
-// Random episodes: prompts of different lengths, replies token by token, results of tools, ends. The buffer is full only
-// when at most a tenth of it is unused.
+// Random episodes: prompts of different lengths, replies token by token, results of tools, ends. The buffer is full
+// only when at most a tenth of it is unused.
 func TestRangesHoldTheTokensOfTheirSlots(t *testing.T) {
 	const slots, size, steps, startRoom = 24, 60_000, 100_000, 1024
 	r := rand.New(rand.NewPCG(3, 9))
