@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Everything that needs a GPU, in one line: the fused operations and every fixture of bench/fixtures/hf on CUDA, in float32 and
-# bfloat16, then tokens/s and share of the limits (docs/training.md 4) of training and decoding a model of random weights
-# in the shape of Qwen2.5-7B, with as many layers as fit.
+# Everything that needs a GPU, in one line: the fused operations, flash attention and AdamW on CUDA; every fixture of
+# bench/fixtures/hf in float32 and bfloat16; whether updates repeat bit for bit, with the moments on the host and with
+# several processes on one device too; parked episodes; then tokens/s and share of the limits (docs/training.md 4) of updates, prompts and decoding of a model of random
+# weights in the shape of Qwen2.5-7B, with as many layers as fit.
 #
 # usage: bench/gpu.sh     LIBTORCH=DIR is a libtorch 2.11.0 with CUDA 13; without it the one of $PYTHON (default python3)
 #        RCGRPO_DEVICE=cpu bench/gpu.sh    the same steps through a GPU's operations on the CPU, a tiny shape: the script's own test
@@ -27,5 +28,7 @@ echo "== the fused operations"
 (cd stages/internal/torch && "$out/torch.test" -test.run 'Composed|Sampled|BFloat16')
 echo "== the fixtures, float32 and bfloat16"
 (cd stages/internal/lm && "$out/lm.test" -test.v -test.run 'Reference' | grep -E '^(---|PASS|FAIL)|off at most')
+echo "== updates repeat, also with several processes on the device; episodes are parked"
+(cd stages/internal/lm && "$out/lm.test" -test.v -test.run 'UpdatesOnADevice|UpdatesOfSeveralRanks|EpisodesOnADevice' | grep -E '^ *(---|PASS|FAIL)|_test.go')
 echo "== tokens/s"
 (cd stages/internal/lm && "$out/lm.test" -test.v -test.timeout 30m -test.run 'TrainingAndDecodingOnADevice|LimitsAreThose' | sed -n 's/^ *device_test.go:[0-9]*: //p; /^---/p; /^FAIL/p')

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
@@ -72,6 +73,7 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 			return "upto", ""
 		}}}
 	store := enginetest.NewStore(t)
+	var perUnit time.Duration // of the run before
 	for _, tc := range []struct{ settings, from, counted string }{
 		{"upto = 5", "", "5"},
 		{"upto = 3", "", "3"}, // shorter than the only result
@@ -96,10 +98,17 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		if got := p.Nodes[0].ContinuesFrom; got != tc.from {
 			t.Errorf("%q: plan: got %q, want %q", tc.settings, got, tc.from)
 		}
+		had := 0
+		fmt.Sscanf(tc.from, "continues from upto = %d", &had) // stays 0 for other texts
+		length := time.Duration(x.Nodes[0].Stage.(*counting).Upto - had)
+		if got := p.Nodes[0].Estimate; got != perUnit*length {
+			t.Errorf("%q: estimate of a run of length %d: got %v, want %v", tc.settings, length, got, perUnit*length)
+		}
 		if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
 			t.Fatal(err)
 		}
 		m := planned().Nodes[0].Manifest
+		perUnit = m.Duration() / length
 		if want := strings.HasPrefix(tc.from, "continues"); (m.Begun != "") != want {
 			t.Errorf("%q: key of the shorter result: got %q, want one: %v", tc.settings, m.Begun, want)
 		}

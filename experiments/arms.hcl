@@ -6,7 +6,7 @@
 # as much (8.0 against 7.6 B parameters).
 # Each stage requests one GPU; no stage has run on one yet. `gpus` = N needs `parts` of at least N. Stages plan with
 # 136.4 GiB of an H200. There an RL arm of all weights needs --var host=moments: with as many episodes at once as fit
-# it takes 135.2 GiB (Qwen2.5-7B) or 134.4 GiB (Llama-3.1-8B), and 56.7 or 59.8 GiB of the host. docs/models.md has
+# it takes 135.9 GiB (Qwen2.5-7B) or 135.4 GiB (Llama-3.1-8B), and 56.7 or 59.8 GiB of the host. docs/models.md has
 # the table.
 
 experiment {

@@ -38,12 +38,17 @@ var faults = map[string]func(){
 	"has an error":  func() { atProduct(func() error { return errors.New("the device is broken") }) },
 	"out of memory": func() { plantMemory("0") },
 	"its disk is full": func() { // beyond the size of the weights, which a state contains twice more
-		signal.Ignore(syscall.SIGXFSZ)
-		limit := syscall.Rlimit{Cur: 200_000, Max: 200_000}
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
-			panic(err)
-		}
+		limitFiles(200_000)
 	},
+	"its disk is full for blocks": func() { limitFiles(2000) },
+}
+
+// limitFiles limits the size of the files that this process writes.
+func limitFiles(bytes uint64) {
+	signal.Ignore(syscall.SIGXFSZ)
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: bytes, Max: bytes}); err != nil {
+		panic(err)
+	}
 }
 
 // atProduct calls f at each matrix product.
@@ -103,6 +108,8 @@ func TestFailuresOfRanks(t *testing.T) {
 			cause: lang.CauseOOM},
 		"the disk of rank 0 is full": {fault: "0 its disk is full",
 			want: `^rank 0 of 2: save the state after update 1: .*file too large`},
+		"the disk of rank 1 is full": {fault: "1 its disk is full for blocks",
+			want: `^rank 1 of 2: save the state after update 1: .*file too large`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, store := newGang(t)
@@ -114,6 +121,9 @@ func TestFailuresOfRanks(t *testing.T) {
 			minutes := 5.0
 			if strings.Contains(tc.fault, "disk") {
 				minutes = 0
+			}
+			if strings.Contains(tc.fault, "blocks") {
+				t.Setenv(blocksVariable, "1")
 			}
 			r := runGang(t, dir, store, gangSettings{500, minutes, twoProcesses}, func(cancel context.CancelFunc) {
 				if tc.strike != nil {
@@ -221,7 +231,7 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
 		kills = n
 	}
-	g := gangSettings{12, 0.0003, twoProcesses}
+	g := gangSettings{12, 0, twoProcesses}
 	dir, store := newGang(t)
 	begin := time.Now()
 	must.OK(t, runGang(t, dir, store, g, nil).err)
@@ -230,6 +240,7 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 	rng, hit := rand.New(rand.NewPCG(seed, 3)), map[string]int{}
 	for struck := 0; struck < kills && !t.Failed(); {
 		dir := t.TempDir()
+		t.Setenv(blocksVariable, strconv.Itoa(rng.IntN(2))) // the form of the states
 		must.OK(t, os.WriteFile(filepath.Join(dir, "experiment.hcl"), []byte(g.text()), 0o600))
 		var history []string
 		for range perRun {

@@ -24,6 +24,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports"
+	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl"
 )
 
@@ -79,7 +80,13 @@ stage "rc-grpo" "arm" {
 // With this variable the test binary runs the trainings in the named folder.
 const victimVariable = "RCGRPO_TEST_VICTIM"
 
+// blocksVariable makes the processes of a test save their states as blocks.
+const blocksVariable = "RCGRPO_TEST_BLOCKS"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(blocksVariable) == "1" {
+		lm.BlockStates = 0
+	}
 	plantMemory(os.Getenv(memoryVariable))
 	if len(os.Args) == 6 && os.Args[1] == "node" { // started by the engine of another test
 		plantFault(os.Getenv(faultVariable))
@@ -358,7 +365,8 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 }
 
 // TestTrainingWithDamagedCheckpointsEndsInTheSameBytes kills RC-GRPO runs until they have left checkpoints,
-// damages these, and checks that the next attempt reports it and ends in the bytes of an undisturbed run.
+// damages these, and checks that the next attempt reports it and ends in the bytes of an undisturbed run. The
+// checkpoints are blocks.
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	prepared := t.TempDir()
 	// a checkpoint after every update
@@ -366,6 +374,7 @@ func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
 	must.OK(t, train(prepared))
 	want := trained(t, prepared)
+	t.Setenv(blocksVariable, "1")
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

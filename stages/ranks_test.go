@@ -257,7 +257,8 @@ func TestTrainingsInBF16RunWithSeveralRanks(t *testing.T) {
 	}
 }
 
-// A training whose ranks are killed ends in the bytes of one process, also if it resumes with other numbers of ranks.
+// A training whose ranks are killed ends in the bytes of one process, also if it resumes with other numbers of ranks
+// and from the other form of a state.
 func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 	prepared, ranked := rankedStages(t, "")
 	for _, n := range ranked {
@@ -282,6 +283,7 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 		return n
 	}
 	for attempt, count := range []int{4, 2, 1} {
+		t.Setenv(blocksVariable, strconv.Itoa(1-attempt%2))
 		ranks, victim := startRanks(t, dir, arm.Address, count), r.IntN(count)
 		ended, wait := make(chan struct{}), time.Duration(r.IntN(300))*time.Millisecond
 		go func() { // kills a rank some time after the state of the next update
@@ -306,6 +308,10 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 		close(ended)
 		if states(attempt+1) == 0 {
 			t.Errorf("attempt %d has left no state from which the next one resumes", attempt+1)
+		}
+		blocks := must.Get(filepath.Glob(filepath.Join(nodeDir(dir, arm), "work", "states", "0*", "block.63.*")))(t)
+		if attempt == 0 && len(blocks) == 0 {
+			t.Error("the states have no blocks")
 		}
 	}
 	runRanks(t, dir, arm.Address, 3)

@@ -71,7 +71,7 @@ func (d *Planned) fetch(m *artifact.Manifest, ports ...string) {
 	}
 	slices.Sort(d.FetchPorts)
 	if d.Last == nil {
-		d.remember(m)
+		d.Last = m
 	}
 }
 

@@ -35,8 +35,9 @@ type Placement struct {
 	Unfit      string // why it can never run here; the other fields are then empty
 }
 
-// estimate gives nodes that have never run the median of the recorded runs of their stage (other seeds, other
-// instances), or else of their kind in this experiment.
+// estimate gives nodes the time of their last run, and nodes that have never run the median of the recorded runs of
+// their stage (other seeds, other instances), or else of their kind in this experiment; times per update, if the kind
+// has such a length.
 func (p *Plan) estimate() {
 	type likeness struct{ kind, name string }
 	times, bytes := map[likeness][]time.Duration{}, map[likeness][]int64{}
@@ -44,8 +45,10 @@ func (p *Plan) estimate() {
 		if d.Last == nil {
 			continue
 		}
+		each := d.Last.Duration() / time.Duration(p.ran(d.Node, d.Last))
+		d.Estimate, d.EstimateBytes = each*time.Duration(d.length), d.Last.Bytes()
 		for _, like := range []likeness{{d.Kind.Name, d.Name}, {d.Kind.Name, ""}} {
-			times[like] = append(times[like], d.Last.Duration())
+			times[like] = append(times[like], each)
 			bytes[like] = append(bytes[like], d.Last.Bytes())
 		}
 	}
@@ -60,7 +63,7 @@ func (p *Plan) estimate() {
 			like.name = ""
 		}
 		if n := len(times[like]); n > 0 && d.Last == nil {
-			d.Estimate, d.EstimateBytes = times[like][n/2], bytes[like][n/2]
+			d.Estimate, d.EstimateBytes = times[like][n/2]*time.Duration(d.length), bytes[like][n/2]
 		}
 		d.estimateTokens(p.Experiment.Site)
 	}

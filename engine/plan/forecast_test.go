@@ -117,6 +117,32 @@ func TestForecastReservesAllGPUsOfAStage(t *testing.T) {
 	}
 }
 
+func TestEstimatesAreProportionalToTheUpdates(t *testing.T) {
+	text, store := fmt.Sprintf(forecastText, `"b"`, 1), enginetest.NewStore(t) // 2 updates
+	text = strings.Replace(text, "arm[\"a\"]", "arm[\"b\"]", 1)
+	makeAll(t, text, store, enginetest.ByKey)
+	text = strings.NewReplacer(`"b"])`, `"b", "c"])`, `"b" ? 2`, `"b" ? 5`).Replace(text)
+	x := enginetest.MustLoadPaper(t, text)
+	for _, n := range x.Nodes {
+		if n.Kind.Name == "grpo" {
+			kind := *n.Kind
+			kind.Length = func(lang.Stage) (setting, why string) { return "updates", "" }
+			n.Kind = &kind
+		}
+	}
+	p := must.Get(plan.New(x, store, plan.Options{}))(t)
+	p.Experiment.Site = &lang.Site{CPUs: 8, GPUs: []string{"3"}, Executor: "local"}
+	for _, d := range p.Nodes {
+		want := map[string]time.Duration{"b": 5 * time.Second, "c": 3 * time.Second}[d.EachKey]
+		if d.Kind.Name == "grpo" && d.Estimate != want {
+			t.Errorf("%s: got an estimate of %v, want %v", d.Address, d.Estimate, want)
+		}
+	}
+	if f := p.Forecast(t.Context()); math.Abs(f.GPUHours-8./3600) > 1e-12 {
+		t.Errorf("got %v GPU hours, want 8 s", f.GPUHours)
+	}
+}
+
 func TestNewInstancesHaveTheEstimateOfTheOthers(t *testing.T) {
 	_, f := forecastOf(t, fmt.Sprintf(forecastText, `"a"`, 1), fmt.Sprintf(forecastText, `"a", "b"`, 1))
 	if f.Work != 2*time.Second || f.Bytes == 0 || f.Unknown != 0 {

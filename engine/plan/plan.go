@@ -48,10 +48,11 @@ type Planned struct {
 	FetchPorts    []string           // of Fetch: ports whose bytes a run needs; none: only the manifest
 
 	// Estimates come from the last result of this address, else from the most similar recorded runs, else from the
-	// throughput that the site file states; 0: unknown.
+	// throughput that the site file states; 0: unknown. Times are proportional to the setting of Kind.Length.
 	Estimate      time.Duration
 	Stated        bool  // Estimate is from the site file
 	EstimateBytes int64 // size of its results
+	length        int   // by Kind.Length, without the shorter result from which it resumes, at least 1
 }
 
 // Verb is what a run would do with a node.
@@ -203,7 +204,7 @@ func (p *Plan) look(n *lang.Node, planned map[*lang.Node]*Planned) (l lookup) {
 func (p *Plan) decide(
 	n *lang.Node, l lookup, elsewhere *artifact.Manifest, planned map[*lang.Node]*Planned, force bool,
 ) (*Planned, error) {
-	d := &Planned{Node: n, Force: force}
+	d := &Planned{Node: n, Force: force, length: max(1, lengthOf(n, l.parts))}
 	key, parts, ok := l.key, l.parts, l.ok
 	var damage artifact.Problem
 	if ok {
@@ -218,11 +219,11 @@ func (p *Plan) decide(
 			if err != nil {
 				d.Verb = Collected
 			}
-			d.remember(m)
+			d.Last = m
 			return d, nil
 		case errors.As(err, &damage):
 			d.Verb = MustRun
-			d.remember(m)
+			d.Last = m
 			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
 			d.Cause = Cause{Reason: ReasonMissing, Text: text}
 			return d, nil
@@ -234,13 +235,15 @@ func (p *Plan) decide(
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}
-	d.remember(last)
+	d.Last = last
 	d.Causes = causes(n, last, parts, ok)
 	d.Verb, d.Cause = MustRun, smallest(d.Causes)
 	if ok {
-		if d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
+		var had int
+		if had, d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
 			return nil, err
 		}
+		d.length -= had
 	}
 	switch {
 	case force:
@@ -261,13 +264,6 @@ func (p *Plan) keptIfUnchanged(n *lang.Node, planned map[*lang.Node]*Planned) bo
 	}
 	_, err := p.Store.Lookup(key)
 	return err == nil
-}
-
-// remember sets the last result and its estimates.
-func (d *Planned) remember(m *artifact.Manifest) {
-	if d.Last = m; m != nil {
-		d.Estimate, d.EstimateBytes = m.Duration(), m.Bytes()
-	}
 }
 
 // Collected reports whether gc removed the bytes and no node is certain to need them.

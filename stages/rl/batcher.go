@@ -3,6 +3,7 @@ package rl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -13,9 +14,14 @@ import (
 // whose whole sequence it continues, otherwise the slot that was unused for longest; a prefix that another slot
 // holds is copied, and one that another query is reading is awaited.
 //
+// Slots may share fewer tokens than all sequences need. Then a query starts while there is room for it, and if the
+// others grow out of theirs, the shortest sequence is parked: its slot is emptied, and its tokens are fed again later.
+// A draw depends on its position only, so the query gets the same tokens.
+//
 // Whether a sample depends on the other queries is a property of the sampler; see lm.Decoder.
 type Batcher struct {
 	sampler Sampler
+	room    func() int // tokens that all slots together can still take; nil: all that they need
 
 	mu      sync.Mutex
 	ended   *sync.Cond // the loop ended
@@ -25,6 +31,7 @@ type Batcher struct {
 	waiting []*work // without a slot, in the order of arrival
 	active  []*work
 	clock   int
+	full    bool // a query waits for room, so those behind it wait too
 }
 
 // slot is the batcher's record of a slot of the sampler.
@@ -37,6 +44,9 @@ type slot struct {
 // promptChunk is the number of new prompt tokens that a query adds to a batch, so that a long prompt delays the
 // replies of other queries only a little.
 const promptChunk = 512
+
+// startRoom is the number of tokens that must be free beside those of a query when it starts next to others.
+const startRoom = 1024
 
 // leastCopied is the minimal length of a prefix that is worth waiting for.
 const leastCopied = 8
@@ -75,6 +85,9 @@ type Seat struct {
 func NewBatcher(s Sampler) *Batcher {
 	b := &Batcher{sampler: s, slots: make([]slot, max(0, s.Slots()))}
 	b.ended = sync.NewCond(&b.mu)
+	if limited, ok := s.(interface{ Room() int }); ok {
+		b.room = limited.Room
+	}
 	return b
 }
 
@@ -91,6 +104,7 @@ type work struct {
 	seq  []int32 // the query's ids, then the drawn ones
 	slot int
 	fed  int // tokens of the sequence that the slot holds
+	seen int // tokens that were fed before the query was parked, whose draws are known
 	copy int // tokens that the sampler copies from another slot at the first request
 	out  Sample
 	err  error
@@ -168,6 +182,10 @@ func (b *Batcher) loop() {
 			return
 		}
 		draws, err := b.sampler.Next(ctx, requests)
+		if errors.Is(err, ErrNoRoom) && b.park() {
+			cancel()
+			continue
+		}
 		if err == nil && len(draws) != len(requests) {
 			err = fmt.Errorf("the sampler returned %d tokens", len(draws))
 		}
@@ -185,6 +203,7 @@ func (b *Batcher) loop() {
 func (b *Batcher) next(cancel context.CancelFunc) ([]*work, []Request) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.full = false
 	b.waiting = slices.DeleteFunc(b.waiting, func(w *work) bool {
 		if w.ctx.Err() != nil {
 			w.end(w.ctx.Err())
@@ -214,6 +233,9 @@ func (b *Batcher) admit(w *work) bool {
 	} else if at = b.pick(w.IDs); at < 0 {
 		return false
 	}
+	if b.full = b.full || !b.hasRoom(w, at); b.full {
+		return false
+	}
 	most := w.IDs[:len(w.IDs)-w.Score-1] // the rest is fed for the sake of its draws
 	own, other := common(b.slots[at].held, most), 0
 	for i := range b.slots {
@@ -233,7 +255,9 @@ func (b *Batcher) admit(w *work) bool {
 	if other > 0 {
 		w.fed = 0
 	}
-	w.out.Cached = max(own, other)
+	if w.seen == 0 {
+		w.out.Cached = max(own, other)
+	}
 	b.sampler.Cut(at, w.fed)
 	b.clock++
 	s := &b.slots[at]
@@ -264,11 +288,65 @@ func (b *Batcher) pick(ids []int32) int {
 	return best
 }
 
+// hasRoom reports whether the slots have room for a query in slot at, beside the queries that are still being fed. For
+// that it empties free slots. A query without others always has room.
+func (b *Batcher) hasRoom(w *work, at int) bool {
+	if b.room == nil || len(b.active) == 0 {
+		return true
+	}
+	need := len(w.seq) - len(b.slots[at].held) + startRoom
+	for _, other := range b.active {
+		need += len(other.seq) - other.fed
+	}
+	for i := range b.slots {
+		if b.room() >= need {
+			return true
+		}
+		if s := &b.slots[i]; !s.taken && i != at {
+			b.empty(i)
+		}
+	}
+	return b.room() >= need
+}
+
+func (b *Batcher) empty(slot int) {
+	b.slots[slot].held = nil
+	b.sampler.Cut(slot, 0)
+}
+
+// park empties slots for a batch without room: those that no query reads, otherwise the one with the fewest tokens,
+// whose query waits until there is room again. It returns false if there is only one query.
+func (b *Batcher) park() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	reads := map[int]*work{}
+	for _, w := range b.active {
+		reads[w.slot] = w
+	}
+	emptied := false
+	for i, s := range b.slots {
+		if reads[i] == nil && len(s.held) > 0 {
+			b.empty(i)
+			emptied = true
+		}
+	}
+	if emptied || len(b.active) < 2 {
+		return emptied
+	}
+	w := slices.MinFunc(b.active, func(x, y *work) int { return cmp.Or(x.fed-y.fed, y.slot-x.slot) })
+	b.empty(w.slot)
+	w.seen, w.fed, w.copy = max(w.seen, w.fed), 0, 0
+	b.slots[w.slot].taken = w.Seat != nil
+	b.active = slices.DeleteFunc(b.active, func(other *work) bool { return other == w })
+	b.waiting = append([]*work{w}, b.waiting...)
+	return true
+}
+
 // feed returns the tokens of the next request.
 func (w *work) feed() []int32 {
 	end := w.fed + 1
-	if scored := len(w.IDs) - w.Score; w.fed < scored {
-		end = min(scored, max(w.fed, w.copy)+promptChunk)
+	if known := max(len(w.IDs)-w.Score, w.seen); w.fed < known {
+		end = min(known, max(w.fed, w.copy)+promptChunk)
 	}
 	return w.seq[w.fed:end]
 }
@@ -288,6 +366,7 @@ func (w *work) request() Request {
 func (w *work) take(fed int, d Draw) bool {
 	w.fed += fed
 	switch n := len(w.IDs); {
+	case w.fed <= w.seen: // known from before it was parked
 	case w.fed >= n:
 		w.seq = append(w.seq, d.Token)
 		w.out.Draws = append(w.out.Draws, d)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -216,5 +217,85 @@ func TestBatcherReportsErrorsToEveryQueryOfTheBatch(t *testing.T) {
 		if _, err := b.Sample(t.Context(), q); err == nil {
 			t.Errorf("%d ids, at most %d tokens, %d scored: no error", len(q.IDs), q.Max, q.Score)
 		}
+	}
+}
+
+// limited is a counter whose slots share some tokens.
+type limited struct {
+	*counter
+	tokens int
+}
+
+func (l *limited) Room() int {
+	free := l.tokens
+	for _, ids := range l.slots {
+		free -= len(ids)
+	}
+	return free
+}
+
+func (l *limited) Next(ctx context.Context, rs []Request) ([]Draw, error) {
+	need := 0
+	for _, r := range rs {
+		need += len(r.Feed)
+	}
+	if l.Room() < need {
+		return nil, fmt.Errorf("decode: %w", ErrNoRoom)
+	}
+	return l.counter.Next(ctx, rs)
+}
+
+// Eight conversations of three replies grow out of the tokens that their slots share. Each gets the draws and scores
+// that it gets with enough of them, whatever was parked and fed again.
+func TestParkedQueriesGetTheSameDraws(t *testing.T) {
+	play := func(s Sampler) (all []Sample) {
+		b := NewBatcher(s)
+		out := make([][]Sample, 8)
+		var players sync.WaitGroup
+		for i := range out {
+			players.Go(func() {
+				seat := &Seat{}
+				defer seat.Close()
+				ids := prompt(i+1, 100+40*i)
+				for reply := range 3 {
+					q := Query{IDs: ids, Max: 300 + 10*i, Stream: Stream(i), Seat: seat, Score: 2 * reply}
+					sample := must.Get(b.Sample(t.Context(), q))(t)
+					sample.Cached = 0
+					out[i] = append(out[i], sample)
+					for _, d := range sample.Draws {
+						ids = append(ids, d.Token)
+					}
+					ids = append(ids, 7, 8)
+				}
+			})
+		}
+		players.Wait()
+		return slices.Concat(out...)
+	}
+	read := func(c *counter) (n int) {
+		for _, sizes := range c.batches {
+			for _, size := range sizes {
+				n += size
+			}
+		}
+		return n
+	}
+	whole, few := newCounter(8), newCounter(8)
+	want := play(whole)
+	got := play(&limited{few, 3000})
+	if !reflect.DeepEqual(got, want) {
+		t.Error("parked queries have other draws")
+	}
+	if again := read(few) - read(whole); again < 500 {
+		t.Errorf("%d tokens were fed again, want parked queries", again)
+	}
+}
+
+func TestAQueryThatNeedsMoreThanAllTokensFails(t *testing.T) {
+	b := NewBatcher(&limited{newCounter(2), 50})
+	must.Get(b.Sample(t.Context(), Query{IDs: prompt(1, 40), Max: 1}))(t)
+	must.Get(b.Sample(t.Context(), Query{IDs: prompt(2, 45), Max: 1}))(t) // in place of the first
+	if _, err := b.Sample(t.Context(), Query{IDs: prompt(3, 51), Max: 1}); !errors.Is(err, ErrNoRoom) {
+		t.Errorf("got %v, want %v", err, ErrNoRoom)
 	}
 }

@@ -1,6 +1,9 @@
 package rl
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Sampler continues token sequences in slots. A slot keeps its sequence and its key-value cache, so a request
 // contains only new tokens. It is used by one goroutine at a time; Batcher shares it.
@@ -10,13 +13,16 @@ type Sampler interface {
 	// Next appends Feed to each request's slot and samples the following token. The sampled token is not part of
 	// the sequence until the next request contains it. Requests name distinct slots; the result has their order.
 	// An empty slot copies the longest prefix of Feed that another slot holds. After an error all slots are
-	// unchanged.
+	// unchanged; ErrNoRoom asks for fewer tokens in them.
 	Next(ctx context.Context, requests []Request) ([]Draw, error)
 	// Cut keeps the first n tokens of a slot.
 	Cut(slot, n int)
 	// Release empties all slots and frees memory that the next request can rebuild.
 	Release() error
 }
+
+// ErrNoRoom is wrapped by the error of a Sampler whose slots hold too many tokens for a request.
+var ErrNoRoom = errors.New("the slots have no room for the tokens")
 
 // Request asks for the token after Feed.
 type Request struct {

@@ -87,6 +87,7 @@ func (p *Policy) Collector(ctx context.Context, job *engine.Job, tasks []*bfcl.T
 	if err != nil {
 		return nil, err
 	}
+	decoder.LimitTokens(p.tokens)
 	local := &rl.Local{Batcher: rl.NewBatcher(decoder), Codec: codec, Limits: limits, Seed: uint64(job.Seed),
 		Temperature: temperature, TopP: topP}
 	environment, err := environment.Open(ctx, environment.Options{Tasks: tasks, Benchmark: job.Site.BFCL,

@@ -88,7 +88,7 @@ func memoryOf(job *engine.Job) Memory {
 func (m Memory) Place(c lm.Config, u lm.Use, gpu bool, ranks, threads int) lm.Use {
 	u.GPU, u.Ranks, u.Threads = gpu, ranks, threads
 	if gpu && m.Device > 0 && u.Slots > 0 {
-		u.Slots = c.FitSlots(u, m.Device)
+		u = c.FitSlots(u, m.Device)
 	} else {
 		u.Slots = min(u.Slots, ConcurrentEpisodes)
 	}

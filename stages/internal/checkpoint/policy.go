@@ -29,6 +29,7 @@ type Policy struct {
 	dir       string            // folder that it was opened from
 	digest    string            // digest of that folder
 	slots     int               // episodes sampled at once
+	tokens    int               // of these episodes together; see lm.Decoder.LimitTokens
 
 	adapter *lm.Adapter // nil without one; with it Model is base with the adapter merged
 	base    *lm.Model
@@ -36,7 +37,7 @@ type Policy struct {
 
 // Open opens a checkpoint on the job's device with the buffers that u needs.
 func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
-	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: torch.Steps()} })
+	job.ReportRank(func() runs.RankState { return runs.RankState{Steps: stepsSoFar()} })
 	a, err := job.Open(ref)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,8 @@ func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots}
+	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots,
+		tokens: u.Tokens}
 	for _, name := range Kept {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {

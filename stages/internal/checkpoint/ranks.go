@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/ranks"
+	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -28,7 +29,7 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 	job.Backend = "gloo"
 	job.ReportRank(func() runs.RankState {
 		now, total := p.Group.Waits()
-		return runs.RankState{Phase: p.Rank.Phase(), Waits: now, Waited: total.Seconds(), Steps: torch.Steps()}
+		return runs.RankState{Phase: p.Rank.Phase(), Waits: now, Waited: total.Seconds(), Steps: stepsSoFar()}
 	})
 	_, err = p.Rank.Sync(ranks.Point{Phase: "start", Facts: append(factsOf(job), settled...)})
 	if err != nil {
@@ -36,6 +37,9 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 	}
 	return p, err
 }
+
+// stepsSoFar returns a number that grows while this process computes, or writes and reads states.
+func stepsSoFar() int64 { return torch.Steps() + resume.Steps() }
 
 // factsOf returns the facts of a job that must be equal in all ranks.
 func factsOf(job *engine.Job) []ranks.Fact {

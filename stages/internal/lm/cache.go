@@ -2,24 +2,36 @@
 
 package lm
 
-import "rcgrpo/stages/internal/torch"
+import (
+	"slices"
+
+	"rcgrpo/stages/internal/torch"
+)
 
 // cache contains the keys and values of a decoder's slots. It has room for the slots in use and for the longest
 // sequence, and doubles up to the decoder's limits, so few or short episodes allocate little.
 type cache struct {
-	m            *Model
+	m                     *Model
+	mostSlots, mostTokens int
+
 	slots        int             // allocated
 	tokens       int             // allocated per slot
 	keys, values []*torch.Tensor // per layer; none before the first request
 }
 
-// grow makes room for so many slots and tokens, at most mostSlots and mostTokens. It copies one layer at a time,
-// so at most one layer exists twice. After an error of s the old content is intact.
-func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
-	if slots <= c.slots && tokens <= c.tokens {
-		return
+// reserve makes room for want[slot] tokens in each slot. It copies one layer at a time, so at most one layer exists
+// twice. After an error of s the old content is intact.
+func (c *cache) reserve(s *torch.Scope, _, want []int) error {
+	slots, tokens := 0, slices.Max(want)
+	for slot, n := range want {
+		if n > 0 {
+			slots = slot + 1
+		}
 	}
-	slots, tokens = enough(c.slots, slots, mostSlots), enough(c.tokens, tokens, mostTokens)
+	if slots <= c.slots && tokens <= c.tokens {
+		return nil
+	}
+	slots, tokens = enough(c.slots, slots, c.mostSlots), enough(c.tokens, tokens, c.mostTokens)
 	cfg := c.m.cfg
 	if c.keys == nil {
 		c.keys, c.values = make([]*torch.Tensor, cfg.Layers), make([]*torch.Tensor, cfg.Layers)
@@ -36,13 +48,35 @@ func (c *cache) grow(s *torch.Scope, slots, mostSlots, tokens, mostTokens int) {
 			})
 		}
 		if s.Err() != nil {
-			return
+			return s.Err()
 		}
 		s.Free(c.keys[l], c.values[l])
 		s.Keep(keys, values)
 		c.keys[l], c.values[l] = keys, values
 	}
 	c.slots, c.tokens = slots, tokens
+	return nil
+}
+
+func (c *cache) lend(s *torch.Scope, loan loan) {
+	for l := range c.keys {
+		for _, cache := range []struct {
+			all  *torch.Tensor
+			time int64 // axis of positions
+		}{{c.keys[l], keyTime}, {c.values[l], valueTime}} {
+			s.Nest(func(s *torch.Scope) {
+				of := func(slot int) *torch.Tensor {
+					return s.Narrow(s.Narrow(cache.all, 0, int64(slot), 1), cache.time, 0, int64(loan.n))
+				}
+				s.Copy_(of(loan.to), of(loan.from))
+			})
+		}
+	}
+}
+
+func (c *cache) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor {
+	return s.CachedAttention(qkv, rows.slots, rows.positions, c.keys[l], c.values[l], int64(c.m.cfg.Heads),
+		int64(c.m.cfg.KVHeads))
 }
 
 // Axes of positions in keys [slots, heads, width, tokens] and values [slots, heads, tokens, width].
@@ -63,6 +97,6 @@ func (c *cache) free() error {
 		s.Free(c.values...)
 		s.Trim()
 	})
-	*c = cache{m: c.m}
+	*c = cache{m: c.m, mostSlots: c.mostSlots, mostTokens: c.mostTokens}
 	return err
 }

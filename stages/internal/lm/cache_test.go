@@ -5,6 +5,7 @@ package lm
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -16,7 +17,9 @@ import (
 func wide(t *testing.T, d *Decoder) *Decoder {
 	t.Helper()
 	must.OK(t, torch.Do(t.Context(), d.m.device, func(s *torch.Scope) error {
-		d.cache.grow(s, d.slots, d.slots, d.maxLen, d.maxLen)
+		if err := d.cache.reserve(s, nil, slices.Repeat([]int{d.maxLen}, d.slots)); err != nil {
+			s.Fail(err)
+		}
 		return s.Err()
 	}))
 	return d
@@ -69,8 +72,9 @@ func TestGrowingCacheGivesIdenticalLogprobs(t *testing.T) {
 func TestCacheAllocatesForTheRequestsInUse(t *testing.T) {
 	bytes := func(d *Decoder) (n int64) {
 		number := map[torch.DType]int64{torch.Float32: 4, torch.BFloat16: 2}
-		for l := range d.cache.keys {
-			for _, x := range []*torch.Tensor{d.cache.keys[l], d.cache.values[l]} {
+		cache := d.cache.(*cache)
+		for l := range cache.keys {
+			for _, x := range []*torch.Tensor{cache.keys[l], cache.values[l]} {
 				n += int64(x.Len()) * number[x.DType()]
 			}
 		}

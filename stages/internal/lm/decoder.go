@@ -23,9 +23,20 @@ type Decoder struct {
 	slots    int
 	maxLen   int
 	held     [][]int32 // tokens in each slot
-	cache    cache     // keys and values of these tokens
+	cache    slotCache // keys and values of these tokens
 	computed int       // tokens that the model has processed
 	scratch  []float32 // [vocabulary]
+}
+
+// slotCache holds the keys and values of slots: *cache or *pool.
+type slotCache interface {
+	// reserve makes room for want[slot] tokens in each slot, which holds live[slot]. An error that is not one of s has
+	// no effect.
+	reserve(s *torch.Scope, live, want []int) error
+	lend(s *torch.Scope, l loan) // both slots have room for it
+	// attend stores the keys and values of rows in layer l, and returns their attention.
+	attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor
+	free() error // and empties all slots
 }
 
 var _ rl.Sampler = (*Decoder)(nil)
@@ -37,8 +48,38 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen,
 			m.cfg.MaxPosition)
 	}
-	return &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), cache: cache{m: m},
-		scratch: make([]float32, m.cfg.Vocab)}, nil
+	d := &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), scratch: make([]float32, m.cfg.Vocab)}
+	if torch.Flashes(m.device, m.kind, int64(m.cfg.HeadDim)) {
+		d.cache = newPool(m, slots, slots*cacheLength(maxLen))
+	} else {
+		d.cache = &cache{m: m, mostSlots: slots, mostTokens: maxLen}
+	}
+	return d, nil
+}
+
+// LimitTokens bounds the tokens of all slots together, on devices where slots share them; 0 changes nothing. Call it
+// before the first request.
+func (d *Decoder) LimitTokens(n int) {
+	if p, ok := d.cache.(*pool); ok && n > 0 {
+		p.size = n
+	}
+}
+
+// Room returns how many tokens all slots together can still take.
+func (d *Decoder) Room() int {
+	if p, ok := d.cache.(*pool); ok {
+		return p.room(d.lengths())
+	}
+	return math.MaxInt
+}
+
+// lengths returns the numbers of tokens of the slots.
+func (d *Decoder) lengths() []int {
+	live := make([]int, d.slots)
+	for slot, ids := range d.held {
+		live[slot] = len(ids)
+	}
+	return live
 }
 
 // Slots returns the number of sequences held at once.
@@ -64,7 +105,7 @@ func (d *Decoder) Release() error {
 
 // Next appends each request's tokens to its slot and samples the next token. All tokens of all requests are rows
 // of one pass without padding. Prefixes that new sequences share with each other or with a slot are computed
-// once. After an error all slots are unchanged.
+// once. After an error all slots are unchanged. The error is rl.ErrNoRoom if the slots share too few tokens.
 func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, error) {
 	if len(requests) == 0 {
 		return nil, nil
@@ -75,12 +116,15 @@ func (d *Decoder) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, e
 	p := d.plan(requests)
 	early, last := passes(p.rest)
 	draws := make([]rl.Draw, len(requests))
-	slots, longest := 0, 0
+	live := d.lengths()
+	want := slices.Clone(live)
 	for _, r := range requests {
-		slots, longest = max(slots, r.Slot+1), max(longest, len(d.held[r.Slot])+len(r.Feed))
+		want[r.Slot] += len(r.Feed)
 	}
 	err := torch.Do(ctx, d.m.device, func(s *torch.Scope) error {
-		d.cache.grow(s, slots, d.slots, longest, d.maxLen)
+		if err := d.cache.reserve(s, live, want); err != nil {
+			return err
+		}
 		d.lend(s, p.held)
 		before, rest := passes(p.shared)
 		for _, parts := range append(before, rest) {
@@ -172,9 +216,11 @@ func (d *Decoder) fill(s *torch.Scope, parts []part) {
 func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	m, c := d.m, d.m.cfg
 	heads, kvHeads, width := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
-	if logits, ok := s.Decode(d.whole(), &torch.DecoderRows{IDs: rows.ids, Slots: rows.slots, Positions: rows.positions,
-		Ends: rows.ends}); ok {
-		return logits
+	if cache, ok := d.cache.(*cache); ok {
+		if logits, ok := s.Decode(d.whole(cache), &torch.DecoderRows{IDs: rows.ids, Slots: rows.slots,
+			Positions: rows.positions, Ends: rows.ends}); ok {
+			return logits
+		}
 	}
 	x := s.As(s.IndexSelect(m.w.embed, 0, s.FromInt64(rows.ids, int64(len(rows.ids)))), torch.Float32) // [rows, hidden]
 	for l, w := range m.w.layers {
@@ -183,7 +229,7 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 			h, _ := m.norm(s, x, w.norm1)
 			qkv := s.Linear(h, w.qkv, w.qkvBias)
 			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
-			a := s.CachedAttention(qkv, rows.slots, rows.positions, d.cache.keys[l], d.cache.values[l], heads, kvHeads)
+			a := d.cache.attend(s, l, qkv, rows)
 			s.Free(h, qkv)
 			if l == c.Layers-1 && len(rows.ends) == 0 {
 				return
@@ -211,14 +257,14 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 	return logits
 }
 
-func (d *Decoder) whole() *torch.Decoder {
+func (d *Decoder) whole(cache *cache) *torch.Decoder {
 	m, c := d.m, d.m.cfg
 	all := &torch.Decoder{Heads: int64(c.Heads), KVHeads: int64(c.KVHeads), D: int64(c.HeadDim), NormEps: c.NormEps,
 		Embed: m.w.embed, Cos: m.cos, Sin: m.sin, Norm: m.w.norm, Head: m.w.head}
 	for l, w := range m.w.layers {
 		all.Layers = append(all.Layers, torch.DecoderLayer{Norm1: w.norm1, QKV: w.qkv, QKVBias: w.qkvBias, O: w.o,
 			Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
-			Keys: d.cache.keys[l], Values: d.cache.values[l]})
+			Keys: cache.keys[l], Values: cache.values[l]})
 	}
 	return all
 }

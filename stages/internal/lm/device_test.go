@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -87,10 +88,78 @@ func layersThatFit(c Config, u Use, memory int64) Config {
 	return c
 }
 
+// onDevice returns the device that RCGRPO_DEVICE names, in bfloat16, or the CPU with the operations of a GPU.
+func onDevice(t *testing.T) (torch.Device, Precision) {
+	t.Helper()
+	if name := os.Getenv(deviceVariable); name != "" && name != "cpu" {
+		return must.Get(torch.ParseDevice(name))(t), BF16
+	}
+	emulateFlash(t)
+	return torch.CPU, Float32
+}
+
+// onCard is a shape of one layer's width of Qwen2.5-7B, small enough for tests.
+var onCard = Config{Family: "qwen2", Vocab: 1000, Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 128, MLP: 512,
+	RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 512}
+
+// The same updates give the same weights each time, wherever the moments are and however the step is divided: neither
+// the backward pass of flash attention nor AdamW's kernel depends on chance.
+func TestUpdatesOnADeviceRepeat(t *testing.T) {
+	device, precision := onDevice(t)
+	before := hostPiece
+	t.Cleanup(func() { hostPiece = before })
+	train := func(host Host, piece int64) []float32 {
+		hostPiece = piece
+		m := must.Get(randomOn(onCard, device, Buffers{Precision: precision}))(t)
+		defer m.Close()
+		o := adamW(300)
+		o.Host, o.Clip = host, 0.1
+		tr := newTrainer(t, m, o)
+		descendOn(t, tr, 3)
+		return must.Get(m.Weights())(t)
+	}
+	want := train(HostNone, before)
+	for name, got := range map[string][]float32{"again": train(HostNone, before),
+		"moments on the host": train(HostMoments, before), "pieces of 1,600 numbers": train(HostMoments, 1600)} {
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: other weights", name)
+		}
+	}
+}
+
+// Parked episodes continue on a device. In bfloat16 their draws are those of episodes with enough tokens up to rounding,
+// so only their share is reported.
+func TestParkedEpisodesOnADevice(t *testing.T) {
+	device, precision := onDevice(t)
+	m := must.Get(randomOn(onCard, device, Buffers{precision, true}))(t)
+	defer m.Close()
+	var all [2][][]rl.Draw
+	for i, tokens := range []int{0, 360} {
+		d := must.Get(NewDecoder(m, 12, 90))(t)
+		d.LimitTokens(tokens)
+		all[i] = sampleEpisodes(t, d)
+	}
+	equal, total := 0, 0
+	for i, want := range all[0] {
+		for k := range want {
+			total++
+			if k < len(all[1][i]) && all[1][i][k].Token == want[k].Token {
+				equal++
+			}
+		}
+	}
+	t.Logf("%d of %d draws of parked episodes are equal", equal, total)
+	if device == torch.CPU && equal != total {
+		t.Errorf("got %d equal draws, want %d", equal, total)
+	}
+}
+
 // measureTraining times updates on sequences of one length; every token is learned.
 func measureTraining(c Config, device torch.Device, p Precision, length, pass, updates int, memory int64) (m measured,
 	err error) {
-	c = layersThatFit(c, Use{Train: true, Precision: p, Recompute: true, Pass: pass, GPU: device != torch.CPU}, memory)
+	use := Use{Train: true, Precision: p, Recompute: true, Pass: pass, GPU: device != torch.CPU}
+	c = layersThatFit(c, use, memory)
+	torch.DevicePeak(device) // begins anew
 	model, err := randomOn(c, device, Buffers{Precision: p})
 	if err != nil {
 		return m, err
@@ -124,23 +193,24 @@ func measureTraining(c Config, device torch.Device, p Precision, length, pass, u
 		}
 	}
 	tokens := float64(updates * len(batch) * length)
-	m.what = fmt.Sprintf("update, %s, %d layers, %d × %d tokens, recomputing", p, c.Layers, len(batch), length)
+	m.what = fmt.Sprintf("update, %s, %d layers, %d × %d rows, recomputing, %s of planned %s", p, c.Layers, len(batch),
+		length, BytesText(torch.DevicePeak(device)), BytesText(TotalMemory(c.Memory(use))))
 	m.tokens, m.limit = tokens/time.Since(start).Seconds(), peakWork/(3*c.forwardWork(length))
 	return m, nil
 }
 
-// measureDecoding times steps of so many sequences at a context.
+// measureDecoding times the prompts of so many sequences at a context, which differ, and then steps of all.
 func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int,
-	memory int64) (m measured, err error) {
+	memory int64) (prompts, m measured, err error) {
 	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps, GPU: device != torch.CPU}, memory)
 	model, err := randomOn(c, device, Buffers{p, true})
 	if err != nil {
-		return m, err
+		return prompts, m, err
 	}
 	defer model.Close()
 	d, err := NewDecoder(model, sequences, length+steps)
 	if err != nil {
-		return m, err
+		return prompts, m, err
 	}
 	defer d.Release()
 	r := rand.New(rand.NewPCG(3, 3))
@@ -152,14 +222,16 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 		}
 		requests[i] = rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5}
 	}
-	var start time.Time
+	start := time.Now()
 	for step := range steps {
 		if step == 1 { // after the prompts
+			prompts = measured{fmt.Sprintf("prompts, %s, %d layers, %d × %d tokens", p, c.Layers, sequences, length-1),
+				float64(sequences*(length-1)) / time.Since(start).Seconds(), peakWork / c.forwardWork(length/2)}
 			start = time.Now()
 		}
 		draws, err := d.Next(context.Background(), requests)
 		if err != nil {
-			return m, err
+			return prompts, m, err
 		}
 		for i, draw := range draws {
 			requests[i].Feed = []int32{draw.Token}
@@ -174,43 +246,44 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 	bytes := number*c.products() + float64(sequences*length)*float64(c.kvToken(int64(number)))
 	m.what = fmt.Sprintf("decoding, %s, %d layers, %d sequences at %d tokens", p, c.Layers, sequences, length)
 	m.tokens, m.limit = tokens/time.Since(start).Seconds(), peakBytes/bytes*float64(sequences)
-	return m, nil
+	return prompts, m, nil
 }
 
 // On a device that RCGRPO_DEVICE names, the shape of Qwen2.5-7B with as many layers as fit; else a tiny one
 // through the same code, in the operations of a GPU.
 func TestTrainingAndDecodingOnADevice(t *testing.T) {
-	cfg, device, memory := tiny(false), torch.CPU, int64(0)
-	length, pass, updates, steps, batches := 16, 32, 2, 4, []int{1, 3}
-	if name := os.Getenv(deviceVariable); name != "" && name != "cpu" {
+	device, precision := onDevice(t)
+	cfg, memory, steps := tiny(false), int64(0), 4
+	passes, slots, lengths := [][2]int{{16, 32}}, []int{1, 3}, []int{8} // length and rows; sequences; tokens
+	if device != torch.CPU {
 		var err error
-		device = must.Get(torch.ParseDevice(name))(t)
 		if memory, err = strconv.ParseInt(os.Getenv(memoryVariable), 10, 64); err != nil {
 			t.Fatalf("%s is to say the device's bytes: %v", memoryVariable, err)
 		}
-		cfg, length, pass, updates, steps, batches = qwen7B, 4096, 8192, 3, 65, []int{1, 8, 64, 256}
-	} else {
-		torch.Compose(true)
-		defer torch.Compose(false)
+		cfg, steps = qwen7B, 65
+		passes, slots = [][2]int{{4096, 8192}, {16384, 16384}, {8192, 40960}}, []int{1, 64, 128, 256}
+		lengths = []int{2048, 8192, 16384}
 	}
 	t.Logf("device %s, %s; limits of an H200: %.0f TFLOP/s, %.1f TB/s", device, runtime.Version(), peakWork/1e12,
 		peakBytes/1e12)
 	t.Log("| what | tokens/s | at the limit | share |")
-	for _, p := range []Precision{Float32, BF16} {
-		if device != torch.CPU && p == Float32 { // what a GPU is for are products in bfloat16
-			continue
-		}
-		lines := []measured{}
-		m := must.Get(measureTraining(cfg, device, p, length, pass, updates, memory))(t)
-		lines = append(lines, m)
-		for _, n := range batches {
-			m = must.Get(measureDecoding(cfg, device, p, n, length/2, steps, memory))(t)
-			lines = append(lines, m)
-		}
+	report := func(lines ...measured) {
 		for _, m := range lines {
 			t.Log(m)
 			if !(m.tokens > 0) || !(m.limit > 0) {
 				t.Errorf("%v measures nothing", m)
+			}
+		}
+	}
+	for _, p := range slices.Compact([]Precision{precision, BF16}) {
+		for _, pass := range passes {
+			report(must.Get(measureTraining(cfg, device, p, pass[0], pass[1], 3, memory))(t))
+		}
+		for _, length := range lengths {
+			for _, n := range slots {
+				prompts, decoding, err := measureDecoding(cfg, device, p, n, length, steps, memory)
+				must.OK(t, err)
+				report(prompts, decoding)
 			}
 		}
 	}

@@ -176,7 +176,8 @@ func (m *Model) Save(dir string) error {
 		for _, w := range weights {
 			tensors[w.name] = inPieces(s, w, func(s *torch.Scope, from, n int) *torch.Tensor { return m.exact(s, w, from, n) })
 		}
-		if err := m.write(filepath.Join(dir, weightsFile), tensors); err != nil {
+		if err := writeGathered(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"},
+			m.writes()); err != nil {
 			s.Fail(err)
 		}
 	})
@@ -192,10 +193,10 @@ func (m *Model) Save(dir string) error {
 // writes reports whether this process writes the model's files.
 func (m *Model) writes() bool { return m.sharded == nil || m.sharded.peers.Rank.Index() == 0 }
 
-// write writes the file of weights. Of ranks that share the master, all take part in gathering it, and rank 0 writes.
-func (m *Model) write(path string, tensors map[string]writtenTensor) error {
-	if m.writes() {
-		return writeSafetensors(path, tensors, map[string]string{"format": "pt"})
+// writeGathered writes a file of tensors, or only takes part in gathering their pieces from all ranks.
+func writeGathered(path string, tensors map[string]writtenTensor, metadata map[string]string, writes bool) error {
+	if writes {
+		return writeSafetensors(path, tensors, metadata)
 	}
 	for _, name := range slices.Sorted(maps.Keys(tensors)) {
 		if err := tensors[name].pieces(func([]float32) error { return nil }); err != nil {

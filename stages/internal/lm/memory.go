@@ -21,6 +21,7 @@ type Use struct {
 	Parts      int  // partial gradients of an update; 0 counts as 1
 
 	Slots, Context int // sequences sampled at once and their maximal length; 0 for none
+	Tokens         int // of these sequences together, where they share a pool; 0: Slots × Context
 	Threads        int // CPU threads that sample; 0 counts as 1
 
 	Precision Precision // of products; "" is float32
@@ -101,7 +102,11 @@ func (c Config) Plan(u Use) (p MemoryPlan) {
 		add(&p.Training, "an update", update, false)
 	}
 	if u.Slots > 0 {
-		add(&p.Sampling, fmt.Sprintf("KV cache of at most %d × %d tokens", u.Slots, u.Context), c.cachePeak(u), false)
+		name := fmt.Sprintf("KV cache of at most %d × %d tokens", u.Slots, u.Context)
+		if u.Tokens > 0 {
+			name = fmt.Sprintf("KV cache of at most %d sequences with %d tokens together", u.Slots, u.Tokens)
+		}
+		add(&p.Sampling, name, c.cachePeak(u), false)
 		add(&p.Sampling, "a pass of the sampler", c.samplingPass(u), false)
 	}
 	return p
@@ -131,9 +136,6 @@ func (c Config) updatePeak(u Use, trained int64) (bytes int64) {
 		}
 		bytes += copies * min(own, 4*hostPiece)
 	}
-	if u.GPU { // AdamW composed of operations with five results
-		bytes += 5 * min(own, 4*optimizerChunk)
-	}
 	if u.Precision == BF16 && u.Adapter > 0 { // the widest merged matrix before it is rounded
 		bytes = max(bytes, 4*int64(c.Hidden)*int64(max(c.MLP, c.Heads*c.HeadDim)))
 	}
@@ -146,9 +148,6 @@ func (c Config) updatePeak(u Use, trained int64) (bytes int64) {
 // hostPiece is the number of weights that a step copies from the host and back at once, a multiple of 16, the
 // numbers that the CPU's AdamW takes at a time. Tests lower it.
 var hostPiece int64 = 1 << 27
-
-// optimizerChunk is the number of weights that package torch's composed AdamW updates at once.
-const optimizerChunk = 32 << 20
 
 // TotalMemory returns the sum of the parts on the device.
 func TotalMemory(parts []MemoryPart) (total int64) { return sumOf(parts, false) }
@@ -168,20 +167,32 @@ func sumOf(parts []MemoryPart, host bool) (total int64) {
 // MaxSlots bounds the episodes that a GPU samples at once.
 const MaxSlots = 256
 
-// FitSlots returns how many of the episodes of a use a GPU with so much memory has room for beside the rest, at least
-// one.
-func (c Config) FitSlots(u Use, have int64) int {
+// FitSlots completes a use for a GPU with so much memory: the episodes that it has room for beside the rest, at least
+// one. Where they share a pool, they need half of their maximal length on average, and the pool takes what is left.
+func (c Config) FitSlots(u Use, have int64) Use {
 	u.Slots = min(u.Slots, MaxSlots)
 	left := have - TotalMemory(c.Plan(u).Always) - c.samplingPass(u)
 	one := u
 	one.Slots = 1
-	return int(min(int64(u.Slots), max(1, left/c.cachePeak(one))))
+	if !c.flashes(u) {
+		u.Slots = int(min(int64(u.Slots), max(1, left/c.cachePeak(one))))
+		return u
+	}
+	longest := cacheLength(u.Context)
+	tokens := max(longest, int(left*int64(longest)/c.cachePeak(one)))
+	u.Slots = min(u.Slots, max(1, 2*tokens/longest))
+	u.Tokens = min(tokens, u.Slots*longest)
+	return u
 }
 
-// cachePeak returns the peak memory of a decoder's caches. They grow one layer at a time, and the growing layer
-// exists twice.
+// cachePeak returns the peak memory of a decoder's caches. They grow, or move their tokens, one layer at a time, and
+// that layer exists twice.
 func (c Config) cachePeak(u Use) int64 {
-	most := int64(u.Slots) * int64(cacheLength(u.Context)) * c.kvToken(u.bytes())
+	most := int64(u.Slots) * int64(cacheLength(u.Context))
+	if u.Tokens > 0 {
+		most = min(most, int64(u.Tokens))
+	}
+	most *= c.kvToken(u.bytes())
 	return most + most/int64(2*c.Layers)
 }
 
@@ -214,7 +225,7 @@ func (c Config) trainingPass(u Use) int64 {
 	if u.Reference {
 		tape += n * hidden * number
 	}
-	layer := n * c.layerGradients()
+	layer := n * c.layerGradients(u)
 	// a mask, in both types, and what it leaves of the widest input
 	if u.Dropout {
 		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, int64(c.Heads*c.HeadDim))
@@ -227,9 +238,27 @@ func (c Config) trainingPass(u Use) int64 {
 }
 
 // layerGradients returns the bytes per row of the gradients of the layer that goes backward.
-func (c Config) layerGradients() int64 {
+func (c Config) layerGradients(u Use) int64 {
 	hidden, q, kv := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	return 4 * (2*hidden + max(3*int64(c.MLP), 3*hidden+2*q+2*kv))
+	attention := 3*hidden + 2*q + 2*kv
+	if c.flashes(u) {
+		// The sums of the queries' gradients, for each share of the multiprocessors that a head gets; the gradients; and for
+		// each key of a path, of which a shared prefix is in several, those of all query heads.
+		shares, keys := int64(1), int64(2)
+		if u.Alone {
+			shares, keys = (multiprocessors+int64(c.Heads)-1)/int64(c.Heads), 1
+		}
+		attention += shares*q + q/2 + keys*(q+2*kv)
+	}
+	return 4 * (2*hidden + max(3*int64(c.MLP), attention))
+}
+
+// multiprocessors is their number on an H100 and an H200.
+const multiprocessors = 132
+
+// flashes is torch.Flashes for a use.
+func (c Config) flashes(u Use) bool {
+	return u.GPU && u.Precision == BF16 && c.HeadDim%8 == 0 && c.HeadDim <= 256
 }
 
 // headPeak returns the peak of the loss head: logits of the stored rows, what is computed from those of a chunk, and
@@ -355,7 +384,7 @@ func (c Config) headRows(u Use) int {
 	if !u.GPU {
 		return rows
 	}
-	room := int64(cmp.Or(u.MicroBatch, u.Pass)) * c.layerGradients()
+	room := int64(cmp.Or(u.MicroBatch, u.Pass)) * c.layerGradients(u)
 	for rows < 1024 && int64(2*rows)*(c.logitRow(u)+c.headTemporaries(u)) <= room {
 		rows *= 2
 	}

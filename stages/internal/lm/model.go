@@ -257,7 +257,7 @@ func (m *Model) exact(s *torch.Scope, w weight, from, n int) *torch.Tensor {
 	case m.master != nil:
 		return s.Narrow(m.master, 0, int64(at), int64(n))
 	case m.sharded != nil:
-		return m.sharded.gather(s, int64(at), int64(n))
+		return m.sharded.gather(s, m.sharded.p, int64(at), int64(n))
 	case at >= first:
 		return s.Narrow(m.vectors, 0, int64(at-first), int64(n))
 	case m.adapter != nil:

@@ -150,8 +150,8 @@ func eachReference(t *testing.T, f func(t *testing.T, dir string, m *Model, p *p
 // deviceVariable names the device that tests compute on instead of the CPU.
 const deviceVariable = "RCGRPO_DEVICE"
 
-// eachWay runs f with the CPU's kernels and with the operations that a GPU computes, or on the device that the
-// variable names.
+// eachWay runs f with the CPU's kernels, with the operations that a GPU computes in float32, and over the tables of
+// those in bfloat16; or on the device that the variable names.
 func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 	if name := os.Getenv(deviceVariable); name != "" {
 		device := must.Get(torch.ParseDevice(name))(t)
@@ -162,6 +162,10 @@ func eachWay(t *testing.T, f func(t *testing.T, device torch.Device)) {
 	t.Run("composed", func(t *testing.T) {
 		torch.Compose(true)
 		defer torch.Compose(false)
+		f(t, torch.CPU)
+	})
+	t.Run("composed, variable lengths", func(t *testing.T) {
+		emulateFlash(t)
 		f(t, torch.CPU)
 	})
 }
@@ -219,7 +223,9 @@ func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 	defer d.Release()
 	var logits []float64
 	must.OK(t, torch.Do(t.Context(), m.device, func(s *torch.Scope) error {
-		d.cache.grow(s, 1, 1, len(ids), len(ids))
+		if err := d.cache.reserve(s, []int{0}, []int{len(ids)}); err != nil {
+			s.Fail(err)
+		}
 		for _, z := range s.Float32s(d.forward(s, d.rows([]part{{ids: ids}}, true)))[:m.cfg.Vocab] {
 			logits = append(logits, float64(z))
 		}

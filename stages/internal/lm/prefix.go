@@ -110,18 +110,6 @@ func passes(parts []part) (early [][]part, last []part) {
 
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
-		for l := range d.cache.keys {
-			for _, cache := range []struct {
-				all  *torch.Tensor
-				time int64 // axis of positions
-			}{{d.cache.keys[l], keyTime}, {d.cache.values[l], valueTime}} {
-				s.Nest(func(s *torch.Scope) {
-					of := func(slot int) *torch.Tensor {
-						return s.Narrow(s.Narrow(cache.all, 0, int64(slot), 1), cache.time, 0, int64(loan.n))
-					}
-					s.Copy_(of(loan.to), of(loan.from))
-				})
-			}
-		}
+		d.cache.lend(s, loan)
 	}
 }

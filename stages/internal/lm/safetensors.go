@@ -73,16 +73,24 @@ func writeSafetensors(path string, tensors map[string]writtenTensor, metadata ma
 		return err
 	}
 	_, err = f.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...))
+	unflushed := 0
 	for _, name := range names {
 		if err == nil {
 			err = tensors[name].pieces(func(v []float32) error {
-				_, err := f.Write(littleEndian(v))
+				n, err := f.Write(littleEndian(v))
+				if unflushed += n; err == nil && unflushed >= flushEvery {
+					unflushed, err = 0, f.Sync()
+				}
 				return err
 			})
 		}
 	}
 	return errors.Join(err, f.Close())
 }
+
+// flushEvery is the number of bytes after which a file is flushed to the disk while it is written. The flush at its end
+// is then short, whatever its size, and a process that writes makes steps.
+const flushEvery = 256 << 20
 
 // littleEndian returns the memory of v: all supported machines are little-endian.
 func littleEndian(v []float32) []byte {

@@ -168,8 +168,12 @@ func (t *Trainer) spreadWeights(s *torch.Scope) {
 	t.spread(s, t.m.vectors, int64(vectorsAt(t.m.cfg)))
 }
 
-// gather returns n of the sharded float32 weights from offset at on, the same on all ranks, which call it together.
-func (t *Trainer) gather(s *torch.Scope, at, n int64) *torch.Tensor {
+// gather returns n numbers from offset at on of a buffer whose shards are the x of all ranks, which call it together. A
+// buffer of all trained weights is whole in every rank.
+func (t *Trainer) gather(s *torch.Scope, x *torch.Tensor, at, n int64) *torch.Tensor {
+	if t.peers.Group == nil || t.adapter != nil && x == t.p {
+		return s.Narrow(x, 0, at, n)
+	}
 	all := s.Empty(torch.Float32, n)
 	for r := range t.peers.Rank.Count() {
 		from, to := ranks.Shard(t.n, r, t.peers.Rank.Count())
@@ -179,7 +183,7 @@ func (t *Trainer) gather(s *torch.Scope, at, n int64) *torch.Tensor {
 		}
 		part := s.Narrow(all, 0, from-at, to-from)
 		if r == t.peers.Rank.Index() {
-			s.Copy_(part, s.Narrow(t.p, 0, from-start, to-from))
+			s.Copy_(part, s.Narrow(x, 0, from-start, to-from))
 		}
 		s.Broadcast(t.peers.Group, part, r)
 	}
@@ -192,15 +196,4 @@ func (t *Trainer) setShard(s *torch.Scope, at int64, x *torch.Tensor) {
 	if from, to := max(start, at), min(end, at+x.Size(0)); to > from {
 		s.Copy_(s.Narrow(t.p, 0, from-start, to-from), s.Narrow(x, 0, from-at, to-from))
 	}
-}
-
-// whole returns the buffer of all ranks' shards x; a buffer of all trained weights is whole in every rank.
-func (t *Trainer) whole(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
-	if t.peers.Group == nil || t.adapter != nil && x == t.p {
-		return x
-	}
-	all := s.Empty(torch.Float32, t.n)
-	s.Copy_(t.own(s, all), x)
-	t.spread(s, all, 0)
-	return all
 }

@@ -83,7 +83,7 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 		for _, tied := range []bool{true, false} {
 			for _, lora := range []bool{false, true} {
 				name := fmt.Sprintf("%s, tied %v, lora %v", precision, tied, lora)
-				m := newModel(t, tiny(tied), 1)
+				m := onNamedDevice(t, newModel(t, tiny(tied), 1))
 				must.OK(t, m.Use(precision))
 				o := adamW(40)
 				o.Decay = 0.1
@@ -101,20 +101,23 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 				}
 				t.Cleanup(func() { tr.Close() })
 				values := shardedTraining(t, tr, 5)
-				state := filepath.Join(dir, name)
-				must.OK(t, tr.Save(state))
-				if peers.Rank.Index() == 0 {
-					text := must.Get(os.ReadFile(filepath.Join(state, optimizerFile)))(t)
-					if !lora {
-						text = append(text, must.Get(os.ReadFile(filepath.Join(state, weightsFile)))(t)...)
+				for _, form := range []string{"file", "blocks"} {
+					state := filepath.Join(dir, name+", "+form)
+					must.OK(t, os.MkdirAll(state, 0o700))
+					saveAs(t, tr, state, form == "blocks")
+					if _, err := peers.Rank.Sync(ranks.Point{Phase: "state is written"}); err != nil {
+						t.Fatal(err)
 					}
-					digests[name+" state"] = fmt.Sprintf("%x", sha256.Sum256(text))
+					if peers.Rank.Index() == 0 {
+						digests[name+", "+form+" state"] = digestOf(t, state)
+					}
+					must.OK(t, tr.Restore(state))
+					values = append(values, shardedTraining(t, tr, 1)...)
+					if step := tr.step; step != 6 {
+						t.Errorf("%s, %s: got %d updates, want 6", name, form, step)
+					}
+					must.OK(t, tr.Restore(filepath.Join(dir, name+", file")))
 				}
-				if _, err := peers.Rank.Sync(ranks.Point{Phase: "state is written"}); err != nil {
-					t.Fatal(err)
-				}
-				must.OK(t, tr.Restore(state))
-				values = append(values, shardedTraining(t, tr, 1)...)
 				for _, w := range must.Get(m.Weights())(t) {
 					values = append(values, float64(w))
 				}
@@ -124,6 +127,55 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 		}
 	}
 	return digests
+}
+
+// onNamedDevice returns m, or a copy on the GPU that RCGRPO_DEVICE names, which all ranks then share.
+func onNamedDevice(t *testing.T, m *Model) *Model {
+	t.Helper()
+	name, dir := os.Getenv(deviceVariable), t.TempDir()
+	if name == "" || name == "cpu" {
+		return m
+	}
+	must.OK(t, m.Save(dir))
+	copied := must.Get(Load(dir, must.Get(torch.ParseDevice(name))(t), Buffers{}))(t)
+	t.Cleanup(func() { copied.Close() })
+	return copied
+}
+
+// saveAs saves a state as blocks or as files of rank 0.
+func saveAs(t *testing.T, tr *Trainer, dir string, blocks bool) {
+	t.Helper()
+	before := BlockStates
+	defer func() { BlockStates = before }()
+	if blocks {
+		BlockStates = 0
+	}
+	must.OK(t, tr.Save(dir))
+	for name, want := range map[string]bool{blockFile(dir, 63): blocks, filepath.Join(dir, optimizerFile): !blocks} {
+		if _, err := os.Stat(name); tr.peers.Rank.Count() == 1 && (err == nil) != want {
+			t.Errorf("blocks %v: got %v for %s", blocks, err, name)
+		}
+	}
+}
+
+// digestOf returns the digest of the files of a folder.
+func digestOf(t *testing.T, dir string) string {
+	t.Helper()
+	h := sha256.New()
+	for _, e := range must.Get(os.ReadDir(dir))(t) {
+		fmt.Fprintln(h, e.Name(), bytesOf(t, dir, e.Name()))
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+func TestBlocksOfAnotherModelAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	saveAs(t, newTrainer(t, newModel(t, tiny(true), 1), adamW(40)), dir, true)
+	other := newTrainer(t, newModel(t, tiny(false), 1), adamW(40))
+	must.Match(t, other.Restore(dir), `block.00.safetensors is no state of this model: it is of `)
+	must.OK(t, os.Remove(blockFile(dir, 7)))
+	same := newTrainer(t, newModel(t, tiny(true), 2), adamW(40))
+	must.Match(t, same.Restore(dir), "block.07.safetensors: no such file")
 }
 
 // shardedTraining makes updates and returns their norms and the logprobs of the rank's parts, those of all ranks in

@@ -7,12 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
@@ -313,7 +309,7 @@ func (t *Trainer) Update(lr float64) (gradNorm float64, skipped bool, err error)
 // adamW returns the settings of a step with a gradient of this norm.
 func (t *Trainer) adamW(lr, gradNorm float64) torch.AdamW {
 	step := torch.AdamW{LR: lr, Beta1: t.o.Beta1, Beta2: t.o.Beta2, Eps: t.o.Eps, Decay: t.o.Decay, Scale: 1,
-		Bias1: 1 - math.Pow(t.o.Beta1, float64(t.step)), Bias2: 1 - math.Pow(t.o.Beta2, float64(t.step))}
+		Step: t.step}
 	if t.o.Clip > 0 && gradNorm > t.o.Clip {
 		step.Scale = t.o.Clip / (gradNorm + 1e-6) // as torch.nn.utils.clip_grad_norm_ does
 	}
@@ -372,114 +368,7 @@ func (t *Trainer) Drop() error { return t.m.do(t.endGradient) }
 func (t *Trainer) Gradient() (flat []float32, err error) {
 	err = t.m.do(func(s *torch.Scope) {
 		t.startGradient(s)
-		flat = slices.Clone(s.Float32s(t.whole(s, t.total())))
+		flat = slices.Clone(s.Float32s(t.gather(s, t.total(), 0, t.n)))
 	})
 	return flat, err
-}
-
-// Save writes everything that Restore needs into dir: the model's weights, unless an adapter is trained, and the
-// trainer's state. It contains no gradient: save after Update.
-func (t *Trainer) Save(dir string) error {
-	if t.adapter == nil {
-		if err := t.m.Save(dir); err != nil {
-			return err
-		}
-	}
-	return t.SaveState(dir)
-}
-
-// Restore restores the state that Save wrote.
-func (t *Trainer) Restore(dir string) error {
-	if t.adapter == nil {
-		if err := t.m.Restore(dir); err != nil {
-			return err
-		}
-	}
-	return t.LoadState(dir)
-}
-
-const optimizerFile = "optimizer.safetensors"
-
-// stateTensors returns the tensors of a state by name: the moments, and an adapter's weights.
-func (t *Trainer) stateTensors() map[string]*torch.Tensor {
-	tensors := map[string]*torch.Tensor{"exp_avg": t.m1, "exp_avg_sq": t.m2}
-	if t.adapter != nil {
-		tensors["adapter"] = t.adapter.flat
-	}
-	return tensors
-}
-
-// SaveState writes the state beside the model's weights into dir: moments, step count, and an adapter. It
-// contains no gradient: save after Update. All ranks call it, and rank 0 writes.
-func (t *Trainer) SaveState(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil && t.peers.Rank.Index() == 0 {
-		return fmt.Errorf("save optimizer: %w", err)
-	}
-	metadata := map[string]string{"step": strconv.Itoa(t.step), "skipped_in_a_row": strconv.Itoa(t.skippedRow)}
-	err := t.m.do(func(s *torch.Scope) {
-		state := map[string]writtenTensor{}
-		for _, name := range slices.Sorted(maps.Keys(t.stateTensors())) { // the ranks gather in the same order
-			x := t.whole(s, t.stateTensors()[name])
-			state[name] = inPieces(s, weight{shape: []int{x.Len()}}, func(s *torch.Scope, from, n int) *torch.Tensor {
-				return s.Narrow(x, 0, int64(from), int64(n))
-			})
-		}
-		if s.Err() != nil || t.peers.Rank.Index() > 0 {
-			return
-		}
-		if err := writeSafetensors(filepath.Join(dir, optimizerFile), state, metadata); err != nil {
-			s.Fail(err)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("save optimizer: %w", err)
-	}
-	return nil
-}
-
-// LoadState restores the state that SaveState wrote for a model of the same size.
-func (t *Trainer) LoadState(dir string) error {
-	path := filepath.Join(dir, optimizerFile)
-	state, err := openWeights(path)
-	if err != nil {
-		return fmt.Errorf("load optimizer: %w", err)
-	}
-	defer state.close()
-	step, err := strconv.Atoi(state.metadata["step"])
-	skipped, err2 := strconv.Atoi(state.metadata["skipped_in_a_row"])
-	if err := errors.Join(err, err2); err != nil {
-		return fmt.Errorf("load optimizer: %s gives no number of steps or of skipped updates: %w", path, err)
-	}
-	n := int(t.n)
-	for name := range t.stateTensors() {
-		if err := state.has(name, []int{n}); err != nil {
-			return fmt.Errorf("load optimizer: %s is no state of this model: %w", path, err)
-		}
-	}
-	err = t.m.do(func(s *torch.Scope) {
-		for name, x := range t.stateTensors() {
-			start, _ := t.shard()
-			if x == t.p { // whole in every rank
-				start = 0
-			}
-			err := eachPiece(x.Len(), 1, func(from, length int) error {
-				s.Fill(s.Narrow(x, 0, int64(from), int64(length)), func(into []float32) error {
-					return state.read(name, []int{n}, int(start)+from, into)
-				})
-				return s.Err()
-			})
-			if err != nil {
-				return
-			}
-		}
-		t.endGradient(s)
-		if t.adapter != nil {
-			t.adapter.merge(s)
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("load optimizer: %w", err)
-	}
-	t.step, t.skippedRow = step, skipped
-	return nil
 }

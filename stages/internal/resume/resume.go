@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 )
 
@@ -38,6 +39,8 @@ const stateFile = "state.json"
 // Scratch is the scratch folder of a training. One goroutine uses it, except for Append.
 type Scratch struct {
 	Passed []string // messages about states that Restore could not use
+	// Gather returns the messages of all ranks in their order, which call it together; nil in a job of one process.
+	Gather func(phase string, own []byte) ([][]byte, error)
 
 	dir     string
 	rank    int     // of the process; only rank 0 writes states, rows and folders, and each rank has its log
@@ -45,6 +48,7 @@ type Scratch struct {
 	keep    int     // number of states
 	update  int     // of the last restored or saved state; 0 for none
 	saved   time.Time
+	took    time.Duration // of the last Save
 	rows    []*Rows
 	marks   map[string]mark   // of the restored state
 	folders map[string]folder // filled by Replace, by name
@@ -173,9 +177,9 @@ func readState(dir string) (s state, err error) {
 }
 
 // whole reads a state; the error describes the first difference of its files, rows or folders from what was
-// saved.
+// saved. Ranks above 0 compare nothing, because rank 0 has done so.
 func (t *Scratch) whole(dir string) (s state, err error) {
-	if s, err = readState(dir); err != nil {
+	if s, err = readState(dir); err != nil || t.rank > 0 {
 		return s, err
 	}
 	if err := unchanged(dir, s.Files); err != nil {
@@ -207,46 +211,91 @@ func unchanged(dir string, files map[string]file) error {
 	return nil
 }
 
-// Due reports whether a state is due.
+// rest is the time between two states as a multiple of the time that the last one took.
+const rest = 20
+
+// Due reports whether a state is due: after every update if the interval is 0 minutes, otherwise after the interval and
+// so late that saving takes at most a twentieth of the time.
 func (t *Scratch) Due() bool {
-	return time.Since(t.saved) >= time.Duration(t.minutes*float64(time.Minute))
+	return t.minutes == 0 || time.Since(t.saved) >= max(time.Duration(t.minutes*float64(time.Minute)), rest*t.took)
 }
 
 // Save saves a state after so many updates: the files that write puts into a folder, and progress as JSON. The
 // state appears as a whole or not at all. Older states and their logs are removed.
-// Ranks above 0 only call write, with an empty name, because its work may need all ranks.
+// All ranks call it, and each call of write may write some of the files. A rank that returns an error must end, so that
+// the others lose contact: the state then does not appear.
 func (t *Scratch) Save(update int, progress any, write func(dir string) error) error {
 	if update == t.update {
 		return nil
 	}
-	if t.rank > 0 {
-		t.update = update
-		return errors.Join(write(""), t.log.begin(update))
+	start, staged := time.Now(), filepath.Join(t.states(), ".new")
+	files, err := t.stage(staged, write)
+	if err == nil && t.rank == 0 {
+		if err = t.describe(staged, update, progress, files); err == nil {
+			err = t.commit(staged, update)
+		}
 	}
-	staged := filepath.Join(t.states(), ".new")
-	err := t.stage(staged, update, progress, write)
+	if err != nil && t.rank == 0 {
+		err = errors.Join(err, os.RemoveAll(staged))
+	}
 	if err == nil {
-		err = t.commit(staged, update)
+		t.update, t.saved, t.took = update, time.Now(), time.Since(start)
+		if err = t.log.begin(update); err == nil && t.rank == 0 {
+			err = t.removeOld()
+		}
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("save the state after update %d: %w", update, err), os.RemoveAll(staged))
+		return fmt.Errorf("save the state after update %d: %w", update, err)
 	}
 	return nil
 }
 
-// stage writes a whole state to disk under a temporary name.
-func (t *Scratch) stage(dir string, update int, progress any, write func(dir string) error) (err error) {
-	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-		return err
+// stage writes the files of a state into dir and flushes them to the disk. It returns their digests in rank 0. The
+// ranks divide the files among them for flushing and hashing.
+func (t *Scratch) stage(dir string, write func(dir string) error) (map[string]file, error) {
+	if t.rank == 0 {
+		if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := t.gather("state folder", nil); err != nil {
+		return nil, err
 	}
 	if err := write(dir); err != nil {
-		return err
+		return nil, err
 	}
-	s := state{Format: format, Update: update, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
+	ranks, err := t.gather("state files", nil)
+	if err != nil {
+		return nil, err
+	}
+	own, err := flushed(dir, func(i int) bool { return i%len(ranks) == t.rank })
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(own)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := t.gather("state digests", text)
+	all := map[string]file{}
+	for _, list := range lists {
+		err = errors.Join(err, json.Unmarshal(list, &all)) // adds to the map
+	}
+	return all, err
+}
+
+// gather is Gather, also in a job of one process.
+func (t *Scratch) gather(phase string, own []byte) ([][]byte, error) {
+	if t.Gather == nil {
+		return [][]byte{own}, nil
+	}
+	return t.Gather(phase, own)
+}
+
+// describe writes the file of a staged state that describes the others.
+func (t *Scratch) describe(dir string, update int, progress any, files map[string]file) (err error) {
+	s := state{Format: format, Update: update, Files: files, Rows: map[string]mark{}, Folders: maps.Clone(t.folders)}
 	if s.Progress, err = json.Marshal(progress); err != nil {
-		return err
-	}
-	if s.Files, err = flushed(dir); err != nil {
 		return err
 	}
 	for _, r := range t.rows {
@@ -264,28 +313,25 @@ func (t *Scratch) stage(dir string, update int, progress any, write func(dir str
 		syncPath(dir))
 }
 
-// commit gives a staged state its name and removes older ones.
+// commit gives a staged state its name.
 func (t *Scratch) commit(staged string, update int) error {
 	dir := filepath.Join(t.states(), stateName(update))
 	if err := os.RemoveAll(dir); err != nil { // a damaged state
 		return err
 	}
-	if err := errors.Join(os.Rename(staged, dir), syncPath(t.states())); err != nil {
-		return err
-	}
-	t.update, t.saved = update, time.Now()
-	if err := t.log.begin(update); err != nil {
-		return err
-	}
-	return t.removeOld()
+	return errors.Join(os.Rename(staged, dir), syncPath(t.states()))
 }
 
-// flushed flushes all files of a folder to the disk and returns their digests by slash-separated path.
-func flushed(dir string) (map[string]file, error) {
-	files := map[string]file{}
+// flushed flushes those files of a folder to the disk whose number in the order of their names own accepts, and returns
+// their digests by slash-separated path.
+func flushed(dir string, own func(i int) bool) (map[string]file, error) {
+	files, i := map[string]file{}, -1
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
+		}
+		if i++; !own(i) {
+			return nil
 		}
 		if err := syncPath(path); err != nil {
 			return err
@@ -316,7 +362,7 @@ func (t *Scratch) Replace(name string, write func(dir string) error) error {
 	}
 	f := folder{Dir: filepath.Base(dir)}
 	if err = write(dir); err == nil {
-		f.Files, err = flushed(dir)
+		f.Files, err = flushed(dir, func(int) bool { return true })
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
@@ -439,12 +485,27 @@ func sum(path string) (file, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, f)
+	n, err := io.Copy(io.MultiWriter(h, counted{}), f)
 	return file{n, hex.EncodeToString(h.Sum(nil))}, err
+}
+
+// steps counts the pieces of files that this process has read, and the files that it has flushed.
+var steps atomic.Int64
+
+// Steps returns a number that grows while this process reads or flushes files, which takes minutes for a large model.
+func Steps() int64 { return steps.Load() }
+
+// counted counts pieces of files.
+type counted struct{}
+
+func (counted) Write(p []byte) (int, error) {
+	steps.Add(1)
+	return len(p), nil
 }
 
 // syncPath flushes a file, or the names in a folder, to the disk.
 func syncPath(path string) error {
+	steps.Add(1)
 	f, err := os.Open(path)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"rcgrpo/internal/must"
 )
@@ -201,6 +202,51 @@ func TestLastStatesAreKept(t *testing.T) {
 		if got, err := numbered(filepath.Join(dir, folder)); err != nil || !slices.Equal(got, []int{5, 6}) {
 			t.Errorf("%s: %v, %v; want those of 5 and 6", folder, got, err)
 		}
+	}
+}
+
+// The next state comes when saving the last one has taken at most a twentieth of the time, except with an interval of
+// 0.
+func TestStatesTakeATwentiethOfTheTime(t *testing.T) {
+	c := open(t, t.TempDir(), 1)
+	c.update(t, 1)
+	c.save(t, 1)
+	if c.took <= 0 {
+		t.Errorf("the state took %v", c.took)
+	}
+	for name, tc := range map[string]struct {
+		minutes    float64
+		took, past time.Duration
+		want       bool
+	}{
+		"before the interval":            {1, 0, 59 * time.Second, false},
+		"after the interval":             {1, 0, 61 * time.Second, true},
+		"a state that took 6 s, 119 s":   {1, 6 * time.Second, 119 * time.Second, false},
+		"a state that took 6 s, 121 s":   {1, 6 * time.Second, 121 * time.Second, true},
+		"without an interval, at once":   {0, time.Hour, 0, true},
+		"a state that took no time, 0 s": {1, 0, 0, false},
+	} {
+		c.minutes, c.took, c.saved = tc.minutes, tc.took, time.Now().Add(-tc.past)
+		if got := c.Due(); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// The supervisor of ranks kills a process that makes no step for some minutes.
+func TestSavingAndRestoringLargeStatesMakeSteps(t *testing.T) {
+	const size = 10 << 20
+	c := open(t, t.TempDir(), 1)
+	c.update(t, 1)
+	before := Steps()
+	must.OK(t, c.Save(1, taken{1}, func(dir string) error {
+		return os.WriteFile(filepath.Join(dir, "weight"), make([]byte, size), 0o600)
+	}))
+	saved := Steps() - before
+	must.Get(c.whole(filepath.Join(c.states(), stateName(1))))(t)
+	if restored := Steps() - before - saved; min(saved, restored) < size>>20 {
+		t.Errorf("a state of %d bytes: %d steps for saving and %d for restoring, want one for each MiB", size, saved,
+			restored)
 	}
 }
 

@@ -274,13 +274,12 @@ func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (t
 	return tokens, logps
 }
 
-// optimizerChunk is the number of parameters that the composed optimizer updates at once, to limit its
-// intermediates.
-const optimizerChunk = 32 << 20
+// squareChunk is the number of elements whose squares a sum computes at once, to limit its intermediates.
+const squareChunk = 32 << 20
 
 func chunks(n int64, f func(start, length int64)) {
-	for at := int64(0); at < n; at += optimizerChunk {
-		f(at, min(optimizerChunk, n-at))
+	for at := int64(0); at < n; at += squareChunk {
+		f(at, min(squareChunk, n-at))
 	}
 }
 
@@ -295,26 +294,6 @@ func (s *Scope) composedSquareSum(t *Tensor) (sum float64) {
 		}
 	})
 	return sum
-}
-
-func (s *Scope) composedAdamW_(p, g, m, v *Tensor, o AdamW) {
-	chunks(p.Size(0), func(start, length int64) {
-		s.Nest(func(s *Scope) {
-			part := func(t *Tensor) *Tensor { return s.Narrow(t, 0, start, length) }
-			p, g, m, v := part(p), part(g), part(m), part(v)
-			if o.Scale != 1 {
-				s.MulScalar_(g, o.Scale)
-			}
-			s.lerp_(m, g, 1-o.Beta1)
-			s.lerp_(v, s.Square(g), 1-o.Beta2)
-			if o.Decay != 0 {
-				s.MulScalar_(p, 1-o.LR*o.Decay)
-			}
-			root := s.AddScalar(s.Sqrt(s.MulScalar(v, 1/o.Bias2)), o.Eps)
-			s.Addcdiv_(p, s.MulScalar(m, -o.LR/o.Bias1), root)
-			s.Zero_(g)
-		})
-	})
 }
 
 // Operations used only by the compositions.
@@ -373,13 +352,6 @@ func (s *Scope) scatterAdd_(a, index, x *Tensor) {
 func (s *Scope) maskedFill_(a, mask *Tensor, v float64) {
 	s.do("masked_fill_", operands{a, mask}, func(out *libtch.Ctensor) {
 		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMaskedFill_(out, a.c, mask.c, c) })
-	})
-}
-
-// lerp_ is a += weight·(b-a).
-func (s *Scope) lerp_(a, b *Tensor, weight float64) {
-	s.do("lerp_", operands{a, b}, func(out *libtch.Ctensor) {
-		withScalar(weight, func(c libtch.Cscalar) { libtch.AtgLerp_(out, a.c, b.c, c) })
 	})
 }
 

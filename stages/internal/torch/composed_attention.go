@@ -85,10 +85,18 @@ func (g *segment) attend(s *Scope, q, k, v *Tensor) *Tensor {
 	return s.Attention(q, spread(k), spread(v), g.mask)
 }
 
-func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d int64) *Tensor {
-	r := heads / kvHeads
+// composedAttention returns the attention and the logsumexp of its scores, which masks leave out.
+func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d int64) (out, lse *Tensor) {
+	if Flashes(s.worker.device, q.DType(), d) {
+		return s.flashAttention(q, k, v, p, heads, kvHeads)
+	}
+	return s.attendSegments(q, k, v, s.segments(p, q.DType()), heads, kvHeads), s.Empty(Float32, 1)
+}
+
+func (s *Scope) attendSegments(q, k, v *Tensor, parts []segment, heads, kvHeads int64) *Tensor {
+	r, d := heads/kvHeads, q.Size(1)/heads
 	out := s.Empty(q.DType(), q.Size(0), heads*d)
-	for _, g := range s.segments(p, q.DType()) {
+	for _, g := range parts {
 		s.Nest(func(s *Scope) {
 			a := g.attend(s, s.grouped(s.Narrow(q, 0, g.first, g.queries), kvHeads, r, d),
 				s.grouped(g.rowsOf(s, k), kvHeads, 1, d), s.grouped(g.rowsOf(s, v), kvHeads, 1, d))
@@ -98,11 +106,20 @@ func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d
 	return out
 }
 
-// composedAttentionBackward recomputes a segment's attention with libtorch's automatic gradient.
-func (s *Scope) composedAttentionBackward(q, k, v, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq, dk,
+func (s *Scope) composedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq,
+	dk, dv *Tensor) {
+	if Flashes(s.worker.device, q.DType(), d) {
+		s.flashAttentionBackward(q, k, v, out, lse, dout, p, heads, kvHeads, dq, dk, dv)
+		return
+	}
+	s.attendSegmentsBackward(q, k, v, dout, s.segments(p, q.DType()), heads, kvHeads, dq, dk, dv)
+}
+
+// attendSegmentsBackward recomputes a segment's attention with libtorch's automatic gradient.
+func (s *Scope) attendSegmentsBackward(q, k, v, dout *Tensor, parts []segment, heads, kvHeads int64, dq, dk,
 	dv *Tensor) {
-	r := heads / kvHeads
-	for _, g := range s.segments(p, q.DType()) {
+	r, d := heads/kvHeads, q.Size(1)/heads
+	for _, g := range parts {
 		s.Nest(func(s *Scope) {
 			lq := s.Leaf(s.grouped(s.Narrow(q, 0, g.first, g.queries), kvHeads, r, d))
 			lk, lv := s.Leaf(s.grouped(g.rowsOf(s, k), kvHeads, 1, d)), s.Leaf(s.grouped(g.rowsOf(s, v), kvHeads, 1, d))

@@ -16,6 +16,9 @@ func TestFusedOperationsComposed(t *testing.T) {
 	Compose(true)
 	defer Compose(false)
 	fusedOperations(t)
+	EmulateFlash(true)
+	defer EmulateFlash(false)
+	t.Run("attention of variable lengths", TestPackedAttentionEqualsLibtorchPerPath)
 }
 
 // A pass of single rows, a beginning, a continuation and rows that pad, in an order that leaves out slots.

@@ -29,6 +29,14 @@ import (
 
 // loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register themselves.
 func loadCUDA(d Device) error {
+	// variables that the libraries read when they are opened: products with a fixed order of sums, and an allocator that
+	// can join freed memory
+	for name, value := range map[string]string{"CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+		"PYTORCH_ALLOC_CONF": "expandable_segments:True"} {
+		if os.Getenv(name) == "" {
+			os.Setenv(name, value)
+		}
+	}
 	var tried []string
 	for _, path := range cudaLibraries() {
 		name := C.CString(path)
@@ -42,6 +50,7 @@ func loadCUDA(d Device) error {
 			return fmt.Errorf("device %s: %s is there, but it sees %d GPUs (CUDA_VISIBLE_DEVICES=%q); nvidia-smi says "+
 				"whether the driver works", d, path, n, os.Getenv("CUDA_VISIBLE_DEVICES"))
 		}
+		C.device_begin()
 		return nil
 	}
 	return fmt.Errorf("device %s: libtorch's CUDA half cannot be loaded (%s); set LIBTORCH=DIR to a libtorch 2.11.0 "+
@@ -94,4 +103,12 @@ func (s *Scope) Trim() {
 	if s.worker.device != CPU && s.Err() == nil && C.device_trim() == 0 {
 		s.failDirect("trim", operands{})
 	}
+}
+
+// DevicePeak returns the largest number of bytes that tensors of a GPU have had since its last call; 0 for the CPU.
+func DevicePeak(d Device) int64 {
+	if d == CPU {
+		return 0
+	}
+	return int64(C.device_peak(C.int(d.cuda - 1)))
 }

@@ -14,6 +14,7 @@ import (
 type DType int32
 
 const (
+	Int32    DType = 3
 	Int64    DType = 4
 	Float32  DType = 6
 	Float64  DType = 7
@@ -24,7 +25,8 @@ const (
 )
 
 func (d DType) String() string {
-	names := map[DType]string{Int64: "int64", Float32: "float32", Float64: "float64", BFloat16: "bfloat16"}
+	names := map[DType]string{Int32: "int32", Int64: "int64", Float32: "float32", Float64: "float64",
+		BFloat16: "bfloat16"}
 	return cmp.Or(names[d], fmt.Sprintf("dtype %d", int32(d)))
 }
 

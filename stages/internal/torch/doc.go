@@ -22,7 +22,8 @@
 // many passes over memory, and their gradients; matmul.go with the matrix product; decode.go with a decoder's
 // whole pass over new tokens. They share their work between threads (pool.h), with identical results for any
 // number of threads. composed.go computes the same with libtorch's operations, on GPUs and in bfloat16; Compose
-// selects it on the CPU too. libtorch's CUDA half is loaded at the first use of a GPU.
+// selects it on the CPU too. flash.go has the attention of GPUs in bfloat16, with tables of sequences; EmulateFlash
+// selects it on the CPU without its kernel. libtorch's CUDA half is loaded at the first use of a GPU.
 //
 // The package needs the build tag libtorch; without it only this comment remains.
 package torch

@@ -4,12 +4,14 @@ package torch
 
 // #cgo CFLAGS: -O2 -Wno-psabi -g0
 // #cgo LDFLAGS: -lm
+// #include "direct.h"
 // #include "kernels.h"
 // #include "pool.h"
 import "C"
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -287,9 +289,9 @@ func (p *Packing) check(queries, n int64) (longest int64, err error) {
 			return 0, fmt.Errorf("torch attention: segment %d of the packing runs backwards", i)
 		}
 		longest = max(longest, int64(length))
-		before := int32(0)
+		before := int32(-1)
 		for j := p.QueryBounds[i]; j < p.QueryBounds[i+1]; j++ {
-			if p.Places[j] < before || p.Places[j] >= length {
+			if p.Places[j] <= before || p.Places[j] >= length {
 				return 0, fmt.Errorf("torch attention: query %d of segment %d has index %d, which is out of order or "+
 					"outside 0..%d", j, i, p.Places[j], length-1)
 			}
@@ -354,7 +356,7 @@ func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int6
 	const name = "attention"
 	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		return s.composedAttention(q, k, v, p, heads, kvHeads, a.d), s.Empty(Float32, 1)
+		return s.composedAttention(q, k, v, p, heads, kvHeads, a.d)
 	}
 	if s.Err() != nil {
 		return &Tensor{}, &Tensor{}
@@ -379,7 +381,7 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	const name = "attention backward"
 	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		s.composedAttentionBackward(q, k, v, dout, p, heads, kvHeads, a.d, dq, dk, dv)
+		s.composedAttentionBackward(q, k, v, out, lse, dout, p, heads, kvHeads, a.d, dq, dk, dv)
 		return
 	}
 	os, dos := s.whole(name, out, a.q.n, a.q.d), s.whole(name, dout, a.q.n, a.q.d)
@@ -584,20 +586,38 @@ func (s *Scope) SquareSum(t *Tensor) float64 {
 type AdamW struct {
 	LR, Beta1, Beta2, Eps, Decay float64
 	Scale                        float64 // multiplies the gradient first: clipping
-	Bias1, Bias2                 float64 // 1-β₁ᵗ and 1-β₂ᵗ
+	Step                         int     // t, the number of this step from 1; the bias corrections are 1-βᵗ
 }
 
-// AdamW_ updates parameters p by gradient g with the moments m and v, all [N], and zeroes g.
+// AdamW_ updates parameters p by gradient g with the moments m and v, all [N], and zeroes g. On a GPU libtorch's fused
+// kernel computes it, which rounds otherwise than the CPU's.
 func (s *Scope) AdamW_(p, g, m, v *Tensor, o AdamW) {
 	const name = "adamw"
 	if s.composesOf(p) {
-		s.composedAdamW_(p, g, m, v, o)
+		s.fusedAdamW_(p, g, m, v, o)
 		return
 	}
 	ps := s.whole(name, p, 1, -1)
 	gs, ms, vs := s.whole(name, g, 1, ps.d), s.whole(name, m, 1, ps.d), s.whole(name, v, 1, ps.d)
+	bias := func(beta float64) C.float { return C.float(1 - math.Pow(beta, float64(o.Step))) }
 	if s.Err() == nil {
 		C.k_adamw(C.int64_t(ps.d), ps.p, gs.p, ms.p, vs.p, C.float(o.Scale), C.float(o.LR), C.float(o.Beta1),
-			C.float(o.Beta2), C.float(o.Eps), C.float(o.Decay), C.float(o.Bias1), C.float(o.Bias2))
+			C.float(o.Beta2), C.float(o.Eps), C.float(o.Decay), bias(o.Beta1), bias(o.Beta2))
 	}
+}
+
+// fusedAdamW_ is AdamW_ of libtorch, which divides the gradient by its scale.
+func (s *Scope) fusedAdamW_(p, g, m, v *Tensor, o AdamW) {
+	const name = "adamw"
+	s.Nest(func(s *Scope) {
+		step, scale := s.Full(Float32, float64(o.Step), 1), (*Tensor)(nil)
+		if o.Scale != 1 {
+			scale = s.Full(Float32, 1/o.Scale, 1)
+		}
+		if s.ready(name, operands{p, g, m, v}) && C.fused_adamw(handle(p), handle(g), handle(m), handle(v), handle(step),
+			C.double(o.LR), C.double(o.Beta1), C.double(o.Beta2), C.double(o.Decay), C.double(o.Eps), handle(scale)) == 0 {
+			s.failDirect(name, operands{p, g, m, v})
+		}
+		s.Zero_(g)
+	})
 }

@@ -274,9 +274,6 @@ func (s *Scope) Add_(a, b *Tensor) { s.do2("add_", libtch.AtgAdd_, a, b) }
 // Addcmul_ adds the products b·c to a.
 func (s *Scope) Addcmul_(a, b, c *Tensor) { s.do3("addcmul_", libtch.AtgAddcmul_, a, b, c) }
 
-// Addcdiv_ adds the quotients b/c to a.
-func (s *Scope) Addcdiv_(a, b, c *Tensor) { s.do3("addcdiv_", libtch.AtgAddcdiv_, a, b, c) }
-
 func (s *Scope) MulScalar_(a *Tensor, v float64) {
 	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {
 		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar_(out, a.c, c) })

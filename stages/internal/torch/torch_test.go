@@ -560,8 +560,8 @@ func TestAdamWFollowsThePaper(t *testing.T) {
 			for step, g := range []float64{0.5, -1, 4} {
 				grad := s.Full(Float32, g, n)
 				bias1, bias2 := 1-math.Pow(b1, float64(step+1)), 1-math.Pow(b2, float64(step+1))
-				s.AdamW_(p, grad, m, v, AdamW{LR: lr, Beta1: b1, Beta2: b2, Eps: eps, Decay: decay, Scale: 0.5, Bias1: bias1,
-					Bias2: bias2})
+				s.AdamW_(p, grad, m, v, AdamW{LR: lr, Beta1: b1, Beta2: b2, Eps: eps, Decay: decay, Scale: 0.5,
+					Step: step + 1})
 				g *= 0.5
 				wm, wv = b1*wm+(1-b1)*g, b2*wv+(1-b2)*g*g
 				want -= lr * decay * want

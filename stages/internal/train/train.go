@@ -58,6 +58,9 @@ func (t *Training) Open() (err error) {
 	if t.Scratch, err = resume.Open(t.Job.Dir, c.Minutes, c.Keep, t.Job.Rank); err != nil {
 		return err
 	}
+	if t.Job.Ranks > 1 {
+		t.Scratch.Gather = t.gather
+	}
 	if err := t.restore(); err != nil {
 		return err
 	}
@@ -83,6 +86,14 @@ func (t *Training) restore() (err error) {
 // Sync is a sync point of the ranks of the training; see checkpoint.Sync.
 func (t *Training) Sync(ctx context.Context, phase string, err error) error {
 	return checkpoint.Sync(ctx, t.Peers.Rank, phase, err)
+}
+
+// gather returns the messages of all ranks after a sync point.
+func (t *Training) gather(phase string, own []byte) ([][]byte, error) {
+	if err := t.Sync(context.Background(), phase, nil); err != nil {
+		return nil, err
+	}
+	return t.Peers.Rank.Share(own)
 }
 
 // progress is what is encoded into a state and decoded from it.
