@@ -128,8 +128,8 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
-	_     struct{} `doc:"seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
-	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
+	_     struct{} `doc:"calls, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare,"`
+	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
 	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
 	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
 	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
@@ -383,7 +383,12 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) { return job.Open(in.Ref) }, store)
+	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) {
+		if in.Role == roleCalls || in.Role == roleReplay { // of stages that the report does not name
+			return opener(store)(in)
+		}
+		return job.Open(in.Ref)
+	}, store)
 	if err != nil {
 		return err
 	}
@@ -507,6 +512,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made, planne
 			return err
 		}
 		ev.Records = append(ev.Records, stage)
+		ev.addCalls(in, made)
 	}
 	return nil
 }
@@ -547,4 +553,42 @@ func stageRef(n *lang.Node, store *artifact.Store, m *artifact.Manifest) (StageR
 		}
 	}
 	return stage, nil
+}
+
+// Types of the ports of a stage that samples from an endpoint.
+const (
+	callsType        = "calls"
+	trajectoriesType = "trajectories"
+)
+
+// addCalls adds the record of a stage that sampled from an endpoint, and the other artifacts that a replay of it
+// reads: trajectories and tasks. made contains the manifests of the stages above. A record that the store lacks is left
+// out.
+func (ev *Evidence) addCalls(in lang.Input, made map[string]*artifact.Manifest) {
+	n, m := in.From, made[in.From.Address]
+	if m == nil || m.Outputs[callsType].Type != callsType || !m.Has(callsType) || !m.Has(trajectoriesType) {
+		return
+	}
+	add := func(role, address string, ref artifact.Ref, m *artifact.Manifest) {
+		one := Input{Role: role, Address: address, Ref: ref, Key: m.Key, Digest: m.Outputs[ref.Port].Digest}
+		if role == roleCalls {
+			one.Label = instanceName(ref)
+			for _, other := range ev.Inputs {
+				if other.Role == roleScores && other.Address == address {
+					one.Label = other.Label
+				}
+			}
+		}
+		ev.Inputs = append(ev.Inputs, one)
+	}
+	ref := in.Ref
+	ref.Port, ref.Type = callsType, callsType
+	add(roleCalls, n.Address, ref, m)
+	ref.Port, ref.Type = trajectoriesType, trajectoriesType
+	add(roleReplay, n.Address, ref, m)
+	for _, tasks := range n.Inputs {
+		if read := ancestor(made[tasks.From.Address], m, tasks); read != nil && tasks.Ref.Type == "tasks" {
+			add(roleReplay, tasks.From.Address, tasks.Ref, read)
+		}
+	}
 }

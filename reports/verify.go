@@ -20,6 +20,7 @@ type Verification struct {
 	Transcripts int `json:"transcripts"` // arms whose transcripts the page shows
 	Artifacts   int `json:"artifacts"`   // that were hashed completely
 	Files       int `json:"files"`       // of the experiment, compared with the recorded files
+	Calls       int `json:"calls"`       // of API models, whose episodes the caller has replayed
 
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page
@@ -395,4 +396,55 @@ func opener(store *artifact.Store) func(*Input) (*artifact.Artifact, error) {
 		}
 		return store.Open(m, in.Ref.Port)
 	}
+}
+
+// Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.
+type Recorded struct {
+	Address  string
+	Manifest *artifact.Manifest
+	Endpoint string               // endpoint.json
+	Tasks    []*artifact.Artifact // in the order of the setting
+}
+
+// RecordedCalls returns the stages whose calls the page counts, without artifacts that the store lacks, which Verify
+// reports.
+func RecordedCalls(page []byte, store *artifact.Store) ([]Recorded, error) {
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		return nil, err
+	}
+	var all []Recorded
+	for _, in := range ev.Inputs {
+		if in.Role != roleCalls {
+			continue
+		}
+		r := Recorded{Address: in.Address}
+		if r.Manifest, err = store.Manifest(in.Key); err != nil {
+			continue // a fault of the page
+		}
+		for _, stage := range ev.Records {
+			if m, err := store.Manifest(stage.Key); err == nil && r.read("policy", m.Outputs["policy"].Digest) {
+				r.Endpoint = stage.Card
+			}
+		}
+		for i := 0; ; i++ {
+			settings := []string{fmt.Sprintf("tasks[%d]", i), "tasks"}
+			at := slices.IndexFunc(ev.Inputs, func(x Input) bool {
+				return x.Role == roleReplay && (r.read(settings[0], x.Digest) || i == 0 && r.read(settings[1], x.Digest))
+			})
+			if at < 0 {
+				break
+			}
+			if a, err := opener(store)(&ev.Inputs[at]); err == nil {
+				r.Tasks = append(r.Tasks, a)
+			}
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// read reports whether the stage read an artifact by a setting.
+func (r *Recorded) read(setting, digest string) bool {
+	return r.Manifest.Parts["input."+setting] == fmt.Sprintf("%q", digest)
 }
