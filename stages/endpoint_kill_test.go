@@ -146,10 +146,11 @@ func (l *callers) survive(name string, r *rand.Rand) {
 			l.Error(err)
 			return
 		}
-		killed := make(chan bool, 1)
+		var killed atomic.Bool
 		timer := time.AfterFunc(time.Duration(100+r.IntN(1200))*time.Millisecond, func() {
 			if !last {
-				killed <- c.Process.Kill() == nil
+				killed.Store(true)
+				_ = c.Process.Kill() // fails if it has ended
 			}
 		})
 		err := c.Wait()
@@ -167,7 +168,7 @@ func (l *callers) survive(name string, r *rand.Rand) {
 			l.mu.Lock()
 			l.charged[name] = 0
 			l.mu.Unlock()
-		case len(killed) == 0:
+		case !killed.Load():
 			l.Errorf("%s: %v\n%s", name, err, out.Bytes())
 			return
 		}

@@ -50,7 +50,10 @@ func newOracle(t *testing.T) *oracle {
 }
 
 func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
-	body, _ := io.ReadAll(r.Body)
+	body, err := io.ReadAll(r.Body)
+	if err != nil { // the client was killed
+		return
+	}
 	o.mu.Lock()
 	o.calls++
 	n, faulty := o.calls, o.faulty
