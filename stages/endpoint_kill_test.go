@@ -122,7 +122,7 @@ stage "eval" "api" {
 // faults delays requests, records their times, and answers two of nine with a fault.
 func (l *callers) faults(n int, w http.ResponseWriter, r *http.Request) bool {
 	time.Sleep(time.Duration(n*7919%40) * time.Millisecond)
-	fault := n%9 >= 1 && n%9 <= 4 && faults(n, w, r)
+	fault := n%9 >= 1 && n%9 <= 4 && serverFaults(n, w, r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arrivals = append(l.arrivals, time.Now())

@@ -348,9 +348,9 @@ func (l *apiLab) wantNoKey() {
 	}
 }
 
-// faults answers most requests with a fault: 429, 500 with the key in its text, a cut body, a closed connection, a
+// serverFaults answers most requests with a fault: 429, 500 with the key in its text, a cut body, a closed connection, a
 // reply without content, and for the first requests a hang until the timeout.
-func faults(n int, w http.ResponseWriter, r *http.Request) bool {
+func serverFaults(n int, w http.ResponseWriter, r *http.Request) bool {
 	switch n % 9 {
 	case 1:
 		w.Header().Set("Retry-After", "0.01")
@@ -390,7 +390,7 @@ func TestTheExperimentOfThePapersModelsRuns(t *testing.T) {
 			filepath.Join(l.dir, "store"))...), 0o600))
 	l.source = lang.Source{Vars: map[string]string{"take": "4", "budget": "1000"}, Sets: []string{
 		fmt.Sprintf("endpoint.api.base_url=%q", l.oracle.URL), `eval.api.calls.timeout="2s"`, "eval.api.calls.attempts=30"}}
-	l.oracle.faulty = faults
+	l.oracle.faulty = serverFaults
 	scores := must.Get(l.runFile(t.Context(), "store"))(t)
 	if len(scores) != 5*4 {
 		t.Fatalf("got %d scores, want those of 5 models and 4 tasks", len(scores))
@@ -529,7 +529,7 @@ func (l *apiLab) recorded(store *artifact.Store) *CallsResult {
 
 func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
 	l := newAPILab(t)
-	l.oracle.faulty = faults
+	l.oracle.faulty = serverFaults
 	const calls = "budget = 1000000\n parallel = 3\n attempts = 30\n timeout = \"500ms\""
 	kills := 0
 	for ; kills < 6; kills++ {

@@ -1,0 +1,221 @@
+//go:build libtorch
+
+package stages
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"rcgrpo/bench/fixtures"
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/rl"
+)
+
+// served is an experiment with a policy that has learnt its training drills, evaluated as a checkpoint and behind a
+// server.
+const served = `
+experiment {
+  seeds = [1]
+}
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 60
+  test   = 140
+  pool   = 140
+}
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+}
+stage "model" "random" {
+  seed   = 0
+  corpus = [stage.curate.data.expert]
+  vocab  = 500
+  architecture {
+    family    = "qwen2"
+    hidden    = 64
+    layers    = 2
+    heads     = 4
+    kv_heads  = 2
+    mlp       = 160
+    rope_base = 1000
+    context   = 512
+  }
+}
+stage "sft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+  epochs = 24
+  batch  = 8
+  lr     = 3e-3
+}
+stage "eval" "checkpoint" {
+  policy = stage.sft.warm.checkpoint
+  tasks  = [stage.tasks.drills.train, stage.tasks.drills.test]
+  LIMITS 4 128 512
+}
+stage "endpoint" "server" {
+  api         = "openai-chat"
+  model       = "drills"
+  base_url    = "http://127.0.0.1:1/v1"
+  temperature = 0
+  max_tokens  = 128
+}
+stage "eval" "server" {
+  policy = stage.endpoint.server.policy
+  tasks  = [stage.tasks.drills.train, stage.tasks.drills.test]
+  limits {
+    steps = 4
+  }
+  calls {
+    parallel = 32
+  }
+}
+`
+
+// servedPolicy trains the policy of served and returns the folder of its stages and the address of its server.
+func servedPolicy(t *testing.T) (dir, url string) {
+	t.Helper()
+	t.Setenv("RCGRPO_LEASES", t.TempDir())
+	dir = t.TempDir()
+	for _, n := range loaded(t, dir, expand(served)).Nodes {
+		if n.Name != "server" {
+			runNode(t, n, dir, &lang.Site{})
+		}
+	}
+	out, in := io.Pipe()
+	s := &Serving{Dir: filepath.Join(dir, "stage.sft.warm@1", "checkpoint"), Name: "drills", Listen: "127.0.0.1:0",
+		Token: "checkpoint", Device: "cpu", Slots: 32, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second,
+		Out: in, Log: t.Output()}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must.OK(t, <-ended)
+	})
+	line := must.Get(bufio.NewReader(out).ReadString('\n'))(t)
+	return dir, strings.TrimSuffix(strings.TrimSpace(line), "/v1")
+}
+
+// An endpoint at the server of a checkpoint plays 200 drills as eval of the checkpoint does: equal verdicts, and equal
+// messages and stops unless the policy writes a call that an API cannot carry, or a reply is cut, which ends an episode
+// in eval only. The server's replies to seeded requests do not depend on their order.
+func TestAServedPolicyEqualsItsCheckpoint(t *testing.T) {
+	dir, url := servedPolicy(t)
+	site := &lang.Site{BFCL: fixtures.Benchmark(t)}
+	for _, n := range loaded(t, dir, strings.Replace(expand(served), "http://127.0.0.1:1", url, 1)).Nodes {
+		if n.Name == "server" {
+			runNode(t, n, dir, site)
+		}
+	}
+	want, got := playedBy(t, dir, "stage.eval.checkpoint@1"), playedBy(t, dir, "stage.eval.server@1")
+	right, compared := 0, 0
+	for i, e := range want {
+		if e.Reward == 1 {
+			right++
+		}
+		if a := got[i]; a.Reward != e.Reward || a.Official != e.Official {
+			t.Errorf("%s: got reward %v and official verdict %v, want %v and %v", e.Task, a.Reward, a.Official, e.Reward,
+				e.Official)
+		}
+		if !carried(e) {
+			continue
+		}
+		compared++
+		if a, b := spoken(e), spoken(got[i]); a != b {
+			t.Errorf("%s: the endpoint has\n%s, want\n%s", e.Task, b, a)
+		}
+	}
+	t.Logf("%d of %d episodes succeed, %d compared", right, len(want), compared)
+	if len(want) != 200 || right < 20 || right > 180 || compared < 70 {
+		t.Errorf("%d of %d episodes succeed, and %d were compared; want 200, some of each sort", right, len(want), compared)
+	}
+	equalInTwoOrders(t, url)
+}
+
+// carried reports whether an API can carry the calls of an episode, as a name and arguments, and no reply was cut.
+func carried(e *rl.Trajectory) bool {
+	if e.Stop == rl.StopStep {
+		return false
+	}
+	for _, m := range e.Messages {
+		for _, call := range m.Calls {
+			if _, _, err := bfcl.CallJSON(call); err != nil {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// spoken returns what an episode with and one without tokens have in common.
+func spoken(e *rl.Trajectory) string {
+	text := fmt.Sprintf("%s %d: reward %v, official %v, failure %q, stop %s, %d calls, %d errors\n", e.Task, e.Member, e.Reward,
+		e.Official, e.Failure, e.Stop, e.Calls, e.Errors)
+	for _, m := range e.Messages {
+		if m.Role == rl.RoleAssistant { // calls and text are written in other ways; the results show what they are
+			m.Text = fmt.Sprint(len(m.Calls), " calls")
+		}
+		text += fmt.Sprintf("%s %d %q\n", m.Role, m.Turn, m.Results())
+	}
+	return text
+}
+
+func playedBy(t *testing.T, dir, address string) (all []*rl.Trajectory) {
+	t.Helper()
+	for e, err := range artifact.ReadRows[*rl.Trajectory](filepath.Join(dir, address, "trajectories",
+		rl.TrajectoriesFile)) {
+		must.OK(t, err)
+		all = append(all, e)
+	}
+	return all
+}
+
+// equalInTwoOrders sends 500 seeded requests one after another, and again in the reverse order, many at once.
+func equalInTwoOrders(t *testing.T, url string) {
+	t.Helper()
+	reply := func(i int) string {
+		body := fmt.Sprintf(`{"model": "drills", "seed": %d, "max_tokens": 12, "temperature": 1, "logprobs": true,
+			"messages": [{"role": "user", "content": "Go to folder %d."}]}`, i, i%30)
+		r := must.Get(http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body)))(t)
+		defer r.Body.Close()
+		var of struct{ Choices json.RawMessage }
+		if err := json.NewDecoder(r.Body).Decode(&of); err != nil || r.StatusCode != http.StatusOK {
+			t.Errorf("request %d: status %d, %v", i, r.StatusCode, err)
+		}
+		return string(of.Choices)
+	}
+	const requests = 500
+	var first [requests]string
+	different := map[string]bool{}
+	for i := range requests {
+		first[i] = reply(i)
+		different[first[i]] = true
+	}
+	var all sync.WaitGroup
+	for client := range 16 {
+		all.Go(func() {
+			for i := requests - 1 - client; i >= 0; i -= 16 {
+				if again := reply(i); again != first[i] {
+					t.Errorf("request %d: got %s, want %s", i, again, first[i])
+				}
+			}
+		})
+	}
+	all.Wait()
+	if len(different) < requests/4 {
+		t.Errorf("only %d different replies", len(different))
+	}
+}
