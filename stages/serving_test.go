@@ -4,12 +4,16 @@ package stages
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +24,10 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -94,10 +102,15 @@ func servedPolicy(t *testing.T) (dir, url string) {
 			runNode(t, n, dir, &lang.Site{})
 		}
 	}
+	return dir, serveFolder(t, filepath.Join(dir, "stage.sft.warm@1", "checkpoint"), 512)
+}
+
+// serveFolder starts the server of a checkpoint and returns its address.
+func serveFolder(t *testing.T, dir string, length int) string {
+	t.Helper()
 	out, in := io.Pipe()
-	s := &Serving{Dir: filepath.Join(dir, "stage.sft.warm@1", "checkpoint"), Name: "drills", Listen: "127.0.0.1:0",
-		Token: "checkpoint", Device: "cpu", Slots: 32, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second,
-		Out: in, Log: t.Output()}
+	s := &Serving{Dir: dir, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu", Slots: 32,
+		Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -106,7 +119,7 @@ func servedPolicy(t *testing.T) (dir, url string) {
 		must.OK(t, <-ended)
 	})
 	line := must.Get(bufio.NewReader(out).ReadString('\n'))(t)
-	return dir, strings.TrimSuffix(strings.TrimSpace(line), "/v1")
+	return strings.TrimSuffix(strings.TrimSpace(line), "/v1")
 }
 
 // An endpoint at the server of a checkpoint plays 200 drills as eval of the checkpoint does: equal verdicts, and equal
@@ -218,4 +231,98 @@ func equalInTwoOrders(t *testing.T, url string) {
 	if len(different) < requests/4 {
 		t.Errorf("only %d different replies", len(different))
 	}
+}
+
+// officially is an experiment with the prompts of the official handler of a model.
+const officially = tinyStart + `
+stage "tasks" "bfcl" {
+  source = "bfcl"
+  take   = 4
+}
+stage "eval" "base" {
+  policy = stage.model.random.checkpoint
+  tasks  = [stage.tasks.bfcl.test]
+  layout = "bfcl"
+  LIMITS 20 12 16384
+}
+`
+
+// eval with layout = "bfcl" has the replies and verdicts of a client that posts the handler's prompts to the server of
+// the same model.
+func TestTheOfficialLayoutEqualsAClientOfTheServer(t *testing.T) {
+	benchmark := fixtures.Benchmark(t)
+	dir := t.TempDir()
+	data := must.Get(bfcl.LoadData(benchmark))(t)
+	model := filepath.Join(dir, "stage.model.random", "checkpoint")
+	randomQwen(t, data, model)
+	for _, n := range loaded(t, dir, expand(officially)).Nodes {
+		if n.Name == "bfcl" || n.Kind.Name == "eval" {
+			runNode(t, n, dir, &lang.Site{BFCL: benchmark})
+		}
+	}
+	url := serveFolder(t, model, 16384)
+	want := playedBy(t, dir, "stage.eval.base")
+	for _, e := range want {
+		replies, failure := officialClient(t, url, data, e.Task)
+		var own []string
+		for _, m := range e.Messages {
+			if m.Role == rl.RoleAssistant {
+				own = append(own, m.Text)
+			}
+		}
+		if !slices.Equal(replies, own) || failure != e.Failure {
+			t.Errorf("%s: got %q and %q, want %q and %q", e.Task, replies, failure, own, e.Failure)
+		}
+	}
+	if len(want) != 4 || len(want[0].Messages) < 4 || want[0].Messages[1].Text == "" {
+		t.Errorf("got %d tasks and the replies %+v, want 4 and a text", len(want), want[0].Messages)
+	}
+}
+
+// randomQwen writes a checkpoint with random weights in the layout of Qwen. Its tokenizer knows the documents of tools.
+func randomQwen(t *testing.T, data *bfcl.Data, dir string) {
+	t.Helper()
+	var texts []string
+	for _, task := range data.Tasks()[:40] {
+		for _, class := range task.Classes {
+			for _, doc := range data.Docs(class) {
+				texts = append(texts, string(doc.JSON))
+			}
+		}
+	}
+	tokens := must.Get(token.Train(texts, 3000, slices.Concat(chat.RewardTokens, []string{"<|im_start|>", "<|im_end|>",
+		"<|endoftext|>"})))(t)
+	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: tokens.Size(), Hidden: 32, Layers: 1, Heads: 2, KVHeads: 1,
+		HeadDim: 16, MLP: 64, RopeBase: 10000, NormEps: 1e-6, TiedEmbeddings: true, MaxPosition: 16384},
+		rand.New(rand.NewPCG(1, 1))))(t)
+	p := &checkpoint.Policy{Meta: checkpoint.Meta{Family: "qwen2.5"}, Model: m, Tokenizer: tokens}
+	defer p.Close()
+	must.OK(t, os.MkdirAll(dir, 0o700))
+	must.OK(t, p.Save(dir))
+	template := must.Get(chat.LayoutNamed("qwen2.5"))(t).Template
+	must.OK(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), must.Get(json.Marshal(map[string]string{
+		"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template}))(t), 0o600))
+}
+
+// officialClient plays a task as the official runner does and returns the replies and the failure.
+func officialClient(t *testing.T, url string, data *bfcl.Data, id string) (replies []string, failure string) {
+	t.Helper()
+	e := must.Get(data.Task(id).Start(bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}))(t)
+	c := must.Get(bfcl.NewHandlerChat(bfcl.QwenHandler, must.Get(data.Documents(e.Tools()))(t)))(t)
+	c.User(e.User())
+	for !e.Done() {
+		body := must.Get(json.Marshal(map[string]any{"model": "drills", "prompt": must.Get(c.Prompt())(t), "temperature": 0,
+			"max_tokens": 12}))(t)
+		r := must.Get(http.Post(url+"/v1/completions", "application/json", bytes.NewReader(body)))(t)
+		var of struct{ Choices []struct{ Text string } }
+		must.OK(t, json.NewDecoder(r.Body).Decode(&of))
+		r.Body.Close()
+		replies = append(replies, of.Choices[0].Text)
+		results, _, err := e.Step(c.Reply(of.Choices[0].Text))
+		must.OK(t, err)
+		if c.Results(results); len(results) == 0 && !e.Done() {
+			c.User(e.User())
+		}
+	}
+	return replies, e.Verdict().ErrorType
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
@@ -359,6 +361,30 @@ func TestStreamsContainTheSameReply(t *testing.T) {
 				t.Errorf("%s %q: a streamed completion is %q, want %q", layout, script, content, whole.Choices[0].Text)
 			}
 		}
+	}
+}
+
+// The official Go client of OpenAI, in a module of its own (bench/openai_go).
+func TestTheGoClient(t *testing.T) {
+	const key = "sk-local"
+	l := newLab(t, "qwen", 4, func(prompt string) string {
+		if strings.Contains(prompt, "<tools>") && !strings.Contains(prompt, "<tool_response>") {
+			return "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"town\": \"Köln\"}}\n</tool_call><|im_end|>"
+		}
+		return "It is fine.<|im_end|>"
+	}, func(c *Config) { c.Key = key })
+	run := func(args ...string) ([]byte, error) {
+		c := exec.CommandContext(t.Context(), "go", args...)
+		c.Dir = filepath.Join(fixtures.Root(t), "bench", "openai_go")
+		c.Env = append(os.Environ(), "RCGRPO_URL="+l.http.URL, "RCGRPO_KEY="+key, "GOFLAGS=")
+		return c.CombinedOutput()
+	}
+	if out, err := run("mod", "download"); err != nil {
+		t.Skipf("the client cannot be downloaded: %v\n%s", err, out)
+	}
+	out, err := run("test", "-vet=off", "-count=1", "-v", ".")
+	if passed := bytes.Count(out, []byte("--- PASS")); err != nil || passed != 5 {
+		t.Errorf("%v, %d of 5 tests passed\n%s", err, passed, out)
 	}
 }
 
