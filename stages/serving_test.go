@@ -102,14 +102,14 @@ func servedPolicy(t *testing.T) (dir, url string) {
 			runNode(t, n, dir, &lang.Site{})
 		}
 	}
-	return dir, serveFolder(t, filepath.Join(dir, "stage.sft.warm@1", "checkpoint"), 512)
+	return dir, serveCheckpoint(t, filepath.Join(dir, "stage.sft.warm@1", "checkpoint"), 512)
 }
 
-// serveFolder starts the server of a checkpoint and returns its address.
-func serveFolder(t *testing.T, dir string, length int) string {
+// serveCheckpoint starts the server of a checkpoint and returns its address.
+func serveCheckpoint(t testing.TB, dir string, length int) string {
 	t.Helper()
 	out, in := io.Pipe()
-	s := &Serving{Dir: dir, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu", Slots: 32,
+	s := &Serving{Dir: dir, Name: "drills", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu", Slots: 64,
 		Context: length, Queue: 600, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -260,7 +260,7 @@ func TestTheOfficialLayoutEqualsAClientOfTheServer(t *testing.T) {
 			runNode(t, n, dir, &lang.Site{BFCL: benchmark})
 		}
 	}
-	url := serveFolder(t, model, 16384)
+	url := serveCheckpoint(t, model, 16384)
 	want := playedBy(t, dir, "stage.eval.base")
 	for _, e := range want {
 		replies, failure := officialClient(t, url, data, e.Task)
