@@ -85,6 +85,7 @@ bench: build
 	bench/engine.sh
 	bench/lm.sh
 	bench/ranks.sh
+	bench/serve.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token \
 		./cmd/rcgrpo/internal/lsp
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo

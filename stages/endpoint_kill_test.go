@@ -194,8 +194,8 @@ func (l *callers) check(name string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if charged := l.charged[name]; dollars > callingBudget || dollars < charged-1e-9 {
-		l.Errorf("%s: recorded $%.2f, want at least the $%.2f that the server charged and at most $%d", name, dollars, charged,
-			callingBudget)
+		l.Errorf("%s: recorded $%.2f, want at least the $%.2f that the server charged and at most $%d", name, dollars,
+			charged, callingBudget)
 	}
 }
 

@@ -348,8 +348,8 @@ func (l *apiLab) wantNoKey() {
 	}
 }
 
-// serverFaults answers most requests with a fault: 429, 500 with the key in its text, a cut body, a closed connection, a
-// reply without content, and for the first requests a hang until the timeout.
+// serverFaults answers most requests with a fault: 429, 500 with the key in its text, a cut body, a closed connection,
+// a reply without content, and for the first requests a hang until the timeout.
 func serverFaults(n int, w http.ResponseWriter, r *http.Request) bool {
 	switch n % 9 {
 	case 1:
@@ -490,7 +490,7 @@ func TestRecordedCallsAreReplayed(t *testing.T) {
 		"a call less":            {provider.CallsFile, less, "no reply to this request in the record"},
 		"a call more":            {provider.CallsFile, more, "no episode reads this reply"},
 		"another verdict":        {rl.TrajectoriesFile, set("reward", 0), "the record has reward 0"},
-		"a trajectory less":      {rl.TrajectoriesFile, less, "want 6"},
+		"a trajectory less":      {rl.TrajectoriesFile, less, "want 1 of each of 6 tasks"},
 		"another score":          {rl.ScoresFile, set("official", false), "the score is"},
 		"a score less":           {rl.ScoresFile, less, "want 6"},
 	} {

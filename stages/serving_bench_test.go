@@ -126,7 +126,8 @@ func rolloutRate(b *testing.B, batcher *rl.Batcher, stop func(int32) bool, vocab
 	return float64(sampled) / time.Since(began).Seconds()
 }
 
-// clientRate sends two requests from each client, or eight from a single one, and returns the sampled tokens per second.
+// clientRate sends two requests from each client, or eight from a single one, and returns the sampled tokens per
+// second.
 func clientRate(b *testing.B, url string, clients int, stream bool, vocabulary int, r *rand.Rand) float64 {
 	each := 2
 	if clients == 1 {
@@ -138,8 +139,8 @@ func clientRate(b *testing.B, url string, clients int, stream bool, vocabulary i
 	bodies := make([][][]byte, clients)
 	for i := range bodies {
 		for range each {
-			q := map[string]any{"model": "drills", "prompt": newPrompt(vocabulary, r), "max_tokens": servedReply, "temperature": 1,
-				"seed": r.Int32()}
+			q := map[string]any{"model": "drills", "prompt": newPrompt(vocabulary, r), "max_tokens": servedReply,
+				"temperature": 1, "seed": r.Int32()}
 			if stream {
 				q["stream"], q["stream_options"] = true, map[string]bool{"include_usage": true}
 			}
@@ -197,7 +198,8 @@ func llamaServer(b *testing.B, dir string) string {
 		return ""
 	}
 	file := filepath.Join(b.TempDir(), "model.gguf")
-	convert := exec.CommandContext(b.Context(), python, filepath.Join(fixtures.Root(b), "bench", "serve_gguf.py"), dir, file)
+	script := filepath.Join(fixtures.Root(b), "bench", "serve_gguf.py")
+	convert := exec.CommandContext(b.Context(), python, script, dir, file)
 	if out, err := convert.CombinedOutput(); err != nil {
 		b.Fatalf("%v\n%s", err, out)
 	}
@@ -205,8 +207,8 @@ func llamaServer(b *testing.B, dir string) string {
 	address := l.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
 	l.Close()
-	c := exec.CommandContext(b.Context(), program, "--model", file, "--host", "127.0.0.1", "--port", port, "--threads", "2",
-		"--threads-batch", "2", "--parallel", fmt.Sprint(servedSlots), "--ctx-size",
+	c := exec.CommandContext(b.Context(), program, "--model", file, "--host", "127.0.0.1", "--port", port,
+		"--threads", "2", "--threads-batch", "2", "--parallel", fmt.Sprint(servedSlots), "--ctx-size",
 		fmt.Sprint(servedSlots*(servedPrompt+servedReply+64)), "--cache-type-k", "f32", "--cache-type-v", "f32")
 	c.Stdout, c.Stderr = io.Discard, io.Discard
 	if os.Getenv("LLAMA_LOG") != "" {

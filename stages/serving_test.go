@@ -175,8 +175,8 @@ func carried(e *rl.Trajectory) bool {
 
 // spoken returns what an episode with and one without tokens have in common.
 func spoken(e *rl.Trajectory) string {
-	text := fmt.Sprintf("%s %d: reward %v, official %v, failure %q, stop %s, %d calls, %d errors\n", e.Task, e.Member, e.Reward,
-		e.Official, e.Failure, e.Stop, e.Calls, e.Errors)
+	text := fmt.Sprintf("%s %d: reward %v, official %v, failure %q, stop %s, %d calls, %d errors\n", e.Task, e.Member,
+		e.Reward, e.Official, e.Failure, e.Stop, e.Calls, e.Errors)
 	for _, m := range e.Messages {
 		if m.Role == rl.RoleAssistant { // calls and text are written in other ways; the results show what they are
 			m.Text = fmt.Sprint(len(m.Calls), " calls")

@@ -147,8 +147,8 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	return err
 }
 
-// bucketSize is the size of the file in bytes. One write replaces the whole bucket, so that a killed process leaves none
-// that is empty, which the next one would take for a full bucket.
+// bucketSize is the size of the file in bytes. One write replaces the whole bucket, so that a killed process leaves
+// none that is empty, which the next one would take for a full bucket.
 const bucketSize = 512
 
 func refilled(available, limit, seconds float64) float64 {
