@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -249,56 +248,4 @@ func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, er
 		}
 	}
 	return sums, nil
-}
-
-// costFile sums up the calls in an artifact of type calls: callCost.
-const costFile = "cost.json"
-
-// callCost is the sum of recorded calls of an API model.
-type callCost struct {
-	Dollars  float64  `json:"dollars"`
-	Attempts int      `json:"attempts"`
-	Replies  int      `json:"replies"`
-	Input    int      `json:"input"`  // tokens
-	Output   int      `json:"output"` // tokens
-	Models   []string `json:"models"` // returned names, sorted
-	First    string   `json:"first"`  // dates, RFC 3339, UTC
-	Last     string   `json:"last"`
-}
-
-// Calls sums up the calls of the stages with one label.
-type Calls struct {
-	Label string // of the arm, or the stage of a rollout
-	From  []string
-	callCost
-}
-
-// calls adds the sum of the calls of a stage to those of its label.
-func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
-	f, err := os.Open(a.Path(costFile))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxCardBytes))
-	var one callCost
-	if err == nil {
-		err = json.Unmarshal(text, &one)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %s: %w", in.port(), costFile, err)
-	}
-	c := findOrAdd(&g.study.Calls, Calls{Label: in.Label}, func(c Calls) bool { return c.Label == in.Label })
-	c.From = append(c.From, in.port())
-	c.Dollars += one.Dollars
-	c.Attempts += one.Attempts
-	c.Replies += one.Replies
-	c.Input += one.Input
-	c.Output += one.Output
-	c.Models = slices.Compact(slices.Sorted(slices.Values(append(c.Models, one.Models...))))
-	if c.First == "" || one.First != "" && one.First < c.First {
-		c.First = one.First
-	}
-	c.Last = max(c.Last, one.Last)
-	return nil
 }

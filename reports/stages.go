@@ -18,7 +18,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/reports/page"
-	"rcgrpo/stages/rl"
 )
 
 // PaperSettings returns the values of the paper's profile by kind and setting: the values in its settings tables,
@@ -424,82 +423,6 @@ func (s *Study) versionsTable() *page.Table {
 		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, page.Text("%s", name),
 			page.Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
 			page.Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
-	}
-	return t.OrNil()
-}
-
-// callsOf returns the calls of an arm; nil without.
-func (s *Study) callsOf(label string) *Calls {
-	if i := slices.IndexFunc(s.Calls, func(c Calls) bool { return c.Label == label }); i >= 0 {
-		return &s.Calls[i]
-	}
-	return nil
-}
-
-// armName returns the name of an arm in the main table: with its reward token, or for an API model with the returned
-// model, the dates of its calls and their cost. scores is the source of the row.
-func (s *Study) armName(a *Arm, scores page.Source) page.Cell {
-	name := page.Text("%s", a.Label)
-	if c := s.callsOf(a.Label); c != nil {
-		days := c.days()
-		name = name.With("%s · %s · %s", strings.Join(c.Models, ", "), strings.TrimSpace(days.Text+" "+days.Detail),
-			dollars(c.Dollars))
-		return name.From(page.Together("returned model, dates and cost of the calls", "", scores, page.Source{From: c.From}))
-	}
-	if token := a.condition(); token != rl.TokenNone {
-		name = name.With("conditioned on %s", token)
-	}
-	return name
-}
-
-// days shows the days of the first and the last call, one if they are equal.
-func (c *Calls) days() page.Cell {
-	first, last := page.Prefix(c.First, len(time.DateOnly)), page.Prefix(c.Last, len(time.DateOnly))
-	if first == last {
-		return page.Text("%s", first)
-	}
-	return page.Text("%s", first).With("to %s", last)
-}
-
-// dollars formats an amount to the cent, below ten cents with two significant digits.
-func dollars(v float64) string {
-	if v > 0 && v < 0.1 {
-		return "$" + fmt.Sprintf("%.2g", v)
-	}
-	return fmt.Sprintf("$%.2f", v)
-}
-
-// callsParts returns the table of calls behind the results of the first set of tasks.
-func (s *Study) callsParts() []page.Part {
-	return page.PartsOf(s.callsTable(), slices.Concat(s.sets(), []string{""})[0])
-}
-
-// callsTable lists the calls of the API models: cost, tokens, returned models and dates. A model whose returned name
-// has changed is marked.
-func (s *Study) callsTable() *page.Table {
-	t := &page.Table{ID: "calls", Title: "Calls of the API models",
-		Columns: page.Columns("<Arm or stage", "Cost", "Replies", "Attempts", "Input tokens", "Output tokens", "Dates",
-			"Returned model")}
-	changed := false
-	for i := range s.Calls {
-		c := &s.Calls[i]
-		from := func(by string) page.Source { return page.Source{From: c.From, By: by} }
-		count := func(n int, by string) page.Cell { return page.Whole(n).From(from(by)) }
-		model := page.Text("%s", cmp.Or(strings.Join(c.Models, ", "), "–")).From(from("names of the model in the responses"))
-		if len(c.Models) > 1 {
-			model.Mark, changed = page.MarkDiffers, true
-			model = model.With("%d names", len(c.Models))
-		}
-		t.Add(s.armIndex(c.Label), page.Text("%s", c.Label),
-			page.Cell{Text: dollars(c.Dollars), Value: &c.Dollars}.From(from("sum of the dollars of all attempts")),
-			count(c.Replies, "number of replies"), count(c.Attempts, "number of attempts"),
-			count(c.Input, "sum over the replies"), count(c.Output, "sum over the replies"),
-			c.days().From(from("days of the first and the last attempt")), model)
-	}
-	t.Notes = []string{"From the recorded calls of the shown results, also of earlier runs. An attempt without a " +
-		"recorded answer counts with its highest possible cost. rcgrpo verify replays the episodes from the record."}
-	if changed {
-		t.Notes = append(t.Notes, "Marked: the API returned several names, so the model behind it changed during the calls.")
 	}
 	return t.OrNil()
 }
