@@ -16,7 +16,8 @@ func TestCallsOfAPIModelsAreSummedAndAChangedModelIsMarked(t *testing.T) {
 	add := func(label, address, cost string) {
 		dir := t.TempDir()
 		must.OK(t, os.WriteFile(filepath.Join(dir, costFile), []byte(cost), 0o600))
-		must.OK(t, g.calls(&Input{Label: label, Address: address, Ref: artifact.Ref{Port: "calls"}}, &artifact.Artifact{Dir: dir}))
+		in := &Input{Label: label, Address: address, Ref: artifact.Ref{Port: "calls"}}
+		must.OK(t, g.calls(in, &artifact.Artifact{Dir: dir}))
 	}
 	add("API models/A", "stage.eval.api[\"A\"]@1", `{"dollars": 1.5, "attempts": 12, "replies": 10, "input": 100,
 		"output": 9, "models": ["a-2"], "first": "2026-01-05T00:00:00Z", "last": "2026-01-06T00:00:00Z"}`)

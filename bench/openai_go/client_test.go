@@ -31,8 +31,9 @@ func ask(messages ...openai.ChatCompletionMessageParamUnion) openai.ChatCompleti
 
 func withTool(q openai.ChatCompletionNewParams) openai.ChatCompletionNewParams {
 	q.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{
-		Name:       "weather",
-		Parameters: openai.FunctionParameters{"type": "object", "properties": map[string]any{"town": map[string]any{"type": "string"}}},
+		Name: "weather",
+		Parameters: openai.FunctionParameters{"type": "object",
+			"properties": map[string]any{"town": map[string]any{"type": "string"}}},
 	})}
 	return q
 }
@@ -48,7 +49,8 @@ func TestAToolIsCalledAndItsResultIsRead(t *testing.T) {
 		m.ToolCalls[0].Function.Arguments != `{"town": "Köln"}` || first.Choices[0].FinishReason != "tool_calls" {
 		t.Fatalf("got %+v, want the call of weather", first.Choices[0])
 	}
-	second, err := c.Chat.Completions.New(t.Context(), withTool(ask(m.ToParam(), openai.ToolMessage("sun", m.ToolCalls[0].ID))))
+	result := openai.ToolMessage("sun", m.ToolCalls[0].ID)
+	second, err := c.Chat.Completions.New(t.Context(), withTool(ask(m.ToParam(), result)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,8 +59,17 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 	ts.Defer(server.Close)
 	ts.Setenv("API", server.URL)
-	ts.Check(os.WriteFile(ts.MkAbs("site.hcl"), fmt.Appendf(nil, "store {\n  path = \"store\"\n}\ndata {\n  bfcl = %q\n}\n"+
-		"api \"OPENAI_API_KEY\" {\n  prices = { m = [1, 10] }\n}\n", benchmark()), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("site.hcl"), fmt.Appendf(nil, `
+store {
+  path = "store"
+}
+data {
+  bfcl = %q
+}
+api "OPENAI_API_KEY" {
+  prices = { m = [1, 10] }
+}
+`, benchmark()), 0o600))
 }
 
 // benchmark returns the folder of the official data, which may not exist.
