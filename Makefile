@@ -5,7 +5,8 @@
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
 #   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
 #   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings, 100 of
-#                processes that call an API, 100 of ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm cluster (SLURM_KILLS=N), 1,000 jobs
+#                processes that call an API, 100 of ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm
+#                cluster (SLURM_KILLS=N), 1,000 jobs
 #   make images  the pictures of docs/images, from PAGE (default: the demo's)
 #   make browser opens PAGE in Chromium without a network: charts, colours, widths, accessibility
 #   make changes changes 200 random bytes of the artifacts behind the demo's page; verify must find each
