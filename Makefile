@@ -5,7 +5,8 @@
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
 #   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
 #   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings, 100 of
-#                ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm cluster (SLURM_KILLS=N), 1,000 jobs
+#                processes that call an API, 100 of ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm
+#                cluster (SLURM_KILLS=N), 1,000 jobs
 #   make images  the pictures of docs/images, from PAGE (default: the demo's)
 #   make browser opens PAGE in Chromium without a network: charts, colours, widths, accessibility
 #   make changes changes 200 random bytes of the artifacts behind the demo's page; verify must find each
@@ -87,6 +88,7 @@ bench: build
 	bench/lm.sh
 	bench/ranks.sh
 	bench/remote.sh
+	bench/serve.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token \
 		./cmd/rcgrpo/internal/lsp
 	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
@@ -97,6 +99,7 @@ SLURM_KILLS ?= 200
 
 crash: build
 	RCGRPO_CRASH=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKilledRunsConverge -v ./engine
+	RCGRPO_CRASH=100 $(GO) test -count=1 -timeout 60m -run TestKilledCallsEndInTheSameScores -v ./stages
 	RCGRPO_CRASH=100 $(GO) test -tags libtorch -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
 	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags libtorch -count=1 -timeout 120m -run TestKilledGangsEndInTheSameBytes -v ./stages
 	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 $(GO) test -count=1 -timeout 120m -run 'TestManyStages|TestKilledClusters' -v ./engine/slurm

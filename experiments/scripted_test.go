@@ -101,6 +101,7 @@ type scripted struct {
 	lang.Stage
 	node  *lang.Node
 	bench bfcl.Settings // of the tasks
+	model string        // behind the endpoint; "" without one
 }
 
 // Label returns the label of the stage behind the script.
@@ -193,6 +194,14 @@ func (s *scripted) policy(job *engine.Job) (p policy, err error) {
 			return p, err
 		}
 		if in.Type == "endpoint" {
+			var e struct{ Model string }
+			text, err := os.ReadFile(a.Path("endpoint.json"))
+			if err == nil {
+				err = json.Unmarshal(text, &e)
+			}
+			if s.model = e.Model; err != nil {
+				return p, err
+			}
 			p.Skill = 0.3 + 0.1*float64(len(a.Ref.Key)) // models differ
 			continue
 		}
@@ -317,14 +326,8 @@ func (s *scripted) sample(job *engine.Job, r *rand.Rand, p policy) error {
 			played, scores = append(played, &e), append(scores, e.Score(ports[i], greedy))
 		}
 	}
-	if s.node.Outputs["calls"] != "" {
-		dir, err := job.Create("calls")
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, "cost.json"), []byte("{}\n"), 0o600)
-		}
-		if err != nil {
-			return err
-		}
+	if err := s.writeCost(job, len(played)); err != nil {
+		return err
 	}
 	dir, err := job.Create("trajectories")
 	if err == nil {
@@ -337,6 +340,24 @@ func (s *scripted) sample(job *engine.Job, r *rand.Rand, p policy) error {
 		return err
 	}
 	return artifact.WriteRows(dir, rl.ScoresFile, scores)
+}
+
+// writeCost writes the sum of the calls of an API model. OpenAI changed its model during the calls.
+func (s *scripted) writeCost(job *engine.Job, episodes int) error {
+	if s.node.Outputs["calls"] == "" {
+		return nil
+	}
+	dir, err := job.Create("calls")
+	if err != nil {
+		return err
+	}
+	models := s.model
+	if day, ok := strings.CutSuffix(models, "2025-12-11"); ok {
+		models += `", "` + day + "2025-12-12"
+	}
+	return os.WriteFile(filepath.Join(dir, "cost.json"), fmt.Appendf(nil, `{"dollars": %v, "attempts": %d, "replies": %d,
+		"input": %d, "output": %d, "models": ["%s"], "first": "2026-11-20T09:00:00Z", "last": "2026-11-21T10:00:00Z"}`,
+		12.3+float64(len(s.model)), 9*episodes, 8*episodes, 50_000*episodes, 900*episodes, models), 0o600)
 }
 
 // episodes caches the episodes of all scripts: by task, prompt, success and variant.

@@ -133,12 +133,15 @@ func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
 	return ev.checkFiles(x.SourceFiles())
 }
 
-// Roles of an Input: the setting of the report that refers to it.
+// Roles of an Input: the setting of the report that refers to it, or what follows from the inputs of its stage.
 const (
 	roleScores      = "scores"
 	roleCurves      = "curves"
 	roleData        = "data"
 	roleTranscripts = "transcripts"
+
+	roleCalls  = "calls"  // record of a stage that sampled from an API model
+	roleReplay = "replay" // what a replay of these calls reads; the page shows nothing of it
 )
 
 // Input is an artifact that the page reads.

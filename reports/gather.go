@@ -31,7 +31,8 @@ func gather(ev *Evidence, open func(*Input) (*artifact.Artifact, error), store *
 		Compare: ev.Compare, Chosen: ev.Chosen, Failures: ev.Failures,
 		References: ev.References, Maps: ev.Maps}
 	readers := map[string]func(*Input, *artifact.Artifact) error{
-		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts}
+		roleScores: g.scores, roleCurves: g.curve, roleData: g.data, roleTranscripts: g.transcripts,
+		roleCalls: g.calls, roleReplay: func(*Input, *artifact.Artifact) error { return nil }}
 	for i := range ev.Inputs {
 		in := &ev.Inputs[i]
 		a, err := open(in)

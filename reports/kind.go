@@ -128,8 +128,8 @@ func (c *Comparison) ofTraining() bool {
 type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
-	_     struct{} `doc:"seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare, gap,"`
-	_     struct{} `doc:"gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
+	_     struct{} `doc:"calls, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare,"`
+	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
 	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
 	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
 	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
@@ -383,7 +383,12 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) { return job.Open(in.Ref) }, store)
+	study, err := gather(ev, func(in *Input) (*artifact.Artifact, error) {
+		if in.Role == roleCalls || in.Role == roleReplay { // of stages that the report does not name
+			return opener(store)(in)
+		}
+		return job.Open(in.Ref)
+	}, store)
 	if err != nil {
 		return err
 	}
@@ -507,6 +512,7 @@ func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made, planne
 			return err
 		}
 		ev.Records = append(ev.Records, stage)
+		ev.addCalls(in, made)
 	}
 	return nil
 }

@@ -149,6 +149,9 @@ func evaluate(s *scripted, job *engine.Job) error {
 	if err := artifact.WriteRows(dir, rl.ScoresFile, rows); err != nil {
 		return err
 	}
+	if err := s.writeCost(job); err != nil {
+		return err
+	}
 	if dir, err = job.Create("trajectories"); err != nil {
 		return err
 	}
@@ -161,6 +164,29 @@ func evaluate(s *scripted, job *engine.Job) error {
 			Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
 	}
 	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)
+}
+
+// writeCost writes the record of an API model.
+func (s *scripted) writeCost(job *engine.Job) error {
+	if s.Policy.Type != "endpoint" {
+		return nil
+	}
+	dir, err := job.Create("calls")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, costFile), []byte(`{"dollars": 1.25, "attempts": 90, "replies": 80,
+		"input": 1000, "output": 200, "models": ["api-1"], "first": "2026-01-02T03:04:05Z", "last": "2026-01-03T01:00:00Z"}`),
+		0o600)
+}
+
+// evaluationPorts are those of an evaluation, with the record of an API model.
+func evaluationPorts(s lang.Stage) map[string]string {
+	ports := map[string]string{"scores": "scores", "trajectories": "trajectories"}
+	if s.(*scripted).Policy.Type == "endpoint" {
+		ports["calls"] = "calls"
+	}
+	return ports
 }
 
 // writeTasks returns a stage that makes 40 tasks for each port, with families from the given number on.
@@ -222,6 +248,8 @@ func mix(s *scripted, job *engine.Job) error {
 
 func scriptedKinds() lang.Registry {
 	trained := map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
+	eval := scriptedKind("eval", nil, evaluate)
+	eval.Outputs = evaluationPorts
 	return lang.Registry{
 		scriptedKind("tasks", map[string]string{"train": "tasks", "test": "tasks"},
 			writeTasks(map[string]int{"train": 100, "test": 0})),
@@ -232,7 +260,7 @@ func scriptedKinds() lang.Registry {
 			`{"model_type": "qwen2", "max_position_embeddings": 512}`)),
 		scriptedKind("endpoint", map[string]string{"policy": "endpoint"}, describe("policy", "endpoint.json",
 			`{"api": "made up", "model": "api-1", "date": "2026-01-02"}`)),
-		scriptedKind("eval", map[string]string{"scores": "scores", "trajectories": "trajectories"}, evaluate),
+		eval,
 		Kind(),
 	}
 }

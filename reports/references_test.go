@@ -193,8 +193,9 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 	if v := verified(t, html, store); !v.OK() {
 		t.Errorf("got %+v", v)
 	}
-	tables := []string{"reference-the-paper", "reference-the-paper-categories", "ablation-more-training", "versions",
-		"statistics", "mixtures", "data", "example-expert-curate-data-mixed", "example-failed-curate-data-mixed"}
+	tables := []string{"calls", "main-test", "reference-the-paper", "reference-the-paper-categories",
+		"ablation-more-training", "versions", "statistics", "mixtures", "data",
+		"example-expert-curate-data-mixed", "example-failed-curate-data-mixed"}
 	if checked, _ := followFromTheirSources(t, html, store, tables...); checked < 60 {
 		t.Errorf("only %d cells have a source", checked)
 	}

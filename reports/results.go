@@ -83,11 +83,7 @@ func (s *Study) mainTable(set string) *page.Table {
 		share := func(category, by string) page.Cell {
 			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
 		}
-		name := page.Text("%s", a.Label)
-		if token := a.condition(); token != rl.TokenNone {
-			name = name.With("conditioned on %s", token)
-		}
-		cells := []page.Cell{name, share("", byReward),
+		cells := []page.Cell{s.armName(a, a.sourceOfScores(set, "", byReward)), share("", byReward),
 			seedMean(rates(samples(all, "", false))).From(a.sourceOfScores(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))

@@ -98,6 +98,7 @@ func items() []item {
 		{"main", "results", eachSet((*Study).mainTable)},
 		{"reference", "results", (*Study).referenceParts},
 		{"ablation", "results", (*Study).ablationTables},
+		{"calls", "results", (*Study).callsParts},
 		{"seeds", "results", eachSet((*Study).seedTable)},
 		{"fig-categories", "results", eachSet((*Study).categoryFigure)},
 		{"pass-at-k", "results", eachSet((*Study).passTable)},

@@ -29,6 +29,7 @@ type Study struct {
 	Mixtures []Mixture
 	// Transcripts are the episodes that the page shows in full, one element per label.
 	Transcripts []*page.Transcripts
+	Calls       []Calls        // of API models
 	Records     []Record       // one per stage behind the shown artifacts, in the order of the dependencies
 	Failures    []page.Failure // stages without a result
 

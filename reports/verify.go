@@ -20,6 +20,7 @@ type Verification struct {
 	Transcripts int `json:"transcripts"` // arms whose transcripts the page shows
 	Artifacts   int `json:"artifacts"`   // that were hashed completely
 	Files       int `json:"files"`       // of the experiment, compared with the recorded files
+	Calls       int `json:"calls"`       // of API models, whose episodes the caller has replayed
 
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page

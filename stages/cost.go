@@ -51,6 +51,9 @@ func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err erro
 	return float64(episodes) * price.Expect(data, list), true, nil
 }
 
+// CallsResult is the result of a stage that sampled from an endpoint. Its method Replay plays the episodes again.
+type CallsResult = provider.Result
+
 // RecordedCost returns the dollars of the record in the folder of a port calls.
 func RecordedCost(dir string) (float64, bool) {
 	var cost provider.Cost

@@ -2,10 +2,13 @@ package stages
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,11 +27,12 @@ import (
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
+	"rcgrpo/reports"
 	"rcgrpo/stages/internal/provider"
 	"rcgrpo/stages/rl"
 )
 
-// oracle is a server in the form of Chat Completions that replies with the ground truth of the tasks.
+// oracle is a server in the form of every API that replies with the ground truth of the tasks.
 type oracle struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -46,12 +50,10 @@ func newOracle(t *testing.T) *oracle {
 }
 
 func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
-	var body struct {
-		Messages []struct{ Role, Content string }
+	body, err := io.ReadAll(r.Body)
+	if err != nil { // the client was killed
+		return
 	}
-	var text bytes.Buffer
-	text.ReadFrom(r.Body)
-	json.Unmarshal(text.Bytes(), &body)
 	o.mu.Lock()
 	o.calls++
 	n, faulty := o.calls, o.faulty
@@ -59,31 +61,96 @@ func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
 	if faulty != nil && faulty(n, w, r) {
 		return
 	}
-	turn, steps := -1, 0
-	for _, m := range body.Messages {
-		switch m.Role {
-		case "user":
-			turn, steps = turn+1, 0
-		case "assistant":
-			steps++
-		}
-	}
-	message := map[string]any{"role": "assistant", "content": "Done."}
+	first, turn, results := asked(body)
 	o.mu.Lock()
-	task := o.tasks[body.Messages[0].Content]
-	o.told[text.String()]++
+	task := o.tasks[first]
+	o.told[string(body)]++
 	o.mu.Unlock()
-	if truth := task.Turns[turn].GroundTruth; steps == 0 && len(truth) > 0 {
-		var calls []any
-		for i, c := range truth {
+	var calls [][2]string // name and arguments
+	if !results {
+		for _, c := range task.Turns[turn].GroundTruth {
 			name, arguments, _ := bfcl.CallJSON(c)
-			calls = append(calls, map[string]any{"id": fmt.Sprint("c", i), "type": "function",
-				"function": map[string]any{"name": name, "arguments": string(arguments)}})
+			calls = append(calls, [2]string{name, string(arguments)})
 		}
-		message = map[string]any{"role": "assistant", "content": nil, "tool_calls": calls}
 	}
-	json.NewEncoder(w).Encode(map[string]any{"model": "oracle-1", "choices": []any{map[string]any{"message": message,
-		"finish_reason": "stop"}}, "usage": map[string]int{"prompt_tokens": 1000, "completion_tokens": 100}})
+	json.NewEncoder(w).Encode(told(r.URL.Path, "Done.", calls))
+}
+
+// asked reads a request of any API: the text of the first user message, the index of the last one, and whether
+// results of tools follow it.
+func asked(body []byte) (first string, turn int, results bool) {
+	var q map[string]any
+	json.Unmarshal(body, &q)
+	turn = -1
+	for _, name := range []string{"messages", "input", "contents"} {
+		list, _ := q[name].([]any)
+		for _, item := range list {
+			m := item.(map[string]any)
+			text, isText := m["content"].(string)
+			parts, _ := m["content"].([]any) // Anthropic
+			if parts == nil {
+				parts, _ = m["parts"].([]any) // Google
+			}
+			for _, part := range parts {
+				if t, ok := part.(map[string]any)["text"].(string); ok {
+					text, isText = t, true
+				}
+			}
+			switch {
+			case m["role"] == "user" && isText:
+				turn, results = turn+1, false
+				if turn == 0 {
+					first = text
+				}
+			case m["role"] == "user", m["role"] == "tool", m["type"] == "function_call_output":
+				results = true
+			}
+		}
+	}
+	return first, turn, results
+}
+
+// told returns the body of a reply with calls, or with a text, in the form of the API of a path.
+func told(path, text string, calls [][2]string) any {
+	type object = map[string]any
+	list := func(of func(i int, name, arguments string) any, otherwise any) []any {
+		var all []any
+		for i, c := range calls {
+			all = append(all, of(i, c[0], c[1]))
+		}
+		if all == nil {
+			all = []any{otherwise}
+		}
+		return all
+	}
+	switch {
+	case strings.HasSuffix(path, "/responses"):
+		return object{"model": "oracle-1", "status": "completed", "usage": object{"input_tokens": 1000, "output_tokens": 100},
+			"output": list(func(i int, name, arguments string) any {
+				return object{"type": "function_call", "call_id": fmt.Sprint("c", i), "name": name, "arguments": arguments}
+			}, object{"type": "message", "role": "assistant", "content": []any{object{"type": "output_text", "text": text}}})}
+	case strings.HasSuffix(path, "/messages"):
+		return object{"model": "oracle-1", "stop_reason": "end_turn",
+			"usage": object{"input_tokens": 1000, "output_tokens": 100},
+			"content": list(func(i int, name, arguments string) any {
+				return object{"type": "tool_use", "id": fmt.Sprint("c", i), "name": name, "input": json.RawMessage(arguments)}
+			}, object{"type": "text", "text": text})}
+	case strings.HasSuffix(path, ":generateContent"):
+		parts := list(func(_ int, name, arguments string) any {
+			return object{"functionCall": object{"name": name, "args": json.RawMessage(arguments)}}
+		}, object{"text": text})
+		return object{"modelVersion": "oracle-1",
+			"usageMetadata": object{"promptTokenCount": 1000, "candidatesTokenCount": 100},
+			"candidates":    []any{object{"content": object{"role": "model", "parts": parts}, "finishReason": "STOP"}}}
+	}
+	message := object{"role": "assistant", "content": text}
+	if calls != nil {
+		message = object{"role": "assistant", "content": nil, "tool_calls": list(func(i int, name, arguments string) any {
+			return object{"id": fmt.Sprint("c", i), "type": "function", "function": object{"name": name, "arguments": arguments}}
+		}, nil)}
+	}
+	return object{"model": "oracle-1", "choices": []any{object{"message": message, "finish_reason": "stop"}},
+		"usage": object{"prompt_tokens": 1000, "completion_tokens": 100}}
 }
 
 const testKey = "sk-test-0123456789"
@@ -92,6 +159,7 @@ const testKey = "sk-test-0123456789"
 type apiLab struct {
 	*testing.T
 	dir, path string
+	source    lang.Source // variables and overrides of the file
 	oracle    *oracle
 }
 
@@ -157,11 +225,13 @@ stage "rollout" "api" {
 
 func (l *apiLab) loadFile() *lang.Experiment {
 	l.Helper()
-	kinds := lang.Registry(Kinds())
+	kinds := append(lang.Registry(Kinds()), reports.Kind())
 	for _, k := range kinds {
 		k.InProcess = true
 	}
-	x, diags := lang.Load(lang.Source{Path: l.path, Site: filepath.Join(l.dir, "site.hcl")}, kinds)
+	source := l.source
+	source.Path, source.Site = l.path, filepath.Join(l.dir, "site.hcl")
+	x, diags := lang.Load(source, kinds)
 	if len(diags) > 0 {
 		l.Fatal(diags)
 	}
@@ -175,7 +245,7 @@ func (l *apiLab) run(ctx context.Context, storeDir, calls string) (scores []rl.S
 	return l.runFile(ctx, storeDir)
 }
 
-func (l *apiLab) runFile(ctx context.Context, storeDir string) (scores []rl.Score, err error) {
+func (l *apiLab) runFile(ctx context.Context, storeDir string) ([]rl.Score, error) {
 	l.Helper()
 	x := l.loadFile()
 	store := must.Get(artifact.Open(filepath.Join(l.dir, storeDir)))(l)
@@ -188,7 +258,14 @@ func (l *apiLab) runFile(ctx context.Context, storeDir string) (scores []rl.Scor
 	}); err != nil {
 		return nil, err
 	}
-	for _, n := range must.Get(plan.New(x, store, plan.Options{}))(l).Nodes {
+	return l.scores(storeDir), nil
+}
+
+// scores returns the scores of all evaluations in a store.
+func (l *apiLab) scores(storeDir string) (scores []rl.Score) {
+	l.Helper()
+	store := must.Get(artifact.Open(filepath.Join(l.dir, storeDir)))(l)
+	for _, n := range must.Get(plan.New(l.loadFile(), store, plan.Options{}))(l).Nodes {
 		if n.Kind.Name != "eval" {
 			continue
 		}
@@ -198,7 +275,7 @@ func (l *apiLab) runFile(ctx context.Context, storeDir string) (scores []rl.Scor
 			scores = append(scores, row)
 		}
 	}
-	return scores, nil
+	return scores
 }
 
 // know runs the stage tasks and gives the oracle its tasks.
@@ -209,7 +286,11 @@ func (l *apiLab) know(x *lang.Experiment) {
 			continue
 		}
 		dir := l.TempDir()
-		job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: *n.Seed}))(l)
+		setup := engine.JobSetup{Dir: dir, Site: x.Site}
+		if n.Seed != nil {
+			setup.Seed = *n.Seed
+		}
+		job := must.Get(engine.NewJob(setup))(l)
 		must.OK(l, n.Stage.(engine.Runner).Run(l.Context(), job))
 		for _, set := range []string{"train", "test"} {
 			for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, set, bfcl.TasksFile)) {
@@ -241,44 +322,214 @@ func TestAnEndpointIsEvaluatedOnceAndItsKeyIsNowhere(t *testing.T) {
 	if l.oracle.calls != calls || calls == 0 {
 		t.Errorf("got %d calls after the second run, want those of the first, %d", l.oracle.calls, calls)
 	}
-	must.OK(t, filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if text := must.Get(os.ReadFile(path))(t); bytes.Contains(text, []byte(testKey)) {
-				t.Errorf("%s contains the API key", path)
-			}
-		}
-		return err
-	}))
+	l.wantNoKey()
 }
 
-// A fault comes before each of the first replies: 429, 500, a cut body, a closed connection, a reply without content,
-// and a hang until the timeout.
-func TestScoresDoNotDependOnFaultsOfTheServerAndKills(t *testing.T) {
-	l := newAPILab(t)
-	l.oracle.faulty = func(n int, w http.ResponseWriter, r *http.Request) bool {
-		switch n % 9 {
-		case 1:
-			w.WriteHeader(http.StatusTooManyRequests)
-		case 2:
-			w.WriteHeader(http.StatusInternalServerError)
-			fmt.Fprintf(w, `{"error": {"message": "the key %s fails"}}`, testKey)
-		case 3:
-			w.Header().Set("Content-Length", "1000")
-			w.Write([]byte(`{"choices": [`))
-		case 4:
-			conn, _, _ := w.(http.Hijacker).Hijack()
-			conn.Close()
-		case 5:
-			w.Write([]byte(`{"choices": []}`))
-		case 6:
-			if n < 20 {
-				<-r.Context().Done()
-			}
-		default:
-			return false
+// wantNoKey checks that no file below the folder of the experiment contains the API key: store, logs, journals, pages.
+func (l *apiLab) wantNoKey() {
+	l.Helper()
+	files := 0
+	must.OK(l, filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
 		}
-		return true
+		files++
+		text := must.Get(os.ReadFile(path))(l)
+		if z, err := gzip.NewReader(bytes.NewReader(text)); err == nil {
+			text = append(text, must.Get(io.ReadAll(z))(l)...)
+		}
+		if bytes.Contains(text, []byte(testKey)) {
+			l.Errorf("%s contains the API key", path)
+		}
+		return nil
+	}))
+	if files < 20 {
+		l.Errorf("got only %d files", files)
 	}
+}
+
+// serverFaults answers most requests with a fault: 429, 500 with the key in its text, a cut body, a closed connection,
+// a reply without content, and for the first requests a hang until the timeout.
+func serverFaults(n int, w http.ResponseWriter, r *http.Request) bool {
+	switch n % 9 {
+	case 1:
+		w.Header().Set("Retry-After", "0.01")
+		w.WriteHeader(http.StatusTooManyRequests)
+	case 2:
+		w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(w, `{"error": {"message": "the key %s fails"}}`, testKey)
+	case 3:
+		w.Header().Set("Content-Length", "1000")
+		w.Write([]byte(`{"choices": [`))
+	case 4:
+		conn, _, _ := w.(http.Hijacker).Hijack()
+		conn.Close()
+	case 5:
+		w.Write([]byte(`{"choices": []}`))
+	case 6:
+		if n < 20 {
+			<-r.Context().Done()
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// The file experiments/api_models.hcl with one task of each category, against a server that throttles, fails, cuts
+// replies and hangs. Its second run makes no call, the record replays, and the key is in no file.
+func TestTheExperimentOfThePapersModelsRuns(t *testing.T) {
+	l := newAPILab(t)
+	for _, key := range []string{"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "GLM_API_KEY"} {
+		t.Setenv(key, testKey)
+	}
+	must.OK(t, os.WriteFile(l.path, must.Get(os.ReadFile(filepath.Join("..", "experiments", "api_models.hcl")))(t), 0o600))
+	site := filepath.Join(l.dir, "site.hcl")
+	must.OK(t, os.WriteFile(site, append(must.Get(os.ReadFile(site))(t),
+		fmt.Sprintf("api \"GLM_API_KEY\" {\n  prices = { \"glm-4.7\" = [0.6, 2.2] }\n}\nstore {\n  path = %q\n}\n",
+			filepath.Join(l.dir, "store"))...), 0o600))
+	l.source = lang.Source{Vars: map[string]string{"take": "4", "budget": "1000"}, Sets: []string{
+		fmt.Sprintf("endpoint.api.base_url=%q", l.oracle.URL), `eval.api.calls.timeout="2s"`, "eval.api.calls.attempts=30"}}
+	l.oracle.faulty = serverFaults
+	scores := must.Get(l.runFile(t.Context(), "store"))(t)
+	if len(scores) != 5*4 {
+		t.Fatalf("got %d scores, want those of 5 models and 4 tasks", len(scores))
+	}
+	for _, s := range scores {
+		if s.Reward != 1 {
+			t.Errorf("%s: got %+v, want the reward of the ground truth", s.Task, s)
+		}
+	}
+	calls := l.oracle.calls
+	must.Get(l.runFile(t.Context(), "store"))(t)
+	if l.oracle.calls != calls {
+		t.Errorf("the second run made %d calls", l.oracle.calls-calls)
+	}
+	page := must.Get(os.ReadFile(filepath.Join(l.dir, "x.html")))(t)
+	store := must.Get(artifact.Open(filepath.Join(l.dir, "store")))(t)
+	replayed := 0
+	for _, r := range must.Get(reports.RecordedCalls(page, store))(t) {
+		result := CallsResult{Store: store, Manifest: r.Manifest, Endpoint: r.Endpoint, Tasks: r.Tasks,
+			Benchmark: fixtures.Benchmark(t)}
+		n, faults, err := result.Replay(t.Context())
+		if replayed += n; err != nil || len(faults) > 0 {
+			t.Errorf("%s: got %v and %q, want no faults", r.Address, err, faults)
+		}
+	}
+	if replayed != calls {
+		t.Errorf("replayed %d attempts, want the %d of the server", replayed, calls)
+	}
+	l.wantNoKey()
+}
+
+// edited rewrites the rows of a file of an evaluation.
+func (l *apiLab) edited(store *artifact.Store, m *artifact.Manifest, file string,
+	edit func([]map[string]any) []map[string]any) {
+	l.Helper()
+	port, _, _ := strings.Cut(file, ".")
+	a := must.Get(store.Open(m, port))(l)
+	var rows []map[string]any
+	for row, err := range artifact.Rows[map[string]any](a, file) {
+		must.OK(l, err)
+		rows = append(rows, row)
+	}
+	must.OK(l, os.Remove(a.Path(file)))
+	must.OK(l, artifact.WriteRows(a.Dir, file, edit(rows)))
+}
+
+// The calls of an evaluation are replayed without a server: every change of the record is found.
+func TestRecordedCallsAreReplayed(t *testing.T) {
+	l := newAPILab(t)
+	l.wantTruth(must.Get(l.run(t.Context(), "store", "budget = 1000"))(t))
+	l.oracle.Close()
+	set := func(field string, value any) func([]map[string]any) []map[string]any {
+		return func(rows []map[string]any) []map[string]any {
+			rows[0][field] = value
+			return rows
+		}
+	}
+	said := func(old, text string) func([]map[string]any) []map[string]any {
+		return func(rows []map[string]any) []map[string]any {
+			for _, row := range rows {
+				if response := row["response"].(string); strings.Contains(response, old) {
+					row["response"] = strings.Replace(response, old, text, 1)
+					return rows
+				}
+			}
+			t.Fatalf("no response contains %s", old)
+			return nil
+		}
+	}
+	last := func(edit func([]map[string]any) []map[string]any) func([]map[string]any) []map[string]any {
+		return func(rows []map[string]any) []map[string]any {
+			edit(rows[len(rows)-1:])
+			return rows
+		}
+	}
+	same := func(rows []map[string]any) []map[string]any { return rows }
+	less := func(rows []map[string]any) []map[string]any { return rows[1:] }
+	more := func(rows []map[string]any) []map[string]any {
+		other := maps.Clone(rows[0])
+		other["step"] = 99
+		return append(rows, other)
+	}
+	for name, c := range map[string]struct {
+		file string
+		edit func([]map[string]any) []map[string]any
+		want string
+	}{
+		"nothing":                {provider.CallsFile, same, ""},
+		"another digest":         {provider.CallsFile, set("request", strings.Repeat("0", 64)), "the recorded one 0000"},
+		"another text":           {provider.CallsFile, said("Done.", "Done!"), "the digest of the request"},
+		"another text at an end": {provider.CallsFile, last(said("Done.", "Done!")), `that of the replay "Done!"`},
+		"another call":           {provider.CallsFile, said(`"name":"`, `"name":"x`), "the digest of the request"},
+		"other tokens":           {provider.CallsFile, said("1000", "1001"), "its response has"},
+		"another outcome":        {provider.CallsFile, set("outcome", provider.OutcomeRefused), `the row records "refused"`},
+		"other dollars":          {provider.CallsFile, set("dollars", 1.5), "the row records $1.5"},
+		"another model":          {provider.CallsFile, set("model", "x"), `of "x"`},
+		"a call less":            {provider.CallsFile, less, "no reply to this request in the record"},
+		"a call more":            {provider.CallsFile, more, "no episode reads this reply"},
+		"another verdict":        {rl.TrajectoriesFile, set("reward", 0), "the record has reward 0"},
+		"a trajectory less":      {rl.TrajectoriesFile, less, "want 1 of each of 6 tasks"},
+		"another score":          {rl.ScoresFile, set("official", false), "the score is"},
+		"a score less":           {rl.ScoresFile, less, "want 6"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "store")
+			must.OK(t, os.CopyFS(dir, os.DirFS(filepath.Join(l.dir, "store"))))
+			store := must.Get(artifact.Open(dir))(t)
+			result := l.recorded(store)
+			l.edited(store, result.Manifest, c.file, c.edit)
+			calls, faults, err := result.Replay(t.Context())
+			must.OK(t, err)
+			if calls < 8 || (c.want == "") != (len(faults) == 0) || !strings.Contains(strings.Join(faults, "\n"), c.want) {
+				t.Errorf("got %d calls and %q, want a fault with %q", calls, faults, c.want)
+			}
+		})
+	}
+}
+
+// recorded returns the evaluation in a store.
+func (l *apiLab) recorded(store *artifact.Store) *CallsResult {
+	l.Helper()
+	r := &CallsResult{Store: store, Benchmark: fixtures.Benchmark(l.T)}
+	for _, n := range must.Get(plan.New(l.loadFile(), store, plan.Options{}))(l).Nodes {
+		switch n.Kind.Name {
+		case "eval":
+			r.Manifest = n.Manifest
+		case "endpoint":
+			a := must.Get(store.Open(n.Manifest, "policy"))(l)
+			r.Endpoint = string(must.Get(os.ReadFile(a.Path(provider.EndpointFile)))(l))
+		case "tasks":
+			r.Tasks = []*artifact.Artifact{must.Get(store.Open(n.Manifest, "test"))(l)}
+		}
+	}
+	return r
+}
+
+func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
+	l := newAPILab(t)
+	l.oracle.faulty = serverFaults
 	const calls = "budget = 1000000\n parallel = 3\n attempts = 30\n timeout = \"500ms\""
 	kills := 0
 	for ; kills < 6; kills++ {

@@ -88,7 +88,11 @@ func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
 		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
 	}
 	job := must.Get(engine.NewJob(setup))(t)
-	if err := n.Stage.(engine.Runner).Run(t.Context(), job); err != nil {
+	runner, _ := n.Stage.(engine.Runner)
+	if c, ok := n.Stage.(engine.Chooser); ok {
+		runner = c.Runner()
+	}
+	if err := runner.Run(t.Context(), job); err != nil {
 		t.Fatalf("%s: %v", n.Address, err)
 	}
 	for port := range n.Outputs {

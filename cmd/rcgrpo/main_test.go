@@ -47,8 +47,12 @@ func commandBinary(t *testing.T, dir string) string {
 // TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: *update, RequireUniqueNames: true,
-		Cmds:      map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb, "fits": fits},
-		Condition: func(name string) (bool, error) { return name == "libtorch" && withTensors, nil },
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb, "fits": fits,
+			"api": api},
+		Condition: func(name string) (bool, error) {
+			_, err := os.Stat(benchmark())
+			return name == "libtorch" && withTensors || name == "bfcl" && err == nil, nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // separate from other scripts

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
+	"rcgrpo/stages"
 )
 
 func verifyCommand() *cobra.Command {
@@ -40,14 +43,44 @@ func verifyCommand() *cobra.Command {
 
 func (c *command) verify(in openedPage) (*reports.Verification, error) {
 	if in.bundle != nil {
-		return reports.Verify(in.page, in.bundle.Store, in.bundle.Files)
+		return c.verifyIn(in.bundle.Store, in.page, in.bundle.Files)
 	}
 	store, site, err := c.siteStore()
 	if err != nil {
 		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
 	}
 	c.fetchEvidence(in.page, store, site)
-	return reports.Verify(in.page, store, nil)
+	return c.verifyIn(store, in.page, nil)
+}
+
+// verifyIn verifies a page by the artifacts in a store, and replays its calls of API models.
+func (c *command) verifyIn(store *artifact.Store, page []byte, files map[string][]byte) (*reports.Verification, error) {
+	v, err := reports.Verify(page, store, files)
+	if err != nil {
+		return v, err
+	}
+	recorded, err := reports.RecordedCalls(page, store)
+	if err != nil || len(recorded) == 0 {
+		return v, err
+	}
+	_, site, err := c.siteStore()
+	if err != nil {
+		return nil, err
+	}
+	damaged := len(v.Faults) > 0
+	for _, r := range recorded {
+		result := stages.CallsResult{Store: store, Manifest: r.Manifest, Endpoint: r.Endpoint, Tasks: r.Tasks,
+			Benchmark: site.BFCL}
+		calls, faults, err := result.Replay(context.Background())
+		if err != nil && !damaged { // of damaged artifacts the cause is already a fault
+			faults = []string{"its calls cannot be replayed: " + err.Error()}
+		}
+		v.Calls += calls
+		for _, fault := range faults {
+			v.Faults = append(v.Faults, r.Address+": "+fault)
+		}
+	}
+	return v, nil
 }
 
 type openedPage struct {
@@ -105,11 +138,15 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 			fmt.Fprintln(&b, "All numbers are correct. The rest differs, as between versions of rcgrpo; "+
 				"if this version made the page, the page was edited.")
 		}
-		verdict = fmt.Sprintf("%d damaged or changed artifacts and files, %d differences", len(v.Faults), len(v.Differences))
+		verdict = fmt.Sprintf("%d damaged or changed artifacts, files and calls, %d differences", len(v.Faults),
+			len(v.Differences))
 	}
 	files := ""
 	if v.Files > 0 {
 		files = fmt.Sprintf("%d files of the experiment, ", v.Files)
+	}
+	if v.Calls > 0 {
+		files += fmt.Sprintf("%d replayed calls, ", v.Calls)
 	}
 	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
 	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)

@@ -29,7 +29,7 @@ type Client struct {
 	limits   Limits
 	price    Price
 	key      string
-	http     *http.Client
+	http     *http.Client // nil for a replay, which reads the record only
 	rate     *Rate
 	budget   *budget
 	record   *record
@@ -76,6 +76,9 @@ func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 	if row, ok := c.record.find(at, request); ok {
 		return row, nil
 	}
+	if c.http == nil {
+		return Row{}, fmt.Errorf("%s: %w to this request in the record", at, errExhausted)
+	}
 	for try := 1; ; try++ {
 		row := Row{Call: at, Attempt: c.record.begin(at), Request: request}
 		pause, err := c.attempt(ctx, &row, body)
@@ -83,12 +86,11 @@ func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 		case err != nil || row.final():
 			return row, err
 		case row.Outcome == OutcomeRejected:
-			c.logf("%s, member %d: the API rejects the request: status %d, %.300s", at.Task, at.Member, row.Status,
-				row.Response)
-			return row, fmt.Errorf("%w: status %d, %.300s", errExhausted, row.Status, row.Response)
+			c.logf("%s: the API rejects the request: status %d, %.300s", at, row.Status, row.Response)
+			return row, fmt.Errorf("%s: %w: status %d, %.300s", at, errExhausted, row.Status, row.Response)
 		case try >= c.limits.Attempts:
-			c.logf("%s, member %d: no reply after %d attempts: %s", at.Task, at.Member, try, row.Error)
-			return row, fmt.Errorf("%w after %d attempts: %s", errExhausted, try, row.Error)
+			c.logf("%s: no reply after %d attempts: %s", at, try, row.Error)
+			return row, fmt.Errorf("%s: %w after %d attempts: %s", at, errExhausted, try, row.Error)
 		}
 		if pause == 0 { // full jitter
 			pause = time.Duration(rand.Int64N(int64(min(longestBackoff, c.backoff<<min(try, 10))) + 1))

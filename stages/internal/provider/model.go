@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
+	"sync"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
@@ -18,13 +18,14 @@ type Documents interface {
 	SystemPrompt(names []string) (string, error)
 }
 
-// Model is an API model as rl.Policy. A conversation whose call gets no reply ends with rl.StopError, and Failed counts
-// it: then the episodes of the stage are no result.
+// Model is an API model as rl.Policy. A conversation whose call gets no reply ends with rl.StopError, and Failed
+// returns its error: then the episodes of the stage are no result.
 type Model struct {
 	client    *Client
 	documents Documents
-	failed    atomic.Int64
-	first     atomic.Pointer[error]
+
+	mu     sync.Mutex
+	failed []error
 }
 
 // Width returns the number of conversations at once.
@@ -33,12 +34,11 @@ func (m *Model) Width() int { return m.client.limits.Parallel }
 // Release implements rl.Policy.
 func (m *Model) Release() error { return nil }
 
-// Failed returns the number of conversations without a reply, and the error of the first.
-func (m *Model) Failed() (int, error) {
-	if err := m.first.Load(); err != nil {
-		return int(m.failed.Load()), *err
-	}
-	return 0, nil
+// Failed returns the errors of the conversations without a reply, in the order in which they ended.
+func (m *Model) Failed() []error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.failed)
 }
 
 // Rows returns the record in the order of calls and attempts.
@@ -93,9 +93,9 @@ func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	row, err := d.client.send(ctx, d.at, body)
 	switch {
 	case errors.Is(err, errExhausted):
-		err = fmt.Errorf("%s: %w", d.at.Task, err)
-		d.first.CompareAndSwap(nil, &err)
-		d.failed.Add(1)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.failed = append(d.failed, err)
 		return rl.Reply{Stop: rl.StopError}, nil
 	case err != nil:
 		return rl.Reply{}, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"net/http"
@@ -125,7 +126,7 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	if text, err := os.ReadFile(r.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now {
-		b = read // and not an empty or torn bucket, or one from before a boot
+		b = read // and not one from before a boot
 	}
 	requests, tokens := r.limits(&b)
 	b.Requests = refilled(b.Requests, requests, now-b.At)
@@ -142,12 +143,13 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	if err != nil {
 		return err
 	}
-	if err := file.Truncate(0); err != nil {
-		return err
-	}
-	_, err = file.WriteAt(append(text, '\n'), 0)
+	_, err = file.WriteAt(fmt.Appendf(nil, "%-*s\n", bucketSize-1, text), 0)
 	return err
 }
+
+// bucketSize is the size of the file in bytes. One write replaces the whole bucket, so that a killed process leaves
+// none that is empty, which the next one would take for a full bucket.
+const bucketSize = 512
 
 func refilled(available, limit, seconds float64) float64 {
 	return min(capacity(limit), available+seconds*limit/60)

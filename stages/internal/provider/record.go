@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -34,6 +35,11 @@ type Call struct {
 	Member int    `json:"member"`
 	Turn   int    `json:"turn"`
 	Step   int    `json:"step"` // of the turn
+}
+
+// String names the call in a sentence.
+func (c Call) String() string {
+	return fmt.Sprintf("%s, member %d, turn %d, step %d", c.Task, c.Member, c.Turn, c.Step)
 }
 
 // Row is an attempt of a call.
@@ -97,12 +103,14 @@ func Sum(rows []Row, p Price) Cost {
 // attempt.
 type record struct {
 	mu      sync.Mutex
-	rows    map[Call][]Row // by attempt
-	journal *os.File
+	rows    map[Call][]Row  // by attempt
+	asked   map[Call]string // digests of the requests that find has looked up
+	read    map[Call]int    // attempts whose rows it has returned
+	journal *os.File        // nil for a replay
 }
 
 func newRecord(rows []Row) *record {
-	r := &record{rows: map[Call][]Row{}}
+	r := &record{rows: map[Call][]Row{}, asked: map[Call]string{}, read: map[Call]int{}}
 	for _, row := range rows {
 		r.put(row)
 	}
@@ -111,7 +119,7 @@ func newRecord(rows []Row) *record {
 
 func (r *record) put(row Row) {
 	list := r.rows[row.Call]
-	if at := row.Attempt - 1; at < len(list) {
+	if at := row.Attempt - 1; 0 <= at && at < len(list) {
 		list[at] = row
 	} else {
 		list = append(list, row)
@@ -145,12 +153,30 @@ func openRecord(path string) (*record, error) {
 func (r *record) find(c Call, request string) (Row, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.asked[c] = request
 	for _, row := range r.rows[c] {
 		if row.Request == request && row.final() {
+			r.read[c] = row.Attempt
 			return row, true
 		}
 	}
 	return Row{}, false
+}
+
+// differences returns a sentence for each row of another request than find has looked up, in the order of calls.
+func (r *record) differences() (found []string) {
+	for _, row := range r.all() {
+		if asked, ok := r.asked[row.Call]; ok && asked != row.Request {
+			found = append(found, fmt.Sprintf("%s, attempt %d: the digest of the request is %.16s, that of the recorded one "+
+				"%.16s", row.Call, row.Attempt, asked, row.Request))
+		}
+	}
+	return found
+}
+
+// unread returns the rows that end a call and were never found, in the order of calls.
+func (r *record) unread() []Row {
+	return slices.DeleteFunc(r.all(), func(row Row) bool { return !row.final() || r.read[row.Call] == row.Attempt })
 }
 
 // begin returns the number of the next attempt of a call.

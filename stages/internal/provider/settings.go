@@ -5,6 +5,7 @@
 //	Client       sends requests: retries, rate, budget and record
 //	Row          a row of the record, one per attempt
 //	Sampling     runs the stages that sample from an endpoint
+//	Result       plays their episodes again from the recorded responses
 //
 // Requests equal those of the official handlers of BFCL (bench/api_requests.py records them). openai.go, anthropic.go
 // and google.go write the requests of each API and read its replies. Neighbours: rl (Policy), bfcl (tool documents).
@@ -113,6 +114,11 @@ func ReadSettings(dir string) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
+	return parseSettings(text)
+}
+
+// parseSettings reads the content of EndpointFile.
+func parseSettings(text []byte) (*Settings, error) {
 	s := &Settings{}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -82,15 +81,15 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 		job.Logf("%d attempts of earlier runs are recorded", n)
 	}
 	progress := checkpoint.Progress(job, len(tasks)*s.Samples)
-	trajectories, _, err := play(ctx, m, job.Site.BFCL, s, tasks, func(_ int, t *rl.Trajectory) error {
+	trajectories, err := play(ctx, m, job.Site.BFCL, s.Limits, s.rollouts(tasks), func(_ int, t *rl.Trajectory) error {
 		progress(t)
 		return nil
 	})
 	cost := Sum(m.Rows(), price)
 	job.Logf("%d attempts, %d replies, $%.4f", cost.Attempts, cost.Replies, cost.Dollars)
-	if failed, first := m.Failed(); err == nil && failed > 0 {
+	if failed := m.Failed(); err == nil && len(failed) > 0 {
 		err = fmt.Errorf("%s got no reply; a new run repeats only these calls. The first: %w",
-			lang.Plural(failed, "episode"), first)
+			lang.Plural(len(failed), "episode"), failed[0])
 	}
 	if err != nil {
 		return nil, err
@@ -133,34 +132,41 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 	return &Model{client: client}, price, err
 }
 
-// play plays the tasks with a model.
-func play(ctx context.Context, m *Model, benchmark string, s Sampling, tasks []*bfcl.Task,
-	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, rl.CollectStats, error) {
-	if i := slices.IndexFunc(tasks, func(t *bfcl.Task) bool { return t.Spec != nil }); i >= 0 {
-		return nil, rl.CollectStats{}, fmt.Errorf("task %s: API models play tasks of the benchmark and drills only, not "+
-			"those of a program", tasks[i].ID)
+// rollouts returns the episodes of the tasks in their order.
+func (s Sampling) rollouts(tasks []*bfcl.Task) (all []rl.Rollout) {
+	for _, task := range tasks {
+		for i := range s.Samples {
+			all = append(all, rl.Rollout{Task: task, Member: i})
+		}
 	}
+	return all
+}
+
+// play plays episodes with a model, whose tools are described in the folder of the benchmark's data.
+func play(ctx context.Context, m *Model, benchmark string, limits *blocks.Limits, episodes []rl.Rollout,
+	finished func(int, *rl.Trajectory) error) ([]*rl.Trajectory, error) {
 	if benchmark == "" {
-		return nil, rl.CollectStats{}, errors.New("an API model reads the documents of the benchmark's tools: set the " +
+		return nil, errors.New("an API model reads the documents of the benchmark's tools: set the " +
 			"folder of its data in the site file, data { bfcl = \"...\" }, or run `make build`")
 	}
 	data, err := bfcl.LoadData(benchmark)
 	if err != nil {
-		return nil, rl.CollectStats{}, err
+		return nil, err
 	}
 	m.documents = data
 	settings := bfcl.Settings{Today: bfcl.ReleaseDate}
-	if slices.ContainsFunc(tasks, (*bfcl.Task).Official) { // drills have the order of the class table
-		settings.Data = data
-	}
-	var rollouts []rl.Rollout
-	for _, task := range tasks {
-		for i := range s.Samples {
-			rollouts = append(rollouts, rl.Rollout{Task: task, Member: i})
+	for _, e := range episodes {
+		if e.Task.Spec != nil {
+			return nil, fmt.Errorf("task %s: API models play tasks of the benchmark and drills only, not "+
+				"those of a program", e.Task.ID)
+		}
+		if e.Task.Official() { // drills have the order of the class table
+			settings.Data = data
 		}
 	}
-	collector := &rl.Collector{Policy: m, Environment: rl.Benchmark(settings, *s.Limits)}
-	return collector.Collect(ctx, rollouts, finished)
+	collector := &rl.Collector{Policy: m, Environment: rl.Benchmark(settings, *limits)}
+	trajectories, _, err := collector.Collect(ctx, episodes, finished)
+	return trajectories, err
 }
 
 func writeCalls(job *engine.Job, rows []Row, cost Cost) error {

@@ -1,0 +1,234 @@
+package reports
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/reports/page"
+	"rcgrpo/stages/rl"
+)
+
+// costFile sums up the calls in an artifact of type calls: callCost.
+const costFile = "cost.json"
+
+// callCost is the sum of recorded calls of an API model.
+type callCost struct {
+	Dollars  float64  `json:"dollars"`
+	Attempts int      `json:"attempts"`
+	Replies  int      `json:"replies"`
+	Input    int      `json:"input"`  // tokens
+	Output   int      `json:"output"` // tokens
+	Models   []string `json:"models"` // returned names, sorted
+	First    string   `json:"first"`  // dates, RFC 3339, UTC
+	Last     string   `json:"last"`
+}
+
+// Calls sums up the calls of the stages with one label.
+type Calls struct {
+	Label string // of the arm, or the stage of a rollout
+	From  []string
+	callCost
+}
+
+// calls adds the sum of the calls of a stage to those of its label.
+func (g *gathering) calls(in *Input, a *artifact.Artifact) error {
+	f, err := os.Open(a.Path(costFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCardBytes))
+	var one callCost
+	if err == nil {
+		err = json.Unmarshal(text, &one)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", in.port(), costFile, err)
+	}
+	c := findOrAdd(&g.study.Calls, Calls{Label: in.Label}, func(c Calls) bool { return c.Label == in.Label })
+	c.From = append(c.From, in.port())
+	c.Dollars += one.Dollars
+	c.Attempts += one.Attempts
+	c.Replies += one.Replies
+	c.Input += one.Input
+	c.Output += one.Output
+	c.Models = slices.Compact(slices.Sorted(slices.Values(append(c.Models, one.Models...))))
+	if c.First == "" || one.First != "" && one.First < c.First {
+		c.First = one.First
+	}
+	c.Last = max(c.Last, one.Last)
+	return nil
+}
+
+// Types of the ports of a stage that samples from an endpoint.
+const (
+	callsType        = "calls"
+	trajectoriesType = "trajectories"
+)
+
+// addCalls adds the record of a stage that sampled from an endpoint, and the other artifacts that a replay of it
+// reads: trajectories and tasks. made contains the manifests of the stages above. A record that the store lacks is left
+// out.
+func (ev *Evidence) addCalls(in lang.Input, made map[string]*artifact.Manifest) {
+	n, m := in.From, made[in.From.Address]
+	if m == nil || m.Outputs[callsType].Type != callsType || !m.Has(callsType) || !m.Has(trajectoriesType) {
+		return
+	}
+	add := func(role, address string, ref artifact.Ref, m *artifact.Manifest) {
+		one := Input{Role: role, Address: address, Ref: ref, Key: m.Key, Digest: m.Outputs[ref.Port].Digest}
+		if role == roleCalls {
+			one.Label = instanceName(ref)
+			for _, other := range ev.Inputs {
+				if other.Role == roleScores && other.Address == address {
+					one.Label = other.Label
+				}
+			}
+		}
+		ev.Inputs = append(ev.Inputs, one)
+	}
+	ref := in.Ref
+	ref.Port, ref.Type = callsType, callsType
+	add(roleCalls, n.Address, ref, m)
+	ref.Port, ref.Type = trajectoriesType, trajectoriesType
+	add(roleReplay, n.Address, ref, m)
+	for _, tasks := range n.Inputs {
+		if read := ancestor(made[tasks.From.Address], m, tasks); read != nil && tasks.Ref.Type == "tasks" {
+			add(roleReplay, tasks.From.Address, tasks.Ref, read)
+		}
+	}
+}
+
+// callsOf returns the calls of an arm; nil without.
+func (s *Study) callsOf(label string) *Calls {
+	if i := slices.IndexFunc(s.Calls, func(c Calls) bool { return c.Label == label }); i >= 0 {
+		return &s.Calls[i]
+	}
+	return nil
+}
+
+// armName returns the name of an arm in the main table: with its reward token, or for an API model with the returned
+// model, the dates of its calls and their cost. scores is the source of the row.
+func (s *Study) armName(a *Arm, scores page.Source) page.Cell {
+	name := page.Text("%s", a.Label)
+	if c := s.callsOf(a.Label); c != nil {
+		days := c.days()
+		name = name.With("%s · %s · %s", strings.Join(c.Models, ", "), strings.TrimSpace(days.Text+" "+days.Detail),
+			dollars(c.Dollars))
+		return name.From(page.Together("returned model, dates and cost of the calls", "", scores, page.Source{From: c.From}))
+	}
+	if token := a.condition(); token != rl.TokenNone {
+		name = name.With("conditioned on %s", token)
+	}
+	return name
+}
+
+// days shows the days of the first and the last call, one if they are equal.
+func (c *Calls) days() page.Cell {
+	first, last := page.Prefix(c.First, len(time.DateOnly)), page.Prefix(c.Last, len(time.DateOnly))
+	if first == last {
+		return page.Text("%s", first)
+	}
+	return page.Text("%s", first).With("to %s", last)
+}
+
+// dollars formats an amount to the cent, below ten cents with two significant digits.
+func dollars(v float64) string {
+	if v > 0 && v < 0.1 {
+		return "$" + fmt.Sprintf("%.2g", v)
+	}
+	return fmt.Sprintf("$%.2f", v)
+}
+
+// callsParts returns the table of calls behind the results of the first set of tasks.
+func (s *Study) callsParts() []page.Part {
+	return page.PartsOf(s.callsTable(), slices.Concat(s.sets(), []string{""})[0])
+}
+
+// callsTable lists the calls of the API models: cost, tokens, returned models and dates. A model whose returned name
+// has changed is marked.
+func (s *Study) callsTable() *page.Table {
+	t := &page.Table{ID: "calls", Title: "Calls of the API models",
+		Columns: page.Columns("<Arm or stage", "Cost", "Replies", "Attempts", "Input tokens", "Output tokens", "Dates",
+			"Returned model")}
+	changed := false
+	for i := range s.Calls {
+		c := &s.Calls[i]
+		from := func(by string) page.Source { return page.Source{From: c.From, By: by} }
+		count := func(n int, by string) page.Cell { return page.Whole(n).From(from(by)) }
+		model := page.Text("%s", cmp.Or(strings.Join(c.Models, ", "), "–")).From(from("names of the model in the responses"))
+		if len(c.Models) > 1 {
+			model.Mark, changed = page.MarkDiffers, true
+			model = model.With("%d names", len(c.Models))
+		}
+		t.Add(s.armIndex(c.Label), page.Text("%s", c.Label),
+			page.Cell{Text: dollars(c.Dollars), Value: &c.Dollars}.From(from("sum of the dollars of all attempts")),
+			count(c.Replies, "number of replies"), count(c.Attempts, "number of attempts"),
+			count(c.Input, "sum over the replies"), count(c.Output, "sum over the replies"),
+			c.days().From(from("days of the first and the last attempt")), model)
+	}
+	t.Notes = []string{"From the recorded calls of the shown results, also of earlier runs. An attempt without a " +
+		"recorded answer counts with its highest possible cost. rcgrpo verify replays the episodes from the record."}
+	if changed {
+		t.Notes = append(t.Notes, "Marked: the API returned several names, so the model behind it changed during the calls.")
+	}
+	return t.OrNil()
+}
+
+// Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.
+type Recorded struct {
+	Address  string
+	Manifest *artifact.Manifest
+	Endpoint string               // endpoint.json
+	Tasks    []*artifact.Artifact // in the order of the setting
+}
+
+// RecordedCalls returns the stages whose calls the page counts, without artifacts that the store lacks, which Verify
+// reports.
+func RecordedCalls(page []byte, store *artifact.Store) ([]Recorded, error) {
+	ev, err := ReadEvidence(page)
+	if err != nil {
+		return nil, err
+	}
+	var all []Recorded
+	for _, in := range ev.Inputs {
+		if in.Role != roleCalls {
+			continue
+		}
+		r := Recorded{Address: in.Address}
+		if r.Manifest, err = store.Manifest(in.Key); err != nil {
+			continue // a fault of the page
+		}
+		for _, stage := range ev.Records {
+			if m, err := store.Manifest(stage.Key); err == nil && r.read("policy", m.Outputs["policy"].Digest) {
+				r.Endpoint = stage.Card
+			}
+		}
+		for i := 0; ; i++ {
+			settings := []string{fmt.Sprintf("tasks[%d]", i), "tasks"}
+			at := slices.IndexFunc(ev.Inputs, func(x Input) bool {
+				return x.Role == roleReplay && (r.read(settings[0], x.Digest) || i == 0 && r.read(settings[1], x.Digest))
+			})
+			if at < 0 {
+				break
+			}
+			if a, err := opener(store)(&ev.Inputs[at]); err == nil {
+				r.Tasks = append(r.Tasks, a)
+			}
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// read reports whether the stage read an artifact by a setting.
+func (r *Recorded) read(setting, digest string) bool {
+	return r.Manifest.Parts["input."+setting] == fmt.Sprintf("%q", digest)
+}

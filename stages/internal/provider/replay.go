@@ -1,0 +1,249 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"os"
+	"slices"
+
+	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
+	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
+)
+
+// Result is the result of a stage that sampled from an endpoint, with what its episodes depend on.
+type Result struct {
+	Store     *artifact.Store
+	Manifest  *artifact.Manifest
+	Endpoint  string               // content of EndpointFile
+	Tasks     []*artifact.Artifact // in the order of the setting
+	Benchmark string               // folder of the benchmark's data
+}
+
+// Replay plays the episodes of a result again from its recorded calls, without a call. It returns the number of
+// recorded calls, and one sentence for each request, response, episode or score that does not follow from the record.
+// The error reports that nothing can be replayed.
+func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err error) {
+	r := &recording{limits: blocks.DefaultLimits()}
+	if r.endpoint, err = parseSettings([]byte(c.Endpoint)); err != nil {
+		return 0, nil, err
+	}
+	s := Sampling{}
+	for name, to := range map[string]*int{"samples": &s.Samples, "limits.steps": &r.limits.Steps} {
+		if err := json.Unmarshal([]byte(c.Manifest.Parts["settings."+name]), to); err != nil {
+			return 0, nil, fmt.Errorf("the manifest has no setting %s: %w", name, err)
+		}
+	}
+	if err := c.readRecord(r); err != nil {
+		return 0, nil, err
+	}
+	var tasks []*bfcl.Task
+	for _, set := range c.Tasks {
+		rows, err := rowsOf[bfcl.Task](set, bfcl.TasksFile)
+		if err != nil {
+			return 0, nil, err
+		}
+		tasks = append(tasks, pointers(rows)...)
+	}
+	if len(tasks)*s.Samples != len(r.played) {
+		return len(r.rows), []string{fmt.Sprintf("there are %d trajectories, want %d of each of %d tasks", len(r.played),
+			s.Samples, len(tasks))}, nil
+	}
+	r.episodes = s.rollouts(tasks)
+	if faults, err = r.replay(ctx, c.Benchmark); err != nil {
+		return 0, nil, err
+	}
+	scores, err := c.checkScores(r.played)
+	return len(r.rows), append(faults, scores...), err
+}
+
+// readRecord reads the ports calls and trajectories.
+func (c *Result) readRecord(r *recording) error {
+	a, err := c.Store.Open(c.Manifest, "calls")
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(a.Path(CostFile))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &r.cost); err != nil {
+		return fmt.Errorf("%s: %w", CostFile, err)
+	}
+	rows, err := rowsOf[Row](a, CallsFile)
+	if err != nil {
+		return err
+	}
+	r.rows = rows
+	if a, err = c.Store.Open(c.Manifest, "trajectories"); err != nil {
+		return err
+	}
+	played, err := rowsOf[rl.Trajectory](a, rl.TrajectoriesFile)
+	r.played = pointers(played)
+	return err
+}
+
+// checkScores compares the scores of an evaluation with its trajectories.
+func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err error) {
+	if c.Manifest.Outputs["scores"].Type != "scores" {
+		return nil, nil // a rollout
+	}
+	a, err := c.Store.Open(c.Manifest, "scores")
+	if err != nil {
+		return nil, err
+	}
+	scores, err := rowsOf[rl.Score](a, rl.ScoresFile)
+	if err != nil {
+		return nil, err
+	}
+	var judged []*rl.Trajectory
+	for _, t := range played {
+		if !t.Reward.Missing() {
+			judged = append(judged, t)
+		}
+	}
+	if len(judged) != len(scores) {
+		return []string{fmt.Sprintf("there are %d scores, want %d, those of the trajectories", len(scores), len(judged))}, nil
+	}
+	for i, t := range judged {
+		if want := t.Score(scores[i].Set, scores[i].Greedy); scores[i] != want {
+			faults = append(faults, fmt.Sprintf("%s, sample %d: the score is %+v, that of the trajectory %+v", t.Task, t.Member,
+				scores[i], want))
+		}
+	}
+	return faults, nil
+}
+
+func rowsOf[T any](a *artifact.Artifact, file string) (rows []T, err error) {
+	for row, err := range artifact.Rows[T](a, file) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func pointers[T any](rows []T) []*T {
+	all := make([]*T, len(rows))
+	for i := range rows {
+		all[i] = &rows[i]
+	}
+	return all
+}
+
+// recording holds the rows of a Result.
+type recording struct {
+	endpoint *Settings
+	limits   *blocks.Limits
+	episodes []rl.Rollout // in the order of played
+
+	rows   []Row
+	cost   Cost
+	played []*rl.Trajectory
+}
+
+// replay plays the episodes again from the recorded responses and returns what does not follow from the record, one
+// sentence each: a request with another digest than the recorded one, a row that its response contradicts, an episode
+// with another course or verdict, a reply that no episode reads, and a wrong sum. benchmark is the folder of the
+// benchmark's data. The error reports that nothing can be replayed.
+func (r *recording) replay(ctx context.Context, benchmark string) (faults []string, err error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	for i := range r.rows {
+		if err := r.rows[i].check(r.endpoint, r.cost.Price); err != nil {
+			fault("%s: %v", r.rows[i].Call, err)
+		}
+	}
+	if !r.cost.equal(Sum(r.rows, r.cost.Price)) {
+		fault("%s is not the sum of the calls", CostFile)
+	}
+	m := &Model{client: &Client{settings: r.endpoint, limits: Limits{Parallel: 1}, record: newRecord(r.rows)}}
+	again, err := play(ctx, m, benchmark, r.limits, r.episodes, nil)
+	if err != nil {
+		return nil, err
+	}
+	faults = append(faults, m.client.record.differences()...)
+	for _, err := range m.Failed() {
+		fault("%v", err)
+	}
+	for i, t := range again {
+		if t.Stop != rl.StopError || len(m.Failed()) == 0 {
+			if text := difference(r.played[i], t); text != "" {
+				fault("%s, member %d: %s", t.Task, t.Member, text)
+			}
+		}
+	}
+	if len(m.Failed()) == 0 { // an episode that ended early leaves replies unread
+		for _, row := range m.client.record.unread() {
+			fault("%s: no episode reads this reply", row.Call)
+		}
+	}
+	return faults, nil
+}
+
+// check compares a row with what follows from its response.
+func (r *Row) check(s *Settings, p Price) error {
+	switch r.Outcome {
+	case OutcomeReply:
+	case OutcomeTooLong, OutcomeRefused:
+		if got := failure(r.Status, []byte(r.Response)); got != r.Outcome || r.Status == http.StatusOK {
+			return fmt.Errorf("the row records %q, its response is %q", r.Outcome, got)
+		}
+		return nil
+	default:
+		return nil
+	}
+	a, err := apis[s.API].form.read([]byte(r.Response))
+	if err != nil {
+		return fmt.Errorf("the recorded response cannot be read: %w", err)
+	}
+	if a.usage != r.Usage || a.model != r.Model || a.stop != r.Stop {
+		return fmt.Errorf("the row records %+v of %q (%s), its response has %+v of %q (%s)", r.Usage, r.Model, r.Stop,
+			a.usage, a.model, a.stop)
+	}
+	if want := p.cost(a.usage); !near(r.Dollars, want) {
+		return fmt.Errorf("the row records $%g, its usage costs $%g", r.Dollars, want)
+	}
+	return nil
+}
+
+// near reports whether two sums of dollars are equal up to rounding, which differs between processors.
+func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(a)) }
+
+func (c Cost) equal(o Cost) bool {
+	models := slices.Equal(c.Models, o.Models)
+	dollars := near(c.Dollars, o.Dollars)
+	c.Models, o.Models, c.Dollars, o.Dollars = nil, nil, 0, 0
+	return models && dollars && fmt.Sprint(c) == fmt.Sprint(o)
+}
+
+// difference names the first difference between a recorded trajectory and the replayed one; "" if they are equal.
+func difference(recorded, again *rl.Trajectory) string {
+	verdict := func(t *rl.Trajectory) string {
+		return fmt.Sprintf("reward %v, official verdict %v, failure %q, stop %q", t.Reward, t.Official, t.Failure, t.Stop)
+	}
+	if a, b := verdict(recorded), verdict(again); a != b {
+		return fmt.Sprintf("the record has %s; the replay has %s", a, b)
+	}
+	for i := range min(len(recorded.Messages), len(again.Messages)) {
+		if a, b := recorded.Messages[i], again.Messages[i]; !equalJSON(a, b) {
+			return fmt.Sprintf("message %d of the record is %.200q (%s), that of the replay %.200q (%s)", i+1, a.Text, a.Role,
+				b.Text, b.Role)
+		}
+	}
+	if !equalJSON(recorded, again) {
+		return "the trajectory of the record is not that of the replay"
+	}
+	return ""
+}
+
+func equalJSON(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
