@@ -13,7 +13,6 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
-	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
 )
 
@@ -163,21 +162,11 @@ func TestTimeLimits(t *testing.T) {
 			l.settings.Time, l.settings.Checkpoint = time.Minute, checkpoint
 			done := l.start(t.Context())
 			first := l.next()
-			if !l.ends(first) {
+			if !ended(first, 5*time.Minute) {
 				t.Fatal("the job did not end at its limit")
 			}
 			l.next().Pass()
 			l.wantMade(<-done, 2)
 		})
 	}
-}
-
-// ends waits up to 5 minutes for the end of a toy.
-func (l *lab) ends(v enginetest.Visitor) bool {
-	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {
-		if !disk.Exists(fmt.Sprintf("/proc/%d", v.PID)) {
-			return true
-		}
-	}
-	return false
 }
