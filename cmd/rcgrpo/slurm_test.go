@@ -26,7 +26,8 @@ func TestSlurmPage(t *testing.T) {
 	}
 	script := filepath.Join(root, "bench", "slurm.sh")
 	up := exec.Command(script, "up", box, "4")
-	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8), fmt.Sprintf("UNTIL=%d", os.Getpid()))
+	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
+		fmt.Sprintf("UNTIL=%d", os.Getpid()))
 	if out, err := up.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -111,8 +111,8 @@ func identity(f *os.File) (id, onBoot, path string, err error) {
 	return id, onBoot, path, err
 }
 
-// released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they also
-// hold, for others after lostAfter.
+// released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they
+// also hold, for others after lostAfter.
 func released(f *os.File) (id string, free bool) {
 	id, onBoot, path, err := identity(f)
 	if err != nil {
