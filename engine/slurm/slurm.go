@@ -210,7 +210,7 @@ func (j *job) submit(ctx context.Context, script string) error {
 			j.note("%v", err)
 			return nil
 		case !errors.Is(err, errNotNow):
-			return errors.Join(fmt.Errorf("Slurm refuses the job: %w", err), os.Remove(j.path))
+			return errors.Join(fmt.Errorf("the job is refused by Slurm: %w", err), os.Remove(j.path))
 		}
 		j.queued(err.Error())
 		select {

@@ -406,7 +406,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		"a folder without Slurm's commands is reported": func(t *testing.T) {
 			l := newLab(t, gated)
 			l.settings.Path = t.TempDir()
-			l.wantFailure(l.run(), "Slurm's command sbatch is missing")
+			l.wantFailure(l.run(), "the command sbatch of Slurm is missing")
 		},
 	} {
 		t.Run(name, test)
