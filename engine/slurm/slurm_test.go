@@ -472,8 +472,9 @@ func TestStagesOutliveNodes(t *testing.T) {
 	}
 }
 
-// site is the rest of a site file after its executor of type slurm.
-const times = "  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n}\n"
+// times are the last settings of an executor in a site file, and site the rest of that file.
+const times = "  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n" +
+	"  grace = \"6s\"\n}\n"
 
 const site = "default_executor = \"slurm\"\n"
 
