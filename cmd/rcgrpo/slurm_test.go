@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/engine/lang"
 )
 
 // TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches neither Slurm nor
@@ -56,4 +57,20 @@ stage "exec" "token" {
 	s.line("! exec grep -r --exclude-dir=bin moonlight results %s", box)
 	s.file("want", "4\n9\n")
 	s.run(site, func(string) error { return nil })
+}
+
+// The page has each setting of an executor of type slurm.
+func TestSlurmSettingsAreOnThePage(t *testing.T) {
+	page := newSession(t, "docs/cluster.md").page
+	found := 0
+	for _, s := range lang.SiteSettings() {
+		if name, ok := strings.CutPrefix(s.Name, "executor."); ok && strings.HasPrefix(s.Doc, "slurm:") {
+			if found++; !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("docs/cluster.md does not have %s", name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("got %d settings, want more than 20", found)
+	}
 }

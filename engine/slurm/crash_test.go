@@ -131,8 +131,13 @@ func killOne(l *lab, rng *rand.Rand, made map[string]int) (target string) {
 }
 
 // wantNoRepeats checks that no stage with a result has started again, and updates made, the starts of those stages.
+// Jobs may run meanwhile, so it counts the starts after it has read the results.
 func wantNoRepeats(l *lab, made map[string]int) {
 	l.Helper()
+	manifests, _, err := l.Store().Manifests()
+	if err != nil {
+		l.Fatal(err)
+	}
 	starts := map[string]int{}
 	for _, address := range l.Starts() {
 		starts[address]++
@@ -141,10 +146,6 @@ func wantNoRepeats(l *lab, made map[string]int) {
 		if starts[address] > n {
 			l.Errorf("%s was committed and started again", address)
 		}
-	}
-	manifests, _, err := l.Store().Manifests()
-	if err != nil {
-		l.Fatal(err)
 	}
 	for _, m := range manifests {
 		made[m.Address] = starts[m.Address]
