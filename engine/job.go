@@ -343,8 +343,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if w.lease != nil {
 		files = append(files, w.lease)
 	}
-	process, err := proc.Start(proc.Command{Args: slices.Concat([]string{"/bin/sh", "-c", superviseText(shared), "sh"}, p.Args),
-		Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
+	args := slices.Concat([]string{"/bin/sh", "-c", superviseText(shared), "sh"}, p.Args)
+	process, err := proc.Start(proc.Command{Args: args, Dir: p.Dir, Env: p.Env, Files: files, Group: true, Mark: mark})
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}

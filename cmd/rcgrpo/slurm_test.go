@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/engine/lang"
 )
 
 // TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches neither Slurm nor
@@ -26,7 +27,8 @@ func TestSlurmPage(t *testing.T) {
 	}
 	script := filepath.Join(root, "bench", "slurm.sh")
 	up := exec.Command(script, "up", box, "4")
-	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8), fmt.Sprintf("UNTIL=%d", os.Getpid()))
+	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
+		fmt.Sprintf("UNTIL=%d", os.Getpid()))
 	if out, err := up.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -55,4 +57,20 @@ stage "exec" "token" {
 	s.line("! exec grep -r --exclude-dir=bin moonlight results %s", box)
 	s.file("want", "4\n9\n")
 	s.run(site, func(string) error { return nil })
+}
+
+// The page has each setting of an executor of type slurm.
+func TestSlurmSettingsAreOnThePage(t *testing.T) {
+	page := newSession(t, "docs/cluster.md").page
+	found := 0
+	for _, s := range lang.SiteSettings() {
+		if name, ok := strings.CutPrefix(s.Name, "executor."); ok && strings.HasPrefix(s.Doc, "slurm:") {
+			if found++; !strings.Contains(page, "`"+name+"`") {
+				t.Errorf("docs/cluster.md does not have %s", name)
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("got %d settings, want more than 20", found)
+	}
 }

@@ -111,8 +111,8 @@ func identity(f *os.File) (id, onBoot, path string, err error) {
 	return id, onBoot, path, err
 }
 
-// released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they also
-// hold, for others after lostAfter.
+// released reports whether the holders of a claim have ended: at once for those of this host, by the lock that they
+// also hold, for others after lostAfter.
 func released(f *os.File) (id string, free bool) {
 	id, onBoot, path, err := identity(f)
 	if err != nil {
@@ -210,8 +210,9 @@ func Beat(f *os.File) (stop func()) {
 	if _, _, _, err := identity(f); err != nil {
 		return func() {}
 	}
-	ended := make(chan struct{})
+	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
+		defer close(done)
 		every := time.NewTicker(beatEvery)
 		defer every.Stop()
 		for {
@@ -224,7 +225,10 @@ func Beat(f *os.File) (stop func()) {
 			}
 		}
 	}()
-	return sync.OnceFunc(func() { close(ended) })
+	return sync.OnceFunc(func() {
+		close(ended)
+		<-done // before the file is closed and its number used again
+	})
 }
 
 // CheckClaim returns an error if a claim, of which this process has the file, has a successor. A stage calls it before

@@ -42,7 +42,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	defer cancel()
 	path, err := exec.LookPath(filepath.Join(x.Path, name))
 	if err != nil {
-		return "", fmt.Errorf("Slurm's command %s is missing: install slurm-client, or name its folder in the executor's "+
+		return "", fmt.Errorf("the command %s of Slurm is missing: install slurm-client, or name its folder in the executor's "+
 			"`path`: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -79,8 +79,8 @@ const (
 )
 
 var (
-	errUncertain = errors.New("Slurm may have accepted the job")
-	errNotNow    = errors.New("Slurm accepts no job now")
+	errUncertain = errors.New("the answer of Slurm was lost, and it may have accepted the job")
+	errNotNow    = errors.New("no job is accepted now")
 )
 
 // sbatch submits a job and returns its id. The error is errUncertain, errNotNow, or final.

@@ -19,7 +19,6 @@ type job struct {
 	*attempt
 	since     time.Time // when this engine began to watch it
 	confirmed bool      // Slurm has accepted it, or a job reports that it has started
-	submitted time.Time // when sbatch gave no certain answer
 	started   bool
 	events    runs.EventReader
 	reason    string    // reported last, while the job waits

@@ -25,7 +25,7 @@ import (
 
 // Reasons for a request to stop, as causes of a context.
 var (
-	errStopped  = errors.New("Slurm requests a stop")
+	errStopped  = errors.New("a stop is requested")
 	errLimit    = errors.New("the time limit is close")
 	errReplaced = errors.New("there is a newer attempt, or the store cannot be reached")
 	errTimeout  = errors.New("timeout")

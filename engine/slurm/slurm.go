@@ -148,7 +148,7 @@ func (s *stage) adopt(a *attempt) *job {
 		s.Folder().LinkLog(runs.Holder{Run: a.Run, Address: a.Address}, s.Work.Address)
 	}
 	a.Adopted = true
-	return &job{stage: s, attempt: a, confirmed: true}
+	return &job{stage: s, attempt: a, confirmed: a.beat() != ""} // its engine may have ended before sbatch
 }
 
 // submit creates the record of attempt n and submits its job. If Slurm's answer is uncertain, the job is found by its
@@ -206,11 +206,10 @@ func (j *job) submit(ctx context.Context, script string) error {
 			j.queued(fmt.Sprintf("job %s of Slurm is submitted", id))
 			return nil
 		case errors.Is(err, errUncertain):
-			j.submitted = time.Now()
 			j.note("%v", err)
 			return nil
 		case !errors.Is(err, errNotNow):
-			return errors.Join(fmt.Errorf("Slurm refuses the job: %w", err), os.Remove(j.path))
+			return errors.Join(fmt.Errorf("the job is refused by Slurm: %w", err), os.Remove(j.path))
 		}
 		j.queued(err.Error())
 		select {
