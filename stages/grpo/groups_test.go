@@ -412,3 +412,30 @@ func TestRolloutsUnderLowCountInTheirGroupWithoutAPolicyGradient(t *testing.T) {
 		t.Errorf("got %v, want %v", high, want)
 	}
 }
+
+// The segments of an agent are rows of their own, with the advantage of their trajectory.
+func TestSegmentsHaveTheAdvantageOfTheirTrajectory(t *testing.T) {
+	sequence := func(n int) ([]rl.Message, []int32, []bool, []float32) {
+		return []rl.Message{{Role: rl.RoleAssistant, To: n}}, make([]int32, n), slices.Repeat([]bool{true}, n),
+			make([]float32, n)
+	}
+	group := []*rl.Trajectory{{Reward: 1}, {Reward: 0}, {Reward: 0}, {Reward: 1}}
+	for i, e := range group {
+		e.Messages, e.IDs, e.Mask, e.Logp = sequence(i + 2)
+	}
+	var s rl.Segment
+	s.Messages, s.IDs, s.Mask, s.Logp = sequence(7)
+	group[1].Segments = []rl.Segment{s}
+	o := objective.PaperObjective()
+	b := newBatch(group, 2)
+	b.advantage(&o, nil)
+	for _, part := range []*updateBatch{b, b.of([]int{0})} {
+		if got := part.length[:3]; !slices.Equal(got, []int{2, 3, 7}) || !slices.Equal(part.owner[:3], []int{0, 1, 1}) ||
+			!(part.advantages[0] > 0) || part.advantages[1] != part.advantages[2] || !(part.advantages[1] < 0) {
+			t.Errorf("lengths %v, owners %v, advantages %v", got, part.owner, part.advantages)
+		}
+	}
+	if n := len(b.of([]int{1}).rows); b.totals.Tokens != 2+3+7+4+5 || n != 2 {
+		t.Errorf("%d tokens, and %d rows in the second group", b.totals.Tokens, n)
+	}
+}

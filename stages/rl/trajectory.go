@@ -156,9 +156,11 @@ type Score struct {
 // Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
 	sampled := t.Sampled
-	for _, own := range t.Mask {
-		if own {
-			sampled++
+	for _, s := range t.Sequences() {
+		for _, own := range s.Mask {
+			if own {
+				sampled++
+			}
 		}
 	}
 	return Score{

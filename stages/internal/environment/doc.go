@@ -1,12 +1,16 @@
-// Package environment starts the episodes of tasks: those of the benchmark and its drills, and those of a program of
-// the user's that speaks JSON-RPC 2.0 on its standard input and output (docs/own_tasks.md).
+// Package environment starts the episodes of tasks: those of the benchmark and its drills, those of a program of the
+// user's that speaks JSON-RPC 2.0 on its standard input and output, and those of tasks for the tools of a server of the
+// Model Context Protocol (docs/own_tasks.md).
 //
 //	Open       the rl.Environment of a list of tasks
 //	Program    command, variables and time limits, stored beside the tasks; Copy makes the folder that it starts in
 //	Pool       the processes of a program: many episodes each, faults, second tries
+//	Servers    the sessions with a server: one for each episode
+//	Offer      the tools of an episode for clients of the Model Context Protocol
+//	Workers    the processes of an agent (stages/internal/agent)
 //	Fault      a failure of a program
-//	Expert     plays the calls that a program gives as the expert of a task
+//	Expert     plays the calls that a task gives as those of its expert
 //
 // Start with Open and Pool.Start. Neighbours: rl (Environment, Env), bfcl (tasks), engine/proc (processes),
-// stages/tasks (asks programs for their tasks).
+// stages/tasks (asks programs and servers for their tasks and tools).
 package environment

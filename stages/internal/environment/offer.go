@@ -43,11 +43,8 @@ type OfferOptions struct {
 	Versions []string   // of the protocol; nil: all
 }
 
-// sessionVersions are the versions of the protocol in which a server over HTTP can tell its sessions apart.
-var sessionVersions = []string{"2025-11-25", "2025-06-18", "2025-03-26"}
-
-// SessionVersions returns the versions of the protocol with sessions over HTTP.
-func SessionVersions() []string { return slices.Clone(sessionVersions) }
+// SessionVersions returns the versions of the protocol that have sessions over HTTP.
+func SessionVersions() []string { return []string{sessionVersion, "2025-06-18", "2025-03-26"} }
 
 // NewOffer offers the tools of an episode. The caller closes the episode after the server.
 func NewOffer(env rl.Env, o OfferOptions) (*Offer, error) {

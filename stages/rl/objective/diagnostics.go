@@ -332,10 +332,12 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 		v["stop_"+t.Stop] += 1 / n
 		calls += t.Calls
 		errs += t.Errors
-		v["tokens"] += float64(len(t.IDs))
 		sampled := 0.0
-		for _, own := range t.Mask {
-			sampled += indicator(own)
+		for _, s := range t.Sequences() {
+			v["tokens"] += float64(len(s.IDs))
+			for _, own := range s.Mask {
+				sampled += indicator(own)
+			}
 		}
 		v["sampled_tokens"] += sampled / n
 		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)

@@ -285,3 +285,14 @@ func simulated(r *rand.Rand, groups, size int, p, high, low float64) Groups {
 	}
 	return g
 }
+
+// The segments of an agent count among the tokens of its episode.
+func TestTokensOfSegmentsAreCounted(t *testing.T) {
+	e := &rl.Trajectory{IDs: []int32{1, 2}, Mask: []bool{false, true},
+		Segments: []rl.Segment{{IDs: []int32{3, 4, 5}, Mask: []bool{false, true, true}}}}
+	v := map[string]float64{}
+	DescribeEpisodes([]*rl.Trajectory{e}, v)
+	if v["tokens"] != 5 || v["sampled_tokens"] != 3 || e.Score("", false).Tokens != 3 {
+		t.Errorf("got %v and %d", v, e.Score("", false).Tokens)
+	}
+}
