@@ -127,8 +127,8 @@ func TestUpdatesOnADeviceRepeat(t *testing.T) {
 	}
 }
 
-// Parked episodes continue on a device. In bfloat16 their draws are those of episodes with enough tokens up to rounding,
-// so only their share is reported.
+// Parked episodes continue on a device. In bfloat16 their draws are those of episodes with enough tokens up to
+// rounding, so only their share is reported.
 func TestParkedEpisodesOnADevice(t *testing.T) {
 	device, precision := onDevice(t)
 	m := must.Get(randomOn(onCard, device, Buffers{precision, true}))(t)

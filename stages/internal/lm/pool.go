@@ -7,8 +7,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// pool contains the keys and values of a decoder's slots, in a buffer of tokens per layer. It is the cache for attention
-// of variable lengths: short sequences leave their room to long ones.
+// pool contains the keys and values of a decoder's slots, in a buffer of tokens per layer. It is the cache for
+// attention of variable lengths: short sequences leave their room to long ones.
 type pool struct {
 	m *Model
 	ranges

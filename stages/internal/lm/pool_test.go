@@ -120,8 +120,8 @@ func TestDecoderWithoutRoomIsUnchanged(t *testing.T) {
 	}
 	want := must.Get(d.Next(t.Context(), []rl.Request{feed(0, 1)}))(t)
 	must.OK(t, d.Release())
-	if got := must.Get(d.Next(t.Context(), []rl.Request{feed(0, 21)}))(t); math.Abs(float64(got[0].Logp-want[0].Logp)) > 1e-6 ||
-		got[0].Token != want[0].Token {
+	got := must.Get(d.Next(t.Context(), []rl.Request{feed(0, 21)}))(t)
+	if got[0].Token != want[0].Token || math.Abs(float64(got[0].Logp-want[0].Logp)) > 1e-6 {
 		t.Errorf("got %v, want %v", got[0], want[0])
 	}
 }
