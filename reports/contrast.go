@@ -123,7 +123,8 @@ func matched(a, b side, compare func(x, y *SeedRun)) {
 // The result is nil if there is nothing to compare.
 func compareEvaluations(a, b side, set string, how Comparison) *Contrast {
 	greedy := how.Outcome != OutcomeSampled
-	left, right := sourceOfScores(a.runs, "", set, a.token, "", greedy), sourceOfScores(b.runs, "", set, b.token, "", greedy)
+	left := sourceOfScores(a.runs, "", set, a.token, "", greedy)
+	right := sourceOfScores(b.runs, "", set, b.token, "", greedy)
 	c := newContrast(a.name, b.name, how)
 	c.Source = page.Together("", left.Rows, left, right)
 	if right.Rows != left.Rows {

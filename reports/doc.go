@@ -9,9 +9,9 @@
 // The same study gives the same bytes: no clock, no map order, no random ids. Foreign text (labels, logs, settings) is
 // escaped by the writers, never before.
 //
-// A comparison passes through five types: a [Comparison] is a compare block, a [Contrast] one tested pair of its arms; a
-// contrast whose p-value is adjusted is a claim; a [page.Effect] is a claim in its unit, and a [page.Answer] the decision
-// about all pairs of a block.
+// A comparison passes through five types: a [Comparison] is a compare block, a [Contrast] one tested pair of its arms;
+// a contrast whose p-value is adjusted is a claim; a [page.Effect] is a claim in its unit, and a [page.Answer] the
+// decision about all pairs of a block.
 //
 // sections.go lists the sections of the page with their tables and figures. Their files: map.go, results.go
 // (references.go beside published values), differences.go (also the reward token), training.go (figures in curves.go),

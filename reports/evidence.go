@@ -43,8 +43,8 @@ type Evidence struct {
 	Inputs  []Input    `json:"inputs"`
 	Records []StageRef `json:"records"`
 
-	// Tables holds the shown cells of each table. Figures holds the data of each figure; it is read from the CSV files that
-	// the page contains anyway.
+	// Tables holds the shown cells of each table. Figures holds the data of each figure; it is read from the CSV files
+	// that the page contains anyway.
 	Tables  []page.Grid `json:"tables"`
 	Figures []page.Grid `json:"-"`
 

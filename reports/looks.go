@@ -108,7 +108,8 @@ func (s *Study) looks() []page.Look {
 	return all
 }
 
-// finishTables counts the episodes of each table once, and sets the looks of all rows and series, and the groups of the rows, from their arms.
+// finishTables counts the episodes of each table once, and sets the looks of all rows and series, and the groups of the
+// rows, from their arms.
 func (s *Study) finishTables(p *page.Page) {
 	looks := s.looks()
 	p.Looks = map[string]page.Look{}

@@ -16,7 +16,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// leastEpisodes is the number of episodes of an arm, of all policies together, below which no arm is marked as the best.
+// leastEpisodes is the number of episodes of an arm, of all its policies, below which no arm is marked as the best.
 const leastEpisodes = 30
 
 // Methods of the cells of scores.
@@ -32,8 +32,8 @@ func (a *Arm) sourceOfScores(set, category, by string) page.Source {
 	return sourceOfScores(a.Runs, by, set, a.condition(), category, true)
 }
 
-// sourceOfScores returns the source of a value from the episodes of some runs on a set under a token, of one category or
-// of all (""): the evaluations with such episodes.
+// sourceOfScores returns the source of a value from the episodes of some runs on a set under a token, of one category
+// or of all (""): the evaluations with such episodes.
 func sourceOfScores(runs []SeedRun, by, set, token, category string, greedy bool) page.Source {
 	s := page.Source{By: by, Rows: "set " + cmp.Or(set, "test")}
 	for i := range runs {

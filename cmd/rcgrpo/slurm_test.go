@@ -14,8 +14,8 @@ import (
 	"rcgrpo/engine/lang"
 )
 
-// TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches neither Slurm nor
-// any file of the store.
+// TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches
+// neither Slurm nor any file of the store.
 func TestSlurmPage(t *testing.T) {
 	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
 		t.Skip("no Slurm here: as root, run bench/slurm.sh install")

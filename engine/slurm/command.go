@@ -42,7 +42,8 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	defer cancel()
 	path, err := exec.LookPath(filepath.Join(x.Path, name))
 	if err != nil {
-		return "", fmt.Errorf("the command %s of Slurm is missing: install slurm-client, or name its folder in the executor's "+
+		return "", fmt.Errorf("the command %s of Slurm is missing: install slurm-client, or name its folder in the "+
+			"executor's "+
 			"`path`: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
