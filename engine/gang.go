@@ -130,12 +130,12 @@ func (g *gang) start(folder runs.Folder, a runs.Assignment, rank int) error {
 	c := exec.Command(self, "node", "--run", string(folder), "--node", g.node.Address)
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+g.meet,
 		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/g.node.Resources.Processes)))
-	if rank < len(a.GPUs) {
+	if rank < len(a.GPUs) { // without GPUs, or on a device of the CPU, no rank has one of its own
 		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[rank])
 	}
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	log := &prefixed{to: os.Stderr, prefix: fmt.Sprintf("[%d] ", rank)}
-	if rank > 0 {
+	if rank > 0 { // the log reads as that of one process, with the lines of the others marked
 		c.Stdout, c.Stderr = log, log
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -204,7 +204,8 @@ func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
 		select {
 		case e := <-g.ended:
 			left--
-			look.Stop() // the others can only end, too
+			// The report of an ended rank changes no longer, so a hang of the others cannot be told; `timeout` ends them.
+			look.Stop()
 			if e.killed = killed && e.status.Signal() == syscall.SIGKILL; !e.failed() {
 				continue
 			}
@@ -273,7 +274,7 @@ func (p rankPlace) set(j *Job) {
 	}
 	j.Rank, j.Ranks, j.Rendezvous = p.rank, p.ranks, filepath.Join(p.meet, "store")
 	j.Threads = max(1, j.Threads/p.ranks)
-	if l, err := limitsOfRanks(); err == nil { // the supervisor has refused others
+	if l, err := limitsOfRanks(); err == nil { // the supervisor has already rejected invalid limits
 		j.Arrival = l.arrival
 	}
 }

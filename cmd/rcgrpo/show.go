@@ -55,8 +55,9 @@ func showCommand() *cobra.Command {
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
 	c.overrideFlag()
 	v := &view{}
-	c.Flags().IntVarP(&v.pick, "row", "n", -1, "show row `N`, counted from 0, of trajectories or tasks")
-	c.Flags().Lookup("row").DefValue = "0"
+	c.Flags().IntVarP(&v.pick, "row", "n", -1,
+		"show row `N`, counted from 0, of trajectories or tasks (default: a summary and row 0)")
+	c.Flags().Lookup("row").DefValue = ""
 	c.Flags().StringVar(&v.task, "task", "", "only rows of the task with this `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
 	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")

@@ -20,8 +20,9 @@ import (
 
 func statusCommand() *cobra.Command {
 	c := newExperimentCommand("status [EXP]", "Show the newest run and all that are still running", oneExperiment)
-	c.Long = c.Short + ".\nWithout EXP and without an experiment here, show all experiments of the store."
-	all := c.Flags().Bool("all", false, "list every stage, not only those that run or failed")
+	c.Long = c.Short +
+		".\nWithout EXP, and unless this folder has exactly one experiment, show all experiments of the store."
+	all := c.Flags().Bool("all", false, "list every stage, not only those that run, wait or failed")
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
@@ -95,7 +96,7 @@ func newestRuns(store *artifact.Store, experiments []string, n int) ([]*runs.Sta
 	return found, nil
 }
 
-// listed returns the nodes that status lists: all, or those that run, failed, or have a note.
+// listed returns the nodes that status lists: all, or those that run, failed, are queued, or wait with a note.
 func listed(s *runs.Status, all bool) (nodes []runs.NodeStatus) {
 	for _, n := range s.Nodes {
 		noted := n.State == runs.EventPlanned && n.Note != "" || n.State == runs.EventQueued

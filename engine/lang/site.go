@@ -123,7 +123,7 @@ type executorBlock struct {
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// DefaultGPUReserve is the reserve without a site file: the context of CUDA, cuBLAS and NCCL, and fragmentation.
+// DefaultGPUReserve is the reserve without a site file: the context of CUDA and cuBLAS, and fragmentation.
 const DefaultGPUReserve = 4 << 30
 
 // LoadSite reads the site file of src. Without one it returns the defaults. files are needed to print diagnostics.

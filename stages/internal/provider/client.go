@@ -34,7 +34,7 @@ type Client struct {
 	budget   *budget
 	record   *record
 	logf     func(format string, args ...any)
-	backoff  time.Duration // longest wait before the second attempt
+	backoff  time.Duration // half of the longest wait before the second attempt
 }
 
 // newClient returns a client that sends requests and records them in a journal.
@@ -61,7 +61,8 @@ const maxResponse = 64 << 20
 // longestBackoff is the longest wait between two attempts that the API does not request.
 const longestBackoff = time.Minute
 
-// FirstBackoff is the longest wait before the second attempt. Tests shorten it.
+// FirstBackoff is half of the longest wait before the second attempt; each further attempt doubles it. Exported for
+// tests, which shorten it.
 var FirstBackoff = time.Second
 
 // errExhausted is the error of a call whose attempts have all failed, or that the API rejects. It fails the stage after

@@ -126,14 +126,14 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	if text, err := os.ReadFile(r.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	} else if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now {
-		b = read // and not one from before a boot
+		b = read // a bucket from before a boot, or a damaged one, starts full
 	}
 	requests, tokens := r.limits(&b)
 	b.Requests = refilled(b.Requests, requests, now-b.At)
 	b.Tokens = refilled(b.Tokens, tokens, now-b.At)
 	b.At = now
 	change(&b, now)
-	if requests, tokens = r.limits(&b); requests == 0 {
+	if requests, tokens = r.limits(&b); requests == 0 { // unlimited: it starts empty when a limit becomes known
 		b.Requests = 0
 	}
 	if tokens == 0 {

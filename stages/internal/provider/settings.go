@@ -1,7 +1,7 @@
 // Package provider lets models behind vendors' APIs play episodes, over net/http and without the vendors' packages.
 //
 //	Settings     what identifies a model and its requests; endpoint.json of an artifact of type endpoint
-//	Model        an API model as rl.Policy; start with [Settings.Open]
+//	Model        an API model as rl.Policy; start with [Sampling.Run], which opens it
 //	Client       sends requests: retries, rate, budget and record
 //	Row          a row of the record, one per attempt
 //	Sampling     runs the stages that sample from an endpoint
