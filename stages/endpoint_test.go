@@ -295,7 +295,9 @@ func (l *apiLab) know(x *lang.Experiment) {
 		for _, set := range []string{"train", "test"} {
 			for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, set, bfcl.TasksFile)) {
 				must.OK(l, err)
+				l.oracle.mu.Lock()
 				l.oracle.tasks[task.Turns[0].User] = task
+				l.oracle.mu.Unlock()
 			}
 		}
 	}

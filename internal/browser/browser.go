@@ -93,10 +93,13 @@ func (b *Browser) listen(t testing.TB) string {
 				return
 			}
 			line, _ := bufio.NewReader(connection).ReadString('\n')
-			b.mu.Lock()
-			b.leaving = append(b.leaving, strings.TrimSpace(line))
-			b.mu.Unlock()
 			connection.Close()
+			if line = strings.TrimSpace(line); line == "" { // Chromium connects ahead of requests
+				continue
+			}
+			b.mu.Lock()
+			b.leaving = append(b.leaving, line)
+			b.mu.Unlock()
 		}
 	}()
 	return proxy.Addr().String()

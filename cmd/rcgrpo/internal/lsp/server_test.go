@@ -469,8 +469,8 @@ func TestSiteFile(t *testing.T) {
 	}
 	f.set("store {\n  path = \"x\"\n  ")
 	got := labels(call[completions](c, "textDocument/completion", f.at("\"x\"\n  ")))
-	if !slices.Equal(got, []string{"limit"}) {
-		t.Errorf("got %q, want limit", got)
+	if !slices.Equal(got, []string{"limit", "shared"}) {
+		t.Errorf("got %q, want limit and shared", got)
 	}
 	f.set("")
 	if got := labels(call[completions](c, "textDocument/completion", f.at(""))); !slices.Contains(got, "notify") {
