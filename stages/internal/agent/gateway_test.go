@@ -267,6 +267,8 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 	if stats.InPolicy < 0 || stats.InPolicy > stats.Wall || stats.Sampled > 0 && stats.InPolicy == 0 {
 		t.Errorf("got %+v", stats)
 	}
+	mu.Lock()
+	defer mu.Unlock()
 	fmt.Fprintf(&log, "%d changed", g.Changed())
 	return got, log.String()
 }
