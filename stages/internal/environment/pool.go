@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -343,7 +342,7 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	return results, errs, nil
 }
 
-// Verdict returns the score of the episode. Official is success, a reward of 1.
+// Verdict returns the score of the episode.
 func (e *episode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	var a scoreAnswer
 	if err := e.call(ctx, "score", map[string]string{"episode": e.id}, &a); err != nil {
@@ -354,7 +353,7 @@ func (e *episode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 		return bfcl.Verdict{}, e.fail("score", err.Error())
 	}
 	e.pool.judge(true, nil, e.pool.Log)
-	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}, nil
+	return rewarded(reward), nil
 }
 
 // Close implements rl.Env. The program forgets the episode.

@@ -312,6 +312,20 @@ func (c *process) stderr() string {
 	return "; the last lines of its standard error:\n  " + strings.Join(c.tail, "\n  ")
 }
 
+// awaitEnd waits until the process and all that it started have ended, and ends them after a time limit, with the cause
+// late, or with ctx, whose error it returns.
+func (c *process) awaitEnd(ctx context.Context, limit time.Duration, late string) error {
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+		c.fail("the stage ends")
+	case <-time.After(limit):
+		c.fail(fmt.Sprintf("%s within %v", late, limit))
+	}
+	<-c.ended
+	return ctx.Err()
+}
+
 // stop closes the standard input, which asks the program to end, and kills it after a grace period. It returns after
 // all its processes have ended.
 func (c *process) stop() {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"net/http"
 	"os"
 	"reflect"
@@ -389,13 +388,7 @@ func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err
 	return strings.Join(texts, "\n"), result.IsError, nil
 }
 
-// refusal writes an execution error as a result.
-func refusal(text string) string {
-	raw, _ := json.Marshal(map[string]string{"error": text})
-	return string(raw)
-}
-
-// Verdict returns the reward of the episode. Official is success, a reward of 1.
+// Verdict returns the reward of the episode.
 func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	reward := 0.0
 	if e.row.reached(e.made) {
@@ -408,7 +401,7 @@ func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 		}
 	}
 	e.servers.judge(true, nil, e.servers.log)
-	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}, nil
+	return rewarded(reward), nil
 }
 
 // score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
@@ -439,15 +432,8 @@ func (e *visit) score(ctx context.Context, words []string) (float64, error) {
 	}
 	c.write(append(line, '\n'), limit)
 	c.stdin.Close()
-	select {
-	case <-c.ended:
-	case <-ctx.Done():
-		c.fail("the stage ends")
-		<-c.ended
-		return 0, ctx.Err()
-	case <-time.After(limit):
-		c.fail(fmt.Sprintf("no reward within %v", limit))
-		<-c.ended
+	if err := c.awaitEnd(ctx, limit, "no reward"); err != nil {
+		return 0, err
 	}
 	var a scoreAnswer
 	if err := decode(bytes.TrimSpace(out), &a); err != nil {

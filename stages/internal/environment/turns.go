@@ -3,6 +3,7 @@ package environment
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync"
 
 	"rcgrpo/bfcl"
@@ -46,13 +47,23 @@ func readCalls(r rl.Reply) (results []string, calls []call, at []int) {
 	for i, c := range r.Calls {
 		name, arguments, err := bfcl.CallJSON(c.Text)
 		if err != nil {
-			text, _ := json.Marshal(map[string]string{"error": err.Error()})
-			results[i] = string(text)
+			results[i] = refusal(err.Error())
 			continue
 		}
 		calls, at = append(calls, call{name, arguments}), append(at, i)
 	}
 	return results, calls, at
+}
+
+// refusal writes an execution error as a result.
+func refusal(text string) string {
+	raw, _ := json.Marshal(map[string]string{"error": text})
+	return string(raw)
+}
+
+// rewarded is the verdict of an episode with a reward. Official is success, a reward of 1.
+func rewarded(reward float64) bfcl.Verdict {
+	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}
 }
 
 // mostLost is the number of episodes in a row that fail twice before a program counts as broken.
@@ -78,7 +89,8 @@ func (p *patience) judge(worked bool, err error, log func(format string, args ..
 	p.count(worked, mostLost, "twice in each of %d episodes", err, log)
 }
 
-// count counts failures until there are most of them in a row. how describes so many failures.
+// count counts failures in a row. After most of them the program counts as broken; how is the format of their number in
+// the error.
 func (p *patience) count(worked bool, most int, how string, err error, log func(format string, args ...any)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

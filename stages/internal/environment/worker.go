@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 )
 
 // Workers starts processes that are not environments: agents. Close it.
@@ -74,17 +73,8 @@ func (w *Workers) Once(ctx context.Context, task string, more ...string) ([]byte
 		return nil, err
 	}
 	c.stdin.Close()
-	limit := w.described.Step
-	select {
-	case <-c.ended:
-	case <-ctx.Done():
-		c.fail("the stage ends")
-	case <-time.After(limit):
-		c.fail(fmt.Sprintf("it did not end within %v", limit))
-	}
-	<-c.ended
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
+	if err := c.awaitEnd(ctx, w.described.Step, "it did not end"); err != nil {
+		return nil, err
 	}
 	if c.cause != exitedWell {
 		return nil, fmt.Errorf("%w%s", &Fault{"play", task, c.cause}, c.stderr())
