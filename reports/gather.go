@@ -92,7 +92,7 @@ func findOrAdd[T any](all *[]T, wanted T, is func(T) bool) *T {
 
 func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	run := g.run(in.Label, in.Ref.Seed)
-	rows, err := rowsOf[rl.Score](a, rl.ScoresFile)
+	rows, err := artifact.AllRows[rl.Score](a, rl.ScoresFile)
 	if err != nil {
 		return err
 	}
@@ -106,17 +106,6 @@ func (g *gathering) scores(in *Input, a *artifact.Artifact) error {
 	}
 	run.Policy = policy
 	return nil
-}
-
-func rowsOf[T any](a *artifact.Artifact, file string) ([]T, error) {
-	var rows []T
-	for row, err := range artifact.Rows[T](a, file) {
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
 }
 
 // curve adds a training to the arm of its policy, or to an arm of its own if the policy was not scored.
@@ -133,7 +122,7 @@ func (g *gathering) curve(in *Input, a *artifact.Artifact) error {
 	}
 	in.Label = cmp.Or(g.lineal[string(text)], in.Label)
 	run := g.run(in.Label, in.Ref.Seed)
-	rows, err := rowsOf[rl.Metric](a, rl.MetricsFile)
+	rows, err := artifact.AllRows[rl.Metric](a, rl.MetricsFile)
 	if err != nil {
 		return err
 	}
@@ -162,7 +151,7 @@ func (g *gathering) data(in *Input, a *artifact.Artifact) error {
 	if in.Ref.Type == "dataset" || a.Type == "dataset" {
 		return g.dataset(name, in, a)
 	}
-	tasks, err := rowsOf[*bfcl.Task](a, bfcl.TasksFile)
+	tasks, err := artifact.AllRows[*bfcl.Task](a, bfcl.TasksFile)
 	g.study.Data = append(g.study.Data, DataSet{Label: name, Seed: in.Ref.Seed,
 		Stage: strings.TrimSuffix(instanceName(in.Ref), "["+in.Ref.Key+"]"), Source: in.port(), Tasks: tasks})
 	return err

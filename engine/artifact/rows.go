@@ -20,6 +20,17 @@ func Rows[T any](a *Artifact, file string) iter.Seq2[T, error] {
 	return rowsWithin[T](a.Path(file), a.budget)
 }
 
+// AllRows returns the rows that Rows reads; none after an error.
+func AllRows[T any](a *Artifact, file string) (rows []T, err error) {
+	for row, err := range Rows[T](a, file) {
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
 // ReadRows is Rows for a file outside a store.
 func ReadRows[T any](path string) iter.Seq2[T, error] { return rowsWithin[T](path, nil) }
 

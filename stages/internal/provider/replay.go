@@ -44,7 +44,7 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 	}
 	var tasks []*bfcl.Task
 	for _, set := range c.Tasks {
-		rows, err := rowsOf[bfcl.Task](set, bfcl.TasksFile)
+		rows, err := artifact.AllRows[bfcl.Task](set, bfcl.TasksFile)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -75,7 +75,7 @@ func (c *Result) readRecord(r *recording) error {
 	if err := json.Unmarshal(text, &r.cost); err != nil {
 		return fmt.Errorf("%s: %w", CostFile, err)
 	}
-	rows, err := rowsOf[Row](a, CallsFile)
+	rows, err := artifact.AllRows[Row](a, CallsFile)
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *Result) readRecord(r *recording) error {
 	if a, err = c.Store.Open(c.Manifest, "trajectories"); err != nil {
 		return err
 	}
-	played, err := rowsOf[rl.Trajectory](a, rl.TrajectoriesFile)
+	played, err := artifact.AllRows[rl.Trajectory](a, rl.TrajectoriesFile)
 	r.played = pointers(played)
 	return err
 }
@@ -97,7 +97,7 @@ func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err erro
 	if err != nil {
 		return nil, err
 	}
-	scores, err := rowsOf[rl.Score](a, rl.ScoresFile)
+	scores, err := artifact.AllRows[rl.Score](a, rl.ScoresFile)
 	if err != nil {
 		return nil, err
 	}
@@ -117,16 +117,6 @@ func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err erro
 		}
 	}
 	return faults, nil
-}
-
-func rowsOf[T any](a *artifact.Artifact, file string) (rows []T, err error) {
-	for row, err := range artifact.Rows[T](a, file) {
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
 }
 
 func pointers[T any](rows []T) []*T {
