@@ -67,7 +67,7 @@ func (s ToolServer) Serve(ctx context.Context, address string, out io.Writer) er
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if !isLoopback(host) {
 		return fmt.Errorf("listen on %s: other machines can reach this address; want 127.0.0.1, [::1] or localhost", address)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)

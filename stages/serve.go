@@ -2,6 +2,7 @@ package stages
 
 import (
 	"io"
+	"net"
 	"time"
 )
 
@@ -27,4 +28,10 @@ type Serving struct {
 	Drain     time.Duration
 	Record    string // folder for the trajectories of conversations; "": none
 	Out, Log  io.Writer
+}
+
+// isLoopback reports whether only this machine can reach an address with this host.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

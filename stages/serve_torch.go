@@ -27,7 +27,7 @@ func (s *Serving) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if ip := net.ParseIP(host); s.Key == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+	if s.Key == "" && !isLoopback(host) {
 		return fmt.Errorf("listen on %s: other machines can reach this address, so an API key is required: --key-env NAME",
 			s.Listen)
 	}

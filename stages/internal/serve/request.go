@@ -33,8 +33,7 @@ type request struct {
 	model   string
 	reward  string // reward token
 	header  http.Header
-	ignored []string        // fields without effect
-	given   map[string]bool // common settings
+	ignored []string // fields without effect
 
 	temperature, topP float64
 	max               int // tokens of a reply; 0: not given
@@ -74,7 +73,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err != nil {
 		return nil, bad("", "", "the request could not be read: %v", err)
 	}
-	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true, given: map[string]bool{}}
+	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true}
 	if depth(body) > maxDepth {
 		return nil, bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
 	}
@@ -95,22 +94,22 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err := q.chooseReward(s, setting, given); err != nil {
 		return nil, err
 	}
+	asksTemperature, asksTopP := q.has("temperature"), q.has("top_p") // reading them removes them
 	if err := q.common(); err != nil {
 		return nil, err
 	}
-	return q, q.fix(s)
+	return q, q.fix(s, asksTemperature, asksTopP)
 }
 
 // fix replaces the settings of a request by those of the episode that the client plays.
-func (q *request) fix(s *Server) error {
+func (q *request) fix(s *Server, asksTemperature, asksTopP bool) error {
 	if s.Sampling == nil {
 		return nil
 	}
 	if q.choices != 1 {
 		return bad("n", "unsupported_value", "an episode continues with one reply; n must be 1, got %d", q.choices)
 	}
-	q.changed = q.temperature != s.Sampling.Temperature && q.given["temperature"] ||
-		q.topP != s.Sampling.TopP && q.given["top_p"]
+	q.changed = asksTemperature && q.temperature != s.Sampling.Temperature || asksTopP && q.topP != s.Sampling.TopP
 	q.temperature, q.topP, q.reward = s.Sampling.Temperature, s.Sampling.TopP, s.Token
 	return nil
 }
@@ -152,7 +151,6 @@ func (q *request) common() error {
 		{"return_tokens_as_token_ids", &q.tokensAsIDs},
 	} {
 		given := q.has(f.name)
-		q.given[f.name] = given
 		if err := q.take(f.name, f.into); err != nil {
 			return err
 		}
