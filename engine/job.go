@@ -290,7 +290,7 @@ type Program struct {
 func superviseText(shared bool) string {
 	beat := ""
 	if shared { // keeps the claim of the key after the end of the engine
-		beat = fmt.Sprintf("(while sleep 15; do touch /proc/self/fd/%d; done) 2>/dev/null &\n", lockFile)
+		beat = artifact.BeatText(lockFile)
 	}
 	return beat + fmt.Sprintf(`trap 'command echo "%[1]s" >&%[2]d; kill -9 0' EXIT; trap 'exit 143' TERM
 trap : HUP INT QUIT ALRM USR1 USR2

@@ -231,6 +231,13 @@ func Beat(f *os.File) (stop func()) {
 	})
 }
 
+// BeatText is Beat for sh, in the background until the shell's process group is killed. The claim is the file of a
+// descriptor.
+func BeatText(descriptor int) string {
+	const loop = "(while sleep %g; do touch /proc/self/fd/%d; done) 2>/dev/null &\n"
+	return fmt.Sprintf(loop, beatEvery.Seconds(), descriptor)
+}
+
 // CheckClaim returns an error if a claim, of which this process has the file, has a successor. A stage calls it before
 // it commits. Files of other stores have no claim and pass.
 func CheckClaim(f *os.File) error {
