@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases")) // separate from other scripts
 			e.Setenv("GORACE", os.Getenv("GORACE"))
-			e.Setenv("BFCL_DATA", os.Getenv("BFCL_DATA"))
+			e.Setenv("BFCL_DATA", benchmark())
 			return nil
 		}})
 }
