@@ -41,8 +41,7 @@ type Pool interface {
 // process, and stages whose output is not committed on this machine.
 func (r *run) poolOf(t *task) Pool {
 	pool, _ := r.executor(t.Node).(Pool)
-	_, starts := t.Stage.(lang.Starter)
-	if t.state == ready && t.Key == "" || runsInPlace(t.Node) && !starts {
+	if t.state == ready && t.Key == "" || t.InEngine() {
 		return nil
 	}
 	return pool

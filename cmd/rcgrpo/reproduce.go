@@ -187,12 +187,8 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		for _, f := range node.Files {
 			files[f.Path] = true
 		}
-		starter, ok := node.Stage.(lang.Starter)
-		if !ok || shown[node.Stage] { // seeds share a stage
-			continue
-		}
-		args, env := starter.Starts()
-		if len(args) == 0 { // with these settings it starts nothing
+		args, env := node.Program()
+		if len(args) == 0 || shown[node.Stage] { // seeds share a stage
 			continue
 		}
 		shown[node.Stage] = true

@@ -1,6 +1,11 @@
 package lang
 
-import "github.com/hashicorp/hcl/v2"
+import (
+	"maps"
+	"slices"
+
+	"github.com/hashicorp/hcl/v2"
+)
 
 // Kind is a type of stage: its settings, its ports and how the engine treats it. Kinds are elements of a literal
 // list (stages.Kinds).
@@ -63,6 +68,29 @@ type Starter interface {
 	// Starts returns the program for review: its arguments, the variables that the settings define as NAME=VALUE,
 	// and those taken from the caller's environment as NAME.
 	Starts() (args, env []string)
+}
+
+// Program returns the program that the settings of a node start, as Starter describes it; no arguments without one.
+func (n *Node) Program() (args, env []string) {
+	if s, ok := n.Stage.(Starter); ok {
+		return s.Starts()
+	}
+	return nil, nil
+}
+
+// InEngine reports whether a node needs neither tensors nor a program, so that it runs in the engine's process whatever
+// its executor.
+func (n *Node) InEngine() bool {
+	args, _ := n.Program()
+	return n.Kind.InProcess && len(args) == 0
+}
+
+// EnvTexts returns variables as NAME=VALUE, sorted by name.
+func EnvTexts(env map[string]string) (texts []string) {
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		texts = append(texts, name+"="+env[name])
+	}
+	return texts
 }
 
 const (

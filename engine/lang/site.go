@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,8 +204,7 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	name := cmp.Or(n.Executor, s.Executor)
-	_, cluster := s.Slurm[name]
-	if _, starts := n.Stage.(Starter); !cluster || n.Kind.InProcess && !starts {
+	if _, cluster := s.Slurm[name]; !cluster || n.InEngine() {
 		return "local"
 	}
 	return name
@@ -233,7 +233,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 			}
 			site.Slurm[e.Name] = l.siteSlurm(e)
 		case "local":
-			if l.onlyIn(e, slurmNames); e.Name != "local" {
+			if l.onlyIn(e, fieldNames(fieldsOf(reflect.TypeFor[slurmBlock]()))); e.Name != "local" {
 				l.errorf(e.At["type"], "Second local executor", "The executor of this machine is named \"local\".")
 			}
 			l.siteLocal(e)
@@ -478,7 +478,7 @@ type Slurm struct {
 	Exclude      string            // nodes
 	GRES         string            // of devices: --gres=GRES:n
 	CPUs         int               // of a stage that names none
-	Memory       int64             // likewise, bytes
+	Memory       int64             // of a stage that names none, in bytes
 	Time         time.Duration     // limit of a stage without an estimate
 	Factor       float64           // limit of other stages in their expected times
 	Checkpoint   time.Duration     // between the request to stop and the limit; 0: no request
@@ -526,13 +526,8 @@ type slurmBlock struct {
 	Path         string            `hcl:"path,optional" doc:"slurm: folder of Slurm's commands; default: found in PATH"`
 }
 
-// localNames and slurmNames are the settings that only executors of one type have.
-var (
-	localNames = []string{"gpus", "gpu_reserve", "gpu_memory", "gpu_tokens_per_second"}
-	slurmNames = []string{"partition", "account", "qos", "constraint", "reservation", "exclude", "extra", "gres", "time",
-		"factor", "checkpoint", "continues", "free_attempts", "jobs", "poll", "deadline", "grace", "visible", "lost",
-		"setup", "env", "secrets", "path"}
-)
+// localNames are the settings that only the executor of this machine has; those of slurmBlock are of Slurm only.
+var localNames = []string{"gpus", "gpu_reserve", "gpu_memory", "gpu_tokens_per_second"}
 
 // siteSlurm reads an executor of type "slurm".
 func (l *loader) siteSlurm(e executorBlock) Slurm {

@@ -64,11 +64,7 @@ func (x *Executor) Unfit(n *lang.Node) string {
 	if r.GPUs > 1 && !n.Kind.MultiGPU && n.Kind.Ranks == nil {
 		return fmt.Sprintf("requests %d GPUs, but a %s stage uses only one; write gpus = 1", r.GPUs, n.Kind.Name)
 	}
-	starter, ok := n.Stage.(lang.Starter)
-	if !ok {
-		return ""
-	}
-	_, env := starter.Starts()
+	_, env := n.Program()
 	for _, name := range env {
 		_, given := x.Env[name]
 		if _, secret := x.Secrets[name]; !strings.Contains(name, "=") && !given && !secret {

@@ -128,8 +128,5 @@ func (s *settings) Publishes() []string {
 
 // Starts returns the command and its variables from the file.
 func (s *settings) Starts() (args, env []string) {
-	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
-		env = append(env, name+"="+s.Env[name])
-	}
-	return s.Command, append(env, s.Secrets...)
+	return s.Command, append(lang.EnvTexts(s.Env), s.Secrets...)
 }

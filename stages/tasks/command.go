@@ -14,6 +14,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -32,11 +33,8 @@ func (s *settings) ProgramProcesses() int { return s.Processes }
 
 // Starts implements lang.Starter.
 func (s *settings) Starts() (args, env []string) {
-	for name, value := range s.Env {
-		env = append(env, name+"="+value)
-	}
-	slices.Sort(env)
-	return slices.Concat(s.Command, s.Score), slices.Concat(env, s.Secrets, slices.Sorted(maps.Values(s.Headers)))
+	return slices.Concat(s.Command, s.Score),
+		slices.Concat(lang.EnvTexts(s.Env), s.Secrets, slices.Sorted(maps.Values(s.Headers)))
 }
 
 func (s *settings) checkProgram(bad func(bool, string, hcl.Range, string, ...any)) {

@@ -1,12 +1,12 @@
 package agent
 
 import (
-	"slices"
 	"time"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -52,9 +52,5 @@ func (s *Settings) Starts() (args, env []string) {
 	if s == nil {
 		return nil, nil
 	}
-	for name, value := range s.Env {
-		env = append(env, name+"="+value)
-	}
-	slices.Sort(env)
-	return s.Command, append(env, s.Secrets...)
+	return s.Command, append(lang.EnvTexts(s.Env), s.Secrets...)
 }
