@@ -96,7 +96,7 @@ func (a *Arm) curveSeries(metric string, tuning bool) page.Series {
 		if len(updates) > len(series.X) {
 			series.X = updates
 		}
-		series.Runs = append(series.Runs, page.Curve{Name: run.Name(), Y: values,
+		series.Curves = append(series.Curves, page.Curve{Name: run.Name(), Y: values,
 			Source: page.SourceOf(run.CurveFrom, metric, by)})
 	}
 	return series
@@ -116,7 +116,7 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 	for m, metric := range kind.metrics {
 		for i := range s.Arms {
 			series := s.Arms[i].curveSeries(metric, kind.tuning)
-			if len(series.Runs) == 0 {
+			if len(series.Curves) == 0 {
 				continue
 			}
 			series.Arm, series.Dash = i, m
@@ -166,7 +166,7 @@ func (s *Study) successFigures() []page.Part {
 		for k := range size + 1 {
 			metric := fmt.Sprintf("successes_%d", k)
 			series := a.curveSeries(metric, false)
-			if len(series.Runs) == 0 {
+			if len(series.Curves) == 0 {
 				continue
 			}
 			series.Ends = a.ends(metric, s.Windows)

@@ -56,8 +56,8 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 		{Address: "stage.grpo.arm"},         // not made
 	}}
 	f := s.timeline()
-	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10.0 s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20.0 s"},
-		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.00 s"}}
+	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20s"},
+		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.0s"}}
 	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
 		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
 	}

@@ -30,7 +30,7 @@ func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
 		}
 		for _, part := range section.Parts {
 			f := part.Figure
-			if f == nil || len(f.Series) == 0 || len(f.Series[0].Runs) == 0 {
+			if f == nil || len(f.Series) == 0 || len(f.Series[0].Curves) == 0 {
 				continue
 			}
 			checked++

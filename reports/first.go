@@ -6,10 +6,10 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
@@ -245,7 +245,7 @@ func (s *Study) runLine() string {
 		}
 	}
 	if seconds > 0 {
-		add("%s of stage time", hours(seconds))
+		add("%s of stage time", runs.DurationText(seconds))
 	}
 	if commits = slices.DeleteFunc(commits, func(c string) bool { return c == "" }); len(commits) > 0 {
 		add("commit %s", strings.Join(commits, ", "))
@@ -280,14 +280,6 @@ func (s *Study) leadingArms() string {
 		return text + " compared, " + page.Plural(others, "more arm") + " below"
 	}
 	return text + " compared"
-}
-
-// hours formats a duration: whole minutes, from one hour on hours with one decimal.
-func hours(seconds float64) string {
-	if seconds < 3600 {
-		return strconv.FormatFloat(seconds/60, 'f', 0, 64) + " minutes"
-	}
-	return strconv.FormatFloat(seconds/3600, 'f', 1, 64) + " hours"
 }
 
 // models describes the models that the shown stages start from: their shape, or the name of the stage that reads them.

@@ -342,7 +342,7 @@ func (s *Study) passTable(set string) *page.Table {
 		cells := []page.Cell{page.Text("%s", a.Label)}
 		for p := range most {
 			var values []float64
-			for _, curve := range series.Runs {
+			for _, curve := range series.Curves {
 				if p < len(curve.Y) {
 					values = append(values, curve.Y[p])
 				}
@@ -387,9 +387,9 @@ func (s *Study) passFigure(set string) *page.Figure {
 			}
 			most = max(most, len(curve))
 			source := sourceOfScores(a.runsOf(&one), "pass@k, mean over tasks", set, a.condition(), "", false)
-			series.Runs = append(series.Runs, page.Curve{Name: one.name(), Y: curve, Source: source})
+			series.Curves = append(series.Curves, page.Curve{Name: one.name(), Y: curve, Source: source})
 		}
-		if len(series.Runs) > 0 {
+		if len(series.Curves) > 0 {
 			f.Series = append(f.Series, series)
 		}
 	}

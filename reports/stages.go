@@ -17,6 +17,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
 )
 
@@ -199,14 +200,14 @@ func (s *Study) runsTable() *page.Table {
 		}
 		sum += m.Seconds
 		recorded := func(rows string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, "as recorded") }
-		took := page.Cell{Text: duration(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
+		took := page.Cell{Text: runs.DurationText(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
 		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took}
 		for _, name := range sortedKeys(phases) {
 			var cell page.Cell
 			if v, ok := r.Phases[name]; ok {
 				source := page.SourceOf(manifestAddress(r.Address), name+"_s of the times beside the metrics",
 					"sum over the updates")
-				cell = page.Cell{Text: duration(v), Value: &v, Source: source}
+				cell = page.Cell{Text: runs.DurationText(v), Value: &v, Source: source}
 			}
 			cells = append(cells, cell)
 		}
@@ -217,16 +218,9 @@ func (s *Study) runsTable() *page.Table {
 		t.Add(page.NoArm, append(cells, page.Text("%s", peak).From(recorded("peak_bytes")),
 			page.Text("%s", m.Device).From(recorded("device")))...)
 	}
-	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + duration(sum) +
+	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + runs.DurationText(sum) +
 		" of stage time in total."}
 	return t.OrNil()
-}
-
-func duration(seconds float64) string {
-	if seconds < 60 {
-		return page.Significant(seconds) + " s"
-	}
-	return (time.Duration(seconds) * time.Second).String()
 }
 
 // megabytes formats a number of bytes. One unit keeps a column comparable.
@@ -264,7 +258,7 @@ func (s *Study) timeline() *page.Figure {
 			lane = len(f.Lanes)
 			f.Lanes = append(f.Lanes, name)
 		}
-		label := duration(took)
+		label := runs.DurationText(took)
 		if seed != "" {
 			label = "seed " + seed + ": " + label
 		}

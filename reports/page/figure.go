@@ -52,9 +52,9 @@ type Series struct {
 	Step    int    // index in the scale of colours, from 1; 0 for the colour of the arm
 	Lower   bool   // in the lower panel
 
-	X    []float64   // curves: the common axis of all Runs
-	Runs []Curve     // curves: one per seed
-	Ends *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
+	X      []float64   // curves: the common axis of all Curves
+	Curves []Curve     // curves: one per seed
+	Ends   *[2]float64 // curves: means over the early and the late window, as in the tables; nil without a table
 
 	Points []Point // without categories that have no value
 	Spans  []Span
@@ -62,9 +62,9 @@ type Series struct {
 	Look Look `json:"-"` // of the arm
 }
 
-// Curve holds one run's values over the X of its Series; NaN for a missing value.
+// Curve holds the values of one seed over the X of its Series; NaN for a missing value.
 type Curve struct {
-	Name   string // "seed 3"; "" for a single run
+	Name   string // "seed 3"; "" for a single curve
 	Y      []float64
 	Source Source
 }
@@ -98,7 +98,7 @@ func (f *Figure) OrNil() *Figure {
 // Zero reports whether all values of the curves are 0.
 func (f *Figure) Zero() bool {
 	for _, s := range f.Series {
-		for _, r := range s.Runs {
+		for _, r := range s.Curves {
 			if slices.ContainsFunc(r.Y, func(v float64) bool { return v != 0 && !math.IsNaN(v) }) {
 				return false
 			}
@@ -183,30 +183,30 @@ func (f *Figure) Points(yield func(*Series, *Point) bool) {
 
 // mean returns the mean of the runs with a value at each X.
 func (s *Series) mean() []float64 {
-	if len(s.Runs) == 1 {
-		return s.Runs[0].Y
+	if len(s.Curves) == 1 {
+		return s.Curves[0].Y
 	}
 	return s.across(stats.Mean)
 }
 
 // band returns the lowest and the highest of the smoothed runs at each X; nil for a single run.
 func (s *Series) band(window int) (low, high []float64) {
-	if len(s.Runs) < 2 {
+	if len(s.Curves) < 2 {
 		return nil, nil
 	}
 	smooth := Series{X: s.X}
-	for _, r := range s.Runs {
-		smooth.Runs = append(smooth.Runs, Curve{Y: movingAverage(r.Y, window)})
+	for _, r := range s.Curves {
+		smooth.Curves = append(smooth.Curves, Curve{Y: movingAverage(r.Y, window)})
 	}
 	return smooth.across(slices.Min[[]float64]), smooth.across(slices.Max[[]float64])
 }
 
 // across applies fold to the values of all runs at each X; NaN without values.
 func (s *Series) across(fold func([]float64) float64) []float64 {
-	result, values := make([]float64, len(s.X)), make([]float64, 0, len(s.Runs))
+	result, values := make([]float64, len(s.X)), make([]float64, 0, len(s.Curves))
 	for i := range result {
 		values = values[:0]
-		for _, r := range s.Runs {
+		for _, r := range s.Curves {
 			if i < len(r.Y) && !math.IsNaN(r.Y[i]) {
 				values = append(values, r.Y[i])
 			}
@@ -244,7 +244,7 @@ func (f *Figure) drawing() string {
 	}
 	drawn, several, faint := "each run", false, false
 	for _, s := range f.Series {
-		several = several || len(s.Runs) > 1
+		several = several || len(s.Curves) > 1
 		faint = faint || s.Variant == ""
 	}
 	if several {
@@ -325,13 +325,13 @@ func (f *Figure) CSV() [][]string {
 func (f *Figure) curveData() [][]string {
 	head := []string{f.X}
 	for _, s := range f.Series {
-		for _, r := range s.Runs {
+		for _, r := range s.Curves {
 			head = append(head, strings.TrimSuffix(s.full()+", "+r.Name, ", "))
 		}
 	}
 	rows, column := map[float64][]string{}, 1
 	for _, s := range f.Series {
-		for _, r := range s.Runs {
+		for _, r := range s.Curves {
 			for i, x := range s.X[:min(len(s.X), len(r.Y))] {
 				if rows[x] == nil {
 					rows[x] = make([]string, len(head))
@@ -353,7 +353,7 @@ func (f *Figure) curveData() [][]string {
 func (f *Figure) Means() [][]string {
 	mean := Figure{X: f.X}
 	for _, s := range f.Series {
-		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Runs: []Curve{{Y: s.mean()}}})
+		mean.Series = append(mean.Series, Series{Name: s.Name, X: s.X, Curves: []Curve{{Y: s.mean()}}})
 	}
 	return mean.CSV()
 }

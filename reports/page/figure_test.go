@@ -10,7 +10,7 @@ import (
 
 func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
 	curve := func(arm string, scale float64) Series {
-		return Series{Name: arm, X: []float64{1, 2, 3}, Runs: []Curve{{Y: []float64{scale, 2 * scale, 3 * scale}}}}
+		return Series{Name: arm, X: []float64{1, 2, 3}, Curves: []Curve{{Y: []float64{scale, 2 * scale, 3 * scale}}}}
 	}
 	for name, tc := range map[string]struct {
 		figure Figure

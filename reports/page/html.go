@@ -131,8 +131,8 @@ func colourStyle() string {
 	return style + "\n"
 }
 
-// FirstRuns returns the parts of the first screen.
-func (p *Page) FirstRuns() []run { return (&Section{Parts: p.First}).Runs() }
+// FirstBlocks returns the parts of the first screen.
+func (p *Page) FirstBlocks() []block { return (&Section{Parts: p.First}).Blocks() }
 
 func (p *Page) hasScript() bool {
 	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
@@ -143,32 +143,32 @@ func (p *Page) hasScript() bool {
 	return false
 }
 
-// run is a table, transcripts, or consecutive figures.
-type run struct {
+// block is a table, transcripts, or consecutive figures.
+type block struct {
 	Part
 	Figures []*Figure
 	More    string // titles of figures behind a fold; "" without a fold
 }
 
-// Runs returns the parts of the section with consecutive figures together.
-func (s *Section) Runs() []run {
-	var runs []run
+// Blocks returns the parts of the section with consecutive figures together.
+func (s *Section) Blocks() []block {
+	var blocks []block
 	for _, part := range s.Parts {
-		last := len(runs) - 1
+		last := len(blocks) - 1
 		if part.Figure == nil {
-			runs = append(runs, run{Part: part})
+			blocks = append(blocks, block{Part: part})
 			continue
 		}
-		if last < 0 || runs[last].Figures == nil || (runs[last].More != "") != part.Figure.Folded {
-			runs = append(runs, run{})
+		if last < 0 || blocks[last].Figures == nil || (blocks[last].More != "") != part.Figure.Folded {
+			blocks = append(blocks, block{})
 			last++
 		}
-		runs[last].Figures = append(runs[last].Figures, part.Figure)
+		blocks[last].Figures = append(blocks[last].Figures, part.Figure)
 		if part.Figure.Folded {
-			runs[last].More = strings.TrimPrefix(runs[last].More+" · "+part.Figure.Title, " · ")
+			blocks[last].More = strings.TrimPrefix(blocks[last].More+" · "+part.Figure.Title, " · ")
 		}
 	}
-	return runs
+	return blocks
 }
 
 // sourceHash returns the hash by which a content security policy allows a script.

@@ -186,7 +186,7 @@ func (f *Figure) Sources() map[string]Source {
 		sources[fmt.Sprintf(".r%d", len(sources)+1)] = p.Source
 	}
 	for _, s := range f.Series {
-		for _, r := range s.Runs {
+		for _, r := range s.Curves {
 			sources[fmt.Sprintf(".c%d", len(sources)+2)] = r.Source
 		}
 	}
