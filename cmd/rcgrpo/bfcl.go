@@ -13,6 +13,7 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/golden"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 )
 
 func bfclCommand() *cobra.Command {
@@ -52,7 +53,7 @@ func bfclCheckCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printJSON(c.stdout(), timed)
+			return output.JSON(c.stdout(), timed)
 		}
 		for _, f := range faults {
 			fmt.Fprintln(c.stdout(), f)
@@ -244,7 +245,7 @@ func (c *dataCommand) chat(id string) error {
 		return err
 	}
 	t, w := e.Task(), c.OutOrStdout()
-	next := lineReader(c.InOrStdin(), w)
+	next := output.LineReader(c.InOrStdin(), w)
 	fmt.Fprintf(w, "%s  %s\n%s", t.ID, strings.Join(t.Classes, ", "), chatHelp)
 	for turn := -1; !e.Done(); {
 		if e.Turn() != turn {

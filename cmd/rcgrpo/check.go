@@ -7,6 +7,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/lang"
 )
 
@@ -41,7 +42,7 @@ func (c *command) check(paths []string, asJSON bool) error {
 		}
 	}
 	if asJSON {
-		if err := printJSON(c.stdout(), all); err != nil {
+		if err := output.JSON(c.stdout(), all); err != nil {
 			return err
 		}
 	}

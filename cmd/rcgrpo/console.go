@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
@@ -10,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/lang"
 )
 
@@ -55,7 +54,7 @@ func (c *command) evaluate(x *lang.Experiment, expression string) error {
 }
 
 func (c *command) evaluateLines(x *lang.Experiment) error {
-	next := lineReader(c.InOrStdin(), c.stdout())
+	next := output.LineReader(c.InOrStdin(), c.stdout())
 	var failed error
 	for {
 		line, err := next()
@@ -67,36 +66,5 @@ func (c *command) evaluateLines(x *lang.Experiment) error {
 		case line != "":
 			failed = cmp.Or(c.evaluate(x, line), failed)
 		}
-	}
-}
-
-// lineReader returns a function that reads the next line of stdin, or io.EOF; on a terminal with a prompt.
-// The terminal is in raw mode only while a line is read.
-func lineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error)) {
-	in, ok := stdin.(*os.File)
-	if !ok || !isTerminal(stdout) || !isTerminal(in) {
-		lines := bufio.NewReader(stdin)
-		return func() (string, error) {
-			line, err := lines.ReadString('\n')
-			if line != "" { // the last line may have no end
-				err = nil
-			}
-			return strings.TrimRight(line, "\r\n"), err
-		}
-	}
-	editor := term.NewTerminal(struct {
-		io.Reader
-		io.Writer
-	}{in, stdout}, "> ")
-	return func() (string, error) {
-		state, err := term.MakeRaw(int(in.Fd()))
-		if err != nil {
-			return "", err
-		}
-		line, err := editor.ReadLine()
-		if errors.Is(err, io.EOF) { // ^D leaves the cursor behind the prompt
-			fmt.Fprint(stdout, "\r\n")
-		}
-		return line, errors.Join(err, term.Restore(int(in.Fd()), state))
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
+	"rcgrpo/cmd/rcgrpo/internal/views"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/rl"
@@ -87,11 +89,11 @@ func writeRunDiff(w io.Writer, store *artifact.Store, d *runs.Diff) error {
 
 // scoreChange is the difference of two results in the scores of one task set under one token.
 type scoreChange struct {
-	Port  string `json:"port"`
-	Set   string `json:"set,omitempty"`
-	Token string `json:"token,omitempty"`
-	From  tally  `json:"from"`
-	To    tally  `json:"to"`
+	Port  string      `json:"port"`
+	Set   string      `json:"set,omitempty"`
+	Token string      `json:"token,omitempty"`
+	From  views.Tally `json:"from"`
+	To    views.Tally `json:"to"`
 }
 
 func (s scoreChange) String() string {
@@ -109,7 +111,7 @@ func (s scoreChange) String() string {
 
 // scoreChanges compares the scores among the different outputs. Collected ones are omitted.
 func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error) {
-	tallies := groups[[2]tally]{}
+	tallies := views.Groups[[2]views.Tally]{}
 	for _, port := range n.Outputs {
 		if n.From.Outputs[port].Type != "scores" || n.To.Outputs[port].Type != "scores" {
 			continue
@@ -126,12 +128,12 @@ func scoreChanges(store *artifact.Store, n runs.NodeDiff) ([]scoreChange, error)
 				if err != nil {
 					return nil, err
 				}
-				tallies.of(port, s.Set, s.Token)[side].add(s)
+				tallies.Of(port, s.Set, s.Token)[side].Add(s)
 			}
 		}
 	}
 	var all []scoreChange
-	for _, g := range tallies.sorted() {
+	for _, g := range tallies.Sorted() {
 		if t := tallies[g]; t[0] != t[1] {
 			all = append(all, scoreChange{g[0], g[1], g[2], t[0], t[1]})
 		}
@@ -181,5 +183,5 @@ func writeRunDiffJSON(w io.Writer, store *artifact.Store, d *runs.Diff) error {
 		}
 		out.Nodes = append(out.Nodes, node{n.Address, n.What, n.Causes, n.Outputs, scores, resultOf(n.From), resultOf(n.To)})
 	}
-	return printJSON(w, out)
+	return output.JSON(w, out)
 }

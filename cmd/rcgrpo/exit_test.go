@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"rcgrpo/cmd/rcgrpo/internal/output"
 )
 
 // callLine runs a command line in this process.
@@ -198,14 +200,14 @@ func TestColoursAreForTerminalsWithoutNoColor(t *testing.T) {
 	}
 	defer terminal.Close()
 	t.Setenv("NO_COLOR", "")
-	if !isTerminal(terminal) || !colored(terminal) {
+	if !output.IsTerminal(terminal) || !output.Colored(terminal) {
 		t.Error("got no colours on a terminal")
 	}
-	if colored(&bytes.Buffer{}) {
+	if output.Colored(&bytes.Buffer{}) {
 		t.Error("got colours in a pipe")
 	}
 	t.Setenv("NO_COLOR", "1")
-	if colored(terminal) {
+	if output.Colored(terminal) {
 		t.Error("got colours with NO_COLOR")
 	}
 }

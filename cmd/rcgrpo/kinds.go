@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl/objective"
 )
@@ -39,7 +40,7 @@ func kindsCommand() *cobra.Command {
 		case *profile != "":
 			return c.printProfiles(chosen[0], *profile)
 		case *asJSON:
-			return printJSON(w, docs)
+			return output.JSON(w, docs)
 		case *markdown:
 			kinds().WriteMarkdown(w)
 		case len(args) == 1:

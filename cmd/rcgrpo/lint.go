@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/reports/lint"
 )
 
@@ -38,7 +39,7 @@ func lintCommand() *cobra.Command {
 		}
 		switch {
 		case *asJSON:
-			err = printJSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
+			err = output.JSON(c.stdout(), append([]lint.Finding{}, findings...)) // [] instead of null
 		case len(findings) == 0:
 			fmt.Fprintf(c.stdout(), "nothing impossible in %d rows\n", len(table.Rows))
 		default:

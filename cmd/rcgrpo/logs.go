@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/transform"
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/engine/runs"
 )
 
@@ -32,7 +33,7 @@ func logsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, _, stop := interruptible(c.stderr())
+		ctx, _, stop := interrupt.Context(c.stderr())
 		defer stop()
 		text := printableLog(c.stdout())
 		p := &logPrinter{Watch: watch, out: text, note: c.stderr(), pinned: *run != ""}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -258,7 +259,7 @@ func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 			}
 		}
 	}
-	if got := printable("\x1b[2K\recho harmless\nü"); got != "�[2K�echo harmless\nü" {
+	if got := output.Printable("\x1b[2K\recho harmless\nü"); got != "�[2K�echo harmless\nü" {
 		t.Errorf("got %q, want replaced escape and carriage return", got)
 	}
 }

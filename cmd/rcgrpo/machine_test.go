@@ -88,8 +88,8 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// must runs a tool.
-func must(t *testing.T, args ...string) string {
+// runTool runs a tool and returns what it prints.
+func runTool(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	if err != nil {
@@ -119,12 +119,12 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 	needs(t, "tmux", "bash", "mkfifo")
 	p := newPlace(t)
 	gate := filepath.Join(p.dir, "gate")
-	must(t, "mkfifo", gate)
+	runTool(t, "mkfifo", gate)
 	p.put("x.hcl", strings.Replace(twoStages, "echo 1 >", "read x < "+gate+"; echo 1 >", 1))
 	socket := filepath.Join(p.dir, "tmux")
 	tmux := func(args ...string) string {
 		t.Helper()
-		return must(t, append([]string{"tmux", "-S", socket, "-f", "/dev/null"}, args...)...)
+		return runTool(t, append([]string{"tmux", "-S", socket, "-f", "/dev/null"}, args...)...)
 	}
 	start := exec.Command("tmux", "-S", socket, "-f", "/dev/null", "new-session", "-d", "-s", "s", "-x", "120", "-y",
 		"40", "bash --norc --noprofile -i")
@@ -229,17 +229,17 @@ func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20), os.Mkdir(to, 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	must(t, "mkfs.exfat", image)
+	runTool(t, "mkfs.exfat", image)
 	device, err := exec.Command("losetup", "-f", "--show", image).Output()
 	if err != nil {
 		t.Skipf("there is no loop device: %v", err)
 	}
 	loop := string(bytes.TrimSpace(device))
-	defer must(t, "losetup", "-d", loop)
+	defer runTool(t, "losetup", "-d", loop)
 	if out, err := exec.Command("mount.exfat-fuse", loop, to).CombinedOutput(); err != nil {
 		t.Skipf("exFAT cannot be mounted: %v: %s", err, out)
 	}
-	defer must(t, "umount", to)
+	defer runTool(t, "umount", to)
 	if os.Link(p.binary, filepath.Join(to, "link")) == nil {
 		t.Fatal("this file system has hard links, so the test proves nothing")
 	}

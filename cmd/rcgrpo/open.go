@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/reports"
 )
 
@@ -35,7 +36,7 @@ func openCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(c.OutOrStdout(), printable(page))
+			fmt.Fprintln(c.OutOrStdout(), output.Printable(page))
 			words := browserCommand(page)
 			if words == nil {
 				return nil

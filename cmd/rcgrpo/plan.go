@@ -15,6 +15,7 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
@@ -54,8 +55,8 @@ func planCommand() *cobra.Command {
 				return err
 			}
 		} else {
-			width, _ := terminalSize(c.stdout())
-			writePlan(c.stdout(), p, forecast, planLayout{*all, colored(c.stdout()), cmp.Or(width, math.MaxInt)})
+			width, _ := output.TerminalSize(c.stdout())
+			writePlan(c.stdout(), p, forecast, planLayout{*all, output.Colored(c.stdout()), cmp.Or(width, math.MaxInt)})
 		}
 		if *detailed && p.Changes() {
 			return exitCode(exitChanges)
@@ -552,5 +553,5 @@ func writePlanJSON(w io.Writer, p *plan.Plan, f plan.Forecast) error {
 		slices.Sort(j.After)
 		out.Nodes = append(out.Nodes, j)
 	}
-	return printJSON(w, out)
+	return output.JSON(w, out)
 }

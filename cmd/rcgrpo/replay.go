@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/rl"
@@ -44,7 +45,7 @@ func replayCommand() *cobra.Command {
 			return err
 		}
 		if *asJSON {
-			return printJSON(c.stdout(), struct {
+			return output.JSON(c.stdout(), struct {
 				Columns    []column                `json:"columns"`
 				BatchSizes []objective.BatchEffect `json:"batch_sizes"`
 				GroupSizes []objective.GroupEffect `json:"group_sizes"`
@@ -170,7 +171,7 @@ func (r *replaying) print(w io.Writer, columns []column) error {
 	for _, c := range columns {
 		header = append(header, c.Name)
 	}
-	values := newTable("means over updates; * differs from the first column", header...)
+	values := output.NewTable("means over updates; * differs from the first column", header...)
 	for _, m := range objective.Replayed {
 		cells := []any{m.Name}
 		for _, c := range columns {
@@ -180,22 +181,22 @@ func (r *replaying) print(w io.Writer, columns []column) error {
 			}
 			cells = append(cells, fmt.Sprintf("%.4g%s", c.Values[m.Name], mark))
 		}
-		values.row(cells...)
+		values.Row(cells...)
 	}
 	digits := func(n int, x float64) string { return fmt.Sprintf("%.*f", n, x) }
-	batches := newTable("the same groups in batches of other sizes: only the spread over a batch changes",
+	batches := output.NewTable("the same groups in batches of other sizes: only the spread over a batch changes",
 		"groups per batch", "batches", "spread, ddof 0", "spread, ddof 1", "without variance", "sigma²", "spread within")
 	for _, e := range r.rollouts.BatchSizes() {
-		batches.row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]),
+		batches.Row(e.Groups, e.Batches, digits(3, e.SpreadBatch[0]), digits(3, e.SpreadBatch[1]),
 			digits(3, e.ZeroVariance), digits(4, e.Sigma2), digits(3, e.SpreadWithin))
 	}
-	sizes := newTable("groups of other sizes, unbiased estimates from the stored groups",
+	sizes := output.NewTable("groups of other sizes, unbiased estimates from the stored groups",
 		"members", "without variance", "all right", "all wrong", "sigma²")
 	for _, e := range r.rollouts.GroupSizes() {
-		sizes.row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
+		sizes.Row(e.Size, digits(3, e.ZeroVariance), digits(3, e.AllRight), digits(3, e.AllWrong), digits(4, e.Sigma2))
 	}
-	if err := cmp.Or(values.write(w, "advantages and loss", defaultWidth),
-		batches.write(w, "batch size", defaultWidth), sizes.write(w, "group size", defaultWidth)); err != nil {
+	if err := cmp.Or(values.Write(w, "advantages and loss", output.DefaultWidth),
+		batches.Write(w, "batch size", output.DefaultWidth), sizes.Write(w, "group size", output.DefaultWidth)); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w, `

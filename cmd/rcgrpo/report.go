@@ -9,6 +9,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -75,7 +76,7 @@ func (c *command) report(x *lang.Experiment, targets []string, bundle string) er
 		return fmt.Errorf("the page needs results that are not in the store (%d stages would run): "+
 			"see rcgrpo plan, then rcgrpo run", missing)
 	}
-	ctx, kill, stop := interruptible(c.stderr())
+	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
 	if err := engine.Run(ctx, p, engine.Options{Kill: kill}, func(runs.Event) {}); err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -94,7 +96,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	w := r.stdout()
-	fmt.Fprintf(w, "%s is %s\n\n", r.cell, printable(source.String()))
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, output.Printable(source.String()))
 	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())
@@ -130,7 +132,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := printable(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
+	if faults := output.Printable(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
 		if in.bundle != nil && !r.named {
 			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
 		}
@@ -140,7 +142,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 }
 
 func (r *reproduction) askForTrust() error {
-	if !isTerminal(r.InOrStdin()) {
+	if !output.IsTerminal(r.InOrStdin()) {
 		return errors.New("these commands run with your permissions on your files: read them, then add --trust")
 	}
 	fmt.Fprint(r.stdout(), "These commands run with your permissions on your files. Run them? [y/N] ")
@@ -152,7 +154,7 @@ func (r *reproduction) askForTrust() error {
 }
 
 func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store, pl *plan.Plan) error {
-	ctx, kill, stop := interruptible(r.stderr())
+	ctx, kill, stop := interrupt.Context(r.stderr())
 	defer stop()
 	view := newDisplay(r.stdout())
 	err := engine.Run(ctx, pl, engine.Options{Kill: kill}, view.Observe)
@@ -196,7 +198,7 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		stem, _, _ := strings.Cut(node.Address, "@")
 		fmt.Fprintf(w, "%s starts:\n", stem)
 		printIndented := func(text string) {
-			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(printable(text), "\n", "\n  | "))
+			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(output.Printable(text), "\n", "\n  | "))
 		}
 		for _, word := range args {
 			printIndented("| " + word)
@@ -209,7 +211,7 @@ func printForeign(w io.Writer, pl *plan.Plan) int {
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(w, "reads %s\n", printable(path))
+		fmt.Fprintf(w, "reads %s\n", output.Printable(path))
 	}
 	return n + len(files)
 }
@@ -234,7 +236,7 @@ func (r *reproduction) openStore(x *lang.Experiment) (store *artifact.Store, rem
 		store, err = artifact.Open(r.into)
 		return store, func() {}, err
 	}
-	dir, remove, err := temporaryFolder("rcgrpo-reproduce-")
+	dir, remove, err := interrupt.TemporaryFolder("rcgrpo-reproduce-")
 	if err != nil {
 		return nil, func() {}, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
@@ -52,7 +54,7 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	if err := unfitMemory(plan); err != nil && !o.KeepGoing { // with --keep-going only that stage fails
 		return err
 	}
-	ctx, kill, stop := interruptible(c.stderr())
+	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
 	o.Kill, o.Executors = kill, slurm.New(plan.Experiment.Site)
 	observePage := func(runs.Event) {}
@@ -102,9 +104,9 @@ func (c *command) ranWith(err error) error {
 }
 
 func newDisplay(stdout io.Writer) *display.Display {
-	o := display.Options{Terminal: isTerminal(stdout) && os.Getenv("TERM") != "dumb"}
-	o.Colour = o.Terminal && colored(stdout)
-	o.Size = func() (width, height int) { return terminalSize(stdout) }
+	o := display.Options{Terminal: output.IsTerminal(stdout) && os.Getenv("TERM") != "dumb"}
+	o.Colour = o.Terminal && output.Colored(stdout)
+	o.Size = func() (width, height int) { return output.TerminalSize(stdout) }
 	view := display.New(stdout, o)
 	if o.Terminal {
 		continued := make(chan os.Signal, 1)

@@ -12,6 +12,8 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
+	"rcgrpo/cmd/rcgrpo/internal/views"
 	"rcgrpo/engine/plan"
 )
 
@@ -21,7 +23,7 @@ const schemaFolder = "../../docs/schemas"
 var jsonTypes = map[string]reflect.Type{
 	"plan":   reflect.TypeFor[planJSON](),
 	"status": reflect.TypeFor[statusJSON](),
-	"show":   reflect.TypeFor[[]exported](),
+	"show":   reflect.TypeFor[[]views.Exported](),
 }
 
 // schemaOf returns the schema of a command's --json. An exact schema allows no fields except those of the type; the
@@ -80,7 +82,7 @@ func TestSchemasAreThoseOfTheTypes(t *testing.T) {
 			t.Fatal(err)
 		}
 		var want bytes.Buffer
-		if err := printJSON(&want, s); err != nil {
+		if err := output.JSON(&want, s); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join(schemaFolder, command+".json")

@@ -1,64 +1,37 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/bfcl"
+	"rcgrpo/cmd/rcgrpo/internal/output"
+	"rcgrpo/cmd/rcgrpo/internal/views"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/runs"
 	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
-
-// view prints an artifact for a person.
-type view struct {
-	*artifact.Artifact
-	out    io.Writer
-	width  int
-	pick   int                                 // index of the row of --row; negative: a summary and the first row
-	task   string                              // --task
-	layout func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
-}
-
-// views maps artifact types to their file of rows, if any, and their view. Other types are shown as a list of files.
-var views = map[string]struct {
-	rows string
-	show func(v *view, rows string) error
-}{
-	"metrics":      {rl.MetricsFile, (*view).metrics},
-	"scores":       {rl.ScoresFile, (*view).scores},
-	"tasks":        {bfcl.TasksFile, (*view).tasks},
-	"trajectories": {rl.TrajectoriesFile, (*view).trajectories},
-	"dataset":      {rl.DatasetFile, (*view).trajectories},
-	"checkpoint":   {"", (*view).checkpoint},
-}
 
 func showCommand() *cobra.Command {
 	c := newExperimentCommand("show ADDRESS.PORT [EXP]", "Show an artifact as text, or its rows as CSV or JSON",
 		wantArgs(1, 2,
 			"want the address of a stage with its port, such as eval.arm[sft]@1.scores, and optionally an experiment"))
 	c.overrideFlag()
-	v := &view{}
-	c.Flags().IntVarP(&v.pick, "row", "n", -1,
+	v := &views.View{}
+	c.Flags().IntVarP(&v.Pick, "row", "n", -1,
 		"show row `N`, counted from 0, of trajectories or tasks (default: a summary and row 0)")
 	c.Flags().Lookup("row").DefValue = ""
-	c.Flags().StringVar(&v.task, "task", "", "only rows of the task with this `ID`")
+	c.Flags().StringVar(&v.Task, "task", "", "only rows of the task with this `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
 	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
 	policy := c.Flags().String("policy", "", "show trajectories as tokens of the checkpoint `ADDRESS.PORT` or folder")
@@ -72,24 +45,21 @@ func showCommand() *cobra.Command {
 			return err
 		}
 		if *asCSV || *asJSON {
-			return export(c.stdout(), c.stderr(), x, store, args[0], v.task, *asJSON)
+			return export(c.stdout(), c.stderr(), x, store, args[0], v.Task, *asJSON)
 		}
 		if *policy != "" {
-			if v.layout, err = layoutOf(*policy, x, store); err != nil {
+			if v.Layout, err = layoutOf(*policy, x, store); err != nil {
 				return err
 			}
 		}
 		if v.Artifact, err = openArtifact(x, store, args[0]); err != nil {
 			return err
 		}
-		width, _ := terminalSize(c.stdout())
-		v.out, v.width = c.stdout(), cmp.Or(width, defaultWidth)
-		return v.print()
+		width, _ := output.TerminalSize(c.stdout())
+		v.Out, v.Width = c.stdout(), cmp.Or(width, output.DefaultWidth)
+		return v.Print()
 	})
 }
-
-// defaultWidth is the width of tables and texts without a terminal.
-const defaultWidth = 100
 
 // layoutOf returns the layout of the checkpoint at an address or in a folder.
 func layoutOf(policy string, x *lang.Experiment, store *artifact.Store) (func(*rl.Trajectory) []stages.Piece, error) {
@@ -194,30 +164,6 @@ func current(x *lang.Experiment, store *artifact.Store, nodes []*lang.Node) ([]*
 	return results, nil
 }
 
-func (v *view) print() error {
-	m := v.Manifest
-	fmt.Fprintf(v.out, "%s  %s %.12s\nmade %s in %s, %s\n", m.Address, v.Type, v.Digest,
-		m.Started.Local().Format("2006-01-02 15:04:05"), runs.DurationText(m.Seconds), v.Dir)
-	if of, ok := views[v.Type]; ok {
-		return of.show(v, of.rows)
-	}
-	return v.files()
-}
-
-// exported is an artifact with its rows, as `show --json` prints it.
-type exported struct {
-	Address string            `json:"address"`
-	Seed    *int64            `json:"seed,omitempty"`
-	Port    string            `json:"port"`
-	Type    string            `json:"type"`
-	Digest  string            `json:"digest"`
-	Folder  string            `json:"folder"`
-	Made    string            `json:"made"`
-	Seconds float64           `json:"seconds"`
-	Rows    []json.RawMessage `json:"rows"`            // null if the type has none
-	Times   []json.RawMessage `json:"times,omitempty"` // of metrics: the duration of each update
-}
-
 // export prints the rows of every artifact that an address matches.
 //
 // CSV is one wide table for data frames: a row per update (metrics), episode (scores, trajectories), task or example.
@@ -232,7 +178,7 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 	if err != nil {
 		return err
 	}
-	all := []exported{}
+	all := []views.Exported{}
 	for i, m := range results {
 		if m == nil {
 			fmt.Fprintf(notes, "%s has no result yet\n", nodes[i].Address)
@@ -242,17 +188,17 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 		if err != nil {
 			return err
 		}
-		e := exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest,
+		e := views.Exported{Address: nodes[i].Address, Seed: nodes[i].Seed, Port: port, Type: a.Type, Digest: a.Digest,
 			Folder: a.Dir, Made: m.Started.Format(time.RFC3339), Seconds: m.Seconds}
-		if file := views[a.Type].rows; file != "" {
-			if e.Rows, err = rawRows(a, file, task); err != nil {
+		if file := views.RowsFile(a.Type); file != "" {
+			if e.Rows, err = views.RawRows(a, file, task); err != nil {
 				return err
 			}
 		} else if !asJSON {
 			return fmt.Errorf("%s is of type %s, which has no rows; --json prints its folder", address, a.Type)
 		}
 		if a.Type == "metrics" {
-			if e.Times, err = rawRows(a, rl.TimesFile, ""); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if e.Times, err = views.RawRows(a, rl.TimesFile, ""); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
@@ -262,108 +208,7 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 		return fmt.Errorf("there is no result yet; `rcgrpo run` computes it")
 	}
 	if asJSON {
-		return printJSON(w, all)
+		return output.JSON(w, all)
 	}
-	return writeCSV(w, all)
-}
-
-// rawRows reads rows without decoding them, only those of the task unless task is "".
-func rawRows(a *artifact.Artifact, file, task string) ([]json.RawMessage, error) {
-	rows := []json.RawMessage{}
-	for row, err := range artifact.Rows[json.RawMessage](a, file) {
-		if err != nil {
-			return nil, err
-		}
-		if task != "" {
-			var of struct{ Task, ID string }
-			if err := json.Unmarshal(row, &of); err != nil {
-				return nil, err
-			}
-			if of.Task != task && of.ID != task {
-				continue
-			}
-		}
-		rows = append(rows, row)
-	}
-	return rows, nil
-}
-
-// writeCSV prints all rows as one table. Columns are in the order of their first appearance.
-func writeCSV(w io.Writer, all []exported) error {
-	var t csvTable
-	for _, e := range all {
-		seed := ""
-		if e.Seed != nil {
-			seed = strconv.FormatInt(*e.Seed, 10)
-		}
-		for i, row := range e.Rows {
-			t.rows = append(t.rows, map[string]string{})
-			t.put("address", e.Address)
-			t.put("seed", seed)
-			err := t.flatten(row, "")
-			if err == nil && i < len(e.Times) {
-				err = t.flatten(e.Times[i], "")
-			}
-			if err != nil {
-				return fmt.Errorf("%s, row %d: %w", e.Address, i+1, err)
-			}
-		}
-	}
-	records := [][]string{t.head}
-	for _, row := range t.rows {
-		record := make([]string, len(t.head))
-		for i, name := range t.head {
-			record[i] = row[name]
-		}
-		records = append(records, record)
-	}
-	return csv.NewWriter(w).WriteAll(records)
-}
-
-// csvTable is a table that adds columns when a row needs them.
-type csvTable struct {
-	head []string
-	rows []map[string]string // by column
-}
-
-func (t *csvTable) put(name, value string) {
-	if !slices.Contains(t.head, name) {
-		t.head = append(t.head, name)
-	}
-	t.rows[len(t.rows)-1][name] = value
-}
-
-// flatten puts the scalar values of an object in their order. A nested field is named NAME.FIELD, except those of
-// "values", the metrics of a row.
-func (t *csvTable) flatten(object json.RawMessage, prefix string) error {
-	d := json.NewDecoder(bytes.NewReader(object))
-	if brace, err := d.Token(); err != nil || brace != json.Delim('{') {
-		return errors.Join(err, fmt.Errorf("want an object, got %.40s", object))
-	}
-	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return err
-		}
-		var value json.RawMessage
-		if err := d.Decode(&value); err != nil {
-			return err
-		}
-		key := prefix + name.(string)
-		switch value[0] {
-		case '[', 'n': // a list, null
-		case '{':
-			err = t.flatten(value, strings.TrimPrefix(key+".", "values."))
-		case '"':
-			var text string
-			err = json.Unmarshal(value, &text)
-			t.put(key, text)
-		default:
-			t.put(key, string(value))
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return views.WriteCSV(w, all)
 }

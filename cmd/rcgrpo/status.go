@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/remote"
@@ -254,7 +255,7 @@ func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan,
 		}
 		out.Runs = append(out.Runs, r)
 	}
-	return printJSON(w, out)
+	return output.JSON(w, out)
 }
 
 func countsText(counts map[string]int) string {

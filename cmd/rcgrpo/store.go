@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
@@ -171,7 +172,7 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 	for _, p := range problems {
 		out.Problems = append(out.Problems, problem{p.Path, p.What})
 	}
-	return printJSON(w, out)
+	return output.JSON(w, out)
 }
 
 func storeCheckCommand() *cobra.Command {

@@ -15,6 +15,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/remote"
@@ -168,7 +169,7 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 		text += ", about " + runs.DurationText(s)
 	}
 	fmt.Fprintln(c.stdout(), text)
-	ctx, _, stop := interruptible(c.stderr())
+	ctx, _, stop := interrupt.Context(c.stderr())
 	defer stop()
 	var moved atomic.Int64
 	var group sync.WaitGroup

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/interrupt"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
@@ -30,7 +32,7 @@ func verifyCommand() *cobra.Command {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		if *asJSON {
-			err = printJSON(c.stdout(), v)
+			err = output.JSON(c.stdout(), v)
 		} else {
 			err = printVerification(c.stdout(), v, args[0])
 		}
@@ -98,7 +100,7 @@ func openPage(path, bundle string, limit uint32) (in openedPage, err error) {
 	} else if in.page, err = reports.ReadPage(path); err != nil || bundle == "" {
 		return in, err
 	}
-	dir, remove, err := temporaryFolder("rcgrpo-bundle-")
+	dir, remove, err := interrupt.TemporaryFolder("rcgrpo-bundle-")
 	if err != nil {
 		return in, err
 	}
@@ -150,6 +152,6 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	}
 	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
 	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
-	_, err := io.WriteString(w, printable(b.String()))
+	_, err := io.WriteString(w, output.Printable(b.String()))
 	return err
 }

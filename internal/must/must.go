@@ -30,3 +30,13 @@ func Match(t testing.TB, err error, want string, of ...string) {
 		t.Errorf("%s got the error %v, want %q", of, err, want)
 	}
 }
+
+// Contain reports every text that got does not contain.
+func Contain(t testing.TB, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("got:\n%s\nwant %q in it", got, w)
+		}
+	}
+}

@@ -27,7 +27,7 @@ func (s *Study) sizeFigure() *page.Figure {
 			series.X = append(series.X, float64(n+1))
 		}
 		if most > 0 {
-			series.Runs = []page.Curve{{Y: shares,
+			series.Curves = []page.Curve{{Y: shares,
 				Source: page.Source{From: []string{set.Source}, By: "share of the tasks"}}}
 			f.Series = append(f.Series, series)
 		}

@@ -1,4 +1,5 @@
-package main
+// Package interrupt reacts to signals: the first ^C stops a run, the second kills it, and temporary folders are removed.
+package interrupt
 
 import (
 	"context"
@@ -11,12 +12,15 @@ import (
 	"syscall"
 )
 
-// stopping counts the runs of this process that handle signals (see interruptible).
+// ExitCode is the exit code after an interrupt, as shells report it: 128 + SIGINT.
+const ExitCode = 130
+
+// stopping counts the runs of this process that handle signals (see Context).
 var stopping atomic.Int32
 
-// temporaryFolder creates a folder and returns a function that removes it. A signal that ends the process also removes
+// TemporaryFolder creates a folder and returns a function that removes it. A signal that ends the process also removes
 // it, unless a run handles that signal.
-func temporaryFolder(prefix string) (dir string, remove func(), err error) {
+func TemporaryFolder(prefix string) (dir string, remove func(), err error) {
 	signals := make(chan os.Signal, 3)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // before the folder exists
 	remove = sync.OnceFunc(func() {
@@ -45,8 +49,8 @@ func temporaryFolder(prefix string) (dir string, remove func(), err error) {
 	return dir, remove, nil
 }
 
-// interruptible returns a context that the first ^C cancels. The second ^C closes kill, the third ends the process.
-func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
+// Context returns a context that the first ^C cancels. The second ^C closes kill, the third ends the process.
+func Context(stderr io.Writer) (ctx context.Context, kill <-chan struct{}, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	atOnce := make(chan struct{})
 	signals := make(chan os.Signal, 3)
@@ -55,7 +59,7 @@ func interruptible(stderr io.Writer) (ctx context.Context, kill <-chan struct{},
 	go func() {
 		for _, act := range []func(){cancel, func() { close(atOnce) }, func() {
 			fmt.Fprintln(stderr, "stopped; the next run resumes from the committed results")
-			os.Exit(exitInterrupted)
+			os.Exit(ExitCode)
 		}} {
 			if _, ok := <-signals; !ok {
 				return

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"rcgrpo/cmd/rcgrpo/internal/lsp"
 	"rcgrpo/engine/lang"
 )
 
@@ -121,4 +122,15 @@ func hclFiles(args []string, recursive bool) ([]string, error) {
 		}
 	}
 	return paths, nil
+}
+
+func lspCommand() *cobra.Command {
+	c := newExperimentCommand("lsp", "Serve an editor (docs/editors.md)", wantArgs(0, 0, ""))
+	c.Long = "A language server for experiment files. It speaks the Language Server Protocol on standard input and\n" +
+		"output; editors start it. docs/editors.md shows the settings of VS Code, Neovim, Helix and Emacs."
+	c.Flags().Bool("stdio", true, "ignored; some editors pass it")
+	c.RunE = func(*cobra.Command, []string) error {
+		return lsp.Serve(c.InOrStdin(), c.stdout(), lsp.Options{Kinds: kinds(), Source: c.source})
+	}
+	return c.Command
 }

@@ -1,10 +1,12 @@
-package main
+// Package views prints artifacts for a person: metrics, scores, tasks, trajectories and checkpoints; and their rows as CSV.
+package views
 
 import (
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -13,36 +15,76 @@ import (
 	"github.com/mitchellh/go-wordwrap"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/runs"
 	"rcgrpo/reports"
 	"rcgrpo/reports/page"
+	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
 
+// View prints an artifact for a person.
+type View struct {
+	*artifact.Artifact
+	Out    io.Writer
+	Width  int
+	Pick   int                                 // index of the row of --row; negative: a summary and the first row
+	Task   string                              // --task
+	Layout func(*rl.Trajectory) []stages.Piece // --policy: splits a trajectory into the text that the policy reads
+}
+
+// views maps artifact types to their file of rows, if any, and their view. Other types are shown as a list of files.
+var views = map[string]struct {
+	rows string
+	show func(v *View, rows string) error
+}{
+	"metrics":      {rl.MetricsFile, (*View).metrics},
+	"scores":       {rl.ScoresFile, (*View).scores},
+	"tasks":        {bfcl.TasksFile, (*View).tasks},
+	"trajectories": {rl.TrajectoriesFile, (*View).trajectories},
+	"dataset":      {rl.DatasetFile, (*View).trajectories},
+	"checkpoint":   {"", (*View).checkpoint},
+}
+
+// RowsFile returns the file of rows of an artifact type; "" if the type has none.
+func RowsFile(kind string) string { return views[kind].rows }
+
+// Print prints the artifact.
+func (v *View) Print() error {
+	m := v.Manifest
+	fmt.Fprintf(v.Out, "%s  %s %.12s\nmade %s in %s, %s\n", m.Address, v.Type, v.Digest,
+		m.Started.Local().Format("2006-01-02 15:04:05"), runs.DurationText(m.Seconds), v.Dir)
+	if of, ok := views[v.Type]; ok {
+		return of.show(v, of.rows)
+	}
+	return v.files()
+}
+
 // rows reads a file of rows. With --task it keeps the rows of that task. one is the row of --row, by default the first.
-func rows[T any](v *view, file string, task func(T) string) (all []T, one T, err error) {
+func rows[T any](v *View, file string, task func(T) string) (all []T, one T, err error) {
 	for row, err := range artifact.Rows[T](v.Artifact, file) {
 		if err != nil {
 			return nil, one, err
 		}
-		if v.task == "" || task(row) == v.task {
+		if v.Task == "" || task(row) == v.Task {
 			all = append(all, row)
 		}
 	}
 	switch {
-	case v.task != "" && len(all) == 0:
-		return nil, one, fmt.Errorf("no row of task %s", v.task)
-	case v.pick >= len(all):
-		return nil, one, fmt.Errorf("row %d of %d", v.pick, len(all))
+	case v.Task != "" && len(all) == 0:
+		return nil, one, fmt.Errorf("no row of task %s", v.Task)
+	case v.Pick >= len(all):
+		return nil, one, fmt.Errorf("row %d of %d", v.Pick, len(all))
 	case len(all) > 0:
-		one = all[max(v.pick, 0)]
+		one = all[max(v.Pick, 0)]
 	}
 	return all, one, nil
 }
 
 // metrics prints first and last value, range and curve of each metric and each time.
-func (v *view) metrics(rows string) error {
+func (v *View) metrics(rows string) error {
 	for _, file := range []string{rows, rl.TimesFile} {
 		if _, err := os.Stat(v.Path(file)); err != nil && file == rl.TimesFile {
 			continue
@@ -58,25 +100,25 @@ func (v *view) metrics(rows string) error {
 				values[name] = append(values[name], x)
 			}
 		}
-		t := newTable(fmt.Sprintf("%d updates", updates), "<metric", "first", "last", "least", "most", "<curve")
+		t := output.NewTable(fmt.Sprintf("%d updates", updates), "<metric", "first", "last", "least", "most", "<curve")
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
 			least, most := slices.Min(y), slices.Max(y)
-			t.row(name, page.Number(y[0]), page.Number(y[len(y)-1]), page.Number(least), page.Number(most),
+			t.Row(name, page.Number(y[0]), page.Number(y[len(y)-1]), page.Number(least), page.Number(most),
 				page.Sparkline(y, least, most, 24))
 		}
-		if err := t.write(v.out, strings.TrimSuffix(file, ".jsonl"), v.width); err != nil {
+		if err := t.Write(v.Out, strings.TrimSuffix(file, ".jsonl"), v.Width); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// groups are counts of rows by three words.
-type groups[V any] map[[3]string]*V
+// Groups are counts of rows by three words.
+type Groups[V any] map[[3]string]*V
 
-// of returns the counts of a group. The zero counts of a new group are added.
-func (m groups[V]) of(a, b, c string) *V {
+// Of returns the counts of a group. The zero counts of a new group are added.
+func (m Groups[V]) Of(a, b, c string) *V {
 	key := [3]string{a, b, c}
 	if m[key] == nil {
 		m[key] = new(V)
@@ -84,17 +126,20 @@ func (m groups[V]) of(a, b, c string) *V {
 	return m[key]
 }
 
-func (m groups[V]) sorted() [][3]string {
+// Sorted returns the words of all groups.
+func (m Groups[V]) Sorted() [][3]string {
 	return slices.SortedFunc(maps.Keys(m), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
 }
 
-type tally struct {
+// Tally counts episodes: all, those with reward 1, and those that the official checker passed.
+type Tally struct {
 	Episodes int `json:"episodes"`
 	Reward1  int `json:"reward_1"`
 	Official int `json:"official"`
 }
 
-func (t *tally) add(s rl.Score) {
+// Add counts an episode.
+func (t *Tally) Add(s rl.Score) {
 	t.Episodes++
 	if s.Reward >= 1 {
 		t.Reward1++
@@ -106,63 +151,63 @@ func (t *tally) add(s rl.Score) {
 
 // scores prints the share of episodes with reward 1 and of those that the official checker passed, by set, token and
 // category, with Wilson intervals.
-func (v *view) scores(file string) error {
+func (v *View) scores(file string) error {
 	all, _, err := rows(v, file, func(s rl.Score) string { return s.Task })
 	if err != nil {
 		return err
 	}
-	counts := groups[tally]{}
+	counts := Groups[Tally]{}
 	for _, s := range all {
-		counts.of(s.Set, s.Token, "").add(s) // all categories
-		counts.of(s.Set, s.Token, s.Category).add(s)
+		counts.Of(s.Set, s.Token, "").Add(s) // all categories
+		counts.Of(s.Set, s.Token, s.Category).Add(s)
 	}
-	t := newTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category",
+	t := output.NewTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category",
 		"reward 1", "official")
-	for _, g := range counts.sorted() {
+	for _, g := range counts.Sorted() {
 		n := counts[g]
-		t.row(g[0], g[1], cmp.Or(g[2], "all"), page.Share(n.Reward1, n.Episodes), page.Share(n.Official, n.Episodes))
+		t.Row(g[0], g[1], cmp.Or(g[2], "all"), page.Share(n.Reward1, n.Episodes), page.Share(n.Official, n.Episodes))
 	}
-	if err := t.write(v.out, "scores", v.width); err != nil {
+	if err := t.Write(v.Out, "scores", v.Width); err != nil {
 		return err
 	}
 	return v.passes()
 }
 
-func (v *view) passes() error {
-	if _, err := os.Stat(v.Path(rl.PassesFile)); err != nil || v.task != "" {
+func (v *View) passes() error {
+	if _, err := os.Stat(v.Path(rl.PassesFile)); err != nil || v.Task != "" {
 		return nil
 	}
-	t := newTable("pass@k, unbiased", "<set", "<category", "k", "tasks", "samples", "reward 1", "official")
+	t := output.NewTable("pass@k, unbiased", "<set", "<category", "k", "tasks", "samples", "reward 1", "official")
 	for p, err := range artifact.Rows[rl.Pass](v.Artifact, rl.PassesFile) {
 		if err != nil {
 			return err
 		}
-		t.row(p.Set, p.Category, p.K, p.Tasks, p.Samples, page.Number(p.Reward), page.Number(p.Official))
+		t.Row(p.Set, p.Category, p.K, p.Tasks, p.Samples, page.Number(p.Reward), page.Number(p.Official))
 	}
-	return t.write(v.out, "pass@k", v.width)
+	return t.Write(v.Out, "pass@k", v.Width)
 }
 
-func (v *view) tasks(file string) error {
+func (v *View) tasks(file string) error {
 	all, t, err := rows(v, file, func(t *bfcl.Task) string { return t.ID })
 	if err != nil {
 		return err
 	}
-	if v.pick < 0 && v.task == "" {
+	if v.Pick < 0 && v.Task == "" {
 		families := map[string][]string{} // of each task, by category
 		for _, t := range all {
 			families[t.Category] = append(families[t.Category], t.Family)
 		}
-		table := newTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
+		table := output.NewTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
 		for _, category := range slices.Sorted(maps.Keys(families)) {
-			table.row(category, len(families[category]), len(unique(families[category])))
+			table.Row(category, len(families[category]), len(slices.Compact(slices.Sorted(slices.Values(families[category])))))
 		}
-		if err := table.write(v.out, "tasks", v.width); err != nil || len(all) == 0 {
+		if err := table.Write(v.Out, "tasks", v.Width); err != nil || len(all) == 0 {
 			return err
 		}
 	}
-	fmt.Fprintf(v.out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
+	fmt.Fprintf(v.Out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
 	for i, turn := range t.Turns {
-		fmt.Fprintf(v.out, "\nturn %d\n", i+1)
+		fmt.Fprintf(v.Out, "\nturn %d\n", i+1)
 		v.paragraph("user", turn.User)
 		for _, call := range turn.GroundTruth {
 			v.paragraph("call", call)
@@ -172,13 +217,13 @@ func (v *view) tasks(file string) error {
 }
 
 // trajectories prints the number of trajectories by origin, token and stop reason, and one as a conversation.
-func (v *view) trajectories(file string) error {
+func (v *View) trajectories(file string) error {
 	all, t, err := rows(v, file, func(t rl.Trajectory) string { return t.Task })
 	if err != nil {
 		return err
 	}
-	if v.pick < 0 {
-		if err := trajectoryTable(all).write(v.out, v.Type, v.width); err != nil || len(all) == 0 {
+	if v.Pick < 0 {
+		if err := trajectoryTable(all).Write(v.Out, v.Type, v.Width); err != nil || len(all) == 0 {
 			return err
 		}
 	}
@@ -186,10 +231,10 @@ func (v *view) trajectories(file string) error {
 	return nil
 }
 
-func trajectoryTable(all []rl.Trajectory) *table {
-	counts := groups[struct{ n, reward, calls, errors int }]{}
+func trajectoryTable(all []rl.Trajectory) *output.Table {
+	counts := Groups[struct{ n, reward, calls, errors int }]{}
 	for _, t := range all {
-		n := counts.of(t.Origin, t.Token, t.Stop)
+		n := counts.Of(t.Origin, t.Token, t.Stop)
 		n.n++
 		if t.Reward >= 1 {
 			n.reward++
@@ -197,11 +242,11 @@ func trajectoryTable(all []rl.Trajectory) *table {
 		n.calls += t.Calls
 		n.errors += t.Errors
 	}
-	t := newTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls",
+	t := output.NewTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls",
 		"call errors")
-	for _, g := range counts.sorted() {
+	for _, g := range counts.Sorted() {
 		n := counts[g]
-		t.row(g[0], g[1], g[2], page.Share(n.reward, n.n), n.calls, n.errors)
+		t.Row(g[0], g[1], g[2], page.Share(n.reward, n.n), n.calls, n.errors)
 	}
 	return t
 }
@@ -211,23 +256,23 @@ const paragraphIndent = 11
 
 // conversation prints the messages of a trajectory. If the tokens are recorded, each message has the number of sampled
 // tokens and their mean logprob.
-func (v *view) conversation(t *rl.Trajectory) {
-	fmt.Fprintf(v.out, "\n%s  %s, member %d, origin %s", t.Task, t.Category, t.Member, t.Origin)
+func (v *View) conversation(t *rl.Trajectory) {
+	fmt.Fprintf(v.Out, "\n%s  %s, member %d, origin %s", t.Task, t.Category, t.Member, t.Origin)
 	if t.Token != "" {
-		fmt.Fprintf(v.out, ", token %s", t.Token)
+		fmt.Fprintf(v.Out, ", token %s", t.Token)
 	}
-	fmt.Fprintf(v.out, "\nreward %g (state %g, action %g), official %v, stop %s, %d calls, %d errors\n",
+	fmt.Fprintf(v.Out, "\nreward %g (state %g, action %g), official %v, stop %s, %d calls, %d errors\n",
 		t.Reward, t.RState, t.RAction, t.Official, t.Stop, t.Calls, t.Errors)
 	for _, text := range []string{t.Failure, t.Spoilt} {
 		if text != "" {
-			fmt.Fprintln(v.out, text)
+			fmt.Fprintln(v.Out, text)
 		}
 	}
 	turn := -1
 	for _, m := range t.Messages {
 		if m.Turn != turn {
 			turn = m.Turn
-			fmt.Fprintf(v.out, "\nturn %d\n", turn+1)
+			fmt.Fprintf(v.Out, "\nturn %d\n", turn+1)
 		}
 		text := m.Text
 		if text == "" {
@@ -242,16 +287,16 @@ func (v *view) conversation(t *rl.Trajectory) {
 			v.paragraph("", strip)
 		}
 	}
-	if v.layout != nil {
+	if v.Layout != nil {
 		v.tokens(t)
 	}
 }
 
 // tokens prints the text that the policy reads. Learned tokens are in double brackets.
-func (v *view) tokens(t *rl.Trajectory) {
+func (v *View) tokens(t *rl.Trajectory) {
 	learned, all := 0, 0
 	var text strings.Builder
-	for _, p := range v.layout(t) {
+	for _, p := range v.Layout(t) {
 		all += p.Tokens
 		if p.Learned {
 			learned += p.Tokens
@@ -259,7 +304,7 @@ func (v *view) tokens(t *rl.Trajectory) {
 		}
 		text.WriteString(p.Text)
 	}
-	fmt.Fprintf(v.out, "\n%d tokens, %d of them learned, in [[ ]]\n", all, learned)
+	fmt.Fprintf(v.Out, "\n%d tokens, %d of them learned, in [[ ]]\n", all, learned)
 	v.paragraph("", text.String())
 }
 
@@ -276,14 +321,14 @@ func sampledText(t *rl.Trajectory, m rl.Message) string {
 }
 
 // paragraph prints a wrapped text to the right of a name.
-func (v *view) paragraph(name, text string) {
-	room := max(20, v.width-paragraphIndent)
+func (v *View) paragraph(name, text string) {
+	room := max(20, v.Width-paragraphIndent)
 	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		for _, line := range strings.Split(wordwrap.WrapString(line, uint(room)), "\n") {
 			runes := []rune(line)
 			for ok := true; ok; ok = len(runes) > 0 { // a word may be longer than a line
 				n := min(room, len(runes))
-				fmt.Fprintf(v.out, "%-*s%s\n", paragraphIndent, name, printable(string(runes[:n])))
+				fmt.Fprintf(v.Out, "%-*s%s\n", paragraphIndent, name, output.Printable(string(runes[:n])))
 				name, runes = "", runes[n:]
 			}
 		}
@@ -291,7 +336,7 @@ func (v *view) paragraph(name, text string) {
 }
 
 // checkpoint prints the settings of a model, of its use as a policy and of its adapter, if it has one.
-func (v *view) checkpoint(string) error {
+func (v *View) checkpoint(string) error {
 	for _, file := range []string{"config.json", "rcgrpo.json", "adapter/adapter_config.json"} {
 		b, err := os.ReadFile(v.Path(file))
 		if errors.Is(err, os.ErrNotExist) {
@@ -304,16 +349,16 @@ func (v *view) checkpoint(string) error {
 		if err := json.Unmarshal(b, &values); err != nil {
 			return fmt.Errorf("%s: %w", v.Path(file), err)
 		}
-		fmt.Fprintf(v.out, "\n%s\n", file)
+		fmt.Fprintf(v.Out, "\n%s\n", file)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			fmt.Fprintf(v.out, "  %-28s %s\n", name, printable(string(values[name])))
+			fmt.Fprintf(v.Out, "  %-28s %s\n", name, output.Printable(string(values[name])))
 		}
 	}
 	return v.files()
 }
 
-func (v *view) files() error {
-	fmt.Fprintln(v.out, "\nfiles")
+func (v *View) files() error {
+	fmt.Fprintln(v.Out, "\nfiles")
 	for _, o := range v.Manifest.Outputs {
 		if o.Digest != v.Digest || o.Type != v.Type {
 			continue
@@ -323,7 +368,7 @@ func (v *view) files() error {
 			list = append(list, o.Times.Files...)
 		}
 		for _, f := range list {
-			fmt.Fprintf(v.out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
+			fmt.Fprintf(v.Out, "  %10s  %.12s  %s\n", lang.BytesText(f.Bytes), f.SHA256, v.Path(f.Name))
 		}
 		break // another port may have the same content
 	}

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"bytes"
@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages"
 	"rcgrpo/stages/rl"
 )
 
 // shown commits an artifact that fill writes and returns the output of show.
-func shown(t *testing.T, typ string, set func(*view), fill func(dir string) error) (string, error) {
+func shown(t *testing.T, typ string, set func(*View), fill func(dir string) error) (string, error) {
 	t.Helper()
 	store, err := artifact.Open(t.TempDir())
 	if err != nil {
@@ -41,25 +42,16 @@ func shown(t *testing.T, typ string, set func(*view), fill func(dir string) erro
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
-	v := &view{Artifact: a, out: &b, width: 100, pick: -1}
+	v := &View{Artifact: a, Out: &b, Width: 100, Pick: -1}
 	if set != nil {
 		set(v)
 	}
-	err = v.print()
+	err = v.Print()
 	text := strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(b.String())
 	if problems, checkErr := store.Check(); checkErr != nil || len(problems) > 0 {
 		t.Errorf("check: %v, %v", problems, checkErr)
 	}
 	return text, err
-}
-
-func contains(t *testing.T, got string, want ...string) {
-	t.Helper()
-	for _, w := range want {
-		if !strings.Contains(got, w) {
-			t.Errorf("got:\n%s\nwant %q in it", got, w)
-		}
-	}
 }
 
 func TestShowMetricsAsTableWithCurves(t *testing.T) {
@@ -76,7 +68,7 @@ func TestShowMetricsAsTableWithCurves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "8 updates", "█▇▆▅▄▃▂▁", "▄▄▄▄▄▄▄▄", "── times")
+	must.Contain(t, got, "8 updates", "█▇▆▅▄▃▂▁", "▄▄▄▄▄▄▄▄", "── times")
 }
 
 func TestShowScoresWithWilsonIntervals(t *testing.T) {
@@ -93,7 +85,7 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Wilson interval of 8 of 10 at 95 %: 0.490 to 0.943.
-	contains(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
+	must.Contain(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
 
 	got, err = shown(t, "scores", nil, func(dir string) error {
 		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows),
@@ -102,7 +94,7 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "pass@k", "0.8", "1") // 8 of 10 succeed, so 5 always hold one that did
+	must.Contain(t, got, "pass@k", "0.8", "1") // 8 of 10 succeed, so 5 always hold one that did
 }
 
 func TestShowTrajectoryAsConversation(t *testing.T) {
@@ -118,33 +110,33 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 	fill := func(dir string) error {
 		return artifact.WriteRows(dir, rl.TrajectoriesFile, []rl.Trajectory{other, trajectory})
 	}
-	got, err := shown(t, "trajectories", func(v *view) { v.pick = 1 }, fill)
+	got, err := shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill)
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
+	must.Contain(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
 		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n",
 		`tool       {"files": []}`)
 	if strings.Contains(got, "\x1b") {
 		t.Error("what the policy wrote steers the terminal")
 	}
 	trajectory.Mask[2] = false // the second step began with a token that was given
-	if got, err = shown(t, "trajectories", func(v *view) { v.pick = 1 }, fill); err != nil {
+	if got, err = shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "\n           ·▄\n")
-	if got, err = shown(t, "trajectories", func(v *view) { v.task = "drill_1" }, fill); err != nil {
+	must.Contain(t, got, "\n           ·▄\n")
+	if got, err = shown(t, "trajectories", func(v *View) { v.Task = "drill_1" }, fill); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "1 trajectories", "List the files.")
+	must.Contain(t, got, "1 trajectories", "List the files.")
 	layout := func(t *rl.Trajectory) []stages.Piece {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
 	}
-	if got, err = shown(t, "trajectories", func(v *view) { v.pick, v.layout = 1, layout }, fill); err != nil {
+	if got, err = shown(t, "trajectories", func(v *View) { v.Pick, v.Layout = 1, layout }, fill); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
-	if _, err := shown(t, "trajectories", func(v *view) { v.task = "drill_9" }, fill); err == nil {
+	must.Contain(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
+	if _, err := shown(t, "trajectories", func(v *View) { v.Task = "drill_9" }, fill); err == nil {
 		t.Error("a task that is not there: got no error, want one")
 	}
 }
@@ -159,13 +151,13 @@ func TestShowCheckpointsSettingsAndFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	contains(t, got, "hidden_size", "128", "config.json", "19 B",
+	must.Contain(t, got, "hidden_size", "128", "config.json", "19 B",
 		"adapter/adapter_config.json\n  r                            16")
 }
 
 func TestLongLinesWrapAtSpaces(t *testing.T) {
 	var b bytes.Buffer
-	v := &view{out: &b, width: 31}
+	v := &View{Out: &b, Width: 31}
 	v.paragraph("user", "one two three four five six")
 	if got, want := b.String(), "user       one two three four\n           five six\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -1,4 +1,4 @@
-package main
+package views
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ func TestCSVHasARowPerUpdateAndAColumnPerMetric(t *testing.T) {
 		return all
 	}
 	var b bytes.Buffer
-	err := writeCSV(&b, []exported{
+	err := WriteCSV(&b, []Exported{
 		{Address: `stage.grpo.arm["a, b"]@3`, Seed: &seed, Rows: raw(`{"update":1,"values":{"kl":0.1,"loss":1e-5}}`,
 			`{"update":2,"values":{"loss":0.25}}`),
 			Times: raw(`{"update":1,"values":{"seconds":2}}`, `{"update":2,"values":{"seconds":3}}`)},
@@ -30,7 +30,7 @@ stage.eval.x,,,,,,"say ""hi""",true,1
 	if err != nil || b.String() != want {
 		t.Errorf("got %v\n%s\nwant\n%s", err, b.String(), want)
 	}
-	if err := writeCSV(&b, []exported{{Rows: raw(`[1,2]`)}}); err == nil {
+	if err := WriteCSV(&b, []Exported{{Rows: raw(`[1,2]`)}}); err == nil {
 		t.Error("a row that is no object: got no error")
 	}
 }
