@@ -32,7 +32,7 @@ done
 part() {
   echo "== $1"
   (cd "$2" && "$out/$(basename "$2").test" -test.v -test.timeout 60m -test.run "$3" |
-    sed -n 's/^ *[a-z_0-9]*_test.go:[0-9]*: //p; /^ *--- /p; /^FAIL/p; /^PASS/p')
+    sed -n 's/^ *[a-z_0-9]*_test.go:[0-9]*: //p; /^--- /p; /^  *--- FAIL/p; /^FAIL/p')
 }
 unset RCGRPO_DEVICE
 if [ "$DEVICE" != cpu ]; then
