@@ -227,8 +227,8 @@ func TestRanksOutliveTheirEngine(t *testing.T) {
 	noRankIsLeft(t, dir)
 }
 
-// TestKilledGangsEndInTheSameBytes kills ranks, supervisors and engines at random instants, or interrupts an engine, and
-// compares all results with those of one process. RCGRPO_CRASH is the number of kills.
+// TestKilledGangsEndInTheSameBytes kills ranks, supervisors and engines at random instants, or interrupts an engine,
+// and compares all results with those of one process. RCGRPO_CRASH is the number of kills.
 func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 	kills, perRun, seed := 3, 3, uint64(time.Now().UnixNano())
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {

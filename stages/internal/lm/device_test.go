@@ -432,7 +432,7 @@ func TestSamplerGapOnADevice(t *testing.T) {
 	}
 }
 
-// inDevice is the environment variable of a rank with a device of its own: its index, the number of ranks, and a folder.
+// inDevice is the environment variable of a rank with its own device: its index, the number of ranks, and a folder.
 const inDevice = "RCGRPO_TEST_DEVICE_RANK"
 
 // devicesVariable is set by bench/gpu.sh to the number of GPUs.

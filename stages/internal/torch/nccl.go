@@ -15,10 +15,10 @@ import (
 // ncclName is the length of NCCL's name of a communicator.
 const ncclName = 128
 
-// UseNCCL makes Exchange and Broadcast use NCCL between the GPUs of the ranks, each of which has its own, instead of the
-// host's memory. All ranks call it. library is the path of NCCL, or "" for the one that libtorch has loaded. If a rank
-// cannot use NCCL, none does, and the error is the reason in this rank or the number of the first such rank. The tensors
-// of later operations are on the device.
+// UseNCCL makes Exchange and Broadcast use NCCL between the GPUs of the ranks, each of which has its own, instead of
+// the host's memory. All ranks call it. library is the path of NCCL, or "" for the one that libtorch has loaded. If a
+// rank cannot use NCCL, none does, and the error is the reason in this rank or the number of the first such rank. The
+// tensors of later operations are on the device.
 func (g *Group) UseNCCL(device Device, library string) error {
 	name := make([]byte, ncclName)
 	path := C.CString(library)
