@@ -3,6 +3,7 @@ package docs_test
 import (
 	"go/ast"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -66,4 +67,35 @@ func declaredFunctions(t *testing.T) map[string]bool {
 		}
 	}
 	return declared
+}
+
+// A page names tests as the proof of what it says.
+func TestTestsThatThePagesNameExist(t *testing.T) {
+	known, function := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	eachFile(t, func(path string) error {
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range function.FindAllSubmatch(text, -1) {
+			known[string(m[1])] = true
+		}
+		return err
+	})
+	pages, _ := filepath.Glob("docs/*.md")
+	named := 0
+	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllSubmatch(text, -1) {
+			if named++; !known[string(m[1])] {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("no page names a test")
+	}
 }

@@ -18,10 +18,15 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// growing is an experiment with trainings of %d epochs and %d updates.
+// growing is an experiment with trainings of EPOCHS and UPDATES by so many PROCESSES.
 var growing = expand(`
 experiment {
   seeds = [1]
+}
+
+defaults "sft" "rctp-ft" "rc-grpo" {
+  gradient_parts = 2
+  resources      = { processes = PROCESSES }
 }
 
 stage "tasks" "drills" {
@@ -107,14 +112,15 @@ stage "rc-grpo" "adapter" {
 
 // grow runs growing through the engine, in the store of root, and returns the plan and the digests of the outputs
 // by address and port.
-func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[string]string) {
+func grow(t *testing.T, root string, epochs, updates, processes int) (begins, digests map[string]string) {
 	t.Helper()
 	path := filepath.Join(root, "growing.hcl")
-	text := strings.NewReplacer("EPOCHS", fmt.Sprint(epochs), "UPDATES", fmt.Sprint(updates)).Replace(growing)
+	text := strings.NewReplacer("EPOCHS", fmt.Sprint(epochs), "UPDATES", fmt.Sprint(updates), "PROCESSES",
+		fmt.Sprint(processes)).Replace(growing)
 	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	kinds := lang.Registry(Kinds())
 	for _, k := range kinds {
-		k.InProcess = true // in this process
+		k.InProcess = processes == 0 // in this process
 	}
 	x, diags := lang.Load(lang.Source{Path: path}, kinds)
 	if len(diags) > 0 {
@@ -142,21 +148,21 @@ func grow(t *testing.T, root string, epochs, updates int) (begins, digests map[s
 
 func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 	long := t.TempDir()
-	if begins, _ := grow(t, long, 4, 40); len(begins) > 0 {
+	if begins, _ := grow(t, long, 4, 40, 0); len(begins) > 0 {
 		t.Errorf("an empty store gives something to go on from: %v", begins)
 	}
-	_, want := grow(t, long, 4, 40)
+	_, want := grow(t, long, 4, 40, 0)
 
 	// All rewards are 0, so the first evaluation is the best. The best policy is that of a run which ends there.
-	_, first := grow(t, t.TempDir(), 4, 7)
+	_, first := grow(t, t.TempDir(), 4, 7, 0)
 	if best, last := want["stage.rc-grpo.arm@1.best"], first["stage.rc-grpo.arm@1.checkpoint"]; best == "" ||
 		best != last {
 		t.Errorf("the best policy is %q, want that of update 7, %q", best, last)
 	}
 
 	steps := t.TempDir()
-	_, half := grow(t, steps, 2, 20)
-	begins, got := grow(t, steps, 4, 40)
+	_, half := grow(t, steps, 2, 20, 0)
+	begins, got := grow(t, steps, 4, 40, 2) // by two ranks
 	if want := map[string]string{
 		"stage.sft.warm@1": "continues from epochs = 2",
 		"stage.sft.cooling@1": "from the start, not from epochs = 2: " +

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,14 +33,13 @@ const faultVariable = "RCGRPO_TEST_FAULT"
 
 // faults are planted before a rank starts its work.
 var faults = map[string]func(){
-	"never starts":  func() { select {} },
-	"another build": func() { engine.SourceDigest = "other code" },
-	"hangs":         func() { atProduct(func() error { select {} }) },
-	"has an error":  func() { atProduct(func() error { return errors.New("the device is broken") }) },
-	"out of memory": func() { plantMemory("0") },
-	"its disk is full": func() { // beyond the size of the weights, which a state contains twice more
-		limitFiles(200_000)
-	},
+	"never starts":                func() { select {} },
+	"another build":               func() { engine.SourceDigest = "other code" },
+	"another kind of libtorch":    func() { os.Setenv("ATEN_CPU_CAPABILITY", "default") },
+	"hangs":                       func() { atProduct(func() error { select {} }) },
+	"has an error":                func() { atProduct(func() error { return errors.New("the device is broken") }) },
+	"out of memory":               func() { plantMemory("0") },
+	"its disk is full":            func() { limitFiles(50_000) }, // half of the weights
 	"its disk is full for blocks": func() { limitFiles(2000) },
 }
 
@@ -103,6 +103,8 @@ func TestFailuresOfRanks(t *testing.T) {
 			want: `^rank 0 of 2: join rank 0 of 2: of 2 ranks these did not arrive within 4.000 s: 1$`},
 		"a rank is of another build": {fault: "1 another build",
 			want: `^rank 1 of 2: this binary is built from other code \(other code\) than the engine that starts it`},
+		"a rank has other kernels of libtorch": {fault: "1 another kind of libtorch",
+			want: `^rank [01] of 2: the ranks differ: rank 1 has libtorch 2\.11\.0\S* \S+, and rank 0 has libtorch 2\.11\.0`},
 		"a rank has an error": {fault: "1 has an error", want: `^rank 1 of 2: update 1: .*the device is broken$`},
 		"a rank has no memory": {fault: "1 out of memory", want: `^rank 1 of 2: update 1: .*out of memory`,
 			cause: lang.CauseOOM},
@@ -179,7 +181,9 @@ func gangEngine(dir string) int {
 		if err != nil {
 			return err
 		}
-		return engine.Run(context.Background(), p, engine.Options{}, func(e runs.Event) {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+		defer stop()
+		return engine.Run(ctx, p, engine.Options{}, func(e runs.Event) {
 			if e.Kind == runs.EventAdopted || e.Failure != nil {
 				fmt.Println(e.Kind, e.Address, e.Text, e.Failure)
 			}
@@ -224,8 +228,8 @@ func TestRanksOutliveTheirEngine(t *testing.T) {
 	noRankIsLeft(t, dir)
 }
 
-// TestKilledGangsEndInTheSameBytes kills ranks, supervisors and engines at random instants, and compares all results
-// with those of one process. RCGRPO_CRASH is the number of kills.
+// TestKilledGangsEndInTheSameBytes kills ranks, supervisors and engines at random instants, or interrupts an engine,
+// and compares all results with those of one process. RCGRPO_CRASH is the number of kills.
 func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 	kills, perRun, seed := 3, 3, uint64(time.Now().UnixNano())
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
@@ -250,8 +254,14 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 				c.Wait()
 				close(ended)
 			}()
-			target := killOneOf(rng, dir, c, ended, time.Duration(rng.Int64N(int64(whole)/2)))
+			target, struckAt := killOneOf(rng, dir, c, ended, time.Duration(rng.Int64N(int64(whole)/2))), time.Now()
 			<-ended
+			took := time.Since(struckAt)
+			if target == "interrupted engine" && !slices.Contains(history, "engine") { // whose ranks it may not have adopted
+				if noRankIsLeft(t, dir); took > 10*time.Second {
+					t.Errorf("an interrupted engine has ended after %v", took)
+				}
+			}
 			hit[target]++
 			history = append(history, target)
 			if target == "nothing" {
@@ -272,7 +282,7 @@ func TestKilledGangsEndInTheSameBytes(t *testing.T) {
 // killOneOf kills a rank, a supervisor or the engine, some time after there is a rank, and returns which; "nothing" if
 // the engine has ended before.
 func killOneOf(rng *rand.Rand, dir string, c *exec.Cmd, ended <-chan struct{}, after time.Duration) string {
-	target, rank := []string{"rank", "supervisor", "engine"}[rng.IntN(3)], rng.IntN(2)
+	target, rank := []string{"rank", "supervisor", "engine", "interrupted engine"}[rng.IntN(4)], rng.IntN(2)
 	awaitRank := func() (pid int) {
 		for ; pid == 0; pid = ranksOf(dir)[rank] {
 			select {
@@ -291,12 +301,14 @@ func killOneOf(rng *rand.Rand, dir string, c *exec.Cmd, ended <-chan struct{}, a
 		return "nothing"
 	case target == "engine":
 		c.Process.Kill() // an error: it has ended
+	case target == "interrupted engine":
+		c.Process.Signal(os.Interrupt) // an error: it has ended
 	case target == "supervisor":
 		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
 			pid, _ = strconv.Atoi(strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))[1])
 		}
 	}
-	if pid > 1 && target != "engine" {
+	if pid > 1 && !strings.HasSuffix(target, "engine") {
 		syscall.Kill(pid, syscall.SIGKILL) // an error: it has ended
 	}
 	return target

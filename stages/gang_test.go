@@ -4,6 +4,7 @@ package stages
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -143,7 +144,8 @@ func noRankIsLeft(t *testing.T, dir string) {
 	}
 }
 
-const twoProcesses = "resources { processes = 2 }"
+// twoProcesses are the resources of ranks: two processes on the CPU, or by bench/gpu.sh two GPUs.
+var twoProcesses = fmt.Sprintf("resources { %s }", cmp.Or(os.Getenv("RCGRPO_TEST_RESOURCES"), "processes = 2"))
 
 func newGang(t *testing.T) (dir string, store *artifact.Store) {
 	t.Helper()

@@ -210,14 +210,11 @@ func rankedStages(t *testing.T, lora string) (dir string, ranked []*lang.Node) {
 
 // Every kind that trains or samples has identical ports with one process and with several ranks.
 func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
-	for what, tc := range map[string]struct {
-		lora   string
-		counts []int
-	}{"all weights": {"", []int{1, 2, 4}}, "an adapter": {anAdapter, []int{1, 3}}} {
+	for what, lora := range map[string]string{"all weights": "", "an adapter": anAdapter} {
 		t.Run(what, func(t *testing.T) {
-			prepared, ranked := rankedStages(t, tc.lora)
+			prepared, ranked := rankedStages(t, lora)
 			want := map[string]map[string]string{}
-			for _, count := range tc.counts {
+			for count := 1; count <= 4; count++ {
 				dir := t.TempDir()
 				must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
 				for _, n := range ranked {

@@ -46,7 +46,7 @@ type Manifest struct {
 // Ranks records the processes that shared a stage. PeakBytes of the manifest is the sum of theirs.
 type Ranks struct {
 	Count     int     `json:"count"`
-	Backend   string  `json:"backend,omitempty"` // of their exchange of data: "gloo"
+	Backend   string  `json:"backend,omitempty"` // of their exchange of tensors: "gloo" or "nccl"
 	PeakBytes []int64 `json:"peak_bytes"`        // of each process, up to a second before the end of the stage
 	// Waited are the seconds that each has spent in exchanges of data and in waiting for the others.
 	Waited []float64 `json:"waited_seconds"`

@@ -189,7 +189,12 @@ func (t *training) extend(shorter *engine.Shorter) error {
 	if err != nil {
 		return err
 	}
-	return t.run.Scratch.Replace(bestFolder, func(dir string) error { return os.CopyFS(dir, os.DirFS(winner.Dir)) })
+	return t.run.Scratch.Replace(bestFolder, func(dir string) error {
+		if t.run.Job.Rank > 0 {
+			return nil
+		}
+		return os.CopyFS(dir, os.DirFS(winner.Dir))
+	})
 }
 
 // collect samples the rollouts of groups that no earlier attempt finished.

@@ -149,9 +149,8 @@ func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*
 	return lm.NewTrainer(p.Model, c, peers)
 }
 
-// Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical
-// files.
-// With dir "" a rank above 0 writes nothing and takes part in gathering the weights, if the ranks share them.
+// Save writes the checkpoint into dir, with a trained adapter in AdapterFolder. Equal weights give identical files. A
+// rank above 0 passes dir "" and writes its part of the weights into the file of rank 0.
 func (p *Policy) Save(dir string) error {
 	if dir == "" {
 		return p.Model.Save("")

@@ -5,6 +5,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"os"
 	"strconv"
 
 	"rcgrpo/engine"
@@ -26,7 +27,12 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 		return p, err
 	}
 	p.Rank = ranks.New(job.Rank, job.Ranks, p.Group)
-	job.Backend = "gloo"
+	if library := os.Getenv(ncclVariable); job.Device != cpu && library != "off" { // each rank has a device of its own
+		if err := useNCCL(p.Group, job.Device, library); err != nil {
+			job.Logf("the ranks exchange data through the host's memory: %v", err)
+		}
+	}
+	job.Backend = p.Group.Backend()
 	job.ReportRank(func() runs.RankState {
 		now, total := p.Group.Waits()
 		return runs.RankState{Phase: p.Rank.Phase(), Waits: now, Waited: total.Seconds(), Steps: stepsSoFar()}
@@ -36,6 +42,17 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 		p.Group.Close()
 	}
 	return p, err
+}
+
+// ncclVariable is "off", or the path of the NCCL library; without it libtorch's is used.
+const ncclVariable = "RCGRPO_NCCL"
+
+func useNCCL(g *torch.Group, deviceName, library string) error {
+	device, err := torch.ParseDevice(deviceName)
+	if err != nil {
+		return err
+	}
+	return g.UseNCCL(device, library)
 }
 
 // stepsSoFar returns a number that grows while this process computes, or writes and reads states.

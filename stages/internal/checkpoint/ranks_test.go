@@ -5,6 +5,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,11 +43,19 @@ func joined(t *testing.T, seeds [2]int64, settled [2][]ranks.Fact,
 
 func TestRanksThatDifferAreRefused(t *testing.T) {
 	nothing := func(context.Context, lm.Peers) error { return nil }
-	errs := joined(t, [2]int64{1, 2}, [2][]ranks.Fact{}, nothing)
-	must.Match(t, errs[1], "the ranks differ: rank 1 has seed 2, and rank 0 has seed 1")
-	errs = joined(t, [2]int64{1, 1}, [2][]ranks.Fact{{{Name: "gradient_parts", Value: "2"}},
-		{{Name: "gradient_parts", Value: "4"}}}, nothing)
-	must.Match(t, errs[0], "rank 1 has gradient_parts 4, and rank 0 has gradient_parts 2")
+	for _, name := range []string{"build", "libtorch", "seed", "input stage.model.random.checkpoint", "shape",
+		"gradient_parts"} {
+		seeds, settled := [2]int64{1, 1}, [2][]ranks.Fact{{{Name: name, Value: "1"}}, {{Name: name, Value: "2"}}}
+		if name == "seed" {
+			seeds, settled = [2]int64{1, 2}, [2][]ranks.Fact{}
+		}
+		for rank, err := range joined(t, seeds, settled, nothing) {
+			if want := fmt.Sprintf("the ranks differ: rank 1 has %s 2, and rank 0 has %s 1", name, name); err == nil ||
+				err.Error() != want {
+				t.Errorf("rank %d: got %v, want %s", rank, err, want)
+			}
+		}
+	}
 	var names []string
 	for _, f := range factsOf(must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)) {
 		names = append(names, f.Name)

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -162,26 +161,29 @@ func (m *Model) Restore(dir string) error {
 	return torch.Do(context.Background(), m.device, func(s *torch.Scope) error { return m.load(s, dir, nil) })
 }
 
-// Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files.
+// Save writes config.json and model.safetensors into dir, which it creates. Equal weights give identical files. All
+// ranks of a model that they train call it, and each writes a part of the weights; only dir of rank 0 counts.
 func (m *Model) Save(dir string) error {
-	if dir == "" && m.sharded == nil {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil && m.writes() {
-		return fmt.Errorf("save model: %w", err)
+	writes := m.rank.Index() == 0
+	if writes {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("save model: %w", err)
+		}
 	}
 	weights, _ := layout(m.cfg)
 	err := m.do(func(s *torch.Scope) {
 		tensors := map[string]writtenTensor{}
 		for _, w := range weights {
-			tensors[w.name] = inPieces(s, w, func(s *torch.Scope, from, n int) *torch.Tensor { return m.exact(s, w, from, n) })
+			tensors[w.name] = inPieces(s, w, func(s *torch.Scope, from, n int) (int, *torch.Tensor) {
+				return m.ownPart(s, w, from, n)
+			})
 		}
-		if err := writeGathered(filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"},
-			m.writes()); err != nil {
+		if err := writeSafetensors(m.rank, filepath.Join(dir, weightsFile), tensors,
+			map[string]string{"format": "pt"}); err != nil {
 			s.Fail(err)
 		}
 	})
-	if err == nil && m.writes() {
+	if err == nil && writes {
 		err = m.file.write(dir, m.cfg)
 	}
 	if err != nil {
@@ -190,30 +192,34 @@ func (m *Model) Save(dir string) error {
 	return nil
 }
 
-// writes reports whether this process writes the model's files.
-func (m *Model) writes() bool { return m.sharded == nil || m.sharded.peers.Rank.Index() == 0 }
-
-// writeGathered writes a file of tensors, or only takes part in gathering their pieces from all ranks.
-func writeGathered(path string, tensors map[string]writtenTensor, metadata map[string]string, writes bool) error {
-	if writes {
-		return writeSafetensors(path, tensors, metadata)
+// ownPart returns the elements that this rank writes of n elements of a weight, from an index on, and the index of the
+// first; nil for none. If all ranks have all weights, Rank.Has deals the pieces.
+func (m *Model) ownPart(s *torch.Scope, w weight, from, n int) (first int, part *torch.Tensor) {
+	at := w.offset + from
+	if m.sharded != nil {
+		start, part := m.sharded.ownPart(s, m.sharded.p, int64(at), int64(n))
+		return int(start) - w.offset, part
 	}
-	for _, name := range slices.Sorted(maps.Keys(tensors)) {
-		if err := tensors[name].pieces(func([]float32) error { return nil }); err != nil {
-			return err
-		}
+	if !m.rank.Has(at / pieceLen) {
+		return 0, nil
 	}
-	return nil
+	return from, m.exact(s, w, from, n)
 }
 
-// inPieces is a tensor to write; piece returns a part of it in float32.
-func inPieces(s *torch.Scope, w weight, piece func(s *torch.Scope, from, n int) *torch.Tensor) writtenTensor {
-	return writtenTensor{w.shape, func(write func([]float32) error) error {
+// inPieces is a tensor to write; part returns what this process writes of n elements from an index on in float32, and
+// the index of its first element, or nil.
+func inPieces(s *torch.Scope, w weight, part func(s *torch.Scope, from, n int) (int, *torch.Tensor)) writtenTensor {
+	return writtenTensor{w.shape, func(write func(int, []float32) error) error {
 		return eachPiece(w.len(), w.row(), func(from, n int) (err error) {
 			s.Nest(func(s *torch.Scope) {
-				values := s.Float32s(piece(s, from, n))
+				first, x := part(s, from, n)
+				if x == nil {
+					err = s.Err()
+					return
+				}
+				values := s.Float32s(x)
 				if err = s.Err(); err == nil {
-					err = write(values)
+					err = write(first, values)
 				}
 			})
 			return err

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"rcgrpo/stages/internal/torch"
 )
 
 // Use describes a stage's use of a model, as far as it affects memory.
@@ -258,7 +260,7 @@ const multiprocessors = 132
 
 // flashes is torch.Flashes for a use.
 func (c Config) flashes(u Use) bool {
-	return u.GPU && u.Precision == BF16 && c.HeadDim%8 == 0 && c.HeadDim <= 256
+	return u.GPU && u.Precision == BF16 && torch.FlashesHeads(int64(c.HeadDim))
 }
 
 // headPeak returns the peak of the loss head: logits of the stored rows, what is computed from those of a chunk, and

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -24,7 +25,8 @@ type Model struct {
 	vectors *torch.Tensor // biases and norms in float32, because norms are never rounded; nil in float32
 	master  *torch.Tensor // [parameters] float32, what updates change: flat in float32, nil if frozen in bfloat16
 	adapter *Adapter      // if its product is merged into flat
-	sharded *Trainer      // if its ranks share the master; then all ranks call Weights, Save and Restore together
+	sharded *Trainer      // if its ranks share the master
+	rank    *ranks.Rank   // of those that train it and call Save together; nil for one process
 	w       views         // views of flat, with the norms of vectors
 	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
 	cos, sin *torch.Tensor
@@ -237,7 +239,8 @@ func cut(s *torch.Scope, flat *torch.Tensor, offset int, shape ...int) *torch.Te
 // Config returns the model's shape.
 func (m *Model) Config() Config { return m.cfg }
 
-// Weights returns a float32 copy of all weights in the order of their buffer.
+// Weights returns a float32 copy of all weights in the order of their buffer, as passes read them if ranks share the
+// float32 weights.
 func (m *Model) Weights() (flat []float32, err error) {
 	weights, total := layout(m.cfg)
 	flat = make([]float32, 0, total)
@@ -256,8 +259,6 @@ func (m *Model) exact(s *torch.Scope, w weight, from, n int) *torch.Tensor {
 	switch first := vectorsAt(m.cfg); {
 	case m.master != nil:
 		return s.Narrow(m.master, 0, int64(at), int64(n))
-	case m.sharded != nil:
-		return m.sharded.gather(s, m.sharded.p, int64(at), int64(n))
 	case at >= first:
 		return s.Narrow(m.vectors, 0, int64(at-first), int64(n))
 	case m.adapter != nil:

@@ -59,7 +59,7 @@ func (a *Adapter) Save(dir, base string) error {
 	if err != nil {
 		return fmt.Errorf("save adapter: %w", err)
 	}
-	return errors.Join(writeSafetensors(filepath.Join(dir, adapterFile), tensors, map[string]string{"format": "pt"}),
+	return errors.Join(writeSafetensors(nil, filepath.Join(dir, adapterFile), tensors, map[string]string{"format": "pt"}),
 		os.WriteFile(filepath.Join(dir, adapterConfigFile), append(text, '\n'), 0o600))
 }
 

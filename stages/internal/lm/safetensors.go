@@ -10,9 +10,12 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"unicode/utf8"
 	"unsafe"
+
+	"rcgrpo/stages/internal/ranks"
 )
 
 // A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header, and the
@@ -24,15 +27,16 @@ type fileTensor struct {
 	Offsets []int  `json:"data_offsets"` // first byte and end
 }
 
-// writtenTensor is a tensor of a file to write. Its elements arrive in pieces, so that no copy of all weights exists.
+// writtenTensor is a tensor of a file to write. Its elements arrive in pieces, so that no copy of all weights exists:
+// write stores the elements from index at on. The pieces of all ranks together are the tensor.
 type writtenTensor struct {
 	shape  []int
-	pieces func(write func([]float32) error) error
+	pieces func(write func(at int, v []float32) error) error
 }
 
 // whole is a tensor in the host's memory.
 func whole(shape []int, data []float32) writtenTensor {
-	return writtenTensor{shape, func(write func([]float32) error) error { return write(data) }}
+	return writtenTensor{shape, func(write func(int, []float32) error) error { return write(0, data) }}
 }
 
 // pieceLen is the number of elements that are read, converted or written at once; tests lower it.
@@ -52,14 +56,16 @@ func eachPiece(n, row int, f func(at, n int) error) error {
 // maxHeader is the format's limit of a header's length.
 const maxHeader = 100_000_000
 
-// writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files.
-func writeSafetensors(path string, tensors map[string]writtenTensor, metadata map[string]string) error {
+// writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files. All ranks of r call
+// it and write their pieces into the file of rank 0, whose path counts; it returns when the file is complete.
+func writeSafetensors(r *ranks.Rank, path string, tensors map[string]writtenTensor, metadata map[string]string) error {
 	names := slices.Sorted(maps.Keys(tensors))
-	entries, end := map[string]any{"__metadata__": metadata}, 0
+	entries, starts, end := map[string]any{"__metadata__": metadata}, map[string]int{}, 0
 	for _, name := range names {
-		t, start := tensors[name], end
+		t := tensors[name]
+		starts[name] = end
 		end += 4 * product(t.shape)
-		entries[name] = fileTensor{"F32", t.shape, []int{start, end}}
+		entries[name] = fileTensor{"F32", t.shape, []int{starts[name], end}}
 	}
 	header, err := json.Marshal(entries) // sorts the keys
 	if err != nil {
@@ -68,16 +74,16 @@ func writeSafetensors(path string, tensors map[string]writtenTensor, metadata ma
 	for len(header)%8 != 0 {
 		header = append(header, ' ')
 	}
-	f, err := os.Create(path)
+	header = append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+	f, err := sharedFile(r, path, header)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...))
 	unflushed := 0
 	for _, name := range names {
 		if err == nil {
-			err = tensors[name].pieces(func(v []float32) error {
-				n, err := f.Write(littleEndian(v))
+			err = tensors[name].pieces(func(at int, v []float32) error {
+				n, err := f.WriteAt(littleEndian(v), int64(len(header)+starts[name]+4*at))
 				if unflushed += n; err == nil && unflushed >= flushEvery {
 					unflushed, err = 0, f.Sync()
 				}
@@ -85,7 +91,28 @@ func writeSafetensors(path string, tensors map[string]writtenTensor, metadata ma
 			})
 		}
 	}
-	return errors.Join(err, f.Close())
+	_, err = r.Sync(ranks.Point{Phase: "written " + filepath.Base(path), Err: errors.Join(err, f.Close())})
+	return err
+}
+
+// sharedFile opens the file that rank 0 creates at its path, with a header.
+func sharedFile(r *ranks.Rank, path string, header []byte) (f *os.File, err error) {
+	if r.Index() == 0 {
+		if f, err = os.Create(path); err == nil {
+			_, err = f.Write(header)
+		}
+	}
+	if _, err = r.Sync(ranks.Point{Phase: "create " + filepath.Base(path), Err: err}); err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return nil, err
+	}
+	paths, err := ranks.ShareValues(r, path)
+	if err == nil && r.Index() > 0 {
+		f, err = os.OpenFile(paths[0], os.O_WRONLY, 0)
+	}
+	return f, err
 }
 
 // flushEvery is the number of bytes after which a file is flushed to the disk while it is written. The flush at its end

@@ -125,8 +125,8 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 func TestSafetensorsRoundTrip(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.safetensors")
 	want := []float32{1, -0.5, float32(math.Inf(1)), 1e-40}
-	must.OK(t, writeSafetensors(path, map[string]writtenTensor{"b": whole([]int{2, 2}, want), "a": whole([]int{0}, nil)},
-		map[string]string{"k": "v"}))
+	tensors := map[string]writtenTensor{"b": whole([]int{2, 2}, want), "a": whole([]int{0}, nil)}
+	must.OK(t, writeSafetensors(nil, path, tensors, map[string]string{"k": "v"}))
 	r := must.Get(openWeights(path))(t)
 	defer r.close()
 	got := make([]float32, 4)

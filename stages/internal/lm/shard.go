@@ -12,8 +12,8 @@ import (
 )
 
 // Peers connects the trainer of one rank to those of the others; the zero value has none. Every rank has all weights
-// and the optimizer's state of its shard. The ranks call EndRound, Norm, Update, Gradient, SaveState and Save in the
-// same order, and their updates are, bit for bit, those of one rank.
+// and the optimizer's state of its shard. The ranks call EndRound, Norm, Update, SaveState and Save in the same order,
+// and their updates are, bit for bit, those of one rank.
 type Peers struct {
 	Rank  *ranks.Rank
 	Group *torch.Group // nil for one rank
@@ -42,19 +42,18 @@ func (t *Trainer) own(s *torch.Scope, x *torch.Tensor) *torch.Tensor {
 // the sum of the ended parts.
 func (t *Trainer) EndRound(n int) error {
 	err := t.m.do(func(s *torch.Scope) {
-		t.startGradient(s)
-		if t.sum == nil {
-			t.startSum(s)
-		}
-		if s.Err() != nil {
+		if t.startRound(s); s.Err() != nil {
 			return
 		}
-		if t.peers.Group == nil {
-			s.Add_(t.sum, t.grad)
-		} else {
+		switch {
+		case t.peers.Group != nil:
 			t.exchange(s, n)
+		case t.sum != nil:
+			s.Add_(t.sum, t.grad)
 		}
-		s.Zero_(t.grad)
+		if t.ended = t.sum == nil; !t.ended {
+			s.Zero_(t.grad)
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("sum of partial gradients: %w", err)
@@ -62,19 +61,26 @@ func (t *Trainer) EndRound(n int) error {
 	return nil
 }
 
-func (t *Trainer) startSum(s *torch.Scope) {
+// startRound allocates a gradient unless there is one, and makes it zeros after the first round: then the sum of the
+// rounds is in memory of its own.
+func (t *Trainer) startRound(s *torch.Scope) {
+	if t.startGradient(s); !t.ended {
+		return
+	}
 	from, to := t.shard()
-	sum := s.Zeros(torch.Float32, to-from)
+	sum := s.Empty(torch.Float32, to-from)
+	s.Copy_(sum, t.own(s, t.grad))
+	s.Zero_(t.grad)
 	if s.Err() == nil {
 		s.Keep(sum)
-		t.sum = sum
+		t.sum, t.ended = sum, false
 	}
 }
 
 // exchange sends each rank its shard of this rank's gradient, and adds the shards of the first n ranks to the sum, in
-// the order of ranks.
+// the order of ranks. In the first round, the sum takes the place of this rank's shard of the gradient.
 func (t *Trainer) exchange(s *torch.Scope, n int) {
-	count := t.peers.Rank.Count()
+	count, total := t.peers.Rank.Count(), t.total(s)
 	for at, more := int64(0), true; more && s.Err() == nil; at += exchangeChunk {
 		more = false
 		s.Nest(func(s *torch.Scope) {
@@ -93,19 +99,23 @@ func (t *Trainer) exchange(s *torch.Scope, n int) {
 			}
 			all := s.Empty(torch.Float32, own*int64(count))
 			s.Exchange(t.peers.Group, all, s.Cat(0, pieces...), received, lengths)
+			sum := s.Narrow(total, 0, min(at, total.Size(0)), own)
+			if t.sum == nil {
+				s.Zero_(sum) // its numbers have been sent
+			}
 			for r := range n {
-				s.Add_(s.Narrow(t.sum, 0, min(at, t.sum.Size(0)), own), s.Narrow(all, 0, int64(r)*own, own))
+				s.Add_(sum, s.Narrow(all, 0, int64(r)*own, own))
 			}
 		})
 	}
 }
 
 // total returns the gradient of an update, with several ranks its shard.
-func (t *Trainer) total() *torch.Tensor {
+func (t *Trainer) total(s *torch.Scope) *torch.Tensor {
 	if t.sum != nil {
 		return t.sum
 	}
-	return t.grad
+	return t.own(s, t.grad)
 }
 
 // Norm returns the global norm of the accumulated gradient in float64; NaN or infinite if the gradient is. The norm of
@@ -113,17 +123,18 @@ func (t *Trainer) total() *torch.Tensor {
 func (t *Trainer) Norm() (float64, error) {
 	var squares []byte
 	err := t.m.do(func(s *torch.Scope) {
-		if t.startGradient(s); t.sum == nil {
+		if t.startGradient(s); t.sum == nil && !t.ended {
 			squares = binary.LittleEndian.AppendUint64(nil, math.Float64bits(s.SquareSum(t.grad)))
 			return
 		}
 		start, _ := t.shard()
+		total := t.total(s)
 		first, last := ranks.BlocksOf(t.peers.Rank.Index(), t.peers.Rank.Count())
 		for b := first; b < last; b++ {
 			from, to := ranks.Block(t.n, b)
 			square := 0.0
 			if to > from {
-				square = s.SquareSum(s.Narrow(t.sum, 0, from-start, to-from))
+				square = s.SquareSum(s.Narrow(total, 0, from-start, to-from))
 			}
 			squares = binary.LittleEndian.AppendUint64(squares, math.Float64bits(square))
 		}
@@ -168,26 +179,15 @@ func (t *Trainer) spreadWeights(s *torch.Scope) {
 	t.spread(s, t.m.vectors, int64(vectorsAt(t.m.cfg)))
 }
 
-// gather returns n numbers from offset at on of a buffer whose shards are the x of all ranks, which call it together. A
-// buffer of all trained weights is whole in every rank.
-func (t *Trainer) gather(s *torch.Scope, x *torch.Tensor, at, n int64) *torch.Tensor {
-	if t.peers.Group == nil || t.adapter != nil && x == t.p {
-		return s.Narrow(x, 0, at, n)
+// ownPart returns the numbers of the shard of x, a buffer of all trained weights or a shard, that are among n numbers
+// from offset at on, and the offset of the first; nil for none.
+func (t *Trainer) ownPart(s *torch.Scope, x *torch.Tensor, at, n int64) (first int64, part *torch.Tensor) {
+	start, end := t.shard()
+	from, to := max(start, at), min(end, at+n)
+	if to <= from {
+		return 0, nil
 	}
-	all := s.Empty(torch.Float32, n)
-	for r := range t.peers.Rank.Count() {
-		from, to := ranks.Shard(t.n, r, t.peers.Rank.Count())
-		start := from
-		if from, to = max(from, at), min(to, at+n); to <= from {
-			continue
-		}
-		part := s.Narrow(all, 0, from-at, to-from)
-		if r == t.peers.Rank.Index() {
-			s.Copy_(part, s.Narrow(x, 0, from-start, to-from))
-		}
-		s.Broadcast(t.peers.Group, part, r)
-	}
-	return all
+	return from, s.Narrow(t.own(s, x), 0, from-start, to-from)
 }
 
 // setShard copies float32 weights x [n] from offset at on into the shard, as far as they belong to it.

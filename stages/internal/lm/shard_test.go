@@ -50,7 +50,7 @@ func TestUpdatesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 			must.OK(t, json.Unmarshal(must.Get(os.ReadFile(filepath.Join(dir, fmt.Sprint("result", rank))))(t), &got))
 			for name, digest := range want {
 				if rank > 0 && strings.HasSuffix(name, " state") {
-					continue // rank 0 writes it
+					continue // rank 0 reads the files
 				}
 				if got[name] != digest {
 					t.Errorf("rank %d of %d: %s differs from that of one rank", rank, count, name)
@@ -78,6 +78,9 @@ func TestRankOfATrainer(t *testing.T) {
 
 // shardedUpdates trains models as one rank and returns digests of weights, state and values by name.
 func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
+	before := pieceLen
+	t.Cleanup(func() { pieceLen = before })
+	pieceLen = 100 // so that each rank has pieces of the files
 	digests := map[string]string{}
 	for _, precision := range []Precision{Float32, BF16} {
 		for _, tied := range []bool{true, false} {
@@ -118,7 +121,11 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 					}
 					must.OK(t, tr.Restore(filepath.Join(dir, name+", file")))
 				}
-				for _, w := range must.Get(m.Weights())(t) {
+				must.OK(t, m.Save(filepath.Join(dir, name)))
+				if peers.Rank.Index() == 0 {
+					digests[name+", checkpoint state"] = digestOf(t, filepath.Join(dir, name))
+				}
+				for _, w := range weightsOfPasses(t, m) {
 					values = append(values, float64(w))
 				}
 				sum := must.Get(binary.Append(nil, binary.LittleEndian, values))(t)
@@ -127,6 +134,18 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 		}
 	}
 	return digests
+}
+
+// weightsOfPasses returns the weights that the passes of this rank read.
+func weightsOfPasses(t *testing.T, m *Model) (all []float32) {
+	must.OK(t, m.do(func(s *torch.Scope) {
+		for _, x := range []*torch.Tensor{m.flat, m.vectors} {
+			if x != nil {
+				all = append(all, s.Float32s(s.As(x, torch.Float32))...)
+			}
+		}
+	}))
+	return all
 }
 
 // onNamedDevice returns m, or a copy on the GPU that RCGRPO_DEVICE names, which all ranks then share.

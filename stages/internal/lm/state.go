@@ -33,14 +33,11 @@ const (
 )
 
 // Save writes everything that Restore needs into dir: weights, moments and counters. It contains no gradient: save
-// after Update. All ranks call it. From BlockStates trained weights on, each rank writes the blocks of its shard. Fewer
-// are gathered and written by rank 0.
+// after Update. All ranks call it. From BlockStates trained weights on, each rank writes the blocks of its shard;
+// otherwise it writes its part of common files.
 func (t *Trainer) Save(dir string) error {
 	if t.n >= BlockStates {
 		return t.saveBlocks(dir)
-	}
-	if t.peers.Rank.Index() > 0 {
-		dir = ""
 	}
 	if t.adapter == nil {
 		if err := t.m.Save(dir); err != nil {
@@ -95,13 +92,13 @@ func (t *Trainer) saveBlocks(dir string) error {
 			written := map[string]writtenTensor{}
 			for name, x := range tensors {
 				written[name] = inPieces(s, weight{shape: []int{int(to - from)}}, func(s *torch.Scope, at,
-					n int) *torch.Tensor {
-					return s.Narrow(t.own(s, x), 0, from-start+int64(at), int64(n))
+					n int) (int, *torch.Tensor) {
+					return at, s.Narrow(t.own(s, x), 0, from-start+int64(at), int64(n))
 				})
 			}
 			metadata := t.counters()
 			metadata["trained"] = strconv.FormatInt(t.n, 10)
-			if err := writeSafetensors(blockFile(dir, block), written, metadata); err != nil {
+			if err := writeSafetensors(nil, blockFile(dir, block), written, metadata); err != nil {
 				s.Fail(err)
 			}
 		}
@@ -175,10 +172,9 @@ func (t *Trainer) restored(s *torch.Scope) {
 }
 
 // SaveState writes the state beside the model's weights into dir: moments, counters, and an adapter. It contains no
-// gradient: save after Update. All ranks call it, and rank 0 writes.
+// gradient: save after Update. All ranks call it, and each writes its shard; only dir of rank 0 counts.
 func (t *Trainer) SaveState(dir string) error {
-	writes := t.peers.Rank.Index() == 0
-	if writes {
+	if t.peers.Rank.Index() == 0 {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return fmt.Errorf("save optimizer: %w", err)
 		}
@@ -190,11 +186,13 @@ func (t *Trainer) SaveState(dir string) error {
 	err := t.m.do(func(s *torch.Scope) {
 		state := map[string]writtenTensor{}
 		for name, x := range tensors {
-			state[name] = inPieces(s, weight{shape: []int{int(t.n)}}, func(s *torch.Scope, from, n int) *torch.Tensor {
-				return t.gather(s, x, int64(from), int64(n))
+			state[name] = inPieces(s, weight{shape: []int{int(t.n)}}, func(s *torch.Scope, from, n int) (int,
+				*torch.Tensor) {
+				first, part := t.ownPart(s, x, int64(from), int64(n))
+				return int(first), part
 			})
 		}
-		if err := writeGathered(filepath.Join(dir, optimizerFile), state, t.counters(), writes); err != nil {
+		if err := writeSafetensors(t.peers.Rank, filepath.Join(dir, optimizerFile), state, t.counters()); err != nil {
 			s.Fail(err)
 		}
 	})

@@ -25,8 +25,10 @@ type Trainer struct {
 	o       OptimizerConfig
 	m1, m2  *torch.Tensor // [shard] first and second moment
 	// grad [n] and the sum of the partial gradients [shard] are nil between an update and the next gradient, so that
-	// sampling has their memory. The sum is also nil for one rank before EndRound.
+	// sampling has their memory. After the first round of an update the sum is in the shard of grad, and ended is true;
+	// sum is nil until a second round begins.
 	grad, sum  *torch.Tensor
+	ended      bool
 	g          views // of grad
 	peers      Peers
 	step       int // updates made
@@ -49,7 +51,7 @@ func NewTrainer(m *Model, o OptimizerConfig, peers Peers) (*Trainer, error) {
 
 // start allocates the moments, and moves the float32 weights beside bfloat16 to their place.
 func (t *Trainer) start() error {
-	t.n, t.o.Host = t.p.Size(0), cmp.Or(t.o.Host, HostNone)
+	t.n, t.o.Host, t.m.rank = t.p.Size(0), cmp.Or(t.o.Host, HostNone), t.peers.Rank
 	apart := t.adapter == nil && t.m.kind != torch.Float32 // passes do not read p
 	switch {
 	case t.o.Host != HostNone && t.o.Host != HostMoments && t.o.Host != HostAll:
@@ -88,11 +90,8 @@ func (t *Trainer) start() error {
 	return nil
 }
 
-// startGradient allocates a gradient of zeros unless there is one; with several ranks also its sum.
+// startGradient allocates a gradient of zeros unless there is one.
 func (t *Trainer) startGradient(s *torch.Scope) {
-	if t.peers.Group != nil && t.sum == nil {
-		t.startSum(s)
-	}
 	if t.grad != nil {
 		return
 	}
@@ -114,7 +113,7 @@ func (t *Trainer) startGradient(s *torch.Scope) {
 func (t *Trainer) endGradient(s *torch.Scope) {
 	s.Free(t.g.all...)
 	s.Free(t.grad, t.sum)
-	t.grad, t.sum, t.g = nil, nil, views{}
+	t.grad, t.sum, t.g, t.ended = nil, nil, views{}, false
 	s.Trim()
 }
 
@@ -151,7 +150,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 	if t.recompute {
 		keep = inputs
 	}
-	if err := t.m.do(t.startGradient); err != nil {
+	if err := t.m.do(t.startRound); err != nil {
 		return TokenStats{}, fmt.Errorf("gradient: %w", err)
 	}
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(),
@@ -321,7 +320,7 @@ func (t *Trainer) apply(s *torch.Scope, step torch.AdamW) {
 	from, to := t.shard()
 	if t.o.Host == HostNone {
 		p := t.own(s, t.p)
-		s.AdamW_(p, t.total(), t.m1, t.m2, step)
+		s.AdamW_(p, t.total(s), t.m1, t.m2, step)
 		t.round(s, from, p)
 	} else {
 		for at := int64(0); at < to-from && s.Err() == nil; at += hostPiece {
@@ -353,7 +352,7 @@ func (t *Trainer) applyPiece(s *torch.Scope, at, n int64, step torch.AdamW) {
 		piece[x] = s.Empty(torch.Float32, n)
 		s.Copy_(piece[x], part(x))
 	}
-	s.AdamW_(piece[t.p], part(t.total()), piece[t.m1], piece[t.m2], step)
+	s.AdamW_(piece[t.p], part(t.total(s)), piece[t.m1], piece[t.m2], step)
 	from, _ := t.shard()
 	t.round(s, from+at, piece[t.p])
 	for _, x := range onHost {
@@ -364,11 +363,11 @@ func (t *Trainer) applyPiece(s *torch.Scope, at, n int64, step torch.AdamW) {
 // Drop discards the accumulated gradient.
 func (t *Trainer) Drop() error { return t.m.do(t.endGradient) }
 
-// Gradient returns a copy of the accumulated gradient in the order of Model.Weights.
+// Gradient returns a copy of the gradient that one process has accumulated, in the order of Model.Weights.
 func (t *Trainer) Gradient() (flat []float32, err error) {
 	err = t.m.do(func(s *torch.Scope) {
 		t.startGradient(s)
-		flat = slices.Clone(s.Float32s(t.gather(s, t.total(), 0, t.n)))
+		flat = slices.Clone(s.Float32s(t.total(s)))
 	})
 	return flat, err
 }

@@ -351,7 +351,8 @@ func (t *Scratch) Folder(name string) string {
 	return filepath.Join(t.folderFiles(), t.folders[name].Dir)
 }
 
-// Replace fills a new folder. Later states contain it; earlier states keep theirs.
+// Replace fills a new folder. Later states contain it; earlier states keep theirs. In ranks above 0 the folder is "":
+// they write only what all ranks write together.
 func (t *Scratch) Replace(name string, write func(dir string) error) error {
 	if t.rank > 0 {
 		return write("") // its work may need all ranks

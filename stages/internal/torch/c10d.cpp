@@ -7,8 +7,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
 #include <chrono>
+#include <cstring>
+#include <dlfcn.h>
 #include <functional>
 #include <thread>
+#include <type_traits>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -118,3 +121,99 @@ const char *libtorch_build(void) {
 }
 
 void group_close(group *g) { delete g; }
+
+// The functions of NCCL 2 that are used. A result is an int, 0 for success; a communicator and a stream are pointers, and
+// the stream of libtorch's operations is null.
+struct nccl_id {
+	char bytes[128];
+};
+static struct {
+	int (*ncclGetUniqueId)(nccl_id *);
+	int (*ncclCommInitRank)(void **, int, nccl_id, int);
+	int (*ncclCommAbort)(void *);
+	int (*ncclGroupStart)();
+	int (*ncclGroupEnd)();
+	int (*ncclSend)(const void *, size_t, int, int, void *, void *);
+	int (*ncclRecv)(void *, size_t, int, int, void *, void *);
+	int (*ncclBroadcast)(const void *, void *, size_t, int, int, void *, void *);
+	const char *(*ncclGetErrorString)(int);
+	int (*cudaStreamSynchronize)(void *); // null without a GPU
+} nccl;
+static const int nccl_uint8 = 1; // of ncclDataType_t
+
+const char *nccl_load(const char *path, int on_gpu) {
+	return caught([&] {
+		void *library = RTLD_DEFAULT; // which is null
+		if (*path != 0 || dlsym(library, "ncclSend") == nullptr) {
+			library = dlopen(*path != 0 ? path : "libnccl.so.2", RTLD_NOW);
+			if (library == nullptr)
+				throw std::runtime_error(dlerror());
+		}
+		auto find = [](void *in, auto &f, const char *name) {
+			f = reinterpret_cast<std::remove_reference_t<decltype(f)>>(dlsym(in, name));
+			if (f == nullptr)
+				throw std::runtime_error(std::string("there is no function ") + name);
+		};
+#define FIND(in, name) find(in, nccl.name, #name)
+		FIND(library, ncclGetUniqueId), FIND(library, ncclCommInitRank), FIND(library, ncclCommAbort);
+		FIND(library, ncclGroupStart), FIND(library, ncclGroupEnd), FIND(library, ncclGetErrorString);
+		FIND(library, ncclSend), FIND(library, ncclRecv), FIND(library, ncclBroadcast);
+		if (on_gpu)
+			FIND(RTLD_DEFAULT, cudaStreamSynchronize);
+#undef FIND
+	});
+}
+
+static void done(int result) {
+	if (result != 0)
+		throw std::runtime_error(std::string("NCCL: ") + nccl.ncclGetErrorString(result));
+}
+
+// Waits for the operations on the device, so that the time in a collective operation is measured as with Gloo.
+static void finish() {
+	if (nccl.cudaStreamSynchronize == nullptr)
+		return;
+	if (int result = nccl.cudaStreamSynchronize(nullptr))
+		throw std::runtime_error("CUDA error " + std::to_string(result) + " in a collective operation");
+}
+
+const char *nccl_name(uint8_t *name) {
+	return caught([&] { done(nccl.ncclGetUniqueId(reinterpret_cast<nccl_id *>(name))); });
+}
+
+const char *nccl_join(const uint8_t *name, int rank, int size, void **comm) {
+	return caught([&] {
+		nccl_id id;
+		std::memcpy(id.bytes, name, sizeof id.bytes);
+		done(nccl.ncclCommInitRank(comm, size, id, rank));
+	});
+}
+
+const char *nccl_exchange(void *comm, int size, void *recv, void *send, const int64_t *recv_n, const int64_t *send_n) {
+	return caught([&] {
+		auto to = static_cast<char *>(tensor(recv).data_ptr()), from = static_cast<char *>(tensor(send).data_ptr());
+		auto wide = tensor(recv).element_size();
+		done(nccl.ncclGroupStart());
+		int result = 0;
+		for (int r = 0; r < size; from += wide * send_n[r], to += wide * recv_n[r], r++) {
+			if (result == 0 && send_n[r] > 0)
+				result = nccl.ncclSend(from, wide * send_n[r], nccl_uint8, r, comm, nullptr);
+			if (result == 0 && recv_n[r] > 0)
+				result = nccl.ncclRecv(to, wide * recv_n[r], nccl_uint8, r, comm, nullptr);
+		}
+		int end = nccl.ncclGroupEnd();
+		done(result != 0 ? result : end);
+		finish();
+	});
+}
+
+const char *nccl_broadcast(void *comm, void *t, int root) {
+	return caught([&] {
+		auto data = tensor(t).data_ptr();
+		done(nccl.ncclBroadcast(data, data, tensor(t).nbytes(), nccl_uint8, root, comm, nullptr));
+		finish();
+	});
+}
+
+// A communicator whose peers may have ended is aborted: no operation of it is in progress.
+void nccl_close(void *comm) { nccl.ncclCommAbort(comm); }

@@ -29,10 +29,10 @@ import (
 
 // loadCUDA opens libtorch's CUDA half, on which the binary does not depend; its kernels register themselves.
 func loadCUDA(d Device) error {
-	// variables that the libraries read when they are opened: products with a fixed order of sums, and an allocator that
-	// can join freed memory
+	// variables that the libraries read when they are opened: products with a fixed order of sums, an allocator that can
+	// join freed memory, and connections of NCCL on this host only
 	for name, value := range map[string]string{"CUBLAS_WORKSPACE_CONFIG": ":4096:8",
-		"PYTORCH_ALLOC_CONF": "expandable_segments:True"} {
+		"PYTORCH_ALLOC_CONF": "expandable_segments:True", "NCCL_SOCKET_IFNAME": "lo"} {
 		if os.Getenv(name) == "" {
 			os.Setenv(name, value)
 		}

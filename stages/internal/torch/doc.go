@@ -25,5 +25,5 @@
 // selects it on the CPU too. flash.go has the attention of GPUs in bfloat16, with tables of sequences; EmulateFlash
 // selects it on the CPU without its kernel. libtorch's CUDA half is loaded at the first use of a GPU.
 //
-// The package needs the build tag libtorch; without it only this comment remains.
+// The package needs the build tag libtorch; without it only FlashesHeads remains.
 package torch

@@ -27,7 +27,7 @@ func EmulateFlash(on bool) { emulatesFlash.Store(on) }
 // Flashes reports whether attention on tensors of this type, with heads of width d, has variable lengths. Decoders then
 // use PooledAttention.
 func Flashes(device Device, kind DType, d int64) bool {
-	return d%8 == 0 && d <= 256 && (device != CPU && kind == BFloat16 || device == CPU && emulatesFlash.Load())
+	return FlashesHeads(d) && (device != CPU && kind == BFloat16 || device == CPU && emulatesFlash.Load())
 }
 
 // sequences are the tables of attention of variable lengths. Sequence i has the queries queries[i] to queries[i+1]-1
@@ -258,6 +258,13 @@ func (s *Scope) flashBackward(dout, q, k, v, out, lse *Tensor, t *sequences, hea
 	}
 	own := func(i int) *Tensor { return s.flat(s.adopt(libtch.Ctensor(made[i]))) }
 	return own(0), own(1), own(2)
+}
+
+// flashAnyOrder makes flashBackward add in any order, or stops that, to measure the price of the fixed order.
+func flashAnyOrder(on bool) {
+	if C.flash_any_order(0); on {
+		C.flash_any_order(1)
+	}
 }
 
 // alignedSegments are the sequences for composed attention.

@@ -24,10 +24,11 @@ import (
 // the same ones in the same order, one at a time, with the same sizes as described. Exchange and Broadcast run on a
 // device's thread, Gather on any. Close frees it.
 //
-// Gloo exchanges memory of the host, so tensors of a GPU are copied there and back.
+// Gloo exchanges memory of the host, so tensors of a GPU are copied there and back, unless UseNCCL has succeeded.
 type Group struct {
 	Rank, Size int
 	c          *C.group
+	comm       unsafe.Pointer // of NCCL, or nil
 
 	staged bool // copies tensors of the CPU as if they were of a GPU, for tests
 	waits  waits
@@ -118,6 +119,7 @@ func Version() string { return C.GoString(C.libtorch_build()) }
 // Close ends the connections. It may be called twice.
 func (g *Group) Close() {
 	if g != nil && g.c != nil {
+		g.closeNCCL()
 		C.group_close(g.c)
 		g.c = nil
 	}
@@ -160,6 +162,13 @@ func (s *Scope) Exchange(g *Group, recv, send *Tensor, recvN, sendN []int64) {
 			return
 		}
 	}
+	if g.comm != nil {
+		s.collective(g, name, operands{recv, send}, func() *C.char {
+			return C.nccl_exchange(g.comm, C.int(g.Size), unsafe.Pointer(recv.c), unsafe.Pointer(send.c),
+				(*C.int64_t)(&recvN[0]), (*C.int64_t)(&sendN[0]))
+		})
+		return
+	}
 	to, from := s.inHost(g, recv, false), s.inHost(g, send, true)
 	s.collective(g, name, operands{to, from}, func() *C.char {
 		return C.group_exchange(g.c, unsafe.Pointer(to.c), unsafe.Pointer(from.c), (*C.int64_t)(&recvN[0]),
@@ -173,6 +182,12 @@ func (s *Scope) Exchange(g *Group, recv, send *Tensor, recvN, sendN []int64) {
 // Broadcast overwrites a contiguous tensor with that of the rank root.
 func (s *Scope) Broadcast(g *Group, t *Tensor, root int) {
 	if !s.ready("broadcast", operands{t}) {
+		return
+	}
+	if g.comm != nil {
+		s.collective(g, "broadcast", operands{t}, func() *C.char {
+			return C.nccl_broadcast(g.comm, unsafe.Pointer(t.c), C.int(root))
+		})
 		return
 	}
 	host := s.inHost(g, t, g.Rank == root)

@@ -32,6 +32,7 @@ func startRanks(t *testing.T, work string, size int, place string) (outputs []st
 		c, text := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestRankOfAGroup$"), &strings.Builder{}
 		c.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d %s", inGroup, work, rank, size, place))
 		c.Stdout, c.Stderr = text, text
+		deviceOfRank(c, rank)
 		must.OK(t, c.Start())
 		ranks, texts = append(ranks, c), append(texts, text)
 	}
@@ -45,8 +46,12 @@ func TestRanksExchangeBroadcastAndGather(t *testing.T) {
 	for name, tc := range map[string]struct {
 		work string
 		size int
-	}{"2": {"all", 2}, "3": {"all", 3}, "4": {"all", 4}, "3, copied as from a GPU": {"staged", 3}} {
+	}{"2": {"all", 2}, "3": {"all", 3}, "4": {"all", 4}, "3, copied as from a GPU": {"staged", 3},
+		"4, over NCCL's functions": {"nccl", 4}, "3, one without NCCL": {"missing", 3}} {
 		t.Run(name, func(t *testing.T) {
+			if tc.work == "nccl" || tc.work == "missing" {
+				t.Setenv(ncclVariable, fakeNCCL(t))
+			}
 			outputs, errs := startRanks(t, tc.work, tc.size, filepath.Join(t.TempDir(), "store"))
 			for rank, err := range errs {
 				if err != nil || !strings.Contains(outputs[rank], "PASS") {
@@ -79,6 +84,47 @@ func TestRanksThatDoNotArriveAreNamed(t *testing.T) {
 	must.Match(t, err, "rank 2 of 2 ranks: the first is 0")
 }
 
+// ncclVariable names the library that stands for NCCL.
+const ncclVariable = "RCGRPO_TEST_NCCL"
+
+// fakeNCCL builds a library with the functions of NCCL over the host's memory.
+func fakeNCCL(t *testing.T) (path string) {
+	t.Helper()
+	compiler, err := exec.LookPath("cc")
+	if err != nil {
+		t.Skip("no C compiler")
+	}
+	path = filepath.Join(t.TempDir(), "libfake.so")
+	out, err := exec.Command(compiler, "-O1", "-shared", "-fPIC", "-o", path, "testdata/nccl/fake.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return path
+}
+
+// useNCCL lets the group use the library that stands for NCCL, which rank 1 lacks if missing.
+func useNCCL(t *testing.T, g *Group, missing bool) {
+	library, want := os.Getenv(ncclVariable), "nccl"
+	if missing && g.Rank == 1 {
+		library += ".missing"
+	}
+	err := g.UseNCCL(CPU, library)
+	switch {
+	case !missing:
+		must.OK(t, err)
+	case g.Rank == 1:
+		must.Match(t, err, "libfake.so.missing: cannot open shared object file")
+	default:
+		must.Match(t, err, "rank 1 cannot use NCCL")
+	}
+	if missing {
+		want = "gloo"
+	}
+	if got := g.Backend(); got != want {
+		t.Errorf("got the backend %s, want %s", got, want)
+	}
+}
+
 // TestRankOfAGroup is the process of one rank.
 func TestRankOfAGroup(t *testing.T) {
 	fields := strings.Fields(os.Getenv(inGroup))
@@ -88,7 +134,15 @@ func TestRankOfAGroup(t *testing.T) {
 	rank, size := must.Get(strconv.Atoi(fields[1]))(t), must.Get(strconv.Atoi(fields[2]))(t)
 	g := must.Get(JoinFile(fields[3], rank, size, Loopback, time.Minute))(t)
 	defer g.Close()
-	g.staged = fields[0] == "staged"
+	switch work := fields[0]; work {
+	case "staged":
+		g.staged = true
+	case "nccl", "missing":
+		useNCCL(t, g, work == "missing")
+	case "speed":
+		measureExchange(t, g)
+		return
+	}
 	if fields[0] == "end" {
 		for range 3 {
 			_, err := g.Gather([]byte{byte(rank)})

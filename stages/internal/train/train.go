@@ -178,7 +178,7 @@ func (t *Training) due() (bool, error) {
 func (t *Training) save() error { return t.Scratch.Save(t.Made, t.progress(), t.Trainer.Save) }
 
 // Publish writes the ports checkpoint and metrics, and the state from which a longer run can resume. All ranks call it,
-// and rank 0 writes.
+// and those above 0 write their parts of the weights only.
 func (t *Training) Publish() error {
 	if t.Schedule.WhyNotResumed() == "" {
 		state, err := "", error(nil)
