@@ -160,7 +160,13 @@ func (v *view) tasks(file string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(v.out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
+	fmt.Fprintf(v.out, "\n%s  %s, family %s", t.ID, t.Category, t.Family)
+	if t.Spec != nil {
+		fmt.Fprintln(v.out)
+		v.paragraph("task", string(t.Spec))
+		return nil
+	}
+	fmt.Fprintf(v.out, ", classes %s\n", strings.Join(t.Classes, ", "))
 	for i, turn := range t.Turns {
 		fmt.Fprintf(v.out, "\nturn %d\n", i+1)
 		v.paragraph("user", turn.User)
@@ -223,6 +229,20 @@ func (v *view) conversation(t *rl.Trajectory) {
 			fmt.Fprintln(v.out, text)
 		}
 	}
+	sequences := t.Sequences()
+	for i, sequence := range sequences {
+		if i > 0 {
+			fmt.Fprintf(v.out, "\nsequence %d of %d: its first request continues no earlier reply\n", i+1, len(sequences))
+		}
+		v.messages(sequence)
+	}
+	if v.layout != nil {
+		v.tokens(t)
+	}
+}
+
+// messages prints the messages of a sequence.
+func (v *view) messages(t *rl.Trajectory) {
 	turn := -1
 	for _, m := range t.Messages {
 		if m.Turn != turn {
@@ -241,9 +261,6 @@ func (v *view) conversation(t *rl.Trajectory) {
 			v.paragraph("", sampledText(t, m))
 			v.paragraph("", strip)
 		}
-	}
-	if v.layout != nil {
-		v.tokens(t)
 	}
 }
 
