@@ -338,6 +338,11 @@ func TestServingPage(t *testing.T) {
 	s.run("", func(string) error { return nil })
 }
 
+// helpedAgent has agent.py ask for help first, in a conversation of its own.
+const helpedAgent = `/^    for step/i \    help = [{"role": "user", "content": "Help me."}]
+/^    for step/i \    post(base_url + "/chat/completions", api_key, {"model": model, "messages": help})
+`
+
 // gapProgram has shop.py leave out what the variable GAP names.
 const gapProgram = `s/^import sys/import os, sys\nGAP = os.environ["GAP"]/
 s/"expert": .calls.}/**({} if GAP == "expert" else {"expert": [calls]})}/
@@ -416,10 +421,14 @@ exec rcgrpo plan study/tools.hcl --detailed-exitcode
 exec rcgrpo logs tasks.shop@1 study/tools.hcl
 stdout 'trial: 3 experts played twice, with equal results and reward 1'
 exec sh -c 'cat agent.hcl >> study/tools.hcl'
-exec rcgrpo run study/tools.hcl --target rc-grpo.agent
+exec sed -i -f helper.sed study/agent/agent.py
+exec rcgrpo run study/tools.hcl --target report.agent
+exec rcgrpo verify study/agent.html
 exec rcgrpo show rc-grpo.agent@1.trajectories study/tools.hcl
 stdout 'assistant .*add'
+stdout 'sequence 2 of 2: its first request continues no earlier reply'
 exec rcgrpo replay rc-grpo.agent@1.trajectories study/tools.hcl
+stdout 'with [0-9]+ further sequences of agents'
 exec rcgrpo reproduce 'study/tools.html#main-test.r1c2' --run --trust
 stdout 'is equal: '
 exec rcgrpo show tasks.shop@1.train study/tools.hcl --row 0
@@ -428,7 +437,7 @@ exec cp -r study/shop study/gap
 exec sed -i -f gap.sed study/gap/shop.py
 exec sh -c 'sed "/^stage \"eval\"/,\$d" study/tools.hcl | cat - gaps.hcl >study/gaps.hcl'
 ! exec rcgrpo run study/gaps.hcl
-stderr 'it has no expert calls: give "expert"'
+stdout 'it has no expert calls: give "expert"'
 exec rcgrpo run study/gaps.hcl --target report.page
 exec rcgrpo verify study/gaps.html
 grep 'Success on your own tasks is a reward of 1' study/gaps.html
@@ -453,6 +462,7 @@ stdout 'trial: 2 experts played twice, with equal results and reward 1'`)
 			}
 		}
 	}
+	s.file("helper.sed", helpedAgent)
 	s.file("gap.sed", gapProgram)
 	s.file("gaps.hcl", gapExperiment)
 	s.file("notes.jsonl", s.block("json"))

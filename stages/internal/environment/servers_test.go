@@ -34,7 +34,7 @@ import (
 // variable FAULT is METHOD-KIND, and a note with the text KIND has that fault. With the variable PLAN, a list of
 // METHOD-KIND, every third process has the next fault of the list, and writes its name to the standard error.
 func serveNotes(in io.Reader) {
-	fault := os.Getenv("FAULT")
+	fault, announced := os.Getenv("FAULT"), false
 	if plan := strings.Fields(os.Getenv("PLAN")); len(plan) > 0 {
 		n := 0
 		for faults.Once(fmt.Sprint("process ", n)) {
@@ -92,7 +92,8 @@ func serveNotes(in io.Reader) {
 				"text": strings.ReplaceAll(string(all), "\n", ";")}}, "isError": r.Params.Name == "fail"}
 		}
 		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
-		if kind != "" && os.Getenv("PLAN") != "" {
+		if kind != "" && os.Getenv("PLAN") != "" && !announced {
+			announced = true // after two answers, the next call may arrive before the session ends
 			fmt.Fprintln(os.Stderr, "fault", r.Method+"-"+kind)
 		}
 		faults.Answer(kind, *r.ID, result)
