@@ -539,8 +539,8 @@ func FuzzServers(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
-		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
-			MaxLineLength: 1 << 16}
+		transport := strict{&mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
+			MaxLineLength: 1 << 16}}
 		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
 			o := &session{ClientSession: s}
