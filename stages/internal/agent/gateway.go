@@ -103,7 +103,8 @@ func direct(env map[string]string) map[string]string {
 		added = map[string]string{}
 	}
 	for _, name := range []string{"NO_PROXY", "no_proxy"} { // programs read one of them
-		added[name] = strings.TrimPrefix(env[name]+",127.0.0.1", ",")
+		own := cmp.Or(env[name], env["NO_PROXY"], env["no_proxy"])
+		added[name] = strings.TrimPrefix(own+",127.0.0.1", ",")
 	}
 	return added
 }

@@ -85,7 +85,7 @@ func Answer(fault string, id int64, result any) {
 	case "error":
 		write(line(id, `"error": {"code": -32602, "message": "sold out"}`))
 	case "stderr": // no fault, but much text
-		for range 64 {
+		for range 16 {
 			os.Stderr.WriteString(strings.Repeat("y", 1<<20) + "\n")
 		}
 		write(right)
