@@ -70,8 +70,9 @@ var ladder = map[string]string{
 	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/lm " +
 		"stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
-	"stages/internal/environment": "bfcl engine/proc stages/rl stages/rl/blocks",
-	"stages/internal/lm":          "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
+	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
+	"stages/internal/environment/faults": "engine/proc",
+	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/lang bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint",
 	"stages/internal/ranks":  "",

@@ -51,6 +51,32 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 	}
 }
 
+// docs/own_tasks.md explains each function and each list of the programs that `rcgrpo init tools` writes.
+func TestOwnTasksPageExplainsThePrograms(t *testing.T) {
+	page, err := os.ReadFile("docs/own_tasks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`(?m)^(?:def )?(\w+)(?: = |\()`)
+	for _, path := range []string{"shop/shop.py", "agent/agent.py"} {
+		text, err := os.ReadFile("cmd/rcgrpo/templates/tools/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, table, _ := strings.Cut(string(page), "| lines of "+filepath.Base(path)+" | meaning |")
+		table, _, _ = strings.Cut(table, "\n\n")
+		names := name.FindAllStringSubmatch(string(text), -1)
+		for _, n := range names {
+			if !strings.Contains(table, "`"+n[1]+"`") {
+				t.Errorf("%s: the table does not explain %s", path, n[1])
+			}
+		}
+		if len(names) < 2 {
+			t.Errorf("%s: found %q", path, names)
+		}
+	}
+}
+
 // Every hcl block of the documentation loads: as an experiment, a site file, or a part of an experiment.
 func TestHCLOfTheDocumentation(t *testing.T) {
 	paths, err := filepath.Glob("docs/*.md")

@@ -16,6 +16,8 @@ import (
 
 	"rcgrpo/internal/browser"
 	"rcgrpo/internal/must"
+	"rcgrpo/reports/page"
+	"rcgrpo/stages/rl"
 )
 
 // firstAnswer runs before the page's own scripts: as soon as the document is read it clicks the first number, and
@@ -52,6 +54,16 @@ const drawnCharts = `(async () => {
     return colours.size < 4;
   });
   return { charts: charts.length, blank: blank.map(c => c.id), at: performance.now() };
+})()`
+
+// firstEpisode opens the first episode of the transcripts and returns its text.
+const firstEpisode = `(async () => {
+  const until = async found => { while (!found()) await new Promise(r => setTimeout(r, 5)); return found(); };
+  const talks = document.querySelector("details.talks");
+  for (let fold = talks; fold; fold = fold.parentElement.closest("details")) fold.open = true;
+  const talk = await until(() => talks.querySelector("details.talk"));
+  talk.open = true;
+  return (await until(() => talk.children.length > 1 && talk)).textContent;
 })()`
 
 type drawing struct {
@@ -98,6 +110,10 @@ var views = map[string]browser.View{"light": browser.Light(1280, 900), "dark": b
 func TestPageInABrowser(t *testing.T) {
 	study := synthetic(2, 60, 60)
 	study.Maps = []Map{{Title: "Map", Compare: "reward conditioning", X: "token_gap", Y: "zero_variance"}}
+	helper := rl.Segment{Messages: []rl.Message{{Role: rl.RoleUser, Text: "Help me."},
+		{Role: rl.RoleAssistant, Text: "[help()]"}}}
+	own := transcript(&rl.Trajectory{Task: "of an agent", Segments: []rl.Segment{helper}}, "")
+	study.Transcripts[0].Failed = append([]page.Transcript{own}, study.Transcripts[0].Failed...)
 	html := withSources(t, study)
 	if file := os.Getenv("RCGRPO_PAGE"); file != "" {
 		var err error
@@ -118,6 +134,14 @@ func TestPageInABrowser(t *testing.T) {
 			p.Eval(`(window.answered || {}).text || ""`, &source)
 			if !strings.Contains(source, "To recompute it: rcgrpo reproduce ") {
 				t.Errorf("a clicked cell shows %q", source)
+			}
+			if os.Getenv("RCGRPO_PAGE") == "" {
+				var shown string
+				p.Eval(firstEpisode, &shown)
+				if !strings.Contains(shown, "Sequence 2 of 2: its first request continues no earlier reply") ||
+					!strings.Contains(shown, "Help me.") {
+					t.Errorf("the episode of an agent shows %q", shown)
+				}
 			}
 			var ground string
 			p.Eval(`getComputedStyle(document.body).backgroundColor`, &ground)

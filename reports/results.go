@@ -70,7 +70,8 @@ func (s *Study) mainTable(set string) *page.Table {
 	overSeeds := most >= methodPolicies
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Omitted: !overSeeds})
-	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict"})
+	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict",
+		Omitted: s.tasks() == ownTasks})
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
 	}
@@ -104,19 +105,66 @@ func (s *Study) mainTable(set string) *page.Table {
 			"counts once."
 	}
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
-	t.Notes = append(mainNotes(s.tasksOf(set), overSeeds, starred), s.methodNotes()...)
+	t.Notes = append(s.mainNotes(set, overSeeds, starred), s.methodNotes()...)
 	return t
 }
 
-// mainNotes explains the columns. tasks counts the distinct tasks of the set.
-func mainNotes(tasks string, overSeeds, starred bool) []string {
-	notes := []string{
-		"Success is the paper's reward (final state equal and every ground-truth call made); the official verdict is " +
-			"the benchmark's own checker on the same episodes.",
-		"Below each percentage: the 95 % Wilson interval (" + tasks + "), clustered by task " +
-			"family, because the episodes of one family pass and fail together. It treats families as independent and " +
-			"holds for these policies.",
+// The tasks of a study by their source.
+const (
+	benchmarkTasks = 1 << iota // of the benchmark, or drills
+	ownTasks                   // of a program or an MCP server
+)
+
+// tasks returns the sources of the study's tasks. Without a record of them they are the benchmark's.
+func (s *Study) tasks() (sources int) {
+	for _, r := range s.Records {
+		switch source := r.Settings["source"]; {
+		case r.Kind != "tasks":
+		case source == `"command"` || source == `"mcp"`:
+			sources |= ownTasks
+		default:
+			sources |= benchmarkTasks
+		}
 	}
+	return cmp.Or(sources, benchmarkTasks)
+}
+
+// successNotes explains success on a set.
+func (s *Study) successNotes(set string) (notes []string) {
+	sources := s.tasks()
+	if sources&benchmarkTasks != 0 {
+		notes = append(notes, "Success is the paper's reward (final state equal and every ground-truth call made); the "+
+			"official verdict is the benchmark's own checker on the same episodes.")
+	}
+	if sources&ownTasks == 0 {
+		return notes
+	}
+	notes = append(notes, "Success on your own tasks is a reward of 1.")
+	graded, all := 0, 0
+	for _, a := range s.Arms {
+		for _, r := range a.Runs {
+			for _, row := range r.Scores {
+				if row.Set == set {
+					all++
+					graded += map[bool]int{true: 1}[row.Reward > 0 && row.Reward < 1]
+				}
+			}
+		}
+	}
+	if graded > 0 {
+		notes = append(notes, fmt.Sprintf("%d of %s have a reward between 0 and 1, which counts as no success here. "+
+			"Trainings learn from it and log its mean, which a block compare with outcome = \"reward\" compares.", graded,
+			page.Plural(all, "episode")))
+	}
+	return notes
+}
+
+// mainNotes explains the columns.
+func (s *Study) mainNotes(set string, overSeeds, starred bool) []string {
+	notes := append(s.successNotes(set),
+		"Below each percentage: the 95 % Wilson interval ("+s.tasksOf(set)+"), clustered by task "+
+			"family, because the episodes of one family pass and fail together. It treats families as independent and "+
+			"holds for these policies.")
 	if overSeeds {
 		notes = append(notes, fmt.Sprintf("Mean over seeds: of distinct policies, with its 95 %% t-interval, which "+
 			"treats policies as independent; a dash with fewer than %d policies. A t-interval beyond 0 or 100 %% is cut "+

@@ -737,3 +737,23 @@ func TestFalseWinsAreRare(t *testing.T) {
 		t.Errorf("false wins with a seed effect: got %.1f %%, want at most 6.5", 100*share)
 	}
 }
+
+// Success on tasks of a program is a reward of 1: there is no official verdict, and graded rewards are counted.
+func TestMainTableOfOwnTasks(t *testing.T) {
+	run := scored(1, "1110")
+	run.Scores[3].Reward = 0.5
+	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}},
+		Records: []Record{{Kind: "tasks", Settings: map[string]string{"source": `"command"`}}}}
+	notes := strings.Join(s.mainTable("").Notes, "\n")
+	if !strings.Contains(notes, "Success on your own tasks is a reward of 1.") ||
+		!strings.Contains(notes, "1 of 4 episodes have a reward between 0 and 1") || strings.Contains(notes, "official") {
+		t.Errorf("got the notes %s", notes)
+	}
+	if columns := s.mainTable("").Columns; !columns[len(columns)-1].Omitted {
+		t.Error("there is a column of official verdicts")
+	}
+	s.Records = append(s.Records, Record{Kind: "tasks", Settings: map[string]string{"source": `"drills"`}})
+	if notes := s.mainTable("").Notes; !strings.Contains(notes[0], "official") || !strings.Contains(notes[1], "your own") {
+		t.Errorf("beside drills: got the notes %q", notes)
+	}
+}

@@ -15,6 +15,18 @@ func transcript(t *rl.Trajectory, seed string) page.Transcript {
 	kept := page.Transcript{Task: t.Task, Category: t.Category, Seed: seed, Token: t.Token, Origin: t.Origin,
 		Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure, Stop: t.Stop, Calls: t.Calls, Errors: t.Errors,
 		Hash: hexSum(fmt.Appendf(nil, "%s\x00%s\x00%d\x00%s", t.Task, seed, t.Member, t.Token))}
+	for i, sequence := range t.Sequences() {
+		if said := utterances(sequence); i == 0 {
+			kept.Messages = said
+		} else {
+			kept.Further = append(kept.Further, said)
+		}
+	}
+	return kept
+}
+
+// utterances returns the messages of a sequence.
+func utterances(t *rl.Trajectory) (all []page.Utterance) {
 	for _, m := range t.Messages {
 		u := page.Utterance{Role: m.Role, Turn: m.Turn + 1, Text: m.Text, Calls: m.Calls}
 		if m.Role == rl.RoleTool {
@@ -29,9 +41,9 @@ func transcript(t *rl.Trajectory, seed string) page.Transcript {
 			}
 		}
 		u.Logp /= float64(max(1, u.Sampled))
-		kept.Messages = append(kept.Messages, u)
+		all = append(all, u)
 	}
-	return kept
+	return all
 }
 
 // tokensOf returns the mask and the logprobs of a message, or nil if its bounds are invalid.

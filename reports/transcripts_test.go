@@ -34,6 +34,11 @@ func TestTranscriptDistinguishesSampledFromGivenText(t *testing.T) {
 	if tool.Turn != 2 || !slices.Equal(tool.Results, []string{"a", "b"}) || tool.Text != "" {
 		t.Errorf("tool: got %+v", tool)
 	}
+	further := transcript(&rl.Trajectory{Segments: []rl.Segment{{Mask: []bool{false, true}, Logp: []float32{0, -2},
+		Messages: []rl.Message{{Role: rl.RoleAssistant, Text: "[help()]", To: 2}}}}}, "").Further
+	if len(further) != 1 || further[0][0].Sampled != 1 || further[0][0].Logp != -2 {
+		t.Errorf("the further sequence of an agent: got %+v", further)
+	}
 	// Bounds without tokens are ignored.
 	broken := transcript(&rl.Trajectory{Messages: []rl.Message{{From: -1, To: 9}, {From: 3, To: 1}}}, "")
 	if broken.Messages[0].Tokens != 0 || broken.Messages[1].Tokens != 0 {

@@ -87,7 +87,8 @@ func TestKilledTrainingOnOwnTasksEndsInTheSameBytes(t *testing.T) {
 func TestAgentsPlayTheEpisodes(t *testing.T) {
 	dir := t.TempDir()
 	text := ownTasks(t)
-	for i, more := range []string{"workers = 1", "workers = 4", "reward = \"program\"", "lives = \"episode\""} {
+	for i, more := range []string{"workers = 1\nenv = { http_proxy = \"http://127.0.0.1:9\" }", "workers = 4",
+		"reward = \"program\"", "lives = \"episode\""} {
 		block := agentBlock(t, more)
 		if strings.Contains(more, "lives") {
 			block = strings.Replace(block, "\"agent.py\"", "\"-c\", \"import json, os, io, sys; "+

@@ -31,7 +31,7 @@ var templates = []template{
 	{name: "drills", summary: "two arms on generated tasks, with a tiny model from random weights", page: true},
 	{name: "model", summary: "fine-tune and evaluate a Hugging Face folder of your own", flags: " --var model=FOLDER",
 		needs: "name the benchmark's data in site.hcl: data { bfcl = \"FOLDER\" }", page: true},
-	{name: "tools", summary: "the four arms on tasks and tools of your own, in 50 lines of Python", page: true,
+	{name: "tools", summary: "the four arms on tasks and tools of your own, in 40 lines of Python", page: true,
 		more: []string{"shop/shop.py", "agent/agent.py"}},
 	{name: "exec", summary: "commands only"},
 }

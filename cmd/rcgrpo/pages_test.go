@@ -338,7 +338,75 @@ func TestServingPage(t *testing.T) {
 	s.run("", func(string) error { return nil })
 }
 
-// TestOwnTasksPage runs the commands of docs/own_tasks.md with two updates and one seed.
+// helpedAgent has agent.py ask for help first, in a conversation of its own.
+const helpedAgent = `/^    for step/i \    help = [{"role": "user", "content": "Help me."}]
+/^    for step/i \    post(base_url + "/chat/completions", api_key, {"model": model, "messages": help})
+`
+
+// gapProgram has shop.py leave out what the variable GAP names.
+const gapProgram = `s/^import sys/import os, sys\nGAP = os.environ["GAP"]/
+s/"expert": .calls.}/**({} if GAP == "expert" else {"expert": [calls]})}/
+s/"family": family, /**({} if GAP == "family" else {"family": family}), /
+s/1 if cart == want else 0/1 if cart == want else 0.5 if GAP == "graded" and cart.keys() == want.keys() else 0/
+`
+
+// gapExperiment runs every kind of stage on tasks without experts, without families and with graded rewards. A curate
+// stage without experts fails; the others need none.
+const gapExperiment = `
+locals { gaps = ["expert", "family", "graded"] }
+stage "tasks" "gap" {
+  for_each = local.gaps
+  source   = "command"
+  program  = dir("gap", ["__pycache__"])
+  command  = ["python3", "shop.py"]
+  env      = { GAP = each.key }
+  train    = 8
+  test     = 20
+}
+stage "rollout" "gap" {
+  for_each = local.gaps
+  policy   = stage.sft.base.checkpoint
+  tasks    = stage.tasks.gap[each.key].train
+  samples  = 8
+}
+stage "curate" "gap" {
+  for_each = local.gaps
+  tasks    = stage.tasks.gap[each.key].train
+  failures = stage.rollout.gap[each.key]
+  ratio    = 0.5
+}
+stage "sft" "gap" {
+  for_each = ["family", "graded"]
+  policy   = stage.sft.base.checkpoint
+  data     = [stage.curate.gap[each.key].expert]
+  epochs   = 1
+}
+stage "rctp-ft" "gap" {
+  for_each = ["family", "graded"]
+  policy   = stage.sft.base.checkpoint
+  data     = [stage.curate.gap[each.key].mixed]
+  epochs   = 1
+  tokens { position = "before_each_action" }
+}
+stage "rc-grpo" "gap" {
+  for_each = local.gaps
+  policy   = stage.rctp-ft.warm.checkpoint
+  tasks    = stage.tasks.gap[each.key].train
+}
+stage "eval" "gap" {
+  for_each = local.gaps
+  policy   = stage.rc-grpo.gap[each.key].checkpoint
+  tasks    = stage.tasks.gap[each.key].test
+}
+stage "report" "page" {
+  scores      = stage.eval.gap
+  curves      = stage.rc-grpo.gap
+  transcripts = [stage.rollout.gap]
+}
+`
+
+// TestOwnTasksPage runs the commands of docs/own_tasks.md with two updates and one seed. A second experiment has tasks
+// that lack what the benchmark's tasks have.
 func TestOwnTasksPage(t *testing.T) {
 	s := newSession(t, "docs/own_tasks.md")
 	for _, c := range shellCommands(s.page) {
@@ -353,12 +421,33 @@ exec rcgrpo plan study/tools.hcl --detailed-exitcode
 exec rcgrpo logs tasks.shop@1 study/tools.hcl
 stdout 'trial: 3 experts played twice, with equal results and reward 1'
 exec sh -c 'cat agent.hcl >> study/tools.hcl'
-exec rcgrpo run study/tools.hcl --target rc-grpo.agent
+exec sed -i -f helper.sed study/agent/agent.py
+exec rcgrpo run study/tools.hcl --target report.agent
+exec rcgrpo verify study/agent.html
 exec rcgrpo show rc-grpo.agent@1.trajectories study/tools.hcl
 stdout 'assistant .*add'
+stdout 'sequence 2 of 2: its first request continues no earlier reply'
 exec rcgrpo replay rc-grpo.agent@1.trajectories study/tools.hcl
+stdout 'with [0-9]+ further sequences of agents'
 exec rcgrpo reproduce 'study/tools.html#main-test.r1c2' --run --trust
 stdout 'is equal: '
+exec rcgrpo show tasks.shop@1.train study/tools.hcl --row 0
+stdout 'task .*"expert":'
+exec cp -r study/shop study/gap
+exec sed -i -f gap.sed study/gap/shop.py
+exec sh -c 'sed "/^stage \"eval\"/,\$d" study/tools.hcl | cat - gaps.hcl >study/gaps.hcl'
+! exec rcgrpo run study/gaps.hcl
+stdout 'it has no expert calls: give "expert"'
+exec rcgrpo run study/gaps.hcl --target report.page
+exec rcgrpo verify study/gaps.html
+grep 'Success on your own tasks is a reward of 1' study/gaps.html
+exec rcgrpo logs 'tasks.gap["expert"]@1' study/gaps.hcl
+stdout 'have no expert calls .*start from a checkpoint that solves some'
+exec rcgrpo logs 'tasks.gap["family"]@1' study/gaps.hcl
+stdout 'give tasks that share a solution one "family"'
+exec rcgrpo logs 'curate.gap["graded"]@1' study/gaps.hcl
+stdout 'left out: a reward between 0 and 1'
+exec rcgrpo replay 'rc-grpo.gap["graded"]@1.trajectories' study/gaps.hcl
 exec sed -i 's/else 0/else 0.0/' study/shop/shop.py
 ! exec rcgrpo plan study/tools.hcl --detailed-exitcode
 stdout 'tasks.shop'
@@ -373,6 +462,9 @@ stdout 'trial: 2 experts played twice, with equal results and reward 1'`)
 			}
 		}
 	}
+	s.file("helper.sed", helpedAgent)
+	s.file("gap.sed", gapProgram)
+	s.file("gaps.hcl", gapExperiment)
 	s.file("notes.jsonl", s.block("json"))
 	s.file("notes/notes.py", s.block("python"))
 	s.run("", func(string) error { return nil })

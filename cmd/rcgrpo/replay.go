@@ -161,12 +161,19 @@ func (r *replaying) columns(profiles, set []string, group int) (all []column, er
 }
 
 func (r *replaying) print(w io.Writer, columns []column) error {
-	trajectories := 0
+	trajectories, further := 0, 0
 	for _, u := range r.rollouts.Updates {
 		trajectories += len(u)
+		for _, t := range u {
+			further += len(t.Segments)
+		}
 	}
-	fmt.Fprintf(w, "%d trajectories in %d updates, groups of %d\n", trajectories, len(r.rollouts.Updates),
-		r.rollouts.Size)
+	agents := ""
+	if further > 0 {
+		agents = fmt.Sprintf(", with %s of agents", lang.Plural(further, "further sequence"))
+	}
+	fmt.Fprintf(w, "%d trajectories in %d updates, groups of %d%s\n", trajectories, len(r.rollouts.Updates),
+		r.rollouts.Size, agents)
 	header := []string{"<statistic"}
 	for _, c := range columns {
 		header = append(header, c.Name)

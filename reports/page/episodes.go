@@ -33,7 +33,8 @@ type Transcript struct {
 	Calls    int     `json:"calls"`
 	Errors   int     `json:"errors"`
 
-	Messages []Utterance `json:"messages"`
+	Messages []Utterance   `json:"messages"`
+	Further  [][]Utterance `json:"further,omitempty"` // sequences of an agent that continue none before them
 
 	Hash string `json:"-"` // selects the episodes
 }

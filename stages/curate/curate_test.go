@@ -7,13 +7,16 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/drill"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
 )
 
@@ -21,6 +24,7 @@ import (
 type bench struct {
 	tasks    []*bfcl.Task
 	rollouts [][]*rl.Trajectory // one list per artifact
+	program  string             // shell script that plays the tasks; "" for drills
 }
 
 func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
@@ -42,6 +46,13 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 	dir := t.TempDir()
 	s := &settings{Tasks: artifact.Ref{Kind: "tasks", Port: "train", Type: "tasks"}, Ratio: ratio, Spoilt: spoilt}
 	inputs := map[artifact.Ref]string{s.Tasks: filepath.Join(dir, "in tasks")}
+	if b.program != "" {
+		folder := t.TempDir()
+		must.OK(t, os.WriteFile(filepath.Join(folder, "shop.sh"), []byte(b.program), 0o600))
+		p := &environment.Program{Command: []string{"sh", "shop.sh"}, Start: time.Minute, Step: time.Minute,
+			Score: time.Minute}
+		must.OK(t, p.Write(inputs[s.Tasks], folder, nil))
+	}
 	write(t, inputs[s.Tasks], bfcl.TasksFile, b.tasks)
 	for i, list := range b.rollouts {
 		ref := artifact.Ref{Kind: "rollout", Name: fmt.Sprintf("r%d", i), Port: "trajectories", Type: "trajectories"}
@@ -313,5 +324,64 @@ func TestWithoutFailuresThereAreExpertsOnly(t *testing.T) {
 	must.OK(t, err)
 	if len(expert) != 5 || mixed != nil {
 		t.Errorf("got %d experts and %d mixed ones, want 5 and none", len(expert), len(mixed))
+	}
+}
+
+// shop is a program whose episodes have the reward of the task.
+const shop = `while read -r line; do
+id=${line#*'"id":'}; id=${id%%,*}
+case $line in *'"worth":'*) worth=${line#*'"worth":'}; worth=${worth%%[,\}]*};; esac
+case $line in
+*'"method":"hello"'*) r='{"episodes": 1, "tools": [{"name": "add"}]}';;
+*'"method":"reset"'*) r='{"user": "Put in one."}';;
+*'"calls":[]'*) r='{"done": true}';;
+*'"method":"step"'*) r='{"results": ["ok"]}';;
+*'"method":"score"'*) r='{"reward": '$worth'}';;
+*) r='{}';;
+esac
+echo '{"jsonrpc": "2.0", "id": '$id', "result": '$r'}'
+done
+`
+
+// What curate cannot make of tasks of a program it refuses with the way out.
+func TestOwnTasksAreCuratedOrRefusedWithTheWayOut(t *testing.T) {
+	const expert = `, "expert": [[{"name": "add", "arguments": {"n": 1}}]]`
+	for name, tc := range map[string]struct {
+		spec          string
+		rollouts      []float64 // rewards
+		ratio, spoilt float64
+		want, not     string // of the error; "" for none
+	}{
+		"experts and failures": {`"worth": 1` + expert, []float64{0, 1}, 1, 0, "", ""},
+		"no expert": {`"worth": 1`, nil, 0, 0, `task a: it has no expert calls: give "expert", a list of calls for each turn`,
+			""},
+		"an expert with a graded reward": {`"worth": 0.5` + expert, nil, 0, 0, "earns reward 0.5", ""},
+		"spoilt experts":                 {`"worth": 1` + expert, nil, 1, 1, "set spoilt = 0 and take the failures", ""},
+		"graded rollouts": {`"worth": 1` + expert, []float64{0.5, 0.25, 1}, 1, 0,
+			"2 rollouts left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program return 0",
+			"spoilt experts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := &bfcl.Task{ID: "a", Family: "a", Category: "own", Spec: json.RawMessage(`{"id": "a", ` + tc.spec + `}`)}
+			b := bench{tasks: []*bfcl.Task{task}, program: shop}
+			if tc.rollouts != nil {
+				b.rollouts = make([][]*rl.Trajectory, 1)
+			}
+			for i, reward := range tc.rollouts {
+				b.rollouts[0] = append(b.rollouts[0], &rl.Trajectory{Task: "a", Reward: rl.Reward(reward),
+					Messages: []rl.Message{{Role: rl.RoleUser}, {Role: rl.RoleAssistant, Text: fmt.Sprint(i)}}})
+			}
+			experts, mixed, _, err := curate(t, b, tc.ratio, tc.spoilt, 1)
+			if tc.want != "" {
+				if must.Match(t, err, tc.want); tc.not != "" && strings.Contains(err.Error(), tc.not) {
+					t.Errorf("got %v, want no word of %s", err, tc.not)
+				}
+				return
+			}
+			must.OK(t, err)
+			if len(experts) != 1 || experts[0].Reward != 1 || len(mixed) != 2 {
+				t.Errorf("got %+v and %d rows", experts, len(mixed))
+			}
+		})
 	}
 }

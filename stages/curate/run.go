@@ -53,6 +53,7 @@ type curation struct {
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
 	seen   map[string]bool             // conversations of the failures so far
+	graded int                         // rollouts with a reward between 0 and 1
 	sum    Summary
 }
 
@@ -112,7 +113,7 @@ func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task
 // rollouts collects the failed rollouts of each task, each conversation once. A rollout on another task is an
 // error, because it has no expert.
 func (c *curation) rollouts() error {
-	known, graded := map[string]*bfcl.Task{}, 0
+	known, further := map[string]*bfcl.Task{}, 0
 	for _, task := range c.tasks {
 		known[task.ID] = task
 	}
@@ -135,7 +136,7 @@ func (c *curation) rollouts() error {
 				continue
 			}
 			if t.Reward > 0 && t.Reward < 1 {
-				graded++
+				c.graded++
 			}
 			if t.Reward != 0 {
 				continue
@@ -145,14 +146,26 @@ func (c *curation) rollouts() error {
 				c.sum.Duplicates++
 				continue
 			}
+			if len(t.Segments) > 0 {
+				further++
+			}
 			c.byTask[t.Task] = append(c.byTask[t.Task], t)
 		}
 	}
-	if graded > 0 {
-		c.job.Logf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program return "+
-			"0 for an episode that is to be a failure", lang.Plural(graded, "rollout"))
+	if c.graded > 0 {
+		c.job.Logf("%s", c.gradedText())
+	}
+	if further > 0 {
+		c.job.Logf("%s of agents with further sequences: fine-tuning learns the first sequence of each",
+			lang.Plural(further, "failure"))
 	}
 	return nil
+}
+
+// gradedText explains the rollouts that are left out.
+func (c *curation) gradedText() string {
+	return fmt.Sprintf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program "+
+		"return 0 for an episode that is to be a failure", lang.Plural(c.graded, "rollout"))
 }
 
 // isNew reports whether no failure so far contains the same replies to the same task.
@@ -182,8 +195,15 @@ func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 	c.sum.Real = len(real)
 	c.sum.ShortReal = total - wantSpoilt - len(real)
 	if c.sum.ShortReal > 0 && c.Spoilt == 0 {
+		advice := ", or allow spoilt experts (spoilt above 0)"
+		if c.tasks[0].Spec != nil {
+			advice = "" // their experts cannot be spoilt
+		}
+		if c.graded > 0 {
+			advice += "; " + c.gradedText()
+		}
 		return nil, fmt.Errorf("%d real failures are wanted and the rollouts have %d different ones; sample more "+
-			"(rollout: samples), lower ratio, or allow spoilt experts (spoilt above 0)", total, len(real))
+			"(rollout: samples), lower ratio%s", total, len(real), advice)
 	}
 	spoilt, err := c.spoilt(ctx, total-len(real), order, real)
 	if err != nil {

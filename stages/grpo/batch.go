@@ -33,11 +33,7 @@ type updateBatch struct {
 // newBatch prepares the trajectories of an update for the model. advantage completes the batch.
 func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	b := &updateBatch{trajectories: trajectories, size: size}
-	for i, t := range trajectories {
-		for _, row := range t.Sequences() {
-			b.rows, b.owner = append(b.rows, row), append(b.owner, i)
-		}
-	}
+	b.rows, b.owner = objective.Rows(trajectories)
 	sampled := objective.NewBatch(b.rows)
 	b.length, b.turn, b.logpSampled = sampled.Length, sampled.Turn, sampled.Logp
 	first := 0
@@ -116,20 +112,8 @@ func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 		}
 	}
 	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty, length)
-	b.advantages, b.skip = ofRows(advantages, b.owner), ofRows(skip, b.owner)
+	b.advantages, b.skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
 	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
-}
-
-// ofRows returns the value of each row's trajectory, or nil.
-func ofRows[T any](values []T, owner []int) []T {
-	if values == nil {
-		return nil
-	}
-	rows := make([]T, len(owner))
-	for i, k := range owner {
-		rows[i] = values[k]
-	}
-	return rows
 }
 
 // evaluate computes the objective over the rows [first, first+n), given the model's statistics of their

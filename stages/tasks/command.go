@@ -128,7 +128,8 @@ func (s *settings) reportFamilies(job *engine.Job, sets map[string][]*bfcl.Task)
 			"tasks; give tasks that share a solution one \"family\", and each family to one set", c.Families.TestTasks)
 	}
 	if slices.ContainsFunc(sets["train"], func(t *bfcl.Task) bool { return t.Family == t.ID }) {
-		job.Logf("tasks without \"family\" are families of their own: intervals on pages treat them as independent")
+		job.Logf("tasks without \"family\" are families of their own: intervals on pages treat them as independent; give " +
+			"tasks that share a solution one \"family\"")
 	}
 }
 

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 )
 
@@ -62,34 +60,20 @@ func TestProgramsGiveTasksAndAreTried(t *testing.T) {
 		"a folder without program": {fmt.Sprintf("program = dir(%q)", t.TempDir()), "", "has no file", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := "source = \"command\"\n" + tc.settings + "\n"
-			for setting, value := range map[string]string{"program": fmt.Sprintf("dir(%q, [\"left.out\"])", folder),
-				"command": `["sh", "shop.sh"]`, "train": "2", "test": "2",
-				"env": fmt.Sprintf("{ VARIANT = %q }", tc.variant)} {
-				if !strings.Contains(tc.settings, setting+" =") {
-					body += setting + " = " + value + "\n"
-				}
-			}
-			x, mistakes := load(t, body)
-			if mistakes != "" {
-				t.Fatal(mistakes)
-			}
-			var log strings.Builder
-			dir := t.TempDir()
-			job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: 1, Log: &log}))(t)
-			err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+			dir, sets, log, err := execute(t, tc.settings, map[string]string{"source": `"command"`,
+				"program": fmt.Sprintf("dir(%q, [\"left.out\"])", folder), "command": `["sh", "shop.sh"]`, "train": "2",
+				"test": "2", "env": fmt.Sprintf("{ VARIANT = %q }", tc.variant)}, engine.JobSetup{Seed: 1})
 			if tc.want != "" {
 				must.Match(t, err, tc.want)
 				return
 			}
 			must.OK(t, err)
-			if !strings.Contains(log.String(), tc.log) {
-				t.Errorf("got the log %q, want it to say %q", log.String(), tc.log)
+			if !strings.Contains(log, tc.log) {
+				t.Errorf("got the log %q, want it to say %q", log, tc.log)
 			}
 			var ids []string
 			for _, port := range []string{"train", "test"} {
-				for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, port, bfcl.TasksFile)) {
-					must.OK(t, err)
+				for _, task := range sets[port] {
 					ids = append(ids, task.ID)
 					if hush := strings.Contains(string(task.Spec), "hush"); hush != (name == "a secret" && task.Family == "f") {
 						t.Errorf("task %s: %s", task.ID, task.Spec)

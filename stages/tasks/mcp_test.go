@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/bfcl"
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 )
 
@@ -60,32 +58,21 @@ func TestServersGiveToolsAndAreTried(t *testing.T) {
 			"no variable NONE_SUCH", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := "source = \"mcp\"\n" + tc.settings + "\n"
-			for setting, value := range map[string]string{"program": fmt.Sprintf("dir(%q)", folder), "file": file("train"),
-				"command": `["sh", "server.sh"]`, "env": fmt.Sprintf("{ VARIANT = %q }", tc.variant)} {
-				started := !strings.Contains(body, "url =") || setting == "file"
-				if started && !strings.Contains("\n"+tc.settings, "\n"+setting+" =") {
-					body += setting + " = " + value + "\n"
-				}
+			rest := map[string]string{"source": `"mcp"`, "file": file("train")}
+			if !strings.Contains(tc.settings, "url =") {
+				rest["program"], rest["command"] = fmt.Sprintf("dir(%q)", folder), `["sh", "server.sh"]`
+				rest["env"] = fmt.Sprintf("{ VARIANT = %q }", tc.variant)
 			}
-			x, mistakes := load(t, body)
-			if mistakes != "" {
-				t.Fatal(mistakes)
-			}
-			var log strings.Builder
-			dir := t.TempDir()
-			job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: 1, Log: &log}))(t)
-			err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+			dir, sets, log, err := execute(t, tc.settings, rest, engine.JobSetup{Seed: 1})
 			if tc.want != "" {
 				must.Match(t, err, tc.want)
 				return
 			}
 			must.OK(t, err)
-			if !strings.Contains(log.String(), tc.log) || strings.Contains(log.String(), "hush") {
-				t.Errorf("got the log %q, want it to say %q", log.String(), tc.log)
+			if !strings.Contains(log, tc.log) || strings.Contains(log, "hush") {
+				t.Errorf("got the log %q, want it to say %q", log, tc.log)
 			}
-			for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, "train", bfcl.TasksFile)) {
-				must.OK(t, err)
+			for _, task := range sets["train"] {
 				if task.Category != "own" || task.Spec == nil {
 					t.Errorf("got %+v", task)
 				}

@@ -33,26 +33,47 @@ func load(t *testing.T, body string) (*lang.Experiment, string) {
 	return x, enginetest.Mistakes(diags)
 }
 
-func run(t *testing.T, body string, seed int64, site *lang.Site) made {
+// execute runs a stage with these settings, and with those of rest that they do not have. It returns the folder of its
+// ports, its sets of tasks and its log.
+func execute(t *testing.T, body string, rest map[string]string, setup engine.JobSetup) (dir string,
+	sets map[string][]*bfcl.Task, log string, err error) {
 	t.Helper()
+	for setting, value := range rest {
+		if !strings.Contains("\n"+body, "\n"+setting+" =") {
+			body += "\n" + setting + " = " + value
+		}
+	}
 	x, mistakes := load(t, body)
 	if mistakes != "" {
 		t.Fatal(mistakes)
 	}
-	dir := t.TempDir()
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Site: site}))(t)
-	must.OK(t, x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job))
-	m := made{sets: map[string][]*bfcl.Task{}}
+	var text strings.Builder
+	setup.Dir, setup.Log = t.TempDir(), &text
+	err = x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), must.Get(engine.NewJob(setup))(t))
+	sets = map[string][]*bfcl.Task{}
 	for port, typ := range x.Nodes[0].Outputs {
-		if typ != "tasks" {
-			continue
-		}
-		m.sets[port] = []*bfcl.Task{}
-		for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, port, bfcl.TasksFile)) {
-			must.OK(t, err)
-			m.sets[port] = append(m.sets[port], task)
+		if typ == "tasks" && err == nil {
+			sets[port] = append([]*bfcl.Task{}, must.Get(readTasks(filepath.Join(setup.Dir, port)))(t)...)
 		}
 	}
+	return setup.Dir, sets, text.String(), err
+}
+
+func readTasks(dir string) (all []*bfcl.Task, err error) {
+	for task, err := range artifact.ReadRows[*bfcl.Task](filepath.Join(dir, bfcl.TasksFile)) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, task)
+	}
+	return all, nil
+}
+
+func run(t *testing.T, body string, seed int64, site *lang.Site) made {
+	t.Helper()
+	dir, sets, _, err := execute(t, body, nil, engine.JobSetup{Seed: seed, Site: site})
+	must.OK(t, err)
+	m := made{sets: sets}
 	text := must.Get(os.ReadFile(filepath.Join(dir, "certificate", "certificate.json")))(t)
 	must.OK(t, json.Unmarshal(text, &m.cert))
 	return m
@@ -246,11 +267,6 @@ func TestOfficialTasksAreSplitByFamilyAndAsThePaperDid(t *testing.T) {
 }
 
 func TestErrorOfMissingOfficialDataNamesTheWayOut(t *testing.T) {
-	x, mistakes := load(t, `source = "bfcl"`)
-	if mistakes != "" {
-		t.Fatal(mistakes)
-	}
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir()}))(t)
-	err := x.Nodes[0].Stage.(engine.Runner).Run(t.Context(), job)
+	_, _, _, err := execute(t, `source = "bfcl"`, nil, engine.JobSetup{})
 	must.Match(t, err, "make build")
 }

@@ -8,7 +8,7 @@ stage "tasks" "shop" {              # asks the program for its tasks, and tries 
   source  = "command"
   program = dir("shop", ["__pycache__"])
   command = ["python3", "shop.py"]
-  train   = 320
+  train   = 270
   test    = 100
 }
 stage "curate" "experts" { tasks = stage.tasks.shop.train } # plays the expert calls of the tasks

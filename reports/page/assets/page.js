@@ -350,11 +350,15 @@
       if (fold.children.length > 1) return;
       const facts = ["reward " + t.reward, "official verdict: " + (t.official ? "passed" : "failed"), t.calls + " calls, " + t.errors + " answered by an error", t.origin !== "policy" && "origin: " + t.origin, t.failure].filter(Boolean);
       fold.append(block("p", "lead", facts.join(" · ")));
-      let turn = 0;
-      for (const m of t.messages) {
-        if (m.turn !== turn) fold.append(block("div", "turn", "Turn " + (turn = m.turn)));
-        fold.append(utterance(m));
-      }
+      const sequences = [t.messages || [], ...t.further || []];
+      sequences.forEach((messages, i) => {
+        if (sequences.length > 1) fold.append(block("div", "sequence", "Sequence " + (i + 1) + " of " + sequences.length + (i ? ": its first request continues no earlier reply" : "")));
+        let turn = 0;
+        for (const m of messages) {
+          if (m.turn !== turn) fold.append(block("div", "turn", "Turn " + (turn = m.turn)));
+          fold.append(utterance(m));
+        }
+      });
     });
     return fold;
   };

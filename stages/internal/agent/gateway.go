@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -55,7 +56,7 @@ type Gateway struct {
 
 // Open starts the server. Close the gateway.
 func Open(s *Settings, o Options) (*Gateway, error) {
-	program := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets,
+	program := &environment.Program{Command: s.Command, Env: direct(s.Env), Secrets: s.Secrets,
 		Step: cmp.Or(s.Timeout, defaultTimeout)}
 	workers, err := environment.NewWorkers(program, s.Program.Path, s.Program.Left, o.Place)
 	if err != nil {
@@ -93,6 +94,19 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 	g.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go g.server.Serve(listener) // until Close
 	return g, nil
+}
+
+// direct adds the gateway to the addresses that a proxy of the program does not serve.
+func direct(env map[string]string) map[string]string {
+	added := maps.Clone(env)
+	if added == nil {
+		added = map[string]string{}
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy"} { // programs read one of them
+		own := cmp.Or(env[name], env["NO_PROXY"], env["no_proxy"])
+		added[name] = strings.TrimPrefix(own+",127.0.0.1", ",")
+	}
+	return added
 }
 
 func (g *Gateway) find(key string) *episode {

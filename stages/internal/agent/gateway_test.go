@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/environment/faults"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -37,18 +39,26 @@ func TestMain(m *testing.M) {
 		p := played{Base: os.Getenv("OPENAI_BASE_URL"), Key: os.Getenv("OPENAI_API_KEY"), Model: os.Getenv("RCGRPO_MODEL"),
 			Tools: os.Getenv("RCGRPO_MCP_URL")}
 		json.Unmarshal([]byte(text), &p.Task)
-		fmt.Printf("some text\n%s\n", p.play())
+		answer := p.play()
+		if fault := p.fault("answer"); faults.Break(fault) {
+			if fault == "silence" {
+				time.Sleep(time.Hour)
+			}
+			os.Exit(0)
+		}
+		fmt.Printf("some text\n%s\n", answer)
 		return
 	}
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		var r struct {
-			ID     int
+			ID     int64
 			Params played
 		}
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			panic(err)
 		}
-		fmt.Printf(`{"jsonrpc": "2.0", "id": %d, %s}`+"\n", r.ID, `"result": `+r.Params.play())
+		answer := r.Params.play()
+		faults.Answer(r.Params.fault("answer"), r.ID, json.RawMessage(answer))
 	}
 }
 
@@ -77,6 +87,27 @@ func (p played) post(url string, body any) (status int, answer map[string]any) {
 }
 
 type said = map[string]any
+
+// fault returns the fault of the task at a point of its episode; "" for none. A task with a fault has the id "faulty
+// POINT FAULT always", or "faulty POINT FAULT once" for its first episode only.
+func (p played) fault(point string) string {
+	words := strings.Fields(p.Task.ID)
+	if len(words) < 4 || words[1] != point || words[3] == "once" && faults.Once(p.Task.ID) {
+		return ""
+	}
+	return words[2]
+}
+
+// breaksAt has the process do the fault of a point before the answer.
+func (p played) breaksAt(point string) {
+	fault := p.fault(point)
+	if fault != "" && !faults.Break(fault) {
+		panic(fault)
+	}
+	if fault == "silence" {
+		time.Sleep(time.Hour)
+	}
+}
 
 // ask requests a reply and returns it as a message.
 func (p played) ask(more said, messages ...said) (status int, message said) {
@@ -152,10 +183,13 @@ func (p played) play() string {
 	case "death":
 		fmt.Fprintln(os.Stderr, "no way")
 		os.Exit(3)
-	case "silence":
-		time.Sleep(time.Minute)
-	case "error":
-		return `{}, "error": {"message": "sold out"}`
+	case "faulty":
+		p.breaksAt("start")
+		p.ask(nil, user)
+		p.breaksAt("asked")
+		p.call(1)
+		p.breaksAt("called")
+		return `{"text": "Done.", "reward": 1}`
 	case "nonsense":
 		return `{"reward": "much"}`
 	}
@@ -237,7 +271,7 @@ func play(t *testing.T, change func(*Settings), ids ...string) ([]*rl.Trajectory
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "agent"), nil, 0o600))
 	s := &Settings{Program: &artifact.File{Path: dir, Dir: true}, Command: []string{must.Get(os.Executable())(t)},
-		Env: map[string]string{"PLAY": "1"}, Workers: 3, Timeout: 4 * time.Second}
+		Env: map[string]string{"PLAY": "1", faults.Marks: t.TempDir()}, Workers: 3, Timeout: 4 * time.Second}
 	if change != nil {
 		change(s)
 	}
@@ -339,26 +373,87 @@ func TestTooManyRequestsEndTheEpisode(t *testing.T) {
 	}
 }
 
-func TestFaultsOfAgentsLeaveTheirEpisodesWithoutReward(t *testing.T) {
-	t.Parallel()
-	for _, lives := range []string{"stage", "episode"} {
-		kinds := map[string]string{"death": "exited with code 3; the last lines of its standard error:\n  no way",
-			"silence": "within 4s"}
-		if lives == "stage" {
-			kinds["error"] = "sold out"
-		}
-		for kind, want := range kinds {
-			t.Run(lives+", "+kind, func(t *testing.T) {
-				t.Parallel()
-				got, _ := play(t, func(s *Settings) { s.Lives = lives }, kind, "plain")
-				if e := got[0]; !e.Reward.Missing() || !strings.Contains(e.Failure, want) || !strings.Contains(e.Failure, kind) {
-					t.Errorf("reward %v (%s)", e.Reward, e.Failure)
+// agentErrors are the faults of an agent before its answer and the text of their error.
+var agentErrors = map[string]string{"silence": "within 4s", "flood": "a line has more than 16777216 bytes",
+	"fork": "", "killed": "signal",
+	"death": "exited with code 3; the last lines of its standard error:\n  the shelf broke"}
+
+// answerErrors are those of the answer of a process that plays one episode after another.
+var answerErrors = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s", "twice": "",
+	"other": "no open request has the id 1000", "flood": "a line has more than 16777216 bytes",
+	"fork": "exited with code 0", "death": "exited with code 3", "killed": "signal", "list": "neither an object",
+	"error": "sold out", "half": "unexpected EOF", "nan": "invalid character 'N'"}
+
+// lastErrors are those of a process for one episode, the last line of whose output has the reward.
+var lastErrors = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s",
+	"flood": "a line has more than 16777216 bytes", "fork": "reward", "death": "exited with code 3", "killed": "signal",
+	"half": "unexpected end of JSON input"}
+
+// A third of the episodes have a fault: each kind before the first request, after a reply, after a call of a tool and
+// in the answer, always or the first time only. An episode whose fault persists has no reward, all others have the
+// reward 1, and no process is left. RCGRPO_CRASH is the number of episodes (make crash).
+func TestFaultsOfAgentsAtEveryPoint(t *testing.T) {
+	for lives, answers := range map[string]map[string]string{"stage": answerErrors, "episode": lastErrors} {
+		t.Run(lives, func(t *testing.T) {
+			t.Parallel()
+			var plan []string
+			for _, point := range []string{"start", "asked", "called", "answer"} {
+				kinds := agentErrors
+				if point == "answer" {
+					kinds = answers
 				}
-				if got[1].Reward != 1 {
-					t.Errorf("the other episode has the reward %v (%s)", got[1].Reward, got[1].Failure)
+				for kind := range kinds {
+					plan = append(plan, "faulty "+point+" "+kind)
 				}
-			})
-		}
+			}
+			ids := make([]string, 6*len(plan))
+			if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
+				ids = make([]string, n)
+			}
+			for i := range ids {
+				switch ids[i] = "faulty"; i % 6 {
+				case 0:
+					ids[i] = fmt.Sprint(plan[i/6%len(plan)], " always ", i)
+				case 3:
+					ids[i] = fmt.Sprint(plan[i/6%len(plan)], " once ", i)
+				}
+			}
+			marks := t.TempDir()
+			got, log := play(t, func(s *Settings) {
+				s.Lives, s.Workers, s.Env[faults.Marks] = lives, 8, marks
+				if lives == "episode" {
+					s.Reward = "program"
+				}
+			}, ids...)
+			if got == nil {
+				t.Fatal(log)
+			}
+			missing := 0
+			for i, e := range got {
+				words := strings.Fields(ids[i] + " - - - -")
+				want := agentErrors[words[2]]
+				if words[1] == "answer" || words[2] == "fork" {
+					want = answers[words[2]]
+				}
+				if strings.Contains(e.Failure, "within 4s") { // the machine is busy
+					want = ""
+				}
+				always := words[3] == "always" && words[2] != "twice"
+				switch {
+				case e.Reward.Missing() && always:
+					missing++
+					if !strings.Contains(e.Failure, want) || !strings.Contains(e.Failure, ids[i]) {
+						t.Errorf("%s: the failure %q does not say %q", ids[i], e.Failure, want)
+					}
+				case always || e.Reward != 1:
+					t.Errorf("%s: reward %v (%s)", ids[i], e.Reward, e.Failure)
+				}
+			}
+			if left := faults.Orphans(marks); len(left) > 0 {
+				t.Errorf("processes %v, which an agent left, go on", left)
+			}
+			t.Logf("%d episodes: %d with reward 1, %d without a reward", len(ids), len(ids)-missing, missing)
+		})
 	}
 }
 

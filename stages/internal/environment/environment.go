@@ -157,7 +157,8 @@ func Expert(ctx context.Context, e rl.Environment, t *bfcl.Task, alone bool) (*r
 }
 
 // NoExpert names the way out for tasks without expert calls.
-const NoExpert = "the program gives no expert for it: return \"expert\", a list of calls for each turn, in `tasks`"
+const NoExpert = "it has no expert calls: give \"expert\", a list of calls for each turn (\"expected\" in the " +
+	"file of a server's tasks), or start without curate from a checkpoint that solves some of the tasks"
 
 // HasExpert reports whether a task of a program has expert calls.
 func HasExpert(t *bfcl.Task) bool {

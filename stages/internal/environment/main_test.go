@@ -6,20 +6,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/stages/internal/environment/faults"
 )
 
 // TestMain runs the program of the tests if the variable SHOP is set: a shop whose tasks want a number of items. With
 // NOTES it runs an MCP server.
 func TestMain(m *testing.M) {
 	if os.Getenv("NOTES") != "" {
-		serveNotes(os.Stdin, os.Stdout)
+		serveNotes(os.Stdin)
 		return
 	}
 	if os.Getenv("SHOP") == "" {
@@ -92,17 +91,13 @@ func (s *shop) handle(line []byte) {
 			fault = kind
 		}
 	}
-	if strings.Contains(c.task, "once") {
-		if _, err := os.Stat(marker(c.task)); err == nil {
-			fault = ""
-		}
-		os.WriteFile(marker(c.task), nil, 0o600)
+	if fault != "" && strings.Contains(c.task, "once") && faults.Once(c.task) {
+		fault = ""
 	}
-	go s.send(r.ID, result, fault)
-}
-
-func marker(task string) string {
-	return filepath.Join(os.Getenv("MARKS"), strings.ReplaceAll(task, " ", "_"))
+	go func() {
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+		faults.Answer(fault, r.ID, result)
+	}()
 }
 
 func (s *shop) answer(method string, c *cart, calls []struct {
@@ -144,63 +139,4 @@ func (s *shop) answer(method string, c *cart, calls []struct {
 		return map[string]any{"reward": map[bool]float64{true: 1, false: 0.5}[c.items == c.want]}
 	}
 	return map[string]any{}
-}
-
-var writing sync.Mutex
-
-func write(text string) {
-	writing.Lock()
-	defer writing.Unlock()
-	os.Stdout.WriteString(text)
-}
-
-func (s *shop) send(id int64, result any, fault string) {
-	text, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
-	line := string(text) + "\n"
-	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
-	switch fault {
-	case "":
-		write(line)
-	case "garbage":
-		write("Hello, world!\n" + line)
-	case "silence":
-	case "twice":
-		write(line + line)
-	case "other": // the answer has the id of another request
-		write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {}}`+"\n", id+1_000_000))
-	case "flood": // 1 GB without the end of a line
-		for range 1024 {
-			write(strings.Repeat("x", 1<<20))
-		}
-	case "stderr":
-		for range 64 {
-			os.Stderr.WriteString(strings.Repeat("y", 1<<20) + "\n")
-		}
-		write(line)
-	case "fork": // it ends, and leaves a child in a session of its own that holds its output open
-		child := exec.Command("/bin/sh", "-c", "echo $$ >"+filepath.Join(os.Getenv("MARKS"), "child")+"; exec sleep 600")
-		child.Stdout, child.Stderr = os.Stdout, os.Stderr
-		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		child.Start()
-		time.Sleep(50 * time.Millisecond)
-		os.Exit(0)
-	case "death":
-		fmt.Fprintln(os.Stderr, "the shelf broke")
-		os.Exit(3)
-	case "killed":
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case "nan":
-		write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {"reward": NaN}}`+"\n", id))
-	case "null":
-		write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {"reward": null, "results": []}}`+"\n", id))
-	case "error":
-		write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "error": {"code": 1, "message": "sold out"}}`+"\n", id))
-	case "list":
-		write(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": []}`+"\n", id))
-	case "half":
-		write(line[:len(line)/2])
-		os.Exit(0)
-	default:
-		panic(fault)
-	}
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/proc"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/environment/faults"
 	"rcgrpo/stages/rl"
 )
 
@@ -36,7 +36,7 @@ func open(t *testing.T, fault string, processes int) (*opened, error) {
 	t.Helper()
 	o := &opened{marks: t.TempDir()}
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
-		"MARKS": o.marks}, Start: 10 * time.Second, Step: 4 * time.Second, Score: 4 * time.Second}
+		faults.Marks: o.marks}, Start: 10 * time.Second, Step: 4 * time.Second, Score: 4 * time.Second}
 	var err error
 	o.Pool, err = NewPool(t.Context(), p, PoolOptions{Dir: t.TempDir(), Processes: processes, Steps: 3,
 		Scratch: o.marks, Mark: programMark(o.marks), Log: func(format string, args ...any) {
@@ -58,11 +58,8 @@ func (o *opened) orphans(t *testing.T) {
 	if left := (proc.Leftovers{Mark: programMark(o.marks)}).Kill(); left != "" {
 		t.Errorf("after Close: %s", left)
 	}
-	if text, err := os.ReadFile(filepath.Join(o.marks, "child")); err == nil {
-		pid := must.Get(strconv.Atoi(strings.TrimSpace(string(text))))(t)
-		if s, ok := proc.ReadStat(pid); ok && proc.Same(pid, s.Start) {
-			t.Errorf("process %d, which the program left, goes on", pid)
-		}
+	if left := faults.Orphans(o.marks); len(left) > 0 {
+		t.Errorf("processes %v, which the program left, go on", left)
 	}
 }
 
@@ -113,58 +110,48 @@ func (o *opened) collect(t *testing.T, tasks []*bfcl.Task) []*rl.Trajectory {
 	return got
 }
 
-// faults are the faults of one request and the text of their error.
-var faults = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s", "twice": "",
-	"other": "no open request has the id 1000", "flood": "a line has more than 16777216 bytes",
-	"fork": "exited with code 0", "death": "exited with code 3", "killed": "signal", "nan": "invalid character 'N'",
-	"null": "", "error": "sold out", "list": "neither an object", "half": "", "stderr": ""}
+// errorsOf are the faults of one request and the text of their error.
+var errorsOf = map[string]string{"garbage": `bad answer "Hello, world!"`, "silence": "within 4s", "twice": "",
+	"other": "no open request has the id 1000", "sibling": "no open request has the id",
+	"flood": "a line has more than 16777216 bytes", "fork": "exited with code 0", "death": "exited with code 3",
+	"killed": "signal", "nan": "invalid character 'N'", "null": "", "error": "sold out", "list": "neither an object",
+	"half": "", "stderr": ""}
 
 // 1,000 episodes have every fault at every method, always or the first time only. No other episode is lost: it gets its
-// reward. An episode whose fault persists has no reward.
+// reward. An episode whose fault persists has no reward, and none has the reward 0.
 func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 	o := must.Get(open(t, "", 2))(t)
 	o.Pool.lost = -1 << 30 // these faults are on purpose
 	var tasks []*bfcl.Task
 	persist := map[string]bool{}
 	for _, method := range []string{"reset", "step", "score", "close"} {
-		for kind := range faults {
+		for kind := range errorsOf {
 			if kind == "flood" || kind == "stderr" {
 				continue // below
 			}
 			always := fmt.Sprintf("%s-%s always", method, kind)
-			once := fmt.Sprintf("%s-%s once", method, kind)
-			tasks = append(tasks, taskNamed(always, 2), taskNamed(once, 1))
-			harmless := method == "close" || kind == "null" && method != "score" && method != "reset" && method != "step"
-			persist[always] = !harmless && kind != "twice"
+			tasks = append(tasks, taskNamed(always, 2), taskNamed(fmt.Sprintf("%s-%s once", method, kind), 1))
+			persist[always] = method != "close" && kind != "twice"
 		}
 	}
 	for i := 0; len(tasks) < 1000; i++ {
 		tasks = append(tasks, taskNamed(fmt.Sprint("plain ", i), i%3))
 	}
-	got, recovered := o.collect(t, tasks), 0
+	got, missing, recovered := o.collect(t, tasks), 0, 0
 	for i, e := range got {
 		id := tasks[i].ID
-		want := rl.Reward(1)
-		if persist[id] {
-			want = rl.MissingReward()
-		}
-		if strings.Contains(id, "twice") && e.Reward.Missing() { // the second answer may come before the next request
-			continue
-		}
-		if strings.Contains(id, " once") { // its first try may have ended by the fault of another episode
-			if e.Reward == 1 {
-				recovered++
+		kind, _, _ := strings.Cut(id[strings.Index(id, "-")+1:], " ")
+		plain := strings.HasPrefix(id, "plain") || strings.HasPrefix(id, "close")
+		switch {
+		case e.Reward.Missing():
+			missing++
+			if plain || !strings.Contains(e.Failure, errorsOf[kind]) || !strings.Contains(e.Failure, id) {
+				t.Errorf("%s: got the failure %q, want it to name the task and %q", id, e.Failure, errorsOf[kind])
 			}
-			continue
-		}
-		if e.Reward != want && !(e.Reward.Missing() && want.Missing()) {
-			t.Errorf("%s: got the reward %v (%s), want %v", id, e.Reward, e.Failure, want)
-		}
-		if e.Reward.Missing() {
-			_, kind, _ := strings.Cut(strings.TrimSuffix(id, " always"), "-")
-			if !strings.Contains(e.Failure, faults[kind]) || !strings.Contains(e.Failure, id) {
-				t.Errorf("%s: got the failure %q, want it to name the task and %q", id, e.Failure, faults[kind])
-			}
+		case e.Reward != 1 || persist[id]:
+			t.Errorf("%s: got the reward %v (%s)", id, e.Reward, e.Failure)
+		case strings.HasSuffix(id, " once"): // without a reward, its first try ended by the fault of another episode
+			recovered++
 		}
 		if e.Stop == rl.StopDone && !strings.Contains(e.Messages[len(e.Messages)-2].Text, "Anything else?") {
 			t.Errorf("%s: it ended without its second turn", id)
@@ -177,13 +164,15 @@ func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 		!strings.Contains(said, "step of task step-death always") || !strings.Contains(said, "has no reward") {
 		t.Errorf("the log names no method, task and standard error: %.2000s", said)
 	}
+	t.Logf("%d episodes: %d with reward 1, %d without a reward, %d of %d recovered from one fault", len(got),
+		len(got)-missing, missing, recovered, len(persist))
 }
 
 func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
 	o := must.Get(open(t, "", 1))(t)
 	begun := time.Now()
 	got := o.collect(t, []*bfcl.Task{taskNamed("step-flood always", 1), taskNamed("step-stderr always", 1)})
-	if !strings.Contains(got[0].Failure, faults["flood"]) || got[1].Reward != 1 {
+	if !strings.Contains(got[0].Failure, errorsOf["flood"]) || got[1].Reward != 1 {
 		t.Errorf("got %q and the reward %v", got[0].Failure, got[1].Reward)
 	}
 	if n := len(o.said()); n > 4*mostLog || time.Since(begun) > time.Minute {
@@ -193,8 +182,8 @@ func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
 
 func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 	t.Parallel()
-	for kind, want := range faults {
-		if kind == "twice" || kind == "null" || kind == "flood" || kind == "stderr" || kind == "nan" {
+	for kind, want := range errorsOf {
+		if kind == "twice" || kind == "null" || kind == "stderr" || kind == "nan" {
 			continue
 		}
 		o, err := open(t, "hello-"+kind, 1)
@@ -219,7 +208,7 @@ func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 // The list of tasks has the same faults, and the same errors.
 func TestFaultsOfTheListOfTasks(t *testing.T) {
 	t.Parallel()
-	for kind, want := range faults {
+	for kind, want := range errorsOf {
 		if kind == "nan" || kind == "null" || kind == "twice" || kind == "stderr" {
 			continue // of other methods
 		}

@@ -155,7 +155,7 @@ func (c *process) readAnswers(stdout *os.File) {
 	r := bufio.NewReaderSize(stdout, 64<<10)
 	for {
 		line, err := readLine(r, maxLine)
-		if err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
+		if atEnd(err) {
 			return // its exit code says more
 		}
 		if err == nil {
@@ -166,6 +166,11 @@ func (c *process) readAnswers(stdout *os.File) {
 			return
 		}
 	}
+}
+
+// atEnd reports whether an error of reading is the end of the output.
+func atEnd(err error) bool {
+	return err == io.EOF || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed)
 }
 
 // quote shortens a line.

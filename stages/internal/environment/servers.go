@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -123,16 +124,84 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}, nil
+	return strict{&mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}}, nil
 }
 
-// adding sends headers with each request.
+// adding sends headers with each request, and bounds and checks each answer.
 type adding struct{ headers http.Header }
 
 func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	maps.Copy(r.Header, a.headers)
-	return http.DefaultTransport.RoundTrip(r)
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = &bounded{answer.Body, maxLine + 1}
+	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json") {
+		return answer, nil
+	}
+	text, err := io.ReadAll(answer.Body)
+	answer.Body.Close()
+	if err == nil && !json.Valid(text) { // the SDK reads the first of two answers
+		err = fmt.Errorf("bad answer %s: it is no JSON value", quote(text))
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(text))
+	return answer, nil
+}
+
+// bounded is the body of an answer. More than left bytes are an error.
+type bounded struct {
+	io.ReadCloser
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, fmt.Errorf("the answer has more than %d bytes", maxLine)
+	}
+	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// strict is a transport whose connections fail at an answer to no open request. The SDK ignores such answers.
+type strict struct{ mcp.Transport }
+
+func (s strict) Connect(ctx context.Context) (mcp.Connection, error) {
+	c, err := s.Transport.Connect(ctx)
+	return &strictConnection{Connection: c, open: map[jsonrpc.ID]bool{}}, err
+}
+
+type strictConnection struct {
+	mcp.Connection
+	mu   sync.Mutex
+	open map[jsonrpc.ID]bool // requests without an answer
+}
+
+func (c *strictConnection) Write(ctx context.Context, m jsonrpc.Message) error {
+	if r, ok := m.(*jsonrpc.Request); ok && r.ID.IsValid() {
+		c.mu.Lock()
+		c.open[r.ID] = true
+		c.mu.Unlock()
+	}
+	return c.Connection.Write(ctx, m)
+}
+
+func (c *strictConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if r, ok := m.(*jsonrpc.Response); ok && err == nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if !c.open[r.ID] {
+			return nil, fmt.Errorf("no open request has the id %v; each request has one answer", r.ID.Raw())
+		}
+		delete(c.open, r.ID)
+	}
+	return m, err
 }
 
 // readTools lists the tools of the server.
@@ -358,6 +427,10 @@ func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	return nil, 0, nil
 }
 
+// undelivered is in the errors of the SDK about requests over HTTP that got no answer with the status 200: the server
+// is gone, is busy, or has forgotten the session. They are faults, and no results of a tool.
+var undelivered = &jsonrpc.Error{Code: -32005}
+
 // call executes a call on the server.
 func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err error) {
 	if !slices.ContainsFunc(e.tools, func(t rl.Tool) bool { return t.Name == c.Name }) {
@@ -367,7 +440,7 @@ func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
-	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil {
+	if refused, ok := errors.AsType[*jsonrpc.Error](err); ok && limited.Err() == nil && !errors.Is(err, undelivered) {
 		return refusal(refused.Message), true, nil
 	}
 	if err != nil {

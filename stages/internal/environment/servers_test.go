@@ -2,31 +2,48 @@ package environment
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/proc"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/environment/faults"
 	"rcgrpo/stages/rl"
 )
 
 // serveNotes is an MCP server, written without the SDK so that it can fail. Its file notes.txt is in its folder. The
-// variable FAULT is METHOD-KIND, and a note with the text KIND has that fault, only once per folder MARKS with
-// "KIND once".
-func serveNotes(in io.Reader, out io.Writer) {
+// variable FAULT is METHOD-KIND, and a note with the text KIND has that fault. With the variable PLAN, a list of
+// METHOD-KIND, every third process has the next fault of the list, and writes its name to the standard error.
+func serveNotes(in io.Reader) {
+	fault, announced := os.Getenv("FAULT"), false
+	if plan := strings.Fields(os.Getenv("PLAN")); len(plan) > 0 {
+		n := 0
+		for faults.Once(fmt.Sprint("process ", n)) {
+			n++
+		}
+		if n%3 == 2 {
+			fault = plan[n/3%len(plan)]
+		}
+	}
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, maxLine)
 	for lines.Scan() {
@@ -45,7 +62,10 @@ func serveNotes(in io.Reader, out io.Writer) {
 		if r.ID == nil {
 			continue
 		}
-		kind, _ := strings.CutPrefix(os.Getenv("FAULT"), r.Method+"-")
+		kind, here := strings.CutPrefix(fault, r.Method+"-")
+		if !here {
+			kind = ""
+		}
 		text := r.Params.Arguments.Text
 		var result any
 		switch r.Method {
@@ -58,13 +78,8 @@ func serveNotes(in io.Reader, out io.Writer) {
 				map[string]any{"name": "add-note", "description": os.Getenv("DOCUMENT"), "inputSchema": schema},
 				map[string]any{"name": "fail", "inputSchema": schema}}}
 		case "tools/call":
-			if word, once := strings.CutSuffix(text, " once"); faults[word] != "" {
-				kind = word
-				mark := filepath.Join(os.Getenv("MARKS"), word)
-				if _, err := os.Stat(mark); once && err == nil {
-					kind = ""
-				}
-				os.WriteFile(mark, nil, 0o600)
+			if _, ok := sessionErrors[text]; ok || text == "error" {
+				kind = text
 			}
 			f, err := os.OpenFile("notes.txt", os.O_APPEND|os.O_CREATE|os.O_RDWR, 0o600)
 			if err != nil {
@@ -76,42 +91,27 @@ func serveNotes(in io.Reader, out io.Writer) {
 			result = map[string]any{"content": []any{map[string]any{"type": "text",
 				"text": strings.ReplaceAll(string(all), "\n", ";")}}, "isError": r.Params.Name == "fail"}
 		}
-		reply(out, *r.ID, result, kind)
+		time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+		if kind != "" && os.Getenv("PLAN") != "" && !announced {
+			announced = true // after two answers, the next call may arrive before the session ends
+			fmt.Fprintln(os.Stderr, "fault", r.Method+"-"+kind)
+		}
+		faults.Answer(kind, *r.ID, result)
 	}
 }
 
-func reply(out io.Writer, id int64, result any, kind string) {
-	raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
-	line := string(raw) + "\n"
-	time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
-	switch kind {
-	case "garbage":
-		line = "Hello, world!\n"
-	case "silence":
-		return
-	case "other":
-		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {}}`+"\n", id+1_000_000)
-	case "flood":
-		for range 1024 {
-			io.WriteString(out, strings.Repeat("x", 1<<20))
-		}
-	case "death":
-		fmt.Fprintln(os.Stderr, "the shelf broke")
-		os.Exit(3)
-	case "list":
-		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": []}`+"\n", id)
-	case "error":
-		line = fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "error": {"code": -32602, "message": "sold out"}}`+"\n", id)
-	}
-	io.WriteString(out, line)
-}
+// sessionErrors are the faults of one answer of a server and the text of their error.
+var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
+	"twice": "no open request", "other": "no open request has the id 1000", "flood": "exceeded the configured maximum",
+	"fork":  "",
+	"death": "exited with code 3", "killed": "signal", "list": "cannot unmarshal", "half": ""}
 
 // notes returns an environment of servers, and its log.
 func notes(t *testing.T, env map[string]string, server Server) (*Servers, func() string) {
 	t.Helper()
 	dir, scratch := t.TempDir(), t.TempDir()
-	env["NOTES"], env["MARKS"] = "1", scratch
-	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 5 * time.Second, Step: 2 * time.Second,
+	env["NOTES"], env[faults.Marks] = "1", scratch
+	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 5 * time.Second, Step: 4 * time.Second,
 		Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
 	var mu sync.Mutex
@@ -125,6 +125,12 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	t.Cleanup(func() {
 		if left, _ := filepath.Glob(filepath.Join(scratch, "program-*")); len(left) > 0 {
 			t.Errorf("folders of sessions are left: %v", left)
+		}
+		if left := (proc.Leftovers{Mark: programMark(scratch)}).Kill(); left != "" {
+			t.Errorf("at the end: %s", left)
+		}
+		if left := faults.Orphans(scratch); len(left) > 0 {
+			t.Errorf("processes %v, which a server left, go on", left)
 		}
 	})
 	return s, func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
@@ -194,22 +200,18 @@ func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	s, log := notes(t, map[string]string{}, Server{})
 	must.OK(t, s.Discover(t.Context()))
 	s.lost = -1 << 30 // these faults are on purpose
-	kinds := []string{"garbage", "silence", "other", "flood", "death", "list"}
-	texts := []string{"error"}
-	for _, kind := range kinds {
-		texts = append(texts, kind, kind+" once")
-	}
+	texts := append([]string{"error"}, slices.Sorted(maps.Keys(sessionErrors))...)
 	for i := range 40 {
 		texts = append(texts, fmt.Sprint("plain ", i))
 	}
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
-		_, bad := faults[texts[i]]
+		want, bad := sessionErrors[texts[i]]
 		switch {
 		case texts[i] == "error":
 			if e.Reward != 0 || e.Errors != 1 || !strings.Contains(e.Messages[2].Text, "sold out") {
 				t.Errorf("a refused call: reward %v, %d errors, %q", e.Reward, e.Errors, e.Messages[2].Text)
 			}
-		case bad != e.Reward.Missing() || !bad && e.Reward != 1:
+		case bad != e.Reward.Missing() || !bad && e.Reward != 1 || !strings.Contains(e.Failure, want):
 			t.Errorf("%q: reward %v (%s)", texts[i], e.Reward, e.Failure)
 		case !bad && (e.Messages[2].Text != "milk;"+texts[i]+";" || e.Messages[6].Text != "milk;"+texts[i]+";b;"):
 			t.Errorf("%q: its notes are %q, then %q", texts[i], e.Messages[2].Text, e.Messages[6].Text)
@@ -218,6 +220,48 @@ func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	if said := log(); !strings.Contains(said, "the shelf broke") || !strings.Contains(said, "has no reward") {
 		t.Errorf("the log names no standard error and no outcome: %.1000s", said)
 	}
+}
+
+// Every third session has a fault, each kind at each method. Each fault has an error in the log, an episode whose
+// second session fails too has no reward, and all others have the reward 1. RCGRPO_CRASH is the number of episodes
+// (make crash).
+func TestFaultsOfServersAtEveryMethod(t *testing.T) {
+	t.Parallel()
+	var plan []string
+	for _, method := range []string{"initialize", "tools/list", "tools/call"} {
+		for kind := range sessionErrors {
+			plan = append(plan, method+"-"+kind)
+		}
+	}
+	episodes := 2 * len(plan)
+	fmt.Sscan(os.Getenv("RCGRPO_CRASH"), &episodes) // keeps the default if the variable is not set
+	s, log := notes(t, map[string]string{}, Server{})
+	must.OK(t, s.Discover(t.Context()))
+	s.described.Env["PLAN"] = strings.Join(plan, " ")
+	s.lost = -1 << 30 // these faults are on purpose
+	texts := make([]string, episodes)
+	for i := range texts {
+		texts[i] = fmt.Sprint("plain ", i)
+	}
+	missing := 0
+	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
+		at := strings.LastIndex(e.Failure, "fault ")
+		kind, _, _ := strings.Cut(e.Failure[strings.LastIndex(e.Failure, "-")+1:], "\n")
+		switch {
+		case !e.Reward.Missing() && e.Reward != 1:
+			t.Errorf("%s: reward %v", texts[i], e.Reward)
+		case e.Reward.Missing() && (at < 0 || !strings.Contains(e.Failure, sessionErrors[kind])):
+			t.Errorf("%s: the failure %q does not say %q", texts[i], e.Failure, sessionErrors[kind])
+		case e.Reward.Missing():
+			missing++
+		}
+	}
+	made, logged := strings.Count(log(), "program: fault "), strings.Count(log(), "the program failed in ")
+	if made < episodes/3 || logged != made {
+		t.Errorf("%d faults have %d errors in the log", made, logged)
+	}
+	t.Logf("%d episodes: %d with reward 1, %d without a reward after two faults; %d faults, %d errors", episodes,
+		episodes-missing, missing, made, logged)
 }
 
 func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
@@ -289,7 +333,10 @@ func TestCommandsThatScore(t *testing.T) {
 	}
 }
 
-func TestServersWithAddress(t *testing.T) {
+// addressed returns a server over HTTP with the tool add_note, whose requests pass through before: it reports whether
+// it has answered.
+func addressed(t *testing.T, before func(w http.ResponseWriter, r *http.Request, body string) bool) Server {
+	t.Helper()
 	server := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1"}, nil)
 	server.AddTool(&mcp.Tool{Name: "add_note", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -297,14 +344,25 @@ func TestServersWithAddress(t *testing.T) {
 		})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer hush" {
-			http.Error(w, "who are you?", http.StatusUnauthorized)
-			return
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !before(w, r, string(body)) {
+			handler.ServeHTTP(w, r)
 		}
-		handler.ServeHTTP(w, r)
 	}))
-	defer web.Close()
-	at := Server{URL: web.URL, Headers: map[string]string{"Authorization": "NOTES_TOKEN"}}
+	t.Cleanup(web.Close)
+	return Server{URL: web.URL}
+}
+
+func TestServersWithAddress(t *testing.T) {
+	at := addressed(t, func(w http.ResponseWriter, r *http.Request, _ string) bool {
+		strange := r.Header.Get("Authorization") != "Bearer hush"
+		if strange {
+			http.Error(w, "who are you?", http.StatusUnauthorized)
+		}
+		return strange
+	})
+	at.Headers = map[string]string{"Authorization": "NOTES_TOKEN"}
 	s, _ := notes(t, map[string]string{}, at)
 	must.Match(t, s.Discover(t.Context()), "no variable NOTES_TOKEN")
 	t.Setenv("NOTES_TOKEN", "wrong")
@@ -317,6 +375,92 @@ func TestServersWithAddress(t *testing.T) {
 		if e.Reward != 1 {
 			t.Errorf("reward %v (%s)", e.Reward, e.Failure)
 		}
+	}
+}
+
+// addressErrors are the faults of an answer over HTTP and the text of their error.
+var addressErrors = map[string]string{"garbage": "unsupported content type", "silence": "no answer to",
+	"twice": "no JSON value", "other": "no answer to", "flood": "the answer has more than 16777216 bytes", "death": "EOF",
+	"half": "EOF",
+	"busy": "rejected by transport", "forgotten": "no session"}
+
+// breakAnswer answers a request over HTTP with a fault.
+func breakAnswer(fault, body string, w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch fault {
+	case "garbage":
+		w.Header().Set("Content-Type", "text/plain")
+		io.WriteString(w, "Hello, world!")
+	case "silence":
+		<-r.Context().Done()
+	case "twice":
+		var request struct{ ID int }
+		json.Unmarshal([]byte(body), &request)
+		io.WriteString(w, strings.Repeat(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {}}`, request.ID), 2))
+	case "other":
+		io.WriteString(w, `{"jsonrpc": "2.0", "id": 1000000, "result": {}}`)
+	case "flood":
+		io.WriteString(w, `{"jsonrpc": "2.0", "id": "`)
+		for err := error(nil); err == nil; { // until the client hangs up
+			_, err = io.WriteString(w, strings.Repeat("x", 1<<20))
+		}
+	case "busy":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case "forgotten":
+		w.WriteHeader(http.StatusNotFound)
+		io.WriteString(w, `{"jsonrpc": "2.0", "id": "x", "error": {"code": -32600, "message": "no session"}}`)
+	case "half":
+		io.WriteString(w, `{"jsonrpc"`)
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	case "death":
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// The answers of a server with an address have the same faults at every method, and no fault is a tool error.
+func TestFaultsOfServersWithAddress(t *testing.T) {
+	t.Parallel()
+	var fault atomic.Value // METHOD-KIND of all sessions
+	fault.Store("")
+	at := addressed(t, func(w http.ResponseWriter, r *http.Request, body string) bool {
+		method, kind, _ := strings.Cut(fault.Load().(string), "-")
+		for known := range addressErrors {
+			if strings.Contains(body, fmt.Sprintf("%q", known)) { // the text of a note
+				method, kind = "tools/call", known
+			}
+		}
+		here := method != "" && strings.Contains(body, fmt.Sprintf("%q", method))
+		if here {
+			breakAnswer(kind, body, w, r)
+		}
+		return here
+	})
+	s, log := notes(t, map[string]string{}, at)
+	must.OK(t, s.Discover(t.Context()))
+	s.lost = -1 << 30 // these faults are on purpose
+	s.described.Start, s.described.Step = 2*time.Second, 2*time.Second
+	texts := slices.Sorted(maps.Keys(addressErrors))
+	for i := range 20 {
+		texts = append(texts, fmt.Sprint("plain ", i))
+	}
+	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
+		want, bad := addressErrors[texts[i]]
+		if bad != e.Reward.Missing() || !bad && e.Reward != 1 || !strings.Contains(e.Failure, want) {
+			t.Errorf("%q: reward %v (%s), want the failure %q", texts[i], e.Reward, e.Failure, want)
+		}
+	}
+	for kind, want := range addressErrors {
+		for _, method := range []string{"initialize", "tools/list"} {
+			fault.Store(method + "-" + kind)
+			err := s.check(t.Context())
+			if _, ok := errors.AsType[*Fault](err); !ok || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s in %s: got %v, want a fault that says %q", kind, method, err, want)
+			}
+		}
+	}
+	if !strings.Contains(log(), "has no reward") {
+		t.Errorf("the log does not say so: %.1000s", log())
 	}
 }
 
@@ -395,8 +539,8 @@ func FuzzServers(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
-		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
-			MaxLineLength: 1 << 16}
+		transport := strict{&mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
+			MaxLineLength: 1 << 16}}
 		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
 			o := &session{ClientSession: s}

@@ -1,10 +1,10 @@
 package environment
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 )
 
@@ -65,10 +65,19 @@ func (w *Worker) Works() bool { return w.process.works() }
 func (w *Worker) Stop() { w.process.stop() }
 
 // Once runs a process of its own for a task, with further variables and an empty input, and returns the last line of
-// its output. Its errors are Faults and those of ctx.
-func (w *Workers) Once(ctx context.Context, task string, more ...string) ([]byte, error) {
-	var last []byte
-	c, err := w.start(w.dir, more, func(_ *process, stdout *os.File) { last = lastLine(stdout) })
+// its output that is not empty. Its errors are Faults and those of ctx.
+func (w *Workers) Once(ctx context.Context, task string, more ...string) (last []byte, err error) {
+	c, err := w.start(w.dir, more, func(c *process, stdout *os.File) {
+		lines := bufio.NewReader(stdout)
+		for err := error(nil); err == nil; {
+			var line []byte
+			if line, err = readLine(lines, maxLine); len(line) > 0 {
+				last = line
+			} else if err != nil && !atEnd(err) {
+				c.fail(err.Error())
+			}
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -84,31 +93,6 @@ func (w *Workers) Once(ctx context.Context, task string, more ...string) ([]byte
 
 // exitedWell is the cause of the end of a process without a failure.
 const exitedWell = "it exited with code 0"
-
-// lastLine reads a stream to its end and returns its last line that is not empty, at most tailWidth² bytes of it.
-func lastLine(r io.Reader) (last []byte) {
-	var line []byte
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := r.Read(buffer)
-		for _, b := range buffer[:n] {
-			switch {
-			case b != '\n':
-				if len(line) < maxLine {
-					line = append(line, b)
-				}
-			case len(line) > 0:
-				last, line = line, nil
-			}
-		}
-		if err != nil {
-			if len(line) > 0 {
-				last = line
-			}
-			return last
-		}
-	}
-}
 
 // Finite decodes an answer with a reward.
 func Finite(raw []byte) (float64, error) {

@@ -25,6 +25,28 @@ type Batch struct {
 	Entropy     []float64 // [N] entropy at each token; read with an entropy coefficient
 }
 
+// Rows returns the sequences of trajectories in their order, and for each the index of its trajectory.
+func Rows(trajectories []*rl.Trajectory) (rows []*rl.Trajectory, owner []int) {
+	for i, t := range trajectories {
+		for _, row := range t.Sequences() {
+			rows, owner = append(rows, row), append(owner, i)
+		}
+	}
+	return rows, owner
+}
+
+// OfRows returns the value of each row's trajectory, or nil.
+func OfRows[T any](values []T, owner []int) []T {
+	if values == nil {
+		return nil
+	}
+	rows := make([]T, len(owner))
+	for i, k := range owner {
+		rows[i] = values[k]
+	}
+	return rows
+}
+
 // NewBatch returns the lengths, turns and sampled logprobs of trajectories. Logp and LogpOld are the same list, as
 // on-policy.
 func NewBatch(trajectories []*rl.Trajectory) *Batch {

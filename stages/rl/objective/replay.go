@@ -111,19 +111,24 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	for _, name := range []string{"reward", "zero_variance", "sigma2"} {
 		v[name] = diagnosed[name]
 	}
-	b := NewBatch(update)
-	b.Advantage, b.Skip = o.Advantages(update, r.Size, nil, b.Length)
+	rows, owner := Rows(update)
+	b, length := NewBatch(rows), make([]int, len(update))
+	for i, k := range owner {
+		length[k] += b.Length[i]
+	}
+	advantages, skip := o.Advantages(update, r.Size, nil, length)
+	b.Advantage, b.Skip = OfRows(advantages, owner), OfRows(skip, owner)
 	n := float64(len(groups.Rewards))
 	for first := 0; first < len(update); first += r.Size {
-		adv := b.Advantage[first : first+r.Size]
+		adv := advantages[first : first+r.Size]
 		d := slices.Max(adv) - slices.Min(adv)
 		v["spread_within"] += d / n
 		if mixed := 1 - diagnosed["zero_variance"]; !EqualRewards(update[first : first+r.Size]) {
 			v["spread_within_mixed"] += d / (mixed * n)
 		}
 	}
-	v["spread_batch"] = slices.Max(b.Advantage) - slices.Min(b.Advantage)
-	v["mean_abs_advantage"], v["effective_sample_size"] = AdvantageSizes(b.Advantage)
+	v["spread_batch"] = slices.Max(advantages) - slices.Min(advantages)
+	v["mean_abs_advantage"], v["effective_sample_size"] = AdvantageSizes(advantages)
 	outcome, err := o.Evaluate(b, o.Totals(b))
 	if err != nil {
 		return nil, err
@@ -131,7 +136,7 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	v["loss"] = outcome.Policy
 	v["gradient_weight"], v["effective_tokens"] = AdvantageSizes(outcome.DLogp)
 	v["gradient_weight"] *= float64(len(outcome.DLogp))
-	v["weight_of_long"] = weightOfLong(b.Length, outcome.DLogp)
+	v["weight_of_long"] = weightOfLong(length, outcome.DLogp)
 	return v, nil
 }
 

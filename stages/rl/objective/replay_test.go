@@ -69,6 +69,23 @@ func TestReplayByHand(t *testing.T) {
 	}
 }
 
+// A further sequence of an agent is a row of its own, as in training: of the rows 1, 3 and 2 tokens long, the first two
+// have the advantage 1, the last -1. Each row counts a third.
+func TestReplayCountsTheFurtherSequencesOfAgents(t *testing.T) {
+	group := stored([][]float64{{1, 0}})
+	one := stored([][]float64{{1, 1, 1}})[2]
+	group[0].Segments = []rl.Segment{{Messages: one.Messages, IDs: one.IDs, Mask: one.Mask, Logp: one.Logp}}
+	paper := PaperObjective()
+	paper.Advantage.Eps = 1e-300
+	got := must.Get(must.Get(RolloutsOf(group))(t).Replay(paper))(t)
+	for metric, want := range map[string]float64{"loss": -1.0 / 3, "gradient_weight": 2, "effective_tokens": 6,
+		"weight_of_long": 4.0 / 6, "mean_abs_advantage": 1, "spread_batch": 2, "reward": 0.5} {
+		if math.Abs(got[metric]-want) > 1e-12 {
+			t.Errorf("%s is %v, want %v", metric, got[metric], want)
+		}
+	}
+}
+
 func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
 	r := must.Get(RolloutsOf(stored([][]float64{{1, 1, 0, 0, 1}, {0, 0, 1, 1, 1}})))(t)
 	two := must.Get(r.Regroup(2))(t)

@@ -205,7 +205,13 @@ func (v *View) tasks(file string) error {
 			return err
 		}
 	}
-	fmt.Fprintf(v.Out, "\n%s  %s, family %s, classes %s\n", t.ID, t.Category, t.Family, strings.Join(t.Classes, ", "))
+	fmt.Fprintf(v.Out, "\n%s  %s, family %s", t.ID, t.Category, t.Family)
+	if t.Spec != nil {
+		fmt.Fprintln(v.Out)
+		v.paragraph("task", string(t.Spec))
+		return nil
+	}
+	fmt.Fprintf(v.Out, ", classes %s\n", strings.Join(t.Classes, ", "))
 	for i, turn := range t.Turns {
 		fmt.Fprintf(v.Out, "\nturn %d\n", i+1)
 		v.paragraph("user", turn.User)
@@ -268,6 +274,20 @@ func (v *View) conversation(t *rl.Trajectory) {
 			fmt.Fprintln(v.Out, text)
 		}
 	}
+	sequences := t.Sequences()
+	for i, sequence := range sequences {
+		if i > 0 {
+			fmt.Fprintf(v.Out, "\nsequence %d of %d: its first request continues no earlier reply\n", i+1, len(sequences))
+		}
+		v.messages(sequence)
+	}
+	if v.Layout != nil {
+		v.tokens(t)
+	}
+}
+
+// messages prints the messages of a sequence.
+func (v *View) messages(t *rl.Trajectory) {
 	turn := -1
 	for _, m := range t.Messages {
 		if m.Turn != turn {
@@ -286,9 +306,6 @@ func (v *View) conversation(t *rl.Trajectory) {
 			v.paragraph("", sampledText(t, m))
 			v.paragraph("", strip)
 		}
-	}
-	if v.Layout != nil {
-		v.tokens(t)
 	}
 }
 
