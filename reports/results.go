@@ -71,7 +71,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Omitted: !overSeeds})
 	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict",
-		Omitted: s.tasks() == ownTasks})
+		Omitted: s.taskSources() == ownTasks})
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
 	}
@@ -115,8 +115,8 @@ const (
 	ownTasks                   // of a program or an MCP server
 )
 
-// tasks returns the sources of the study's tasks. Without a record of them they are the benchmark's.
-func (s *Study) tasks() (sources int) {
+// taskSources returns the sources of the study's tasks. Without a record of them they are the benchmark's.
+func (s *Study) taskSources() (sources int) {
 	for _, r := range s.Records {
 		switch source := r.Settings["source"]; {
 		case r.Kind != "tasks":
@@ -131,7 +131,7 @@ func (s *Study) tasks() (sources int) {
 
 // successNotes explains success on a set.
 func (s *Study) successNotes(set string) (notes []string) {
-	sources := s.tasks()
+	sources := s.taskSources()
 	if sources&benchmarkTasks != 0 {
 		notes = append(notes, "Success is the paper's reward (final state equal and every ground-truth call made); the "+
 			"official verdict is the benchmark's own checker on the same episodes.")
@@ -146,7 +146,9 @@ func (s *Study) successNotes(set string) (notes []string) {
 			for _, row := range r.Scores {
 				if row.Set == set {
 					all++
-					graded += map[bool]int{true: 1}[row.Reward > 0 && row.Reward < 1]
+					if row.Reward > 0 && row.Reward < 1 {
+						graded++
+					}
 				}
 			}
 		}

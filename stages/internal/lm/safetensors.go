@@ -109,7 +109,10 @@ func sharedFile(r *ranks.Rank, path string, header []byte) (f *os.File, err erro
 		return nil, err
 	}
 	paths, err := ranks.ShareValues(r, path)
-	if err == nil && r.Index() > 0 {
+	switch {
+	case err != nil && f != nil:
+		f.Close()
+	case err == nil && r.Index() > 0:
 		f, err = os.OpenFile(paths[0], os.O_WRONLY, 0)
 	}
 	return f, err
