@@ -218,8 +218,8 @@ func (s *Study) runsTable() *page.Table {
 		t.Add(page.NoArm, append(cells, page.Text("%s", peak).From(recorded("peak_bytes")),
 			page.Text("%s", m.Device).From(recorded("device")))...)
 	}
-	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " + runs.DurationText(sum) +
-		" of stage time in total."}
+	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " +
+		runs.DurationText(sum) + " of stage time in total."}
 	return t.OrNil()
 }
 

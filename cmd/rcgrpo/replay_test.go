@@ -45,8 +45,8 @@ func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
 		t.Fatal(got)
 	}
 	// Pairs: (1,0), (0,1), (1,1), (1,0). With eps small, ddof 0 gives advantages of 1 and a spread of 2, ddof 1 √2.
-	must.Contain(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *", "zero_variance 0 0.25 *",
-		"spread_within_mixed 2.155 1.414 *",
+	must.Contain(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *",
+		"zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
 		"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366")
 	got, code = replayed(dir, "--set", "advantage.scale=none")
 	if code != exitDone {

@@ -1,4 +1,5 @@
-// Package interrupt reacts to signals: the first ^C stops a run, the second kills it, and temporary folders are removed.
+// Package interrupt reacts to signals: the first ^C stops a run, the second kills it, and temporary folders are
+// removed.
 package interrupt
 
 import (

@@ -1,4 +1,5 @@
-// Package views prints artifacts for a person: metrics, scores, tasks, trajectories and checkpoints; and their rows as CSV.
+// Package views prints artifacts for a person: metrics, scores, tasks, trajectories and checkpoints. It prints rows as
+// CSV.
 package views
 
 import (
