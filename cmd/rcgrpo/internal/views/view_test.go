@@ -132,7 +132,8 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Fatal(err)
 	}
 	must.Contain(t, got, "1 trajectories", "List the files.",
-		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.", "assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
+		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
+		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
 	layout := func(t *rl.Trajectory) []stages.Piece {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
 	}
