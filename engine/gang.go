@@ -204,7 +204,8 @@ func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
 		select {
 		case e := <-g.ended:
 			left--
-			// The report of an ended rank changes no longer, so a hang of the others cannot be told; `timeout` ends them.
+			// The report of an ended rank does not change any more, so a hang of the others cannot be detected: `timeout` ends
+			// them.
 			look.Stop()
 			if e.killed = killed && e.status.Signal() == syscall.SIGKILL; !e.failed() {
 				continue

@@ -35,7 +35,7 @@ func (x *Executor) environment() []string {
 	return env
 }
 
-// command runs a command of Slurm and returns its output. The error contains what it has printed.
+// command runs a command of Slurm and returns its output. The error contains the last line of its error output.
 func (x *Executor) command(ctx context.Context, input, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), x.Deadline,
 		fmt.Errorf("%s did not answer within %v", name, x.Deadline))
@@ -43,8 +43,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	path, err := exec.LookPath(filepath.Join(x.Path, name))
 	if err != nil {
 		return "", fmt.Errorf("the command %s of Slurm is missing: install slurm-client, or name its folder in the "+
-			"executor's "+
-			"`path`: %w", name, err)
+			"executor's `path`: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	var out, errOut bytes.Buffer
