@@ -78,9 +78,9 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	return 1
 }
 
-// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It loads
-// the experiment from the folder's copy and returns an error if the node's key differs from the planned one. A panic
-// becomes an error. lock is the lock of the key, inherited from the engine.
+// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It
+// loads the experiment from the folder's copy and returns an error if the node's key differs from the planned one. A
+// panic becomes an error. lock is the lock of the key, inherited from the engine.
 func runNode(
 	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event), lock *os.File,
 ) (err error) {

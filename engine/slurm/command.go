@@ -115,7 +115,8 @@ type state struct {
 // listFormat has the reason last, since it may contain any character. The prefix tells our lines from a banner.
 const listFormat = "rcgrpo|%j|%i|%T|%S|%N|%r"
 
-// parseStates reads the lines of squeue in listFormat. Of several jobs of a name, one that has not ended counts.
+// parseStates reads the lines of squeue in listFormat by name; that of a task of an array ends with _ and its index. Of
+// several jobs of a name, one that has not ended counts.
 func parseStates(out string) map[string]state {
 	all := map[string]state{}
 	for line := range strings.Lines(out) {
@@ -124,8 +125,12 @@ func parseStates(out string) map[string]state {
 			continue
 		}
 		s := state{ID: f[2], State: f[3], Start: f[4], Node: f[5], Reason: f[6]}
-		if old, twice := all[f[1]]; !twice || old.ended() {
-			all[f[1]] = s
+		name := f[1]
+		if _, task, found := strings.Cut(s.ID, "_"); found {
+			name += "_" + task
+		}
+		if old, twice := all[name]; !twice || old.ended() {
+			all[name] = s
 		}
 	}
 	return all
@@ -180,6 +185,17 @@ func (x *Executor) partitionLimit(ctx context.Context) time.Duration {
 		}
 	}
 	return limit
+}
+
+// maxArraySize returns the number of tasks that an array may have; 0: unknown.
+func (x *Executor) maxArraySize(ctx context.Context) (size int) {
+	out, _ := x.command(ctx, "", "scontrol", "show", "config")
+	for line := range strings.Lines(out) {
+		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
+			size, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return size
 }
 
 // parseLimit reads a limit such as "1-00:00:00", "1:00:00" or "30:00"; 0 for others, such as "infinite".

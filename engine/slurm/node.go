@@ -31,9 +31,13 @@ var (
 	errTimeout  = errors.New("timeout")
 )
 
-// Main is the main function of a job: it executes the attempt whose record is at path, writes the record of its end,
-// and returns the exit code. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
-func Main(path string, stderr io.Writer) int {
+// nextTask separates the records of the tasks of an array.
+const nextTask = "--"
+
+// Main is the main function of a job. It executes the attempts whose records are at the paths, one after the other,
+// writes the records of their ends, and returns the exit code. Among the paths of several tasks it selects those of its
+// index in the array. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
+func Main(paths []string, stderr io.Writer) int {
 	runtime.LockOSThread() // the kernel ends the stage with this thread
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 4)
@@ -47,19 +51,30 @@ func Main(path string, stderr io.Writer) int {
 			}
 		}
 	}()
-	e, err := superviseJob(ctx, cancel, path)
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	index, _ := strconv.Atoi(os.Getenv("SLURM_ARRAY_TASK_ID")) // not set without an array
+	for ; index > 0; index-- {
+		paths = paths[slices.Index(paths, nextTask)+1:]
 	}
-	if e.Cause == causeDone {
-		return 0
+	code := 0
+	for _, path := range paths {
+		if path == nextTask {
+			break
+		}
+		e, err := superviseJob(ctx, path)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+		}
+		if err != nil || e.Cause != causeDone {
+			code = 1
+		}
 	}
-	return 1
+	return code
 }
 
 // superviseJob executes an attempt. An error means that its end could not be recorded.
-func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path string) (exit, error) {
+func superviseJob(ctx context.Context, path string) (exit, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	a, err := readAttempt(path)
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); a, err = readAttempt(path) {
 		os.ReadDir(filepath.Dir(path)) // the record may not be visible yet
@@ -77,13 +92,15 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 		close(kill)
 	})
 	defer stop()
-	e := exit{Host: nodeName()}
+	e, started := exit{Host: nodeName()}, false
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
 	}
 	if err == nil && !a.finished(store) {
-		err = a.run(ctx, kill)
+		if err = context.Cause(ctx); err == nil {
+			started, err = true, a.run(ctx, kill)
+		}
 	}
 	var progress runs.EventReader
 	progress.Read(a.Run.Events(a.Address), func(event runs.Event) {
@@ -97,6 +114,8 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 		e.Cause = causeDone
 	case cause == errReplaced:
 		e.Cause = causeReplaced
+	case cause == errLimit && a.Behind && !started:
+		e.Cause = causeUnstarted
 	case cause == errLimit:
 		e.Cause = causeTime
 	case cause == errStopped:
@@ -150,7 +169,10 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 		count++
 		return !a.replaced() && time.Since(written) < a.Lost/2
 	}
-	beat()
+	if !beat() {
+		replaced()
+		return func() {}
+	}
 	go func() {
 		every := time.NewTicker(a.Beat)
 		defer every.Stop()
