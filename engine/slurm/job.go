@@ -20,6 +20,8 @@ type job struct {
 	since     time.Time // when this engine began to watch it
 	confirmed bool      // Slurm has accepted it, or a job reports that it has started
 	started   bool
+	startSeen time.Time // when this engine saw the start
+	stale     string    // last sign of life before Slurm put the job back into the queue
 	events    runs.EventReader
 	reason    string    // reported last, while the job waits
 	silent    time.Time // since when Slurm reports an end or does not list the job; zero: it does
@@ -110,11 +112,12 @@ func (j *job) scancel(options ...string) {
 // observeFiles reports the start of the stage and its progress.
 func (j *job) observeFiles() {
 	if !j.started {
-		count, host, started := strings.Cut(j.beat(), " ")
-		if !started {
+		beat := j.beat()
+		count, host, started := strings.Cut(beat, " ")
+		if !started || beat == j.stale {
 			return
 		}
-		j.started, j.confirmed = true, true
+		j.started, j.startSeen, j.confirmed = true, time.Now(), true
 		if j.Adopted {
 			beats, _ := strconv.Atoi(count)
 			running := time.Duration(beats) * j.Beat
@@ -147,6 +150,10 @@ func (j *job) endBySlurm() (exit, bool) {
 	}
 	if listed && !st.ended() {
 		j.silent, j.confirmed = time.Time{}, true
+		if j.started && j.Executor.Requeue && st.waits() && at.After(j.startSeen) {
+			j.started, j.stale = false, j.beat()
+			j.note("its job %s was preempted or lost its node; Slurm starts it again", st.ID)
+		}
 		if !j.started && st.waits() {
 			j.queued(st.Text())
 		}

@@ -86,6 +86,15 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	if err := a.claim(); err != nil {
 		return exit{}, err
 	}
+	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
+		e, ended := a.exit()
+		if !ended && a.beat() != "" { // it was killed, or still runs on a node that Slurm has lost
+			e, ended, err = a.awaitEnd(ctx)
+		}
+		if ended || err != nil {
+			return e, err
+		}
+	}
 	kill := make(chan struct{})
 	stop := a.startBeat(func() {
 		cancel(errReplaced)
@@ -108,6 +117,12 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 			e.Progress = event.Done
 		}
 	})
+	if err != nil { // Slurm signals all processes of a job, so the stage may have ended first
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 	var lost *nodeError
 	switch cause := context.Cause(ctx); {
 	case err == nil:
@@ -127,6 +142,9 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	default:
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 	}
+	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
+		return e, os.Remove(a.file("beat"))
+	}
 	return e, a.writeExit(e)
 }
 
@@ -142,7 +160,7 @@ func nodeName() string {
 }
 
 // claim makes this job the only one of the attempt. Another one exists if Slurm accepted a submission whose answer was
-// lost.
+// lost. The job itself may start again.
 func (a *attempt) claim() error {
 	id := os.Getenv("SLURM_JOB_ID") + "\n"
 	temporary := a.file("job." + strings.TrimSpace(id))
@@ -152,6 +170,9 @@ func (a *attempt) claim() error {
 	defer os.Remove(temporary)
 	err := linkOnce(temporary, a.file("job"))
 	if owner, readErr := os.ReadFile(a.file("job")); err == errTaken && readErr == nil {
+		if string(owner) == id {
+			return nil
+		}
 		return fmt.Errorf("job %s executes this attempt", strings.TrimSpace(string(owner)))
 	}
 	return err
@@ -196,25 +217,32 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
-		last, since := before.beat(), time.Now()
-		_, ended := before.exit()
-		for ; !ended && time.Since(since) < a.Lost; _, ended = before.exit() {
-			select {
-			case <-time.After(min(time.Second, a.Beat)):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			if now := before.beat(); now != last {
-				last, since = now, time.Now()
-			}
+		before.Lost, before.Beat = a.Lost, a.Beat
+		_, ended, err := before.awaitEnd(ctx)
+		if !ended && err == nil {
+			err = before.writeExit(exit{Cause: causeNode})
 		}
-		if !ended {
-			if err := before.writeExit(exit{Cause: causeNode}); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitEnd waits until the attempt has ended by its record, which it returns, or shows no sign of life.
+func (a *attempt) awaitEnd(ctx context.Context) (e exit, ended bool, err error) {
+	last, since := a.beat(), time.Now()
+	for e, ended = a.exit(); !ended && time.Since(since) < a.Lost; e, ended = a.exit() {
+		select {
+		case <-time.After(min(time.Second, a.Beat)):
+		case <-ctx.Done():
+			return e, false, context.Cause(ctx)
+		}
+		if now := a.beat(); now != last {
+			last, since = now, time.Now()
+		}
+	}
+	return e, ended, nil
 }
 
 // finished reports whether an earlier attempt has committed the result.

@@ -30,6 +30,7 @@ type record struct {
 	GPUs     int
 	Timeout  time.Duration // 0: none
 	LogLimit int64
+	Requeue  bool              // Slurm starts the job again after a preemption or the loss of its node
 	Secrets  map[string]string // files by the name of the variable
 	Beat     time.Duration     // between two signs of life
 	Lost     time.Duration     // without a sign of life, after which an attempt has ended

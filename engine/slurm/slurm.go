@@ -161,7 +161,7 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, err
 	}
 	r := record{Run: s.Folder(), Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
-		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, LogLimit: s.Work.LogLimit(), Secrets: s.Secrets,
+		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
 	for _, key := range s.Inputs {
 		r.Pins = append(r.Pins, key)
@@ -205,7 +205,7 @@ func (j *job) create() error {
 // options returns the options of sbatch that jobs of one array share. A pack has its own time limit.
 func (s *stage) options(packed bool) []string {
 	r := s.Node.Resources
-	args := []string{"--no-requeue", "--nodes=1", "--ntasks=1", fmt.Sprintf("--cpus-per-task=%d", s.Work.CPUs),
+	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[s.Requeue], "--nodes=1", "--ntasks=1", fmt.Sprintf("--cpus-per-task=%d", s.Work.CPUs),
 		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, s.Memory)+1<<20-1)>>20)}
 	if r.GPUs > 0 {
 		args = append(args, fmt.Sprintf("--gres=%s:%d", s.GRES, r.GPUs))
