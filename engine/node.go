@@ -55,7 +55,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
 		defer artifact.Beat(lock)()
-		if !isRank() {
+		if !isRank() && !isHelper() {
 			observe, err = childObserver(folder, a, lock)
 		} else if os.Getenv(rankVariable) == "0" {
 			observe, err = eventWriter(folder, a.Address)

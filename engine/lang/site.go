@@ -520,8 +520,8 @@ type slurmBlock struct {
 	Array        *bool             `hcl:"array,optional" doc:"slurm: equal jobs are one array job; default true"`
 	Pack         *time.Duration    `hcl:"pack,optional" doc:"slurm: stages expected below 60 s share jobs of this time,"`
 	_            struct{}          `doc:"if there are more than 16; \"0s\": each has its own job; default 15m"`
-	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also while no engine"`
-	_            struct{}          `doc:"runs; without it the engine submits a new job"`
+	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also"`
+	_            struct{}          `doc:"while no engine runs; without it the engine submits a new job"`
 	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls; default 10s"`
 	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm; default 60s"`
 	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended; default 5m"`
@@ -616,9 +616,9 @@ func (l *loader) slurmLimits(e executorBlock, s Slurm) {
 	if s.Factor < 1 {
 		l.errorf(e.At["factor"], "Bad value", "factor must be at least 1; got %v.", s.Factor)
 	}
-	if s.Checkpoint < 0 || s.Continues < 0 || s.FreeAttempts < 0 || s.Pack < 0 || s.Jobs < 1 {
-		l.errorf(e.At[""], "Bad value", "checkpoint, continues, free_attempts and pack must not be negative, and jobs "+
-			"must be at least 1.")
+	if s.Checkpoint < 0 || s.Continues < 0 || s.FreeAttempts < 0 || s.Jobs < 1 {
+		l.errorf(e.At[""], "Bad value", "checkpoint, continues and free_attempts must not be negative, and jobs must be at "+
+			"least 1.")
 	}
 	for _, option := range e.Extra {
 		if !strings.HasPrefix(option, "-") {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -112,8 +113,12 @@ func (b *batch) submitTasks(ctx context.Context, tasks [][]*job) {
 	if len(indexes) == 0 {
 		return
 	}
-	program := "exec " + quote(first.program) + " job " + strings.Join(words[1:], " ")
-	a.script = strings.Join(append(append([]string{"#!/bin/sh"}, b.Setup...), program, ""), "\n")
+	program := quote(first.program) + " job " + strings.Join(words[1:], " ")
+	if nodesOf(first.Node) > 1 { // a process per node
+		program = fmt.Sprintf("%s --kill-on-bad-exit=1 --ntasks-per-node=1 --cpus-per-task=%d --cpu-bind=none --mpi=none %s",
+			quote(filepath.Join(b.Path, "srun")), b.cpusPerNode(first.Node), program)
+	}
+	a.script = strings.Join(append(append([]string{"#!/bin/sh"}, b.Setup...), "exec "+program, ""), "\n")
 	a.args = a.options(first, addresses)
 	a.submit(ctx, indexes)
 }

@@ -35,7 +35,8 @@ func (x *Executor) environment() []string {
 	return env
 }
 
-// command runs a command of Slurm and returns its output. The error contains the last line of its error output.
+// command runs a command of Slurm and returns its output and error output. The error contains the last line of the
+// error output.
 func (x *Executor) command(ctx context.Context, input, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), x.Deadline,
 		fmt.Errorf("%s did not answer within %v", name, x.Deadline))
@@ -58,7 +59,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	case err != nil:
 		err = fmt.Errorf("%s: %s (%w)", name, lastWords(errOut.String()), err)
 	}
-	return out.String(), err
+	return out.String() + errOut.String(), err
 }
 
 // lastWords returns the last line with Slurm's error, without its prefix.

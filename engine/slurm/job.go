@@ -64,7 +64,11 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 			j.hurry(1)
 			defer j.hurry(-1)
 			j.scancel("--state=PENDING")
-			j.scancel("--batch", "--signal=TERM")
+			if options := []string{"--signal=TERM", "--batch"}; j.Nodes > 1 {
+				j.scancel(options[0]) // srun would kill the stage without a checkpoint
+			} else {
+				j.scancel(options...)
+			}
 			drop = time.After(stopWithin)
 		case <-kill:
 			kill, drop = nil, j.cancelNow()

@@ -83,6 +83,9 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	if err != nil {
 		return exit{}, err
 	}
+	if at, err := a.gangNode(); at.Index > 0 || err != nil {
+		return exit{Cause: causeDone}, errors.Join(err, a.assist(ctx, at))
+	}
 	if err := a.claim(); err != nil {
 		return exit{}, err
 	}
@@ -270,25 +273,11 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	if err := a.Run.Assign(assignment); err != nil {
 		return err
 	}
-	env, secrets, err := a.environment()
-	if err != nil {
-		return err
-	}
-	work := engine.Work{Assignment: assignment}
 	log, err := os.OpenFile(a.Run.Log(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	out, finish, err := proc.OpenOutput(log, secrets)
-	if err != nil {
-		return err
-	}
-	holder, err := os.OpenFile(a.file("holder"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return errors.Join(err, finish())
-	}
-	defer holder.Close()
 	limit := &proc.LogLimit{Path: log.Name(), Most: a.LogLimit, Report: func() {}}
 	endLimit := limit.Watch()
 	if a.Timeout > 0 {
@@ -296,18 +285,8 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, errTimeout)
 		defer cancel()
 	}
-	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
-		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
-	if err != nil {
-		return errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
-	}
-	end, err := p.Wait(ctx, func(cause error) time.Duration {
-		if cause == errTimeout {
-			return 10 * time.Second
-		}
-		return stopWithin
-	}, kill)
-	err = errors.Join(err, finish(), endLimit())
+	end, err := a.process(ctx, kill, assignment, log, "holder")
+	err = errors.Join(err, endLimit())
 	switch {
 	case err != nil || end.Code == 0 && end.Signal == 0:
 		return err
@@ -317,9 +296,49 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	return engine.ExitError(end, assignment.Kills)
 }
 
+// process runs the process of the stage on this node. The file of that suffix stands for the lock of the key.
+func (a *attempt) process(
+	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File, suffix string,
+) (end proc.Exit, err error) {
+	env, secrets, err := a.environment()
+	if err != nil {
+		return end, err
+	}
+	work := engine.Work{Assignment: assignment}
+	out, finish, err := proc.OpenOutput(log, secrets)
+	if err != nil {
+		return end, err
+	}
+	holder, err := os.OpenFile(a.file(suffix), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return end, errors.Join(err, finish())
+	}
+	defer holder.Close()
+	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
+		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
+	if err != nil {
+		return end, errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
+	}
+	end, err = p.Wait(ctx, func(cause error) time.Duration {
+		if cause == errTimeout {
+			return 10 * time.Second
+		}
+		return stopWithin
+	}, kill)
+	return end, errors.Join(err, finish())
+}
+
 // environment returns the variables of the stage, without those of Slurm, and the values of its secrets.
 func (a *attempt) environment() (env, secrets []string, err error) {
-	env = slices.DeleteFunc(append(os.Environ(), engine.AttemptVariable+"="+a.path), func(v string) bool {
+	at, err := a.gangNode()
+	if err != nil {
+		return nil, nil, err
+	}
+	env = append(os.Environ(), engine.AttemptVariable+"="+a.path)
+	if a.Nodes > 1 {
+		env = append(env, at.Env())
+	}
+	env = slices.DeleteFunc(env, func(v string) bool {
 		return strings.HasPrefix(v, "SLURM") || strings.HasPrefix(v, "SBATCH_") || strings.HasPrefix(v, "SQUEUE_")
 	})
 	for name, path := range a.Secrets {

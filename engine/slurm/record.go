@@ -27,7 +27,8 @@ type record struct {
 	Pins     []string // keys of results that the job needs
 	Binary   string   // that runs the stage
 	Args     []string
-	GPUs     int
+	GPUs     int           // of each node
+	Nodes    int           // that share the ranks of the stage
 	Timeout  time.Duration // 0: none
 	LogLimit int64
 	Requeue  bool              // Slurm starts the job again after a preemption or the loss of its node

@@ -161,7 +161,8 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, err
 	}
 	r := record{Run: s.Folder(), Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
-		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
+		GPUs: s.Node.Resources.GPUs / nodesOf(s.Node), Nodes: nodesOf(s.Node), Timeout: s.Node.Timeout,
+		LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
 	for _, key := range s.Inputs {
 		r.Pins = append(r.Pins, key)
@@ -204,19 +205,36 @@ func (j *job) create() error {
 
 // options returns the options of sbatch that jobs of one array share. A pack has its own time limit.
 func (s *stage) options(packed bool) []string {
-	r := s.Node.Resources
-	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[s.Requeue], "--nodes=1", "--ntasks=1", fmt.Sprintf("--cpus-per-task=%d", s.Work.CPUs),
-		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, s.Memory)+1<<20-1)>>20)}
-	if r.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=%s:%d", s.GRES, r.GPUs))
-	}
+	args := s.resources(s.Node)
 	if !packed {
 		args = append(args, timeOptions(s.timeLimit(s.Estimate(), s.Node.Timeout))...)
 	}
-	if nodes := append(s.exclude[:len(s.exclude):len(s.exclude)], s.Exclude); nodes[0] != "" {
-		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(nodes, ","), ","))
+	if len(s.exclude) > 0 {
+		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(append(s.exclude, s.Exclude), ","), ","))
 	}
-	return append(args, s.Options...)
+	return args
+}
+
+// resources returns the options of sbatch for the resources of a stage, and those of the site file.
+func (x *Executor) resources(n *lang.Node) []string {
+	r, nodes := n.Resources, nodesOf(n)
+	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[x.Requeue],
+		fmt.Sprintf("--nodes=%d", nodes), "--ntasks-per-node=1", fmt.Sprintf("--cpus-per-task=%d", x.cpusPerNode(n)),
+		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, x.Memory)/int64(nodes)+1<<20-1)>>20)}
+	if r.GPUs > 0 {
+		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, r.GPUs/nodes))
+	}
+	if x.Exclude != "" {
+		args = append(args, "--exclude="+x.Exclude) // replaced by a later one
+	}
+	return append(args, x.Options...)
+}
+
+// nodesOf returns the number of nodes of a job of the stage.
+func nodesOf(n *lang.Node) int { return max(1, n.Resources.Nodes) }
+
+func (x *Executor) cpusPerNode(n *lang.Node) int {
+	return (cmp.Or(n.Resources.CPUs, x.CPUs) + nodesOf(n) - 1) / nodesOf(n)
 }
 
 // timeLimit returns the time limit of a job, and how long before it the stage is asked to stop; 0: it is not asked.
