@@ -34,22 +34,13 @@ func (a *attempt) gangNode() (at engine.GangNode, err error) {
 // assist runs the ranks of a node that is not the first. The job on the first node has the claim, the signs of life and
 // the record of the end. It returns an error after that record if a rank here has failed.
 func (a *attempt) assist(ctx context.Context, at engine.GangNode) error {
-	wait := func(done func() bool, limit <-chan time.Time) {
-		for !done() {
-			select {
-			case <-time.After(200 * time.Millisecond):
-			case <-ctx.Done():
-				return
-			case <-limit:
-				return
-			}
-		}
-	}
 	over := func() bool {
 		_, ended := a.exit()
 		return ended
 	}
-	wait(func() bool { return over() || at.Started(a.Run, a.Address) }, nil)
+	for !over() && !at.Started(a.Run, a.Address) && ctx.Err() == nil {
+		time.Sleep(200 * time.Millisecond)
+	}
 	if ctx.Err() != nil || over() {
 		return nil
 	}
@@ -61,6 +52,8 @@ func (a *attempt) assist(ctx context.Context, at engine.GangNode) error {
 	if err == nil && end.Code == 0 && end.Signal == 0 {
 		return nil
 	}
-	wait(over, time.After(stopWithin)) // srun ends all nodes with this process
+	for since := time.Now(); !over() && time.Since(since) < stopWithin; { // srun ends all nodes with this process
+		time.Sleep(200 * time.Millisecond)
+	}
 	return fmt.Errorf("the ranks of node %s have failed", nodeName())
 }
