@@ -39,14 +39,11 @@ const (
 // startReady starts every task that the queue, other runs and foreign processes allow to start.
 func (r *run) startReady(ctx context.Context) {
 	r.blocked = false
-	for !r.stopping && ctx.Err() == nil && len(r.distant) > 0 && r.inPools < r.distant[0].pool.Room() {
-		t := r.distant[0]
-		r.distant = r.distant[1:]
-		r.inPools++
-		r.start(ctx, t)
-	}
-	for !r.stopping && ctx.Err() == nil && len(r.queued.Waiting) > 0 {
-		t, err := r.admit(ctx)
+	for !r.stopping && ctx.Err() == nil {
+		t, err := r.nextDistant(), error(nil)
+		if t == nil && len(r.queued.Waiting) > 0 {
+			t, err = r.admit(ctx)
+		}
 		if err != nil {
 			r.fail(t, err, 0)
 			continue
@@ -54,11 +51,23 @@ func (r *run) startReady(ctx context.Context) {
 		if t == nil {
 			break
 		}
-		r.start(ctx, t)
+		r.start(ctx, t) // may find the result in the store, so that another task becomes ready
 	}
 	if !r.blocked { // the waiting task may have left the queue without admit
 		r.recordError(r.ledger.Withdraw())
 	}
+}
+
+// nextDistant removes the first task whose pool has room from the queue of the pools; nil if there is none.
+func (r *run) nextDistant() *task {
+	i := slices.IndexFunc(r.distant, func(t *task) bool { return r.inPools[t.pool] < t.pool.Room() })
+	if i < 0 {
+		return nil
+	}
+	t := r.distant[i]
+	r.distant = slices.Delete(r.distant, i, i+1)
+	r.inPools[t.pool]++
+	return t
 }
 
 // admit removes the next task that may start from the queue and reserves its share; nil if none may start. With
@@ -295,7 +304,7 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 // free releases the share of a task.
 func (r *run) free(t *task) {
 	if t.pool != nil {
-		r.inPools--
+		r.inPools[t.pool]--
 		return
 	}
 	r.queued.Release(t.request)

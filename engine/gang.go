@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -69,9 +70,19 @@ func failurePath(meet string, rank string) string { return filepath.Join(meet, "
 func reportRank(err error) {
 	var e interface{ Echo() bool }
 	f := rankFailure{runs.Failure{Text: err.Error(), Cause: CauseOf(err)}, errors.As(err, &e) && e.Echo()}
+	leaveFailure(os.Getenv(meetVariable), os.Getenv(rankVariable), f)
+}
+
+func leaveFailure(meet, rank string, f rankFailure) {
 	if text, err := json.Marshal(f); err == nil {
-		os.WriteFile(failurePath(os.Getenv(meetVariable), os.Getenv(rankVariable)), text, 0o600)
+		disk.Overwrite(meet, failurePath(meet, rank), text)
 	}
+}
+
+// readFailure returns the failure that a rank has left.
+func readFailure(meet string, rank int) (f rankFailure, left bool) {
+	text, err := os.ReadFile(failurePath(meet, strconv.Itoa(rank)))
+	return f, err == nil && json.Unmarshal(text, &f) == nil
 }
 
 // rankEnd is the end of a rank.
@@ -83,10 +94,12 @@ type rankEnd struct {
 
 func (e rankEnd) failed() bool { return e.status.Signaled() || e.status.ExitStatus() != 0 }
 
-// gang is the ranks of a stage, as their supervisor sees them.
+// gang is the ranks of a stage on this node, as their supervisor sees them.
 type gang struct {
 	node   *lang.Node
-	meet   string // their folder
+	at     GangNode
+	first  int    // number of the first rank of this node
+	meet   string // folder of all ranks
 	limits rankLimits
 	ranks  []*exec.Cmd
 	ended  chan rankEnd
@@ -100,12 +113,18 @@ func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *la
 	if g.limits, err = limitsOfRanks(); err != nil {
 		return err
 	}
-	if g.meet, err = folder.MakeRanks(a.Address); err != nil {
+	if g.at, err = gangNode(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(g.meet)) }()
+	var remove func() error
+	if g.meet, remove, err = g.at.open(folder, a.Address); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	share := n.Resources.Processes / g.at.Count
+	g.first, a.GPUs = g.at.Index*share, g.at.devices(a.GPUs)
 	runtime.LockOSThread() // the kernel ends the ranks with the thread that has started them
-	for rank := range n.Resources.Processes {
+	for rank := g.first; rank < g.first+share; rank++ {
 		if err := g.start(folder, a, rank); err != nil {
 			g.signal(syscall.SIGKILL)
 			for range g.ranks {
@@ -118,7 +137,11 @@ func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *la
 	if err != nil || len(ends) == 0 {
 		return err
 	}
-	return rankError(ends, g.meet, len(g.ranks), a.Kills)
+	if g.at.Index > 0 {
+		leaveFailures(ends, g.meet, a.Kills)
+		return errHelper
+	}
+	return rankError(g.withElsewhere(ends), g.meet, n.Resources.Processes, a.Kills)
 }
 
 // start starts one rank: this program again, in the session of the supervisor.
@@ -130,8 +153,8 @@ func (g *gang) start(folder runs.Folder, a runs.Assignment, rank int) error {
 	c := exec.Command(self, "node", "--run", string(folder), "--node", g.node.Address)
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+g.meet,
 		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/g.node.Resources.Processes)))
-	if rank < len(a.GPUs) { // without GPUs, or on a device of the CPU, no rank has one of its own
-		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[rank])
+	if i := rank - g.first; i < len(a.GPUs) { // without GPUs, or on a device of the CPU, no rank has one of its own
+		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[i])
 	}
 	c.Stdout, c.Stderr = os.Stdout, os.Stderr
 	log := &prefixed{to: os.Stderr, prefix: fmt.Sprintf("[%d] ", rank)}
@@ -186,6 +209,12 @@ func (p *prefixed) end() {
 	}
 }
 
+// stopped reports whether a rank of this node is stopped by a signal.
+func (g *gang) stopped(rank int) bool {
+	i := rank - g.first
+	return i >= 0 && i < len(g.ranks) && proc.Stopped(g.ranks[i].Process.Pid)
+}
+
 func (g *gang) signal(s syscall.Signal) {
 	for _, c := range g.ranks {
 		c.Process.Signal(s) // an error: it has ended
@@ -204,7 +233,8 @@ func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
 		select {
 		case e := <-g.ended:
 			left--
-			// The report of an ended rank changes no longer, so a hang of the others cannot be told; `timeout` ends them.
+			// The report of an ended rank does not change any more, so a hang of the others cannot be detected: `timeout` ends
+			// them.
 			look.Stop()
 			if e.killed = killed && e.status.Signal() == syscall.SIGKILL; !e.failed() {
 				continue
@@ -219,11 +249,13 @@ func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
 			killed = true
 			g.signal(syscall.SIGKILL)
 		case now := <-look.C:
-			err = watch.observe(runs.ReadRanks(g.meet, len(g.ranks)), now.Sub(looked))
+			err = watch.observe(runs.ReadRanks(g.meet, g.node.Resources.Processes), now.Sub(looked))
 			if looked = now; err != nil {
 				look.Stop()
-				watch.writeTable(os.Stderr, func(rank int) bool { return proc.Stopped(g.ranks[rank].Process.Pid) })
+				watch.writeTable(os.Stderr, g.stopped)
 				g.signal(syscall.SIGKILL)
+			} else if late == nil && len(g.failuresElsewhere()) > 0 {
+				late = time.After(lastWords)
 			}
 		}
 	}
@@ -235,22 +267,14 @@ func (g *gang) await(ctx context.Context) (failed []rankEnd, err error) {
 func rankError(ends []rankEnd, meet string, count int, kills int64) error {
 	errs, echo := make([]error, len(ends)), make([]bool, len(ends))
 	for i, e := range ends {
-		text, err := os.ReadFile(failurePath(meet, strconv.Itoa(e.rank)))
-		var f rankFailure
-		if err == nil {
-			err = json.Unmarshal(text, &f)
-		}
+		f, left := readFailure(meet, e.rank)
 		switch {
-		case err == nil:
+		case left:
 			errs[i], echo[i] = &f.Failure, f.Echo
 		case e.killed:
 			errs[i], echo[i] = errors.New("it did not end after the failure of another rank"), true
 		default:
-			exit := proc.Exit{Code: e.status.ExitStatus()}
-			if e.status.Signaled() {
-				exit = proc.Exit{Signal: e.status.Signal()}
-			}
-			errs[i] = ExitError(exit, kills)
+			errs[i] = ExitError(e.exit(), kills)
 		}
 	}
 	first := slices.IndexFunc(ends, func(e rankEnd) bool { return e.status.Signaled() && !e.killed })
@@ -273,6 +297,9 @@ func (p rankPlace) set(j *Job) {
 		return
 	}
 	j.Rank, j.Ranks, j.Rendezvous = p.rank, p.ranks, filepath.Join(p.meet, "store")
+	if at, err := gangNode(); err == nil {
+		j.Listen = at.Address
+	}
 	j.Threads = max(1, j.Threads/p.ranks)
 	if l, err := limitsOfRanks(); err == nil { // the supervisor has already rejected invalid limits
 		j.Arrival = l.arrival

@@ -63,6 +63,7 @@ type Job struct {
 	// and only rank 0 writes ports. One process is rank 0 of 0 or 1.
 	Rank, Ranks int
 	Rendezvous  string
+	Listen      string        // address for ranks of other nodes; "": all ranks are on this one
 	Arrival     time.Duration // limit for all ranks to meet
 	Backend     string        // of their exchange of data; a stage sets it for its manifest
 

@@ -55,7 +55,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
 		defer artifact.Beat(lock)()
-		if !isRank() {
+		if !isRank() && !isHelper() {
 			observe, err = childObserver(folder, a, lock)
 		} else if os.Getenv(rankVariable) == "0" {
 			observe, err = eventWriter(folder, a.Address)
@@ -78,10 +78,9 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	return 1
 }
 
-// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. lock is
-// that of the key, inherited from the engine.
-// It loads the experiment from the folder's copy and returns an error if the node's key differs from the planned
-// one. A panic becomes an error.
+// runNode executes one node of a run folder in this process, as its engine assigned it, and commits the result. It
+// loads the experiment from the folder's copy and returns an error if the node's key differs from the planned one. A
+// panic becomes an error. lock is the lock of the key, inherited from the engine.
 func runNode(
 	ctx context.Context, folder runs.Folder, a runs.Assignment, reg lang.Registry, observe func(runs.Event), lock *os.File,
 ) (err error) {

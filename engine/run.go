@@ -44,7 +44,8 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		return nil
 	}
 	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx,
-		ended: make(chan stageEnd), foreign: make(chan foreignEnd), fetched: make(chan fetchEnd)}
+		inPools: map[Pool]int{},
+		ended:   make(chan stageEnd), foreign: make(chan foreignEnd), fetched: make(chan fetchEnd)}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
 	}
@@ -138,8 +139,8 @@ type run struct {
 	stopping  bool // ctx has ended
 
 	queued  sched.Queue
-	distant []*task // ready for a pool, longest path first
-	inPools int     // tasks that pools execute
+	distant []*task      // ready for a pool, longest path first
+	inPools map[Pool]int // tasks that each pool executes
 	sharing
 	moment  int // counts ends, for the schedule
 	machine machine.Machine

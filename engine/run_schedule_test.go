@@ -135,3 +135,33 @@ func TestErrorOfTheExecutorIsTheFailure(t *testing.T) {
 	s.end("toy.a", errors.New("no such queue"))
 	wantFailure(t, <-done, "toy.a", "", "no such queue")
 }
+
+// pool is a scripted executor with machines of its own.
+type pool struct {
+	*scripted
+	room int
+}
+
+func (p *pool) Room() int                 { return p.room }
+func (p *pool) Unfit(n *lang.Node) string { return "" }
+
+func TestAFullPoolDoesNotBlockAnother(t *testing.T) {
+	stages := ""
+	for i, executor := range []string{"a", "a", "b", "b"} {
+		stages += toyStage(fmt.Sprint("s", i), fmt.Sprintf("text = \"%d\"\n executor = \"%s\"", i, executor))
+	}
+	l := newLab(t, stages)
+	l.Put("site.hcl", "executor \"a\" {\n type = \"slurm\"\n}\nexecutor \"b\" {\n type = \"slurm\"\n}\n")
+	s, done := newScripted(), make(chan enginetest.Record)
+	o := engine.Options{Executors: map[string]engine.Executor{"a": &pool{s, 1}, "b": &pool{s, 2}}}
+	go func() { done <- l.Run(o) }()
+	wantList(t, "first", s.next(3), "toy.s0", "toy.s2", "toy.s3")
+	s.end("toy.s2", nil)
+	s.end("toy.s3", nil)
+	s.end("toy.s0", nil)
+	wantList(t, "then", s.next(1), "toy.s1")
+	s.end("toy.s1", nil)
+	if r := <-done; r.Err != nil {
+		t.Error(r.Err)
+	}
+}

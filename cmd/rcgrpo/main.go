@@ -48,8 +48,8 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
 	}
-	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
-		os.Exit(slurm.Main(os.Args[2], os.Stderr))
+	if len(os.Args) >= 3 && os.Args[1] == "job" { // started by Slurm, once per job
+		os.Exit(slurm.Main(os.Args[2:], os.Stderr))
 	}
 	stdout := output.New(os.Stdout, os.Stderr)
 	code := run(os.Args[1:], os.Stdin, stdout, os.Stderr)

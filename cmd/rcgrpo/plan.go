@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/engine/slurm"
 	"rcgrpo/stages"
 )
 
@@ -29,6 +31,8 @@ func planCommand() *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	detailed := c.Flags().Bool("detailed-exitcode", false, "exit with 2 if a stage would run")
 	all := c.Flags().Bool("all", false, "also list stages that are up to date")
+	queue := c.Flags().Bool("queue", false, "ask Slurm when the jobs would start, with sbatch --test-only")
+	c.MarkFlagsMutuallyExclusive("json", "queue")
 	c.planFlags(&o)
 	return c.runs(func(args []string) error {
 		short := !*asJSON && !*all
@@ -58,11 +62,41 @@ func planCommand() *cobra.Command {
 			width, _ := output.TerminalSize(c.stdout())
 			writePlan(c.stdout(), p, forecast, planLayout{*all, output.Colored(c.stdout()), cmp.Or(width, math.MaxInt)})
 		}
+		if *queue {
+			writeQueue(c.stdout(), p)
+		}
 		if *detailed && p.Changes() {
 			return exitCode(exitChanges)
 		}
 		return nil
 	})
+}
+
+// writeQueue prints when Slurm would start the jobs of a plan.
+func writeQueue(w io.Writer, p *plan.Plan) {
+	expected := map[*lang.Node]time.Duration{}
+	nodes := map[string][]*lang.Node{}
+	for _, n := range p.Nodes {
+		if name := p.Experiment.Site.ExecutorOf(n.Node); (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && !n.InEngine() {
+			nodes[name], expected[n.Node] = append(nodes[name], n.Node), n.Estimate
+		}
+	}
+	estimate := func(n *lang.Node) time.Duration { return expected[n] }
+	for _, name := range slices.Sorted(maps.Keys(p.Experiment.Site.Slurm)) {
+		x := slurm.NewExecutor(p.Experiment.Site.Slurm[name])
+		for _, s := range x.Starts(context.Background(), nodes[name], estimate) {
+			stages := lang.TrimStage(s.Nodes[0].Address)
+			if more := len(s.Nodes) - 1; more > 0 {
+				stages += fmt.Sprintf(" and %s of equal jobs", english.Plural(more, "stage", ""))
+			}
+			if s.Err != nil {
+				fmt.Fprintf(w, "Queue of executor %q, %s: %v\n", name, stages, s.Err)
+				continue
+			}
+			fmt.Fprintf(w, "Queue of executor %q, %s: a job submitted now starts %s at the latest.\n", name, stages,
+				s.At.Format("Mon 2 Jan 15:04"))
+		}
+	}
 }
 
 // planLine is one line of a plan: the nodes of an instance with the same verb and cause.

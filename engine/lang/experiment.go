@@ -132,6 +132,7 @@ type Resources struct {
 	GPUs      int
 	CPUs      int   // 0 counts as 1
 	Processes int   // ranks that share the stage; 0 counts as 1
+	Nodes     int   // machines of a cluster that share the processes; 0 counts as 1
 	Memory    int64 // bytes; 0: not set
 	GPUMemory int64 // bytes per device; 0: not set
 }

@@ -461,7 +461,6 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"slurm\" {\n  factor = 0.5\n}\n":            "factor must be at least 1",
 		"executor \"slurm\" {\n  jobs = -1\n}\n":               "jobs must be at least 1",
 		"executor \"slurm\" {\n  extra = [\"x\"]\n}\n":         "Bad option",
-		"executor \"slurm\" {\n  requeue = true\n}\n":          "Unknown setting",
 		"executor \"slurm\" {\n  env = { SLURM_X = \"1\" }\n}": "Bad variable",
 		"stor {}\n":                                      "Unknown block",
 		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",

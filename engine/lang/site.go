@@ -485,6 +485,9 @@ type Slurm struct {
 	Continues    int               // starts after time limits
 	FreeAttempts int               // starts after preemption or the loss of a node
 	Jobs         int               // in the queue or running at once
+	Array        bool              // equal jobs are submitted as arrays
+	Pack         time.Duration     // expected time of a job of several short stages; 0: each has its own
+	Requeue      bool              // Slurm starts a preempted job again
 	Poll         time.Duration     // least interval of status calls
 	Deadline     time.Duration     // of a command of Slurm
 	Grace        time.Duration     // after which a job that is not listed counts as ended
@@ -514,6 +517,11 @@ type slurmBlock struct {
 	FreeAttempts *int              `hcl:"free_attempts,optional" doc:"slurm: starts after preemption or a lost node,"`
 	_            struct{}          `doc:"beside those of retry; default 20"`
 	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running; default 200"`
+	Array        *bool             `hcl:"array,optional" doc:"slurm: equal jobs are one array job; default true"`
+	Pack         *time.Duration    `hcl:"pack,optional" doc:"slurm: stages expected below 60 s share jobs of this time,"`
+	_            struct{}          `doc:"if there are more than 16; \"0s\": each has its own job; default 15m"`
+	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also"`
+	_            struct{}          `doc:"while no engine runs; without it the engine submits a new job"`
 	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls; default 10s"`
 	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm; default 60s"`
 	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended; default 5m"`
@@ -542,7 +550,8 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 	s := Slurm{Name: e.Name, Exclude: b.Exclude, GRES: cmp.Or(b.GRES, "gpu"), CPUs: 1, Memory: 4e9, Time: b.Time,
 		Factor: cmp.Or(b.Factor, 2), Checkpoint: 3 * time.Minute, Continues: 100, FreeAttempts: 20,
 		Jobs: cmp.Or(b.Jobs, 200), Poll: b.Poll, Deadline: b.Deadline, Grace: b.Grace, Visible: b.Visible, Lost: b.Lost,
-		Setup: b.Setup, Env: b.Env, Secrets: map[string]string{}}
+		Setup: b.Setup, Env: b.Env, Secrets: map[string]string{}, Array: true, Pack: 15 * time.Minute,
+		Requeue: b.Requeue}
 	for _, o := range [][2]string{{"partition", b.Partition}, {"account", b.Account}, {"qos", b.QOS},
 		{"constraint", b.Constraint}, {"reservation", b.Reservation}} {
 		if o[1] != "" {
@@ -552,6 +561,8 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 	s.Options = append(s.Options, b.Extra...)
 	setPointer(&s.Checkpoint, b.Checkpoint)
 	setPointer(&s.Continues, b.Continues)
+	setPointer(&s.Array, b.Array)
+	setPointer(&s.Pack, b.Pack)
 	setPointer(&s.FreeAttempts, b.FreeAttempts)
 	if n, ok := e.CPUs.(int64); ok && n >= 1 {
 		s.CPUs = int(n)

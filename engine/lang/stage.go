@@ -42,6 +42,8 @@ type resourcesBlock struct {
 	Processes uint     `hcl:"processes,optional" doc:"processes that share the stage's work, with identical results in"`
 	_         struct{} `doc:"float32 and mode = deterministic; each has cpus / processes CPUs and memory / processes."`
 	_         struct{} `doc:"Trainings (at most gradient_parts processes), rollout and eval; without gpus"`
+	Nodes     uint     `hcl:"nodes,optional" doc:"nodes of a cluster, which share the processes, gpus, cpus and"`
+	_         struct{} `doc:"memory equally. An executor of one machine executes all processes there"`
 	GPUMemory byteSize `hcl:"gpu_memory,optional" doc:"memory of each device"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -361,6 +363,10 @@ func (l *loader) checkRanks(in *instance) {
 			"has that many parts; got %s = %d. Set gradient_parts = %d: this changes rounding and the key.",
 			Plural(most, "process"), setting, n, n)
 	}
+	if n := in.resources(); n.Nodes > 1 && (n.Processes < n.Nodes || n.Processes%n.Nodes != 0) {
+		l.errorf(r.At["nodes"], "Uneven nodes", "Each node has the same number of processes, at least one; got nodes = %d "+
+			"and %s. Change processes or gpus.", n.Nodes, Plural(max(1, n.Processes), "process"))
+	}
 }
 
 // resources returns the resources of a node. Each of several devices has a process.
@@ -370,7 +376,7 @@ func (in *instance) resources() Resources {
 	if in.block.kind.Ranks != nil && r.GPUs > 1 {
 		processes = r.GPUs
 	}
-	return Resources{GPUs: int(r.GPUs), Processes: int(processes), CPUs: int(max(r.CPUs, processes)),
+	return Resources{GPUs: int(r.GPUs), Processes: int(processes), Nodes: int(r.Nodes), CPUs: int(max(r.CPUs, processes)),
 		Memory: int64(r.Memory), GPUMemory: int64(r.GPUMemory)}
 }
 

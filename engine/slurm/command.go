@@ -35,7 +35,8 @@ func (x *Executor) environment() []string {
 	return env
 }
 
-// command runs a command of Slurm and returns its output. The error contains what it has printed.
+// command runs a command of Slurm and returns its output and error output. The error contains the last line of the
+// error output.
 func (x *Executor) command(ctx context.Context, input, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), x.Deadline,
 		fmt.Errorf("%s did not answer within %v", name, x.Deadline))
@@ -43,8 +44,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	path, err := exec.LookPath(filepath.Join(x.Path, name))
 	if err != nil {
 		return "", fmt.Errorf("the command %s of Slurm is missing: install slurm-client, or name its folder in the "+
-			"executor's "+
-			"`path`: %w", name, err)
+			"executor's `path`: %w", name, err)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
 	var out, errOut bytes.Buffer
@@ -59,7 +59,7 @@ func (x *Executor) command(ctx context.Context, input, name string, args ...stri
 	case err != nil:
 		err = fmt.Errorf("%s: %s (%w)", name, lastWords(errOut.String()), err)
 	}
-	return out.String(), err
+	return out.String() + errOut.String(), err
 }
 
 // lastWords returns the last line with Slurm's error, without its prefix.
@@ -116,7 +116,8 @@ type state struct {
 // listFormat has the reason last, since it may contain any character. The prefix tells our lines from a banner.
 const listFormat = "rcgrpo|%j|%i|%T|%S|%N|%r"
 
-// parseStates reads the lines of squeue in listFormat. Of several jobs of a name, one that has not ended counts.
+// parseStates reads the lines of squeue in listFormat by name; that of a task of an array ends with _ and its index. Of
+// several jobs of a name, one that has not ended counts.
 func parseStates(out string) map[string]state {
 	all := map[string]state{}
 	for line := range strings.Lines(out) {
@@ -125,8 +126,12 @@ func parseStates(out string) map[string]state {
 			continue
 		}
 		s := state{ID: f[2], State: f[3], Start: f[4], Node: f[5], Reason: f[6]}
-		if old, twice := all[f[1]]; !twice || old.ended() {
-			all[f[1]] = s
+		name := f[1]
+		if _, task, found := strings.Cut(s.ID, "_"); found {
+			name += "_" + task
+		}
+		if old, twice := all[name]; !twice || old.ended() {
+			all[name] = s
 		}
 	}
 	return all
@@ -181,6 +186,17 @@ func (x *Executor) partitionLimit(ctx context.Context) time.Duration {
 		}
 	}
 	return limit
+}
+
+// maxArraySize returns the number of tasks that an array may have; 0: unknown.
+func (x *Executor) maxArraySize(ctx context.Context) (size int) {
+	out, _ := x.command(ctx, "", "scontrol", "show", "config")
+	for line := range strings.Lines(out) {
+		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
+			size, _ = strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return size
 }
 
 // parseLimit reads a limit such as "1-00:00:00", "1:00:00" or "30:00"; 0 for others, such as "infinite".

@@ -20,11 +20,20 @@ type job struct {
 	since     time.Time // when this engine began to watch it
 	confirmed bool      // Slurm has accepted it, or a job reports that it has started
 	started   bool
+	startSeen time.Time // when this engine saw the start
+	stale     string    // last sign of life before Slurm put the job back into the queue
 	events    runs.EventReader
 	reason    string    // reported last, while the job waits
 	silent    time.Time // since when Slurm reports an end or does not list the job; zero: it does
 	beatThen  string    // at that time
 	cancels   bool      // this engine cancels the job
+
+	// For its submission.
+	program   string      // that supervises the stage
+	copies    [][2]string // programs and the copies that the job uses
+	short     bool        // other stages may share its job
+	id        string      // Slurm's answer; "": none
+	submitted chan error  // receives the outcome
 }
 
 // watch waits for the end of the attempt. When ctx ends, a job in the queue is cancelled, and a running one gets a
@@ -55,7 +64,11 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 			j.hurry(1)
 			defer j.hurry(-1)
 			j.scancel("--state=PENDING")
-			j.scancel("--batch", "--signal=TERM")
+			if options := []string{"--signal=TERM", "--batch"}; j.Nodes > 1 {
+				j.scancel(options[0]) // srun would kill the stage without a checkpoint
+			} else {
+				j.scancel(options...)
+			}
 			drop = time.After(stopWithin)
 		case <-kill:
 			kill, drop = nil, j.cancelNow()
@@ -81,18 +94,34 @@ func (j *job) cancelNow() <-chan time.Time {
 
 // scancel cancels or signals the job. An error means that Slurm does not answer or that the job has ended; the watch
 // continues in both cases.
+//
+// The cancellation of a stage ends all stages of its job. Only a run that ends cancels jobs, and it needs none of them.
 func (j *job) scancel(options ...string) {
-	j.command(context.Background(), "", "scancel", append([]string{"--me", "--name=" + j.attempt.Name}, options...)...)
+	name, task, _ := strings.Cut(j.attempt.Name, "_")
+	args := append([]string{"--me", "--name=" + name}, options...)
+	if task != "" { // the name is that of all tasks
+		if j.id == "" {
+			j.ask()
+			st, _, _ := j.state(j.attempt.Name)
+			j.id = st.ID
+		}
+		if j.id == "" {
+			return
+		}
+		args = append(args, j.id)
+	}
+	j.command(context.Background(), "", "scancel", args...)
 }
 
 // observeFiles reports the start of the stage and its progress.
 func (j *job) observeFiles() {
 	if !j.started {
-		count, host, started := strings.Cut(j.beat(), " ")
-		if !started {
+		beat := j.beat()
+		count, host, started := strings.Cut(beat, " ")
+		if !started || beat == j.stale {
 			return
 		}
-		j.started, j.confirmed = true, true
+		j.started, j.startSeen, j.confirmed = true, time.Now(), true
 		if j.Adopted {
 			beats, _ := strconv.Atoi(count)
 			running := time.Duration(beats) * j.Beat
@@ -125,6 +154,10 @@ func (j *job) endBySlurm() (exit, bool) {
 	}
 	if listed && !st.ended() {
 		j.silent, j.confirmed = time.Time{}, true
+		if j.started && j.Executor.Requeue && st.waits() && at.After(j.startSeen) {
+			j.started, j.stale = false, j.beat()
+			j.note("its job %s was preempted or lost its node; Slurm starts it again", st.ID)
+		}
 		if !j.started && st.waits() {
 			j.queued(st.Text())
 		}
@@ -168,6 +201,8 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causeCancelled
 	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL", st.Reason == "JobLaunchFailure":
 		e.Cause = causeNode
+	case j.Behind && !j.started && st.State != "CANCELLED":
+		e.Cause = causeUnstarted
 	case st.State == "PREEMPTED":
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
@@ -234,6 +269,9 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 		return true, nil
 	case causeTime:
 		return s.continueAfterLimit(id, end, all)
+	case causeUnstarted:
+		s.note("%s ended before it started this stage; a new job executes it", id)
+		return true, nil
 	}
 	free := 0
 	for _, a := range all {
@@ -343,12 +381,18 @@ func (x *Executor) poll(stop <-chan struct{}) {
 			continue
 		}
 		asked = time.Now()
-		states, err := x.list(context.Background())
-		x.mu.Lock()
-		if x.away = err; err == nil {
-			x.states, x.answered, x.awayReported = states, asked, false
-		}
-		x.mu.Unlock()
+		x.ask()
+	}
+}
+
+// ask asks Slurm for the states of all jobs.
+func (x *Executor) ask() {
+	asked := time.Now()
+	states, err := x.list(context.Background())
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.away = err; err == nil {
+		x.states, x.answered, x.awayReported = states, asked, false
 	}
 }
 

@@ -31,9 +31,13 @@ var (
 	errTimeout  = errors.New("timeout")
 )
 
-// Main is the main function of a job: it executes the attempt whose record is at path, writes the record of its end,
-// and returns the exit code. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
-func Main(path string, stderr io.Writer) int {
+// nextTask separates the records of the tasks of an array.
+const nextTask = "--"
+
+// Main is the main function of a job. It executes the attempts whose records are at the paths, one after the other,
+// writes the records of their ends, and returns the exit code. Among the paths of several tasks it selects those of its
+// index in the array. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
+func Main(paths []string, stderr io.Writer) int {
 	runtime.LockOSThread() // the kernel ends the stage with this thread
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 4)
@@ -47,19 +51,30 @@ func Main(path string, stderr io.Writer) int {
 			}
 		}
 	}()
-	e, err := superviseJob(ctx, cancel, path)
-	if err != nil {
-		fmt.Fprintln(stderr, err)
-		return 1
+	index, _ := strconv.Atoi(os.Getenv("SLURM_ARRAY_TASK_ID")) // not set without an array
+	for ; index > 0; index-- {
+		paths = paths[slices.Index(paths, nextTask)+1:]
 	}
-	if e.Cause == causeDone {
-		return 0
+	code := 0
+	for _, path := range paths {
+		if path == nextTask {
+			break
+		}
+		e, err := superviseJob(ctx, path)
+		if err != nil {
+			fmt.Fprintln(stderr, err)
+		}
+		if err != nil || e.Cause != causeDone {
+			code = 1
+		}
 	}
-	return 1
+	return code
 }
 
 // superviseJob executes an attempt. An error means that its end could not be recorded.
-func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path string) (exit, error) {
+func superviseJob(ctx context.Context, path string) (exit, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	a, err := readAttempt(path)
 	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); a, err = readAttempt(path) {
 		os.ReadDir(filepath.Dir(path)) // the record may not be visible yet
@@ -68,8 +83,20 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 	if err != nil {
 		return exit{}, err
 	}
+	if at, err := a.gangNode(); at.Index > 0 || err != nil {
+		return exit{Cause: causeDone}, errors.Join(err, a.assist(ctx, at))
+	}
 	if err := a.claim(); err != nil {
 		return exit{}, err
+	}
+	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
+		e, ended := a.exit()
+		if !ended && a.beat() != "" { // it was killed, or still runs on a node that Slurm has lost
+			e, ended, err = a.awaitEnd(ctx)
+		}
+		if ended || err != nil {
+			return e, err
+		}
 	}
 	kill := make(chan struct{})
 	stop := a.startBeat(func() {
@@ -77,13 +104,15 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 		close(kill)
 	})
 	defer stop()
-	e := exit{Host: nodeName()}
+	e, started := exit{Host: nodeName()}, false
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
 	}
 	if err == nil && !a.finished(store) {
-		err = a.run(ctx, kill)
+		if err = context.Cause(ctx); err == nil {
+			started, err = true, a.run(ctx, kill)
+		}
 	}
 	var progress runs.EventReader
 	progress.Read(a.Run.Events(a.Address), func(event runs.Event) {
@@ -91,12 +120,20 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 			e.Progress = event.Done
 		}
 	})
+	if err != nil { // Slurm signals all processes of a job, so the stage may have ended first
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
 	var lost *nodeError
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		e.Cause = causeDone
 	case cause == errReplaced:
 		e.Cause = causeReplaced
+	case cause == errLimit && a.Behind && !started:
+		e.Cause = causeUnstarted
 	case cause == errLimit:
 		e.Cause = causeTime
 	case cause == errStopped:
@@ -107,6 +144,9 @@ func superviseJob(ctx context.Context, cancel context.CancelCauseFunc, path stri
 		e.Cause, e.Failure = causeFailed, progress.Failure
 	default:
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
+	}
+	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
+		return e, os.Remove(a.file("beat"))
 	}
 	return e, a.writeExit(e)
 }
@@ -123,7 +163,7 @@ func nodeName() string {
 }
 
 // claim makes this job the only one of the attempt. Another one exists if Slurm accepted a submission whose answer was
-// lost.
+// lost. The job itself may start again.
 func (a *attempt) claim() error {
 	id := os.Getenv("SLURM_JOB_ID") + "\n"
 	temporary := a.file("job." + strings.TrimSpace(id))
@@ -133,6 +173,9 @@ func (a *attempt) claim() error {
 	defer os.Remove(temporary)
 	err := linkOnce(temporary, a.file("job"))
 	if owner, readErr := os.ReadFile(a.file("job")); err == errTaken && readErr == nil {
+		if string(owner) == id {
+			return nil
+		}
 		return fmt.Errorf("job %s executes this attempt", strings.TrimSpace(string(owner)))
 	}
 	return err
@@ -150,7 +193,10 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 		count++
 		return !a.replaced() && time.Since(written) < a.Lost/2
 	}
-	beat()
+	if !beat() {
+		replaced()
+		return func() {}
+	}
 	go func() {
 		every := time.NewTicker(a.Beat)
 		defer every.Stop()
@@ -174,25 +220,32 @@ func (a *attempt) startBeat(replaced func()) (stop func()) {
 func (a *attempt) awaitOthers(ctx context.Context) error {
 	for n := 1; n < a.n; n++ {
 		before := &attempt{path: filepath.Join(filepath.Dir(a.path), strconv.Itoa(n)), n: n}
-		last, since := before.beat(), time.Now()
-		_, ended := before.exit()
-		for ; !ended && time.Since(since) < a.Lost; _, ended = before.exit() {
-			select {
-			case <-time.After(min(time.Second, a.Beat)):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-			if now := before.beat(); now != last {
-				last, since = now, time.Now()
-			}
+		before.Lost, before.Beat = a.Lost, a.Beat
+		_, ended, err := before.awaitEnd(ctx)
+		if !ended && err == nil {
+			err = before.writeExit(exit{Cause: causeNode})
 		}
-		if !ended {
-			if err := before.writeExit(exit{Cause: causeNode}); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitEnd waits until the attempt has ended by its record, which it returns, or shows no sign of life.
+func (a *attempt) awaitEnd(ctx context.Context) (e exit, ended bool, err error) {
+	last, since := a.beat(), time.Now()
+	for e, ended = a.exit(); !ended && time.Since(since) < a.Lost; e, ended = a.exit() {
+		select {
+		case <-time.After(min(time.Second, a.Beat)):
+		case <-ctx.Done():
+			return e, false, context.Cause(ctx)
+		}
+		if now := a.beat(); now != last {
+			last, since = now, time.Now()
+		}
+	}
+	return e, ended, nil
 }
 
 // finished reports whether an earlier attempt has committed the result.
@@ -220,25 +273,11 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	if err := a.Run.Assign(assignment); err != nil {
 		return err
 	}
-	env, secrets, err := a.environment()
-	if err != nil {
-		return err
-	}
-	work := engine.Work{Assignment: assignment}
 	log, err := os.OpenFile(a.Run.Log(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	out, finish, err := proc.OpenOutput(log, secrets)
-	if err != nil {
-		return err
-	}
-	holder, err := os.OpenFile(a.file("holder"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return errors.Join(err, finish())
-	}
-	defer holder.Close()
 	limit := &proc.LogLimit{Path: log.Name(), Most: a.LogLimit, Report: func() {}}
 	endLimit := limit.Watch()
 	if a.Timeout > 0 {
@@ -246,18 +285,8 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, errTimeout)
 		defer cancel()
 	}
-	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
-		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
-	if err != nil {
-		return errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
-	}
-	end, err := p.Wait(ctx, func(cause error) time.Duration {
-		if cause == errTimeout {
-			return 10 * time.Second
-		}
-		return stopWithin
-	}, kill)
-	err = errors.Join(err, finish(), endLimit())
+	end, err := a.process(ctx, kill, assignment, log, "holder")
+	err = errors.Join(err, endLimit())
 	switch {
 	case err != nil || end.Code == 0 && end.Signal == 0:
 		return err
@@ -267,9 +296,49 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	return engine.ExitError(end, assignment.Kills)
 }
 
+// process runs the process of the stage on this node. The file of that suffix stands for the lock of the key.
+func (a *attempt) process(
+	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File, suffix string,
+) (end proc.Exit, err error) {
+	env, secrets, err := a.environment()
+	if err != nil {
+		return end, err
+	}
+	work := engine.Work{Assignment: assignment}
+	out, finish, err := proc.OpenOutput(log, secrets)
+	if err != nil {
+		return end, err
+	}
+	holder, err := os.OpenFile(a.file(suffix), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return end, errors.Join(err, finish())
+	}
+	defer holder.Close()
+	p, err := proc.Start(proc.Command{Args: append([]string{a.Binary}, a.Args...), Env: work.Env(env), Dies: true,
+		Files: []*os.File{nil, out, out, holder}, Mark: engine.ScratchMark(filepath.Join(a.Store, "work", a.Key))})
+	if err != nil {
+		return end, errors.Join(&nodeError{fmt.Errorf("start %s: %w", a.Binary, err)}, finish())
+	}
+	end, err = p.Wait(ctx, func(cause error) time.Duration {
+		if cause == errTimeout {
+			return 10 * time.Second
+		}
+		return stopWithin
+	}, kill)
+	return end, errors.Join(err, finish())
+}
+
 // environment returns the variables of the stage, without those of Slurm, and the values of its secrets.
 func (a *attempt) environment() (env, secrets []string, err error) {
-	env = slices.DeleteFunc(append(os.Environ(), engine.AttemptVariable+"="+a.path), func(v string) bool {
+	at, err := a.gangNode()
+	if err != nil {
+		return nil, nil, err
+	}
+	env = append(os.Environ(), engine.AttemptVariable+"="+a.path)
+	if a.Nodes > 1 {
+		env = append(env, at.Env())
+	}
+	env = slices.DeleteFunc(env, func(v string) bool {
 		return strings.HasPrefix(v, "SLURM") || strings.HasPrefix(v, "SBATCH_") || strings.HasPrefix(v, "SQUEUE_")
 	})
 	for name, path := range a.Secrets {

@@ -1,8 +1,7 @@
 package slurm
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -18,7 +17,9 @@ import (
 
 // record describes an attempt. It is the file jobs/KEY/N of the store, created once.
 type record struct {
-	Name     string // of the job, unique
+	Name     string // of the job, and after _ its index in an array
+	Out      string // file with Slurm's own output, if other jobs were submitted with it
+	Behind   bool   // the job executes other stages first
 	Run      runs.Folder
 	Address  string
 	Key      string
@@ -26,9 +27,11 @@ type record struct {
 	Pins     []string // keys of results that the job needs
 	Binary   string   // that runs the stage
 	Args     []string
-	GPUs     int
+	GPUs     int           // of each node
+	Nodes    int           // that share the ranks of the stage
 	Timeout  time.Duration // 0: none
 	LogLimit int64
+	Requeue  bool              // Slurm starts the job again after a preemption or the loss of its node
 	Secrets  map[string]string // files by the name of the variable
 	Beat     time.Duration     // between two signs of life
 	Lost     time.Duration     // without a sign of life, after which an attempt has ended
@@ -62,7 +65,11 @@ const (
 	causeNode      = "node"      // its node was lost or could not start it
 	causeCancelled = "cancelled" // by a person
 	causeReplaced  = "replaced"  // there is a newer attempt
+	causeUnstarted = "unstarted" // its job ended before it, with stages that it executed first
 )
+
+// output returns the file with Slurm's own output of the job.
+func (a *attempt) output() string { return cmp.Or(a.Out, a.file("out")) }
 
 func (a *attempt) file(suffix string) string { return a.path + "." + suffix }
 
@@ -110,22 +117,18 @@ func attempts(store *artifact.Store, key string) (all []*attempt, err error) {
 	}
 }
 
-// create creates the record of attempt n; nil if another engine has created it.
-func create(store *artifact.Store, n int, r record) (*attempt, error) {
-	suffix := make([]byte, 4)
-	rand.Read(suffix)
-	r.Name = "rcgrpo-" + r.Key[:8] + "-" + hex.EncodeToString(suffix)
-	dir := store.Jobs(r.Key)
+// create creates the record of the attempt. The error is errTaken if another engine has created one.
+func (a *attempt) create(store *artifact.Store) error {
+	dir := filepath.Dir(a.path)
 	if err := store.MakeDir(dir); err != nil {
-		return nil, err
+		return err
 	}
-	a := &attempt{record: r, path: filepath.Join(dir, strconv.Itoa(n)), n: n}
-	temporary := filepath.Join(dir, "."+r.Name)
-	if err := runs.WriteJSON(temporary, r); err != nil {
-		return nil, err
+	temporary := filepath.Join(dir, "."+a.Name)
+	if err := runs.WriteJSON(temporary, a.record); err != nil {
+		return err
 	}
 	defer os.Remove(temporary)
-	return a, linkOnce(temporary, a.path)
+	return linkOnce(temporary, a.path)
 }
 
 // errTaken reports that another process has created a file.
@@ -168,7 +171,7 @@ func forget(store *artifact.Store, key string) error {
 
 // lastLine returns the last line of Slurm's own output of the job.
 func (a *attempt) lastLine() string {
-	b, _ := os.ReadFile(a.file("out"))
+	b, _ := os.ReadFile(a.output())
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return lines[len(lines)-1]
 }

@@ -8,9 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,9 +25,11 @@ import (
 // Executor submits each attempt at a stage as one job. It is an engine.Pool.
 type Executor struct {
 	lang.Slurm
-	limit func() time.Duration // of the partition; 0: none
+	limit   func() time.Duration // of the partition; 0: none
+	largest func() int           // number of tasks of an array; 0: unknown
 
 	mu       sync.Mutex
+	batches  map[string]*batch // that collect stages, by their options
 	followed int               // Execute calls that wait for a job
 	states   map[string]state  // of the newest answer of squeue
 	answered time.Time         // of that answer; zero: none yet
@@ -50,8 +52,9 @@ func New(site *lang.Site) map[string]engine.Executor {
 
 // NewExecutor returns an executor with these settings.
 func NewExecutor(s lang.Slurm) *Executor {
-	x := &Executor{Slurm: s, binaries: map[string]string{}}
+	x := &Executor{Slurm: s, binaries: map[string]string{}, batches: map[string]*batch{}}
 	x.limit = sync.OnceValue(func() time.Duration { return x.partitionLimit(context.Background()) })
+	x.largest = sync.OnceValue(func() int { return x.maxArraySize(context.Background()) })
 	return x
 }
 
@@ -147,8 +150,7 @@ func (s *stage) adopt(a *attempt) *job {
 	return &job{stage: s, attempt: a, confirmed: a.beat() != ""} // its engine may have ended before sbatch
 }
 
-// submit creates the record of attempt n and submits its job. If Slurm's answer is uncertain, the job is found by its
-// name.
+// submit submits the job of attempt n. If Slurm's answer is uncertain, the job is found by its name.
 func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	binary, err := s.Binary()
 	if err != nil {
@@ -159,7 +161,8 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, err
 	}
 	r := record{Run: s.Folder(), Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
-		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, LogLimit: s.Work.LogLimit(), Secrets: s.Secrets,
+		GPUs: s.Node.Resources.GPUs / nodesOf(s.Node), Nodes: nodesOf(s.Node), Timeout: s.Node.Timeout,
+		LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
 	for _, key := range s.Inputs {
 		r.Pins = append(r.Pins, key)
@@ -177,80 +180,77 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	if err := s.Folder().Assign(s.Assignment); err != nil { // a job has set the GPUs of an earlier attempt
 		return nil, err
 	}
-	a, err := create(s.store, n, r)
-	if err != nil {
-		return nil, err
-	}
-	// Only now no collection removes the copies.
-	if err := errors.Join(copyBinary(binary, r.Binary), copyBinary(self, program),
-		os.WriteFile(a.Run.Events(a.Address), nil, 0o600), os.WriteFile(a.file("out"), nil, 0o600)); err != nil {
-		return nil, errors.Join(err, os.Remove(a.path))
-	}
-	j := &job{stage: s, attempt: a}
-	lines := append(append([]string{"#!/bin/sh"}, s.Setup...), "exec "+quote(program)+" job "+quote(a.path), "")
-	return j, j.submit(ctx, strings.Join(lines, "\n"))
+	a := &attempt{record: r, path: filepath.Join(s.store.Jobs(s.Key), strconv.Itoa(n)), n: n}
+	j := &job{stage: s, attempt: a, program: program, copies: [][2]string{{binary, r.Binary}, {self, program}}}
+	return j, s.submitWithOthers(ctx, j)
 }
 
-// submit calls sbatch until Slurm accepts the job, may have accepted it, or refuses it for good.
-func (j *job) submit(ctx context.Context, script string) error {
-	args := j.options(j.attempt)
-	for wait := 3 * j.Poll; ; wait = min(2*wait, 5*time.Minute) {
-		id, err := j.sbatch(ctx, script, args)
-		switch {
-		case err == nil:
-			j.confirmed = true
-			j.queued(fmt.Sprintf("job %s of Slurm is submitted", id))
-			return nil
-		case errors.Is(err, errUncertain):
-			j.note("%v", err)
-			return nil
-		case !errors.Is(err, errNotNow):
-			return errors.Join(fmt.Errorf("the job is refused by Slurm: %w", err), os.Remove(j.path))
-		}
-		j.queued(err.Error())
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return errors.Join(context.Cause(ctx), os.Remove(j.path))
-		}
+// create creates the record of the attempt, and files that its job appends to.
+func (j *job) create() error {
+	if err := j.attempt.create(j.store); err != nil {
+		return err
 	}
+	var errs []error
+	for _, c := range j.copies { // only now no collection removes them
+		errs = append(errs, copyBinary(c[0], c[1]))
+	}
+	for _, path := range []string{j.Run.Events(j.attempt.Address), j.output()} {
+		errs = append(errs, os.WriteFile(path, nil, 0o600))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, os.Remove(j.path))
+	}
+	return nil
 }
 
-// options returns the options of sbatch for an attempt.
-func (s *stage) options(a *attempt) []string {
-	r := s.Node.Resources
-	limit, checkpoint := s.timeLimit()
-	args := []string{"--parsable", "--job-name=" + a.Name, "--comment=" + a.Address, "--no-requeue", "--open-mode=append",
-		"--output=" + a.file("out"), "--chdir=" + a.Store, "--nodes=1", "--ntasks=1",
-		fmt.Sprintf("--cpus-per-task=%d", s.Work.CPUs),
-		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, s.Memory)+1<<20-1)>>20),
-		fmt.Sprintf("--time=%d", int(math.Ceil(limit.Minutes())))}
+// options returns the options of sbatch that jobs of one array share. A pack has its own time limit.
+func (s *stage) options(packed bool) []string {
+	args := s.resources(s.Node)
+	if !packed {
+		args = append(args, timeOptions(s.timeLimit(s.Estimate(), s.Node.Timeout))...)
+	}
+	if len(s.exclude) > 0 {
+		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(append(s.exclude, s.Exclude), ","), ","))
+	}
+	return args
+}
+
+// resources returns the options of sbatch for the resources of a stage, and those of the site file.
+func (x *Executor) resources(n *lang.Node) []string {
+	r, nodes := n.Resources, nodesOf(n)
+	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[x.Requeue],
+		fmt.Sprintf("--nodes=%d", nodes), "--ntasks-per-node=1", fmt.Sprintf("--cpus-per-task=%d", x.cpusPerNode(n)),
+		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, x.Memory)/int64(nodes)+1<<20-1)>>20)}
 	if r.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=%s:%d", s.GRES, r.GPUs))
+		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, r.GPUs/nodes))
 	}
-	if checkpoint > 0 {
-		args = append(args, fmt.Sprintf("--signal=B:USR1@%d", int(checkpoint.Seconds())))
+	if x.Exclude != "" {
+		args = append(args, "--exclude="+x.Exclude) // replaced by a later one
 	}
-	if nodes := append(s.exclude[:len(s.exclude):len(s.exclude)], s.Exclude); nodes[0] != "" {
-		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(nodes, ","), ","))
-	}
-	return append(args, s.Options...)
+	return append(args, x.Options...)
+}
+
+// nodesOf returns the number of nodes of a job of the stage.
+func nodesOf(n *lang.Node) int { return max(1, n.Resources.Nodes) }
+
+func (x *Executor) cpusPerNode(n *lang.Node) int {
+	return (cmp.Or(n.Resources.CPUs, x.CPUs) + nodesOf(n) - 1) / nodesOf(n)
 }
 
 // timeLimit returns the time limit of a job, and how long before it the stage is asked to stop; 0: it is not asked.
-// Slurm may ask a minute early.
-func (s *stage) timeLimit() (limit, checkpoint time.Duration) {
-	limit, checkpoint = s.Time, s.Checkpoint
-	if e := s.Estimate(); e > 0 {
-		limit = max(time.Duration(float64(e)*s.Factor), time.Minute)
+// Slurm may ask a minute early. An expected time or a timeout of 0 is unknown.
+func (x *Executor) timeLimit(expected, timeout time.Duration) (limit, checkpoint time.Duration) {
+	limit, checkpoint = x.Time, x.Checkpoint
+	if expected > 0 {
+		limit = max(time.Duration(float64(expected)*x.Factor), time.Minute)
 	}
-	if t := s.Node.Timeout; t > 0 {
-		limit = min(limit, t+time.Minute)
+	if timeout > 0 {
+		limit = min(limit, timeout+time.Minute)
 	}
 	if checkpoint > 0 {
 		limit += checkpoint + time.Minute
 	}
-	if most := s.limit(); most > 0 && limit > most {
+	if most := x.limit(); most > 0 && limit > most {
 		limit, checkpoint = most, min(checkpoint, most/4)
 	}
 	return limit, checkpoint

@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,8 +43,8 @@ func TestMain(m *testing.M) {
 		})
 	}
 	switch {
-	case len(os.Args) == 3 && os.Args[1] == "job":
-		os.Exit(slurm.Main(os.Args[2], os.Stderr))
+	case len(os.Args) >= 3 && os.Args[1] == "job":
+		os.Exit(slurm.Main(os.Args[2:], os.Stderr))
 	case len(os.Args) == 4 && os.Args[1] == "cluster":
 		if err := engineMain(os.Args[2], os.Args[3]); err != nil {
 			fmt.Println(err)
@@ -91,7 +92,7 @@ func box(t *testing.T) {
 		script := must.Get(filepath.Abs("../../bench/slurm.sh"))(t)
 		up := exec.Command(script, "up", boxDir, "4")
 		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
-			fmt.Sprintf("UNTIL=%d", os.Getpid()))
+			fmt.Sprintf("UNTIL=%d", os.Getpid()), "SETTINGS=MaxArraySize="+cmp.Or(os.Getenv("SLURM_ARRAY"), "9"))
 		if out, err := up.CombinedOutput(); err != nil {
 			boxErr = fmt.Errorf("%w\n%s", err, out)
 		}
@@ -226,7 +227,7 @@ func (l *lab) wrap(name, script string) {
 	dir := filepath.Join(l.Dir, "commands")
 	if l.settings.Path == "" {
 		must.OK(l, os.Mkdir(dir, 0o700))
-		for _, c := range []string{"sbatch", "squeue", "scancel", "sinfo"} {
+		for _, c := range []string{"sbatch", "squeue", "scancel", "sinfo", "scontrol"} {
 			must.OK(l, os.Symlink(must.Get(exec.LookPath(c))(l), filepath.Join(dir, c)))
 		}
 		l.settings.Path = dir

@@ -3,6 +3,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -22,7 +23,8 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 	if job.Ranks <= 1 {
 		return p, nil
 	}
-	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, torch.Loopback, job.Arrival)
+	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, cmp.Or(job.Listen, torch.Loopback),
+		job.Arrival)
 	if err != nil {
 		return p, err
 	}
