@@ -29,7 +29,8 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 		return p, err
 	}
 	p.Rank = ranks.New(job.Rank, job.Ranks, p.Group)
-	if library := os.Getenv(ncclVariable); job.Device != cpu && library != "off" { // each rank has a device of its own
+	// Each rank of a GPU has a device of its own. NCCL is set up for the GPUs of one node (torch.UseNCCL).
+	if library := os.Getenv(ncclVariable); job.Device != cpu && library != "off" && job.Listen == "" {
 		if err := useNCCL(p.Group, job.Device, library); err != nil {
 			job.Logf("the ranks exchange data through the host's memory: %v", err)
 		}
