@@ -23,7 +23,7 @@ var ladder = map[string]string{
 	"bfcl/internal/py":  "",
 	"build/gotest":      "",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs engine/slurm stages " +
-		"stages/rl stages/rl/objective reports reports/lint reports/live reports/page bfcl bfcl/drill bfcl/golden " +
+		"stages/rl stages/rl/objective reports reports/lint reports/live bfcl bfcl/drill bfcl/golden " +
 		"cmd/rcgrpo/internal/display cmd/rcgrpo/internal/interrupt cmd/rcgrpo/internal/lsp " +
 		"cmd/rcgrpo/internal/output cmd/rcgrpo/internal/views cobra",
 	"cmd/rcgrpo/internal/display":   "engine/lang engine/plan engine/runs",

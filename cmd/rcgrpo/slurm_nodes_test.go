@@ -101,7 +101,8 @@ kill -USR1 $1
 # Kills a rank of the second node: the environment of its process has the place of the node.
 for try in $(seq 600); do
 	for p in /proc/[0-9]*; do
-		if tr '\0' '\n' <$p/environ | grep -q '^RCGRPO_GANG_NODE=1 2 ' && tr '\0' '\n' <$p/environ | grep -q '^RCGRPO_RANK=[23]'; then
+		tr '\0' '\n' <$p/environ >environ
+		if grep -q '^RCGRPO_GANG_NODE=1 2 ' environ && grep -q '^RCGRPO_RANK=[23]' environ; then
 			kill -9 ${p#/proc/} && exit
 		fi
 	done 2>/dev/null
