@@ -38,7 +38,7 @@ exec rcgrpo run --site local/site.hcl one.hcl
 exec sh digests.sh --site local/site.hcl one.hcl
 cmp stdout digests
 
-exec sh -c 'sed s/lr.*/lr=2e-3/ x.hcl >killed.hcl'
+exec sh -c 'sed s/epochs.*/epochs=50/ x.hcl >killed.hcl'
 ! exec rcgrpo run --site killed/site.hcl killed.hcl
 stdout 'rank [23] of 4: .*killed'
 exec rcgrpo plan --queue --site cluster/site.hcl killed.hcl
