@@ -51,8 +51,8 @@ var ladder = map[string]string{
 	"internal/browser":   "internal/must chromedp",
 	"internal/must":      "",
 	"internal/versitygw": "internal/must",
-	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
-		"stages/rl/objective bfcl reports/lint reports/page reports/stats",
+	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages/rl " +
+		"stages/rl/blocks stages/rl/objective bfcl reports/lint reports/page reports/stats",
 	"reports/lint":  "",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",

@@ -57,9 +57,9 @@ func (c *Contrast) about() string {
 	case c.method():
 		return page.Plural(min(c.PoliciesA, c.PoliciesB), "seed")
 	case c.PoliciesA == 1 && c.PoliciesB == 1:
-		return "these two checkpoints"
+		return "these two policies"
 	}
-	return "these checkpoints"
+	return "these policies"
 }
 
 // scale converts the outcome to its unit: shares to percentage points.

@@ -258,7 +258,7 @@ func claimNotes(claims []*Contrast) []string {
 		"tests of all pairs of policies. It is Holm-adjusted over all tested claims of this table (%d).", methodPolicies,
 		claims[0].Tests),
 		"Yes and The opposite require p < 0.05 and an interval without 0. With fewer policies they hold for these "+
-			"checkpoints, and every pair must differ in the same direction. "+matters,
+			"policies, and every pair must differ in the same direction. "+matters,
 		"Detectable is the smallest difference that an unadjusted test at 5 % detects with a power of 80 %, given the "+
 			"observed variance.")
 }
