@@ -69,7 +69,8 @@ func (s *session) run(site string, prepare func(work string) error) {
 		s.Fatal(err)
 	}
 	testscript.Run(s.T, testscript.Params{
-		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit},
+		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit,
+			"api": api},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
@@ -338,6 +339,25 @@ func TestServingPage(t *testing.T) {
 	s.run("", func(string) error { return nil })
 }
 
+// TestAPIModelsPage runs the commands of docs/api_models.md with a server on this machine in place of OpenAI's.
+func TestAPIModelsPage(t *testing.T) {
+	data := fixtures.Benchmark(t)
+	s := newSession(t, "docs/api_models.md")
+	const model = "model = \"gpt-4.1-2025-04-14\"\n"
+	s.file("models.txt", s.block("hcl", model, model+"  base_url = \"URL/v1\"\n"))
+	s.line("api server\nexec sh -c 'sed s,URL,$API, models.txt > models.hcl'")
+	wanted := []string{"", `API calls: about \$0\.\d\d`, "^done ", "nothing to do"}
+	for i, c := range shellCommands(s.page) {
+		if key, ok := strings.CutPrefix(c, "export OPENAI_API_KEY="); ok {
+			s.line("env OPENAI_API_KEY=sk-test-0123456789%s", key)
+			continue
+		}
+		s.line("exec %s\nstdout '%s'", c, wanted[i])
+	}
+	site := regexp.MustCompile("(?s)```hcl\n(data .*?)```").FindStringSubmatch(s.page)[1]
+	s.run(strings.Replace(site, ".deps/bfcl", data, 1), func(string) error { return nil })
+}
+
 // helpedAgent has agent.py ask for help first, in a conversation of its own.
 const helpedAgent = `/^    for step/i \    help = [{"role": "user", "content": "Help me."}]
 /^    for step/i \    post(base_url + "/chat/completions", api_key, {"model": model, "messages": help})
@@ -482,7 +502,7 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
 			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md"),
 			filepath.Join("docs", "own_tasks.md"), filepath.Join("docs", "cluster.md"),
-			filepath.Join("docs", "api_models.md"), // a test of stages runs its files, with a server in place of OpenAI
+			filepath.Join("docs", "api_models.md"),
 		}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)
 		}
