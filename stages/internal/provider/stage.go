@@ -65,8 +65,8 @@ type Sampling struct {
 	Calls   *Calls
 }
 
-// journalFile is the journal in the scratch folder of a stage.
-const journalFile = "calls.jsonl"
+// recordFile is the record in the scratch folder of a running stage.
+const recordFile = "calls.jsonl"
 
 // Run plays the tasks, writes the ports trajectories and calls, and returns the trajectories in the order of the tasks.
 // Calls that an earlier attempt of the stage recorded are not repeated. If a call gets no reply, the stage fails after
@@ -128,7 +128,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 		Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute}
 	c := s.Calls
 	client, err := newClient(set, Limits{Budget: c.Budget, Parallel: c.Parallel, Attempts: c.Attempts, Timeout: c.Timeout},
-		price, rate, filepath.Join(job.Dir, journalFile), job.Logf)
+		price, rate, filepath.Join(job.Dir, recordFile), job.Logf)
 	return &Model{client: client}, price, err
 }
 
