@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
@@ -184,7 +186,7 @@ func (s *Study) successNotes(set string) (notes []string) {
 	if graded > 0 {
 		notes = append(notes, fmt.Sprintf("%d of %s have a reward between 0 and 1, which counts as no success here. "+
 			"Trainings learn from it and log its mean, which a block compare with outcome = \"reward\" compares.", graded,
-			page.Plural(all, "episode")))
+			english.Plural(all, "episode", "")))
 	}
 	return notes
 }
@@ -439,7 +441,7 @@ func (s *Study) passTable(set string) *page.Table {
 				tasks[task] = true
 			}
 		}
-		cells = append(cells, page.Whole(episodes).With("of %s", page.Plural(len(tasks), "task")).
+		cells = append(cells, page.Whole(episodes).With("of %s", english.Plural(len(tasks), "task", "")).
 			From(sourceOfScores(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.Add(series.Arm, cells...)
 	}

@@ -10,6 +10,7 @@ package curate
 import (
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
@@ -93,7 +94,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	}
 	d.Detail = fmt.Sprintf("ratio = %v requires that many real failures per task, and the stages in failures sample %s "+
 		"per task: this stage fails if %s. Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt "+
-		"above 0).", s.Ratio, lang.Plural(offered, "rollout"), fatal)
+		"above 0).", s.Ratio, english.Plural(offered, "rollout", ""), fatal)
 	return hcl.Diagnostics{d}
 }
 

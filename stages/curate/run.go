@@ -11,10 +11,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
@@ -157,7 +158,7 @@ func (c *curation) rollouts() error {
 	}
 	if further > 0 {
 		c.job.Logf("%s of agents with further sequences: fine-tuning learns the first sequence of each",
-			lang.Plural(further, "failure"))
+			english.Plural(further, "failure", ""))
 	}
 	return nil
 }
@@ -165,7 +166,7 @@ func (c *curation) rollouts() error {
 // gradedText explains the rollouts that are left out.
 func (c *curation) gradedText() string {
 	return fmt.Sprintf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program "+
-		"return 0 for an episode that is to be a failure", lang.Plural(c.graded, "rollout"))
+		"return 0 for an episode that is to be a failure", english.Plural(c.graded, "rollout", ""))
 }
 
 // isNew reports whether no failure so far contains the same replies to the same task.

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -89,7 +89,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	job.Logf("%d attempts, %d replies, $%.4f", cost.Attempts, cost.Replies, cost.Dollars)
 	if failed := m.Failed(); err == nil && len(failed) > 0 {
 		err = fmt.Errorf("%s got no reply; a new run repeats only these calls. The first: %w",
-			lang.Plural(len(failed), "episode"), failed[0])
+			english.Plural(len(failed), "episode", ""), failed[0])
 	}
 	if err != nil {
 		return nil, err
