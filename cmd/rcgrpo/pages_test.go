@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -308,8 +309,8 @@ func longContext(from, to string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// TestServingPage runs the commands of docs/serving.md with few drills, on a free port. Its Python runs if $PYTHON has
-// the package openai.
+// TestServingPage runs the commands of docs/serving.md with few drills, on a free port. Its Python runs if $PYTHON, or
+// .deps/mcp-python, where .ci/run installs it, has the package openai.
 func TestServingPage(t *testing.T) {
 	s := newSession(t, "docs/serving.md")
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -331,7 +332,8 @@ func TestServingPage(t *testing.T) {
 			s.line("exec %s", c)
 		}
 	}
-	if python := os.Getenv("PYTHON"); python != "" && exec.Command(python, "-c", "import openai").Run() == nil {
+	python := cmp.Or(os.Getenv("PYTHON"), filepath.Join(fixtures.Root(t), ".deps/mcp-python/bin/python"))
+	if exec.Command(python, "-c", "import openai").Run() == nil {
 		s.line("exec %s client.py", python)
 	}
 	s.line("kill -INT\nwait\nstdout 'http://127.0.0.1:'")
