@@ -374,9 +374,13 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 		ids["multi_turn_"+task.Category] = append(ids["multi_turn_"+task.Category], task.ID)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(root, "test_case_ids_to_generate.json"), must.Get(json.Marshal(ids))(t), 0o600))
+	tasks := []string{"--run-ids"} // the runner then writes all results again after each task
+	if len(a.tasks) == len(a.data.Tasks()) {
+		tasks = []string{"--test-category", "multi_turn"}
+	}
 	for _, args := range [][]string{
-		{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir, "--exclude-state-log",
-			"--run-ids"},
+		slices.Concat([]string{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir,
+			"--exclude-state-log"}, tasks),
 		{"evaluate", "--partial-eval", "--test-category", "multi_turn"},
 	} {
 		args = slices.Concat([]string{"bfcl_official.py"}, args, []string{"--model", model})
