@@ -1,16 +1,9 @@
-"""Checks of bench/serve_clients.sh: arguments are the base URL, the model and a folder with its tokenizer."""
-import importlib.util, json, os, sys, tempfile, urllib.request
+"""Checks of bench/serve_clients.sh: arguments are the package, the base URL, the model and a folder with its tokenizer."""
+import json, os, sys, tempfile, urllib.request
 
-base, name, folder = sys.argv[1:4]
+package, base, name, folder = sys.argv[1:]
 question = [{"role": "user", "content": "Please add a pear."}]
 tools = [{"type": "function", "function": {"name": "ls", "parameters": {"type": "object", "properties": {}}}}]
-
-
-def has(package):
-    if importlib.util.find_spec(package) is None:
-        print(f"{package}: not installed, not checked")
-        return False
-    return True
 
 
 def check_openai():
@@ -82,7 +75,8 @@ def check_inspect_ai():
 
 def check_lm_eval():
     from lm_eval.api.instance import Instance
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
+    from lm_eval.models.api_models import JsonChatStr
+    from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
 
     lm = LocalCompletionsAPI(model=name, base_url=base + "/completions", tokenizer=folder,
                              tokenizer_backend="huggingface", num_concurrent=4, max_length=1024)
@@ -98,9 +92,10 @@ def check_lm_eval():
         assert abs(own - score) < 1e-4, (own, score)
     until = {"until": ["\n"], "max_gen_toks": 8, "temperature": 0}
     assert len(lm.generate_until([Instance("generate_until", {}, ("Please add", until), 0)])) == 1
+    lm = LocalChatCompletion(model=name, base_url=base + "/chat/completions", num_concurrent=1)
+    chat = JsonChatStr(json.dumps(question))
+    assert len(lm.generate_until([Instance("generate_until", {}, (chat, until), 0)])) == 1
 
 
-for package, check in [("openai", check_openai), ("inspect_ai", check_inspect_ai), ("lm_eval", check_lm_eval)]:
-    if has(package):
-        check()
-        print(f"{package}: ok")
+{"openai": check_openai, "inspect-ai": check_inspect_ai, "lm-eval": check_lm_eval}[package]()
+print(f"{package}: ok")

@@ -1,11 +1,21 @@
 #!/bin/sh
 # Trains a small policy, serves it, and calls it with the Python packages openai, inspect-ai and lm-eval.
 #
-# usage: bench/serve_clients.sh PYTHON...     each interpreter runs the checks of the packages that it has: openai
-# 3.54.0, inspect-ai 0.3.285, lm-eval[api] 0.4.13 with transformers. RCGRPO (default bin/rcgrpo) is the command.
+# usage: bench/serve_clients.sh [DIR]     DIR (default .deps/clients) gets an environment of each package from PyPI.
+# RCGRPO (default bin/rcgrpo) is the command.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command=$(realpath "${RCGRPO:-$here/../bin/rcgrpo}")
+mkdir -p "${1:-$here/../.deps/clients}"
+clients=$(realpath "${1:-$here/../.deps/clients}")
+for packages in openai==3.54.0 "inspect-ai==0.3.285 openai==3.54.0" "lm-eval[api]==0.4.13 transformers jinja2"; do
+	venv="$clients/${packages%%[=[]*}"
+	if [ ! -e "$venv/complete" ]; then
+		python3 -m venv "$venv"
+		"$venv/bin/pip" install --quiet $packages
+		touch "$venv/complete"
+	fi
+done
 out=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$out"' EXIT
@@ -56,6 +66,6 @@ cd "$out"
 "$command" serve sft.warm.checkpoint x.hcl --site site.hcl --name tiny > url & server=$!
 until [ -s url ]; do kill -0 "$server"; sleep 0.1; done
 tokenizer=$(dirname "$(find store -name tokenizer.json -path '*objects*' | tail -n 1)")
-for python; do
-	"$python" "$here/serve_clients.py" "$(cat url)" tiny "$tokenizer"
+for package in openai inspect-ai lm-eval; do
+	"$clients/$package/bin/python" "$here/serve_clients.py" "$package" "$(cat url)" tiny "$tokenizer"
 done

@@ -51,8 +51,8 @@ var ladder = map[string]string{
 	"internal/browser":   "internal/must chromedp",
 	"internal/must":      "",
 	"internal/versitygw": "internal/must",
-	"reports": "engine engine/artifact engine/lang engine/plan engine/runs stages/rl stages/rl/blocks " +
-		"stages/rl/objective bfcl reports/lint reports/page reports/stats",
+	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages/rl " +
+		"stages/rl/blocks stages/rl/objective bfcl reports/lint reports/page reports/stats",
 	"reports/lint":  "",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",
@@ -67,13 +67,13 @@ var ladder = map[string]string{
 	"stages/internal/agent": "bfcl engine/artifact engine/lang stages/rl stages/rl/blocks stages/internal/chat " +
 		"stages/internal/environment stages/internal/serve stages/internal/token",
 	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
-	"stages/internal/checkpoint": "engine engine/artifact engine/lang engine/runs bfcl stages/rl stages/rl/blocks " +
+	"stages/internal/checkpoint": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/lm " +
 		"stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
-	"stages/internal/provider": "engine engine/artifact engine/lang bfcl stages/rl stages/rl/blocks " +
+	"stages/internal/provider": "engine engine/artifact bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",

@@ -8,7 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"rcgrpo/engine/lang"
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -288,7 +289,7 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 		if o.Waits || need.GPUs > 0 && len(o.GPUs) == 0 {
 			continue
 		}
-		has := lang.Plural(o.CPUs, "CPU")
+		has := english.Plural(o.CPUs, "CPU", "")
 		if need.GPUs > 0 {
 			has = "GPU " + strings.Join(o.GPUs, ", ")
 		}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -36,12 +38,12 @@ type RunError struct {
 }
 
 func (e *RunError) Error() string {
-	text := fmt.Sprintf("%s failed", lang.Plural(len(e.Failed), "stage"))
+	text := fmt.Sprintf("%s failed", english.Plural(len(e.Failed), "stage", ""))
 	if len(e.Failed) == 1 {
 		text = e.Failed[0] + " failed"
 	}
 	if len(e.Skipped) > 0 {
-		text += fmt.Sprintf("; %s skipped because of it", lang.Plural(len(e.Skipped), "stage"))
+		text += fmt.Sprintf("; %s skipped because of it", english.Plural(len(e.Skipped), "stage", ""))
 	}
 	return text
 }

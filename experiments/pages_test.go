@@ -193,7 +193,7 @@ func (p *page) checkContents(t *testing.T, file string, store *artifact.Store) {
 			t.Errorf("%s: the evidence lacks the result of %s", p.name, r.Address)
 		}
 	}
-	v, err := reports.Verify(p.html, store, nil)
+	v, err := reports.Verify(p.html, store, nil, nil)
 	if must.OK(t, err); !v.OK() {
 		report(t, "verify", fmt.Sprintf("%s: %+v", p.name, v))
 	}

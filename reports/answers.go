@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
@@ -55,11 +57,11 @@ func (s *Study) published(c *Contrast, set string) *PublishedEffect {
 func (c *Contrast) about() string {
 	switch {
 	case c.method():
-		return page.Plural(min(c.PoliciesA, c.PoliciesB), "seed")
+		return english.Plural(min(c.PoliciesA, c.PoliciesB), "seed", "")
 	case c.PoliciesA == 1 && c.PoliciesB == 1:
-		return "these two checkpoints"
+		return "these two policies"
 	}
-	return "these checkpoints"
+	return "these policies"
 }
 
 // scale converts the outcome to its unit: shares to percentage points.
@@ -105,7 +107,7 @@ func (s *Study) answers() []page.Answer {
 			count(&answer, claims)
 			if missing := len(how.Pairs) - len(claims); missing > 0 && verdict == page.Yes {
 				answer.Verdict, answer.Excludes = page.NotDecided,
-					page.Plural(missing, "pair")+" of the claim could not be compared"
+					english.Plural(missing, "pair", "")+" of the claim could not be compared"
 			}
 			all = append(all, answer)
 		default:

@@ -86,7 +86,7 @@ func TestAClaimWithAMissingPairIsNotDecided(t *testing.T) {
 	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, all)}}},
 		Compare: []Comparison{{Label: "x", Pairs: [][]string{{"a", "b"}, {"failed", "b"}}, Expect: "higher"}}}
-	if a := s.answers()[0]; a.Verdict != page.NotDecided || a.Excludes != "one pair of the claim could not be compared" {
+	if a := s.answers()[0]; a.Verdict != page.NotDecided || a.Excludes != "1 pair of the claim could not be compared" {
 		t.Errorf("got %q, %q, want Not decided for the missing pair", a.Verdict, a.Excludes)
 	}
 	s.Compare[0].Pairs = s.Compare[0].Pairs[:1]

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -74,36 +75,73 @@ const (
 	trajectoriesType = "trajectories"
 )
 
-// addCalls adds the record of a stage that sampled from an endpoint, and the other artifacts that a replay of it
-// reads: trajectories and tasks. made contains the manifests of the stages above. A record that the store lacks is left
-// out.
-func (ev *Evidence) addCalls(in lang.Input, made map[string]*artifact.Manifest) {
-	n, m := in.From, made[in.From.Address]
-	if m == nil || m.Outputs[callsType].Type != callsType || !m.Has(callsType) || !m.Has(trajectoriesType) {
+// sampled returns the result of a stage that sampled from an endpoint, and what it read; nil of another stage.
+func (a *ancestry) sampled(n *lang.Node) (m *artifact.Manifest, read map[*lang.Input]*artifact.Manifest) {
+	m = a.made[n.Address]
+	if m == nil || m.Outputs[callsType].Type != callsType {
+		return nil, nil
+	}
+	read = map[*lang.Input]*artifact.Manifest{}
+	for i := range n.Inputs {
+		in := &n.Inputs[i]
+		if one := ancestor(a.planned[in.From.Address], m, *in); one != nil {
+			read[in] = one
+		}
+	}
+	return m, read
+}
+
+// fetchCalls fetches from the remote store what addCalls adds, because a report does not name it as an input, and the
+// description of the endpoint.
+func (a *ancestry) fetchCalls(in lang.Input) {
+	m, read := a.sampled(in.From)
+	if m == nil {
 		return
 	}
+	need := map[string][]string{m.Key: {callsType, trajectoriesType}}
+	for from, one := range read {
+		need[one.Key] = append(need[one.Key], from.Ref.Port)
+	}
+	if err := a.remote.Complete(context.Background(), need); err != nil {
+		a.logf("%s: %v", in.From.Address, err)
+	}
+}
+
+// addCalls adds the record of a stage that sampled from an endpoint, and the other artifacts that a replay of it
+// reads: trajectories and tasks. A record that the store lacks is left out, with a note on the page.
+func (a *ancestry) addCalls(in lang.Input) {
+	m, read := a.sampled(in.From)
+	if m == nil {
+		return
+	}
+	var all []Input
 	add := func(role, address string, ref artifact.Ref, m *artifact.Manifest) {
-		one := Input{Role: role, Address: address, Ref: ref, Key: m.Key, Digest: m.Outputs[ref.Port].Digest}
-		if role == roleCalls {
-			one.Label = instanceName(ref)
-			for _, other := range ev.Inputs {
-				if other.Role == roleScores && other.Address == address {
-					one.Label = other.Label
-				}
-			}
-		}
-		ev.Inputs = append(ev.Inputs, one)
+		all = append(all, Input{Role: role, Address: address, Ref: ref, Key: m.Key, Digest: m.Outputs[ref.Port].Digest})
 	}
 	ref := in.Ref
 	ref.Port, ref.Type = callsType, callsType
-	add(roleCalls, n.Address, ref, m)
-	ref.Port, ref.Type = trajectoriesType, trajectoriesType
-	add(roleReplay, n.Address, ref, m)
-	for _, tasks := range n.Inputs {
-		if read := ancestor(made[tasks.From.Address], m, tasks); read != nil && tasks.Ref.Type == "tasks" {
-			add(roleReplay, tasks.From.Address, tasks.Ref, read)
+	add(roleCalls, in.From.Address, ref, m)
+	all[0].Label = instanceName(ref)
+	for _, other := range a.ev.Inputs {
+		if other.Role == roleScores && other.Address == in.From.Address {
+			all[0].Label = other.Label
 		}
 	}
+	ref.Port, ref.Type = trajectoriesType, trajectoriesType
+	add(roleReplay, in.From.Address, ref, m)
+	for i := range in.From.Inputs {
+		if tasks := &in.From.Inputs[i]; tasks.Ref.Type == "tasks" && read[tasks] != nil {
+			add(roleReplay, tasks.From.Address, tasks.Ref, read[tasks])
+		}
+	}
+	for _, one := range all {
+		if m, err := a.store.Manifest(one.Key); err != nil || !m.Has(one.Ref.Port) {
+			a.ev.Notes = append(a.ev.Notes, fmt.Sprintf("%s called an API model. This page shows neither cost nor calls, "+
+				"because the store lacks %s.", lang.TrimStage(in.From.Address), one.port()))
+			return
+		}
+	}
+	a.ev.Inputs = append(a.ev.Inputs, all...)
 }
 
 // callsOf returns the calls of an arm; nil without.
@@ -185,24 +223,20 @@ func (s *Study) callsTable() *page.Table {
 // Recorded is the result of a stage that sampled from an endpoint, with what a replay of its calls reads.
 type Recorded struct {
 	Address  string
+	Store    *artifact.Store
 	Manifest *artifact.Manifest
 	Endpoint string               // endpoint.json
 	Tasks    []*artifact.Artifact // in the order of the setting
 }
 
-// RecordedCalls returns the stages whose calls the page counts, without artifacts that the store lacks, which Verify
-// reports.
-func RecordedCalls(page []byte, store *artifact.Store) ([]Recorded, error) {
-	ev, err := ReadEvidence(page)
-	if err != nil {
-		return nil, err
-	}
-	var all []Recorded
+// recorded returns the stages whose calls the page counts, without artifacts that the store lacks.
+func (ev *Evidence) recorded(store *artifact.Store) (all []Recorded) {
 	for _, in := range ev.Inputs {
 		if in.Role != roleCalls {
 			continue
 		}
-		r := Recorded{Address: in.Address}
+		r := Recorded{Address: in.Address, Store: store}
+		var err error
 		if r.Manifest, err = store.Manifest(in.Key); err != nil {
 			continue // a fault of the page
 		}
@@ -225,7 +259,7 @@ func RecordedCalls(page []byte, store *artifact.Store) ([]Recorded, error) {
 		}
 		all = append(all, r)
 	}
-	return all, nil
+	return all
 }
 
 // read reports whether the stage read an artifact by a setting.

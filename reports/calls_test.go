@@ -1,8 +1,11 @@
 package reports
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
@@ -33,11 +36,29 @@ func TestCallsOfAPIModelsAreSummedAndAChangedModelIsMarked(t *testing.T) {
 		table.Rows[1].Cells[last].Mark != page.MarkNone || len(table.Notes) != 2 {
 		t.Errorf("got %+v and the notes %q, want the model with two names marked", table.Rows[0].Cells[last], table.Notes)
 	}
+	for i := range g.study.Arms[:2] {
+		policy := fmt.Sprint("model ", i)
+		g.study.Arms[i].Runs[0].Policy = strconv.Quote(policy)
+		g.study.Records = append(g.study.Records, Record{Kind: "endpoint", Manifest: &artifact.Manifest{
+			Outputs: map[string]artifact.Output{"policy": {Digest: policy}}}})
+	}
 	main := g.study.mainTable(g.study.sets()[0])
+	if !strings.HasSuffix(main.Title, ", greedy decoding of checkpoints, sampling of the API models") {
+		t.Errorf("the main table of API models and a checkpoint has the title %q", main.Title)
+	}
 	if got, want := main.Rows[0].Cells[0].Detail, "a-1, a-2 · 2026-01-04 to 2026-01-06 · $1.75"; got != want {
 		t.Errorf("the name in the main table has %q, want %q", got, want)
 	}
 	if main.Rows[2].Cells[0].Detail != "" {
 		t.Errorf("an arm without calls has %q", main.Rows[2].Cells[0].Detail)
+	}
+	g.study.Arms = g.study.Arms[:2]
+	if main := g.study.mainTable(g.study.sets()[0]); !strings.HasSuffix(main.Title, ", sampling of the API models") ||
+		!strings.Contains(strings.Join(main.Notes, " "), "at the temperature of its endpoint") {
+		t.Errorf("the main table of API models has the title %q and the notes %q", main.Title, main.Notes)
+	}
+	g.study.Records = nil
+	if main := g.study.mainTable(g.study.sets()[0]); !strings.HasSuffix(main.Title, ", greedy decoding") {
+		t.Errorf("the main table of checkpoints has the title %q", main.Title)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl/objective"
 
@@ -225,7 +227,7 @@ func (c *Contrast) size() string {
 	case c.ofTraining():
 		return ""
 	case c.Unpaired:
-		return page.Plural(c.Families.Families, "family")
+		return english.Plural(c.Families.Families, "family", "")
 	}
 	tasks := map[string]bool{}
 	for _, p := range c.Pairs {
@@ -233,7 +235,7 @@ func (c *Contrast) size() string {
 			tasks[task] = true
 		}
 	}
-	return page.Plural(len(tasks), "task") + ", " + page.Plural(c.Families.Families, "family")
+	return english.Plural(len(tasks), "task", "") + ", " + english.Plural(c.Families.Families, "family", "")
 }
 
 // claimNotes explains the columns of the table of claims.
@@ -258,7 +260,7 @@ func claimNotes(claims []*Contrast) []string {
 		"tests of all pairs of policies. It is Holm-adjusted over all tested claims of this table (%d).", methodPolicies,
 		claims[0].Tests),
 		"Yes and The opposite require p < 0.05 and an interval without 0. With fewer policies they hold for these "+
-			"checkpoints, and every pair must differ in the same direction. "+matters,
+			"policies, and every pair must differ in the same direction. "+matters,
 		"Detectable is the smallest difference that an unadjusted test at 5 % detects with a power of 80 %, given the "+
 			"observed variance.")
 }
@@ -275,7 +277,7 @@ func intervalTable(claims []*Contrast, set string) *page.Table {
 	for _, c := range claims {
 		families := page.Text("%s", c.between(c.Families.Interval))
 		if c.Families.Known() {
-			families = families.With("%s", page.Plural(c.Families.Families, "family"))
+			families = families.With("%s", english.Plural(c.Families.Families, "family", ""))
 		}
 		bySeeds := "paired t-interval over seeds"
 		if c.Unpaired {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
@@ -231,10 +233,10 @@ func (s *Study) runLine() string {
 	}
 	if len(seeds) > 0 {
 		names := strings.Trim(fmt.Sprint(slices.Sorted(maps.Keys(seeds))), "[]")
-		add("%s (%s)", page.Plural(len(seeds), "seed"), strings.ReplaceAll(names, " ", ", "))
+		add("%s (%s)", english.Plural(len(seeds), "seed", ""), strings.ReplaceAll(names, " ", ", "))
 	}
 	if longest := s.longest(); longest > 0 {
-		add("up to %s", page.Plural(longest, "update"))
+		add("up to %s", english.Plural(longest, "update", ""))
 	}
 	seconds := 0.0
 	var commits []string
@@ -267,7 +269,7 @@ func (s *Study) leadingArms() string {
 	for _, e := range effects {
 		page.IndexOrAppend(&names, e.B)
 	}
-	text := page.Plural(len(names), "arm")
+	text := english.Plural(len(names), "arm", "")
 	if n := len(names) - 1; 0 < n && n < mostNamed {
 		text = strings.Join(names[:n], ", ") + " and " + names[n]
 	}
@@ -275,9 +277,9 @@ func (s *Study) leadingArms() string {
 	case len(s.Arms) == 0:
 		return ""
 	case len(names) == 0:
-		return page.Plural(len(s.Arms), "arm")
+		return english.Plural(len(s.Arms), "arm", "")
 	case others > 0:
-		return text + " compared, " + page.Plural(others, "more arm") + " below"
+		return text + " compared, " + english.Plural(others, "more arm", "") + " below"
 	}
 	return text + " compared"
 }

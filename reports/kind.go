@@ -20,6 +20,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/remote"
 	"rcgrpo/engine/runs"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl/blocks"
@@ -97,9 +98,10 @@ type Comparison struct {
 	_        struct{}       `doc:"each of the other side"`
 	Pairs    [][]string     `json:"pairs" hcl:"pairs,optional" doc:"pairs of labels, until the next release; write"`
 	_        struct{}       `doc:"without and with instead"`
-	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding,"`
-	_        struct{}       `doc:"sampled for success of sampled episodes, or a metric of training such as"`
-	_        struct{}       `doc:"zero_variance: its mean over the late window, paired by seed"`
+	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding (of"`
+	_        struct{}       `doc:"API models by their own sampling), sampled for success of sampled episodes, or a"`
+	_        struct{}       `doc:"metric of training such as zero_variance: its mean over the late window, paired by"`
+	_        struct{}       `doc:"seed"`
 	Expect   string         `json:"expect,omitempty" hcl:"expect,optional" choices:"higher|lower" doc:"expected"`
 	_        struct{}       `doc:"outcome of the second arm of each pair. The claim is one line of the first screen,"`
 	_        struct{}       `doc:"Yes, No, Not decided or The opposite, and Yes only if every pair is Yes"`
@@ -116,7 +118,7 @@ type Comparison struct {
 // Outcomes of a Comparison that come from evaluations; "" is OutcomeSuccess. Every other outcome is a metric of
 // training in its late window.
 const (
-	OutcomeSuccess = "success" // by greedy decoding
+	OutcomeSuccess = "success" // by greedy decoding; of API models by their own sampling
 	OutcomeSampled = "sampled" // success of sampled episodes
 )
 
@@ -488,31 +490,43 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	for _, n := range p.Nodes {
 		planned[n.Address] = n.Manifest
 	}
-	return ev, store, ev.addRecords(node, store, made, planned, map[string]bool{})
+	a := ancestry{ev: ev, store: store, remote: remote.Open(job.Site, store), logf: job.Logf, made: made,
+		planned: planned, seen: map[string]bool{}}
+	a.remote.Report(func(address, text string) { job.Logf("%s: %s", address, text) })
+	return ev, store, a.addRecords(node)
 }
 
-// addRecords adds the stages above a node in the order of their dependencies. made contains the manifests that stages
-// have read, planned the present one of every stage.
-func (ev *Evidence) addRecords(n *lang.Node, store *artifact.Store, made, planned map[string]*artifact.Manifest,
-	seen map[string]bool) error {
+// ancestry adds the stages behind a page to its evidence.
+type ancestry struct {
+	ev            *Evidence
+	store         *artifact.Store
+	remote        *remote.Remote // may be nil
+	logf          func(format string, args ...any)
+	made, planned map[string]*artifact.Manifest // by address: what stages have read; the present result of each
+	seen          map[string]bool               // addresses
+}
+
+// addRecords adds the stages above a node in the order of their dependencies.
+func (a *ancestry) addRecords(n *lang.Node) error {
 	for _, in := range n.Inputs {
 		address := in.From.Address
-		if seen[address] {
+		if a.seen[address] {
 			continue
 		}
-		seen[address] = true
-		if made[address] == nil && made[n.Address] != nil {
-			made[address] = ancestor(planned[address], made[n.Address], in)
+		a.seen[address] = true
+		if a.made[address] == nil && a.made[n.Address] != nil {
+			a.made[address] = ancestor(a.planned[address], a.made[n.Address], in)
 		}
-		if err := ev.addRecords(in.From, store, made, planned, seen); err != nil {
+		a.fetchCalls(in)
+		if err := a.addRecords(in.From); err != nil {
 			return err
 		}
-		stage, err := stageRef(in.From, store, made[address])
+		stage, err := stageRef(in.From, a.store, a.made[address])
 		if err != nil {
 			return err
 		}
-		ev.Records = append(ev.Records, stage)
-		ev.addCalls(in, made)
+		a.ev.Records = append(a.ev.Records, stage)
+		a.addCalls(in)
 	}
 	return nil
 }

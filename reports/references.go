@@ -318,7 +318,7 @@ func (s *Study) referenceParts() []page.Part {
 func referenceNotes() []string {
 	return []string{
 		"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
-			"greedy episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
+			"episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
 			"published share.",
 		"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
 			"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",

@@ -230,7 +230,7 @@ func TestThePapersTablesAreVerifiedAndReproduced(t *testing.T) {
 			t.Fatalf("%s: the evidence lacks it", name)
 		}
 		forged := start + `id="` + evidenceID + `">` + page.Packed([]byte(change(text))) + "</script>" + end
-		if v, err := Verify([]byte(forged), store, nil); err == nil && v.OK() {
+		if v, err := Verify([]byte(forged), store, nil, nil); err == nil && v.OK() {
 			t.Errorf("%s: the page is verified", name)
 		}
 	}

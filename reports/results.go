@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
@@ -68,7 +70,8 @@ func (s *Study) mainTable(set string) *page.Table {
 		sampled = sampled || len(s.Arms[i].policies(set, false)) > 0
 	}
 	overSeeds := most >= methodPolicies
-	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", greedy decoding"}
+	decoding, decodingNotes := s.decoding(set)
+	t := &page.Table{ID: "main-" + setID(set), Title: "Success on " + setName(set) + ", " + decoding}
 	t.Columns = append(page.Columns("<Arm", "Overall"), page.Column{Name: "Mean over seeds", Omitted: !overSeeds})
 	t.Columns = append(append(t.Columns, page.Columns(categories...)...), page.Column{Name: "Official verdict",
 		Omitted: s.taskSources() == ownTasks})
@@ -105,8 +108,35 @@ func (s *Study) mainTable(set string) *page.Table {
 			"counts once."
 	}
 	starred := slices.ContainsFunc(t.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
-	t.Notes = append(s.mainNotes(set, overSeeds, starred), s.methodNotes()...)
+	t.Notes = slices.Concat(s.mainNotes(set, overSeeds, starred), decodingNotes, s.methodNotes())
 	return t
+}
+
+// decoding names how the arms of the main table of a set decode, with a note if API models are among them.
+func (s *Study) decoding(set string) (name string, notes []string) {
+	endpoints := map[string]bool{} // digests
+	for _, r := range s.Records {
+		if r.Kind == "endpoint" && r.Manifest != nil {
+			endpoints[fmt.Sprintf("%q", r.Manifest.Outputs["policy"].Digest)] = true
+		}
+	}
+	models, checkpoints := false, false
+	for i := range s.Arms {
+		for _, r := range s.Arms[i].Runs {
+			if scored := len(r.outcomes(set, s.Arms[i].condition(), true)) > 0; scored {
+				models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
+			}
+		}
+	}
+	if !models {
+		return "greedy decoding", nil
+	}
+	name = "sampling of the API models"
+	if checkpoints {
+		name = "greedy decoding of checkpoints, " + name
+	}
+	return name, []string{"An API model plays one episode per task, at the temperature of its endpoint, or at the " +
+		"vendor's if the model refuses a temperature."}
 }
 
 // The tasks of a study by their source.
@@ -156,7 +186,7 @@ func (s *Study) successNotes(set string) (notes []string) {
 	if graded > 0 {
 		notes = append(notes, fmt.Sprintf("%d of %s have a reward between 0 and 1, which counts as no success here. "+
 			"Trainings learn from it and log its mean, which a block compare with outcome = \"reward\" compares.", graded,
-			page.Plural(all, "episode")))
+			english.Plural(all, "episode", "")))
 	}
 	return notes
 }
@@ -411,7 +441,7 @@ func (s *Study) passTable(set string) *page.Table {
 				tasks[task] = true
 			}
 		}
-		cells = append(cells, page.Whole(episodes).With("of %s", page.Plural(len(tasks), "task")).
+		cells = append(cells, page.Whole(episodes).With("of %s", english.Plural(len(tasks), "task", "")).
 			From(sourceOfScores(a.Runs, "number of sampled episodes, of all policies", set, a.condition(), "", false)))
 		t.Add(series.Arm, cells...)
 	}
@@ -528,8 +558,8 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 	f := &page.Figure{
 		ID: "fig-outcomes-" + setID(set), Title: "Passed " + setName(set) + " by arm",
 		X: "episodes, sorted by the number of arms that pass", Y: "arm", Folded: true,
-		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes. Greedy decoding, the " +
-			"paper's reward.",
+		Note: "A row for each arm, a column for each task and seed; coloured if the arm passes the episode of the main " +
+			"table by the paper's reward.",
 		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
 	var arms []*Arm

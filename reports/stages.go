@@ -15,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
@@ -168,7 +170,7 @@ func (s *Study) departuresTable() *page.Table {
 	}
 	t.ID, t.Title, t.Folded = "departures", "Departures from the paper", false
 	t.Notes = []string{fmt.Sprintf("Marked: %s from the paper's profile (its tables, equations and text; for open "+
-		"settings, the defaults of this program).", page.Plural(departures, "departure"))}
+		"settings, the defaults of this program).", english.Plural(departures, "departure", ""))}
 	return t
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/bfcl"
@@ -199,7 +200,7 @@ func (s *Study) tasksOf(set string) string {
 			tasks[row.Task], families[row.Family] = true, true
 		}
 	}
-	return page.Plural(len(tasks), "distinct task") + " of " + page.Plural(len(families), "family")
+	return english.Plural(len(tasks), "distinct task", "") + " of " + english.Plural(len(families), "family", "")
 }
 
 // categories returns the sorted categories of a set. It is nil if there is only one, which equals the overall column.

@@ -115,8 +115,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 		t.Errorf("one policy against three: got the interval over seeds %v of %d policies, want none", c.OverSeeds,
 			c.PoliciesB)
 	}
-	if c.Decided != 1 || c.about() != "these checkpoints" {
-		t.Errorf("got verdict %d about %s, want 1 about these checkpoints", c.Decided, c.about())
+	if c.Decided != 1 || c.about() != "these policies" {
+		t.Errorf("got verdict %d about %s, want 1 about these policies", c.Decided, c.about())
 	}
 	if facts := strings.Join(s.limits(), " ") + s.runLine(); !strings.Contains(facts,
 		"once (one policy, 3 evaluations)") ||
@@ -230,7 +230,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	close12(t, "Newcombe, low", c.Newcombe.Low, want.Low)
 	close12(t, "Newcombe, high", c.Newcombe.High, want.High)
 	if c.Decided != 1 || c.Families.Families != 80 || !c.Families.Excludes(0) ||
-		!strings.Contains(c.about(), "checkpoints") {
+		!strings.Contains(c.about(), "policies") {
 		t.Errorf("got verdict %d with families %v of %d", c.Decided, c.Families.Interval, c.Families.Families)
 	}
 	pairs := pairTable(s.claims(""), "")
@@ -487,9 +487,9 @@ func TestAnswerSentenceOfOneSeed(t *testing.T) {
 	// 0 against 9: p = 2/2⁹
 	got := s.answers()[0]
 	want := "Higher: success +11.2 points ["
-	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two checkpoints" ||
+	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two policies" ||
 		*got.Adjusted != 2.0/512 {
-		t.Errorf("got %q about %s, p = %v, want %q about these two checkpoints, p = 2/512", text, got.About,
+		t.Errorf("got %q about %s, p = %v, want %q about these two policies, p = 2/512", text, got.About,
 			*got.Adjusted, want)
 	}
 }

@@ -2,6 +2,7 @@ package reports
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"html"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/remote"
 	"rcgrpo/reports/page"
 )
 
@@ -22,6 +24,7 @@ type Verification struct {
 	Files       int `json:"files"`       // of the experiment, compared with the recorded files
 	Calls       int `json:"calls"`       // of API models, whose episodes the caller has replayed
 
+	Recorded    []Recorded   `json:"-"`                     // sampled from API models; the caller replays them
 	Faults      []string     `json:"faults,omitempty"`      // artifacts, records and files that are not those of the page
 	Differences []Difference `json:"differences,omitempty"` // between the page and the recomputed page
 }
@@ -45,9 +48,10 @@ func (v *Verification) NumbersHold() bool {
 
 // Verify recomputes a page from the artifacts in a store and compares: every byte of the artifacts with the recorded
 // digests, every value and every byte of the page with the recomputed page. It compares the experiment's files, by
-// name, with the recorded files unless they are nil. The error reports a page without evidence; everything else is in
-// the result.
-func Verify(written []byte, store *artifact.Store, experiment map[string][]byte) (*Verification, error) {
+// name, with the recorded files unless they are nil. It fetches what the store lacks from r unless that is nil. The
+// error reports a page without evidence; everything else is in the result.
+func Verify(written []byte, store *artifact.Store, experiment map[string][]byte, r *remote.Remote) (*Verification,
+	error) {
 	ev, err := ReadEvidence(written)
 	if err != nil {
 		return nil, err
@@ -57,6 +61,10 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte)
 		v.Faults = ev.checkFiles(experiment)
 	}
 	v.count(ev)
+	if err := ev.fetch(store, r); err != nil {
+		v.Faults = append(v.Faults, fmt.Sprintf("the remote store: %v", err))
+	}
+	v.Recorded = ev.recorded(store)
 	if damaged := v.checkArtifacts(ev, store); len(damaged) > 0 {
 		v.notComputed(ev, damaged)
 		return v, nil
@@ -80,6 +88,28 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte)
 		v.compareLines(string(written), text.String())
 	}
 	return v, nil
+}
+
+// fetch fetches the artifacts and manifests behind the page that the store lacks.
+func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
+	need, timed := map[string][]string{}, map[string][]string{}
+	for _, in := range ev.Inputs {
+		need[in.Key] = append(need[in.Key], in.Ref.Port)
+	}
+	for _, stage := range ev.Records {
+		if stage.Key != "" {
+			need[stage.Key] = append(need[stage.Key], nil...)
+		}
+	}
+	if err := r.Complete(context.Background(), need); err != nil {
+		return err
+	}
+	for key := range need {
+		if m, err := store.Manifest(key); err == nil && m.Outputs["metrics"].Times != nil { // seconds by phase
+			timed[key] = []string{"metrics"}
+		}
+	}
+	return r.Complete(context.Background(), timed)
 }
 
 func (v *Verification) count(ev *Evidence) {

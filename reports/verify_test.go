@@ -34,7 +34,7 @@ func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
 
 func verified(t *testing.T, html []byte, store *artifact.Store) *Verification {
 	t.Helper()
-	v, err := Verify(html, store, nil)
+	v, err := Verify(html, store, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
 		html := withEvidence(t, []byte(evidence))
-		_, verify := Verify(html, store, nil)
+		_, verify := Verify(html, store, nil, nil)
 		_, reproduce := Reproduce(html, "main-test.r1c2", store, nil)
 		for name, err := range map[string]error{"verify": verify, "reproduce": reproduce,
 			"bundle": WriteBundle(io.Discard, html, store, nil)} {
@@ -158,7 +158,7 @@ func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Verify(b.Page, b.Store, b.Files)
+	_, err = Verify(b.Page, b.Store, b.Files, nil)
 	if err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
 		t.Errorf("got %v, want an error that names the older version", err)
 	}
@@ -309,7 +309,7 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		changed := bytes.Clone(html)
 		at := random.IntN(len(html))
 		changed[at] ^= byte(1 + random.IntN(255))
-		v, err := Verify(changed, store, nil)
+		v, err := Verify(changed, store, nil, nil)
 		if err != nil {
 			unread++ // the evidence itself
 		} else if v.OK() {

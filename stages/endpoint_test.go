@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -410,7 +409,7 @@ func TestTheExperimentOfThePapersModelsRuns(t *testing.T) {
 	page := must.Get(os.ReadFile(filepath.Join(l.dir, "x.html")))(t)
 	store := must.Get(artifact.Open(filepath.Join(l.dir, "store")))(t)
 	replayed := 0
-	for _, r := range must.Get(reports.RecordedCalls(page, store))(t) {
+	for _, r := range must.Get(reports.Verify(page, store, nil, nil))(t).Recorded {
 		result := CallsResult{Store: store, Manifest: r.Manifest, Endpoint: r.Endpoint, Tasks: r.Tasks,
 			Benchmark: fixtures.Benchmark(t)}
 		n, faults, err := result.Replay(t.Context())
@@ -604,21 +603,6 @@ func TestAWrongKeyStopsAStageAtOnce(t *testing.T) {
 	}
 	if _, err := l.run(t.Context(), "store", "budget = 1000\n parallel = 1"); err == nil || l.oracle.calls > 2 {
 		t.Errorf("got %v after %d calls, want an error after the first of each stage", err, l.oracle.calls)
-	}
-}
-
-// The experiment and the site file of docs/api_models.md, with the oracle in place of OpenAI.
-func TestTheExperimentOfTheDocumentationRuns(t *testing.T) {
-	l := newAPILab(t)
-	t.Setenv("OPENAI_API_KEY", testKey)
-	page := string(must.Get(os.ReadFile(filepath.Join("..", "docs", "api_models.md")))(t))
-	blocks := regexp.MustCompile("(?s)```hcl\n(.*?)```").FindAllStringSubmatch(page, -1)
-	text := strings.Replace(blocks[0][1], "  model = ", fmt.Sprintf("  base_url = \"%s/v1\"\n  model = ", l.oracle.URL), 1)
-	must.OK(t, os.WriteFile(l.path, []byte(text), 0o600))
-	site := strings.Replace(blocks[1][1], ".deps/bfcl", fixtures.Benchmark(t), 1)
-	must.OK(t, os.WriteFile(filepath.Join(l.dir, "site.hcl"), []byte(site), 0o600))
-	if scores := must.Get(l.runFile(t.Context(), "store"))(t); len(scores) != 4 {
-		t.Errorf("got %d scores, want 4", len(scores))
 	}
 }
 

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -69,7 +70,8 @@ func (s *session) run(site string, prepare func(work string) error) {
 		s.Fatal(err)
 	}
 	testscript.Run(s.T, testscript.Params{
-		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit},
+		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit,
+			"api": api},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("RCGRPO_SITE", filepath.Join(e.WorkDir, "site.hcl"))
@@ -307,8 +309,8 @@ func longContext(from, to string) error {
 	return os.WriteFile(path, text, 0o644)
 }
 
-// TestServingPage runs the commands of docs/serving.md with few drills, on a free port. Its Python runs if $PYTHON has
-// the package openai.
+// TestServingPage runs the commands of docs/serving.md with few drills, on a free port. Its Python runs if $PYTHON, or
+// .deps/mcp-python, where .ci/run installs it, has the package openai.
 func TestServingPage(t *testing.T) {
 	s := newSession(t, "docs/serving.md")
 	port, err := net.Listen("tcp", "127.0.0.1:0")
@@ -330,12 +332,32 @@ func TestServingPage(t *testing.T) {
 			s.line("exec %s", c)
 		}
 	}
-	if python := os.Getenv("PYTHON"); python != "" && exec.Command(python, "-c", "import openai").Run() == nil {
+	python := cmp.Or(os.Getenv("PYTHON"), filepath.Join(fixtures.Root(t), ".deps/mcp-python/bin/python"))
+	if exec.Command(python, "-c", "import openai").Run() == nil {
 		s.line("exec %s client.py", python)
 	}
 	s.line("kill -INT\nwait\nstdout 'http://127.0.0.1:'")
 	s.file("client.py", onPort.Replace(s.block("python")))
 	s.run("", func(string) error { return nil })
+}
+
+// TestAPIModelsPage runs the commands of docs/api_models.md with a server on this machine in place of OpenAI's.
+func TestAPIModelsPage(t *testing.T) {
+	data := fixtures.Benchmark(t)
+	s := newSession(t, "docs/api_models.md")
+	const model = "model = \"gpt-4.1-2025-04-14\"\n"
+	s.file("models.txt", s.block("hcl", model, model+"  base_url = \"URL/v1\"\n"))
+	s.line("api server\nexec sh -c 'sed s,URL,$API, models.txt > models.hcl'")
+	wanted := []string{"", `API calls: about \$0\.\d\d`, "^done ", "nothing to do"}
+	for i, c := range shellCommands(s.page) {
+		if key, ok := strings.CutPrefix(c, "export OPENAI_API_KEY="); ok {
+			s.line("env OPENAI_API_KEY=sk-test-0123456789%s", key)
+			continue
+		}
+		s.line("exec %s\nstdout '%s'", c, wanted[i])
+	}
+	site := regexp.MustCompile("(?s)```hcl\n(data .*?)```").FindStringSubmatch(s.page)[1]
+	s.run(strings.Replace(site, ".deps/bfcl", data, 1), func(string) error { return nil })
 }
 
 // helpedAgent has agent.py ask for help first, in a conversation of its own.
@@ -482,7 +504,7 @@ func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),
 			filepath.Join("docs", "models.md"), filepath.Join("docs", "serving.md"),
 			filepath.Join("docs", "own_tasks.md"), filepath.Join("docs", "cluster.md"),
-			filepath.Join("docs", "api_models.md"), // a test of stages runs its files, with a server in place of OpenAI
+			filepath.Join("docs", "api_models.md"),
 		}, path); len(commands) > 0 && !run {
 			t.Errorf("%s has untested commands: %q", path, commands)
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/output"
@@ -170,7 +171,7 @@ func (r *replaying) print(w io.Writer, columns []column) error {
 	}
 	agents := ""
 	if further > 0 {
-		agents = fmt.Sprintf(", with %s of agents", lang.Plural(further, "further sequence"))
+		agents = fmt.Sprintf(", with %s of agents", english.Plural(further, "further sequence", ""))
 	}
 	fmt.Fprintf(w, "%d trajectories in %d updates, groups of %d%s\n", trajectories, len(r.rollouts.Updates),
 		r.rollouts.Size, agents)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/remote"
 	"rcgrpo/engine/runs"
-	"rcgrpo/reports"
 )
 
 // siteRemote opens the store and the remote store of the site file.
@@ -287,41 +285,4 @@ func (c *command) collectRemote(older time.Duration, limit int64, yes bool) erro
 		return nil
 	}
 	return r.Collect(ctx, g)
-}
-
-// fetchEvidence fetches the artifacts of a page that the store lacks. What cannot be fetched is a fault of the page.
-func (c *command) fetchEvidence(page []byte, store *artifact.Store, site *lang.Site) {
-	r := remote.Open(site, store)
-	ev, err := reports.ReadEvidence(page)
-	if r == nil || err != nil {
-		return
-	}
-	r.Report(c.reportRemote)
-	need := map[string][]string{}
-	open := func(key string, ports ...string) {
-		m, err := store.Lookup(key)
-		lacks := func(port string) bool { return !m.Has(port) }
-		if key != "" && (err != nil || slices.ContainsFunc(ports, lacks)) {
-			need[key] = append(need[key], ports...)
-		}
-	}
-	for _, in := range ev.Inputs {
-		open(in.Key, in.Ref.Port)
-	}
-	for _, stage := range ev.Records {
-		open(stage.Key)
-	}
-	flusher := store.Flusher()
-	for key, m := range r.Find(context.Background(), slices.Collect(maps.Keys(need))) {
-		ports := need[key]
-		if m.Outputs["metrics"].Times != nil { // seconds by phase
-			ports = append(ports, "metrics")
-		}
-		if err := fetchPorts(context.Background(), r, flusher, key, ports); errors.Is(err, remote.ErrBusy) {
-			c.reportRemote(m.Address, err.Error())
-		}
-	}
-	if err := flusher.Close(); err != nil {
-		c.reportRemote("", err.Error())
-	}
 }

@@ -11,6 +11,8 @@ import (
 	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
+	"rcgrpo/engine/remote"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -43,35 +45,30 @@ func verifyCommand() *cobra.Command {
 	})
 }
 
-func (c *command) verify(in openedPage) (*reports.Verification, error) {
+// verify verifies a page by the artifacts of its bundle or of the store, which fetches from the remote store what it
+// lacks, and replays its calls of API models.
+func (c *command) verify(in openedPage) (v *reports.Verification, err error) {
+	var site *lang.Site
 	if in.bundle != nil {
-		return c.verifyIn(in.bundle.Store, in.page, in.bundle.Files)
+		v, err = reports.Verify(in.page, in.bundle.Store, in.bundle.Files, nil)
+	} else {
+		var store *artifact.Store
+		if store, site, err = c.siteStore(); err != nil {
+			return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
+		}
+		r := remote.Open(site, store)
+		r.Report(c.reportRemote)
+		v, err = reports.Verify(in.page, store, nil, r)
 	}
-	store, site, err := c.siteStore()
-	if err != nil {
-		return nil, fmt.Errorf("%w, or name a bundle with --bundle", err)
+	if err == nil && len(v.Recorded) > 0 && site == nil {
+		_, site, err = c.siteStore()
 	}
-	c.fetchEvidence(in.page, store, site)
-	return c.verifyIn(store, in.page, nil)
-}
-
-// verifyIn verifies a page by the artifacts in a store, and replays its calls of API models.
-func (c *command) verifyIn(store *artifact.Store, page []byte, files map[string][]byte) (*reports.Verification, error) {
-	v, err := reports.Verify(page, store, files)
-	if err != nil {
-		return v, err
-	}
-	recorded, err := reports.RecordedCalls(page, store)
-	if err != nil || len(recorded) == 0 {
-		return v, err
-	}
-	_, site, err := c.siteStore()
 	if err != nil {
 		return nil, err
 	}
 	damaged := len(v.Faults) > 0
-	for _, r := range recorded {
-		result := stages.CallsResult{Store: store, Manifest: r.Manifest, Endpoint: r.Endpoint, Tasks: r.Tasks,
+	for _, r := range v.Recorded {
+		result := stages.CallsResult{Store: r.Store, Manifest: r.Manifest, Endpoint: r.Endpoint, Tasks: r.Tasks,
 			Benchmark: site.BFCL}
 		calls, faults, err := result.Replay(context.Background())
 		if err != nil && !damaged { // of damaged artifacts the cause is already a fault

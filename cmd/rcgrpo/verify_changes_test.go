@@ -24,7 +24,7 @@ func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
 		return err
 	}
 	page, store := b.Page, b.Store
-	whole, err := reports.Verify(page, store, nil)
+	whole, err := reports.Verify(page, store, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func changeBytes(file, dir string, n int, logf func(string, ...any)) error {
 		if err := write(path, changed); err != nil {
 			return err
 		}
-		v, err := reports.Verify(page, store, nil)
+		v, err := reports.Verify(page, store, nil, nil)
 		if err != nil {
 			return err
 		}

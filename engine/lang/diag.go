@@ -113,14 +113,6 @@ func relate(d *hcl.Diagnostic, text string, at hcl.Range) *hcl.Diagnostic {
 	return d
 }
 
-// Plural returns "1 stage" or "2 stages".
-func Plural(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
 // LongestShown is the length of a printed value, in characters.
 const LongestShown = 48
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
@@ -114,7 +115,7 @@ func (l *scope) collectBlock(bl *hclsyntax.Block) {
 		l.addDefaults(bl)
 	case len(bl.Labels) != len(labels):
 		l.errorf(bl.DefRange(), "Wrong labels", "Write %s: block %s takes %s, not %d.", blockForm(bl.Type), bl.Type,
-			Plural(len(labels), "label"), len(bl.Labels))
+			english.Plural(len(labels), "label", ""), len(bl.Labels))
 		l.badExperiment = l.badExperiment || bl.Type == "experiment"
 	case bl.Type == "experiment":
 		l.experiments = append(l.experiments, bl)

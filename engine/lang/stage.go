@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
@@ -333,7 +334,7 @@ func (l *loader) checkMeta(in *instance) {
 	_, remote := l.x.Site.Slurm[cmp.Or(in.meta.Executor, l.x.Site.Executor)]
 	if !remote && !l.x.Site.AutoGPUs && l.x.Site.Path != "" && int(min(r.GPUs, math.MaxInt32)) > len(l.x.Site.GPUs) {
 		l.errorf(r.At["gpus"], "More devices than there are", "The stage needs %s; %s has %d. The stage can be planned "+
-			"on this machine but not run.", Plural(int(r.GPUs), "GPU"), l.x.Site.Path, len(l.x.Site.GPUs)).
+			"on this machine but not run.", english.Plural(int(r.GPUs), "GPU", ""), l.x.Site.Path, len(l.x.Site.GPUs)).
 			Severity = hcl.DiagWarning
 	}
 }
@@ -361,7 +362,7 @@ func (l *loader) checkRanks(in *instance) {
 	case n > most:
 		l.errorf(at, "More processes than parts", "At most %s can share the stage, because its gradient "+
 			"has that many parts; got %s = %d. Set gradient_parts = %d: this changes rounding and the key.",
-			Plural(most, "process"), setting, n, n)
+			english.Plural(most, "process", ""), setting, n, n)
 	}
 	if n := in.resources(); n.Nodes > 1 && (n.Processes < n.Nodes || n.Processes%n.Nodes != 0) {
 		l.errorf(r.At["nodes"], "Uneven nodes", "Each node has the same number of processes, at least one; got nodes = %d "+

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/sched"
@@ -51,7 +53,7 @@ func Detect(ctx context.Context, site *lang.Site, needsGPU bool) Machine {
 // Unfit explains why a node can never run on the machine; "" if it can.
 func (m Machine) Unfit(n *lang.Node) string {
 	r := n.Resources
-	gpus := lang.Plural(r.GPUs, "GPU")
+	gpus := english.Plural(r.GPUs, "GPU", "")
 	large := len(m.Driver.WithMemory(r.GPUMemory, m.GPUs))
 	switch {
 	case r.GPUs > 1 && !n.Kind.MultiGPU && n.Kind.Ranks == nil:

@@ -11,7 +11,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
@@ -305,4 +307,44 @@ func (r *Remote) getFile(ctx context.Context, b blob, dir string) error {
 		os.Remove(part)
 	}
 	return err
+}
+
+// Complete fetches ports of results, by key, that the local store lacks; without ports it fetches the manifest only.
+// What cannot be fetched is reported and stays absent. The error names results that another process makes or fetches.
+func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error {
+	if r == nil {
+		return nil
+	}
+	var keys []string
+	for key, of := range ports {
+		m, err := r.store.Lookup(key)
+		if err != nil || slices.ContainsFunc(of, func(port string) bool { return !m.Has(port) }) {
+			keys = append(keys, key)
+		}
+	}
+	flusher := r.store.Flusher()
+	var errs []error
+	for key, m := range r.Find(ctx, keys) {
+		result, lock, err := r.Fetch(ctx, key, ports[key])
+		if errors.Is(err, ErrBusy) && r.wait(ctx, key) {
+			result, lock, err = r.Fetch(ctx, key, ports[key])
+		}
+		if err == nil {
+			flusher.Add(result, lock)
+		} else if errors.Is(err, ErrBusy) {
+			errs = append(errs, fmt.Errorf("%s: %w", m.Address, err))
+		}
+	}
+	return errors.Join(append(errs, flusher.Close())...)
+}
+
+// busyWait is longer than the flush of a result that a run has just fetched.
+const busyWait = 5 * time.Second
+
+// wait reports whether the lock of a key is released soon.
+func (r *Remote) wait(ctx context.Context, key string) bool {
+	limit, stop := context.WithTimeout(ctx, busyWait)
+	defer stop()
+	lock, err := r.store.Lock(limit, key)
+	return err == nil && lock.Unlock() == nil
 }

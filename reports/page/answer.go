@@ -36,7 +36,7 @@ type Effect struct {
 	Low     *float64  `json:"low,omitempty"`
 	High    *float64  `json:"high,omitempty"`
 	PerSeed []float64 `json:"per_seed,omitempty"` // the difference of each pair of policies; none if tasks are unpaired
-	// About is the scope of the verdict: "3 seeds" (the methods), or "these two checkpoints".
+	// About is the scope of the verdict: "3 seeds" (the methods), or "these two policies".
 	About string `json:"about"`
 
 	// Detectable is the smallest difference that a test at 5 % detects with a power of 80 %, from the observed

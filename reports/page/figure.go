@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/reports/stats"
 )
 
@@ -375,5 +377,5 @@ func (s *Series) Extend(lane int, from float64) {
 	}
 	span := &s.Spans[last]
 	span.To = from + 1
-	span.Label = Plural(int(span.To-span.From), "episode") + " passed"
+	span.Label = english.Plural(int(span.To-span.From), "episode", "") + " passed"
 }

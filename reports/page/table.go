@@ -318,14 +318,3 @@ func Fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
 
 // Prefix returns at most n bytes of a text.
 func Prefix(text string, n int) string { return text[:min(n, len(text))] }
-
-// Plural returns "one seed", "2 seeds", "2 families".
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "one " + noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok {
-		return fmt.Sprintf("%d %sies", n, stem)
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}

@@ -1,15 +1,16 @@
 // Package curate contains the stage kind `curate`: data sets of trajectories for fine-tuning.
 //
-// The port expert contains one trajectory per task, made by executing the ground truth of the task. The port
-// mixed (paper, appendix on the dataset) contains the same trajectories marked high and failures marked low, at
-// an exact ratio. A failure is a rollout with reward 0 or an expert episode spoilt on purpose, labeled as such;
-// both are executed and checked to have reward 0. If all rollouts of a task succeeded, other tasks fill its
-// quota; summary.json (a Summary) counts this for pages.
+// The port expert contains one trajectory per task, made by executing the ground truth of the task, or the
+// successes of rollouts. The port mixed (paper, appendix on the dataset) contains the same trajectories marked
+// high and failures marked low, at an exact ratio. A failure is a rollout with reward 0 or an expert episode
+// spoilt on purpose, labeled as such; both are executed and checked to have reward 0. If all rollouts of a task
+// succeeded, other tasks fill its quota; summary.json (a Summary) counts this for pages.
 package curate
 
 import (
 	"fmt"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
@@ -56,6 +57,8 @@ func Kind() *lang.Kind {
 
 type settings struct {
 	Tasks    artifact.Ref   `hcl:"tasks" port:"tasks" doc:"tasks whose ground truth makes the experts"`
+	Experts  []artifact.Ref `hcl:"experts,optional" port:"trajectories" doc:"rollouts on these tasks, such as those"`
+	_        struct{}       `doc:"of an API model: their different episodes with reward 1 are the experts instead"`
 	Failures []artifact.Ref `hcl:"failures,optional" port:"trajectories" doc:"rollouts on these tasks; those with"`
 	_        struct{}       `doc:"reward 0 are real failures. Sample more than needed: without spoilt failures the"`
 	_        struct{}       `doc:"stage fails if too many rollouts succeed or repeat"`
@@ -93,7 +96,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	}
 	d.Detail = fmt.Sprintf("ratio = %v requires that many real failures per task, and the stages in failures sample %s "+
 		"per task: this stage fails if %s. Raise samples of the rollouts, lower ratio, or allow spoilt experts (spoilt "+
-		"above 0).", s.Ratio, lang.Plural(offered, "rollout"), fatal)
+		"above 0).", s.Ratio, english.Plural(offered, "rollout", ""), fatal)
 	return hcl.Diagnostics{d}
 }
 

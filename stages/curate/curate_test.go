@@ -25,6 +25,7 @@ type bench struct {
 	tasks    []*bfcl.Task
 	rollouts [][]*rl.Trajectory // one list per artifact
 	program  string             // shell script that plays the tasks; "" for drills
+	experts  []*rl.Trajectory   // rollouts for experts; nil: the ground truth
 }
 
 func drills(t *testing.T, form drill.Form, n int) []*bfcl.Task {
@@ -59,6 +60,11 @@ func curate(t *testing.T, b bench, ratio, spoilt float64, seed int64) (expert, m
 		s.Failures = append(s.Failures, ref)
 		inputs[ref] = filepath.Join(dir, "in "+ref.Name)
 		write(t, inputs[ref], rl.TrajectoriesFile, list)
+	}
+	if b.experts != nil {
+		ref := artifact.Ref{Kind: "rollout", Name: "teacher", Port: "trajectories", Type: "trajectories"}
+		s.Experts, inputs[ref] = []artifact.Ref{ref}, filepath.Join(dir, "in "+ref.Name)
+		write(t, inputs[ref], rl.TrajectoriesFile, b.experts)
 	}
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: dir, Seed: seed, Inputs: inputs}))(t)
 	if err := s.Run(t.Context(), job); err != nil {
@@ -146,6 +152,30 @@ func TestFailuresAreHalfRealAndHalfSpoiltAtExactlyOneToOne(t *testing.T) {
 	}
 	if want := (Summary{Experts: 21, Real: 10, Spoilt: 11, Rollouts: 63, Failed: 42}); sum != want {
 		t.Errorf("summary: got %+v, want %+v", sum, want)
+	}
+}
+
+// An API model calls tools without a text.
+func TestExpertsMayBeTheDifferentSuccessesOfRollouts(t *testing.T) {
+	b := explored(t, 4, 2)
+	called := func(task *bfcl.Task, call string, reward float64) *rl.Trajectory {
+		e := rollout(task, "", reward)
+		e.Messages[1].Calls = []string{call}
+		return e
+	}
+	b.experts = []*rl.Trajectory{called(b.tasks[0], "a()", 1), called(b.tasks[0], "b()", 1), called(b.tasks[0], "a()", 1),
+		called(b.tasks[1], "a()", 0), called(b.tasks[2], "a()", 1)}
+	expert, mixed, sum, err := curate(t, b, 1, 0.5, 1)
+	must.OK(t, err)
+	if origins, tokens := count(expert); origins[rl.OriginPolicy] != 3 || tokens[rl.TokenHigh] != 3 {
+		t.Errorf("got experts of %v with %v, want the 3 different successes", origins, tokens)
+	}
+	if _, tokens := count(mixed); tokens[rl.TokenHigh] != 3 || tokens[rl.TokenLow] != 3 || sum.Experts != 3 {
+		t.Errorf("got %v, summary %+v, want as many failures as experts", tokens, sum)
+	}
+	b.experts = b.experts[3:4]
+	if _, _, _, err := curate(t, b, 1, 0.5, 1); err == nil || !strings.Contains(err.Error(), "no rollout in experts has") {
+		t.Errorf("without a success: got %v, want an error", err)
 	}
 }
 

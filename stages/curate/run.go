@@ -11,10 +11,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/environment"
 	"rcgrpo/stages/rl"
@@ -23,7 +24,14 @@ import (
 // Run makes the experts and, if requested, the failures.
 func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	c := &curation{settings: s, job: job, byTask: map[string][]*rl.Trajectory{}, seen: map[string]bool{}}
-	if err := c.experts(ctx); err != nil {
+	if err := c.read(); err != nil {
+		return err
+	}
+	experts := c.successes
+	if len(s.Experts) == 0 {
+		experts = func() error { return c.experts(ctx) }
+	}
+	if err := experts(); err != nil {
 		return err
 	}
 	if err := c.write("expert", c.expert, nil); err != nil {
@@ -52,20 +60,43 @@ type curation struct {
 	tasks  []*bfcl.Task
 	expert []*rl.Trajectory
 	byTask map[string][]*rl.Trajectory // distinct failed rollouts
-	seen   map[string]bool             // conversations of the failures so far
+	seen   map[string]bool             // conversations of the chosen episodes so far
 	graded int                         // rollouts with a reward between 0 and 1
 	sum    Summary
 }
 
-// experts reads the tasks and executes their ground truth. A ground truth without reward is an error: it would
-// teach a failure as a success.
-func (c *curation) experts(ctx context.Context) (err error) {
+// read reads the tasks.
+func (c *curation) read() (err error) {
 	if c.tasks, err = checkpoint.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
 	}
-	if c.bench, err = bfcl.SettingsFor(c.tasks, c.job.Site.BFCL); err != nil {
-		return err
+	for _, task := range c.tasks {
+		if task.Spec != nil && c.Spoilt > 0 {
+			return fmt.Errorf("task %s belongs to a program, and only experts of the benchmark's classes can be spoilt; "+
+				"set spoilt = 0 and take the failures from rollouts", task.ID)
+		}
 	}
+	c.bench, err = bfcl.SettingsFor(c.tasks, c.job.Site.BFCL)
+	return err
+}
+
+// successes takes the different rollouts with reward 1 as experts.
+func (c *curation) successes() error {
+	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) {
+		if t.Reward == 1 && c.isNew(t) {
+			t.Token = rl.TokenHigh
+			c.expert = append(c.expert, t)
+		}
+	})
+	if err == nil && len(c.expert) == 0 {
+		err = errors.New("no rollout in experts has reward 1; sample more (rollout: samples), or take another policy")
+	}
+	return err
+}
+
+// experts executes the ground truth of the tasks. A ground truth without reward is an error: it would teach a failure
+// as a success.
+func (c *curation) experts(ctx context.Context) error {
 	own, err := environment.Open(ctx, environment.Options{Tasks: c.tasks, Benchmark: c.job.Site.BFCL,
 		Scratch: c.job.Dir, Log: c.job.Logf})
 	if err != nil {
@@ -96,10 +127,6 @@ func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task
 	if task.Spec == nil {
 		return rl.Expert(task, c.bench)
 	}
-	if c.Spoilt > 0 {
-		return nil, fmt.Errorf("task %s belongs to a program, and only experts of the benchmark's classes can be spoilt; "+
-			"set spoilt = 0 and take the failures from rollouts", task.ID)
-	}
 	t, err := environment.Expert(ctx, own, task, false)
 	if errors.Is(err, rl.ErrAgain) {
 		t, err = environment.Expert(ctx, own, task, true)
@@ -110,14 +137,52 @@ func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task
 	return t, err
 }
 
-// rollouts collects the failed rollouts of each task, each conversation once. A rollout on another task is an
-// error, because it has no expert.
+// rollouts collects the failed rollouts of each task, each conversation once.
 func (c *curation) rollouts() error {
-	known, further := map[string]*bfcl.Task{}, 0
+	further := 0
+	err := c.eachRollout(c.Failures, func(t *rl.Trajectory) {
+		c.sum.Rollouts++
+		switch {
+		case t.Reward.Missing():
+			c.sum.Missing++
+		case t.Reward > 0 && t.Reward < 1:
+			c.graded++
+		case t.Reward != 0:
+		case !c.isNew(t):
+			c.sum.Failed++
+			c.sum.Duplicates++
+		default:
+			c.sum.Failed++
+			if len(t.Segments) > 0 {
+				further++
+			}
+			c.byTask[t.Task] = append(c.byTask[t.Task], t)
+		}
+	})
+	if err == nil && c.graded > 0 {
+		c.job.Logf("%s", c.gradedText())
+	}
+	if err == nil && further > 0 {
+		c.job.Logf("%s of agents with further sequences: fine-tuning learns the first sequence of each",
+			english.Plural(further, "failure", ""))
+	}
+	return err
+}
+
+// gradedText explains the rollouts that are left out.
+func (c *curation) gradedText() string {
+	return fmt.Sprintf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program "+
+		"return 0 for an episode that is to be a failure", english.Plural(c.graded, "rollout", ""))
+}
+
+// eachRollout calls use with each episode of the rollouts. An episode of another task is an error, because it has no
+// expert.
+func (c *curation) eachRollout(rollouts []artifact.Ref, use func(*rl.Trajectory)) error {
+	known := map[string]*bfcl.Task{}
 	for _, task := range c.tasks {
 		known[task.ID] = task
 	}
-	for _, ref := range c.Failures {
+	for _, ref := range rollouts {
 		a, err := c.job.Open(ref)
 		if err != nil {
 			return err
@@ -130,51 +195,19 @@ func (c *curation) rollouts() error {
 				return fmt.Errorf("the rollouts of stage.%s.%s are on task %s in prompt mode %q, which is not one of "+
 					"the tasks curated here; give both stages the same tasks", ref.Kind, ref.Name, t.Task, t.Prompt)
 			}
-			c.sum.Rollouts++
-			if t.Reward.Missing() {
-				c.sum.Missing++
-				continue
-			}
-			if t.Reward > 0 && t.Reward < 1 {
-				c.graded++
-			}
-			if t.Reward != 0 {
-				continue
-			}
-			c.sum.Failed++
-			if !c.isNew(t) {
-				c.sum.Duplicates++
-				continue
-			}
-			if len(t.Segments) > 0 {
-				further++
-			}
-			c.byTask[t.Task] = append(c.byTask[t.Task], t)
+			use(t)
 		}
-	}
-	if c.graded > 0 {
-		c.job.Logf("%s", c.gradedText())
-	}
-	if further > 0 {
-		c.job.Logf("%s of agents with further sequences: fine-tuning learns the first sequence of each",
-			lang.Plural(further, "failure"))
 	}
 	return nil
 }
 
-// gradedText explains the rollouts that are left out.
-func (c *curation) gradedText() string {
-	return fmt.Sprintf("%s left out: a reward between 0 and 1 is neither an expert's nor a failure's; let the program "+
-		"return 0 for an episode that is to be a failure", lang.Plural(c.graded, "rollout"))
-}
-
-// isNew reports whether no failure so far contains the same replies to the same task.
+// isNew reports whether no episode so far contains the same replies to the same task.
 func (c *curation) isNew(t *rl.Trajectory) bool {
 	var did strings.Builder
 	did.WriteString(t.Task)
 	for _, m := range t.Messages {
 		if m.Role == rl.RoleAssistant {
-			did.WriteString("\x00" + m.Text)
+			fmt.Fprintf(&did, "\x00%s\x00%q", m.Text, m.Calls) // an API model may call without a text
 		}
 	}
 	if c.seen[did.String()] {

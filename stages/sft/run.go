@@ -9,9 +9,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
@@ -111,10 +112,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 		}
 	}
 	if missing > 0 {
-		job.Logf("%s dropped: the environment failed, so they have no reward", lang.Plural(missing, "trajectory"))
+		job.Logf("%s dropped: the environment failed, so they have no reward", english.Plural(missing, "trajectory", ""))
 	}
 	if long > 0 {
-		job.Logf("%s dropped: more than %d tokens (context)", lang.Plural(long, "trajectory"), s.Context)
+		job.Logf("%s dropped: more than %d tokens (context)", english.Plural(long, "trajectory", ""), s.Context)
 	}
 	if len(examples) == 0 {
 		return nil, fmt.Errorf("the data sets contain no trajectory to learn: %d have no reward and %d have more tokens "+

@@ -10,9 +10,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dustin/go-humanize/english"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
-	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/agent"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/environment"
@@ -37,7 +38,7 @@ func (s *Collector) Close(job *engine.Job) error {
 	}
 	if n := s.Gateway.Changed(); n > 0 {
 		job.Logf("%s of the agent asked for another temperature or top_p than the stage's, which were used",
-			lang.Plural(int(n), "request"))
+			english.Plural(int(n), "request", ""))
 	}
 	return errors.Join(s.Gateway.Close(), s.Environment.Close())
 }
@@ -118,7 +119,7 @@ func (s *Collector) Sample(ctx context.Context, job *engine.Job, rollouts []rl.R
 		return nil, err
 	}
 	if n := len(rollouts) - len(rewarded); n > 0 {
-		job.Logf("the environment failed in %s, which get no reward, score or data", lang.Plural(n, "episode"))
+		job.Logf("the environment failed in %s, which get no reward, score or data", english.Plural(n, "episode", ""))
 	}
 	return trajectories, nil
 }

@@ -37,13 +37,13 @@ type Client struct {
 	backoff  time.Duration // half of the longest wait before the second attempt
 }
 
-// newClient returns a client that sends requests and records them in a journal.
-func newClient(s *Settings, l Limits, p Price, rate *Rate, journal string, logf func(string, ...any)) (*Client, error) {
+// newClient returns a client that sends requests and appends each attempt to the record in a file.
+func newClient(s *Settings, l Limits, p Price, rate *Rate, path string, logf func(string, ...any)) (*Client, error) {
 	key, err := s.key()
 	if err != nil {
 		return nil, err
 	}
-	r, err := openRecord(journal)
+	r, err := openRecord(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}

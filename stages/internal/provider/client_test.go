@@ -159,7 +159,7 @@ func TestTheRateHoldsForAllProcessesWithOneKey(t *testing.T) {
 	}
 }
 
-func TestATornJournalLosesItsLastLineOnly(t *testing.T) {
+func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "calls.jsonl")
 	r := must.Get(openRecord(path))(t)
 	row := Row{Call: Call{Task: "a"}, Attempt: 1, Request: "x", Outcome: OutcomeSent, Dollars: 2}

@@ -44,7 +44,7 @@ func (m *Model) Failed() []error {
 // Rows returns the record in the order of calls and attempts.
 func (m *Model) Rows() []Row { return m.client.record.all() }
 
-// Close closes the journal.
+// Close closes the file of the record.
 func (m *Model) Close() error { return m.client.record.close() }
 
 // Open implements rl.Policy.

@@ -99,14 +99,14 @@ func Sum(rows []Row, p Price) Cost {
 	return c
 }
 
-// record is the record of a running stage: rows in memory and a journal. A row replaces an earlier one of the same
-// attempt.
+// record contains the rows of a stage, in memory and in the file to which a running stage appends them. A row replaces
+// an earlier one of the same attempt.
 type record struct {
-	mu      sync.Mutex
-	rows    map[Call][]Row  // by attempt
-	asked   map[Call]string // digests of the requests that find has looked up
-	read    map[Call]int    // attempts whose rows it has returned
-	journal *os.File        // nil for a replay
+	mu    sync.Mutex
+	rows  map[Call][]Row  // by attempt
+	asked map[Call]string // digests of the requests that find has looked up
+	read  map[Call]int    // attempts whose rows it has returned
+	file  *os.File        // nil for a replay
 }
 
 func newRecord(rows []Row) *record {
@@ -127,7 +127,7 @@ func (r *record) put(row Row) {
 	r.rows[row.Call] = list
 }
 
-// openRecord opens a journal and reads its rows. A torn last line is cut.
+// openRecord opens a file and reads its rows. A torn last line is cut.
 func openRecord(path string) (*record, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,10 +143,10 @@ func openRecord(path string) (*record, error) {
 		rows = append(rows, row)
 	}
 	r := newRecord(rows)
-	if r.journal, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+	if r.file, err = os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		return nil, err
 	}
-	return r, r.journal.Truncate(int64(whole))
+	return r, r.file.Truncate(int64(whole))
 }
 
 // find returns the final row of a call with a request.
@@ -186,7 +186,7 @@ func (r *record) begin(c Call) int {
 	return len(r.rows[c]) + 1
 }
 
-// write appends a row to the journal.
+// write appends a row.
 func (r *record) write(row Row) error {
 	line, err := encode(row)
 	if err != nil {
@@ -195,7 +195,7 @@ func (r *record) write(row Row) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.put(row)
-	_, err = r.journal.Write(append(line, '\n'))
+	_, err = r.file.Write(append(line, '\n'))
 	return err
 }
 
@@ -214,4 +214,4 @@ func (r *record) all() []Row {
 	return rows
 }
 
-func (r *record) close() error { return r.journal.Close() }
+func (r *record) close() error { return r.file.Close() }

@@ -29,7 +29,7 @@ type Result struct {
 // recorded calls, and one sentence for each request, response, episode or score that does not follow from the record.
 // The error reports that nothing can be replayed.
 func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err error) {
-	r := &recording{limits: blocks.DefaultLimits()}
+	r := &replay{limits: blocks.DefaultLimits()}
 	if r.endpoint, err = parseSettings([]byte(c.Endpoint)); err != nil {
 		return 0, nil, err
 	}
@@ -55,7 +55,7 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 			s.Samples, len(tasks))}, nil
 	}
 	r.episodes = s.rollouts(tasks)
-	if faults, err = r.replay(ctx, c.Benchmark); err != nil {
+	if faults, err = r.run(ctx, c.Benchmark); err != nil {
 		return 0, nil, err
 	}
 	scores, err := c.checkScores(r.played)
@@ -63,7 +63,7 @@ func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err er
 }
 
 // readRecord reads the ports calls and trajectories.
-func (c *Result) readRecord(r *recording) error {
+func (c *Result) readRecord(r *replay) error {
 	a, err := c.Store.Open(c.Manifest, "calls")
 	if err != nil {
 		return err
@@ -127,8 +127,8 @@ func pointers[T any](rows []T) []*T {
 	return all
 }
 
-// recording holds the rows of a Result.
-type recording struct {
+// replay contains the record of a result and the episodes to compare.
+type replay struct {
 	endpoint *Settings
 	limits   *blocks.Limits
 	episodes []rl.Rollout // in the order of played
@@ -138,11 +138,11 @@ type recording struct {
 	played []*rl.Trajectory
 }
 
-// replay plays the episodes again from the recorded responses and returns what does not follow from the record, one
+// run plays the episodes again from the recorded responses and returns what does not follow from the record, one
 // sentence each: a request with another digest than the recorded one, a row that its response contradicts, an episode
 // with another course or verdict, a reply that no episode reads, and a wrong sum. benchmark is the folder of the
 // benchmark's data. The error reports that nothing can be replayed.
-func (r *recording) replay(ctx context.Context, benchmark string) (faults []string, err error) {
+func (r *replay) run(ctx context.Context, benchmark string) (faults []string, err error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for i := range r.rows {
 		if err := r.rows[i].check(r.endpoint, r.cost.Price); err != nil {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -65,8 +65,8 @@ type Sampling struct {
 	Calls   *Calls
 }
 
-// journalFile is the journal in the scratch folder of a stage.
-const journalFile = "calls.jsonl"
+// recordFile is the record in the scratch folder of a running stage.
+const recordFile = "calls.jsonl"
 
 // Run plays the tasks, writes the ports trajectories and calls, and returns the trajectories in the order of the tasks.
 // Calls that an earlier attempt of the stage recorded are not repeated. If a call gets no reply, the stage fails after
@@ -89,7 +89,7 @@ func (s Sampling) Run(ctx context.Context, job *engine.Job, tasks []*bfcl.Task) 
 	job.Logf("%d attempts, %d replies, $%.4f", cost.Attempts, cost.Replies, cost.Dollars)
 	if failed := m.Failed(); err == nil && len(failed) > 0 {
 		err = fmt.Errorf("%s got no reply; a new run repeats only these calls. The first: %w",
-			lang.Plural(len(failed), "episode"), failed[0])
+			english.Plural(len(failed), "episode", ""), failed[0])
 	}
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 		Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute}
 	c := s.Calls
 	client, err := newClient(set, Limits{Budget: c.Budget, Parallel: c.Parallel, Attempts: c.Attempts, Timeout: c.Timeout},
-		price, rate, filepath.Join(job.Dir, journalFile), job.Logf)
+		price, rate, filepath.Join(job.Dir, recordFile), job.Logf)
 	return &Model{client: client}, price, err
 }
 

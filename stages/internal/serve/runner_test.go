@@ -45,7 +45,8 @@ var families = []family{
 // script is a policy that replies to the text of a prompt with the ground truth, with planned mistakes.
 type script struct {
 	family
-	turns map[string]turn // by the user messages so far
+	turns    map[string]turn // by the user messages so far
+	flawless bool            // without mistakes
 }
 
 type turn struct {
@@ -54,7 +55,7 @@ type turn struct {
 }
 
 func newScript(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *script {
-	s := &script{f, map[string]turn{}}
+	s := &script{family: f, turns: map[string]turn{}}
 	for _, task := range tasks {
 		e := must.Get(task.Start(bfcl.Settings{Data: data}))(t)
 		users := ""
@@ -99,6 +100,9 @@ func (s *script) reply(prompt string) string {
 func (s *script) say(truth []string, step int, plan uint64) string {
 	done := "Done, 好." + s.end
 	mistake := plan % 40
+	if s.flawless {
+		mistake = 39
+	}
 	calls := truth
 	switch {
 	case mistake == 0: // incomplete
@@ -160,6 +164,7 @@ type scripted struct {
 	tok     *token.Tokenizer
 	longest int
 	slots   []scriptedSlot
+	replied func(prompt, reply []int32) // nil, or called with each reply
 }
 
 type scriptedSlot struct {
@@ -182,6 +187,9 @@ func (s *scripted) Next(_ context.Context, rs []rl.Request) ([]rl.Draw, error) {
 				continue
 			}
 			at.rest = s.tok.EncodeAs(s.reply(s.tok.Decode(at.ids, false)), token.Everything)
+			if s.replied != nil {
+				s.replied(slices.Clone(at.ids), at.rest)
+			}
 		}
 		at.last, at.rest = at.rest[0], at.rest[1:]
 		draws[i].Token = at.last
@@ -198,6 +206,7 @@ type arena struct {
 	layout *chat.Chat
 	script *script
 	limits blocks.Limits
+	policy func() rl.Sampler // of the episodes; the script if it is nil
 }
 
 func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *arena {
@@ -212,14 +221,20 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 	}
 	tok := must.Get(token.Train(texts, 3000, slices.Concat(f.special, chat.RewardTokens)))(t)
 	layout := must.Get(chat.LayoutNamed(f.layout))(t)
-	return &arena{f, data, tasks, tok,
-		must.Get(layout.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
-		newScript(t, f, data, tasks), blocks.Limits{Steps: 20, Reply: 4096, Context: f.context}}
+	return &arena{family: f, data: data, tasks: tasks, tok: tok,
+		layout: must.Get(layout.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
+		script: newScript(t, f, data, tasks), limits: blocks.Limits{Steps: 20, Reply: 4096, Context: f.context}}
 }
 
 func (a *arena) batcher() *rl.Batcher {
-	return rl.NewBatcher(&scripted{script: a.script, tok: a.tok, longest: a.limits.Context,
-		slots: make([]scriptedSlot, 64)})
+	if a.policy != nil {
+		return rl.NewBatcher(a.policy())
+	}
+	return rl.NewBatcher(a.scripted())
+}
+
+func (a *arena) scripted() *scripted {
+	return &scripted{script: a.script, tok: a.tok, longest: a.limits.Context, slots: make([]scriptedSlot, 64)}
 }
 
 // eval returns the failure of each task, "" for those that the official checker accepts, as stage eval has it.
@@ -359,9 +374,13 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 		ids["multi_turn_"+task.Category] = append(ids["multi_turn_"+task.Category], task.ID)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(root, "test_case_ids_to_generate.json"), must.Get(json.Marshal(ids))(t), 0o600))
+	tasks := []string{"--run-ids"} // the runner then writes all results again after each task
+	if len(a.tasks) == len(a.data.Tasks()) {
+		tasks = []string{"--test-category", "multi_turn"}
+	}
 	for _, args := range [][]string{
-		{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir, "--exclude-state-log",
-			"--run-ids"},
+		slices.Concat([]string{"generate", "--temperature", "0", "--skip-server-setup", "--local-model-path", dir,
+			"--exclude-state-log"}, tasks),
 		{"evaluate", "--partial-eval", "--test-category", "multi_turn"},
 	} {
 		args = slices.Concat([]string{"bfcl_official.py"}, args, []string{"--model", model})
@@ -417,20 +436,27 @@ func TestTheOfficialRunnerHasTheVerdictsOfEval(t *testing.T) {
 	}
 	for _, f := range families {
 		a := newArena(t, f, data, tasks)
-		for _, model := range []string{f.handler, "own"} {
-			t.Run(f.decoder+" "+model, func(t *testing.T) {
-				want := a.eval(t, model != "own")
-				for id, failure := range want {
-					if failure == rl.StopHandler || failure == rl.StopLength || failure == rl.StopStep {
-						want[id] = "multi_turn:inference_error"
-					}
-				}
-				kinds := 6 // of failures
-				if len(tasks) < len(data.Tasks()) {
-					kinds = 3
-				}
-				verdicts(t, a.official(t, python, model), want, kinds)
-			})
+		kinds := 6 // of failures
+		if len(tasks) < len(data.Tasks()) {
+			kinds = 3
 		}
+		a.compareRunner(t, python, kinds)
+	}
+}
+
+// compareRunner compares the official runner with eval, for the official handler of the family and for that of
+// bench/bfcl_own.py. It requires a number of kinds of failure, success included.
+func (a *arena) compareRunner(t *testing.T, python string, kinds int) {
+	t.Helper()
+	for _, model := range []string{a.handler, "own"} {
+		t.Run(a.decoder+" "+model, func(t *testing.T) {
+			want := a.eval(t, model != "own")
+			for id, failure := range want {
+				if failure == rl.StopHandler || failure == rl.StopLength || failure == rl.StopStep {
+					want[id] = "multi_turn:inference_error"
+				}
+			}
+			verdicts(t, a.official(t, python, model), want, kinds)
+		})
 	}
 }
