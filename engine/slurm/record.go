@@ -34,6 +34,7 @@ type record struct {
 	Lost     time.Duration     // without a sign of life, after which an attempt has ended
 	Visible  time.Duration     // in which files of another node become visible
 	Had      bool              // the key had a result, which the stage replaces
+	Probe    *Probe            `json:",omitempty"` // tests the node instead of executing a stage
 	Adopted  bool              `json:"-"`
 }
 
@@ -167,8 +168,16 @@ func forget(store *artifact.Store, key string) error {
 }
 
 // lastLine returns the last line of Slurm's own output of the job.
-func (a *attempt) lastLine() string {
-	b, _ := os.ReadFile(a.file("out"))
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+func (a *attempt) lastLine() string { return lastLine(a.file("out")) }
+
+func lastLine(path string) string {
+	lines := lastLines(path)
 	return lines[len(lines)-1]
+}
+
+// lastLines returns the last 10 lines of a file, or one empty line.
+func lastLines(path string) []string {
+	b, _ := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[max(0, len(lines)-10):]
 }
