@@ -6,7 +6,8 @@
 #   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
 #   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings, 100 of
 #                processes that call an API, 100 of ranks, supervisors and their engines (RANK_KILLS=N), 200 on a Slurm
-#                cluster (SLURM_KILLS=N), 1,000 jobs; 1,000 episodes with faults of programs, MCP servers and agents
+#                cluster (SLURM_KILLS=N), all failures of clusters, 1,000 jobs; 1,000 episodes with faults of programs,
+#                MCP servers and agents
 #   make images  the pictures of docs/images, from PAGE (default: the demo's)
 #   make browser opens PAGE in Chromium without a network: charts, colours, widths, accessibility
 #   make changes changes 200 random bytes of the artifacts behind the demo's page; verify must find each
@@ -103,7 +104,7 @@ crash: build
 	RCGRPO_CRASH=1000 $(GO) test -count=1 -timeout 60m -run TestFaultsOf -v ./stages/internal/environment ./stages/internal/agent
 	RCGRPO_CRASH=100 $(GO) test -tags libtorch -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
 	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags libtorch -count=1 -timeout 120m -run TestKilledGangsEndInTheSameBytes -v ./stages
-	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 $(GO) test -count=1 -timeout 120m -run 'TestManyStages|TestKilledClusters' -v ./engine/slurm
+	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 SLURM_ARRAY=1001 $(GO) test -count=1 -timeout 120m -v ./engine/slurm
 
 env: deps
 	@echo "export CGO_CXXFLAGS='$(CGO_CXXFLAGS)'"

@@ -47,7 +47,7 @@ var ladder = map[string]string{
 	"engine/remote":      "engine/artifact engine/internal/disk engine/lang minio-go",
 	"engine/runs":        "engine/artifact engine/internal/disk engine/lang engine/proc",
 	"engine/sched":       "",
-	"engine/slurm":       "engine engine/artifact engine/internal/disk engine/lang engine/proc engine/runs",
+	"engine/slurm":       "engine engine/artifact engine/internal/disk engine/lang engine/machine engine/proc engine/runs",
 	"internal/browser":   "internal/must chromedp",
 	"internal/must":      "",
 	"internal/versitygw": "internal/must",

@@ -133,7 +133,7 @@ func (l *callers) faults(n int, w http.ResponseWriter, r *http.Request) bool {
 }
 
 // survive kills and restarts the process of a folder until no kill is left, then lets it end. A process that ends
-// before its kill begins anew in an empty store.
+// before its kill starts again with an empty store.
 func (l *callers) survive(name string, r *rand.Rand) {
 	dir := filepath.Join(l.dir, name)
 	for {

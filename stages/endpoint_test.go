@@ -37,12 +37,12 @@ type oracle struct {
 	mu     sync.Mutex
 	tasks  map[string]*bfcl.Task // by first request
 	calls  int                   // requests
-	told   map[string]int        // replies by body of the request
+	asked  map[string]int        // number of requests by their body
 	faulty func(n int, w http.ResponseWriter, r *http.Request) bool
 }
 
 func newOracle(t *testing.T) *oracle {
-	o := &oracle{tasks: map[string]*bfcl.Task{}, told: map[string]int{}}
+	o := &oracle{tasks: map[string]*bfcl.Task{}, asked: map[string]int{}}
 	o.Server = httptest.NewServer(http.HandlerFunc(o.answer))
 	t.Cleanup(o.Close)
 	return o
@@ -63,7 +63,7 @@ func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
 	first, turn, results := asked(body)
 	o.mu.Lock()
 	task := o.tasks[first]
-	o.told[string(body)]++
+	o.asked[string(body)]++
 	o.mu.Unlock()
 	var calls [][2]string // name and arguments
 	if !results {
@@ -72,7 +72,7 @@ func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
 			calls = append(calls, [2]string{name, string(arguments)})
 		}
 	}
-	json.NewEncoder(w).Encode(told(r.URL.Path, "Done.", calls))
+	json.NewEncoder(w).Encode(reply(r.URL.Path, "Done.", calls))
 }
 
 // asked reads a request of any API: the text of the first user message, the index of the last one, and whether
@@ -109,8 +109,8 @@ func asked(body []byte) (first string, turn int, results bool) {
 	return first, turn, results
 }
 
-// told returns the body of a reply with calls, or with a text, in the form of the API of a path.
-func told(path, text string, calls [][2]string) any {
+// reply returns the body of a reply with calls, or with a text, in the form of the API of a path.
+func reply(path, text string, calls [][2]string) any {
 	type object = map[string]any
 	list := func(of func(i int, name, arguments string) any, otherwise any) []any {
 		var all []any
@@ -543,7 +543,7 @@ func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
 	}
 	l.wantTruth(must.Get(l.run(t.Context(), "store", calls))(t))
 	again := 0
-	for _, n := range l.oracle.told {
+	for _, n := range l.oracle.asked {
 		again += n - 1
 	}
 	// A kill repeats at most the calls in flight. Equal requests of the two samples of a rollout count as repeated too.
@@ -563,7 +563,7 @@ func TestAStageStopsBeforeItsBudgetIsExceededAndKeepsItsCalls(t *testing.T) {
 	}
 	before := l.oracle.calls
 	l.wantTruth(must.Get(l.run(t.Context(), "store", "budget = 1000"))(t))
-	for body, n := range l.oracle.told {
+	for body, n := range l.oracle.asked {
 		if n > 2 { // the samples of a rollout begin with equal requests
 			t.Errorf("%.80s: replied %d times, want no repeated call", body, n)
 		}

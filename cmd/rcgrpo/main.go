@@ -87,10 +87,10 @@ func newRoot() *cobra.Command {
 		{"Share and check pages:", []*cobra.Command{
 			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
 		}},
-		{"Other commands:", []*cobra.Command{storeCommand(), bfclCommand(), mcpCommand(), completionCommand(), {
-			Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
-			Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
-		}}},
+		{"Other commands:", []*cobra.Command{storeCommand(), siteCommand(), bfclCommand(), mcpCommand(),
+			completionCommand(), {Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
+				Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
+			}}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, c := range group.commands {

@@ -5,34 +5,20 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
-	"rcgrpo/bench/fixtures"
+	"github.com/rogpeppe/go-internal/testscript"
+
 	"rcgrpo/engine/lang"
 )
 
 // TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches
 // neither Slurm nor any file of the store.
 func TestSlurmPage(t *testing.T) {
-	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
-		t.Skip("no Slurm here: as root, run bench/slurm.sh install")
-	}
-	root := fixtures.Root(t)
-	box, err := os.MkdirTemp("", "box") // a short path for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	script := filepath.Join(root, "bench", "slurm.sh")
-	up := exec.Command(script, "up", box, "4")
-	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
-		fmt.Sprintf("UNTIL=%d", os.Getpid()))
-	if out, err := up.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	t.Cleanup(func() { exec.Command(script, "down", box).Run() })
+	box := slurmBox(t)
 	s := newSession(t, "docs/cluster.md")
 	_, s.page, _ = strings.Cut(s.page, "## Run on Slurm")
 	site := s.block("hcl", `partition = "h200"`, `partition = "main"`+"\n  poll = \"1s\"\n  memory = \"100MB\"",
@@ -58,6 +44,104 @@ stage "exec" "token" {
 	s.file("want", "4\n9\n")
 	s.run(site, func(string) error { return nil })
 }
+
+// A training with two processes on a node commits the files of the local executor. On the first node libtorch is
+// missing.
+func TestRanksOnSlurmCommitTheFilesOfTheLocalExecutor(t *testing.T) {
+	box := slurmBox(t)
+	work := t.TempDir()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	libtorch := regexp.MustCompile(`/\S*/libtorch_cpu\.so`).Find(maps)
+	script := fmt.Sprintf(ranksScript, box, filepath.Dir(string(libtorch)))
+	if err := os.WriteFile(filepath.Join(work, "ranks.txtar"), []byte(script), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	testscript.Run(t, testscript.Params{Dir: work, Setup: func(e *testscript.Env) error {
+		e.Setenv("HOME", e.WorkDir)
+		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
+		return nil
+	}})
+}
+
+const ranksScript = `
+env SLURM_CONF=%s/slurm.conf
+exec rcgrpo run --site cluster/site.hcl x.hcl
+stdout 'could not run on node n[1-4]: its program did not start .*: error while loading shared libraries: lib'
+exec sh digests.sh --site cluster/site.hcl x.hcl
+cp stdout digests
+exec rcgrpo run --site local/site.hcl x.hcl
+exec sh digests.sh --site local/site.hcl x.hcl
+cmp stdout digests
+
+-- cluster/site.hcl --
+default_executor = "slurm"
+store {
+  path = "store"
+}
+executor "slurm" {
+  poll    = "1s"
+  memory  = "1GB"
+  visible = "2s"
+  lost    = "4s"
+  setup   = [
+    "[ -e ../first ] || echo $SLURMD_NODENAME >../first",
+    "export script=$0 libtorch=%s",
+    "hide() { hidden=1 exec unshare -m sh -c 'mount -t tmpfs none $libtorch && exec sh $script'; }",
+    "[ \"$hidden\" ] || [ $SLURMD_NODENAME != $(cat ../first) ] || hide",
+  ]
+}
+-- local/site.hcl --
+store {
+  path = "store"
+}
+-- digests.sh --
+rcgrpo plan --json "$@" | grep -A6 '"digests"' | grep -E '"[a-z]+": "[0-9a-f]{64}"'
+-- x.hcl --
+experiment {
+}
+stage "tasks" "drills" {
+  source = "drills"
+  train  = 7
+  test   = 2
+  pool   = 5
+  seed   = 1
+}
+stage "curate" "data" {
+  tasks = stage.tasks.drills.train
+  seed  = 1
+}
+stage "model" "random" {
+  seed   = 1
+  corpus = [stage.curate.data.expert]
+  vocab  = 340
+  architecture {
+    family    = "qwen2"
+    hidden    = 32
+    layers    = 1
+    heads     = 2
+    kv_heads  = 1
+    mlp       = 48
+    rope_base = 1000
+    context   = 1024
+  }
+}
+stage "sft" "two" {
+  seed           = 1
+  policy         = stage.model.random.checkpoint
+  data           = [stage.curate.data.expert]
+  epochs         = 1
+  batch          = 4
+  lr             = 1e-3
+  gradient_parts = 2
+  resources {
+    cpus      = 2
+    processes = 2
+  }
+}
+`
 
 // The page has each setting of an executor of type slurm.
 func TestSlurmSettingsAreOnThePage(t *testing.T) {

@@ -274,9 +274,18 @@ func (c *command) collectRemote(older time.Duration, limit int64, yes bool) erro
 	for _, info := range g.Unnamed {
 		freed += info.Bytes
 	}
+	for _, u := range g.Uploads {
+		freed += u.Bytes
+	}
 	fmt.Fprintf(w, "%s and %s to remove, %s freed; %s stay\n", english.Plural(len(g.Results), "result", ""),
 		english.Plural(len(g.Unnamed), "object without result", "objects without result"), lang.BytesText(freed),
 		lang.BytesText(g.Kept))
+	if g.UploadsErr != nil {
+		fmt.Fprintf(w, "unfinished uploads are not listed: %v\n", g.UploadsErr)
+	}
+	if len(g.Uploads) > 0 {
+		fmt.Fprintf(w, "%s to abort\n", english.Plural(len(g.Uploads), "unfinished upload", ""))
+	}
 	if len(g.Results) > 0 {
 		fmt.Fprintln(w, "the next collection frees the bytes of the removed results")
 	}

@@ -25,6 +25,8 @@ type bucket interface {
 	Stat(ctx context.Context, name string) (Info, error)
 	List(ctx context.Context, prefix string) iter.Seq2[Info, error] // all below a prefix that ends with a slash
 	Delete(ctx context.Context, name string) error                  // no error if there is none
+	Unfinished(ctx context.Context) ([]Upload, error)               // uploads in parts that may have been abandoned
+	Abort(ctx context.Context, u Upload) error                      // no error if it has ended
 }
 
 // Info describes an object.
@@ -32,6 +34,12 @@ type Info struct {
 	Name  string
 	Bytes int64
 	Time  time.Time // of the last write, by the storage's clock
+}
+
+// Upload is an upload in parts that was not completed. Its time is that of the newest part.
+type Upload struct {
+	Info
+	id string
 }
 
 var (
@@ -136,6 +144,11 @@ func (f folder) Delete(_ context.Context, name string) error {
 	}
 	return err
 }
+
+// Unfinished returns nil: a file that was not completed is an object below v1/tmp.
+func (f folder) Unfinished(context.Context) ([]Upload, error) { return nil, nil }
+
+func (f folder) Abort(context.Context, Upload) error { return nil }
 
 // stoppable is a reader that ends with its context.
 type stoppable struct {

@@ -98,7 +98,10 @@ type Garbage struct {
 	Results []Stored // too old, or worth least; the next collection removes their objects
 	Damaged []string // records that cannot be read
 	Unnamed []Info   // objects that no record names, not written within the grace
+	Uploads []Upload // uploads in parts that got no part within the grace
 	Kept    int64    // bytes of the results that stay
+
+	UploadsErr error // the storage does not list uploads, for example because that is denied
 }
 
 // Garbage plans a collection: results that started before a time, then, while the rest has more than limit bytes, those
@@ -130,6 +133,11 @@ func (r *Remote) Garbage(ctx context.Context, before time.Time, limit int64) (*G
 			}
 		}
 	}
+	g.UploadsErr = r.call(ctx, r.Deadline, func(ctx context.Context, _ func(int)) (err error) {
+		g.Uploads, err = r.bucket.Unfinished(ctx)
+		return err
+	})
+	g.Uploads = slices.DeleteFunc(g.Uploads, func(u Upload) bool { return time.Since(u.Time)+ahead <= r.Grace })
 	return g, nil
 }
 
@@ -170,7 +178,8 @@ func (g *Garbage) choose(all []Stored, before time.Time, limit int64) (named map
 	return named
 }
 
-// Collect removes the results and objects of a plan. An object that was written since then stays.
+// Collect removes the results and objects of a plan and aborts its uploads. An object that was written since then
+// stays; a push that continues an aborted upload starts it again.
 func (r *Remote) Collect(ctx context.Context, g *Garbage) error {
 	records := slices.Clone(g.Damaged)
 	for _, s := range g.Results {
@@ -178,6 +187,12 @@ func (r *Remote) Collect(ctx context.Context, g *Garbage) error {
 	}
 	err := each(records, func(name string) error {
 		return r.small(ctx, func(ctx context.Context) error { return r.bucket.Delete(ctx, name) })
+	})
+	if err != nil {
+		return err
+	}
+	err = each(g.Uploads, func(u Upload) error {
+		return r.small(ctx, func(ctx context.Context) error { return r.bucket.Abort(ctx, u) })
 	})
 	if err != nil {
 		return err

@@ -193,19 +193,64 @@ func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (
 		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
 		return id, nil, err
 	}
-	id, sent = uploads.Uploads[0].UploadID, map[int]minio.ObjectPart{}
+	id = uploads.Uploads[0].UploadID
+	sent, err = s.parts(ctx, c, key, id)
+	return id, sent, err
+}
+
+// parts returns the parts of an unfinished upload by number.
+func (s s3) parts(ctx context.Context, c *minio.Core, key, id string) (map[int]minio.ObjectPart, error) {
+	sent := map[int]minio.ObjectPart{}
 	for last := 0; ; {
 		page, err := c.ListObjectParts(ctx, s.Bucket, key, id, last, s3PartsPage)
 		if err != nil {
-			return "", nil, err
+			return nil, err
 		}
 		for _, part := range page.ObjectParts {
 			sent[part.PartNumber] = part
 		}
 		if last = page.NextPartNumberMarker; !page.IsTruncated {
-			return id, sent, nil
+			return sent, nil
 		}
 	}
+}
+
+func (s s3) Unfinished(ctx context.Context) (all []Upload, err error) {
+	c, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	for u := range c.ListIncompleteUploads(ctx, s.Bucket, s.Prefix+"v1/", true) {
+		if u.Err != nil {
+			err = errors.Join(err, u.Err)
+			continue // to the end, where the client closes the channel
+		}
+		upload := Upload{Info{Name: strings.TrimPrefix(u.Key, s.Prefix), Time: u.Initiated}, u.UploadID}
+		parts, partsErr := s.parts(ctx, c, u.Key, u.UploadID)
+		for _, part := range parts {
+			upload.Bytes += part.Size
+			if part.LastModified.After(upload.Time) {
+				upload.Time = part.LastModified
+			}
+		}
+		if minio.ToErrorResponse(partsErr).Code == minio.NoSuchUpload { // it was completed meanwhile
+			continue
+		}
+		all, err = append(all, upload), errors.Join(err, partsErr)
+	}
+	return all, s.translate(err)
+}
+
+func (s s3) Abort(ctx context.Context, u Upload) error {
+	c, err := s.open()
+	if err != nil {
+		return err
+	}
+	err = c.AbortMultipartUpload(ctx, s.Bucket, s.Prefix+u.Name, u.id)
+	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
+		return nil
+	}
+	return s.translate(err)
 }
 
 func (s s3) Stat(ctx context.Context, name string) (Info, error) {

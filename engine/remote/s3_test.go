@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/minio/minio-go/v7"
+
 	"rcgrpo/internal/must"
 )
 
@@ -426,6 +428,48 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 		both := []*Remote{s.machine(t), s.machine(t)}
 		must.OK(t, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))
 		must.OK(t, fetch(t, b, fmt.Sprintf("%064x", 2), "out"))
+	})
+}
+
+// abandon begins an upload in parts, sends one part and does not complete it.
+func abandon(t *testing.T, s *storage, name string) {
+	t.Helper()
+	b := newS3(*s.S3, 1)
+	c := must.Get(b.open())(t)
+	id := must.Get(c.NewMultipartUpload(t.Context(), b.Bucket, b.Prefix+name, minio.PutObjectOptions{}))(t)
+	must.Get(c.PutObjectPart(t.Context(), b.Bucket, b.Prefix+name, id, 1, strings.NewReader("part"), 4,
+		minio.PutObjectPartOptions{}))(t)
+}
+
+// A bucket may be shared: uploads of other programs stay.
+func TestACollectionAbortsUploadsWithoutAPartWithinTheGrace(t *testing.T) {
+	onEachS3(t, func(t *testing.T, s *storage) {
+		a := s.machine(t)
+		must.OK(t, a.PushResult(t.Context(), commit(t, a, 1)))
+		other, at := *s, *s.S3
+		at.Prefix, other.S3 = "other/", &at
+		s.past(t, 2*time.Hour, func() {
+			abandon(t, s, "v1/files/old")
+			abandon(t, &other, "v1/files/old")
+		})
+		abandon(t, s, "v1/files/young")
+		unfinished := func() (all []string) {
+			for _, r := range []*Remote{a, other.machine(t)} {
+				for _, u := range must.Get(r.bucket.Unfinished(t.Context()))(t) {
+					all = append(all, u.Name)
+				}
+			}
+			return all
+		}
+		g := must.Get(a.Garbage(t.Context(), time.Time{}, 0))(t)
+		if g.UploadsErr != nil || len(g.Uploads) != 1 || g.Uploads[0].Name != "v1/files/old" || g.Uploads[0].Bytes != 4 {
+			t.Errorf("got %v, %v, want the upload older than the grace", g.Uploads, g.UploadsErr)
+		}
+		must.OK(t, a.Collect(t.Context(), g))
+		must.OK(t, a.Collect(t.Context(), g)) // of another machine at the same time
+		if got := unfinished(); !slices.Equal(got, []string{"v1/files/young", "v1/files/old"}) {
+			t.Errorf("got %q left, want the young one and that of the other prefix", got)
+		}
 	})
 }
 

@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -82,11 +80,8 @@ func (b *batch) tasks() [][]*job {
 // submitTasks creates the records of the stages and submits their jobs, which are an array if there are several. A
 // stage whose record exists gets errTaken.
 func (b *batch) submitTasks(ctx context.Context, tasks [][]*job) {
-	suffix := make([]byte, 4)
-	rand.Read(suffix)
 	first := tasks[0][0]
-	a := &array{batch: b, name: "rcgrpo-" + first.attempt.Key[:8] + "-" + hex.EncodeToString(suffix),
-		tasks: make([][]*job, len(tasks))}
+	a := &array{batch: b, name: newName(first.attempt.Key), tasks: make([][]*job, len(tasks))}
 	var words, addresses []string
 	var indexes []int
 	for i, task := range tasks {
@@ -193,7 +188,13 @@ func (a *array) submit(ctx context.Context, indexes []int) {
 			return
 		case !errors.Is(err, errNotNow):
 			err = fmt.Errorf("the job is refused by Slurm: %w", err)
-			each(func(j *job, _ string) { j.submitted <- errors.Join(err, os.Remove(j.path)) })
+			each(func(j *job, _ string) {
+				refused := err
+				if j.why != "" {
+					refused = fmt.Errorf("%w; before, %s", err, j.why)
+				}
+				j.submitted <- errors.Join(refused, os.Remove(j.path))
+			})
 			return
 		case len(indexes) > 1:
 			for half := range slices.Chunk(indexes, (len(indexes)+1)/2) {

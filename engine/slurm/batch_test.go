@@ -35,7 +35,7 @@ func (l *lab) runAll(ctx context.Context, expected time.Duration) enginetest.Rec
 	for _, n := range p.Nodes {
 		n.Estimate = expected
 	}
-	return l.RunPlan(ctx, p, engine.Options{Executor: slurm.NewExecutor(l.settings), KeepGoing: true})
+	return l.RunPlan(ctx, p, engine.Options{Executor: slurm.NewExecutor(l.executor(l.settings)), KeepGoing: true})
 }
 
 // calls returns what sbatch was given for the jobs of the lab: its options and its script.
@@ -48,7 +48,7 @@ func (l *lab) calls() []string {
 const recorded = `{ echo "$@"; tee script.$$; echo END; } >call.$$; cat call.$$ >>calls; $real "$@" <script.$$`
 
 func TestBatches(t *testing.T) {
-	box(t)
+	box.start(t)
 	for name, test := range map[string]func(t *testing.T){
 		"equal stages are arrays of the size that the cluster allows, and fail one by one": func(t *testing.T) {
 			l := newLab(t, toys(40, func(i int) string {

@@ -148,6 +148,9 @@ func (s state) waits() bool {
 	return slices.Contains([]string{"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"}, s.State)
 }
 
+// launchFailed reports whether Slurm holds the job because a node could not launch it. Slurm drains that node.
+func (s state) launchFailed() bool { return s.waits() && s.Reason == "launch failed requeued held" }
+
 // Text describes a job in the queue.
 func (s state) Text() string {
 	text := fmt.Sprintf("job %s of Slurm waits", s.ID)

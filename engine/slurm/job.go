@@ -1,8 +1,10 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,6 +154,12 @@ func (j *job) endBySlurm() (exit, bool) {
 	if at.Before(j.since) {
 		return exit{}, false
 	}
+	if listed && st.launchFailed() {
+		j.scancel()
+		e := exit{Cause: causeNode, Failure: &runs.Failure{Text: st.Reason}}
+		j.writeExit(e)
+		return e, true
+	}
 	if listed && !st.ended() {
 		j.silent, j.confirmed = time.Time{}, true
 		if j.started && j.Executor.Requeue && st.waits() && at.After(j.startSeen) {
@@ -180,7 +188,7 @@ func (j *job) endBySlurm() (exit, bool) {
 		return exit{}, false
 	}
 	e := j.endOf(st, listed)
-	if e.Cause != causeNode { // its node has reported the end, so nothing of it runs
+	if e.Cause != causeNode || e.Failure != nil { // its node has reported the end, so nothing of it runs
 		j.writeExit(e)
 	}
 	return e, true
@@ -196,10 +204,12 @@ func (j *job) endOf(st state, listed bool) exit {
 		}
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
 	}
-	switch {
+	switch _, err := j.store.Lookup(j.attempt.Key); {
+	case err == nil && !j.Had: // only its record is missing
+		e.Cause = causeDone
 	case j.cancels:
 		e.Cause = causeCancelled
-	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL", st.Reason == "JobLaunchFailure":
+	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL":
 		e.Cause = causeNode
 	case j.Behind && !j.started && st.State != "CANCELLED":
 		e.Cause = causeUnstarted
@@ -207,17 +217,31 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
 		e.Cause = causeTime
+	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(j.lastLine(), " CANCELLED AT "):
+		failed("", "Slurm could not launch it") // otherwise slurmstepd would have reported the cancellation
+		e.Cause = causeNode
 	case st.State == "CANCELLED", st.State == "REVOKED":
 		e.Cause = causeCancelled
-	case st.State == "OUT_OF_MEMORY":
+	case st.State == "OUT_OF_MEMORY", j.overMemory():
 		failed(lang.CauseOOM, "Slurm ended job %s because it used more memory than it requested", st.ID)
+	case !j.started:
+		failed("", "its program did not start (state %s, %s)", st.State, st.Reason)
+		e.Cause = causeNode
 	case st.State == "COMPLETED":
-		failed("", "job %s ended without a record in %s: check that its node has the store's file system", st.ID, j.path)
+		failed("", "job %s has ended, but neither its record nor its result is visible here within %v: raise `visible` of "+
+			"executor %q if the file system is slow", st.ID, j.Executor.Visible, j.Executor.Name)
 	default:
 		failed(lang.CauseKilled, "job %s ended without a record, in state %s (%s)", st.ID, st.State, st.Reason)
 	}
 	return e
 }
+
+// overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
+func (j *job) overMemory() bool {
+	return memoryText.MatchString(strings.Join(lastLines(j.file("out")), "\n"))
+}
+
+var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
 
 // progress returns the newest number of units that the stage has reported.
 func (j *job) progress() (done int) {
@@ -239,7 +263,7 @@ func (j *job) whyStopped() exit {
 		case at.Before(asked) || listed && !st.ended():
 		case !listed:
 			return exit{Cause: causePreempted, Progress: j.progress()}
-		case st.State == "FAILED" || st.State == "COMPLETED": // by its own exit code: only the process got a signal
+		case !j.overMemory() && (st.State == "FAILED" || st.State == "COMPLETED"): // by its own exit code, after a signal
 			return exit{Cause: causeCancelled}
 		default:
 			return j.endOf(st, true)
@@ -285,18 +309,39 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 	case end.Cause == causeNode && !j.confirmed:
 		why = "was not accepted by Slurm"
 	case end.Cause == causeNode:
-		why = "was lost with its node"
+		why = strings.TrimSpace("was lost with its node " + end.Host)
+		if end.Failure != nil {
+			why = fmt.Sprintf("could not run on node %s: %s", cmp.Or(end.Host, "(unknown)"), end.Failure.Text)
+		}
 		if end.Host != "" {
-			why += " " + end.Host
 			s.exclude = append(s.exclude, end.Host)
 		}
 	}
+	if unusable(all) == unusableNodes {
+		return false, fmt.Errorf("%s %s; the nodes of the %d attempts before could not run it either (`rcgrpo site check "+
+			"--job` tests a node)", id, why, unusableNodes-1)
+	}
+	s.why = id + " " + why
 	if free > s.FreeAttempts {
 		return false, engine.WithCause(lang.CausePreempted, fmt.Errorf("%s %s, for the last of %d times (free_attempts of "+
 			"executor %q)", id, why, s.FreeAttempts+1, s.Executor.Name))
 	}
 	s.note("%s %s; a new job resumes from the last checkpoint", id, why)
 	return true, nil
+}
+
+// unusableNodes is the number of attempts after which a stage fails that no node could run.
+const unusableNodes = 3
+
+// unusable counts the newest attempts that could not run on their nodes.
+func unusable(all []*attempt) (count int) {
+	for _, a := range slices.Backward(all) {
+		if e, ended := a.exit(); !ended || e.Cause != causeNode || e.Failure == nil {
+			break
+		}
+		count++
+	}
+	return count
 }
 
 // continueAfterLimit submits a stage again that was stopped at its time limit, if it makes progress.

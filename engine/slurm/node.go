@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/machine"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
@@ -88,6 +89,10 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	}
 	if err := a.claim(); err != nil {
 		return exit{}, err
+	}
+	if a.Probe != nil {
+		e, err := a.answer(ctx)
+		return e, errors.Join(err, a.writeExit(e))
 	}
 	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
 		e, ended := a.exit()
@@ -264,14 +269,16 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		return err
 	}
 	if a.GPUs > 0 {
-		assignment.GPUs = strings.FieldsFunc(os.Getenv("CUDA_VISIBLE_DEVICES"), func(r rune) bool { return r == ',' })
-		if len(assignment.GPUs) < a.GPUs {
-			return &nodeError{fmt.Errorf("the job requested %d GPUs and got %q", a.GPUs, assignment.GPUs)}
+		if assignment.GPUs, err = a.devices(ctx); err != nil {
+			return &nodeError{err}
 		}
 	}
 	assignment.Since, assignment.Kills = time.Now(), proc.OOMKills()
 	if err := a.Run.Assign(assignment); err != nil {
 		return err
+	}
+	if err := checkCopy(a.Binary); err != nil {
+		return &nodeError{err}
 	}
 	log, err := os.OpenFile(a.Run.Log(a.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -292,6 +299,8 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		return err
 	case context.Cause(ctx) == errTimeout:
 		return engine.WithCause(lang.CauseTimeout, fmt.Errorf("ran longer than its timeout of %v", a.Timeout))
+	case end.Code == loaderCode:
+		return &nodeError{fmt.Errorf("the dynamic loader cannot start %s: %s", filepath.Base(a.Binary), lastLine(log.Name()))}
 	}
 	return engine.ExitError(end, assignment.Kills)
 }
@@ -326,6 +335,24 @@ func (a *attempt) process(
 		return stopWithin
 	}, kill)
 	return end, errors.Join(err, finish())
+}
+
+// loaderCode is the exit code of a program whose libraries are missing. No stage ends with it.
+const loaderCode = 127
+
+// devices returns the GPUs of the job. A GPU that a process of no job uses is an error.
+func (a *attempt) devices(ctx context.Context) ([]string, error) {
+	ids := strings.FieldsFunc(os.Getenv("CUDA_VISIBLE_DEVICES"), func(r rune) bool { return r == ',' })
+	if len(ids) < a.GPUs {
+		return nil, fmt.Errorf("the job requested %d GPUs and got %q", a.GPUs, ids)
+	}
+	driver := machine.QueryGPUs(ctx) // without an answer all count as unused
+	for _, id := range ids {
+		if use := driver.ForeignUse(id); use != "" {
+			return nil, fmt.Errorf("GPU %s is in use: %s", id, use)
+		}
+	}
+	return ids, nil
 }
 
 // environment returns the variables of the stage, without those of Slurm, and the values of its secrets.

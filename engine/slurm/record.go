@@ -2,6 +2,8 @@ package slurm
 
 import (
 	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"io/fs"
 	"os"
@@ -37,6 +39,7 @@ type record struct {
 	Lost     time.Duration     // without a sign of life, after which an attempt has ended
 	Visible  time.Duration     // in which files of another node become visible
 	Had      bool              // the key had a result, which the stage replaces
+	Probe    *Probe            `json:",omitempty"` // tests the node instead of executing a stage
 	Adopted  bool              `json:"-"`
 }
 
@@ -117,6 +120,13 @@ func attempts(store *artifact.Store, key string) (all []*attempt, err error) {
 	}
 }
 
+// newName returns a name for jobs that no other job has.
+func newName(key string) string {
+	suffix := make([]byte, 4)
+	rand.Read(suffix)
+	return "rcgrpo-" + key[:8] + "-" + hex.EncodeToString(suffix)
+}
+
 // create creates the record of the attempt. The error is errTaken if another engine has created one.
 func (a *attempt) create(store *artifact.Store) error {
 	dir := filepath.Dir(a.path)
@@ -170,8 +180,16 @@ func forget(store *artifact.Store, key string) error {
 }
 
 // lastLine returns the last line of Slurm's own output of the job.
-func (a *attempt) lastLine() string {
-	b, _ := os.ReadFile(a.output())
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+func (a *attempt) lastLine() string { return lastLine(a.output()) }
+
+func lastLine(path string) string {
+	lines := lastLines(path)
 	return lines[len(lines)-1]
+}
+
+// lastLines returns the last 10 lines of a file, or one empty line.
+func lastLines(path string) []string {
+	b, _ := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return lines[max(0, len(lines)-10):]
 }

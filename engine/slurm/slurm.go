@@ -98,7 +98,8 @@ type stage struct {
 	*engine.Work
 	store   *artifact.Store
 	observe func(runs.Event)
-	exclude []string // nodes that were lost
+	exclude []string // nodes that were lost or could not run it
+	why     string   // the newest of these reasons
 }
 
 func (s *stage) note(format string, args ...any) {
@@ -263,19 +264,36 @@ func (s *stage) copied(binary string) (string, error) {
 	defer s.mu.Unlock()
 	digest := s.binaries[binary]
 	if digest == "" {
-		f, err := os.Open(binary)
-		if err != nil {
+		var err error
+		if digest, err = digestOf(binary); err != nil {
 			return "", err
 		}
-		defer f.Close()
-		hash := sha256.New()
-		if _, err := io.Copy(hash, f); err != nil {
-			return "", err
-		}
-		digest = hex.EncodeToString(hash.Sum(nil)[:8])
 		s.binaries[binary] = digest
 	}
 	return filepath.Join(s.store.Binaries(), digest, filepath.Base(binary)), nil
+}
+
+// digestOf returns the digest of a program, which names the folder of its copy.
+func digestOf(binary string) (string, error) {
+	f, err := os.Open(binary)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
+}
+
+// checkCopy returns an error if a program is not the copy after whose digest its folder is named.
+func checkCopy(program string) error {
+	digest, err := digestOf(program)
+	if want := filepath.Base(filepath.Dir(program)); err == nil && digest != want {
+		err = fmt.Errorf("%s has the digest %s here, want %s", program, digest, want)
+	}
+	return err
 }
 
 // copyBinary copies a program unless the copy exists.

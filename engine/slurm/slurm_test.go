@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,6 +33,9 @@ import (
 // hostVariable makes a process one of another host: locks of files do not reach it, and claims have short times.
 const hostVariable = "RCGRPO_TEST_HOST"
 
+// loaderVariable makes the process of a stage end as if the dynamic loader found no libtorch.
+const loaderVariable = "RCGRPO_TEST_LOADER"
+
 // The test binary is also the program of jobs, and an engine: `cluster EXPERIMENT STORE`.
 func TestMain(m *testing.M) {
 	if os.Getenv(hostVariable) != "" {
@@ -43,6 +48,11 @@ func TestMain(m *testing.M) {
 		})
 	}
 	switch {
+	case os.Getenv(loaderVariable) != "" && len(os.Args) > 1 && os.Args[1] == "node":
+		fmt.Println("slurm.test: error while loading shared libraries: libtorch.so: cannot open shared object file")
+		os.Exit(127)
+	case len(os.Args) == 2 && os.Args[1] == "version":
+		os.Exit(0)
 	case len(os.Args) >= 3 && os.Args[1] == "job":
 		os.Exit(slurm.Main(os.Args[2:], os.Stderr))
 	case len(os.Args) == 4 && os.Args[1] == "cluster":
@@ -52,6 +62,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	flag.Set("test.parallel", "6") // a flag of the command line wins; the tests wait for Slurm most of the time
 	enginetest.Main(m)
 }
 
@@ -75,30 +86,53 @@ func engineMain(path, store string) error {
 	})
 }
 
-var (
-	boxOnce sync.Once
-	boxDir  string
-	boxErr  error
-)
+// cluster is a Slurm cluster on this machine. The first test that uses it starts it; it ends with this process.
+type cluster struct {
+	variant, settings string // of bench/slurm.sh
+	nodes, port       int    // port: of the controller, relative to those of this process
+	needs             string // program without which it cannot start
 
-// box starts a cluster of 4 nodes on this machine, once for all tests. It ends with this process.
-func box(t *testing.T) {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// box is the cluster of most tests. Its prolog fails on the nodes whose names are files of its folder.
+var box = &cluster{nodes: 4, needs: "slurmctld", settings: "Prolog=$box/prolog\nMaxArraySize=" +
+	cmp.Or(os.Getenv("SLURM_ARRAY"), "9")}
+
+// mortal is a cluster whose nodes tests kill.
+var mortal = &cluster{nodes: 4, port: 8, needs: "slurmctld"}
+
+func (c *cluster) start(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
-		t.Skip("no Slurm here: as root, run bench/slurm.sh install")
+	if _, err := exec.LookPath(c.needs); err != nil || os.Getuid() != 0 {
+		t.Skipf("no %s here: as root, run bench/slurm.sh install accounting", c.needs)
 	}
-	boxOnce.Do(func() {
-		boxDir = must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
+	c.once.Do(func() {
+		c.dir = must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
+		must.OK(t, os.WriteFile(filepath.Join(c.dir, "prolog"), []byte("#!/bin/sh\n[ ! -e "+c.dir+
+			"/fails-$SLURMD_NODENAME ]\n"), 0o755))
 		script := must.Get(filepath.Abs("../../bench/slurm.sh"))(t)
-		up := exec.Command(script, "up", boxDir, "4")
-		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
-			fmt.Sprintf("UNTIL=%d", os.Getpid()), "SETTINGS=MaxArraySize="+cmp.Or(os.Getenv("SLURM_ARRAY"), "9"))
+		up := exec.Command(script, "up", c.dir, fmt.Sprint(c.nodes))
+		up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%500*32+c.port),
+			fmt.Sprintf("UNTIL=%d", os.Getpid()), "VARIANT="+c.variant,
+			"SETTINGS="+strings.ReplaceAll(c.settings, "$box", c.dir))
 		if out, err := up.CombinedOutput(); err != nil {
-			boxErr = fmt.Errorf("%w\n%s", err, out)
+			c.err = fmt.Errorf("%w\n%s", err, out)
 		}
-		os.Setenv("SLURM_CONF", filepath.Join(boxDir, "slurm.conf"))
 	})
-	must.OK(t, boxErr)
+	must.OK(t, c.err)
+}
+
+// conf is the variable that selects the cluster.
+func (c *cluster) conf() string { return "SLURM_CONF=" + filepath.Join(c.dir, "slurm.conf") }
+
+// command runs a command of Slurm.
+func (c *cluster) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), c.conf())
+	return cmd
 }
 
 // settings are those of a test: short times, since nodes and files are on one machine.
@@ -109,8 +143,17 @@ func settings() lang.Slurm {
 }
 
 func TestSlurmExecutor(t *testing.T) {
-	box(t)
-	enginetest.Executor(t, slurm.NewExecutor(settings()))
+	box.start(t)
+	enginetest.Executor(t, slurm.NewExecutor(box.executor(settings())))
+}
+
+// executor selects the cluster in the settings of an executor.
+func (c *cluster) executor(s lang.Slurm) lang.Slurm {
+	name, value, _ := strings.Cut(c.conf(), "=")
+	env := map[string]string{name: value}
+	maps.Copy(env, s.Env)
+	s.Env = env
+	return s
 }
 
 // ended waits for the end of a toy at the gate. Its process id is one of the cluster's namespace.
@@ -123,6 +166,7 @@ func ended(v enginetest.Visitor, within time.Duration) bool {
 // lab is an experiment of toys that run on the cluster.
 type lab struct {
 	*enginetest.Lab
+	*cluster
 	settings lang.Slurm
 	gate     *enginetest.Gate
 	visitors []enginetest.Visitor // so that no connection is closed as garbage
@@ -135,24 +179,32 @@ func (l *lab) next() enginetest.Visitor {
 	return l.visitors[len(l.visitors)-1]
 }
 
+// newLab returns an experiment on the box, beside those of other tests.
 func newLab(t *testing.T, stages string) *lab {
 	t.Helper()
-	box(t)
 	t.Parallel()
-	l := &lab{Lab: enginetest.NewLab(t), settings: settings()}
+	return newLabOn(t, box, stages)
+}
+
+func newLabOn(t *testing.T, c *cluster, stages string) *lab {
+	t.Helper()
+	c.start(t)
+	l := &lab{Lab: enginetest.NewLab(t), cluster: c, settings: settings()}
 	l.gate = l.Gate()
 	l.Write(stages)
 	return l
 }
 
-// gated is a toy that waits for the test.
+// gated is a toy that waits for the test, and free one that does not.
 const gated = "stage \"toy\" \"a\" {\n  text = \"made\"\n  gate = \"$dir/gate\"\n  count = \"$dir/count\"\n}\n"
+
+var free = strings.Replace(gated, "gate", "#", 1)
 
 // start runs the experiment in the background.
 func (l *lab) start(ctx context.Context) <-chan enginetest.Record {
 	l.Helper()
 	p, done := l.Plan(), make(chan enginetest.Record, 1)
-	o := engine.Options{Executor: slurm.NewExecutor(l.settings)}
+	o := engine.Options{Executor: slurm.NewExecutor(l.executor(l.settings))}
 	go func() { done <- l.RunPlan(ctx, p, o) }()
 	return done
 }
@@ -163,7 +215,7 @@ func (l *lab) run() enginetest.Record {
 	return <-l.start(l.Context())
 }
 
-// wantMade checks that the stage has its result after so many starts.
+// wantMade checks that the stage has its result, and how often it has started.
 func (l *lab) wantMade(r enginetest.Record, starts int) {
 	l.Helper()
 	if r.Err != nil || l.Text("toy.a") != "made\n" || len(l.Starts()) != starts {
@@ -204,7 +256,7 @@ func (l *lab) jobs() (ids []string) {
 // slurm runs a command of Slurm.
 func (l *lab) slurm(name string, args ...string) string {
 	l.Helper()
-	out, err := exec.Command(name, args...).CombinedOutput()
+	out, err := l.command(name, args...).CombinedOutput()
 	if err != nil {
 		l.Fatalf("%s %v: %v\n%s", name, args, err, out)
 	}
@@ -239,7 +291,7 @@ func (l *lab) wrap(name, script string) {
 }
 
 func TestStagesOfSlurmFailures(t *testing.T) {
-	box(t)
+	box.start(t)
 	for name, test := range map[string]func(t *testing.T){
 		"an answer of sbatch that is lost leads to one job": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -259,13 +311,13 @@ echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`
 			l.wantFailure(l.run(), "Invalid partition")
 		},
 		"a job that Slurm refuses for now is submitted again": func(t *testing.T) {
-			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l := newLab(t, free)
 			l.wrap("sbatch", `[ -e refused ] && exec $real "$@"
 touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying" >&2; exit 1`)
 			l.wantMade(l.run(), 1)
 		},
 		"an sbatch that hangs is stopped, and the job submitted again": func(t *testing.T) {
-			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l := newLab(t, free)
 			l.settings.Deadline = time.Second
 			l.wrap("sbatch", `[ -e hung ] && exec $real "$@"; touch hung; exec sleep 60`)
 			l.wantMade(l.run(), 1)
@@ -284,7 +336,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			}
 		},
 		"a job ends by its record, without a status call": func(t *testing.T) {
-			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l := newLab(t, free)
 			l.settings.Poll = time.Hour
 			l.wantMade(l.run(), 1)
 		},
@@ -327,7 +379,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l.wantNoJob()
 		},
 		"a held job waits with its reason": func(t *testing.T) {
-			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l := newLab(t, free)
 			l.settings.Options = []string{"--hold"}
 			done := l.start(t.Context())
 			l.until("the status has the reason", func() bool {
@@ -379,7 +431,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			l.wantMade(enginetest.Record{}, 1)
 		},
 		"the variables of the job in which the engine runs have no effect": func(t *testing.T) {
-			l := newLab(t, strings.Replace(gated, "gate", "#", 1))
+			l := newLab(t, free)
 			l.settings.Env = map[string]string{"SBATCH_PARTITION_": "x"}
 			l.wrap("sbatch", `env | grep -q '^SLURM_JOB\|^SBATCH_PARTITION=' && exit 1; exec $real "$@"`)
 			l.wrap("squeue", `env | grep -q ^SQUEUE_ && exit 1; echo "Welcome to the cluster"; exec $real "$@"`)
@@ -414,11 +466,10 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 	}
 }
 
-// pids returns the processes of the cluster whose command line contains all words.
+// pids returns the processes of the cluster whose command line contains all words, by their ids in its namespace.
 func (l *lab) pids(words ...string) (pids []string) {
 	l.Helper()
-	out := must.Get(exec.Command("ps", "-eo", "pid=,args=").Output())(l)
-	for line := range strings.Lines(string(out)) {
+	for line := range strings.Lines(l.slurm("nsenter", l.inside("ps", "-eo", "pid=,args=")...)) {
 		pid, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(line, w) }) {
 			pids = append(pids, pid)
@@ -427,38 +478,44 @@ func (l *lab) pids(words ...string) (pids []string) {
 	return pids
 }
 
+// kill kills processes of the cluster.
+func (l *lab) kill(pids ...string) { l.Helper(); l.daemon(append([]string{"kill", "-9"}, pids...)...) }
+
 // restart starts the daemon of a node again.
 func (l *lab) restart(node string) { l.Helper(); l.daemon("slurmd", "-N", node) }
 
-// daemon starts a daemon in the namespace of the cluster.
-func (l *lab) daemon(args ...string) {
+// daemon runs a command in the namespaces of the cluster.
+func (l *lab) daemon(args ...string) { l.Helper(); l.slurm("nsenter", l.inside(args...)...) }
+
+// inside returns the arguments of nsenter that run a command in the namespaces of the cluster.
+func (l *lab) inside(args ...string) []string {
 	l.Helper()
-	pid := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(boxDir, "pid")))(l)))
+	pid := strings.TrimSpace(string(must.Get(os.ReadFile(filepath.Join(l.dir, "pid")))(l)))
 	child := strings.TrimSpace(l.slurm("ps", "-o", "pid=", "--ppid", pid))
-	l.slurm("nsenter", append([]string{"-t", child, "-p", "-m", "env", "SLURM_CONF=" + os.Getenv("SLURM_CONF")},
-		args...)...)
+	return append([]string{"-t", child, "-p", "-m"}, args...)
 }
 
-// These tests kill the daemons of a node, so they follow each other.
+// These tests kill the daemons of a node, so they have a cluster of their own and different nodes of it.
 func TestStagesOutliveNodes(t *testing.T) {
-	box(t)
-	for name, kill := range map[string]func(l *lab, node string){
-		"after the death of its node a stage runs on another": func(l *lab, node string) {
-			l.slurm("kill", slices.Concat([]string{"-9"}, l.pids("slurmd -N "+node), l.pids("slurmstepd: ["+l.jobs()[0]),
-				l.pids(l.StoreDir))...)
-		},
-		"a stage on a node that Slurm has lost ends before its successor starts": func(l *lab, node string) {
-			l.slurm("kill", append([]string{"-9"}, l.pids("slurmd -N "+node)...)...)
-		},
+	for name, test := range map[string]struct {
+		exclude string
+		kill    func(l *lab, node string)
+	}{
+		"after the death of its node a stage runs on another": {"n1,n2", func(l *lab, node string) {
+			l.kill(slices.Concat(l.pids("slurmd -N "+node), l.pids("slurmstepd: ["+l.jobs()[0]), l.pids(l.StoreDir))...)
+		}},
+		"a stage on a node that Slurm has lost ends before its successor starts": {"n3,n4", func(l *lab, node string) {
+			l.kill(l.pids("slurmd -N " + node)...)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &lab{Lab: enginetest.NewLab(t), settings: settings()}
-			l.gate, l.settings.Exclude = l.Gate(), "n1,n2"
-			l.Write(gated)
+			t.Parallel()
+			l := newLabOn(t, mortal, gated)
+			l.settings.Exclude = test.exclude
 			done := l.start(t.Context())
 			first := l.next()
 			node := strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%N", "-j", l.jobs()[0]))
-			kill(l, node)
+			test.kill(l, node)
 			second := l.next()
 			if !ended(first, time.Second) {
 				t.Error("the first attempt is running beside the second")
@@ -482,7 +539,7 @@ const site = "default_executor = \"slurm\"\n"
 // engine returns an engine in a process of its own.
 func (l *lab) engine(env ...string) *exec.Cmd {
 	c := exec.Command(must.Get(os.Executable())(l), "cluster", l.File, l.StoreDir)
-	c.Env = append(os.Environ(), env...)
+	c.Env = append(append(os.Environ(), l.conf()), env...)
 	return c
 }
 

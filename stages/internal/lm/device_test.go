@@ -161,7 +161,7 @@ func TestParkedEpisodesOnADevice(t *testing.T) {
 	}
 }
 
-// trainingCase is a training whose updates are measured: so many parts with sequences of one length, which fill a pass.
+// trainingCase is a training whose updates are measured. Its parts have sequences of one length, which fill a pass.
 type trainingCase struct {
 	name    string
 	use     Use
@@ -247,7 +247,7 @@ func (tc trainingCase) accumulate(t *testing.T, tr *Trainer, ref *Model) {
 // measure times updates. The step is timed from the norm on, for which the device has ended the passes.
 func (tc trainingCase) measure(t *testing.T, c Config, device torch.Device, memory int64) (m measured) {
 	tc, c = tc.complete(c, device, memory)
-	torch.DevicePeak(device) // begins anew
+	torch.DevicePeak(device) // resets the peak
 	tr, ref := tc.trainer(t, c, device, Peers{})
 	var start time.Time
 	step := 0.0
@@ -278,7 +278,7 @@ func (tc trainingCase) measure(t *testing.T, c Config, device torch.Device, memo
 	return m
 }
 
-// measureDecoding times the prompts of so many sequences at a context, which differ, and then steps of all.
+// measureDecoding measures the prefill of several different prompts of one length, and then steps of all sequences.
 func measureDecoding(c Config, device torch.Device, p Precision, sequences, length, steps int,
 	memory int64) (prompts, m measured, err error) {
 	c = layersThatFit(c, Use{Precision: p, Slots: sequences, Context: length + steps, GPU: device != torch.CPU}, memory)
