@@ -366,7 +366,7 @@ func (l *loader) checkRanks(in *instance) {
 	}
 	if n := in.resources(); n.Nodes > 1 && (n.Processes < n.Nodes || n.Processes%n.Nodes != 0) {
 		l.errorf(r.At["nodes"], "Uneven nodes", "Each node has the same number of processes, at least one; got nodes = %d "+
-			"and %s. Change processes or gpus.", n.Nodes, Plural(max(1, n.Processes), "process"))
+			"and %s. Change processes or gpus.", n.Nodes, english.Plural(max(1, n.Processes), "process", ""))
 	}
 }
 
