@@ -238,7 +238,7 @@ func (j *job) endOf(st state, listed bool) exit {
 
 // overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
 func (j *job) overMemory() bool {
-	return memoryText.MatchString(strings.Join(lastLines(j.file("out")), "\n"))
+	return memoryText.MatchString(strings.Join(lastLines(j.output()), "\n"))
 }
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
