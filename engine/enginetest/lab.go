@@ -339,10 +339,10 @@ func (l *Lab) Gate() *Gate {
 	return &Gate{l, listener}
 }
 
-// Next waits up to 30 seconds for a toy to arrive.
+// Next waits up to 90 seconds for a toy to arrive.
 func (g *Gate) Next() Visitor {
 	g.Helper()
-	g.listener.SetDeadline(time.Now().Add(30 * time.Second))
+	g.listener.SetDeadline(time.Now().Add(90 * time.Second))
 	v := Visitor{Conn: must.Get(g.listener.Accept())(g)}
 	must.Get(fmt.Fscan(v.Conn, &v.Address, &v.PID))(g)
 	return v

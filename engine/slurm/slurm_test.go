@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	flag.Set("test.parallel", "6") // a flag of the command line wins; the tests wait for Slurm most of the time
+	flag.Set("test.parallel", "4") // a flag of the command line wins; the tests wait for Slurm most of the time
 	enginetest.Main(m)
 }
 

@@ -45,8 +45,7 @@ var families = []family{
 // script is a policy that replies to the text of a prompt with the ground truth, with planned mistakes.
 type script struct {
 	family
-	turns    map[string]turn // by the user messages so far
-	flawless bool            // without mistakes
+	turns map[string]turn // by the user messages so far
 }
 
 type turn struct {
@@ -100,9 +99,6 @@ func (s *script) reply(prompt string) string {
 func (s *script) say(truth []string, step int, plan uint64) string {
 	done := "Done, 好." + s.end
 	mistake := plan % 40
-	if s.flawless {
-		mistake = 39
-	}
 	calls := truth
 	switch {
 	case mistake == 0: // incomplete
@@ -206,7 +202,6 @@ type arena struct {
 	layout *chat.Chat
 	script *script
 	limits blocks.Limits
-	policy func() rl.Sampler // of the episodes; the script if it is nil
 }
 
 func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *arena {
@@ -227,9 +222,6 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 }
 
 func (a *arena) batcher() *rl.Batcher {
-	if a.policy != nil {
-		return rl.NewBatcher(a.policy())
-	}
 	return rl.NewBatcher(a.scripted())
 }
 
