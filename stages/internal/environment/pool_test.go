@@ -121,7 +121,7 @@ var errorsOf = map[string]string{"garbage": `bad answer "Hello, world!"`, "silen
 // reward. An episode whose fault persists has no reward, and none has the reward 0.
 func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 	o := must.Get(open(t, "", 2))(t)
-	o.Pool.lost = -1 << 30 // these faults are on purpose
+	o.Pool.most = 1 << 30 // these faults are on purpose
 	var tasks []*bfcl.Task
 	persist := map[string]bool{}
 	for _, method := range []string{"reset", "step", "score", "close"} {

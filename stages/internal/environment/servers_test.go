@@ -111,7 +111,7 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	t.Helper()
 	dir, scratch := t.TempDir(), t.TempDir()
 	env["NOTES"], env[faults.Marks] = "1", scratch
-	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 5 * time.Second, Step: 4 * time.Second,
+	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 12 * time.Second, Step: 8 * time.Second,
 		Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
 	var mu sync.Mutex
@@ -199,7 +199,7 @@ func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	t.Parallel()
 	s, log := notes(t, map[string]string{}, Server{})
 	must.OK(t, s.Discover(t.Context()))
-	s.lost = -1 << 30 // these faults are on purpose
+	s.most = 1 << 30 // these faults are on purpose
 	texts := append([]string{"error"}, slices.Sorted(maps.Keys(sessionErrors))...)
 	for i := range 40 {
 		texts = append(texts, fmt.Sprint("plain ", i))
@@ -238,7 +238,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 	s, log := notes(t, map[string]string{}, Server{})
 	must.OK(t, s.Discover(t.Context()))
 	s.described.Env["PLAN"] = strings.Join(plan, " ")
-	s.lost = -1 << 30 // these faults are on purpose
+	s.most = 1 << 30 // these faults are on purpose
 	texts := make([]string, episodes)
 	for i := range texts {
 		texts[i] = fmt.Sprint("plain ", i)
@@ -266,7 +266,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 
 func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
-	for fault, want := range map[string]string{"initialize-silence": "no answer to initialize within 5s",
+	for fault, want := range map[string]string{"initialize-silence": "no answer to initialize within 12s",
 		"initialize-death":   "exited with code 3; the last lines of its standard error:\n  the shelf broke",
 		"tools/list-garbage": "in initialize", "tools/list-error": "sold out", "tools/list-flood": "in initialize",
 		"initialize-error": "sold out"} {
@@ -438,8 +438,8 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 	})
 	s, log := notes(t, map[string]string{}, at)
 	must.OK(t, s.Discover(t.Context()))
-	s.lost = -1 << 30 // these faults are on purpose
-	s.described.Start, s.described.Step = 2*time.Second, 2*time.Second
+	s.most = 1 << 30 // these faults are on purpose
+	s.described.Start, s.described.Step = 6*time.Second, 6*time.Second
 	texts := slices.Sorted(maps.Keys(addressErrors))
 	for i := range 20 {
 		texts = append(texts, fmt.Sprint("plain ", i))

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -73,6 +74,7 @@ const mostLost = 8
 type patience struct {
 	mu     sync.Mutex
 	lost   int // failures in a row
+	most   int // of them; 0: mostLost
 	broken error
 }
 
@@ -86,7 +88,7 @@ func (p *patience) working() error {
 // judge counts episodes that failed twice. After mostLost in a row the program counts as broken, so that a stage ends
 // soon.
 func (p *patience) judge(worked bool, err error, log func(format string, args ...any)) {
-	p.count(worked, mostLost, "twice in each of %d episodes", err, log)
+	p.count(worked, cmp.Or(p.most, mostLost), "twice in each of %d episodes", err, log)
 }
 
 // count counts failures in a row. After most of them the program counts as broken; how is the format of their number in
