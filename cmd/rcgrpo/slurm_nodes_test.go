@@ -4,26 +4,14 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
-
-	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // A training whose four ranks are on two nodes commits the files of one process on this machine. A rank that fails on
 // the second node is named in the failure of the stage. At the time limit all ranks stop after a checkpoint.
 func TestRanksOnTwoNodesCommitTheFilesOfOneProcess(t *testing.T) {
 	box := slurmBox(t)
-	work := t.TempDir()
-	if err := os.WriteFile(filepath.Join(work, "nodes.txtar"), fmt.Appendf(nil, nodesScript, box), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, testscript.Params{Dir: work, Setup: func(e *testscript.Env) error {
-		e.Setenv("HOME", e.WorkDir)
-		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
-		return nil
-	}})
+	runRanks(t, fmt.Sprintf(nodesScript, box), "processes = 4\n    nodes = 2")
 }
 
 const nodesScript = `
@@ -42,7 +30,7 @@ exec sh -c 'sed s/epochs.*/epochs=50/ x.hcl >killed.hcl'
 ! exec rcgrpo run --site killed/site.hcl killed.hcl
 stdout 'rank [23] of 4: .*killed'
 exec rcgrpo plan --queue --site cluster/site.hcl killed.hcl
-stdout '^Queue of executor "slurm", sft.four: a job submitted now starts .* at the latest'
+stdout '^Queue of executor "slurm", sft.arm: a job submitted now starts .* at the latest'
 
 exec sh -c 'sed s/epochs.*/epochs=20/ x.hcl >stopped.hcl'
 exec rcgrpo run --site stopped/site.hcl stopped.hcl
@@ -94,7 +82,7 @@ executor "slurm" {
 -- stop.sh --
 # Sends the signal of the time limit to srun, once, when the ranks train.
 [ ! -e ../stopped ] || exit
-until grep -q 'memory on cpu' runs/stopped/*/logs/sft.four.log; do sleep 0.1; done 2>/dev/null
+until grep -q 'memory on cpu' runs/stopped/*/logs/sft.arm.log; do sleep 0.1; done 2>/dev/null
 touch ../stopped
 kill -USR1 $1
 -- kill.sh --
@@ -108,52 +96,4 @@ for try in $(seq 600); do
 	done 2>/dev/null
 	sleep 0.1
 done
--- local/site.hcl --
-store {
-  path = "store"
-}
--- digests.sh --
-rcgrpo plan --json "$@" | grep -A6 '"digests"' | grep -E '"[a-z]+": "[0-9a-f]{64}"'
--- x.hcl --
-experiment {
-}
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 7
-  test   = 2
-  pool   = 5
-  seed   = 1
-}
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-  seed  = 1
-}
-stage "model" "random" {
-  seed   = 1
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
-stage "sft" "four" {
-  seed           = 1
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.expert]
-  epochs         = 1
-  batch          = 4
-  lr             = 1e-3
-  gradient_parts = 4
-  resources {
-    processes = 4
-    nodes     = 2
-  }
-}
 `

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rogpeppe/go-internal/testscript"
-
 	"rcgrpo/engine/lang"
 )
 
@@ -49,21 +47,12 @@ stage "exec" "token" {
 // missing.
 func TestRanksOnSlurmCommitTheFilesOfTheLocalExecutor(t *testing.T) {
 	box := slurmBox(t)
-	work := t.TempDir()
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
 	}
 	libtorch := regexp.MustCompile(`/\S*/libtorch_cpu\.so`).Find(maps)
-	script := fmt.Sprintf(ranksScript, box, filepath.Dir(string(libtorch)))
-	if err := os.WriteFile(filepath.Join(work, "ranks.txtar"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	testscript.Run(t, testscript.Params{Dir: work, Setup: func(e *testscript.Env) error {
-		e.Setenv("HOME", e.WorkDir)
-		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))
-		return nil
-	}})
+	runRanks(t, fmt.Sprintf(ranksScript, box, filepath.Dir(string(libtorch))), "cpus = 2\n    processes = 2")
 }
 
 const ranksScript = `
@@ -92,54 +81,6 @@ executor "slurm" {
     "hide() { hidden=1 exec unshare -m sh -c 'mount -t tmpfs none $libtorch && exec sh $script'; }",
     "[ \"$hidden\" ] || [ $SLURMD_NODENAME != $(cat ../first) ] || hide",
   ]
-}
--- local/site.hcl --
-store {
-  path = "store"
-}
--- digests.sh --
-rcgrpo plan --json "$@" | grep -A6 '"digests"' | grep -E '"[a-z]+": "[0-9a-f]{64}"'
--- x.hcl --
-experiment {
-}
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 7
-  test   = 2
-  pool   = 5
-  seed   = 1
-}
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-  seed  = 1
-}
-stage "model" "random" {
-  seed   = 1
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 1024
-  }
-}
-stage "sft" "two" {
-  seed           = 1
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.expert]
-  epochs         = 1
-  batch          = 4
-  lr             = 1e-3
-  gradient_parts = 2
-  resources {
-    cpus      = 2
-    processes = 2
-  }
 }
 `
 
