@@ -65,7 +65,16 @@ func (g GangNode) open(f runs.Folder, address string) (dir string, remove func()
 	if dir, err = f.MakeRanks(address); err == nil && g.Count > 1 {
 		err = os.WriteFile(startPath(f, address), []byte(g.Start), 0o600)
 	}
-	return dir, func() error { return os.RemoveAll(dir) }, err
+	return dir, func() error { return g.remove(dir) }, err
+}
+
+// remove removes the folder of the ranks. Ranks of other nodes may still write their last reports there.
+func (g GangNode) remove(dir string) (err error) {
+	for deadline := time.Now().Add(lastWords); ; time.Sleep(100 * time.Millisecond) {
+		if err = os.RemoveAll(dir); err == nil || g.Count == 1 || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // devices returns the GPUs of this node. The assignment has those of the first.

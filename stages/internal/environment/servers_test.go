@@ -111,8 +111,8 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	t.Helper()
 	dir, scratch := t.TempDir(), t.TempDir()
 	env["NOTES"], env[faults.Marks] = "1", scratch
-	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 12 * time.Second, Step: 8 * time.Second,
-		Score: 5 * time.Second, Server: &server}
+	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 12 * time.Second,
+		Step: 8 * time.Second, Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
 	var mu sync.Mutex
 	var log strings.Builder
