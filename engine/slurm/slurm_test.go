@@ -478,8 +478,11 @@ func (l *lab) pids(words ...string) (pids []string) {
 	return pids
 }
 
-// kill kills processes of the cluster.
-func (l *lab) kill(pids ...string) { l.Helper(); l.daemon(append([]string{"kill", "-9"}, pids...)...) }
+// kill kills processes of the cluster. Some may end before: a stage ends with its slurmstepd.
+func (l *lab) kill(pids ...string) {
+	l.Helper()
+	l.daemon(append([]string{"sh", "-c", "kill -9 $* || true", "kill"}, pids...)...)
+}
 
 // restart starts the daemon of a node again.
 func (l *lab) restart(node string) { l.Helper(); l.daemon("slurmd", "-N", node) }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <type_traits>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -39,6 +40,14 @@ static const char *caught(const std::function<void()> &work) {
 		message = "an exception of unknown type";
 	}
 	return message.c_str();
+}
+
+// Starts an operation of a group. libtorch records the start of every operation in one map of the process without a
+// lock (FlightRecorder), so groups of several threads start theirs one after the other.
+template <typename F> static c10::intrusive_ptr<c10d::Work> started(F start) {
+	static std::mutex one;
+	std::lock_guard<std::mutex> lock(one);
+	return start();
 }
 
 static at::Tensor &tensor(void *t) { return *static_cast<at::Tensor *>(t); }
@@ -89,7 +98,7 @@ const char *group_exchange(group *g, void *recv, void *send, const int64_t *recv
 			n *= tensor(recv).element_size();
 		for (auto &n : out)
 			n *= tensor(send).element_size();
-		g->backend->alltoall_base(to, from, in, out)->wait();
+		started([&] { return g->backend->alltoall_base(to, from, in, out); })->wait();
 	});
 }
 
@@ -98,7 +107,7 @@ const char *group_broadcast(group *g, void *t, int root) {
 		std::vector<at::Tensor> all{bytes(t)};
 		c10d::BroadcastOptions options;
 		options.rootRank = root;
-		g->backend->broadcast(all, options)->wait();
+		started([&] { return g->backend->broadcast(all, options); })->wait();
 	});
 }
 
@@ -106,7 +115,7 @@ const char *group_gather(group *g, uint8_t *all, const uint8_t *own, int64_t n) 
 	return caught([&] {
 		auto to = at::from_blob(all, {g->size * n}, at::kByte);
 		auto from = at::from_blob(const_cast<uint8_t *>(own), {n}, at::kByte);
-		g->backend->_allgather_base(to, from)->wait();
+		started([&] { return g->backend->_allgather_base(to, from); })->wait();
 	});
 }
 
