@@ -341,6 +341,21 @@ func TestServingPage(t *testing.T) {
 	s.run("", func(string) error { return nil })
 }
 
+// The Python clients of bench/serve_clients.sh call a served policy. .ci/run installs them.
+func TestPythonClientsOfAServer(t *testing.T) {
+	root := fixtures.Root(t)
+	clients := []string{"openai", "inspect-ai", "lm-eval"}
+	s := &session{T: t}
+	s.line("exec sh -c 'RCGRPO=$(command -v rcgrpo) exec %s'", filepath.Join(root, "bench/serve_clients.sh"))
+	for _, name := range clients {
+		if _, err := os.Stat(filepath.Join(root, ".deps/clients", name, "complete")); err != nil {
+			t.Skipf("%s is not installed; run bench/serve_clients.sh install", name)
+		}
+		s.line("stdout '^%s: ok$'", name)
+	}
+	s.run("", func(string) error { return nil })
+}
+
 // TestAPIModelsPage runs the commands of docs/api_models.md with a server on this machine in place of OpenAI's.
 func TestAPIModelsPage(t *testing.T) {
 	data := fixtures.Benchmark(t)

@@ -10,10 +10,12 @@ import "C"
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -93,10 +95,15 @@ func JoinFile(path string, rank, size int, address string, limit time.Duration) 
 	})
 }
 
+// receiveSIGPIPE keeps a rank alive whose peer has closed a connection that a thread of Gloo writes to: Go ends the
+// process on this signal in a thread that is not its own, unless it is received.
+var receiveSIGPIPE = sync.OnceFunc(func() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) })
+
 func join(rank, size int, call func(out **C.group) *C.char) (*Group, error) {
 	if rank < 0 || rank >= size {
 		return nil, fmt.Errorf("join rank %d of %d ranks: the first is 0", rank, size)
 	}
+	receiveSIGPIPE()
 	g := &Group{Rank: rank, Size: size}
 	out := new(*C.group)
 	if text := locked(func() *C.char { return call(out) }); text != "" {
