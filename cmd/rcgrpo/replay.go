@@ -173,8 +173,8 @@ func (r *replaying) print(w io.Writer, columns []column) error {
 	if further > 0 {
 		agents = fmt.Sprintf(", with %s of agents", english.Plural(further, "further sequence", ""))
 	}
-	fmt.Fprintf(w, "%d trajectories in %d updates, groups of %d%s\n", trajectories, len(r.rollouts.Updates),
-		r.rollouts.Size, agents)
+	fmt.Fprintf(w, "%s in %s, groups of %d%s\n", english.Plural(trajectories, "trajectory", ""),
+		english.Plural(len(r.rollouts.Updates), "update", ""), r.rollouts.Size, agents)
 	header := []string{"<statistic"}
 	for _, c := range columns {
 		header = append(header, c.Name)

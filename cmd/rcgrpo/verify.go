@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/interrupt"
@@ -137,18 +138,19 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 			fmt.Fprintln(&b, "All numbers are correct. The rest differs, as between versions of rcgrpo; "+
 				"if this version made the page, the page was edited.")
 		}
-		verdict = fmt.Sprintf("%d damaged or changed artifacts, files and calls, %d differences", len(v.Faults),
-			len(v.Differences))
+		verdict = fmt.Sprintf("%d damaged or changed artifacts, files and calls, %s", len(v.Faults),
+			english.Plural(len(v.Differences), "difference", ""))
 	}
 	files := ""
 	if v.Files > 0 {
-		files = fmt.Sprintf("%d files of the experiment, ", v.Files)
+		files = english.Plural(v.Files, "file", "") + " of the experiment, "
 	}
 	if v.Calls > 0 {
-		files += fmt.Sprintf("%d replayed calls, ", v.Calls)
+		files += english.Plural(v.Calls, "replayed call", "") + ", "
 	}
-	const counts = "%s: %d cells, %d values of figures, transcripts of %d arms, %s%d artifacts, all read completely: %s\n"
-	fmt.Fprintf(&b, counts, page, v.Cells, v.Values, v.Transcripts, files, v.Artifacts, verdict)
+	fmt.Fprintf(&b, "%s: %s, %s of figures, transcripts of %s, %s%s, all read completely: %s\n", page,
+		english.Plural(v.Cells, "cell", ""), english.Plural(v.Values, "value", ""),
+		english.Plural(v.Transcripts, "arm", ""), files, english.Plural(v.Artifacts, "artifact", ""), verdict)
 	_, err := io.WriteString(w, output.Printable(b.String()))
 	return err
 }

@@ -1,11 +1,13 @@
 package slurm_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -49,8 +51,9 @@ func TestManyStages(t *testing.T) {
 	t.Logf("%d stages in %v with %d status calls", stages, took, polls)
 }
 
-// SLURM_KILLS=N kills engines, processes of jobs, daemons of nodes and the controller at random moments, N times.
-// The results are those of the local executor, no committed stage runs again, and no job, process or record is left.
+// SLURM_KILLS=N kills engines, processes of jobs, daemons of nodes and the controller at random moments, N times, in
+// experiments of 18 stages, which are arrays of jobs, and of 60 stages, which share jobs: a run of three of them before
+// tells the engine that they are short. The results are those of the local executor, no committed stage runs again, and no job, process or record is left.
 func TestKilledClustersConverge(t *testing.T) {
 	kills, seed := 0, uint64(time.Now().UnixNano())
 	if fmt.Sscan(os.Getenv("SLURM_KILLS"), &kills); kills == 0 {
@@ -60,18 +63,30 @@ func TestKilledClustersConverge(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	local := newLab(t, chains(6))
-	if r := local.Run(engine.Options{}); r.Err != nil {
-		t.Fatal(r.Err)
+	wants, counts := map[int]map[string]string{}, map[string]int{}
+	for n, l := range map[int]*lab{6: local, 20: newLabOn(t, box, chains(20))} {
+		if r := l.Run(engine.Options{}); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		wants[n] = l.Digests()
 	}
 	go local.resumeNodes()
-	want, counts := local.Digests(), map[string]int{}
 	for killed := 0; killed < kills && !t.Failed(); {
-		l := newLabOn(t, box, chains(6))
+		n := []int{6, 20}[rng.IntN(2)]
+		l, want := newLabOn(t, box, chains(n)), wants[n]
 		l.Put("site.hcl", site+"executor \"slurm\" {\n"+strings.Replace(times, "exclude", "#", 1))
+		if n == 20 {
+			l.Write(chains(1))
+			if out, err := l.engine().CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			l.Write(chains(n))
+		}
 		made := map[string]int{}
 		for range 1 + rng.IntN(4) {
 			killed++
 			counts[killOne(l, rng, made)]++
+			l.countBatches(counts)
 		}
 		for n := 0; ; n++ {
 			out, err := l.engine().CombinedOutput()
@@ -90,6 +105,27 @@ func TestKilledClustersConverge(t *testing.T) {
 		l.until("no process is left", func() bool { return len(l.pids(l.Dir)) == 0 })
 	}
 	t.Logf("kills: %v", counts)
+}
+
+// countBatches adds the jobs whose records remain to the counts: those in arrays, and those that share a job.
+func (l *lab) countBatches(counts map[string]int) {
+	paths, _ := filepath.Glob(filepath.Join(l.StoreDir, "jobs", "*", "*"))
+	for _, path := range paths {
+		var record struct {
+			Name   string
+			Behind bool
+		}
+		text, _ := os.ReadFile(path)
+		if json.Unmarshal(text, &record) != nil {
+			continue
+		}
+		if strings.Contains(record.Name, "_") {
+			counts["stages in arrays"]++
+		}
+		if record.Behind {
+			counts["stages behind others in a job"]++
+		}
+	}
 }
 
 // resumeNodes resumes drained nodes, as an administrator does, until the test ends. Slurm drains a node that already

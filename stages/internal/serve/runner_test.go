@@ -45,7 +45,8 @@ var families = []family{
 // script is a policy that replies to the text of a prompt with the ground truth, with planned mistakes.
 type script struct {
 	family
-	turns map[string]turn // by the user messages so far
+	turns    map[string]turn // by the user messages so far
+	flawless bool            // without mistakes
 }
 
 type turn struct {
@@ -99,6 +100,9 @@ func (s *script) reply(prompt string) string {
 func (s *script) say(truth []string, step int, plan uint64) string {
 	done := "Done, 好." + s.end
 	mistake := plan % 40
+	if s.flawless {
+		mistake = 39
+	}
 	calls := truth
 	switch {
 	case mistake == 0: // incomplete
@@ -202,6 +206,7 @@ type arena struct {
 	layout *chat.Chat
 	script *script
 	limits blocks.Limits
+	policy func() rl.Sampler // of the episodes; the script if it is nil
 }
 
 func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *arena {
@@ -222,6 +227,9 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 }
 
 func (a *arena) batcher() *rl.Batcher {
+	if a.policy != nil {
+		return rl.NewBatcher(a.policy())
+	}
 	return rl.NewBatcher(a.scripted())
 }
 

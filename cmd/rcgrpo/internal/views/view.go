@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/mitchellh/go-wordwrap"
 
 	"rcgrpo/bfcl"
@@ -101,7 +102,7 @@ func (v *View) metrics(rows string) error {
 				values[name] = append(values[name], x)
 			}
 		}
-		t := output.NewTable(fmt.Sprintf("%d updates", updates), "<metric", "first", "last", "least", "most", "<curve")
+		t := output.NewTable(english.Plural(updates, "update", ""), "<metric", "first", "last", "least", "most", "<curve")
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
 			least, most := slices.Min(y), slices.Max(y)
@@ -162,7 +163,7 @@ func (v *View) scores(file string) error {
 		counts.Of(s.Set, s.Token, "").Add(s) // all categories
 		counts.Of(s.Set, s.Token, s.Category).Add(s)
 	}
-	t := output.NewTable(fmt.Sprintf("%d episodes, 95 %% Wilson intervals", len(all)), "<set", "<token", "<category",
+	t := output.NewTable(english.Plural(len(all), "episode", "")+", 95 % Wilson intervals", "<set", "<token", "<category",
 		"reward 1", "official")
 	for _, g := range counts.Sorted() {
 		n := counts[g]
@@ -198,7 +199,7 @@ func (v *View) tasks(file string) error {
 		for _, t := range all {
 			families[t.Category] = append(families[t.Category], t.Family)
 		}
-		table := output.NewTable(fmt.Sprintf("%d tasks", len(all)), "<category", "tasks", "families")
+		table := output.NewTable(english.Plural(len(all), "task", ""), "<category", "tasks", "families")
 		for _, category := range slices.Sorted(maps.Keys(families)) {
 			table.Row(category, len(families[category]), len(slices.Compact(slices.Sorted(slices.Values(families[category])))))
 		}
@@ -249,7 +250,7 @@ func trajectoryTable(all []rl.Trajectory) *output.Table {
 		n.calls += t.Calls
 		n.errors += t.Errors
 	}
-	t := output.NewTable(fmt.Sprintf("%d trajectories", len(all)), "<origin", "<token", "<stop", "reward 1", "calls",
+	t := output.NewTable(english.Plural(len(all), "trajectory", ""), "<origin", "<token", "<stop", "reward 1", "calls",
 		"call errors")
 	for _, g := range counts.Sorted() {
 		n := counts[g]
@@ -268,8 +269,8 @@ func (v *View) conversation(t *rl.Trajectory) {
 	if t.Token != "" {
 		fmt.Fprintf(v.Out, ", token %s", t.Token)
 	}
-	fmt.Fprintf(v.Out, "\nreward %g (state %g, action %g), official %v, stop %s, %d calls, %d errors\n",
-		t.Reward, t.RState, t.RAction, t.Official, t.Stop, t.Calls, t.Errors)
+	fmt.Fprintf(v.Out, "\nreward %g (state %g, action %g), official %v, stop %s, %s, %s\n", t.Reward, t.RState,
+		t.RAction, t.Official, t.Stop, english.Plural(t.Calls, "call", ""), english.Plural(t.Errors, "error", ""))
 	for _, text := range []string{t.Failure, t.Spoilt} {
 		if text != "" {
 			fmt.Fprintln(v.Out, text)

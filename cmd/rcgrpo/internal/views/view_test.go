@@ -131,7 +131,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 	if got, err = shown(t, "trajectories", func(v *View) { v.Task = "drill_1" }, fill); err != nil {
 		t.Fatal(err)
 	}
-	must.Contain(t, got, "1 trajectories", "List the files.",
+	must.Contain(t, got, "1 trajectory", "List the files.",
 		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
 		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
 	layout := func(t *rl.Trajectory) []stages.Piece {
