@@ -4,10 +4,12 @@
 # (bench/bfcl_own.py) with the plain layout. The models are a script that makes planned mistakes, and one that learns 40
 # tasks here. Llama's template is read from $FIXTURES (default ../shared).
 #
-# usage: bench/bfcl_runner.sh [VENV [N]]     VENV (default .deps/bfcl-runner) is made from PyPI if it is missing; only
-# every N-th task is played (default 1: all 800)
+# usage: bench/bfcl_runner.sh [install] [VENV [N]]     VENV (default .deps/bfcl-runner) is made from PyPI if it is
+# missing, 450 MB; with `install`, nothing else happens. Only every N-th task is played (default 1: all 800)
 set -eu
 cd "$(dirname "$0")/.."
+only=
+[ "${1:-}" != install ] || { only=install && shift; }
 venv=${1:-.deps/bfcl-runner}
 if [ ! -e "$venv/complete" ]; then
 	python3 -m venv "$venv"
@@ -16,6 +18,7 @@ if [ ! -e "$venv/complete" ]; then
 		numpy python-dotenv filelock mpmath==1.3.0 pydantic httpx jinja2
 	touch "$venv/complete"
 fi
+[ -z "$only" ] || exit 0
 BFCL_RUNNER=$(realpath "$venv")/bin/python BFCL_EVERY=${2:-1}
 export BFCL_RUNNER BFCL_EVERY
 eval "$(make -s env)"

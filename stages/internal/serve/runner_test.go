@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -421,17 +422,19 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 	return out
 }
 
-// bench/bfcl_runner.sh runs it with every n-th task, n in BFCL_EVERY. An episode that the runner could not finish has
-// no result there; here it ended at a limit, or because the handler failed.
+// It takes every n-th task, n in BFCL_EVERY (default 100; bench/bfcl_runner.sh takes all), and Python from BFCL_RUNNER or
+// from .deps/bfcl-runner, where .ci/run installs it. An episode that the runner could not finish has no result there;
+// here it ended at a limit, or because the handler failed.
 func TestTheOfficialRunnerHasTheVerdictsOfEval(t *testing.T) {
-	python := os.Getenv("BFCL_RUNNER")
-	if python == "" {
-		t.Skip("BFCL_RUNNER names no Python with bfcl-eval; run bench/bfcl_runner.sh")
+	installed := filepath.Join(fixtures.Root(t), ".deps/bfcl-runner")
+	python := cmp.Or(os.Getenv("BFCL_RUNNER"), filepath.Join(installed, "bin/python"))
+	if _, err := os.Stat(filepath.Join(installed, "complete")); err != nil && os.Getenv("BFCL_RUNNER") == "" {
+		t.Skip("bfcl-eval is not installed; run bench/bfcl_runner.sh install")
 	}
 	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
-	every, _ := strconv.Atoi(os.Getenv("BFCL_EVERY"))
+	every := must.Get(strconv.Atoi(cmp.Or(os.Getenv("BFCL_EVERY"), "100")))(t)
 	var tasks []*bfcl.Task
-	for i := 0; i < len(data.Tasks()); i += max(1, every) {
+	for i := 0; i < len(data.Tasks()); i += every {
 		tasks = append(tasks, data.Tasks()[i])
 	}
 	for _, f := range families {
