@@ -422,9 +422,9 @@ func (a *arena) official(t *testing.T, python, model string) map[string]string {
 	return out
 }
 
-// It takes every n-th task, n in BFCL_EVERY (default 100; bench/bfcl_runner.sh takes all), and Python from BFCL_RUNNER or
-// from .deps/bfcl-runner, where .ci/run installs it. An episode that the runner could not finish has no result there;
-// here it ended at a limit, or because the handler failed.
+// It takes every n-th task, n in BFCL_EVERY (default 100; bench/bfcl_runner.sh takes all), and Python from BFCL_RUNNER
+// or from .deps/bfcl-runner, where .ci/run installs it. An episode that the runner could not finish has no result
+// there; here it ended at a limit, or because the handler failed.
 func TestTheOfficialRunnerHasTheVerdictsOfEval(t *testing.T) {
 	installed := filepath.Join(fixtures.Root(t), ".deps/bfcl-runner")
 	python := cmp.Or(os.Getenv("BFCL_RUNNER"), filepath.Join(installed, "bin/python"))
