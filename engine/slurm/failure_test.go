@@ -391,3 +391,24 @@ func TestANodeWithStaleNamesAndAnotherClockCommitsTheSameFiles(t *testing.T) {
 		l.wantNoJob()
 	}
 }
+
+// The second of two engines sees the store through such a file system.
+func TestAnEngineWithStaleNamesRunsEachStageOnce(t *testing.T) {
+	slow(t)
+	program := staleFS(t)
+	l := newHosts(t)
+	far := filepath.Join(l.Dir, "far")
+	for _, dir := range []string{l.StoreDir, far} {
+		must.OK(t, os.MkdirAll(dir, 0o700))
+	}
+	l.Put("site.hcl", strings.Replace(l.Read("site.hcl"), `visible = "2s"`, `visible = "40s"`, 1))
+	mount := exec.CommandContext(t.Context(), program, l.StoreDir, far, "10m")
+	must.OK(t, mount.Start())
+	t.Cleanup(func() { l.command("umount", far).Run(); mount.Wait() })
+	l.until("the mount is there", func() bool { return l.command("mountpoint", "-q", far).Run() == nil })
+	b := l.onHost("b")
+	b.Path = must.Get(exec.LookPath("unshare"))(t)
+	b.Args = slices.Concat([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" "$1"; shift; exec "$@"`, far, l.StoreDir},
+		b.Args)
+	l.wantOnce(l.onHost("a"), b)
+}

@@ -546,9 +546,9 @@ func (l *lab) engine(env ...string) *exec.Cmd {
 	return c
 }
 
-// Two engines on hosts between which locks of files do not hold run the same plan, with jobs, stages on their hosts and
-// programs.
-func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
+// newHosts returns a lab whose plan has jobs, stages on the host of the engine, and programs.
+func newHosts(t *testing.T) *lab {
+	t.Helper()
 	var stages strings.Builder
 	for i := range 4 {
 		fmt.Fprintf(&stages, "stage \"toy\" \"a%d\" {\n  text = \"%d\"\n  count = \"$dir/count\"\n}\n", i, i)
@@ -559,21 +559,36 @@ func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
 	}
 	l := newLab(t, stages.String())
 	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	return l
+}
+
+// wantOnce runs engines at once and checks that each stage of newHosts starts once.
+func (l *lab) wantOnce(engines ...*exec.Cmd) {
+	l.Helper()
 	var wait sync.WaitGroup
-	for _, host := range []string{"a", "b"} {
+	for i, c := range engines {
 		wait.Go(func() {
-			leases := filepath.Join(l.Dir, "leases-"+host)
-			out, err := l.engine(hostVariable+"="+host, "RCGRPO_LEASES="+leases).CombinedOutput()
-			if err != nil {
-				t.Errorf("host %s: %v\n%s", host, err, out)
+			if out, err := c.CombinedOutput(); err != nil {
+				l.Errorf("engine %d: %v\n%s", i, err, out)
 			}
 		})
 	}
 	wait.Wait()
 	if got := l.Starts(); len(got) != 12 || len(slices.Compact(got)) != 12 {
-		t.Errorf("got starts %v, want each stage once", got)
+		l.Errorf("got starts %v, want each stage once", got)
 	}
 	l.wantNoJob()
+}
+
+// onHost returns an engine that runs on another host: locks of files do not reach it.
+func (l *lab) onHost(name string) *exec.Cmd {
+	l.Helper()
+	return l.engine(hostVariable+"="+name, "RCGRPO_LEASES="+filepath.Join(l.Dir, "leases-"+name))
+}
+
+func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
+	l := newHosts(t)
+	l.wantOnce(l.onHost("a"), l.onHost("b"))
 }
 
 // The engine of a host dies with its host: the engine of another host adopts the job and ends the stages.
