@@ -345,6 +345,25 @@ func TestTheEndOfAccountingChangesNothing(t *testing.T) {
 	}
 }
 
+// The controller is away while a job ends and the next one is submitted.
+func TestARunContinuesWithoutItsController(t *testing.T) {
+	slow(t)
+	l := newLabOn(t, accounted, gated+"stage \"toy\" \"b\" {\n  from = [stage.toy.a.out]\n  count = \"$dir/count\"\n}\n")
+	l.settings.Exclude = ""
+	done := l.start(t.Context())
+	v := l.next()
+	l.slurm("scontrol", "shutdown", "slurmctld")
+	time.Sleep(15 * time.Second)
+	v.Pass()
+	time.Sleep(15 * time.Second)
+	l.daemon("slurmctld")
+	r := <-done
+	l.wantMade(r, 2)
+	if n := strings.Count(r.String(), "Slurm does not answer"); n != 1 {
+		t.Errorf("got %d notes that Slurm does not answer, want one\n%s", n, r)
+	}
+}
+
 // staleFS builds the program that imitates a network file system. `bench/slurm.sh install` downloads its library.
 func staleFS(t *testing.T) string {
 	t.Helper()

@@ -326,7 +326,7 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 		return false, engine.WithCause(lang.CausePreempted, fmt.Errorf("%s %s, for the last of %d times (free_attempts of "+
 			"executor %q)", id, why, s.FreeAttempts+1, s.Executor.Name))
 	}
-	s.note("%s %s; a new job resumes from the last checkpoint", id, why)
+	s.note("%s %s; a new job resumes from the last checkpoint, if there is one", id, why)
 	return true, nil
 }
 

@@ -349,22 +349,16 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		},
 		"a preempted stage continues in a new job": func(t *testing.T) {
 			l := newLab(t, gated)
-			l.settings.Options, l.settings.Exclude = []string{"--partition=low", "--exclusive"}, "n1,n2,n4"
-			done := l.start(t.Context())
-			l.next()
-			id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", "n3", "-o", "/dev/null",
-				"--wrap", "sleep 600"))
-			t.Cleanup(func() { l.slurm("scancel", id) })
-			l.until("the other job has the node", func() bool {
-				return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
-			})
-			l.slurm("scancel", id)
-			l.next().Pass()
-			r := <-done
-			l.wantMade(r, 2)
-			if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, "was preempted") {
-				t.Errorf("got %v, want a note that the job was preempted", r)
-			}
+			l.settings.Exclude = "n1,n2,n4"
+			l.preempt("low", "n3")
+		},
+		"a stage that is preempted without grace continues in a new job": func(t *testing.T) {
+			l := newLab(t, gated)
+			l.settings.Exclude = "n1,n2,n3"
+			l.slurm("scontrol", "create", "PartitionName=abrupt", "Nodes=n4", "PriorityTier=1",
+				"PreemptMode=REQUEUE", "GraceTime=0")
+			t.Cleanup(func() { l.slurm("scontrol", "delete", "PartitionName=abrupt") })
+			l.preempt("abrupt", "n4")
 		},
 		"a job in the queue is cancelled with the run": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -463,6 +457,27 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		},
 	} {
 		t.Run(name, test)
+	}
+}
+
+// preempt runs the stage in a partition and gives its node to another job for a while.
+func (l *lab) preempt(partition, node string) {
+	l.Helper()
+	l.settings.Options = []string{"--partition=" + partition, "--exclusive"}
+	done := l.start(l.Context())
+	l.next()
+	id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", node, "-o", "/dev/null",
+		"--wrap", "sleep 600"))
+	l.Cleanup(func() { l.slurm("scancel", id) })
+	l.until("the other job has the node", func() bool {
+		return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
+	})
+	l.slurm("scancel", id)
+	l.next().Pass()
+	r := <-done
+	l.wantMade(r, 2)
+	if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, "was preempted") {
+		l.Errorf("got %v, want a note that the job was preempted", r)
 	}
 }
 
