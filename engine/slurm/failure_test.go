@@ -427,7 +427,7 @@ func TestAnEngineWithStaleNamesRunsEachStageOnce(t *testing.T) {
 	l.until("the mount is there", func() bool { return l.command("mountpoint", "-q", far).Run() == nil })
 	b := l.onHost("b")
 	b.Path = must.Get(exec.LookPath("unshare"))(t)
-	b.Args = slices.Concat([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" "$1"; shift; exec "$@"`, far, l.StoreDir},
-		b.Args)
+	b.Args = slices.Concat([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" "$1"; shift; exec "$@"`, far,
+		l.StoreDir}, b.Args)
 	l.wantOnce(l.onHost("a"), b)
 }
