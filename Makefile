@@ -50,9 +50,9 @@ build: deps
 # with the race detector (`raced`). The last line tests the command with libtorch, without the long scripts. All four
 # lines run even after failures; build/gotest counts a test once and prints one summary line.
 test: build lint axe
-	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race -timeout 30m ./... \
+	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
 		-- ./cmd/rcgrpo ./docs ./reports \
-		-- -tags libtorch -timeout 30m ./stages/... ./experiments \
+		-- -tags libtorch ./stages/... ./experiments \
 		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*)$$' ./cmd/rcgrpo
 
 # With the tag all files are checked; `build` also compiles without it.

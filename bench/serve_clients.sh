@@ -1,8 +1,8 @@
 #!/bin/sh
 # Trains a small policy, serves it, and calls it with the Python packages openai, inspect-ai and lm-eval.
 #
-# usage: bench/serve_clients.sh [install] [DIR]     DIR (default .deps/clients) gets an environment of each package from
-# PyPI, 1.4 GB together; with `install`, nothing else happens. RCGRPO (default bin/rcgrpo) is the command's path.
+# usage: bench/serve_clients.sh [install] [DIR]     DIR (default .deps/clients) gets two environments from PyPI, 1.3 GB
+# together; with `install`, nothing else happens. RCGRPO (default bin/rcgrpo) is the command's path.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 command=${RCGRPO:-$here/../bin/rcgrpo}
@@ -10,7 +10,7 @@ only=
 [ "${1:-}" != install ] || { only=install && shift; }
 mkdir -p "${1:-$here/../.deps/clients}"
 clients=$(realpath "${1:-$here/../.deps/clients}")
-for packages in openai==3.54.0 "inspect-ai==0.3.285 openai==3.54.0" "lm-eval[api]==0.4.13 transformers jinja2"; do
+for packages in "inspect-ai==0.3.285 openai==3.54.0" "lm-eval[api]==0.4.13 transformers jinja2"; do
 	venv="$clients/${packages%%[=[]*}"
 	if [ ! -e "$venv/complete" ]; then
 		python3 -m venv "$venv"
@@ -69,6 +69,7 @@ cd "$out"
 "$command" serve sft.warm.checkpoint x.hcl --site site.hcl --name tiny > url & server=$!
 until [ -s url ]; do kill -0 "$server"; sleep 0.1; done
 tokenizer=$(dirname "$(find store -name tokenizer.json -path '*objects*' | tail -n 1)")
-for package in openai inspect-ai lm-eval; do
-	"$clients/$package/bin/python" "$here/serve_clients.py" "$package" "$(cat url)" tiny "$tokenizer"
-done
+check() { "$clients/$1/bin/python" "$here/serve_clients.py" "$2" "$(cat url)" tiny "$tokenizer"; }
+check inspect-ai openai
+check inspect-ai inspect-ai
+check lm-eval lm-eval

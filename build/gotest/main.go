@@ -72,7 +72,7 @@ func newSummary(w io.Writer) *summary {
 
 // run runs `go test -json` and reads its events. A failed test is not an error of run.
 func (s *summary) run(args []string) error {
-	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), append([]string{"test", "-json"}, args...)...)
+	cmd := exec.Command(cmp.Or(os.Getenv("GO"), "go"), append([]string{"test", "-json", "-timeout=30m"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

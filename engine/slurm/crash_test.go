@@ -52,9 +52,9 @@ func TestManyStages(t *testing.T) {
 }
 
 // SLURM_KILLS=N kills engines, processes of jobs, daemons of nodes and the controller at random moments, N times, in
-// experiments of 18 stages, which are arrays of jobs, and of 60 stages, which share jobs: a run of three of them
-// before tells the engine that they are short. The results are those of the local executor, no committed stage runs
-// again, and no job, process or record is left.
+// experiments of 18 stages, which are arrays of jobs, and of 60 stages, which share jobs because three of them have run
+// before and were short. The results are those of the local executor, no committed stage runs again, and no job,
+// process or record is left.
 func TestKilledClustersConverge(t *testing.T) {
 	kills, seed := 0, uint64(time.Now().UnixNano())
 	if fmt.Sscan(os.Getenv("SLURM_KILLS"), &kills); kills == 0 {

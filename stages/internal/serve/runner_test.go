@@ -207,7 +207,7 @@ type arena struct {
 	layout *chat.Chat
 	script *script
 	limits blocks.Limits
-	policy func() rl.Sampler // of the episodes; the script if it is nil
+	policy func() rl.Sampler // of the episodes; at first the script
 }
 
 func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *arena {
@@ -222,17 +222,14 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 	}
 	tok := must.Get(token.Train(texts, 3000, slices.Concat(f.special, chat.RewardTokens)))(t)
 	layout := must.Get(chat.LayoutNamed(f.layout))(t)
-	return &arena{family: f, data: data, tasks: tasks, tok: tok,
+	a := &arena{family: f, data: data, tasks: tasks, tok: tok,
 		layout: must.Get(layout.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
 		script: newScript(t, f, data, tasks), limits: blocks.Limits{Steps: 20, Reply: 4096, Context: f.context}}
+	a.policy = func() rl.Sampler { return a.scripted() }
+	return a
 }
 
-func (a *arena) batcher() *rl.Batcher {
-	if a.policy != nil {
-		return rl.NewBatcher(a.policy())
-	}
-	return rl.NewBatcher(a.scripted())
-}
+func (a *arena) batcher() *rl.Batcher { return rl.NewBatcher(a.policy()) }
 
 func (a *arena) scripted() *scripted {
 	return &scripted{script: a.script, tok: a.tok, longest: a.limits.Context, slots: make([]scriptedSlot, 64)}
