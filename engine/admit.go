@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,10 +25,10 @@ type sharing struct {
 	head    *sched.Request // the first request of the queue
 	since   time.Duration  // when head became the first; since boot
 
-	reportedWait   string       // the last report about head
-	driverReported bool         // an error of the driver was reported
-	lostReported   bool         // the removal of files of the ledger was reported
-	delayed        []runs.Event // until the ledger is unlocked
+	reportedWait   string   // the last report about head
+	driverReported bool     // an error of the driver was reported
+	lostReported   bool     // the removal of files of the ledger was reported
+	delayed        []func() // reports that wait until the ledger is unlocked
 }
 
 const (
@@ -38,12 +37,12 @@ const (
 )
 
 // startReady starts every task that the queue, other runs and foreign processes allow to start.
-func (r *run) startReady(ctx context.Context) {
+func (r *run) startReady() {
 	r.blocked = false
-	for !r.stopping && ctx.Err() == nil {
+	for !r.stopping && r.ctx.Err() == nil {
 		t, err := r.nextDistant(), error(nil)
 		if t == nil && len(r.queued.Waiting) > 0 {
-			t, err = r.admit(ctx)
+			t, err = r.admit()
 		}
 		if err != nil {
 			r.fail(t, err, 0)
@@ -52,7 +51,7 @@ func (r *run) startReady(ctx context.Context) {
 		if t == nil {
 			break
 		}
-		r.start(ctx, t) // may find the result in the store, so that another task becomes ready
+		r.start(t) // may find the result in the store, so that another task becomes ready
 	}
 	if !r.blocked { // the waiting task may have left the queue without admit
 		r.recordError(r.ledger.Withdraw())
@@ -74,100 +73,83 @@ func (r *run) nextDistant() *task {
 // admit removes the next task that may start from the queue and reserves its share; nil if none may start. With
 // an error, the returned task cannot be started. All runs of the user wait while the ledger is locked, and the
 // reader of this run's events may block, so admit reports after it has unlocked the ledger.
-func (r *run) admit(ctx context.Context) (*task, error) {
-	var d decision
-	if d.err = r.ledger.Lock(ctx); d.err == nil {
-		d = r.decide(ctx)
+func (r *run) admit() (t *task, err error) {
+	if err = r.ledger.Lock(r.ctx); err == nil {
+		t, err = r.decide()
 		r.ledger.Unlock()
-	} else if ctx.Err() != nil {
+	} else if r.ctx.Err() != nil {
 		return nil, nil
 	}
-	for _, e := range r.delayed {
-		r.emit(e)
+	for _, report := range r.delayed {
+		report()
 	}
 	r.delayed = nil
-	for _, t := range d.duplicates {
-		r.awaitLock(ctx, t)
+	switch {
+	case err == nil:
+		return t, nil
+	case t != nil:
+		r.free(t)
+	default: // the first one cannot start
+		t = r.byAddress[r.queued.Waiting[0].ID]
+		r.queued.Remove(t.request)
 	}
-	r.recordError(d.requestErr)
-	if d.err == nil {
-		return d.task, nil
-	}
-	if d.task != nil {
-		r.free(d.task)
-	} else { // the first one cannot start
-		d.task = r.byAddress[r.queued.Waiting[0].ID]
-		r.queued.Remove(d.task.request)
-	}
-	return d.task, fmt.Errorf("share the machine with other runs: %w", d.err)
+	return t, fmt.Errorf("share the machine with other runs: %w", err)
 }
 
-// decision is the result of decide.
-type decision struct {
-	task       *task   // to start, or unable to start because of err
-	duplicates []*task // that another run executes
-	err        error
-	requestErr error // does not stop the run
-}
-
-// decide is the part of admit that holds the ledger's mutex.
-func (r *run) decide(ctx context.Context) (d decision) {
+// decide is the part of admit that holds the ledger's mutex. With an error, a returned task has a share.
+func (r *run) decide() (*task, error) {
 	if r.ledger.Partial() {
 		r.blocked = true
-		return d
+		return nil, nil
 	}
 	others, err := r.ledger.Others()
 	if err != nil {
-		d.err = err
-		return d
+		return nil, err
 	}
-	d.duplicates = r.joinOthers(others)
+	r.joinOthers(others)
 	if len(r.queued.Waiting) == 0 {
-		return d
+		return nil, nil
 	}
 	if head := r.queued.Waiting[0]; r.head != head {
 		r.head, r.since = head, proc.SinceBoot()
 	}
 	now := time.Now()
-	free := r.available(ctx, others, now)
+	free := r.available(others, now)
 	q := r.queued.Next(now)
 	if q == nil {
-		d.requestErr = r.publishRequest(others)
-		return d
+		err := r.publishRequest(others)
+		r.delayed = append(r.delayed, func() { r.recordError(err) })
+		return nil, nil
 	}
 	t := r.byAddress[q.ID]
 	large := r.machine.Driver.WithMemory(t.Resources.GPUMemory, free)
 	if len(large) < q.Need.GPUs { // enough GPUs, but some are too small
 		r.queued.PutBack(q)
 		r.blocked = true
-		return d
+		return nil, nil
 	}
 	t.gpus = large[:q.Need.GPUs:q.Need.GPUs]
 	r.gpus = slices.DeleteFunc(r.gpus, func(id string) bool { return slices.Contains(t.gpus, id) })
-	d.task = t
-	t.lease, d.err = r.ledger.Reserve(machine.Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
+	t.lease, err = r.ledger.Reserve(machine.Lease{Address: t.Address, Key: t.Key, CPUs: q.Need.CPUs,
 		Memory: t.Resources.Memory, GPUs: t.gpus, Devices: len(t.gpus), Since: proc.SinceBoot()})
-	return d
+	return t, err
 }
 
 // joinOthers removes the tasks that another run executes from the queue; waiting for a result needs no share.
-func (r *run) joinOthers(others []machine.Lease) (duplicates []*task) {
-	for _, q := range r.queued.Waiting {
+func (r *run) joinOthers(others []machine.Lease) {
+	for _, q := range slices.Clone(r.queued.Waiting) {
 		t := r.byAddress[q.ID]
 		same := func(o machine.Lease) bool { return o.Key == t.Key && o.Store == r.ledger.Store }
 		if t.Key != "" && t.lock == nil && slices.ContainsFunc(others, same) {
-			duplicates = append(duplicates, t)
+			r.queued.Remove(q)
+			r.delayed = append(r.delayed, func() { r.awaitLock(t) })
 		}
 	}
-	for _, t := range duplicates {
-		r.queued.Remove(t.request)
-	}
-	return duplicates
 }
 
 // available sets the share that others use in the queue and returns the ids of the free GPUs. Resources that
 // another run has requested for longer than this one stay free for it.
-func (r *run) available(ctx context.Context, others []machine.Lease, now time.Time) []string {
+func (r *run) available(others []machine.Lease, now time.Time) []string {
 	taken := sched.Share{}
 	free := slices.Clone(r.gpus)
 	for _, o := range others {
@@ -177,7 +159,7 @@ func (r *run) available(ctx context.Context, others []machine.Lease, now time.Ti
 		}
 	}
 	if !errors.Is(r.driver.Err, machine.ErrNoDriver) && r.wantsGPUs(len(free)) {
-		if r.queryDriver(ctx, now, free) {
+		if r.queryDriver(now, free) {
 			free = r.unused(free)
 		} else {
 			free = nil
@@ -218,7 +200,7 @@ func (r *run) unused(ids []string) []string {
 
 // queryDriver reports whether the driver's answer about the free GPUs is recent, and starts a query if it is not. If
 // the driver fails, it reports that once, and all GPUs count as unused.
-func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) bool {
+func (r *run) queryDriver(now time.Time, free []string) bool {
 	if r.query != nil {
 		select {
 		case r.driver = <-r.query:
@@ -242,7 +224,7 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 	query, ids := make(chan machine.GPUs, 1), slices.Clone(free)
 	r.query = query
 	go func() {
-		g := machine.QueryGPUs(ctx)
+		g := machine.QueryGPUs(r.ctx)
 		g.Free = ids
 		query <- g
 	}()
@@ -251,7 +233,7 @@ func (r *run) queryDriver(ctx context.Context, now time.Time, free []string) boo
 
 // delay is note, once admit has unlocked the ledger.
 func (r *run) delay(address, format string, args ...any) {
-	r.delayed = append(r.delayed, runs.Event{Address: address, Kind: runs.EventNote, Text: fmt.Sprintf(format, args...)})
+	r.delayed = append(r.delayed, func() { r.note(address, format, args...) })
 }
 
 // publishRequest records in the ledger that the first task of the queue waits, and reports for which processes.
@@ -319,8 +301,8 @@ func (r *run) free(t *task) {
 }
 
 // renewLeases registers the run again if files were removed from the ledger.
-func (r *run) renewLeases(ctx context.Context) {
-	lost, err := r.ledger.Renew(ctx)
+func (r *run) renewLeases() {
+	lost, err := r.ledger.Renew(r.ctx)
 	if !lost || r.lostReported {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
@@ -25,7 +26,7 @@ type adoption struct {
 	last   *runs.Event // progress
 	engine int         // process of the run that started the stage; 0: unknown or remote
 	paused bool        // that process is stopped, which was reported
-	guard  *os.File    // open if this run has adopted the stage
+	guard  *os.File    // not nil if this run has adopted the stage
 	limit  *proc.LogLimit
 	cause  error // of the request to stop
 	killAt time.Time
@@ -33,20 +34,41 @@ type adoption struct {
 
 const adoptionPoll = 50 * time.Millisecond
 
-// waitForLock waits for the lock of a key that another process holds. It runs in a goroutine of its own.
-func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
-	a := &adoption{run: r, task: t}
-	defer func() { a.guard.Close() }() // of a nil file too
+// awaitLock waits for another process that holds the key's lock, and adopts its stage if its engine has died.
+func (r *run) awaitLock(t *task) {
+	t.state = running
+	maker := "another run"
+	var h runs.Holder
+	if r.Store.Holder(t.Key, &h) == nil {
+		maker = h.Text()
+	}
+	r.note(t.Address, "waiting: it is being made by %s", maker)
+	r.async(func() func() {
+		a := &adoption{run: r, task: t}
+		lock, err := a.await()
+		if a.guard == nil || err != nil {
+			a.guard.Close() // of a nil file too
+			return func() { r.onForeign(t, lock, err) }
+		}
+		err = a.end(lock)
+		took := a.holder.Running()
+		a.guard.Close()
+		return func() { r.onAdopted(t, lock, a.holder.Attempt, err, took) }
+	})
+}
+
+// await returns the lock once it is free, or an error.
+func (a *adoption) await() (*artifact.Lock, error) {
 	poll := adoptionPoll
-	if r.Store.Shared() { // each look is answered by a file server
+	if a.Store.Shared() { // each look is answered by a file server
 		poll = time.Second
 	}
 	every := time.NewTicker(poll)
 	defer every.Stop()
-	interrupted, killed := ctx.Done(), r.Kill
+	interrupted, killed := a.ctx.Done(), a.Kill
 	for {
-		if lock, err := r.Store.TryLock(t.Key); lock != nil || err != nil {
-			return a.result(foreignEnd{task: t, lock: lock, err: err})
+		if lock, err := a.Store.TryLock(a.task.Key); lock != nil || err != nil {
+			return lock, err
 		}
 		a.poll()
 		select {
@@ -55,10 +77,10 @@ func (r *run) waitForLock(ctx context.Context, t *task) foreignEnd {
 			killed, a.killAt = nil, time.Now()
 		case <-interrupted:
 			if a.guard == nil {
-				return foreignEnd{task: t, err: context.Cause(ctx)}
+				return nil, context.Cause(a.ctx)
 			}
 			interrupted = nil
-			a.stop(context.Cause(ctx))
+			a.stop(context.Cause(a.ctx))
 		}
 	}
 }
@@ -148,55 +170,63 @@ func (a *adoption) stop(cause error) {
 	}
 }
 
-// result completes the result once the lock is acquired.
-func (a *adoption) result(res foreignEnd) foreignEnd {
-	if a.guard == nil || res.err != nil {
-		return res
-	}
+// end ends the processes that the adopted stage has left, and returns its error.
+func (a *adoption) end(lock *artifact.Lock) error {
 	proc.KillSession(a.holder.PID)
 	if a.holder.Group {
-		if text := (proc.Leftovers{Mark: ScratchMark(a.Store.Work(a.task.Key))}).Kill(); text != "" {
+		if text := proc.KillMarked(ScratchMark(a.Store.Work(a.task.Key))); text != "" {
 			a.note(a.task.Address, "%s", text)
 		}
 	}
 	a.events.Read(a.holder.Run.Events(a.holder.Address), a.observe)
-	res.adopted, res.attempt, res.took = true, a.holder.Attempt, a.holder.Running()
-	code, _, recorded := res.lock.Exit()
+	code, _, recorded := lock.Exit()
 	switch {
 	case errors.Is(a.cause, errTimeout):
-		res.err = timeoutError(a.task.Timeout)
+		return timeoutError(a.task.Timeout)
 	case a.cause != nil:
-		res.err = a.cause
+		return a.cause
 	case a.events.Failure != nil:
-		res.err = a.events.Failure
+		return a.events.Failure
 	case a.holder.Group && recorded:
-		res.err = codeError(a.task.Address, code, a.holder.Kills)
-	default:
-		res.err = fmt.Errorf("its process %d ended without an exit record: %w", a.holder.PID,
-			killedError(a.holder.Kills, proc.OOMKills()))
+		return codeError(a.task.Address, code, a.holder.Kills)
 	}
-	return res
+	return fmt.Errorf("its process %d ended without an exit record: %w", a.holder.PID,
+		killedError(a.holder.Kills, proc.OOMKills()))
 }
 
-// onAdopted handles the end of an adopted stage, whose lock this run has acquired.
-func (r *run) onAdopted(ctx context.Context, res foreignEnd) {
-	t := res.task
-	if m, err := r.Store.Lookup(t.Key); err == nil && !t.Force {
-		r.reportDone(t, m, res.took)
+// onForeign handles the end of a wait for a lock, which t has now.
+func (r *run) onForeign(t *task, lock *artifact.Lock, err error) {
+	t.lock = lock
+	switch {
+	case err != nil && r.ctx.Err() != nil:
+		r.abandon(t)
+	case err != nil:
+		r.fail(t, err, 0)
+	case r.reuseStored(t):
+	case r.skipAfterFailure(t):
+	case !r.rebuildCollected(t):
+		r.queue(t)
+	}
+}
+
+// onAdopted handles the end of an adopted stage, whose lock t has now.
+func (r *run) onAdopted(t *task, lock *artifact.Lock, attempt int, err error, took time.Duration) {
+	t.lock = lock
+	if m, lookupErr := r.Store.Lookup(t.Key); lookupErr == nil && !t.Force {
+		r.reportDone(t, m, took)
 		r.finish(t, runs.EventDone, m)
 		r.unlock(t)
 		return
 	}
-	if res.err == nil { // a program, whose output is not committed yet
+	switch {
+	case err == nil: // a program, whose output is not committed yet
 		r.queue(t)
-		return
-	}
-	if ctx.Err() == nil && r.shouldRetry(t.Node, res.attempt, res.err) {
-		t.attempts = res.attempt
+	case r.ctx.Err() == nil && r.shouldRetry(t.Node, attempt, err):
+		t.attempts = attempt
 		r.queue(t)
-		return
+	default:
+		r.stageFailed(t, finalError(attempt, err), took)
 	}
-	r.stageFailed(ctx, t, finalError(res.attempt, res.err), res.took)
 }
 
 // reportOrphans names the orphans of this experiment that this run does not need: no node has their key or may still

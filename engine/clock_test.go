@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // A test cannot set the clock of the machine. Times that another process recorded before the clock was set by a day
@@ -29,9 +30,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 				t.Fatal(keys, err)
 			}
 			var h runs.Holder
-			if err := l.Store().Holder(keys[0], &h); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, l.Store().Holder(keys[0], &h))
 			setSince(l, keys[0], h, h.Since.Add(moved))
 			done := adopt(t.Context(), l)
 			inside.SetReadDeadline(time.Now().Add(500 * time.Millisecond)) // several polls of the run
@@ -65,9 +64,7 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 	l.MustRun()
 	old := string(l.Runs()[0].Folder)
 	ahead := filepath.Join(filepath.Dir(old), time.Now().UTC().Add(day).Format("20060102-150405.000")+"-ffff")
-	if err := os.Rename(old, ahead); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Rename(old, ahead))
 	for _, text := range []string{"2", "3"} {
 		l.Write(toyStage("a", fmt.Sprintf("text = %q", text)))
 		l.MustRun()
@@ -89,9 +86,7 @@ func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
 	future := time.Now().Add(day)
 	put := func(text string) {
 		l.Put("data.txt", text)
-		if err := os.Chtimes(filepath.Join(l.Dir, "data.txt"), future, future); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(filepath.Join(l.Dir, "data.txt"), future, future))
 	}
 	put("one\n")
 	l.Write(toyStage("a", `data = [file("data.txt")]`))
@@ -114,9 +109,7 @@ func TestProgramThatEndsBeforeItsStartByTheClockTakesNoTime(t *testing.T) {
 	key, h := programOf(l)
 	kill()
 	setSince(l, key, h, h.Since.Add(day)) // the clock was set back since
-	if err := os.WriteFile(fifo, []byte("go\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(fifo, []byte("go\n"), 0))
 	wantEnded(t, h.PID)
 	r := l.MustRun()
 	if m, err := l.Store().Lookup(key); err != nil || m.Seconds != 0 {

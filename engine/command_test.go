@@ -14,16 +14,14 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // programJob returns a job and its log.
 func programJob(t *testing.T) (*engine.Job, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	j, err := engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Log: &log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	j := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Log: &log}))(t)
 	return j, &log
 }
 
@@ -53,9 +51,7 @@ func TestProgramHasOnlyItsEnvironmentAndReturnsItsExitCode(t *testing.T) {
 func TestProgramLeavesNothingRunning(t *testing.T) {
 	j, _ := programJob(t)
 	pids := filepath.Join(j.Dir, "pids")
-	if err := j.Execute(t.Context(), shell(`sleep 600 & echo $! >`+pids)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, j.Execute(t.Context(), shell(`sleep 600 & echo $! >`+pids)))
 	wantEnded(t, readPIDs(t, pids, 1)...)
 }
 

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // crashing has stages in their own processes, stages inside the engine, and programs.
@@ -35,9 +36,7 @@ func TestKilledRunsConverge(t *testing.T) {
 	t.Logf("seed %d", seed)
 	undisturbed := newLab(t, crashing)
 	began := time.Now()
-	if err := crashEngine(undisturbed).Run(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, crashEngine(undisturbed).Run())
 	c := &crash{T: t, rng: rand.New(rand.NewPCG(seed, 0)), length: time.Since(began), kills: map[string]int{}}
 	c.want = undisturbed.Digests()
 	for c.killed < kills && !t.Failed() {
@@ -67,9 +66,7 @@ func (c *crash) trial() {
 	made := map[string]int{} // starts of the stages that were committed at the last kill, by address
 	for range 1 + c.rng.IntN(3) {
 		cmd := crashEngine(l)
-		if err := cmd.Start(); err != nil {
-			c.Fatal(err)
-		}
+		must.OK(c, cmd.Start())
 		time.Sleep(time.Duration(c.rng.Int64N(int64(c.length)*4/5 + 1)))
 		c.kill(cmd)
 		c.wantNoRepeats(l, made)
@@ -152,9 +149,7 @@ func (c *crash) wantNoRepeats(l *enginetest.Lab, made map[string]int) (starts ma
 		}
 	}
 	manifests, _, err := l.Store().Manifests()
-	if err != nil {
-		c.Fatal(err)
-	}
+	must.OK(c, err)
 	for _, m := range manifests {
 		made[m.Address] = starts[m.Address]
 	}
@@ -188,9 +183,7 @@ stage "light" "s%d" {
 	for range rounds {
 		l := newLab(t, text.String())
 		cmd, kill := crashEngine(l), 1+rand.IntN(stages-1)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, cmd.Start())
 		until(t, "enough stages have started", func() bool { return len(l.Starts()) >= kill })
 		cmd.Process.Kill()
 		cmd.Wait()

@@ -9,6 +9,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // fakeDriver puts an nvidia-smi into PATH that prints the files gpus and apps of the returned folder.
@@ -17,9 +18,7 @@ func fakeDriver(t *testing.T, gpus, apps string) (dir string) {
 	dir = t.TempDir()
 	script := "#!/bin/sh\ncase $1 in --query-gpu*) cat " + dir + "/gpus ;; *) cat " + dir + "/apps ;; esac\n"
 	for name, text := range map[string]string{"gpus": gpus, "apps": apps, "nvidia-smi": script} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	return dir
@@ -75,9 +74,7 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 	if got := <-started; got != "toy.beside" || len(started) > 0 {
 		t.Errorf("started: got %s and %d more, want toy.beside alone", got, len(started))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "apps"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "apps"), nil, 0o644))
 	if got := <-started; got != "toy.a" {
 		t.Errorf("then: got %s, want toy.a", got)
 	}

@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // faultyRun contains everything that a run writes: a program with its exit record, a chain, two nodes with
@@ -171,24 +172,16 @@ func TestTornFilesAreHealed(t *testing.T) {
 	want := l.Digests()
 	var files []string
 	for _, pattern := range []string{"nodes/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
-		paths, err := filepath.Glob(filepath.Join(l.StoreDir, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := must.Get(filepath.Glob(filepath.Join(l.StoreDir, pattern)))(t)
 		files = append(files, paths...)
 	}
 	if len(files) < 4 {
 		t.Fatalf("got %v, want a manifest, a pointer, events and a plan", files)
 	}
 	for _, path := range files {
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := must.Get(os.ReadFile(path))(t)
 		for cut := 0; cut < len(whole); cut += max(1, len(whole)/40) {
-			if err := errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, errors.Join(os.Remove(path), os.WriteFile(path, whole[:cut], 0o600)))
 			if _, err := runs.Folders(l.Store(), "x"); err != nil {
 				t.Errorf("%s cut at %d: list of runs: %v", path, cut, err)
 			}
@@ -212,9 +205,7 @@ func TestTornUnsealedObjectIsMadeAgain(t *testing.T) {
 	digest := l.Planned("light.b").Manifest.Outputs["out"].Digest
 	path := filepath.Join(l.StoreDir, "objects", digest, "out.txt")
 	text, err := os.ReadFile(path)
-	if err := errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(err, os.Chmod(path, 0o600), os.WriteFile(path, make([]byte, len(text)), 0)))
 	l.Want(l.MustRun(), runs.EventDone, "light.b")
 	wantDigests(l, "of the next run", want)
 }

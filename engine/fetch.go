@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,16 +12,6 @@ import (
 	"rcgrpo/engine/remote"
 	"rcgrpo/engine/runs"
 )
-
-// fetchEnd is the end of the transfer of a task's result from the remote store.
-type fetchEnd struct {
-	task   *task
-	result *artifact.Committed // nil with an error
-	lock   *artifact.Lock      // of its key
-	bytes  int64
-	err    error
-	took   time.Duration
-}
 
 // openRemote reports the problems of the remote store as notes, and sends what earlier runs could not send.
 func (r *run) openRemote() {
@@ -88,67 +77,55 @@ func (r *run) fetch(t *task) bool {
 		return false
 	}
 	t.state = running
-	r.pending++
 	key, started := t.Key, time.Now()
 	snapshot := &task{Planned: t.Planned, needs: slices.Clone(t.needs)} // the run may add needs
-	go func() {
-		e := fetchEnd{task: t}
-		if m := r.Remote.Find(r.ctx, []string{key})[key]; m != nil {
-			ports := snapshot.wanted(m)
-			for _, port := range ports {
-				e.bytes += m.Outputs[port].Bytes
-			}
-			e.result, e.lock, e.err = r.Remote.Fetch(r.ctx, key, ports)
-		} else {
-			e.err = artifact.ErrNotFound
+	r.async(func() func() {
+		m := r.Remote.Find(r.ctx, []string{key})[key]
+		if m == nil {
+			return func() { r.onNotFetched(t, artifact.ErrNotFound) }
 		}
-		e.took = time.Since(started)
-		r.fetched <- e
-	}()
+		ports, size := snapshot.wanted(m), int64(0)
+		for _, port := range ports {
+			size += m.Outputs[port].Bytes
+		}
+		result, lock, err := r.Remote.Fetch(r.ctx, key, ports)
+		if err != nil {
+			return func() { r.onNotFetched(t, err) }
+		}
+		r.flusher.Add(result, lock)
+		took, source := time.Since(started), fmt.Sprintf("%s from remote %s", lang.BytesText(size), r.Remote.Name)
+		return func() { r.onFetched(t, result.Manifest, took, source) }
+	})
 	return true
 }
 
-// onFetched handles the end of a transfer. Without a result the stage runs.
-func (r *run) onFetched(ctx context.Context, e fetchEnd) {
-	t := e.task
-	r.pending--
-	t.state = waiting
-	switch {
-	case e.err == nil:
-		r.reuseFetched(t, e)
-	case ctx.Err() != nil: // loop abandons it
-	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
-		r.skip(t, r.stopReason())
-	default:
-		t.asked = !errors.Is(e.err, remote.ErrBusy)
-		t.manifest = nil
-		if !t.unblocked() {
-			return
-		}
-		if errors.Is(e.err, remote.ErrBusy) {
-			r.queue(t) // waits for the lock
-			return
-		}
-		r.resolve(t)
+// onFetched ends a task with a result of the remote store.
+func (r *run) onFetched(t *task, m *artifact.Manifest, took time.Duration, source string) {
+	how := t.how
+	if how == "" && t.Verb != plan.UpToDate && !t.Collected() {
+		how = runs.EventFetched
+		r.emit(runs.Event{Address: t.Address, Kind: how, Key: t.Key, Seconds: took.Seconds(), Text: source})
+	} else { // it had ended, and a reader needs its bytes
+		r.note(t.Address, "fetched %s", source)
 	}
+	r.finishReused(t, how, m)
 }
 
-// reuseFetched ends a task with a result of the remote store.
-func (r *run) reuseFetched(t *task, e fetchEnd) {
-	m := e.result.Manifest
-	first := t.how == "" && t.Verb != plan.UpToDate && !t.Collected()
-	r.flusher.Add(e.result, e.lock)
-	text := fmt.Sprintf("%s from remote %s", lang.BytesText(e.bytes), r.Remote.Name)
-	if first {
-		r.emit(runs.Event{Address: t.Address, Kind: runs.EventFetched, Key: t.Key, Seconds: e.took.Seconds(), Text: text})
-	} else {
-		r.note(t.Address, "fetched %s", text)
+// onNotFetched runs the stage of a result that could not be fetched.
+func (r *run) onNotFetched(t *task, err error) {
+	t.state = waiting
+	switch {
+	case r.ctx.Err() != nil: // loop abandons it
+	case r.skipAfterFailure(t):
+	default:
+		busy := errors.Is(err, remote.ErrBusy)
+		t.asked, t.manifest = !busy, nil
+		switch {
+		case !t.unblocked():
+		case busy:
+			r.queue(t) // waits for the lock
+		default:
+			r.resolve(t)
+		}
 	}
-	r.publish(t, m)
-	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
-	how := t.how
-	if first {
-		how = runs.EventFetched
-	}
-	r.finish(t, how, m)
 }

@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // lacking makes the file system below a folder lack operations.
@@ -65,9 +66,7 @@ stage "light" "silent" {
 			if _, err := l.Store().Collect(0); err != nil {
 				t.Error(err)
 			}
-			if err := os.Remove(filepath.Join(l.Dir, "page.txt")); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.Remove(filepath.Join(l.Dir, "page.txt")))
 			l.MustRun()
 			if l.Read("page.txt") == "" {
 				t.Error("published file: got none, want it restored")

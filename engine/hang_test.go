@@ -3,6 +3,7 @@ package engine
 import (
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"rcgrpo/engine/runs"
@@ -63,14 +64,10 @@ func TestLimitsOfRanksAreDurations(t *testing.T) {
 	must.Match(t, err, `RCGRPO_RANK_WAITING = "2" is no duration above 0`)
 }
 
-// A line of a rank's log has its prefix even if it comes in parts, and the last one without a line end.
+// The last line may lack its end.
 func TestLinesOfRanksHaveTheirPrefix(t *testing.T) {
 	var log strings.Builder
-	p := &prefixed{to: &log, prefix: "[1] "}
-	for _, part := range []string{"a\nb", "c\n", "\n", "panic"} {
-		must.Get(p.Write([]byte(part)))(t)
-	}
-	p.end()
+	copyLines(&log, iotest.OneByteReader(strings.NewReader("a\nbc\n\npanic")), "[1] ")
 	if got, want := log.String(), "[1] a\n[1] bc\n[1] \n[1] panic\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
@@ -35,9 +36,7 @@ func until(t *testing.T, condition string, holds func() bool) {
 func startEngine(l *enginetest.Lab) (kill func()) {
 	l.Helper()
 	cmd := l.Engine()
-	if err := cmd.Start(); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, cmd.Start())
 	return func() {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -86,22 +85,15 @@ func programOf(l *enginetest.Lab) (key string, h runs.Holder) {
 func setSince(l *enginetest.Lab, key string, h runs.Holder, since time.Time) {
 	l.Helper()
 	h.Since = since
-	lock, err := os.OpenFile(filepath.Join(l.StoreDir, "locks", key), os.O_WRONLY, 0)
-	if err != nil {
-		l.Fatal(err)
-	}
-	if err := errors.Join(h.Write(lock), lock.Close()); err != nil {
-		l.Fatal(err)
-	}
+	lock := must.Get(os.OpenFile(filepath.Join(l.StoreDir, "locks", key), os.O_WRONLY, 0))(l)
+	must.OK(l, errors.Join(h.Write(lock), lock.Close()))
 }
 
 // pipe creates a named pipe in the lab's folder.
 func pipe(l *enginetest.Lab) (path string) {
 	l.Helper()
 	path = filepath.Join(l.Dir, "fifo")
-	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, syscall.Mkfifo(path, 0o600))
 	return path
 }
 
@@ -113,10 +105,7 @@ func readPIDs(t *testing.T, path string, n int) (pids []int) {
 		words := strings.Fields(string(b))
 		pids = nil
 		for _, word := range words {
-			pid, err := strconv.Atoi(word)
-			if err != nil {
-				t.Fatal(err)
-			}
+			pid := must.Get(strconv.Atoi(word))(t)
 			pids = append(pids, pid)
 		}
 		return len(pids) == n

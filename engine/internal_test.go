@@ -13,6 +13,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // A kill counts as OOM only if the kernel counted one more kill for lack of memory.
@@ -89,9 +90,7 @@ func TestLastLinesEndWithTheEndOfALongLine(t *testing.T) {
 		"one\n" + long + "end\n": "end",
 		long + "\nlast\n":        "last",
 	} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 		lines := lastLines(path)
 		if len(lines) == 0 || !strings.HasSuffix(lines[len(lines)-1], want) {
 			t.Fatalf("got %d lines, want the last to end with %q", len(lines), want)
@@ -119,9 +118,7 @@ func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 func TestCopiesCrossFileSystems(t *testing.T) {
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
-	if err := os.WriteFile(from, []byte("made"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(from, []byte("made"), 0o600))
 	there, err := os.MkdirTemp("/dev/shm", "rcgrpo-copies-")
 	if err != nil {
 		t.Skipf("no other file system at hand: %v", err)

@@ -319,7 +319,7 @@ func (j *Job) Recovered() bool { return j.work.recovered }
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or supervising shell was killed
-		j.note(proc.Leftovers{Mark: mark}.Kill())
+		j.note(proc.KillMarked(mark))
 	}
 	if w.recovered {
 		return w.lock.ClearExit()

@@ -9,6 +9,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
+	"rcgrpo/internal/must"
 )
 
 func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
@@ -16,13 +17,9 @@ func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
 	ref := artifact.Ref{Kind: "toy", Name: "a", Port: "out"}
 	enginetest.WriteFile(t, filepath.Join(in, "out.txt"), "hello")
 	var log bytes.Buffer
-	j, err := engine.NewJob(engine.JobSetup{Dir: dir, Seed: 3, Inputs: map[artifact.Ref]string{ref: in}, Log: &log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := (&enginetest.Toy{From: []artifact.Ref{ref}, Text: "mine"}).Run(t.Context(), j); err != nil {
-		t.Fatal(err)
-	}
+	setup := engine.JobSetup{Dir: dir, Seed: 3, Inputs: map[artifact.Ref]string{ref: in}, Log: &log}
+	j := must.Get(engine.NewJob(setup))(t)
+	must.OK(t, (&enginetest.Toy{From: []artifact.Ref{ref}, Text: "mine"}).Run(t.Context(), j))
 	if b, err := os.ReadFile(filepath.Join(dir, "out", "out.txt")); err != nil || string(b) != "mine\nhello\n" {
 		t.Errorf("port: got %q, %v, want %q", b, err, "mine\nhello\n")
 	}

@@ -23,6 +23,7 @@ import (
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/engine/sched"
+	"rcgrpo/internal/must"
 )
 
 // ownLedger sets a private ledger folder for the test.
@@ -40,10 +41,7 @@ type otherRun struct {
 
 func newOtherRun(t *testing.T, store string) otherRun {
 	t.Helper()
-	l, err := machine.OpenLedger("runs/y/1", store)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(machine.OpenLedger("runs/y/1", store))(t)
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
@@ -54,13 +52,9 @@ func newOtherRun(t *testing.T, store string) otherRun {
 
 func (o otherRun) locked(f func() error) {
 	o.t.Helper()
-	if err := o.Lock(o.t.Context()); err != nil {
-		o.t.Fatal(err)
-	}
+	must.OK(o.t, o.Lock(o.t.Context()))
 	defer o.Unlock()
-	if err := f(); err != nil {
-		o.t.Fatal(err)
-	}
+	must.OK(o.t, f())
 }
 
 // reserve returns the function that frees the lease.
@@ -241,10 +235,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 				if !strings.Contains(e.Text, tc.want) {
 					t.Errorf("got the note %q, want %q in it", e.Text, tc.want)
 				}
-				mutex, err := os.OpenFile(filepath.Join(dir, "mutex"), os.O_RDWR, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				mutex := must.Get(os.OpenFile(filepath.Join(dir, "mutex"), os.O_RDWR, 0))(t)
 				if err := unix.Flock(int(mutex.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 					t.Errorf("the ledger is locked while the run reports %q: %v", e.Text, err)
 				}
@@ -311,9 +302,7 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 			second := newLab(t, toyStage("b", "resources {\n cpus = 2\n }"))
 			notes, secondDone := startNoted(second)
 			<-notes
-			if err := remove(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, remove(dir))
 			// After both have registered again and the second has polled, it would have started.
 			until(t, "lease and request exist again", func() bool {
 				leases, _ := filepath.Glob(filepath.Join(dir, "lease-*"))
@@ -351,9 +340,7 @@ func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
 			l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
 			g, done := l.Gate(), l.Start(t.Context())
 			v := g.Next()
-			if err := remove(dir); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, remove(dir))
 			v.Pass()
 			wantSuccess(t, "the run", <-done)
 		})
@@ -384,9 +371,7 @@ func stoppableEngine(t *testing.T, l *enginetest.Lab) (cmd *exec.Cmd, out *strin
 	t.Helper()
 	cmd, out = l.Engine(), &strings.Builder{}
 	cmd.Stdout = out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Signal(syscall.SIGCONT)
 		cmd.Process.Kill()
@@ -398,9 +383,7 @@ func stoppableEngine(t *testing.T, l *enginetest.Lab) (cmd *exec.Cmd, out *strin
 // stopEngine sends SIGSTOP and waits until the engine is stopped.
 func stopEngine(t *testing.T, engine *exec.Cmd) {
 	t.Helper()
-	if err := engine.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, engine.Process.Signal(syscall.SIGSTOP))
 	until(t, "the engine is stopped", func() bool { return proc.Stopped(engine.Process.Pid) })
 }
 
@@ -426,10 +409,7 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 				l = newLab(t, "stage \"light\" \"a\" {\n shell = \"read x < $dir/fifo\"\n"+resources)
 				fifo := pipe(l)
 				arrive = func() func() {
-					f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns once the program reads
-					if err != nil {
-						t.Fatal(err)
-					}
+					f := must.Get(os.OpenFile(fifo, os.O_WRONLY, 0))(t) // returns once the program reads
 					return func() {
 						io.WriteString(f, "go\n")
 						f.Close()

@@ -27,9 +27,10 @@ func gracePeriod(cause error) time.Duration {
 // localExecutor runs kinds with InProcess in this process and others in one process each.
 type localExecutor struct{}
 
-// runsInPlace reports whether localExecutor runs a node in this process.
+// runsInPlace reports whether localExecutor runs a node in this process. That is so for all kinds with AfterFailures:
+// the process of a stage needs a key.
 func runsInPlace(n *lang.Node) bool {
-	return n.Kind.InProcess && runnerOf(n.Stage) != nil
+	return (n.Kind.InProcess || n.Kind.AfterFailures) && runnerOf(n.Stage) != nil
 }
 
 // Execute runs `node` of the right binary. If this engine is killed, the stage continues and its events are in a file.
@@ -44,33 +45,19 @@ func (localExecutor) Execute(ctx context.Context, w *Work, observe func(runs.Eve
 	if err := os.WriteFile(w.Events(), nil, 0o600); err != nil { // of an earlier attempt
 		return err
 	}
-	var stdin *os.File
-	if w.Key == "" { // it cannot be adopted, so it ends with the engine: when its standard input does
-		read, write, err := os.Pipe()
-		if err != nil {
-			return err
-		}
-		defer write.Close()
-		defer read.Close()
-		stdin = read
-	}
-	mark := "" // programs of the stage lead sessions of their own; they end with it, however it ends
-	if w.Key != "" {
-		mark = ScratchMark(w.store.Work(w.Key))
-	}
+	// Programs of the stage lead sessions of their own; they end with it, however it ends.
 	p, err := proc.Start(proc.Command{Args: append([]string{binary}, w.Args()...), Env: w.Env(os.Environ()),
-		Files: append([]*os.File{stdin, w.Log, w.Log}, w.Held()...), Mark: mark})
+		Files: append([]*os.File{nil, w.Log, w.Log}, w.Held()...), Mark: ScratchMark(w.store.Work(w.Key))})
 	if err != nil {
 		return fmt.Errorf("start %s: %w", binary, err)
 	}
-	followed := make(chan error, 1)
-	go func() { followed <- runs.Follow(w.Events(), p.Ended, observe) }()
+	endFollowing := runs.Follow(w.Events(), observe)
 	exit, err := p.Wait(ctx, gracePeriod, w.Kill)
-	reported := <-followed
+	reported := endFollowing()
 	switch {
 	case err != nil:
 		return fmt.Errorf("wait for %s: %w", binary, err)
-	case exit.Code == 0 && exit.Signal == 0:
+	case !exit.Failed():
 		return nil
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

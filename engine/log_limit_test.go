@@ -10,6 +10,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // The log of a verbose stage is cut while it runs and at its end; that is reported once, and a failure still
@@ -74,9 +75,7 @@ func TestLimitOfLogs(t *testing.T) {
 		"too small": {"logs {\n  limit = \"10kB\"\n}\n", "Bad size", 0},
 	} {
 		path := filepath.Join(t.TempDir(), "site.hcl")
-		if err := os.WriteFile(path, []byte(tc.site), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(tc.site), 0o600))
 		site, _, diags := lang.LoadSite(lang.Source{Site: path, Env: []string{"HOME=" + t.TempDir()}})
 		if tc.mistake != "" {
 			if len(diags) != 1 || diags[0].Summary != tc.mistake {

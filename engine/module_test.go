@@ -7,6 +7,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 const toyModule = `
@@ -28,9 +29,7 @@ module "m" {
 }
 `+toyStage("last", `text = "last"
   from = [module.m["x"].stage.toy.a.out, module.m["y"].stage.toy.a.out]`))
-	if err := os.Mkdir(filepath.Join(l.Dir, "sub"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(filepath.Join(l.Dir, "sub"), 0o700))
 	l.Put("sub/toys.hcl", toyModule)
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventPlanned {

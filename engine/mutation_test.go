@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // mutable writes its whole key, so its output changes with its key; a steady one writes only its text and
@@ -186,10 +187,7 @@ func (g *generated) plan(o plan.Options) (*plan.Plan, string) {
 	if diags.HasErrors() {
 		g.Fatalf("%s\n%s", diags, text)
 	}
-	p, err := plan.New(x, g.store, o)
-	if err != nil {
-		g.Fatal(err)
-	}
+	p := must.Get(plan.New(x, g.store, o))(g)
 	return p, text
 }
 
@@ -205,9 +203,7 @@ func (g *generated) run(p *plan.Plan) (executed []string) {
 			executed = append(executed, lang.ShortAddress(e.Address))
 		}
 	})
-	if err != nil {
-		g.Fatal(err)
-	}
+	must.OK(g, err)
 	slices.Sort(executed)
 	return executed
 }
@@ -337,19 +333,14 @@ var mutations = []struct {
 		if i < 0 {
 			return nil
 		}
-		a, err := g.store.Open(p.Nodes[i].Manifest, "out")
-		if err != nil {
-			g.Fatal(err)
-		}
+		a := must.Get(g.store.Open(p.Nodes[i].Manifest, "out"))(g)
 		path, damage := a.Path("out.txt"), "missing"
-		err = errors.Join(os.Chmod(filepath.Dir(path), 0o700), os.Remove(path))
+		err := errors.Join(os.Chmod(filepath.Dir(path), 0o700), os.Remove(path))
 		if g.rng.IntN(2) == 0 {
 			damage = "edited"
 			err = errors.Join(err, os.WriteFile(path, []byte("edited by hand"), 0o600))
 		}
-		if err != nil {
-			g.Fatal(err)
-		}
+		must.OK(g, err)
 		shares := map[string]bool{} // the object, by address
 		for _, d := range p.Nodes {
 			shares[d.Address] = d.Manifest.Outputs["out"].Digest == a.Digest

@@ -17,7 +17,6 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 )
 
@@ -36,7 +35,7 @@ func Revision() string {
 // Protocol between an engine and the process of a node.
 const (
 	childVariable = "RCGRPO_CHILD" // environment variable, set to 1
-	lockFile      = 3              // inherited descriptor of the key's lock; none if the output is not committed
+	lockFile      = 3              // inherited descriptor of the key's lock
 	leaseFile     = 4              // inherited descriptor of the lease, behind the lock
 )
 
@@ -47,6 +46,7 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	folder, observe := runs.Folder(runDir), func(runs.Event) {}
+	own, isRank := ownRank()
 	var lock *os.File
 	a, err := folder.Assignment(address)
 	if err == nil && os.Getenv(childVariable) != "" {
@@ -55,10 +55,15 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
 		defer artifact.Beat(lock)()
-		if !isRank() && !isHelper() {
-			observe, err = childObserver(folder, a, lock)
-		} else if os.Getenv(rankVariable) == "0" {
-			observe, err = eventWriter(folder, a.Address)
+		leads := !isRank && !isHelper()
+		if leads {
+			holder, _ := a.Holder(folder).WithProcess(os.Getpid())
+			err = holder.Write(lock)
+		}
+		if leads || isRank && own.number == 0 {
+			var openErr error
+			observe, openErr = eventWriter(folder, address)
+			err = errors.Join(err, openErr)
 		}
 	}
 	if err == nil {
@@ -67,12 +72,11 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	if isRank() {
-		fmt.Fprintln(stderr, err)
-		reportRank(err)
+	fmt.Fprintln(stderr, err)
+	if isRank {
+		failureOf(own.number, err).leave(own.meet)
 		return 1
 	}
-	fmt.Fprintln(stderr, err)
 	observe(runs.Event{Time: time.Now(), Address: address, Kind: runs.EventFailed, Text: err.Error(),
 		Failure: &runs.Failure{Text: err.Error(), Cause: CauseOf(err)}})
 	return 1
@@ -105,9 +109,13 @@ func runNode(
 	if n == nil {
 		return fmt.Errorf("the run folder's copy of %s has no %s", source.Name, a.Address)
 	}
-	place, ok := placeOf(n)
-	if !ok {
-		return supervise(ctx, folder, a, n)
+	var own rank
+	if n.Resources.Processes > 1 {
+		var isRank bool
+		if own, isRank = ownRank(); !isRank {
+			return supervise(ctx, folder, a, n)
+		}
+		own.count = n.Resources.Processes
 	}
 	store, err := artifact.Open(a.Store)
 	if err != nil {
@@ -125,7 +133,7 @@ func runNode(
 		return err
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true,
-		place: place, claim: lock}
+		rank: own, claim: lock}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}
@@ -140,23 +148,6 @@ func peakBytes() int64 {
 	var usage syscall.Rusage
 	syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
 	return usage.Maxrss << 10 // Linux reports KiB
-}
-
-// childObserver stores this process in the key's lock and returns a function that appends events to a file. A process
-// without a key cannot be adopted and ends when its standard input ends, because then its engine has ended.
-func childObserver(folder runs.Folder, a runs.Assignment, lock *os.File) (func(runs.Event), error) {
-	var err error
-	if a.Key == "" {
-		go func() {
-			io.Copy(io.Discard, os.Stdin)
-			proc.KillSession(os.Getpid())
-		}()
-	} else {
-		holder, _ := a.Holder(folder).WithProcess(os.Getpid())
-		err = holder.Write(lock)
-	}
-	observe, openErr := eventWriter(folder, a.Address)
-	return observe, errors.Join(err, openErr)
 }
 
 // eventWriter returns a function that appends events to the file of a node.

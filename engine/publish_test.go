@@ -12,6 +12,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // publishLab has published page.txt with the text "one". change replaces the text and runs again.
@@ -62,9 +63,7 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 func TestOldCopiesAreReplaced(t *testing.T) {
 	l, path, change := publishLab(t)
 	touch := func() {
-		if err := os.Chtimes(path, time.Now(), time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
 	}
 	touch()
 	if p := l.Plan(); !p.Idle() || len(p.Unlike()) > 0 {

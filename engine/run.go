@@ -43,15 +43,14 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 		observe(EndedUnchanged(p.Counts()))
 		return nil
 	}
-	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx,
-		inPools: map[Pool]int{},
-		ended:   make(chan stageEnd), foreign: make(chan foreignEnd), fetched: make(chan fetchEnd)}
+	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx, inPools: map[Pool]int{},
+		handlers: make(chan func())}
 	if r.Executor == nil {
 		r.Executor = localExecutor{}
 	}
-	errs := []error{r.open(ctx, p)}
+	errs := []error{r.open(p)}
 	if errs[0] == nil {
-		errs = r.execute(ctx)
+		errs = r.execute()
 	}
 	for _, close := range slices.Backward(r.closers) {
 		errs = append(errs, close())
@@ -65,7 +64,7 @@ func EndedUnchanged(counts map[string]int) runs.Event {
 }
 
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
-func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
+func (r *run) open(p *plan.Plan) (err error) {
 	if p.Experiment.Site != nil && p.Experiment.Site.SharedStore {
 		if err := p.Store.Share(); err != nil {
 			return err
@@ -80,7 +79,7 @@ func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
 	}
 	r.editions = sync.OnceValue(r.findEditions)
 	r.link()
-	if err := r.measure(ctx); err != nil {
+	if err := r.measure(); err != nil {
 		return err
 	}
 	if _, err := r.Store.RemoveStale(); err != nil {
@@ -104,11 +103,11 @@ func (r *run) open(ctx context.Context, p *plan.Plan) (err error) {
 }
 
 // execute runs the loop and completes the run. It returns its errors, one per cause.
-func (r *run) execute(ctx context.Context) []error {
+func (r *run) execute() []error {
 	r.emit(runs.Event{Kind: runs.EventPlanned, Counts: r.Counts(), Path: string(r.folder)})
 	r.reportOrphans()
 	r.openRemote()
-	err, flushErr := r.loop(ctx), r.flusher.Close()
+	err, flushErr := r.loop(), r.flusher.Close()
 	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
@@ -130,11 +129,9 @@ type run struct {
 	folder    runs.Folder
 	tasks     []*task
 	byAddress map[string]*task
-	ended     chan stageEnd
-	foreign   chan foreignEnd
-	fetched   chan fetchEnd
-	ctx       context.Context // of transfers
-	pending   int             // sends to ended, foreign and fetched that will come
+	ctx       context.Context
+	handlers  chan func() // of the ends of async work
+	pending   int         // sends to handlers that will come
 	failed    []*task
 	stopping  bool // ctx has ended
 
@@ -152,23 +149,10 @@ type run struct {
 	recordErr error
 }
 
-// stageEnd is the end of a stage that this run has executed.
-type stageEnd struct {
-	task     *task
-	manifest *artifact.Manifest // committed and published; nil if the output is only shown
-	err      error
-	took     time.Duration
-}
-
-// foreignEnd is the end of the wait for a key's lock, which another process held.
-type foreignEnd struct {
-	task *task
-	lock *artifact.Lock // nil with an error
-	err  error          // of the wait, or of the adopted stage
-
-	adopted bool // this run adopted the stage and supervised it to its end
-	attempt int  // of that stage
-	took    time.Duration
+// async starts work in a goroutine of its own. The function that work returns is called by loop.
+func (r *run) async(work func() (handle func())) {
+	r.pending++
+	go func() { r.handlers <- work() }()
 }
 
 type taskState int
@@ -236,10 +220,10 @@ func (t *task) unblocked() bool {
 }
 
 // measure detects the machine and returns an error for every node that can never fit.
-func (r *run) measure(ctx context.Context) error {
+func (r *run) measure() error {
 	open := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.state == ended })
 	needGPUs := slices.ContainsFunc(open, func(t *task) bool { return t.Resources.GPUs > 0 && r.poolOf(t) == nil })
-	r.machine = machine.Detect(ctx, r.Experiment.Site, needGPUs)
+	r.machine = machine.Detect(r.ctx, r.Experiment.Site, needGPUs)
 	var errs []error
 	for _, t := range open {
 		why := r.machine.Unfit(t.Node)
@@ -256,7 +240,7 @@ func (r *run) measure(ctx context.Context) error {
 }
 
 // loop starts tasks and handles their ends until none is left.
-func (r *run) loop(ctx context.Context) error {
+func (r *run) loop() error {
 	for _, t := range r.tasks {
 		if t.Verb == plan.UpToDate && t.manifest != nil {
 			r.publish(t, t.manifest)
@@ -268,25 +252,23 @@ func (r *run) loop(ctx context.Context) error {
 			r.resolve(t)
 		}
 	}
-	interrupted := ctx.Done()
+	interrupted := r.ctx.Done()
 	renew, touch := time.NewTicker(machine.RenewEvery), time.NewTicker(runs.TouchEvery)
 	defer renew.Stop()
 	defer touch.Stop()
-	for r.startReady(ctx); r.pending > 0 || r.blocked; r.startReady(ctx) {
+	for r.startReady(); r.pending > 0 || r.blocked; r.startReady() {
 		var again <-chan time.Time
 		if r.blocked { // the ledger may answer differently soon
 			again = time.After(admitEvery)
 		}
 		select {
-		case e := <-r.ended:
-			r.onEnded(ctx, e)
-		case e := <-r.foreign:
-			r.onForeign(ctx, e)
-		case e := <-r.fetched:
-			r.onFetched(ctx, e)
+		case handle := <-r.handlers:
+			r.pending--
+			r.moment++
+			handle()
 		case <-again:
 		case <-renew.C:
-			r.renewLeases(ctx)
+			r.renewLeases()
 		case now := <-touch.C:
 			r.recordError(disk.Chtimes(r.folder.Path("lock"), now))
 		case <-interrupted:
@@ -295,7 +277,7 @@ func (r *run) loop(ctx context.Context) error {
 			r.note("", "stopping: running stages finish their checkpoints; ^C again ends them at once")
 		}
 	}
-	if ctx.Err() != nil {
+	if r.ctx.Err() != nil {
 		for _, t := range r.tasks {
 			if t.state != ended {
 				r.abandon(t)
@@ -438,19 +420,6 @@ func (r *run) deliver(t *task, result *artifact.Committed, took time.Duration) (
 	return m, nil
 }
 
-// awaitLock waits for another process that holds the key's lock.
-func (r *run) awaitLock(ctx context.Context, t *task) {
-	t.state = running
-	maker := "another run"
-	var h runs.Holder
-	if r.Store.Holder(t.Key, &h) == nil {
-		maker = h.Text()
-	}
-	r.note(t.Address, "waiting: it is being made by %s", maker)
-	r.pending++
-	go func() { r.foreign <- r.waitForLock(ctx, t) }()
-}
-
 func (r *run) unlock(t *task) {
 	if t.lock != nil {
 		r.recordError(t.lock.Unlock())
@@ -458,29 +427,26 @@ func (r *run) unlock(t *task) {
 	}
 }
 
-// onEnded handles the end of a stage that this run executed.
-func (r *run) onEnded(ctx context.Context, e stageEnd) {
-	t := e.task
-	r.pending--
-	r.moment++
+// onEnded handles the end of a stage that this run executed. The manifest is nil if the output is only shown.
+func (r *run) onEnded(t *task, m *artifact.Manifest, err error, took time.Duration) {
 	r.free(t)
 	switch {
-	case e.err == nil && t.Key == "":
-		r.show(t, e.took)
-	case e.err == nil:
-		r.finish(t, runs.EventDone, e.manifest)
+	case err != nil:
+		r.stageFailed(t, err, took)
+	case t.Key == "":
+		r.show(t, took)
 	default:
-		r.stageFailed(ctx, t, e.err, e.took)
+		r.finish(t, runs.EventDone, m)
 	}
 	r.unlock(t)
 }
 
 // stageFailed ends a task whose stage returned an error or was killed.
-func (r *run) stageFailed(ctx context.Context, t *task, err error, took time.Duration) {
+func (r *run) stageFailed(t *task, err error, took time.Duration) {
 	if t.Key != "" { // a killed stage could not do it
 		r.recordError(r.Store.Discard(t.Key))
 	}
-	if ctx.Err() == nil {
+	if r.ctx.Err() == nil {
 		r.fail(t, err, took)
 		return
 	}
@@ -488,27 +454,6 @@ func (r *run) stageFailed(ctx context.Context, t *task, err error, took time.Dur
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventSkipped,
 		Text: "interrupted; its scratch folder is kept for the next run"})
 	r.abandon(t)
-}
-
-// onForeign handles the end of a wait for a lock, which t has now.
-func (r *run) onForeign(ctx context.Context, e foreignEnd) {
-	t := e.task
-	r.pending--
-	r.moment++
-	t.lock = e.lock
-	switch {
-	case e.adopted:
-		r.onAdopted(ctx, e)
-	case e.err != nil && ctx.Err() != nil:
-		r.abandon(t)
-	case e.err != nil:
-		r.fail(t, e.err, 0)
-	case r.reuseStored(t):
-	case len(r.failed) > 0 && !r.KeepGoing && !t.Kind.AfterFailures:
-		r.skip(t, r.stopReason())
-	case !r.rebuildCollected(t):
-		r.queue(t)
-	}
 }
 
 // finish ends a task that has a result.
@@ -535,9 +480,14 @@ func (r *run) reportDone(t *task, m *artifact.Manifest, took time.Duration) {
 // reuse ends a task with a result of the store.
 func (r *run) reuse(t *task, m *artifact.Manifest) {
 	r.emit(runs.Event{Address: t.Address, Kind: runs.EventKept, Key: t.Key})
+	r.finishReused(t, runs.EventKept, m)
+}
+
+// finishReused publishes a result that this run has not made and ends its task.
+func (r *run) finishReused(t *task, how runs.EventKind, m *artifact.Manifest) {
 	r.publish(t, m)
 	r.recordError(r.Store.Remember(r.Experiment.Name, t.Address, t.Key))
-	r.finish(t, runs.EventKept, m)
+	r.finish(t, how, m)
 }
 
 // show ends a task whose output is not kept.
@@ -580,18 +530,20 @@ func (r *run) fail(t *task, err error, took time.Duration) {
 		Failure: f})
 	r.unlock(t)
 	r.settleReaders(t, t.Address+" failed")
-	if !r.KeepGoing {
-		for _, other := range r.tasks {
-			if !other.Kind.AfterFailures && (other.state == waiting || other.state == ready) {
-				r.skip(other, r.stopReason())
-			}
+	for _, other := range r.tasks {
+		if other.state == waiting || other.state == ready {
+			r.skipAfterFailure(other)
 		}
 	}
 }
 
-// stopReason is why nothing new starts after a failure.
-func (r *run) stopReason() string {
-	return r.failed[0].Address + " failed (--keep-going continues with the stages that do not need it)"
+// skipAfterFailure skips a task that no longer starts, and reports whether it did.
+func (r *run) skipAfterFailure(t *task) bool {
+	if len(r.failed) == 0 || r.KeepGoing || t.Kind.AfterFailures {
+		return false
+	}
+	r.skip(t, r.failed[0].Address+" failed (--keep-going continues with the stages that do not need it)")
+	return true
 }
 
 func (r *run) skip(t *task, why string) {

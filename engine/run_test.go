@@ -22,6 +22,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 //go:embed testdata/toys/diamond.hcl
@@ -37,19 +38,14 @@ func modTimes(t *testing.T, dir string) map[string]time.Time {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return all
 }
 
 // Between clone and exec, the child of a killed run holds all of its locks for an instant.
 func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
 	l := newLab(t, diamond) // checks for locks that are left
-	lock, err := l.Store().TryLock(strings.Repeat("ab", 32))
-	if err != nil {
-		t.Fatal(err)
-	}
+	lock := must.Get(l.Store().TryLock(strings.Repeat("ab", 32)))(t)
 	released := false
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventPlanned {
@@ -264,13 +260,8 @@ func TestKillAfterAnyEventConverges(t *testing.T) {
 	for k := 1; ; k++ {
 		l := newLab(t, diamond)
 		cmd := l.Engine()
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(cmd.StdoutPipe())(t)
+		must.OK(t, cmd.Start())
 		var done []string
 		lines, last := bufio.NewScanner(out), ""
 		for n := 0; n < k && lines.Scan(); n++ {
@@ -371,10 +362,7 @@ func snapshot(t *testing.T, p *plan.Plan) string {
 	t.Helper()
 	var b strings.Builder
 	for _, n := range p.Nodes {
-		result, err := json.Marshal(n.Manifest)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := must.Get(json.Marshal(n.Manifest))(t)
 		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
 	}
 	return b.String()

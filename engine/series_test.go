@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // counting writes the numbers up to Upto, one per line; the numbers that it counted itself are in times.counted.
@@ -88,10 +89,7 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 			t.Fatal(diags)
 		}
 		planned := func() *plan.Plan {
-			p, err := plan.New(x, store, plan.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			p := must.Get(plan.New(x, store, plan.Options{}))(t)
 			return p
 		}
 		p := planned()
@@ -104,18 +102,13 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		if got := p.Nodes[0].Estimate; got != perUnit*length {
 			t.Errorf("%q: estimate of a run of length %d: got %v, want %v", tc.settings, length, got, perUnit*length)
 		}
-		if err := engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}))
 		m := planned().Nodes[0].Manifest
 		perUnit = m.Duration() / length
 		if want := strings.HasPrefix(tc.from, "continues"); (m.Begun != "") != want {
 			t.Errorf("%q: key of the shorter result: got %q, want one: %v", tc.settings, m.Begun, want)
 		}
-		a, err := store.Open(m, "out")
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := must.Get(store.Open(m, "out"))(t)
 		settings, want := x.Nodes[0].Stage.(*counting), ""
 		for n := settings.From; n < settings.Upto; n++ {
 			want += fmt.Sprintln(n + 1)

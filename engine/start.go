@@ -71,7 +71,7 @@ type Work struct {
 	lease      *os.File       // nil without one, or in a process of its own
 	executor   Executor
 	estimate   time.Duration // of the whole stage; 0: unknown
-	place      rankPlace     // among the processes of the stage
+	rank       rank          // of this process in a gang
 	alone      bool          // this process executes no other stage, so its peak memory is that of the stage
 
 	parts     artifact.Parts                // of the key
@@ -116,8 +116,8 @@ func (w *Work) Held() []*os.File {
 }
 
 // start executes a task in a goroutine, unless there is nothing to execute.
-func (r *run) start(ctx context.Context, t *task) {
-	ready, err := r.acquire(ctx, t)
+func (r *run) start(t *task) {
+	ready, err := r.acquire(t)
 	if !ready {
 		r.free(t)
 	}
@@ -129,23 +129,23 @@ func (r *run) start(ctx context.Context, t *task) {
 	}
 	t.state = running
 	w := r.newWork(t)
-	r.pending++
-	go func() {
-		e, started := stageEnd{task: t}, time.Now()
-		e.err = r.attempts(ctx, w)
+	r.async(func() func() {
+		started, took := time.Now(), time.Duration(0)
+		err := r.attempts(w)
 		if t.pool == nil { // otherwise the manifest has the time without the queue
-			e.took = time.Since(started)
+			took = time.Since(started)
 		}
-		if e.err == nil && t.Key != "" {
-			e.manifest, e.err = r.deliver(t, w.result, e.took)
+		var m *artifact.Manifest
+		if err == nil && t.Key != "" {
+			m, err = r.deliver(t, w.result, took)
 		}
-		r.ended <- e
-	}()
+		return func() { r.onEnded(t, m, err, took) }
+	})
 }
 
 // acquire acquires the lock of a task's key. ready is false if the store has the result now, or if another process
 // holds the lock, for which the task then waits.
-func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
+func (r *run) acquire(t *task) (ready bool, err error) {
 	if t.Key == "" || t.lock != nil {
 		return true, nil
 	}
@@ -153,7 +153,7 @@ func (r *run) acquire(ctx context.Context, t *task) (ready bool, err error) {
 		return false, err
 	}
 	if t.lock == nil {
-		r.awaitLock(ctx, t)
+		r.awaitLock(t)
 		return false, nil
 	}
 	if t.pool == nil && r.Store.HasJob(t.Key) {
@@ -196,7 +196,8 @@ func (r *run) newWork(t *task) *Work {
 }
 
 // attempt starts the node once, under its timeout.
-func (r *run) attempt(ctx context.Context, w *Work) error {
+func (r *run) attempt(w *Work) error {
+	ctx := r.ctx
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
 	address := w.Node.Address
 	if _, local := w.executor.(localExecutor); !local || !runsInPlace(w.Node) {
@@ -278,9 +279,10 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 	if err != nil {
 		return err
 	}
-	defer w.place.reportRanks(job)()
-	if w.place.rank > 0 {
-		return w.executeRank(ctx, runner, job)
+	defer w.rank.reportEverySecond(job)()
+	if w.rank.number > 0 { // it commits nothing
+		job.out = portFolder(filepath.Join(w.rank.meet, "ports", strconv.Itoa(w.rank.number)))
+		return runStage(ctx, runner, job)
 	}
 	started := time.Now()
 	if w.Key == "" {
@@ -386,10 +388,10 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	if w.alone {
 		m.PeakBytes = max(m.PeakBytes, peakBytes())
 	}
-	if w.place.ranks > 0 {
-		m.Ranks = &artifact.Ranks{Count: w.place.ranks, Backend: job.Backend}
+	if w.rank.count > 0 {
+		m.Ranks = &artifact.Ranks{Count: w.rank.count, Backend: job.Backend}
 		m.PeakBytes = 0
-		for _, r := range w.place.states(job) {
+		for _, r := range w.rank.states(job) {
 			m.Ranks.PeakBytes = append(m.Ranks.PeakBytes, r.PeakBytes)
 			m.Ranks.Waited = append(m.Ranks.Waited, r.Waited)
 			m.PeakBytes += r.PeakBytes
@@ -414,7 +416,7 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	n := w.Node
 	j = &Job{Address: n.Address, Experiment: w.experiment, Dir: w.store.Work(w.Key), Device: "cpu", Threads: w.CPUs,
 		GPUs: w.GPUs, Attempt: w.Attempt, Site: w.experiment.Site, work: w, observe: observe, log: cmp.Or(w.Log, os.Stderr)}
-	w.place.set(j)
+	w.rank.set(j)
 	if n.Seed != nil {
 		j.Seed = *n.Seed
 	}
@@ -465,17 +467,17 @@ func (w *Work) checkPort(port string) error {
 
 // attempts starts a node until it succeeds or its retry block allows no further attempt. It runs in a goroutine
 // of its own.
-func (r *run) attempts(ctx context.Context, w *Work) error {
+func (r *run) attempts(w *Work) error {
 	for ; ; w.Attempt++ {
 		if w.Attempt > 1 {
 			select {
 			case <-time.After(w.Node.Retry.Backoff << (w.Attempt - 2)):
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			case <-r.ctx.Done():
+				return context.Cause(r.ctx)
 			}
 		}
-		err := r.attempt(ctx, w)
-		if err == nil || ctx.Err() != nil {
+		err := r.attempt(w)
+		if err == nil || r.ctx.Err() != nil {
 			return err
 		}
 		if !r.shouldRetry(w.Node, w.Attempt, err) {

@@ -39,12 +39,9 @@ func (apart) Execute(ctx context.Context, w *engine.Work, observe func(runs.Even
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	followed := make(chan error)
-	go func() { followed <- runs.Follow(w.Events(), ended, observe) }()
+	endFollowing := runs.Follow(w.Events(), observe)
 	waitErr := cmd.Wait()
-	close(ended)
-	failure := <-followed
+	failure := endFollowing()
 	switch {
 	case waitErr == nil:
 		return nil

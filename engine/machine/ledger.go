@@ -254,11 +254,9 @@ func (l *Ledger) Unlock() { disk.Flock(l.mutex, unix.LOCK_UN) }
 // busyError names the process that holds the mutex, and its state.
 func (l *Ledger) busyError() error {
 	holder := "a process that this machine does not show"
-	for pid := range proc.WithOpen("mutex") {
-		if pid != os.Getpid() && proc.HoldsFlock(pid, l.mutex) {
-			if holder = fmt.Sprintf("process %d", pid); proc.Stopped(pid) {
-				holder += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
-			}
+	if pid := proc.FlockOwner(l.mutex); pid > 0 {
+		if holder = fmt.Sprintf("process %d", pid); proc.Stopped(pid) {
+			holder += fmt.Sprintf(", which is stopped (`kill -CONT %d` continues it, `kill -9 %d` ends it)", pid, pid)
 		}
 	}
 	return fmt.Errorf("%s has been locked for %v by %s: runs share the machine through this file "+

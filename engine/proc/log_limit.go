@@ -24,24 +24,11 @@ type LogLimit struct {
 
 // Watch polls the log until the returned function is called, which polls once more.
 func (l *LogLimit) Watch() (end func() error) {
-	stop, stopped := make(chan struct{}), make(chan error)
-	go func() {
-		every := time.NewTicker(logPollEvery)
-		defer every.Stop()
-		var err error
-		for {
-			select {
-			case <-every.C:
-				err = cmp.Or(err, l.Poll())
-			case <-stop:
-				stopped <- cmp.Or(err, l.Poll())
-				return
-			}
-		}
-	}()
+	var err error
+	stop := Every(logPollEvery, func() { err = cmp.Or(err, l.Poll()) })
 	return func() error {
-		close(stop)
-		return <-stopped
+		stop()
+		return err
 	}
 }
 

@@ -7,16 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // The mark in a log counts the bytes that this cut and all earlier ones removed.
 func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 	const most = 64 << 10
 	path := filepath.Join(t.TempDir(), "log")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))(t)
 	defer f.Close()
 	written, line := 0, 0
 	for cut := range 4 {
@@ -27,9 +26,7 @@ func TestCutLogKeepsStartAndEndAndCountsTheRest(t *testing.T) {
 		}
 		err := cutLog(path, most)
 		b, readErr := os.ReadFile(path)
-		if err := errors.Join(err, readErr); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(err, readErr))
 		head, rest := string(b[:most/2]), string(b[most/2:])
 		var removed int
 		if _, err := fmt.Sscanf(rest, cutMark, &removed); err != nil {

@@ -95,19 +95,29 @@ func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kil
 	}
 	syscall.Kill(-p.PID, syscall.SIGKILL) // before it is reaped no other process can have this PID
 	self, _ := ReadStat(p.PID)
-	left := Leftovers{session: p.PID, since: self.Start, Mark: p.command.Mark}.Kill()
+	left := killLeftovers(p.PID, self.Start, p.command.Mark)
 	state, err := p.process.Wait()
 	if err != nil {
 		return Exit{Left: left}, err
 	}
-	exit := Exit{Left: left, PeakBytes: state.SysUsage().(*syscall.Rusage).Maxrss << 10} // Linux reports KiB
+	exit := ExitOf(state)
+	exit.Left = left
+	return exit, nil
+}
+
+// ExitOf returns how a process has ended.
+func ExitOf(state *os.ProcessState) Exit {
+	exit := Exit{PeakBytes: state.SysUsage().(*syscall.Rusage).Maxrss << 10} // Linux reports KiB
 	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		exit.Signal = status.Signal()
 	} else {
 		exit.Code = status.ExitStatus()
 	}
-	return exit, nil
+	return exit
 }
+
+// Failed reports whether a signal or an exit code other than 0 ended the program.
+func (e Exit) Failed() bool { return e.Code != 0 || e.Signal != 0 }
 
 func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
 	pid := p.PID
@@ -125,6 +135,29 @@ func (p *Process) stop(grace time.Duration, kill <-chan struct{}) {
 	}
 	syscall.Kill(p.PID, syscall.SIGKILL) // Wait kills the others
 	<-p.Ended
+}
+
+// Every calls f in a goroutine at each interval until stop is called, which waits for it and calls f once more.
+func Every(interval time.Duration, f func()) (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				f()
+			case <-end:
+				f()
+				return
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
 }
 
 // HostName is the name of this machine, or "".
@@ -231,60 +264,35 @@ func WithOpen(name string) map[int]bool {
 	return pids
 }
 
-// HoldsFlock reports whether a process holds the flock of a file.
-func HoldsFlock(pid int, f *os.File) bool {
+// FlockOwner returns the process that holds the flock of a file; 0 if this machine does not show it.
+func FlockOwner(f *os.File) (pid int) {
 	info, err := f.Stat()
 	if err != nil {
-		return false
+		return 0
 	}
 	// 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE 0 EOF; a line of a waiting process has "->" behind the number
-	pattern := fmt.Sprintf(`(?m)^\d+: FLOCK +\w+ +\w+ +%d +\w+:\w+:%d `, pid, info.Sys().(*syscall.Stat_t).Ino)
+	pattern := fmt.Sprintf(`(?m)^\d+: FLOCK +\w+ +\w+ +(\d+) +\w+:\w+:%d `, info.Sys().(*syscall.Stat_t).Ino)
 	all, _ := os.ReadFile("/proc/locks")
-	return regexp.MustCompile(pattern).Match(all)
+	if m := regexp.MustCompile(pattern).FindSubmatch(all); m != nil {
+		pid, _ = strconv.Atoi(string(m[1]))
+	}
+	return pid
 }
 
-// KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
-func KillSession(leader int) {
-	for range 10 { // a process may start another before it is killed
-		killed := false
+// killAll kills the processes that match until none is left. It returns the names of all and the PIDs of those that
+// could not be killed.
+func killAll(match func(pid int, s Stat) bool) (names []string, left []int) {
+	seen := map[int]bool{}
+	for range 200 { // a killed process takes time to end, and may have started another
+		left = nil
 		for _, pid := range processes() {
-			if s, ok := ReadStat(pid); ok && s.session == leader && !s.ended {
-				killed = syscall.Kill(pid, syscall.SIGKILL) == nil || killed
+			if s, ok := ReadStat(pid); ok && !s.ended && match(pid, s) {
+				left = append(left, pid)
 			}
 		}
-		if !killed {
-			return
+		if len(left) == 0 {
+			break
 		}
-	}
-}
-
-// Leftovers are the processes of a program that run outside its process group after it has ended.
-type Leftovers struct {
-	session int    // that the program led; 0: unknown
-	since   uint64 // start of the program, in ticks since boot; 0: unknown
-	Mark    string // NAME=VALUE in the environment of those that left the session; "": none
-}
-
-func (l Leftovers) list() (pids []int) {
-	for _, pid := range processes() {
-		s, ok := ReadStat(pid)
-		if !ok || s.ended || s.session == 0 || s.Start < l.since || pid == os.Getpid() { // session 0 is the kernel's
-			continue
-		}
-		if l.session != 0 && s.session == l.session && s.group != l.session ||
-			l.Mark != "" && s.group != l.session && bytes.Contains(environment(pid), []byte(l.Mark+"\x00")) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// Kill kills the processes until none is left, and returns a sentence that names them; "" if there were none.
-func (l Leftovers) Kill() string {
-	var names []string
-	seen := map[int]bool{}
-	left := l.list()
-	for try := 0; try < 200 && len(left) > 0; try++ { // a killed process takes time to end, and may have started another
 		for _, pid := range left {
 			if !seen[pid] {
 				seen[pid] = true
@@ -293,8 +301,28 @@ func (l Leftovers) Kill() string {
 			syscall.Kill(pid, syscall.SIGKILL)
 		}
 		time.Sleep(5 * time.Millisecond)
-		left = l.list()
 	}
+	return names, left
+}
+
+// KillSession kills every process of a session. While one of them lives, the kernel does not reuse the session's id.
+func KillSession(leader int) {
+	killAll(func(_ int, s Stat) bool { return s.session == leader })
+}
+
+// KillMarked kills the processes with NAME=VALUE in their environment, except for this one. It returns a sentence that
+// names them as leftovers of a program; "" if there were none.
+func KillMarked(mark string) string { return killLeftovers(0, 0, mark) }
+
+// killLeftovers kills the processes of a program that has ended: those of the session that it led (0: unknown), and
+// those with its mark ("": none) in their environment that have left the session. They started since that tick.
+func killLeftovers(session int, since uint64, mark string) string {
+	names, left := killAll(func(pid int, s Stat) bool {
+		if s.session == 0 || s.group == session || s.Start < since || pid == os.Getpid() { // session 0 is the kernel's
+			return false
+		}
+		return s.session == session || mark != "" && bytes.Contains(environment(pid), []byte(mark+"\x00"))
+	})
 	switch {
 	case len(names) == 0:
 		return ""

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/internal/must"
 )
 
 func init() {
@@ -39,13 +40,8 @@ func headlessMain() {
 func TestProcessEndsWithItsLastThread(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "headless")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(cmd.StdoutPipe())(t)
+	must.OK(t, cmd.Start())
 	defer cmd.Process.Kill()
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "headless\n" {
 		t.Fatalf("got %q, %v, want the end of the first thread", line, err)

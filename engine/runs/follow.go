@@ -9,6 +9,8 @@ import (
 	"math"
 	"os"
 	"time"
+
+	"rcgrpo/engine/proc"
 )
 
 const followEvery = 100 * time.Millisecond
@@ -59,30 +61,23 @@ func (r *EventReader) Read(path string, observe func(Event)) {
 	})
 }
 
-// Follow passes on the events that a stage's process appends to a file (Work.Events) until ended is closed. It returns
+// Follow passes on the events that a stage's process appends to a file (Work.Events) until end is called, which returns
 // the failure that the process reported, or the error of reading the file.
-func Follow(path string, ended <-chan struct{}, observe func(Event)) error {
+func Follow(path string, observe func(Event)) (end func() error) {
 	var r EventReader
-	every := time.NewTicker(followEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-ended:
-			r.Read(path, observe)
-			if r.Failure != nil {
-				return r.Failure
-			}
-			return r.err
-		case <-every.C:
-			r.Read(path, observe)
+	stop := proc.Every(followEvery, func() { r.Read(path, observe) })
+	return func() error {
+		stop()
+		if r.Failure != nil {
+			return r.Failure
 		}
+		return r.err
 	}
 }
 
 // lastProgress returns the last progress in a file of events; nil without any.
 func lastProgress(path string) (last *Event) {
-	var r EventReader
-	r.Read(path, func(e Event) {
+	readEvents(path, 0, func(e Event) {
 		if e.Kind == EventProgress {
 			last = &e
 		}

@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 func TestMain(m *testing.M) { enginetest.Main(m) }
@@ -20,9 +21,7 @@ func TestStatusDescribesTheRanksOfAStage(t *testing.T) {
 	dir := t.TempDir()
 	for _, r := range []runs.RankState{{Rank: 0, Phase: "rollout", Waits: true, Waited: 12.34},
 		{Rank: 1, Phase: "update 3", Waited: 0.5}} {
-		if err := runs.WriteRank(dir, r); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, runs.WriteRank(dir, r))
 	}
 	const want = `rank 0 waits at "rollout", has waited 12.3 s; rank 1 works after "update 3", has waited 0.5 s ` +
 		`(the slowest); rank 2 starts, has waited 0.0 s`
@@ -116,14 +115,9 @@ func TestFileNamesOfAddressesAreDistinctAndPlain(t *testing.T) {
 func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 	folder, lock, err := runs.Create(enginetest.NewStore(t), lang.Source{}, nil,
 		runs.Record{Experiment: "x", Nodes: []runs.NodeRecord{{Address: "stage.toy.a", Verb: "run"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	defer lock.Close()
-	log, err := runs.OpenEventLog(folder.Path("events.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(runs.OpenEventLog(folder.Path("events.jsonl")))(t)
 	const day = 24 * time.Hour
 	now := time.Now()
 	for i, at := range []time.Time{now, now.Add(-day), now.Add(2*time.Second - day), now.Add(4*time.Second - day),
@@ -141,9 +135,7 @@ func TestProgressContinuesWhenTheClockIsSet(t *testing.T) {
 			t.Errorf("after the clock was set back: got %v updates/s and %v s left, want 5/s", rate, left)
 		}
 	}
-	if err := log.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, log.Close())
 	n := runs.NodeStatus{State: runs.EventDone, Seconds: -day.Seconds()}
 	if got := n.Text(now); got != "0.0s" {
 		t.Errorf("a duration of minus a day: got %s, want 0.0s", got)

@@ -65,7 +65,7 @@ func (o Options) folder() string {
 
 // clear removes what an earlier attempt left.
 func (o Options) clear() error {
-	if left := (proc.Leftovers{Mark: programMark(o.folder())}).Kill(); left != "" {
+	if left := proc.KillMarked(programMark(o.folder())); left != "" {
 		o.Log("an earlier attempt of this stage was killed: %s", left)
 	}
 	return errors.Join(os.RemoveAll(o.folder()), os.MkdirAll(o.folder(), 0o700))

@@ -55,7 +55,7 @@ func open(t *testing.T, fault string, processes int) (*opened, error) {
 // orphans reports processes of the pool that are left.
 func (o *opened) orphans(t *testing.T) {
 	t.Helper()
-	if left := (proc.Leftovers{Mark: programMark(o.marks)}).Kill(); left != "" {
+	if left := proc.KillMarked(programMark(o.marks)); left != "" {
 		t.Errorf("after Close: %s", left)
 	}
 	if left := faults.Orphans(o.marks); len(left) > 0 {

@@ -126,7 +126,7 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 		if left, _ := filepath.Glob(filepath.Join(scratch, "program-*")); len(left) > 0 {
 			t.Errorf("folders of sessions are left: %v", left)
 		}
-		if left := (proc.Leftovers{Mark: programMark(scratch)}).Kill(); left != "" {
+		if left := proc.KillMarked(programMark(scratch)); left != "" {
 			t.Errorf("at the end: %s", left)
 		}
 		if left := faults.Orphans(scratch); len(left) > 0 {

@@ -29,11 +29,9 @@ func (Executor) Execute(ctx context.Context, w *engine.Work, observe func(runs.E
 	if err := command.Start(); err != nil {
 		return err
 	}
-	ended, followed := make(chan struct{}), make(chan error)
-	go func() { followed <- runs.Follow(w.Events(), ended, observe) }()
+	endFollowing := runs.Follow(w.Events(), observe)
 	waited := command.Wait()
-	close(ended)
-	told := <-followed
+	told := endFollowing()
 	switch {
 	case waited == nil:
 		return nil
