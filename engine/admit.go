@@ -158,12 +158,10 @@ func (r *run) available(others []machine.Lease, now time.Time) []string {
 			free = slices.DeleteFunc(free, func(id string) bool { return r.reserves(o, id) })
 		}
 	}
-	if !errors.Is(r.driver.Err, machine.ErrNoDriver) && r.wantsGPUs(len(free)) {
-		if r.queryDriver(now, free) {
-			free = r.unused(free)
-		} else {
-			free = nil
-		}
+	couldStart := func(q *sched.Request) bool { return q.Need.GPUs > 0 && q.Need.GPUs <= len(free) }
+	if !errors.Is(r.driver.Err, machine.ErrNoDriver) && slices.ContainsFunc(r.queued.Waiting, couldStart) {
+		known := r.queryDriver(now, free)
+		free = slices.DeleteFunc(free, func(id string) bool { return !known || r.driver.ForeignUse(id) != "" })
 	}
 	taken.GPUs = len(r.gpus) - len(free)
 	left := r.queued.Free.Minus(taken)
@@ -184,18 +182,6 @@ func (r *run) available(others []machine.Lease, now time.Time) []string {
 // reserves reports whether a lease contains a GPU.
 func (r *run) reserves(o machine.Lease, id string) bool {
 	return slices.ContainsFunc(o.GPUs, func(other string) bool { return r.driver.Same(id, other) })
-}
-
-// wantsGPUs reports whether a waiting task could start on that many GPUs.
-func (r *run) wantsGPUs(free int) bool {
-	return slices.ContainsFunc(r.queued.Waiting, func(q *sched.Request) bool {
-		return q.Need.GPUs > 0 && q.Need.GPUs <= free
-	})
-}
-
-// unused returns the GPUs that no foreign process uses.
-func (r *run) unused(ids []string) []string {
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return r.driver.ForeignUse(id) != "" })
 }
 
 // queryDriver reports whether the driver's answer about the free GPUs is recent, and starts a query if it is not. If

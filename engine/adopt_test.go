@@ -14,6 +14,7 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // outliving waits at the gate in its second of three stages.
@@ -69,14 +70,10 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	if err != nil || !live || !strings.HasPrefix(path, string(both[0].Folder)) {
 		t.Errorf("log of the adopted stage: got %q, live %v, %v, want a live one in the new run", path, live, err)
 	}
-	if _, err := os.ReadFile(path); err != nil {
-		t.Error(err)
-	}
+	must.Get(os.ReadFile(path))(t)
 	inside.Pass()
 	r := <-done
-	if r.Err != nil {
-		t.Fatal(r.Err, r)
-	}
+	wantSuccess(t, r)
 	l.Want(r, runs.EventDone, "toy.b", "toy.c")
 	l.Want(r, runs.EventStarted, "toy.c")
 	e, _ := r.Find(runs.EventAdopted, "toy.b")
@@ -98,9 +95,7 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	wantEnded(t, inside.PID)
 	done = l.Start(t.Context())
 	g.Next().Pass()
-	if log := logOf(t, <-done, "toy.b"); !strings.Contains(log, "resumed from 1") {
-		t.Errorf("log of the next run: got %q, want that it resumed from the checkpoint", log)
-	}
+	must.Contain(t, logOf(t, <-done, "toy.b"), "resumed from 1")
 }
 
 func TestAdoptedStageFailsWithItsCause(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
@@ -39,9 +38,7 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 			}
 			inside.Pass()
 			r := <-done
-			if r.Err != nil {
-				t.Fatalf("got %v\n%s", r.Err, r)
-			}
+			wantSuccess(t, r)
 			for _, kind := range []runs.EventKind{runs.EventAdopted, runs.EventDone} {
 				if e, _ := r.Find(kind, "toy.b"); e.Seconds < 0 || e.Seconds > time.Hour.Seconds() {
 					t.Errorf("%s: got %v s, want some seconds", kind, e.Seconds)
@@ -76,27 +73,6 @@ func TestNewestRunIsTheLastStartedAfterTheClockWasSetBack(t *testing.T) {
 			t.Errorf("start of the newest run: got %v, want now", s.Started)
 		}
 		ahead = string(s.Folder)
-	}
-}
-
-// After the clock was set back, files have times in the future. Such times prove nothing, and a change that
-// keeps size and time is detected.
-func TestFilesFromTheFutureAreReadAgain(t *testing.T) {
-	l := enginetest.NewLab(t)
-	future := time.Now().Add(day)
-	put := func(text string) {
-		l.Put("data.txt", text)
-		must.OK(t, os.Chtimes(filepath.Join(l.Dir, "data.txt"), future, future))
-	}
-	put("one\n")
-	l.Write(toyStage("a", `data = [file("data.txt")]`))
-	l.MustRun()
-	if l.Plan().Changes() {
-		t.Error("the same content: got work to do")
-	}
-	put("two\n")
-	if !l.Plan().Changes() {
-		t.Error("other content: got nothing to do")
 	}
 }
 

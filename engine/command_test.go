@@ -39,13 +39,9 @@ func TestProgramHasOnlyItsEnvironmentAndReturnsItsExitCode(t *testing.T) {
 	if err == nil || err.Error() != "sh ended with exit code 3" {
 		t.Errorf("got %v, want exit code 3", err)
 	}
-	if got, want := log.String(), "x=1 stranger=\n"+j.Dir+"\n"; got != want {
-		t.Errorf("log: got %q, want %q", got, want)
-	}
+	wantEqual(t, "log", log.String(), "x=1 stranger=\n"+j.Dir+"\n")
 	p.Args = []string{"no-such-program-anywhere"}
-	if err := j.Execute(t.Context(), p); err == nil || !strings.Contains(err.Error(), "not found") {
-		t.Errorf("got %v, want a program that is not found", err)
-	}
+	must.Match(t, j.Execute(t.Context(), p), "not found")
 }
 
 func TestProgramLeavesNothingRunning(t *testing.T) {
@@ -91,15 +87,9 @@ func TestProgramOutlivesItsEngineAndIsAdopted(t *testing.T) {
 			r := l.MustRun()
 			wantEnded(t, pids...)
 			l.Want(r, runs.EventDone, "light.a")
-			if !strings.Contains(r.String(), "recovered: its program ended successfully") {
-				t.Errorf("got %s, want a note about it", r)
-			}
-			if got := l.Read("ran"); got != "ran\n" {
-				t.Errorf("starts of the program: got %q, want one", got)
-			}
-			if got := l.Text("light.a"); got != "one\n" {
-				t.Errorf("output: got %q, want %q", got, "one\n")
-			}
+			must.Contain(t, r.String(), "recovered: its program ended successfully")
+			wantEqual(t, "starts of the program", l.Read("ran"), "ran\n")
+			wantEqual(t, "output", l.Text("light.a"), "one\n")
 		})
 	}
 }
@@ -198,9 +188,7 @@ func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
 	}
-	if !strings.Contains(log.String(), "sh 0") {
-		t.Errorf("log: got %q, want the shell's name and no arguments", log)
-	}
+	must.Contain(t, log.String(), "sh 0")
 }
 
 // The words of a command name a program: builtins of the supervising shell are not found.

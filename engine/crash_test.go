@@ -187,9 +187,7 @@ stage "light" "s%d" {
 		until(t, "enough stages have started", func() bool { return len(l.Starts()) >= kill })
 		cmd.Process.Kill()
 		cmd.Wait()
-		if r := l.Run(engine.Options{}); r.Err != nil {
-			t.Fatalf("killed at stage %d, next run: %v\n%s", kill, r.Err, r)
-		}
+		wantSuccess(t, l.Run(engine.Options{}))
 		if got, want := l.Text(fmt.Sprintf("light.s%d", stages-1)), fmt.Sprintln(stages-1); got != want {
 			t.Errorf("killed at stage %d: got last output %q, want %q", kill, got, want)
 		}

@@ -40,9 +40,7 @@ func TestUnusableGPUsAreNotUsed(t *testing.T) {
 			stage := strings.Replace(onDevice, "gpus = 1", "gpus = 1\n "+tc.memory, 1)
 			l := newLab(t, stage)
 			l.MustRun()
-			if got := l.Read("count"); !strings.Contains(got, "gpus=2\n") {
-				t.Errorf("got %q, want GPU 2", got)
-			}
+			must.Contain(t, l.Read("count"), "gpus=2\n")
 			if tc.memory == "" {
 				return
 			}
@@ -75,10 +73,8 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 		t.Errorf("started: got %s and %d more, want toy.beside alone", got, len(started))
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "apps"), nil, 0o644))
-	if got := <-started; got != "toy.a" {
-		t.Errorf("then: got %s, want toy.a", got)
-	}
-	wantSuccess(t, "the run", <-done)
+	wantEqual(t, "then", <-started, "toy.a")
+	wantSuccess(t, <-done)
 }
 
 func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {

@@ -111,9 +111,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 	r := l.RunPlan(t.Context(), p, engine.Options{})
 	disk.Fail(nil)
 	if hit.Load() == nil {
-		if r.Err != nil {
-			t.Errorf("without a fault: got %v", r.Err)
-		}
+		wantSuccess(t, r)
 		return false
 	}
 	t.Log("failing write:", *hit.Load())
@@ -153,9 +151,7 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 	l.Write(strings.Replace(faultyRun, `"a"`+"\n  shell", `"other"`+"\n  shell", 1))
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
 	p := l.Plan()
-	if _, err := runs.Folders(l.Store(), "x"); err != nil {
-		t.Error(err)
-	}
+	must.Get(runs.Folders(l.Store(), "x"))(t)
 	if n := writes.Load(); n != 0 {
 		t.Errorf("got %d writes by plan, want none", n)
 	}
@@ -185,9 +181,7 @@ func TestTornFilesAreHealed(t *testing.T) {
 			if _, err := runs.Folders(l.Store(), "x"); err != nil {
 				t.Errorf("%s cut at %d: list of runs: %v", path, cut, err)
 			}
-			if r := l.Run(engine.Options{}); r.Err != nil {
-				t.Fatalf("%s cut at %d: run: %v", path, cut, r.Err)
-			}
+			wantSuccess(t, l.Run(engine.Options{}))
 			wantDigests(l, fmt.Sprintf("after %s was cut at %d", path, cut), want)
 		}
 	}
@@ -220,21 +214,6 @@ stage "light" "b" {
 }
 `
 
-func TestRunMakesResultsAgainThatWereCollectedAfterThePlan(t *testing.T) {
-	l := newLab(t, fmt.Sprintf(readsLight, 0))
-	l.MustRun()
-	l.Write(fmt.Sprintf(readsLight, 1))
-	p := l.Plan()
-	if _, err := l.Store().Collect(1); err != nil {
-		t.Fatal(err)
-	}
-	r := l.RunPlan(t.Context(), p, engine.Options{})
-	if r.Err != nil {
-		t.Error(r.Err)
-	}
-	l.Want(r, runs.EventDone, "light.a", "light.b")
-}
-
 // gc of everything, again and again, beside runs of all sorts of stages: no result that a run found or made
 // is missing.
 func TestCollectionsBesideRuns(t *testing.T) {
@@ -257,9 +236,7 @@ stage "toy" "d" {
   text = "d"
 }
 `, i))
-				if r := own.Run(engine.Options{}); r.Err != nil {
-					t.Errorf("%v\n%s", r.Err, r)
-				}
+				wantSuccess(t, own.Run(engine.Options{}))
 			}
 		})
 	}
@@ -314,9 +291,7 @@ stage "%s" "b" {
 				done = adopt(t.Context(), l)
 			}
 			inside.Pass()
-			if r := <-done; r.Err != nil {
-				t.Fatalf("%v\n%s", r.Err, r)
-			}
+			wantSuccess(t, <-done)
 			if collected, err := l.Store().Collect(1); err != nil || len(collected) != 2 {
 				t.Errorf("collected after the run: got %v, %v, want its two results", collected, err)
 			}

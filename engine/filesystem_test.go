@@ -63,9 +63,7 @@ stage "light" "silent" {
 			if p := l.Plan(); p.Changes() {
 				t.Errorf("next plan: got %v, want no work", enginetest.Causes(p))
 			}
-			if _, err := l.Store().Collect(0); err != nil {
-				t.Error(err)
-			}
+			must.Get(l.Store().Collect(0))(t)
 			must.OK(t, os.Remove(filepath.Join(l.Dir, "page.txt")))
 			l.MustRun()
 			if l.Read("page.txt") == "" {
@@ -95,9 +93,7 @@ func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 		r := l.RunPlan(t.Context(), p, engine.Options{})
 		disk.Lack(nil)
 		for _, want := range []string{"locks", l.StoreDir, "another file system", "store { path }"} {
-			if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
-				t.Errorf("%v: got %v, want %q in it", fault, r.Err, want)
-			}
+			must.Match(t, r.Err, want)
 		}
 		l.Want(r, runs.EventStarted)
 		l.MustRun()

@@ -127,6 +127,13 @@ func wantEnded(t *testing.T, pids ...int) {
 	}
 }
 
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
 // wantList compares two lists of strings.
 func wantList(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()

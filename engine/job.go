@@ -102,7 +102,25 @@ func (f portFolder) State() (string, error) { return f.Dir(".state") }
 
 // Open opens an input by the Ref in the decoded settings. Only a stage of a kind with AfterFailures can get a
 // *MissingError; it omits that input and reports it.
-func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) { return j.work.open(ref) }
+func (j *Job) Open(ref artifact.Ref) (*artifact.Artifact, error) {
+	w := j.work
+	if dir, ok := w.folders[ref]; ok {
+		return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
+	}
+	in, ok := w.Node.Input(ref)
+	if !ok {
+		return nil, fmt.Errorf("%s opens stage.%s.%s.%s, to which its settings do not refer",
+			w.Node.Address, ref.Kind, ref.Name, ref.Port)
+	}
+	if missing := w.Missing[in.From.Address]; missing != nil {
+		return nil, missing
+	}
+	opened, err := w.store.Open(w.inputs[in.From.Address], in.Ref.Port)
+	if err == nil {
+		opened.Ref = in.Ref
+	}
+	return opened, err
+}
 
 // InputDigest is the content digest of an input, by the address and port of the stage that made it.
 type InputDigest struct{ Name, Digest string }
@@ -365,12 +383,12 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 
 // sign records the program as the holder of the key's lock, so that another engine can adopt it.
 func (w *Work) sign(pid int) error {
-	h, running := w.Holder(w.folder).WithProcess(pid)
+	h, running := w.Holder(w.Folder).WithProcess(pid)
 	if w.lock == nil || !running {
 		return nil
 	}
 	h.Group = true
-	return errors.Join(w.folder.Assign(w.Assignment), h.Write(w.lock.File()))
+	return errors.Join(w.Folder.Assign(w.Assignment), h.Write(w.lock.File()))
 }
 
 // programError returns the error of a program that has ended, by its exit record. The supervising shell is

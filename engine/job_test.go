@@ -49,9 +49,7 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 		}
 	}
 	j := &engine.Job{Address: "stage.a.b", Seed: 1}
-	if got := j.Rand("sampling").Uint64(); got != first {
-		t.Errorf("stream of a job: got %d, want %d", got, first)
-	}
+	wantEqual(t, "stream of a job", j.Rand("sampling").Uint64(), first)
 }
 
 func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
@@ -61,9 +59,7 @@ func TestPublishedNamesStayBelowTheExperiment(t *testing.T) {
 		}
 	}
 	j := new(engine.Job)
-	if err := j.Publish("page", "page.html", "out/page.html"); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, j.Publish("page", "page.html", "out/page.html"))
 	if err := j.Publish("page", "other.html", "out/page.html"); err == nil {
 		t.Error("the same name twice: got no error, want one")
 	}

@@ -43,9 +43,7 @@ func newOtherRun(t *testing.T, store string) otherRun {
 	t.Helper()
 	l := must.Get(machine.OpenLedger("runs/y/1", store))(t)
 	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
+		must.OK(t, l.Close())
 	})
 	return otherRun{l, t}
 }
@@ -87,10 +85,10 @@ func startNoted(l *enginetest.Lab) (notes <-chan string, done <-chan enginetest.
 	})
 }
 
-func wantSuccess(t *testing.T, run string, r enginetest.Record) {
+func wantSuccess(t *testing.T, r enginetest.Record) {
 	t.Helper()
 	if r.Err != nil {
-		t.Errorf("%s: got %v, want success\n%s", run, r.Err, r)
+		t.Errorf("the run: got %v, want success\n%s", r.Err, r)
 	}
 }
 
@@ -117,9 +115,7 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			free := other.reserve(tc.held)
 			l := newLab(t, toyStage("a", "resources {\n "+tc.resources+"\n }"))
 			notes, done := startNoted(l)
-			if text := <-notes; !strings.Contains(text, tc.want) {
-				t.Errorf("got %q, want %q in it", text, tc.want)
-			}
+			must.Contain(t, <-notes, tc.want)
 			if got := l.Starts(); len(got) != 0 {
 				t.Errorf("started on a reserved machine: %v", got)
 			}
@@ -127,7 +123,7 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 				t.Errorf("requests: got %+v, want that of toy.a", got)
 			}
 			free()
-			wantSuccess(t, "the run", <-done)
+			wantSuccess(t, <-done)
 			if got := l.Starts(); len(got) != 1 {
 				t.Errorf("starts: got %v, want one", got)
 			}
@@ -153,19 +149,15 @@ func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 			ended <- lang.ShortAddress(e.Address)
 		}
 	})
-	if got := <-ended; got != "toy.plain" {
-		t.Errorf("first: got %s, want toy.plain", got)
-	}
+	wantEqual(t, "first", <-ended, "toy.plain")
 	select {
 	case got := <-ended:
 		t.Errorf("%s started on resources of an older request", got)
 	case <-time.After(300 * time.Millisecond): // a blocked run polls every 100 ms
 	}
 	request(proc.SinceBoot()) // younger than that of the run
-	if got := <-ended; got != "toy.device" {
-		t.Errorf("then: got %s, want toy.device", got)
-	}
-	wantSuccess(t, "the run", <-done)
+	wantEqual(t, "then", <-ended, "toy.device")
+	wantSuccess(t, <-done)
 }
 
 // Once another run executes the stage that a run waits for, its request would block that other run, and so itself,
@@ -190,10 +182,8 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	}
 	freeAll()
 	freeSame()
-	if err := lock.Unlock(); err != nil {
-		t.Error(err)
-	}
-	wantSuccess(t, "the run", <-done)
+	must.OK(t, lock.Unlock())
+	wantSuccess(t, <-done)
 }
 
 // The reader of a run's events may block for ever, as a terminal does after ^S; other runs must be able to lock the
@@ -227,22 +217,18 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			}
 			free := other.reserve(tc.held)
 			seen := false
-			wantSuccess(t, "the run", l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
+			wantSuccess(t, l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 				if e.Kind != runs.EventNote || seen { // only the loop emits notes, and no other process uses the mutex
 					return
 				}
 				seen = true
-				if !strings.Contains(e.Text, tc.want) {
-					t.Errorf("got the note %q, want %q in it", e.Text, tc.want)
-				}
+				must.Contain(t, e.Text, tc.want)
 				mutex := must.Get(os.OpenFile(filepath.Join(dir, "mutex"), os.O_RDWR, 0))(t)
 				if err := unix.Flock(int(mutex.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 					t.Errorf("the ledger is locked while the run reports %q: %v", e.Text, err)
 				}
 				free()
-				if err := errors.Join(mutex.Close(), unlock()); err != nil {
-					t.Error(err)
-				}
+				must.OK(t, errors.Join(mutex.Close(), unlock()))
 			}))
 			if !seen {
 				t.Error("got no note, want one")
@@ -321,48 +307,15 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 			}
 			v.Pass()
 			r := <-done
-			wantSuccess(t, "the first run", r)
+			wantSuccess(t, r)
 			if _, ok := r.Find(runs.EventNote, ""); !ok {
 				t.Errorf("the first run does not report it: %s", r)
 			}
-			wantSuccess(t, "the second run", <-secondDone)
+			wantSuccess(t, <-secondDone)
 			if got := second.Starts(); len(got) != 1 {
 				t.Errorf("starts: got %v, want one", got)
 			}
 		})
-	}
-}
-
-func TestMissingLeaseAtTheEndIsNoError(t *testing.T) {
-	for name, remove := range removals {
-		t.Run(name, func(t *testing.T) {
-			dir := ownLedger(t)
-			l := newLab(t, toyStage("a", "gate = \"$dir/gate\""))
-			g, done := l.Gate(), l.Start(t.Context())
-			v := g.Next()
-			must.OK(t, remove(dir))
-			v.Pass()
-			wantSuccess(t, "the run", <-done)
-		})
-	}
-}
-
-func TestNothingStartsInAnEmptiedLedgerBeforeRunsRegisterAgain(t *testing.T) {
-	dir := ownLedger(t)
-	renewFast(t)
-	if err := os.Mkdir(dir, 0o700); err != nil { // without a mutex: it was emptied
-		t.Fatal(err)
-	}
-	l := newLab(t, toyStage("a", ""))
-	begun, started := proc.SinceBoot(), time.Duration(0)
-	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
-		if e.Kind == runs.EventStarted {
-			started = proc.SinceBoot()
-		}
-	})
-	wantSuccess(t, "the run", r)
-	if waited, want := started-begun, 2*machine.RenewEvery; waited < want {
-		t.Errorf("started after %v, want at least %v", waited, want)
 	}
 }
 
@@ -425,14 +378,10 @@ func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
 			stopEngine(t, engine)
 			notes, done := startNoted(newLab(t, toyStage("b", "resources {\n cpus = 2\n }")))
 			want := fmt.Sprintf("has 3 CPUs; its engine is stopped (process %d", engine.Process.Pid)
-			if text := <-notes; !strings.Contains(text, want) {
-				t.Errorf("got %q, want %q in it", text, want)
-			}
-			if got := l.Runs()[0].Text(); !strings.Contains(got, "stopped") {
-				t.Errorf("status: got %q, want that it is stopped", got)
-			}
+			must.Contain(t, <-notes, want)
+			must.Contain(t, l.Runs()[0].Text(), "stopped")
 			pass()
-			wantSuccess(t, "the second run", <-done) // while the first is stopped
+			wantSuccess(t, <-done) // while the first is stopped
 			if !proc.Stopped(engine.Process.Pid) {
 				t.Error("the first run is not stopped, so the test proves nothing")
 			}
@@ -451,11 +400,9 @@ func TestWaitForAStageOfAStoppedRunReportsItsState(t *testing.T) {
 	stopEngine(t, engine)
 	notes, done := startNoted(l)
 	for _, want := range []string{"being made by", fmt.Sprintf("stopped (process %d", engine.Process.Pid)} {
-		if text := <-notes; !strings.Contains(text, want) {
-			t.Errorf("got the note %q, want %q in it", text, want)
-		}
+		must.Contain(t, <-notes, want)
 	}
 	v.Pass()
 	continueEngine(t, engine, out)
-	wantSuccess(t, "the second run", <-done)
+	wantSuccess(t, <-done)
 }

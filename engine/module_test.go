@@ -36,14 +36,10 @@ module "m" {
 			l.Put("sub/toys.hcl", "changed {")
 		}
 	})
-	if r.Err != nil {
-		t.Fatal(r.Err)
-	}
+	wantSuccess(t, r)
 	l.Put("sub/toys.hcl", toyModule)
 	l.Want(r, runs.EventDone, `module.m[x].toy.a`, `module.m[y].toy.a`, "toy.last")
-	if got, want := l.Text("toy.last"), "last\nx\ny\n"; got != want {
-		t.Errorf("output of last: got %q, want %q", got, want)
-	}
+	wantEqual(t, "output of last", l.Text("toy.last"), "last\nx\ny\n")
 	if again := l.MustRun(); len(again.Events) != 1 {
 		t.Errorf("second run: got %s, want only the end", again)
 	}

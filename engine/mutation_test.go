@@ -437,9 +437,7 @@ func TestCollectedResultsAreRebuiltOnlyForStagesThatRun(t *testing.T) {
 		g := newGenerated(t, seed+1000)
 		p, _ := g.plan(plan.Options{})
 		g.run(p)
-		if _, err := g.store.Collect(1); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(g.store.Collect(1))(t)
 		if p, _ = g.plan(plan.Options{}); p.Changes() {
 			t.Fatalf("after gc: got %v, want no work", enginetest.Causes(p))
 		}

@@ -132,7 +132,7 @@ func runNode(
 	if err := session.Pin(append(slices.Collect(maps.Values(a.Inputs)), a.Key)...); err != nil {
 		return err
 	}
-	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, folder: folder, alone: true,
+	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, Folder: folder, alone: true,
 		rank: own, claim: lock}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err

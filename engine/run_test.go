@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"bufio"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -60,9 +58,7 @@ func TestRunRemovesAtItsEndLeftoversThatWereLockedAtItsStart(t *testing.T) {
 func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	l := newLab(t, diamond)
 	l.Want(l.MustRun(), runs.EventDone, "light.c", "light.d", "toy.a", "toy.b")
-	if got, want := l.Text("light.d"), "d\nb\na\nc\na\n"; got != want {
-		t.Errorf("output of d: got %q, want %q", got, want)
-	}
+	wantEqual(t, "output of d", l.Text("light.d"), "d\nb\na\nc\na\n")
 	before := modTimes(t, l.StoreDir)
 	r := l.MustRun()
 	if e := r.Events[0]; len(r.Events) != 1 || e.Kind != runs.EventEnded || e.Counts[string(plan.UpToDate)] != 4 {
@@ -99,15 +95,11 @@ func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
 func TestStagesReceiveTheirShareOfTheMachine(t *testing.T) {
 	l := newLab(t, toyStage("a", "resources {\n cpus = 3\n gpus = 2\n}")+toyStage("b", "from = [stage.toy.a.out]"))
 	l.MustRun()
-	if got, want := l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n"; got != want {
-		t.Errorf("shares: got %q, want %q", got, want)
-	}
+	wantEqual(t, "shares", l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n")
 	l.Write(toyStage("a", "text = \"more\"\n resources {\n gpus = 4\n}"))
 	r := l.Run(engine.Options{})
 	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
-		if r.Err == nil || !strings.Contains(r.Err.Error(), want) {
-			t.Errorf("too many GPUs: got %v, want an error with %q before any stage runs", r.Err, want)
-		}
+		must.Match(t, r.Err, want)
 	}
 }
 
@@ -136,9 +128,7 @@ func TestFailureIsReportedOnceWithItsLogAndOnlyItsReadersAreSkipped(t *testing.T
 	l.Want(r, runs.EventShown, "page.report")
 	want := "page\nstage.toy.bad is missing: it failed: the loss is not a number\na\n" +
 		"stage.toy.below is missing: it was skipped: stage.toy.bad failed\n"
-	if got := l.Read("page.txt"); got != want {
-		t.Errorf("page: got %q, want %q", got, want)
-	}
+	wantEqual(t, "page", l.Read("page.txt"), want)
 	if l.Planned("page.report").Verb == plan.UpToDate {
 		t.Error("the page that was made without its inputs is up to date")
 	}
@@ -221,38 +211,6 @@ func TestTimeoutStopsAStageAndIsACause(t *testing.T) {
 	wantFailure(t, l.Run(engine.Options{}), "toy.a", lang.CauseTimeout, "timeout of 100ms")
 }
 
-func TestKilledStageFailsWithItsSignal(t *testing.T) {
-	l := newLab(t, gated)
-	g := l.Gate()
-	done := l.Start(t.Context())
-	syscall.Kill(g.Next().PID, syscall.SIGKILL)
-	wantFailure(t, <-done, "toy.a", lang.CauseKilled, "SIGKILL")
-}
-
-func TestInterruptLetsStagesSaveAndTheNextRunResumes(t *testing.T) {
-	l := newLab(t, gated)
-	g := l.Gate()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := l.Start(ctx)
-	g.Next()
-	cancel()
-	r := <-done
-	if !errors.Is(r.Err, engine.ErrInterrupted) {
-		t.Fatalf("run: got %v, want ErrInterrupted\n%s", r.Err, r)
-	}
-	l.Want(r, runs.EventFailed)
-	done = l.Start(t.Context())
-	g.Next().Pass()
-	r = <-done
-	l.Want(r, runs.EventDone, "toy.a", "toy.below")
-	if log := logOf(t, r, "toy.a"); !strings.Contains(log, "resumed from 1") {
-		t.Errorf("log of the second run: got %q, want that the stage resumed", log)
-	}
-	if left, _ := os.ReadDir(filepath.Join(l.StoreDir, "work")); len(left) > 0 {
-		t.Errorf("scratch folders left: %v", left)
-	}
-}
-
 // The engine is killed after its first event, after its second, and so on. A plain run afterwards gives the
 // same results and repeats no committed stage.
 func TestKillAfterAnyEventConverges(t *testing.T) {
@@ -326,9 +284,7 @@ func TestEventsFileContainsTheReportedEvents(t *testing.T) {
 		b, _ := json.Marshal(slices.DeleteFunc(events, progress))
 		return string(b)
 	}
-	if got, want := text(written), text(r.Events); got != want {
-		t.Errorf("events.jsonl: got %s, want %s", got, want)
-	}
+	wantEqual(t, "events.jsonl", text(written), text(r.Events))
 }
 
 // A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again.
@@ -343,11 +299,9 @@ func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
 			p := l.Plan()
 			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
 			if collect {
-				if _, err := l.Store().Collect(0); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(l.Store().Collect(0))(t)
 			}
-			wantSuccess(t, "the run", l.RunPlan(t.Context(), p, engine.Options{}))
+			wantSuccess(t, l.RunPlan(t.Context(), p, engine.Options{}))
 			if after := snapshot(t, p); after != before {
 				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
 			}

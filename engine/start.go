@@ -37,42 +37,43 @@ type Pool interface {
 	Unfit(n *lang.Node) string // why a node can never run there, or ""
 }
 
-// poolOf returns the pool that executes a task, or nil. Stages that need neither tensors nor a program run in this
-// process, and stages whose output is not committed on this machine.
-func (r *run) poolOf(t *task) Pool {
-	pool, _ := r.executor(t.Node).(Pool)
-	if t.state == ready && t.Key == "" || t.InEngine() {
-		return nil
+// executorOf returns the executor that the file or the site chooses for a task. A pool executes only stages that need
+// tensors or a program, and whose output is committed.
+func (r *run) executorOf(t *task) Executor {
+	x := r.Executors[r.Experiment.Site.ExecutorOf(t.Node)]
+	if x == nil {
+		x = r.Executor
 	}
-	return pool
+	if _, pool := x.(Pool); pool && (t.InEngine() || t.Key == "" && t.state != waiting) {
+		return localExecutor{}
+	}
+	return x
 }
 
-// executor returns the executor that the file or the site chooses for a node.
-func (r *run) executor(n *lang.Node) Executor {
-	if x := r.Executors[r.Experiment.Site.ExecutorOf(n)]; x != nil {
-		return x
-	}
-	return r.Executor
+// poolOf returns the pool that executes a task, or nil.
+func (r *run) poolOf(t *task) Pool {
+	pool, _ := r.executorOf(t).(Pool)
+	return pool
 }
 
 // Work is one attempt at a node, as an Executor receives it: in the process of the run, or in one of its own.
 type Work struct {
 	runs.Assignment
-	Node *lang.Node
-	Log  *os.File        // for the stage's output
-	Kill <-chan struct{} // closed to end the stage at once, without a checkpoint; nil: never
+	Node     *lang.Node
+	Folder   runs.Folder     // of the run
+	Estimate time.Duration   // of the whole stage; 0: unknown
+	Log      *os.File        // for the stage's output
+	Kill     <-chan struct{} // closed to end the stage at once, without a checkpoint; nil: never
 
 	experiment *lang.Experiment
 	store      *artifact.Store // nil outside a run
 	session    *artifact.Session
-	folder     runs.Folder
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
 	claim      *os.File       // in a process of its own: the lock that it has inherited
 	lease      *os.File       // nil without one, or in a process of its own
 	executor   Executor
-	estimate   time.Duration // of the whole stage; 0: unknown
-	rank       rank          // of this process in a gang
-	alone      bool          // this process executes no other stage, so its peak memory is that of the stage
+	rank       rank // of this process in a gang
+	alone      bool // this process executes no other stage, so its peak memory is that of the stage
 
 	parts     artifact.Parts                // of the key
 	inputs    map[string]*artifact.Manifest // by address
@@ -86,28 +87,22 @@ type Work struct {
 	programEnd time.Time // of a recovered program
 }
 
-// Folder returns the folder of the run.
-func (w *Work) Folder() runs.Folder { return w.folder }
-
 // LogLimit returns the limit of the log of a stage in bytes; 0: none.
 func (w *Work) LogLimit() int64 { return w.experiment.Site.LogLimit }
-
-// Estimate returns the expected time of the stage; 0: unknown.
-func (w *Work) Estimate() time.Duration { return w.estimate }
 
 // Started returns the event of the start of the attempt.
 func (w *Work) Started() runs.Event {
 	return runs.Event{Time: time.Now(), Address: w.Node.Address, Kind: runs.EventStarted, Attempt: w.Attempt, Key: w.Key,
-		Expect: w.estimate.Seconds(), Path: w.Log.Name()}
+		Expect: w.Estimate.Seconds(), Path: w.Log.Name()}
 }
 
 // Args returns the arguments with which Binary executes the node.
 func (w *Work) Args() []string {
-	return []string{"node", "--run", string(w.folder), "--node", w.Node.Address}
+	return []string{"node", "--run", string(w.Folder), "--node", w.Node.Address}
 }
 
 // Events returns the file to which that program appends its events as JSON Lines, for Follow.
-func (w *Work) Events() string { return w.folder.Events(w.Node.Address) }
+func (w *Work) Events() string { return w.Folder.Events(w.Node.Address) }
 
 // Held returns the files that the program inherits as descriptors 3, 4, …: the lock of the key and the lease,
 // which stay locked while one of its processes lives.
@@ -165,11 +160,8 @@ func (r *run) acquire(t *task) (ready bool, err error) {
 
 // newWork describes the first attempt at a task.
 func (r *run) newWork(t *task) *Work {
-	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, session: r.session, folder: r.folder,
-		lock: t.lock, executor: r.executor(t.Node), estimate: t.Estimate}
-	if _, pool := w.executor.(Pool); pool && t.pool == nil {
-		w.executor = localExecutor{}
-	}
+	w := &Work{Node: t.Node, Kill: r.Kill, experiment: r.Experiment, store: r.Store, session: r.session, Folder: r.folder,
+		lock: t.lock, executor: r.executorOf(t), Estimate: t.Estimate}
 	w.Assignment = runs.Assignment{Address: t.Address, Key: t.Key, Inputs: map[string]string{},
 		Missing: map[string]*runs.MissingError{}, Store: r.Store.Dir(), CPUs: t.Resources.CPUs, GPUs: t.gpus,
 		Attempt: t.attempts + 1, Revision: Revision()}
@@ -258,7 +250,7 @@ func (r *run) recoverProgram(w *Work) {
 
 // openLog opens the log for appending, and marks the start of an attempt after the first.
 func (w *Work) openLog() (err error) {
-	w.Log, err = disk.OpenFile(w.folder.Log(w.Node.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	w.Log, err = disk.OpenFile(w.Folder.Log(w.Node.Address), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err == nil && w.Attempt > 1 {
 		_, err = fmt.Fprintf(w.Log, "%s%d\n", attemptMark, w.Attempt)
 	}
@@ -286,7 +278,7 @@ func (w *Work) Execute(ctx context.Context, observe func(runs.Event)) (err error
 	}
 	started := time.Now()
 	if w.Key == "" {
-		shown := w.folder.Shown(w.Node.Address)
+		shown := w.Folder.Shown(w.Node.Address)
 		job.out = portFolder(shown)
 		if err := runStage(ctx, runner, job); err != nil {
 			return err
@@ -376,7 +368,7 @@ func (w *Work) bindInputs() error {
 func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	n := w.Node
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: w.experiment.Name, Address: n.Address,
-		Seed: n.Seed, Parts: w.parts, Revision: Revision(), Device: job.Device, Run: w.folder.ID(),
+		Seed: n.Seed, Parts: w.parts, Revision: Revision(), Device: job.Device, Run: w.Folder.ID(),
 		Started: started.UTC(), Seconds: time.Since(started).Seconds(), PeakBytes: w.peakBytes, Published: job.published}
 	if w.recovered {
 		m.Started = w.Since.UTC()
@@ -424,7 +416,7 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 		j.Device = "cuda"
 	}
 	if w.Key == "" {
-		j.Dir, err = portFolder(w.folder.Shown(n.Address)).Dir("work")
+		j.Dir, err = portFolder(w.Folder.Shown(n.Address)).Dir("work")
 		return j, err
 	}
 	if w.recovered {
@@ -434,26 +426,6 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	fresh, err := w.store.MakeWork(w.Key)
 	w.resumes = !fresh
 	return j, err
-}
-
-// open opens an input.
-func (w *Work) open(ref artifact.Ref) (*artifact.Artifact, error) {
-	if dir, ok := w.folders[ref]; ok {
-		return &artifact.Artifact{Dir: dir, Type: ref.Type, Ref: ref}, nil
-	}
-	in, ok := w.Node.Input(ref)
-	if !ok {
-		return nil, fmt.Errorf("%s opens stage.%s.%s.%s, to which its settings do not refer",
-			w.Node.Address, ref.Kind, ref.Name, ref.Port)
-	}
-	if missing := w.Missing[in.From.Address]; missing != nil {
-		return nil, missing
-	}
-	opened, err := w.store.Open(w.inputs[in.From.Address], in.Ref.Port)
-	if err == nil {
-		opened.Ref = in.Ref
-	}
-	return opened, err
 }
 
 // checkPort returns an error if the kind does not declare a port. Outside a run every port is accepted.

@@ -106,6 +106,9 @@ func TestFreedLeaseDoesNotCountAndItsFileIsRemoved(t *testing.T) {
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
 		t.Errorf("files: got %v, want the mutex", entries)
 	}
+	f := reserve(t, a, Lease{CPUs: 1})
+	must.OK(t, os.Remove(f.File().Name()))
+	must.OK(t, f.Free()) // by then a cleaning tool may have removed it
 }
 
 func TestReadableLedgerFolderIsRefused(t *testing.T) {

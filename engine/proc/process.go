@@ -237,28 +237,14 @@ func Name(pid int) string {
 	return strings.Join(strings.FieldsFunc(string(b), unicode.IsControl), "")
 }
 
-// processes lists the PIDs of this machine.
-func processes() (pids []int) {
-	entries, _ := os.ReadDir("/proc")
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
 // WithOpen returns the processes of this user that have a file of that base name open.
 func WithOpen(name string) map[int]bool {
 	pids := map[int]bool{}
-	for _, pid := range processes() {
-		dir := File(pid, "fd")
-		files, _ := os.ReadDir(dir)
-		for _, f := range files {
-			if target, err := os.Readlink(filepath.Join(dir, f.Name())); err == nil && filepath.Base(target) == name {
-				pids[pid] = true
-				break
-			}
+	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == name {
+			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
+			pids[pid] = true
 		}
 	}
 	return pids
@@ -285,8 +271,10 @@ func killAll(match func(pid int, s Stat) bool) (names []string, left []int) {
 	seen := map[int]bool{}
 	for range 200 { // a killed process takes time to end, and may have started another
 		left = nil
-		for _, pid := range processes() {
-			if s, ok := ReadStat(pid); ok && !s.ended && match(pid, s) {
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if s, ok := ReadStat(pid); err == nil && ok && !s.ended && match(pid, s) {
 				left = append(left, pid)
 			}
 		}

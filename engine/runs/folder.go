@@ -296,8 +296,9 @@ func Find(store *artifact.Store, experiment, name string) (Folder, error) {
 	if err != nil {
 		return "", err
 	}
-	if of, back, ok := parseLatest(name); ok {
-		of = cmp.Or(of, experiment)
+	if m := latest().FindStringSubmatch(name); m != nil {
+		of := cmp.Or(m[1], experiment)
+		back, _ := strconv.Atoi(m[2]) // 0 without a number
 		found := slices.DeleteFunc(slices.Clone(all), func(f Folder) bool { return of != "" && f.Experiment() != of })
 		if back < len(found) {
 			return found[back], nil
@@ -346,20 +347,8 @@ func allRuns(store *artifact.Store) (all []Folder, err error) {
 	return all, err
 }
 
-// parseLatest parses "latest", "latest~2" and "x/latest~2".
-func parseLatest(name string) (experiment string, back int, ok bool) {
-	if i := strings.LastIndexByte(name, '/'); i >= 0 {
-		experiment, name = name[:i], name[i+1:]
-	}
-	name, count, counted := strings.Cut(name, "~")
-	if counted {
-		var err error
-		if back, err = strconv.Atoi(count); err != nil || back < 0 {
-			return "", 0, false
-		}
-	}
-	return experiment, back, name == "latest"
-}
+// latest matches "latest", "latest~2" and "x/latest~2".
+var latest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(.*)/)?latest(?:~(\d+))?$`) })
 
 // WriteJSON replaces a file, so that a reader sees the old or the new content.
 func WriteJSON(path string, v any) error {
@@ -367,10 +356,7 @@ func WriteJSON(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return disk.Replace(filepath.Dir(path), path, func(f *os.File) error {
-		_, err := disk.Write(f, append(b, '\n'))
-		return err
-	})
+	return disk.Overwrite(filepath.Dir(path), path, append(b, '\n'))
 }
 
 // ReadJSON reads a file that WriteJSON has written.

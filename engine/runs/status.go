@@ -19,6 +19,8 @@ type Status struct {
 	Ended  bool      // it has ended, successfully or not; neither Live nor Ended: it was killed
 	Last   time.Time // of the last event
 	Nodes  []NodeStatus
+
+	read int64 // bytes of events.jsonl
 }
 
 // NodeStatus is the state of one node in a run.
@@ -43,15 +45,29 @@ func ReadStatus(folder Folder) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := s.byAddress()
-	_, err = readEvents(folder.Path("events.jsonl"), 0, func(e Event) { s.observe(e, nodes[e.Address]) })
-	s.findOrphans()
+	err = s.update()
 	for i := range s.Nodes {
 		if n := &s.Nodes[i]; n.State == EventStarted {
 			n.Ranks = reportedRanks(s.ranks(n.Address))
 		}
 	}
 	return s, err
+}
+
+// update applies the events since the last call.
+func (s *Status) update() (err error) {
+	nodes := s.byAddress()
+	s.read, err = readEvents(s.Folder.Path("events.jsonl"), s.read, func(e Event) {
+		s.Last = e.Time
+		if e.Kind == EventEnded {
+			s.Ended, s.Live = true, false
+		}
+		if n := nodes[e.Address]; n != nil {
+			n.observe(e)
+		}
+	})
+	s.findOrphans()
+	return err
 }
 
 // ranks returns the folder of the ranks of a stage, in this run or in the one from which the stage was adopted, whose
@@ -113,17 +129,6 @@ func (s *Status) findOrphans() {
 		} else if store.HasJob(a.Key) {
 			n.Survives, n.Progress = true, lastProgress(s.Folder.Events(n.Address))
 		}
-	}
-}
-
-// observe updates the status by one event; n is the node of the event's address, or nil.
-func (s *Status) observe(e Event, n *NodeStatus) {
-	s.Last = e.Time
-	if e.Kind == EventEnded {
-		s.Ended, s.Live = true, false
-	}
-	if n != nil {
-		n.observe(e)
 	}
 }
 

@@ -17,7 +17,6 @@ type Watch struct {
 
 	store  *artifact.Store
 	status *Status // with this node only
-	read   int64   // bytes of events.jsonl
 }
 
 // NewWatch starts with the run in folder. If folder is "", it starts with the newest run, if that is live and
@@ -67,7 +66,7 @@ func (w *Watch) start(f Folder) error {
 		return fmt.Errorf("run %s has no stage %s: %w", f.Name(), w.Address, artifact.ErrNotFound)
 	}
 	s.Nodes = []NodeStatus{*n}
-	w.Folder, w.Log, w.status, w.read = f, f.Log(w.Address), s, 0
+	w.Folder, w.Log, w.status = f, f.Log(w.Address), s
 	return nil
 }
 
@@ -81,15 +80,11 @@ const (
 )
 
 // Poll returns the state of the stage in the current run.
-func (w *Watch) Poll() (_ StageState, err error) {
+func (w *Watch) Poll() (StageState, error) {
 	w.status.Live = w.Folder.Live() // before the events, which contain the end of the run
-	nodes := w.status.byAddress()
-	observe := func(e Event) { w.status.observe(e, nodes[e.Address]) }
-	w.read, err = readEvents(w.Folder.Path("events.jsonl"), w.read, observe)
-	if err != nil {
+	if err := w.status.update(); err != nil {
 		return StageEnded, err
 	}
-	w.status.findOrphans()
 	n := w.status.Nodes[0]
 	switch {
 	case w.status.Ended || n.State != EventStarted && n.State != EventPlanned && n.State != EventQueued:

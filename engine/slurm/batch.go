@@ -28,7 +28,7 @@ type batch struct {
 // submitWithOthers submits the job of an attempt together with others of equal options.
 func (x *Executor) submitWithOthers(ctx context.Context, j *job) error {
 	j.submitted = make(chan error, 1)
-	e := j.Estimate()
+	e := j.Estimate
 	j.short = x.Pack > 0 && e > 0 && e < shortStage
 	if !x.Array && !j.short {
 		(&batch{x, []*job{j}}).submit(ctx)
@@ -150,7 +150,7 @@ func (a *array) options(first *job, addresses []string) []string {
 // expected returns the expected time of stages one after the other.
 func expected(jobs []*job) (total time.Duration) {
 	for _, j := range jobs {
-		total += j.Estimate()
+		total += j.Estimate
 	}
 	return total
 }

@@ -128,7 +128,7 @@ func (j *job) observeFiles() {
 			beats, _ := strconv.Atoi(count)
 			running := time.Duration(beats) * j.Beat
 			j.observe(runs.Event{Time: time.Now(), Address: j.Work.Address, Kind: runs.EventAdopted, Key: j.attempt.Key,
-				Attempt: j.Work.Attempt, Seconds: running.Seconds(), Path: j.Log.Name(), Expect: j.Estimate().Seconds(),
+				Attempt: j.Work.Attempt, Seconds: running.Seconds(), Path: j.Log.Name(), Expect: j.Estimate.Seconds(),
 				Text: fmt.Sprintf("it continues on %s from run %s", host, j.Run.Name())})
 		} else {
 			j.observe(j.Started())

@@ -143,9 +143,9 @@ func (s *stage) execute(ctx context.Context) error {
 // adopt makes this engine responsible for a job of an earlier engine.
 func (s *stage) adopt(a *attempt) *job {
 	log := s.Log.Name()
-	if info, err := os.Stat(log); err == nil && info.Size() == 0 && a.Run != s.Folder() {
+	if info, err := os.Stat(log); err == nil && info.Size() == 0 && a.Run != s.Folder {
 		os.Remove(log) // empty, in favour of a link to that of the job
-		s.Folder().LinkLog(runs.Holder{Run: a.Run, Address: a.Address}, s.Work.Address)
+		s.Folder.LinkLog(runs.Holder{Run: a.Run, Address: a.Address}, s.Work.Address)
 	}
 	a.Adopted = true
 	return &job{stage: s, attempt: a, confirmed: a.beat() != ""} // its engine may have ended before sbatch
@@ -161,7 +161,7 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := record{Run: s.Folder(), Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
+	r := record{Run: s.Folder, Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
 		GPUs: s.Node.Resources.GPUs / nodesOf(s.Node), Nodes: nodesOf(s.Node), Timeout: s.Node.Timeout,
 		LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
@@ -178,7 +178,7 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, err
 	}
 	s.Work.CPUs = cmp.Or(s.Node.Resources.CPUs, s.Executor.CPUs)
-	if err := s.Folder().Assign(s.Assignment); err != nil { // a job has set the GPUs of an earlier attempt
+	if err := s.Folder.Assign(s.Assignment); err != nil { // a job has set the GPUs of an earlier attempt
 		return nil, err
 	}
 	a := &attempt{record: r, path: filepath.Join(s.store.Jobs(s.Key), strconv.Itoa(n)), n: n}
@@ -208,7 +208,7 @@ func (j *job) create() error {
 func (s *stage) options(packed bool) []string {
 	args := s.resources(s.Node)
 	if !packed {
-		args = append(args, timeOptions(s.timeLimit(s.Estimate(), s.Node.Timeout))...)
+		args = append(args, timeOptions(s.timeLimit(s.Estimate, s.Node.Timeout))...)
 	}
 	if len(s.exclude) > 0 {
 		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(append(s.exclude, s.Exclude), ","), ","))
