@@ -40,7 +40,7 @@ const (
 func (r *run) startReady() {
 	r.blocked = false
 	for !r.stopping && r.ctx.Err() == nil {
-		t, err := r.nextDistant(), error(nil)
+		t, err := r.nextForPool(), error(nil)
 		if t == nil && len(r.queued.Waiting) > 0 {
 			t, err = r.admit()
 		}
@@ -58,14 +58,14 @@ func (r *run) startReady() {
 	}
 }
 
-// nextDistant removes the first task whose pool has room from the queue of the pools; nil if there is none.
-func (r *run) nextDistant() *task {
-	i := slices.IndexFunc(r.distant, func(t *task) bool { return r.inPools[t.pool] < t.pool.Room() })
+// nextForPool removes the first task whose pool has room from the queue of the pools; nil if there is none.
+func (r *run) nextForPool() *task {
+	i := slices.IndexFunc(r.poolQueue, func(t *task) bool { return r.inPools[t.pool] < t.pool.Room() })
 	if i < 0 {
 		return nil
 	}
-	t := r.distant[i]
-	r.distant = slices.Delete(r.distant, i, i+1)
+	t := r.poolQueue[i]
+	r.poolQueue = slices.Delete(r.poolQueue, i, i+1)
 	r.inPools[t.pool]++
 	return t
 }

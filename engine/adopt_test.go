@@ -76,10 +76,7 @@ func TestStageOutlivesItsEngineAndTheNextRunAdoptsIt(t *testing.T) {
 	wantSuccess(t, r)
 	l.Want(r, runs.EventDone, "toy.b", "toy.c")
 	l.Want(r, runs.EventStarted, "toy.c")
-	e, _ := r.Find(runs.EventAdopted, "toy.b")
-	if !strings.Contains(e.Text, both[1].Folder.Name()) || !strings.Contains(e.Text, "1/2 halves") {
-		t.Errorf("adoption: got %q, want the run and the progress", e.Text)
-	}
+	wantEvent(t, r, runs.EventAdopted, "toy.b", both[1].Folder.Name(), "1/2 halves")
 	wantDigests(l, "after the adoption", want)
 	wantList(t, "starts", l.Starts(), "stage.toy.a", "stage.toy.b", "stage.toy.c")
 }
@@ -149,10 +146,7 @@ func TestOrphanThatNoStageNeedsIsReported(t *testing.T) {
 	l, _, inside := orphaned(t, outliving)
 	l.Write(toyStage("a", `text = "something else"`))
 	r := l.MustRun()
-	if e, ok := r.Find(runs.EventNote, ""); !ok || !strings.Contains(e.Text, "stage.toy.b") ||
-		!strings.Contains(e.Text, "kill ") {
-		t.Errorf("got %s, want a note about toy.b and how to stop it", r)
-	}
+	wantEvent(t, r, runs.EventNote, "", "stage.toy.b", "kill ")
 	syscall.Kill(inside.PID, syscall.SIGTERM)
 	wantEnded(t, inside.PID)
 }

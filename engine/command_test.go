@@ -168,10 +168,19 @@ func TestInterruptOfTheAdoptingRunStopsTheProgram(t *testing.T) {
 	wantEnded(t, h.PID)
 }
 
-// The exit code is that of plain `sh -c`, however the text ends.
+// The exit code is that of plain `sh -c`, however the text ends. The words of a command name a program: builtins of the
+// supervising shell are not found.
 func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 	j, log := programJob(t)
-	for text, want := range map[string]string{
+	want := func(args []string, want string) {
+		t.Helper()
+		p := shell("")
+		p.Args = args
+		if err := j.Execute(t.Context(), p); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q: got %v, want %s", args, err, want)
+		}
+	}
+	for text, code := range map[string]string{
 		"exit 4":                            "exit code 4",
 		"(exit 5)":                          "exit code 5",
 		"set -e; false; echo no":            "exit code 1",
@@ -184,23 +193,12 @@ func TestProgramReturnsItsOwnExitCode(t *testing.T) {
 		"true\nif then":                     "exit code 2",
 		"printf '%s' \"$0 $#\" >&2; exit 8": "exit code 8",
 	} {
-		if err := j.Execute(t.Context(), shell(text)); !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%q: got %v, want %s", text, err, want)
-		}
+		want([]string{"sh", "-c", text}, code)
 	}
-	must.Contain(t, log.String(), "sh 0")
-}
-
-// The words of a command name a program: builtins of the supervising shell are not found.
-func TestCommandIsAProgramAndNoBuiltin(t *testing.T) {
-	j, _ := programJob(t)
-	for command, want := range map[string]string{"true": "<nil>", "false": "exit code 1", "exit 0": "exit code 127",
+	must.Contain(t, log.String(), "sh 0") // the shell's name, and no arguments
+	for command, code := range map[string]string{"true": "<nil>", "false": "exit code 1", "exit 0": "exit code 127",
 		"eval exit": "exit code 127", "trap - EXIT": "exit code 127", "exec true": "exit code 127"} {
-		p := shell("")
-		p.Args = strings.Fields(command)
-		if err := j.Execute(t.Context(), p); !strings.Contains(fmt.Sprint(err), want) {
-			t.Errorf("%s: got %v, want %s", command, err, want)
-		}
+		want(strings.Fields(command), code)
 	}
 }
 

@@ -66,9 +66,7 @@ func TestStageWaitsForTheEndOfAForeignProcess(t *testing.T) {
 			started <- lang.ShortAddress(e.Address)
 		}
 	})
-	if text := <-notes; !strings.Contains(text, "GPU 0") || !strings.Contains(text, "process 999999999") {
-		t.Errorf("got %q, want the device and the process", text)
-	}
+	must.Contain(t, <-notes, "GPU 0", "process 999999999")
 	if got := <-started; got != "toy.beside" || len(started) > 0 {
 		t.Errorf("started: got %s and %d more, want toy.beside alone", got, len(started))
 	}
@@ -82,8 +80,6 @@ func TestFailingDriverIsReportedAndGPUsCountAsUnused(t *testing.T) {
 	fakeDriver(t, "no table\n", "")
 	l := newLab(t, onDevice)
 	r := l.MustRun()
-	if e, _ := r.Find(runs.EventNote, ""); !strings.Contains(e.Text, "cannot check") {
-		t.Errorf("got %s, want a note that foreign processes are unknown", r)
-	}
+	wantEvent(t, r, runs.EventNote, "", "cannot check")
 	l.Want(r, runs.EventDone, "toy.a")
 }

@@ -73,7 +73,7 @@ func (t *task) lacks(reader *task) bool {
 // fetch starts the transfer of a task's result from the remote store. It reports false if there is none, or if that has
 // been tried.
 func (r *run) fetch(t *task) bool {
-	if r.Remote == nil || !r.Remote.Pull || t.asked || t.Force {
+	if r.Remote == nil || !r.Remote.Pull || t.notRemote || t.Force {
 		return false
 	}
 	t.state = running
@@ -119,7 +119,7 @@ func (r *run) onNotFetched(t *task, err error) {
 	case r.skipAfterFailure(t):
 	default:
 		busy := errors.Is(err, remote.ErrBusy)
-		t.asked, t.manifest = !busy, nil
+		t.notRemote, t.manifest = !busy, nil
 		switch {
 		case !t.unblocked():
 		case busy:

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,9 +93,7 @@ func TestStoreWithoutLocksIsRefusedWithTheWayOut(t *testing.T) {
 		lacking(t, fault, l.Dir, "flock")
 		r := l.RunPlan(t.Context(), p, engine.Options{})
 		disk.Lack(nil)
-		for _, want := range []string{"locks", l.StoreDir, "another file system", "store { path }"} {
-			must.Match(t, r.Err, want)
-		}
+		must.Contain(t, fmt.Sprint(r.Err), "locks", l.StoreDir, "another file system", "store { path }")
 		l.Want(r, runs.EventStarted)
 		l.MustRun()
 	}

@@ -180,6 +180,17 @@ func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 	}
 }
 
+// wantEvent returns the first event of a kind and a short address; its text must contain all of texts.
+func wantEvent(t *testing.T, r enginetest.Record, kind runs.EventKind, address string, texts ...string) runs.Event {
+	t.Helper()
+	e, ok := r.Find(kind, address)
+	if !ok {
+		t.Fatalf("got %s, want an event %s of %q", r, kind, address)
+	}
+	must.Contain(t, e.Text, texts...)
+	return e
+}
+
 // wantFailure checks that a stage failed with a cause and a part of its error, and returns the failure.
 func wantFailure(t *testing.T, r enginetest.Record, address, cause, text string) *runs.Failure {
 	t.Helper()

@@ -321,8 +321,9 @@ exit $?`, artifact.ExitText(), lockFile, leaseFile)
 // engine finds those that have left the program's session by it.
 func ScratchMark(dir string) string { return "RCGRPO_SCRATCH=" + dir }
 
-// signAfter is the run time after which a program is stored in the lock. Other runs only wait for shorter programs.
-const signAfter = 100 * time.Millisecond
+// holderAfter is the run time after which a program is stored in the lock as its holder. Other runs only wait for
+// shorter programs.
+const holderAfter = 100 * time.Millisecond
 
 // Recovered reports that an earlier engine started the stage's program and the program has ended successfully. Dir
 // contains its files, and Execute does nothing.
@@ -367,11 +368,11 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", p.Args[0], err), finish())
 	}
-	signed := make(chan error, 1)
-	sign := time.AfterFunc(signAfter, func() { signed <- w.sign(process.PID) })
+	recorded := make(chan error, 1)
+	record := time.AfterFunc(holderAfter, func() { recorded <- w.recordHolder(process.PID) })
 	exit, err := process.Wait(ctx, gracePeriod, w.Kill)
-	if !sign.Stop() {
-		err = errors.Join(err, <-signed)
+	if !record.Stop() {
+		err = errors.Join(err, <-recorded)
 	}
 	if err = errors.Join(err, finish()); err != nil {
 		return fmt.Errorf("supervise the program: %w", err)
@@ -381,8 +382,8 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 	return programError(ctx, p.Args[0], lock, exit, w.Kills)
 }
 
-// sign records the program as the holder of the key's lock, so that another engine can adopt it.
-func (w *Work) sign(pid int) error {
+// recordHolder records the program as the holder of the key's lock, so that another engine can adopt it.
+func (w *Work) recordHolder(pid int) error {
 	h, running := w.Holder(w.Folder).WithProcess(pid)
 	if w.lock == nil || !running {
 		return nil

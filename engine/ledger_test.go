@@ -138,7 +138,7 @@ func TestOlderRequestOfAnotherRunHasPriority(t *testing.T) {
 	other.reserve(machine.Lease{Address: "stage.other.small", GPUs: []string{"0"}, Devices: 1, CPUs: 1})
 	request := func(since time.Duration) {
 		other.locked(func() error {
-			return other.Request(sched.Share{CPUs: 1, GPUs: 3}, "stage.other.gang", since)
+			return other.Request(sched.Share{CPUs: 1, GPUs: 3}, "stage.other.large", since)
 		})
 	}
 	request(proc.SinceBoot() - time.Hour)
@@ -238,57 +238,34 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 }
 
 func TestLedgerThatCannotBeLockedFailsTheStage(t *testing.T) {
-	ownLedger(t)
+	mutex := filepath.Join(ownLedger(t), "mutex")
 	l := newLab(t, "stage \"light\" \"a\" {\n}\n"+toyStage("b", "from = [stage.light.a.out]"))
-	t.Cleanup(func() { disk.Lack(nil) })
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventStarted && e.Address == "stage.light.a" {
-			disk.Lack(func(op, path string) error {
-				if op == "flock" && filepath.Base(path) == "mutex" {
-					return syscall.EIO
-				}
-				return nil
-			})
+			lacking(t, syscall.EIO, mutex, "flock")
 		}
 	})
 	disk.Lack(nil)
-	if e, _ := r.Find(runs.EventFailed, "toy.b"); !strings.Contains(e.Text, "share the machine with other runs") {
-		t.Errorf("got %s, want a failure with the reason", r)
-	}
-}
-
-// removals remove files of the ledger as cleaning tools do.
-var removals = map[string]func(dir string) error{
-	"emptied": func(dir string) error {
-		entries, err := os.ReadDir(dir)
-		for _, e := range entries {
-			err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
-		}
-		return err
-	},
-	"removed": os.RemoveAll,
-}
-
-func renewFast(t *testing.T) {
-	before := machine.RenewEvery
-	machine.RenewEvery = 100 * time.Millisecond
-	t.Cleanup(func() { machine.RenewEvery = before })
+	wantEvent(t, r, runs.EventFailed, "toy.b", "share the machine with other runs")
 }
 
 // The folder of the ledger is emptied while two runs share the machine. The second run continues to wait, and both
 // succeed.
 func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
-	for name, remove := range removals {
+	for name, pattern := range map[string]string{"emptied": "*", "removed": ""} { // as cleaning tools do
 		t.Run(name, func(t *testing.T) {
 			dir := ownLedger(t)
-			renewFast(t)
+			defer func(before time.Duration) { machine.RenewEvery = before }(machine.RenewEvery)
+			machine.RenewEvery = 100 * time.Millisecond
 			l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n resources {\n cpus = 3\n }"))
 			g, done := l.Gate(), l.Start(t.Context())
 			v := g.Next()
 			second := newLab(t, toyStage("b", "resources {\n cpus = 2\n }"))
 			notes, secondDone := startNoted(second)
 			<-notes
-			must.OK(t, remove(dir))
+			for _, path := range must.Get(filepath.Glob(filepath.Join(dir, pattern)))(t) {
+				must.OK(t, os.RemoveAll(path))
+			}
 			// After both have registered again and the second has polled, it would have started.
 			until(t, "lease and request exist again", func() bool {
 				leases, _ := filepath.Glob(filepath.Join(dir, "lease-*"))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,15 +38,11 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	wantFile(l, "page.txt", "one\n")
 	os.Remove(path)
 	r := l.MustRun()
-	if e, ok := r.Find(runs.EventFile, ""); !ok || e.Text != "restored" {
-		t.Errorf("removed: got %s, want it restored", r)
-	}
+	wantEqual(t, "removed", wantEvent(t, r, runs.EventFile, "").Text, "restored")
 	wantFile(l, "page.txt", "one\n")
 	os.WriteFile(path, []byte("mine"), 0o644)
 	r = l.MustRun()
-	if e, ok := r.Find(runs.EventFile, ""); !ok || !strings.Contains(e.Text, "page.txt.edited") {
-		t.Errorf("edited: got %s, want it kept aside and restored", r)
-	}
+	wantEvent(t, r, runs.EventFile, "", "page.txt.edited")
 	wantFile(l, "page.txt", "one\n")
 	wantFile(l, "page.txt.edited", "mine")
 	l.Want(l.MustRun(), runs.EventFile)

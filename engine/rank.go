@@ -109,7 +109,8 @@ func failurePath(meet string, rank int) string {
 	return filepath.Join(meet, "failure."+strconv.Itoa(rank))
 }
 
-// leave writes the failure into the folder of the ranks. Without the file, the supervisor reports how the process ended.
+// leave writes the failure into the folder of the ranks. Without the file, the supervisor reports how the process
+// ended.
 func (f rankFailure) leave(meet string) { runs.WriteJSON(failurePath(meet, f.Rank), f) }
 
 // readFailure returns the failure that a rank has left.

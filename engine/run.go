@@ -135,9 +135,9 @@ type run struct {
 	failed    []*task
 	stopping  bool // ctx has ended
 
-	queued  sched.Queue
-	distant []*task      // ready for a pool, longest path first
-	inPools map[Pool]int // tasks that each pool executes
+	queued    sched.Queue
+	poolQueue []*task      // ready for a pool, longest path first
+	inPools   map[Pool]int // tasks that each pool executes
 	sharing
 	moment  int // counts ends, for the schedule
 	machine machine.Machine
@@ -167,21 +167,21 @@ const (
 // task is a node of the plan during a run.
 type task struct {
 	*plan.Planned
-	state    taskState
-	how      runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
-	why      string         // of a failed or skipped one
-	manifest *artifact.Manifest
-	reads    []*task
-	readers  []*task
-	rank     time.Duration // expected time from its start to the end of the longest path through it
-	lock     *artifact.Lock
-	request  *sched.Request     // since it was first ready, if it needs a share of this machine
-	pool     Pool               // that executes it; nil: this machine
-	gpus     []string           // ids of its devices while it runs
-	lease    *machine.LeaseFile // its entry in the ledger while it runs
-	needs    []string           // ports that readers need, beside the published ones
-	asked    bool               // the remote store has no usable result
-	attempts int                // of an adopted stage that failed
+	state     taskState
+	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
+	why       string         // of a failed or skipped one
+	manifest  *artifact.Manifest
+	reads     []*task
+	readers   []*task
+	rank      time.Duration // expected time from its start to the end of the longest path through it
+	lock      *artifact.Lock
+	request   *sched.Request     // since it was first ready, if it needs a share of this machine
+	pool      Pool               // that executes it; nil: this machine
+	gpus      []string           // ids of its devices while it runs
+	lease     *machine.LeaseFile // its entry in the ledger while it runs
+	needs     []string           // ports that readers need, beside the published ones
+	notRemote bool               // the remote store has no usable result
+	attempts  int                // of an adopted stage that failed
 }
 
 // link makes the tasks and their edges, ranks them and ends those without work.
@@ -381,8 +381,8 @@ func (r *run) rebuildCollected(t *task) bool {
 func (r *run) queue(t *task) {
 	t.state = ready
 	if t.pool = r.poolOf(t); t.pool != nil {
-		r.distant = append(r.distant, t)
-		slices.SortStableFunc(r.distant, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
+		r.poolQueue = append(r.poolQueue, t)
+		slices.SortStableFunc(r.poolQueue, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
 		return
 	}
 	if t.request == nil {
@@ -397,7 +397,7 @@ func (r *run) unqueue(t *task) {
 	switch {
 	case t.state != ready:
 	case t.pool != nil:
-		r.distant = slices.DeleteFunc(r.distant, func(other *task) bool { return other == t })
+		r.poolQueue = slices.DeleteFunc(r.poolQueue, func(other *task) bool { return other == t })
 	default:
 		r.queued.Remove(t.request)
 	}

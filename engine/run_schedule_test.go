@@ -11,6 +11,7 @@ import (
 	"rcgrpo/engine"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 )
 
@@ -19,28 +20,32 @@ type scripted struct {
 	mu      sync.Mutex
 	running []*engine.Work
 	started chan *engine.Work
-	leave   map[string]chan error
+	leave   map[string]chan struct{}
 }
 
 func newScripted() *scripted {
-	return &scripted{started: make(chan *engine.Work), leave: map[string]chan error{}}
+	return &scripted{started: make(chan *engine.Work), leave: map[string]chan struct{}{}}
 }
 
 func (s *scripted) Execute(ctx context.Context, w *engine.Work, observe func(runs.Event)) error {
-	leave := make(chan error)
+	leave := make(chan struct{})
 	s.mu.Lock()
 	s.running = append(s.running, w)
 	s.leave[lang.ShortAddress(w.Node.Address)] = leave
 	s.mu.Unlock()
 	s.started <- w
-	err := <-leave
+	<-leave
 	s.mu.Lock()
 	s.running = slices.DeleteFunc(s.running, func(o *engine.Work) bool { return o.Node == w.Node })
 	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
 	return w.Execute(ctx, observe)
+}
+
+// run runs a plan in the background.
+func (s *scripted) run(l *enginetest.Lab, p *plan.Plan, o engine.Options) <-chan enginetest.Record {
+	done := make(chan enginetest.Record)
+	go func() { done <- l.RunPlan(l.Context(), p, o) }()
+	return done
 }
 
 // next waits until n more nodes have started and returns their names, sorted.
@@ -52,11 +57,13 @@ func (s *scripted) next(n int) (names []string) {
 	return names
 }
 
-func (s *scripted) end(name string, err error) {
-	s.mu.Lock()
-	leave := s.leave[name]
-	s.mu.Unlock()
-	leave <- err
+func (s *scripted) end(names ...string) {
+	for _, name := range names {
+		s.mu.Lock()
+		leave := s.leave[name]
+		s.mu.Unlock()
+		close(leave)
+	}
 }
 
 // inUse returns the reserved GPUs and CPUs. A GPU that is reserved twice is an error.
@@ -85,18 +92,17 @@ func TestLongestExpectedPathStartsFirstWithinTheCPUs(t *testing.T) {
 		n.Estimate = map[string]time.Duration{"toy.short": 5 * time.Second, "toy.medium": 20 * time.Second,
 			"toy.head": 10 * time.Second, "toy.tail": 60 * time.Second}[lang.ShortAddress(n.Address)]
 	}
-	s, done := newScripted(), make(chan enginetest.Record)
-	go func() { done <- l.RunPlan(t.Context(), p, engine.Options{Executor: s}) }()
+	s := newScripted()
+	done := s.run(l, p, engine.Options{Executor: s})
 	wantList(t, "first", s.next(2), "toy.head", "toy.medium")
-	s.end("toy.head", nil)
+	s.end("toy.head")
 	wantList(t, "then", s.next(1), "toy.tail")
 	if _, cpus := s.inUse(t); cpus != 2 {
 		t.Errorf("CPUs in use: got %d, want 2", cpus)
 	}
-	s.end("toy.medium", nil)
+	s.end("toy.medium")
 	s.next(1)
-	s.end("toy.short", nil)
-	s.end("toy.tail", nil)
+	s.end("toy.short", "toy.tail")
 	wantSuccess(t, <-done)
 }
 
@@ -107,8 +113,8 @@ func TestGPUsAreExclusive(t *testing.T) {
 	}
 	l := newLab(t, stages)
 	l.Put("site.hcl", "executor \"local\" {\n cpus = 64\n gpus = [\"0\", \"1\", \"2\", \"3\"]\n}\n")
-	s, done := newScripted(), make(chan enginetest.Record)
-	go func() { done <- l.Run(engine.Options{Executor: s}) }()
+	s := newScripted()
+	done := s.run(l, l.Plan(), engine.Options{Executor: s})
 	for range 12 {
 		w := <-s.started
 		if gpus, _ := s.inUse(t); len(gpus) > 4 {
@@ -117,7 +123,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 		if len(w.GPUs) != w.Node.Resources.GPUs {
 			t.Errorf("%s: got GPUs %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
 		}
-		go s.end(lang.ShortAddress(w.Node.Address), nil)
+		go s.end(lang.ShortAddress(w.Node.Address))
 	}
 	wantSuccess(t, <-done)
 }
@@ -138,14 +144,11 @@ func TestAFullPoolDoesNotBlockAnother(t *testing.T) {
 	}
 	l := newLab(t, stages)
 	l.Put("site.hcl", "executor \"a\" {\n type = \"slurm\"\n}\nexecutor \"b\" {\n type = \"slurm\"\n}\n")
-	s, done := newScripted(), make(chan enginetest.Record)
-	o := engine.Options{Executors: map[string]engine.Executor{"a": &pool{s, 1}, "b": &pool{s, 2}}}
-	go func() { done <- l.Run(o) }()
+	s := newScripted()
+	done := s.run(l, l.Plan(), engine.Options{Executors: map[string]engine.Executor{"a": &pool{s, 1}, "b": &pool{s, 2}}})
 	wantList(t, "first", s.next(3), "toy.s0", "toy.s2", "toy.s3")
-	s.end("toy.s2", nil)
-	s.end("toy.s3", nil)
-	s.end("toy.s0", nil)
+	s.end("toy.s2", "toy.s3", "toy.s0")
 	wantList(t, "then", s.next(1), "toy.s1")
-	s.end("toy.s1", nil)
+	s.end("toy.s1")
 	wantSuccess(t, <-done)
 }

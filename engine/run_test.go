@@ -97,10 +97,7 @@ func TestStagesReceiveTheirShareOfTheMachine(t *testing.T) {
 	l.MustRun()
 	wantEqual(t, "shares", l.Read("count"), "stage.toy.a threads=3 gpus=0,1\nstage.toy.b threads=1 gpus=\n")
 	l.Write(toyStage("a", "text = \"more\"\n resources {\n gpus = 4\n}"))
-	r := l.Run(engine.Options{})
-	for _, want := range []string{"stage.toy.a", "4 GPUs", "this machine offers 3"} {
-		must.Match(t, r.Err, want)
-	}
+	must.Contain(t, fmt.Sprint(l.Run(engine.Options{}).Err), "stage.toy.a", "4 GPUs", "this machine offers 3")
 }
 
 //go:embed testdata/toys/failing.hcl
@@ -273,51 +270,25 @@ func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	wantList(t, "starts", l.Starts(), "stage.toy.a")
 }
 
-func TestEventsFileContainsTheReportedEvents(t *testing.T) {
-	l := newLab(t, diamond)
-	r := l.MustRun()
-	var written []runs.Event
-	path := l.Runs()[0].Folder.Path("events.jsonl")
-	new(runs.EventReader).Read(path, func(e runs.Event) { written = append(written, e) })
-	text := func(events []runs.Event) string { // progress may be written less often than reported
-		progress := func(e runs.Event) bool { return e.Kind == runs.EventProgress }
-		b, _ := json.Marshal(slices.DeleteFunc(events, progress))
-		return string(b)
-	}
-	wantEqual(t, "events.jsonl", text(written), text(r.Events))
-}
-
-// A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again.
+// A run does not change the plan of its caller, even if gc removed results in between, so that the run plans again and
+// makes them again.
 func TestRunDoesNotChangeThePlanOfItsCaller(t *testing.T) {
-	for name, collect := range map[string]bool{"": false, "after gc": true} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, faultyRun)
-			if collect {
-				l.MustRun()
-				l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
-			}
-			p := l.Plan()
-			before, nodes := snapshot(t, p), slices.Clone(p.Nodes)
-			if collect {
-				must.Get(l.Store().Collect(0))(t)
-			}
-			wantSuccess(t, l.RunPlan(t.Context(), p, engine.Options{}))
-			if after := snapshot(t, p); after != before {
-				t.Errorf("the plan after its run: got\n%s\nwant\n%s", after, before)
-			}
-			if !slices.Equal(p.Nodes, nodes) {
-				t.Error("the run has put other nodes into the plan")
-			}
-		})
+	l := newLab(t, faultyRun)
+	l.MustRun()
+	l.Write(strings.Replace(faultyRun, "text  = \"a\"", "text  = \"other\"", 1))
+	p := l.Plan()
+	snapshot := func() (text string) {
+		for _, n := range p.Nodes {
+			result := must.Get(json.Marshal(n.Manifest))(t)
+			text += fmt.Sprintln(n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
+		}
+		return text
 	}
-}
-
-func snapshot(t *testing.T, p *plan.Plan) string {
-	t.Helper()
-	var b strings.Builder
-	for _, n := range p.Nodes {
-		result := must.Get(json.Marshal(n.Manifest))(t)
-		fmt.Fprintln(&b, n.Address, n.Verb, n.Cause.Text, n.Key, n.DuplicateOf != nil, n.Estimate, string(result))
+	before, nodes := snapshot(), slices.Clone(p.Nodes)
+	must.Get(l.Store().Collect(1))(t)
+	wantSuccess(t, l.RunPlan(t.Context(), p, engine.Options{}))
+	wantEqual(t, "the plan after its run", snapshot(), before)
+	if !slices.Equal(p.Nodes, nodes) {
+		t.Error("the run has put other nodes into the plan")
 	}
-	return b.String()
 }

@@ -112,14 +112,11 @@ func (w *Work) Held() []*os.File {
 
 // start executes a task in a goroutine, unless there is nothing to execute.
 func (r *run) start(t *task) {
-	ready, err := r.acquire(t)
-	if !ready {
+	if ready, err := r.acquire(t); !ready {
 		r.free(t)
-	}
-	if err != nil {
-		r.fail(t, err, 0)
-	}
-	if !ready {
+		if err != nil {
+			r.fail(t, err, 0)
+		}
 		return
 	}
 	t.state = running
@@ -197,8 +194,8 @@ func (r *run) attempt(w *Work) error {
 			return err
 		}
 	}
-	pool, distant := w.executor.(Pool)
-	if !distant && w.lock.TakeOrphan() {
+	pool, pooled := w.executor.(Pool)
+	if !pooled && w.lock.TakeOrphan() {
 		r.recoverProgram(w)
 	}
 	if w.lock != nil {
@@ -210,7 +207,7 @@ func (r *run) attempt(w *Work) error {
 		return err
 	}
 	defer w.Log.Close()
-	if distant {
+	if pooled {
 		return pool.Execute(ctx, w, r.emit)
 	}
 	r.emit(w.Started())

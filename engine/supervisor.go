@@ -23,8 +23,8 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// lastWords is the time that the other ranks have to end after one has failed.
-const lastWords = 5 * time.Second
+// rankGrace is the time that the other ranks have to end after one has failed.
+const rankGrace = 5 * time.Second
 
 // supervisor starts the ranks of a gang on its node and waits for them. It leads their session and signs the key's
 // lock, so adoption and kills work as for one process. It passes the lock and the lease on, and the ranks die with it.
@@ -51,7 +51,7 @@ type rankEnd struct {
 }
 
 // supervise runs the ranks of a node and waits for them. When ctx ends, they get a request to stop. When one fails, the
-// others get lastWords to end, and the failure of the rank that caused it is returned. Ranks without progress are
+// others get rankGrace to end, and the failure of the rank that caused it is returned. Ranks without progress are
 // killed.
 func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *lang.Node) (err error) {
 	s := &supervisor{node: n, kills: a.Kills, ended: make(chan rankEnd)}
@@ -178,7 +178,7 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 			}
 			s.record(e, killed && e.exit.Signal == syscall.SIGKILL)
 			if late == nil {
-				late = time.After(lastWords)
+				late = time.After(rankGrace)
 			}
 		case <-stop:
 			stop = nil
@@ -193,7 +193,7 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 				watch.writeTable(os.Stderr, s.stopped)
 				s.signal(syscall.SIGKILL)
 			} else if late == nil && s.at.Index == 0 && len(s.failedElsewhere()) > 0 {
-				late = time.After(lastWords)
+				late = time.After(rankGrace)
 			}
 		}
 	}
@@ -222,7 +222,7 @@ func (s *supervisor) failure() error {
 		first := slices.MinFunc(append(s.failedElsewhere(), s.failed...), func(a, b rankFailure) int {
 			return cmp.Compare(a.causality(), b.causality())
 		})
-		if !first.Echo || s.at.Count == 1 || time.Since(since) > lastWords {
+		if !first.Echo || s.at.Count == 1 || time.Since(since) > rankGrace {
 			return fmt.Errorf("rank %d of %d: %w", first.Rank, s.node.Resources.Processes, &first.Failure)
 		}
 	}
@@ -289,7 +289,7 @@ func (g GangNode) open(f runs.Folder, address string) (dir string, remove func()
 
 // remove removes the folder of the ranks. Ranks of other nodes may still write their last reports there.
 func (g GangNode) remove(dir string) (err error) {
-	for deadline := time.Now().Add(lastWords); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(rankGrace); ; time.Sleep(100 * time.Millisecond) {
 		if err = os.RemoveAll(dir); err == nil || g.Count == 1 || time.Now().After(deadline) {
 			return err
 		}

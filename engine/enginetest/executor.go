@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"rcgrpo/engine"
+	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // Executor is the suite that every executor must pass: success, failure text, cancel, kill, restart. x is
@@ -102,18 +104,15 @@ func (s *suite) wantResult(r Record) {
 	if got := s.Text("toy.a"); got != "made\n" {
 		s.Errorf("output: got %q, want the text", got)
 	}
-	if _, err := os.Stat(s.Store().Work(s.Planned("toy.a").Key)); !errors.Is(err, os.ErrNotExist) {
-		s.Errorf("scratch folder: got %v, want none after the commit", err)
+	if disk.Exists(s.Store().Work(s.Planned("toy.a").Key)) {
+		s.Error("got a scratch folder after the commit, want none")
 	}
 }
 
 func (s *suite) wantLog(r Record, want string) {
 	s.Helper()
 	started, _ := r.Find(runs.EventStarted, "toy.a")
-	log, err := os.ReadFile(started.Path)
-	if err != nil || !strings.Contains(string(log), want) {
-		s.Errorf("log: got %q, %v, want %q", log, err, want)
-	}
+	must.Contain(s, string(must.Get(os.ReadFile(started.Path))(s)), want)
 }
 
 func (s *suite) wantFailure(r Record, cause, text string) {
@@ -135,7 +134,7 @@ func (s *suite) wantNoResult() {
 	if left, _ := os.ReadDir(filepath.Join(s.StoreDir, "staging")); len(left) > 0 {
 		s.Errorf("left in staging: %v", left)
 	}
-	if _, err := os.Stat(s.Store().Work(n.Key)); err != nil {
-		s.Errorf("scratch folder: got %v, want it for the next start", err)
+	if !disk.Exists(s.Store().Work(n.Key)) {
+		s.Error("got no scratch folder, want it for the next start")
 	}
 }

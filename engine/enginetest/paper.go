@@ -209,8 +209,7 @@ func MustLoadPaper(t testing.TB, text string, change ...func(*lang.Source)) *lan
 // PaperText returns an experiment of PaperKinds in which every file is raw.csv, for LoadPaper.
 func PaperText(t testing.TB, path string) string {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	must.OK(t, err)
+	text := must.Get(os.ReadFile(path))(t)
 	const raw = `file("raw.csv")`
 	return strings.NewReplacer(`dir("folder")`, raw, `file("folder/raw.csv")`, raw).Replace(string(text))
 }

@@ -156,11 +156,7 @@ func Create(
 	if err := store.MakeDir(dir); err != nil {
 		return f, nil, err
 	}
-	dirs := []string{"nodes", "logs"}
-	for name := range files {
-		dirs = append(dirs, filepath.Dir(name))
-	}
-	for _, sub := range dirs {
+	for _, sub := range []string{"nodes", "logs"} {
 		if err := disk.MkdirAll(temporary.Path(sub), 0o700); err != nil {
 			return f, nil, err
 		}
@@ -171,7 +167,8 @@ func Create(
 	errs := []error{disk.Flock(lock, unix.LOCK_EX|unix.LOCK_NB),
 		WriteJSON(temporary.Path("source.json"), source), WriteJSON(temporary.Path("plan.json"), record)}
 	for name, text := range files {
-		errs = append(errs, disk.WriteFile(temporary.Path(name), text, 0o600))
+		path := temporary.Path(name)
+		errs = append(errs, disk.MkdirAll(filepath.Dir(path), 0o700), disk.WriteFile(path, text, 0o600))
 	}
 	if err := cmp.Or(errs...); err != nil {
 		return f, lock, err

@@ -92,17 +92,17 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 	jobs := make([]*simJob, n)
 	per := n / layers
 	for i := range jobs {
-		gang := 8
+		gpus := 8
 		switch p := rng.Float64(); {
 		case p < 0.5:
-			gang = 1
+			gpus = 1
 		case p < 0.75:
-			gang = 2
+			gpus = 2
 		case p < 0.9:
-			gang = 4
+			gpus = 4
 		}
 		took := time.Duration(math.Exp(rng.NormFloat64()) * float64(time.Minute))
-		jobs[i] = &simJob{Request: Request{Need: Share{CPUs: 1, GPUs: gang}, Estimate: took}, took: took}
+		jobs[i] = &simJob{Request: Request{Need: Share{CPUs: 1, GPUs: gpus}, Estimate: took}, took: took}
 		if layer := min(i/per, layers-1); layer > 0 {
 			for range 2 {
 				up := jobs[(layer-1)*per+rng.IntN(per)]
@@ -147,8 +147,8 @@ func TestSimulatedSchedulesAreTightAndStarveNobody(t *testing.T) {
 	}
 }
 
-// gang returns a request. minutes is its estimate (0: unknown), released its logical time.
-func gang(cpus, gpus, minutes, released int) *Request {
+// need returns a request. minutes is its estimate (0: unknown), released its logical time.
+func need(cpus, gpus, minutes, released int) *Request {
 	d := time.Duration(minutes) * time.Minute
 	return &Request{Need: Share{CPUs: cpus, GPUs: gpus}, ReadyAt: released, Estimate: d, Rank: d}
 }
@@ -159,14 +159,14 @@ func TestLargeRequestHasAReservation(t *testing.T) {
 		running, large, later *Request
 		starts                bool // later starts while large waits
 	}{
-		"ends before the gang can start":   {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 50, 2), true},
-		"would delay the gang":             {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 70, 2), false},
-		"leaves enough beside the gang":    {gang(1, 4, 60, 0), gang(1, 6, 10, 1), gang(1, 2, 70, 2), true},
-		"its run time is unknown":          {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(1, 1, 0, 2), false},
-		"the start of the gang is unknown": {gang(1, 1, 0, 0), gang(1, 8, 10, 1), gang(1, 1, 1, 2), false},
-		"without GPUs, enough CPUs":        {gang(1, 1, 60, 0), gang(1, 8, 10, 1), gang(4, 0, 70, 2), true},
-		"without GPUs, too few CPUs":       {gang(1, 1, 60, 0), gang(8, 8, 10, 1), gang(4, 0, 70, 2), false},
-		"needs as many":                    {gang(1, 4, 60, 0), gang(6, 4, 10, 1), gang(1, 4, 5, 2), false},
+		"ends before the large one can start":   {need(1, 1, 60, 0), need(1, 8, 10, 1), need(1, 1, 50, 2), true},
+		"would delay the large one":             {need(1, 1, 60, 0), need(1, 8, 10, 1), need(1, 1, 70, 2), false},
+		"leaves enough beside the large one":    {need(1, 4, 60, 0), need(1, 6, 10, 1), need(1, 2, 70, 2), true},
+		"its run time is unknown":               {need(1, 1, 60, 0), need(1, 8, 10, 1), need(1, 1, 0, 2), false},
+		"the start of the large one is unknown": {need(1, 1, 0, 0), need(1, 8, 10, 1), need(1, 1, 1, 2), false},
+		"without GPUs, enough CPUs":             {need(1, 1, 60, 0), need(1, 8, 10, 1), need(4, 0, 70, 2), true},
+		"without GPUs, too few CPUs":            {need(1, 1, 60, 0), need(8, 8, 10, 1), need(4, 0, 70, 2), false},
+		"needs as many":                         {need(1, 4, 60, 0), need(6, 4, 10, 1), need(1, 4, 5, 2), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Queue{Free: Share{CPUs: 8, GPUs: 8}}
@@ -191,7 +191,7 @@ func TestLargeRequestHasAReservation(t *testing.T) {
 				s.Release(tc.later)
 			}
 			if got := s.Next(at.Add(time.Hour)); got != tc.large {
-				t.Errorf("got %+v, want the gang to start once it has room", got)
+				t.Errorf("got %+v, want the large one to start once it has room", got)
 			}
 		})
 	}
@@ -201,12 +201,12 @@ func TestLargeRequestHasAReservation(t *testing.T) {
 func TestLargeRequestStartsInAStreamOfSmallOnes(t *testing.T) {
 	s := &Queue{Free: Share{CPUs: 64, GPUs: 8}}
 	now := time.Unix(0, 0)
-	large := gang(1, 8, 10, 1)
+	large := need(1, 8, 10, 1)
 	var running []*Request
 	for moment := range 200 {
 		now = now.Add(time.Minute)
 		for range 8 {
-			s.Add(gang(1, 1, 5, moment))
+			s.Add(need(1, 1, 5, moment))
 		}
 		if moment == 1 {
 			s.Add(large)
@@ -222,12 +222,12 @@ func TestLargeRequestStartsInAStreamOfSmallOnes(t *testing.T) {
 			running = running[1:]
 		}
 	}
-	t.Error("the gang never started")
+	t.Error("the large one never started")
 }
 
 func TestRemovedRequestReservesNothing(t *testing.T) {
 	s := &Queue{Free: Share{CPUs: 8, GPUs: 2}}
-	running, large, small := gang(1, 1, 60, 0), gang(1, 2, 10, 0), gang(1, 1, 90, 0)
+	running, large, small := need(1, 1, 60, 0), need(1, 2, 10, 0), need(1, 1, 90, 0)
 	for _, c := range []*Request{small, large} {
 		s.Add(c)
 	}
