@@ -2,7 +2,6 @@ package engine_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -86,9 +85,7 @@ func TestInterruptOfTheAdoptingRunStopsTheStage(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := adopt(ctx, l)
 	cancel()
-	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
-		t.Errorf("got %v, want ErrInterrupted\n%s", r.Err, r)
-	}
+	must.Match(t, (<-done).Err, engine.ErrInterrupted.Error())
 	wantEnded(t, inside.PID)
 	done = l.Start(t.Context())
 	g.Next().Pass()

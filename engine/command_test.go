@@ -162,9 +162,7 @@ func TestInterruptOfTheAdoptingRunStopsTheProgram(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := adopt(ctx, l)
 	cancel()
-	if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
-		t.Errorf("got %v, want ErrInterrupted", r.Err)
-	}
+	must.Match(t, (<-done).Err, engine.ErrInterrupted.Error())
 	wantEnded(t, h.PID)
 }
 

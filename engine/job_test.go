@@ -20,9 +20,7 @@ func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
 	setup := engine.JobSetup{Dir: dir, Seed: 3, Inputs: map[artifact.Ref]string{ref: in}, Log: &log}
 	j := must.Get(engine.NewJob(setup))(t)
 	must.OK(t, (&enginetest.Toy{From: []artifact.Ref{ref}, Text: "mine"}).Run(t.Context(), j))
-	if b, err := os.ReadFile(filepath.Join(dir, "out", "out.txt")); err != nil || string(b) != "mine\nhello\n" {
-		t.Errorf("port: got %q, %v, want %q", b, err, "mine\nhello\n")
-	}
+	wantEqual(t, "port", string(must.Get(os.ReadFile(filepath.Join(dir, "out", "out.txt")))(t)), "mine\nhello\n")
 	if _, err := j.Open(artifact.Ref{Kind: "toy", Name: "b", Port: "out"}); err == nil {
 		t.Error("input that was not given: got no error, want one")
 	}

@@ -173,7 +173,7 @@ type task struct {
 	manifest  *artifact.Manifest
 	reads     []*task
 	readers   []*task
-	rank      time.Duration // expected time from its start to the end of the longest path through it
+	path      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
 	request   *sched.Request     // since it was first ready, if it needs a share of this machine
 	pool      Pool               // that executes it; nil: this machine
@@ -184,7 +184,7 @@ type task struct {
 	attempts  int                // of an adopted stage that failed
 }
 
-// link makes the tasks and their edges, ranks them and ends those without work.
+// link makes the tasks and their edges, estimates their paths and ends those without work.
 func (r *run) link() {
 	r.byAddress = map[string]*task{}
 	for _, n := range r.Nodes {
@@ -207,9 +207,9 @@ func (r *run) link() {
 	}
 	for _, t := range slices.Backward(r.tasks) {
 		for _, reader := range t.readers {
-			t.rank = max(t.rank, reader.rank)
+			t.path = max(t.path, reader.path)
 		}
-		t.rank += max(t.Estimate, time.Second) // stages without a record count the same
+		t.path += max(t.Estimate, time.Second) // stages without a record count the same
 	}
 }
 
@@ -382,12 +382,12 @@ func (r *run) queue(t *task) {
 	t.state = ready
 	if t.pool = r.poolOf(t); t.pool != nil {
 		r.poolQueue = append(r.poolQueue, t)
-		slices.SortStableFunc(r.poolQueue, func(a, b *task) int { return cmp.Compare(b.rank, a.rank) })
+		slices.SortStableFunc(r.poolQueue, func(a, b *task) int { return cmp.Compare(b.path, a.path) })
 		return
 	}
 	if t.request == nil {
 		t.request = &sched.Request{ID: t.Address, Need: r.machine.Share(t.Resources), ReadyAt: r.moment,
-			Rank: t.rank, Estimate: t.Estimate}
+			Path: t.path, Estimate: t.Estimate}
 	}
 	r.queued.Add(t.request)
 }

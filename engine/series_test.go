@@ -93,15 +93,11 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 			return p
 		}
 		p := planned()
-		if got := p.Nodes[0].ContinuesFrom; got != tc.from {
-			t.Errorf("%q: plan: got %q, want %q", tc.settings, got, tc.from)
-		}
+		wantEqual(t, tc.settings+": plan", p.Nodes[0].ContinuesFrom, tc.from)
 		had := 0
 		fmt.Sscanf(tc.from, "continues from upto = %d", &had) // stays 0 for other texts
 		length := time.Duration(x.Nodes[0].Stage.(*counting).Upto - had)
-		if got := p.Nodes[0].Estimate; got != perUnit*length {
-			t.Errorf("%q: estimate of a run of length %d: got %v, want %v", tc.settings, length, got, perUnit*length)
-		}
+		wantEqual(t, tc.settings+": estimate", p.Nodes[0].Estimate, perUnit*length)
 		must.OK(t, engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}))
 		m := planned().Nodes[0].Manifest
 		perUnit = m.Duration() / length
@@ -113,14 +109,8 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		for n := settings.From; n < settings.Upto; n++ {
 			want += fmt.Sprintln(n + 1)
 		}
-		text, err := os.ReadFile(a.Path("out.txt"))
-		if err != nil || string(text) != want {
-			t.Errorf("%q: got %q, %v, want %q", tc.settings, text, err, want)
-		}
-		counted, err := os.ReadFile(a.Path("times.counted"))
-		if err != nil || string(counted) != tc.counted {
-			t.Errorf("%q: counted itself: got %s, %v, want %s", tc.settings, counted, err, tc.counted)
-		}
+		wantEqual(t, tc.settings, string(must.Get(os.ReadFile(a.Path("out.txt")))(t)), want)
+		wantEqual(t, tc.settings+": counted itself", string(must.Get(os.ReadFile(a.Path("times.counted")))(t)), tc.counted)
 	}
 	if problems, err := store.Check(); err != nil || len(problems) > 0 {
 		t.Errorf("store at the end: got %v, %v, want no problems", problems, err)

@@ -61,11 +61,10 @@ func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *la
 	if s.at, err = gangNode(); err != nil {
 		return err
 	}
-	var remove func() error
-	if s.meet, remove, err = s.at.open(folder, a.Address); err != nil {
+	if s.meet, err = s.at.open(folder, a.Address); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, remove()) }()
+	defer func() { err = errors.Join(err, s.at.remove(s.meet)) }()
 	share := n.Resources.Processes / s.at.Count
 	s.first, a.GPUs = s.at.Index*share, s.at.devices(a.GPUs)
 	runtime.LockOSThread() // the kernel ends the ranks with the thread that has started them
@@ -276,19 +275,23 @@ func (g GangNode) Started(f runs.Folder, address string) bool {
 	return string(word) == g.Start
 }
 
-// open returns the folder of the ranks and a function that removes it. The first node makes it.
-func (g GangNode) open(f runs.Folder, address string) (dir string, remove func() error, err error) {
+// open returns the folder of the ranks, which the first node makes.
+func (g GangNode) open(f runs.Folder, address string) (dir string, err error) {
 	if g.Index > 0 {
-		return f.Ranks(address), func() error { return nil }, nil
+		return f.Ranks(address), nil
 	}
 	if dir, err = f.MakeRanks(address); err == nil && g.Count > 1 {
 		err = os.WriteFile(startPath(f, address), []byte(g.Start), 0o600)
 	}
-	return dir, func() error { return g.remove(dir) }, err
+	return dir, err
 }
 
-// remove removes the folder of the ranks. Ranks of other nodes may still write their last reports there.
+// remove removes the folder of the ranks on the first node. Ranks of other nodes may still write their last reports
+// there.
 func (g GangNode) remove(dir string) (err error) {
+	if g.Index > 0 {
+		return nil
+	}
 	for deadline := time.Now().Add(rankGrace); ; time.Sleep(100 * time.Millisecond) {
 		if err = os.RemoveAll(dir); err == nil || g.Count == 1 || time.Now().After(deadline) {
 			return err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"rcgrpo/engine"
-	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -104,8 +103,8 @@ func (s *suite) wantResult(r Record) {
 	if got := s.Text("toy.a"); got != "made\n" {
 		s.Errorf("output: got %q, want the text", got)
 	}
-	if disk.Exists(s.Store().Work(s.Planned("toy.a").Key)) {
-		s.Error("got a scratch folder after the commit, want none")
+	if _, err := os.Stat(s.Store().Work(s.Planned("toy.a").Key)); !errors.Is(err, os.ErrNotExist) {
+		s.Errorf("scratch folder: got %v, want none after the commit", err)
 	}
 }
 
@@ -134,7 +133,7 @@ func (s *suite) wantNoResult() {
 	if left, _ := os.ReadDir(filepath.Join(s.StoreDir, "staging")); len(left) > 0 {
 		s.Errorf("left in staging: %v", left)
 	}
-	if !disk.Exists(s.Store().Work(n.Key)) {
-		s.Error("got no scratch folder, want it for the next start")
+	if _, err := os.Stat(s.Store().Work(n.Key)); err != nil {
+		s.Errorf("scratch folder: got %v, want it for the next start", err)
 	}
 }

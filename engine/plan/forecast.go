@@ -219,7 +219,7 @@ func (s *simulation) ready(n *simulated) {
 		s.ended(n)
 		return
 	}
-	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Rank: n.rank, Estimate: n.Estimate}
+	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Path: n.rank, Estimate: n.Estimate}
 	if s.site.ExecutorOf(n.Node) == "local" {
 		q.Need = s.machine.Share(n.Resources)
 	}

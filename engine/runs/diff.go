@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -91,14 +92,9 @@ func (n *NodeStatus) result(store *artifact.Store) (m *artifact.Manifest, why st
 			return nil, "has a result that is no longer in the store", nil
 		}
 		return m, "", err
-	case n.State == EventFailed:
-		return nil, "failed", nil
-	case n.State == EventSkipped:
-		return nil, "was skipped", nil
-	case n.State == EventShown:
-		return nil, "was shown, not committed", nil
 	}
-	return nil, "has no result", nil
+	ends := map[EventKind]string{EventFailed: "failed", EventSkipped: "was skipped", EventShown: "was shown, not committed"}
+	return nil, cmp.Or(ends[n.State], "has no result"), nil
 }
 
 // diffParts describes the parts of two keys that differ: settings by value, inputs by name.

@@ -34,7 +34,7 @@ type Request struct {
 	ID       string // chosen by the caller
 	Need     Share
 	ReadyAt  int           // logical time at which it could start; requests that become ready together share it
-	Rank     time.Duration // expected time from its start to the end of the longest path through it
+	Path     time.Duration // expected time from its start to the end of the longest path through it
 	Estimate time.Duration // of its own run time; 0: unknown
 
 	batch int       // of requests for GPUs
@@ -48,7 +48,7 @@ func (q *Request) compare(o *Request) int {
 	if q.Need.GPUs > 0 {
 		readyAt = cmp.Compare(q.ReadyAt, o.ReadyAt)
 	}
-	return cmp.Or(cmp.Compare(q.batch, o.batch), cmp.Compare(q.size, o.size), readyAt, cmp.Compare(o.Rank, q.Rank))
+	return cmp.Or(cmp.Compare(q.batch, o.batch), cmp.Compare(q.size, o.size), readyAt, cmp.Compare(o.Path, q.Path))
 }
 
 // Queue decides which request starts next. The first request starts as soon as it fits. Until then it has a

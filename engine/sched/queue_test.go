@@ -114,9 +114,9 @@ func simJobs(rng *rand.Rand, n, layers int) []*simJob {
 	for i := n - 1; i >= 0; i-- {
 		j := jobs[i]
 		for _, r := range j.readers {
-			j.Rank = max(j.Rank, r.Rank)
+			j.Path = max(j.Path, r.Path)
 		}
-		j.Rank += j.took
+		j.Path += j.took
 	}
 	return jobs
 }
@@ -126,7 +126,7 @@ func lowerBound(jobs []*simJob, gpus int) time.Duration {
 	var area, path time.Duration
 	for _, j := range jobs {
 		area += j.took * time.Duration(j.Need.GPUs)
-		path = max(path, j.Rank)
+		path = max(path, j.Path)
 	}
 	return max(area/time.Duration(gpus), path)
 }
@@ -150,7 +150,7 @@ func TestSimulatedSchedulesAreTightAndStarveNobody(t *testing.T) {
 // need returns a request. minutes is its estimate (0: unknown), released its logical time.
 func need(cpus, gpus, minutes, released int) *Request {
 	d := time.Duration(minutes) * time.Minute
-	return &Request{Need: Share{CPUs: cpus, GPUs: gpus}, ReadyAt: released, Estimate: d, Rank: d}
+	return &Request{Need: Share{CPUs: cpus, GPUs: gpus}, ReadyAt: released, Estimate: d, Path: d}
 }
 
 func TestLargeRequestHasAReservation(t *testing.T) {
