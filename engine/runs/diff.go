@@ -93,7 +93,8 @@ func (n *NodeStatus) result(store *artifact.Store) (m *artifact.Manifest, why st
 		}
 		return m, "", err
 	}
-	ends := map[EventKind]string{EventFailed: "failed", EventSkipped: "was skipped", EventShown: "was shown, not committed"}
+	ends := map[EventKind]string{EventFailed: "failed", EventSkipped: "was skipped",
+		EventShown: "was shown, not committed"}
 	return nil, cmp.Or(ends[n.State], "has no result"), nil
 }
 
