@@ -177,7 +177,7 @@ func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, en
 	g.mu.Lock()
 	g.episodes[key] = e
 	g.mu.Unlock()
-	said, failure := g.run(ctx, key, task{ask.Task.ID, env.User(), env.System(), offer.Documents()})
+	said, failure := g.run(ctx, key, task{ask.Task.ID, env.User(), env.System(), offer.Documents})
 	g.mu.Lock()
 	delete(g.episodes, key)
 	g.mu.Unlock()
@@ -256,7 +256,7 @@ func (e *episode) verdict(ctx context.Context, said []byte) (bfcl.Verdict, error
 	if err != nil || e.gateway.settings.Reward != "program" || e.limited {
 		return v, err
 	}
-	reward, err := environment.Finite(said)
+	reward, err := environment.Reward(said)
 	if err != nil {
 		return v, &environment.Fault{Method: "play", Task: e.ask.Task.ID, Text: fmt.Sprintf("reward = \"program\": %v", err)}
 	}

@@ -80,7 +80,7 @@ func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error)
 	if err != nil {
 		return nil, err
 	}
-	return o.openPool(ctx, p, at)
+	return newPool(ctx, p, at, o)
 }
 
 // OpenServer is Open for one server, whose tools it stores in p.
@@ -88,33 +88,21 @@ func OpenServer(ctx context.Context, p *Program, at bfcl.Program, o Options) (*S
 	if err := o.clear(); err != nil {
 		return nil, err
 	}
-	s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
-	return s, s.Discover(ctx)
+	s := newServers(p, at, o)
+	return s, s.check(ctx)
 }
 
-func (o Options) poolOptions(dir string, at bfcl.Program) PoolOptions {
-	return PoolOptions{Dir: dir, Processes: max(1, at.Processes), Steps: o.Steps, Scratch: o.Scratch,
-		Mark: programMark(o.folder()), Log: o.Log}
-}
-
-func (o Options) openPool(ctx context.Context, p *Program, at bfcl.Program) (*Pool, error) {
-	dir, err := p.Copy(at.Dir, o.folder())
-	if err != nil {
-		return nil, err
-	}
-	return NewPool(ctx, p, o.poolOptions(dir, at))
-}
-
+// open starts the program of tasks.
 func (o Options) open(ctx context.Context, at bfcl.Program) (rl.Environment, error) {
 	p, err := ReadProgram(at.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if p.Server != nil {
-		s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
-		return s, s.check(ctx)
+	if p.Server == nil {
+		return newPool(ctx, p, at, o)
 	}
-	return o.openPool(ctx, p, at)
+	s := newServers(p, at, o)
+	return s, s.check(ctx)
 }
 
 // Start implements rl.Environment.

@@ -22,9 +22,10 @@ const NextRequest = "next_request"
 // Offer is an episode whose tools a client of the Model Context Protocol calls, one call per step. Start with NewOffer.
 type Offer struct {
 	*mcp.Server
-	env  rl.Env
-	data *bfcl.Data // documents of tools without one; may be nil
-	late bool       // tools from now on are revealed late
+	Documents []json.RawMessage // of the tools at the start, in OpenAI's form
+	env       rl.Env
+	data      *bfcl.Data // documents of tools without one; may be nil
+	late      bool       // tools from now on are revealed late
 
 	mu    sync.Mutex
 	begun bool // the first request was read
@@ -32,8 +33,6 @@ type Offer struct {
 	err   error
 	calls int
 	errs  int
-
-	documents []json.RawMessage // of the tools at the start, in OpenAI's form
 }
 
 // OfferOptions describe an offer.
@@ -101,9 +100,6 @@ func (s *Offer) Calls() (calls, errs int) {
 	return s.calls, s.errs
 }
 
-// Documents returns the tools on offer at the start in OpenAI's form.
-func (s *Offer) Documents() []json.RawMessage { return s.documents }
-
 // Verdict ends the only request of an episode with the last text of the client, and judges it. Later calls are refused.
 func (s *Offer) Verdict(ctx context.Context, last string) (bfcl.Verdict, error) {
 	s.mu.Lock()
@@ -155,7 +151,7 @@ func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 		}
 	}
 	if !s.late {
-		s.documents = append(s.documents, raw)
+		s.Documents = append(s.Documents, raw)
 	}
 	var f struct {
 		Function struct {

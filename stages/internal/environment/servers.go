@@ -40,17 +40,16 @@ const sessionVersion = "2025-11-25"
 // rl.Environment.
 type Servers struct {
 	*launcher
-	patience
 	dir    string // tasks artifact
 	folder string // of the copies
 	steps  int
 	places chan struct{} // sessions
 }
 
-// NewServers returns the environment of a tasks artifact whose program has a server.
-func NewServers(dir, folder string, p *Program, o PoolOptions) *Servers {
-	return &Servers{launcher: newLauncher(p, o.Scratch, o.Mark, o.Log), dir: dir, folder: folder, steps: o.Steps,
-		places: make(chan struct{}, o.Processes)}
+// newServers returns the environment of a tasks artifact whose program has a server.
+func newServers(p *Program, at bfcl.Program, o Options) *Servers {
+	return &Servers{launcher: newLauncher(p, o), dir: at.Dir, folder: o.folder(), steps: o.Steps,
+		places: make(chan struct{}, max(1, at.Processes))}
 }
 
 // session is a connection to a server.
@@ -67,13 +66,13 @@ func (s *session) close() {
 		s.Close()
 	}
 	if s.process != nil {
-		s.process.stop()
+		s.process.Stop()
 	}
 	os.RemoveAll(s.dir)
 }
 
-// connect opens a session and reads its tools.
-func (s *Servers) connect(ctx context.Context) (*session, error) {
+// connect opens a session for a task. Its tools must be the stored ones, if any are stored.
+func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	dir, err := s.described.Copy(s.dir, s.folder)
 	if err != nil {
 		return nil, err
@@ -92,9 +91,13 @@ func (s *Servers) connect(ctx context.Context) (*session, error) {
 		err = o.readTools(limited)
 	}
 	if err != nil {
-		fault := o.fault(ctx, "initialize", "", err, s.described.Start)
+		err = o.fault(ctx, "initialize", task, err, s.described.Start)
+	} else if s.described.Server.Tools != nil {
+		err = s.same(o)
+	}
+	if err != nil {
 		o.close()
-		return nil, fault
+		return nil, err
 	}
 	return o, nil
 }
@@ -117,7 +120,7 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 	}
 	out, in := io.Pipe()
 	var err error
-	o.process, err = s.start(o.dir, nil, func(_ *process, stdout *os.File) {
+	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout *os.File) {
 		_, err := io.Copy(in, stdout)
 		in.CloseWithError(err)
 	})
@@ -254,8 +257,8 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	} else if o.process != nil {
 		select {
 		case <-o.process.ended:
-			if o.process.cause != exitedWell { // as after the end of its input
-				text = o.process.cause
+			if cause := o.process.cause(); cause != exitedWell { // as after the end of its input
+				text = cause
 			}
 		case <-time.After(100 * time.Millisecond):
 		}
@@ -266,30 +269,22 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	return &Fault{method, task, text}
 }
 
-// Discover stores the tools of the server in the program.
-func (s *Servers) Discover(ctx context.Context) error {
-	o, err := s.connect(ctx)
+// check opens a session, and stores its tools if none are stored.
+func (s *Servers) check(ctx context.Context) error {
+	o, err := s.connect(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	for _, tool := range o.tools {
-		s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
+	if s.described.Server.Tools == nil {
+		for _, tool := range o.tools {
+			s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
+		}
 	}
 	return nil
 }
 
-// check compares the tools of the server with the stored ones.
-func (s *Servers) check(ctx context.Context) error {
-	o, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.close()
-	return s.same(o)
-}
-
-// same compares the tools of a session with the stored ones.
+// same returns an error unless the tools of a session are the stored ones.
 func (s *Servers) same(o *session) error {
 	stored := map[string]string{}
 	for _, raw := range s.described.Server.Tools {
@@ -299,21 +294,21 @@ func (s *Servers) same(o *session) error {
 		}
 		stored[tool.Name] = compact(raw)
 	}
+	changed := func(name, how string) error {
+		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; "+
+			"force the stage tasks to run again", name, how)
+	}
 	for _, tool := range o.tools {
-		text, ok := stored[tool.Name]
-		delete(stored, tool.Name)
-		if compact(tool.JSON) != text {
-			what := "is new"
-			if ok {
-				what = "has another document"
-			}
-			return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; force the stage "+
-				"tasks to run again", tool.Name, what)
+		switch text, ok := stored[tool.Name]; {
+		case !ok:
+			return changed(tool.Name, "is new")
+		case text != compact(tool.JSON):
+			return changed(tool.Name, "has another document")
 		}
+		delete(stored, tool.Name)
 	}
 	for name := range stored {
-		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s is gone; force the "+
-			"stage tasks to run again", name)
+		return changed(name, "is gone")
 	}
 	return nil
 }
@@ -332,7 +327,7 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	if err != nil {
 		return nil, err
 	}
-	if err := s.working(); err != nil {
+	if err := s.Broken(); err != nil {
 		return nil, err
 	}
 	select {
@@ -340,17 +335,12 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	e := &visit{servers: s, task: t, row: row, alone: o.Alone}
-	if e.session, err = s.connect(ctx); err == nil {
-		if err = s.same(e.session); err != nil {
-			e.session.close()
-		}
+	e := &visit{turns: turns{launcher: s.launcher, task: t, alone: o.Alone, system: row.System, user: row.User[0],
+		most: s.steps}, row: row, leave: func() { <-s.places }}
+	if e.session, err = s.connect(ctx, t.ID); err != nil {
+		e.leave()
+		return nil, e.report(err, "")
 	}
-	if err != nil {
-		<-s.places
-		return nil, e.report(err)
-	}
-	e.turns = turns{system: row.System, user: row.User[0], most: s.steps}
 	for _, tool := range e.session.tools {
 		if row.Tools == nil || slices.ContainsFunc(row.Tools, func(n string) bool { return identifier(n) == tool.Name }) {
 			e.tools = append(e.tools, tool)
@@ -365,14 +355,11 @@ func (s *Servers) Close() error { return nil }
 // visit is an episode with a session.
 type visit struct {
 	turns
-	servers *Servers
 	session *session
-	task    *bfcl.Task
 	row     *row
-	alone   bool
+	leave   func()
 	made    []madeCall
 	text    string // of the last reply
-	failed  bool
 }
 
 // madeCall is a call of the episode, as the command that scores reads it.
@@ -381,20 +368,6 @@ type madeCall struct {
 	call
 	Result string `json:"result"`
 	Error  bool   `json:"error"`
-}
-
-// report logs the first fault of the episode.
-func (e *visit) report(err error) error {
-	if _, ok := errors.AsType[*Fault](err); ok && !e.failed {
-		e.failed = true
-		again := "the episode is played again"
-		if e.alone {
-			again = "the episode has no reward"
-			e.servers.judge(false, err, e.servers.log)
-		}
-		e.servers.log("task %s: %v; %s", e.task.ID, err, again)
-	}
-	return err
 }
 
 // Step implements rl.Env. Calls run one after another. A call that cannot be read, of a tool that is not on offer, or
@@ -406,7 +379,7 @@ func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	for i, c := range calls {
 		text, failed, err := e.call(ctx, c)
 		if err != nil {
-			return nil, 0, e.report(err)
+			return nil, 0, e.report(err, "")
 		}
 		results[at[i]] = text
 		if failed {
@@ -436,7 +409,7 @@ func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err
 	if !slices.ContainsFunc(e.tools, func(t rl.Tool) bool { return t.Name == c.Name }) {
 		return refusal("there is no tool " + c.Name), true, nil
 	}
-	limit := e.servers.described.Step
+	limit := e.described.Step
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
@@ -467,14 +440,13 @@ func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	if e.row.reached(e.made) {
 		reward = 1
 	}
-	if words := e.servers.described.Server.Score; len(words) > 0 {
+	if words := e.described.Server.Score; len(words) > 0 {
 		var err error
 		if reward, err = e.score(ctx, words); err != nil {
-			return bfcl.Verdict{}, e.report(err)
+			return bfcl.Verdict{}, e.report(err, "")
 		}
 	}
-	e.servers.judge(true, nil, e.servers.log)
-	return rewarded(reward), nil
+	return e.rewarded(reward), nil
 }
 
 // score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
@@ -482,39 +454,29 @@ func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 func (e *visit) score(ctx context.Context, words []string) (float64, error) {
 	e.session.Close()
 	if e.session.process != nil {
-		e.session.process.stop()
+		e.session.process.Stop()
 	}
-	described := *e.servers.described
-	described.Command = words
-	l := newLauncher(&described, e.servers.scratch, e.servers.mark, e.servers.log)
 	var out []byte
-	c, err := l.start(e.session.dir, nil, func(_ *process, stdout *os.File) {
+	c, err := e.start(words, e.session.dir, nil, func(_ *process, stdout *os.File) {
 		out, _ = io.ReadAll(io.LimitReader(stdout, maxLine))
 	})
 	if err != nil {
 		return 0, err
 	}
-	limit := described.Score
-	made := e.made
-	if made == nil {
-		made = []madeCall{}
-	}
+	made := append([]madeCall{}, e.made...)
 	line, err := json.Marshal(map[string]any{"task": e.task.Spec, "calls": made, "text": e.text})
 	if err != nil {
 		return 0, err
 	}
+	limit := e.described.Score
 	c.write(append(line, '\n'), limit)
 	c.stdin.Close()
 	if err := c.awaitEnd(ctx, limit, "no reward"); err != nil {
 		return 0, err
 	}
-	var a scoreAnswer
-	if err := decode(bytes.TrimSpace(out), &a); err != nil {
-		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; bad answer %s: %v%s", c.cause, quote(out), err, c.stderr())}
-	}
-	reward, err := a.finite()
+	reward, err := Reward(out)
 	if err != nil {
-		return 0, &Fault{"score", e.task.ID, err.Error()}
+		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.cause(), err, c.stderr())}
 	}
 	return reward, nil
 }
@@ -522,7 +484,7 @@ func (e *visit) score(ctx context.Context, words []string) (float64, error) {
 // Close implements rl.Env.
 func (e *visit) Close() {
 	e.session.close()
-	<-e.servers.places
+	e.leave()
 }
 
 // row is a task of a server, as readFile writes it.

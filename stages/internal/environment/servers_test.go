@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine/proc"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/environment/faults"
 	"rcgrpo/stages/rl"
@@ -114,26 +112,16 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 12 * time.Second,
 		Step: 8 * time.Second, Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
-	var mu sync.Mutex
-	var log strings.Builder
-	s := NewServers(dir, scratch, p, PoolOptions{Processes: 8, Steps: 4, Scratch: scratch, Mark: programMark(scratch),
-		Log: func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Fprintf(&log, format+"\n", args...)
-		}})
+	var log printed
+	o := Options{Steps: 4, Scratch: scratch, Log: log.print}
+	must.OK(t, o.clear())
 	t.Cleanup(func() {
-		if left, _ := filepath.Glob(filepath.Join(scratch, "program-*")); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(o.folder(), "program-*")); len(left) > 0 {
 			t.Errorf("folders of sessions are left: %v", left)
 		}
-		if left := (proc.Leftovers{Mark: programMark(scratch)}).Kill(); left != "" {
-			t.Errorf("at the end: %s", left)
-		}
-		if left := faults.Orphans(scratch); len(left) > 0 {
-			t.Errorf("processes %v, which a server left, go on", left)
-		}
+		wantNoProcess(t, o)
 	})
-	return s, func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
+	return newServers(p, bfcl.Program{Dir: dir, Processes: 8}, o), log.said
 }
 
 // writer is a policy that writes the notes of its task, then yields.
@@ -198,7 +186,7 @@ func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory
 func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	t.Parallel()
 	s, log := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.most = 1 << 30 // these faults are on purpose
 	texts := append([]string{"error"}, slices.Sorted(maps.Keys(sessionErrors))...)
 	for i := range 40 {
@@ -236,7 +224,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 	episodes := 2 * len(plan)
 	fmt.Sscan(os.Getenv("RCGRPO_CRASH"), &episodes) // keeps the default if the variable is not set
 	s, log := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.described.Env["PLAN"] = strings.Join(plan, " ")
 	s.most = 1 << 30 // these faults are on purpose
 	texts := make([]string, episodes)
@@ -271,10 +259,10 @@ func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
 		"tools/list-garbage": "in initialize", "tools/list-error": "sold out", "tools/list-flood": "in initialize",
 		"initialize-error": "sold out"} {
 		s, _ := notes(t, map[string]string{"FAULT": fault}, Server{})
-		must.Match(t, s.Discover(t.Context()), want)
+		must.Match(t, s.check(t.Context()), want)
 	}
 	s, _ := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.described.Env["DOCUMENT"] = "Adds."
 	must.Match(t, s.check(t.Context()), "add_note has another document")
 	s.described.Env["DOCUMENT"] = ""
@@ -325,7 +313,7 @@ func TestCommandsThatScore(t *testing.T) {
 		`sleep 20`:            "no reward within 5s",
 	} {
 		s, log := notes(t, map[string]string{}, Server{Score: []string{"sh", "-c", script}})
-		must.OK(t, s.Discover(t.Context()))
+		must.OK(t, s.check(t.Context()))
 		got := played(t, s, tasksOf(t, s, "a"))[0]
 		if want == "" && got.Reward != 0.5 || want != "" && (!got.Reward.Missing() || !strings.Contains(got.Failure, want)) {
 			t.Errorf("%s: reward %v (%s)\n%s", script, got.Reward, got.Failure, log())
@@ -364,13 +352,13 @@ func TestServersWithAddress(t *testing.T) {
 	})
 	at.Headers = map[string]string{"Authorization": "NOTES_TOKEN"}
 	s, _ := notes(t, map[string]string{}, at)
-	must.Match(t, s.Discover(t.Context()), "no variable NOTES_TOKEN")
+	must.Match(t, s.check(t.Context()), "no variable NOTES_TOKEN")
 	t.Setenv("NOTES_TOKEN", "wrong")
 	s, _ = notes(t, map[string]string{}, at)
-	must.Match(t, s.Discover(t.Context()), "Unauthorized")
+	must.Match(t, s.check(t.Context()), "Unauthorized")
 	t.Setenv("NOTES_TOKEN", "Bearer hush")
 	s, _ = notes(t, map[string]string{}, at)
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	for _, e := range played(t, s, tasksOf(t, s, "a", "c")) {
 		if e.Reward != 1 {
 			t.Errorf("reward %v (%s)", e.Reward, e.Failure)
@@ -437,7 +425,7 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 		return here
 	})
 	s, log := notes(t, map[string]string{}, at)
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.most = 1 << 30 // these faults are on purpose
 	s.described.Start, s.described.Step = 6*time.Second, 6*time.Second
 	texts := slices.Sorted(maps.Keys(addressErrors))
@@ -467,7 +455,7 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 func TestFilesOfTasksAreChecked(t *testing.T) {
 	t.Parallel()
 	s, _ := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	for line, want := range map[string]string{
 		"": "has no task", "nonsense": "line 1: it is no such JSON", `{"id": "a"}`: `"user" is its request`,
