@@ -33,7 +33,7 @@ func first(t *testing.T, s Settings) (text string) {
 	defer server.Close()
 	s.BaseURL = server.URL + strings.TrimPrefix(s.BaseURL, "BASE")
 	dir := t.TempDir()
-	c := must.Get(newClient(&s, Limits{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
+	c := must.Get(newClient(&s, &Calls{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
 		&Rate{Path: filepath.Join(dir, "rate")}, filepath.Join(dir, "calls.jsonl"), t.Logf))(t)
 	m := &Model{client: c, documents: inventedTools{"eat": json.RawMessage(`{"name": "eat", "description": "Eat.",
 		"parameters": {"type": "dict", "properties": {}, "required": []}}`)}}

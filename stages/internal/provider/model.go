@@ -71,7 +71,7 @@ func (d *dialogue) Close() {}
 // Reply implements rl.Dialogue.
 func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool) (rl.Reply, error) {
 	s := d.client.settings
-	form := apis[s.API].form
+	form := apis[s.API]
 	if err := d.offer(tools); err != nil {
 		return rl.Reply{}, err
 	}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -86,14 +87,7 @@ func (r *Rate) Learn(h http.Header, pause time.Duration) error {
 
 // limits returns the limits per minute; 0: none.
 func (r *Rate) limits(b *bucket) (requests, tokens float64) {
-	requests, tokens = r.Requests, r.Tokens
-	if requests == 0 {
-		requests = b.RequestLimit
-	}
-	if tokens == 0 {
-		tokens = b.TokenLimit
-	}
-	return requests, tokens
+	return cmp.Or(r.Requests, b.RequestLimit), cmp.Or(r.Tokens, b.TokenLimit)
 }
 
 // capacity is the size of a bucket: a second's worth, so that no minute has more than its limit.
