@@ -237,7 +237,7 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 				continue
 			}
 			tools := must.Get(parseJSON(v.Tools))(t)
-			for _, tool := range tools.(list) {
+			for _, tool := range tools.(array) {
 				name, _ := tool.(object).get("function").(object).get("name").(string)
 				want := oneLine(tool)
 				if got, ok := functions[name]; ok {

@@ -13,10 +13,10 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// JSON values with the distinctions of Python: nil, bool, json.Number (an integer), float64, string, list, object.
+// JSON values with the distinctions of Python: nil, bool, json.Number (an integer), float64, string, array, object.
 // As json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
-type list []any
+type array []any
 
 type object []member
 
@@ -56,7 +56,7 @@ func readJSON(d *json.Decoder) (any, error) {
 	}
 	switch t {
 	case json.Delim('['):
-		items := list{}
+		items := array{}
 		for d.More() {
 			v, err := readJSON(d)
 			if err != nil {
@@ -143,7 +143,7 @@ func dump(v any, line string) string {
 		return pyFloat(v)
 	case string:
 		return token.Quote(v)
-	case list:
+	case array:
 		for _, x := range v {
 			items = append(items, dump(x, inner))
 		}

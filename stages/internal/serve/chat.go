@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -50,15 +51,16 @@ type (
 		Reason   any           `json:"stop_reason,omitempty"`
 		IDs      []int32       `json:"token_ids,omitempty"`
 	}
-	chatResponse struct {
-		ID        string       `json:"id"`
-		Object    string       `json:"object"`
-		Created   int64        `json:"created"`
-		Model     string       `json:"model"`
-		Seed      uint64       `json:"seed"`
-		Choices   []chatChoice `json:"choices"`
-		Usage     *usage       `json:"usage,omitempty"`
-		PromptIDs []int32      `json:"prompt_token_ids,omitempty"`
+	// response is the answer of both endpoints, and each event of a stream.
+	response[Choice any] struct {
+		ID        string   `json:"id"`
+		Object    string   `json:"object"`
+		Created   int64    `json:"created"`
+		Model     string   `json:"model"`
+		Seed      uint64   `json:"seed"`
+		Choices   []Choice `json:"choices"`
+		Usage     *usage   `json:"usage,omitempty"`
+		PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a chat
 	}
 	chatLogprobs struct {
 		Content []tokenLogprob `json:"content"`
@@ -74,6 +76,12 @@ type (
 	}
 )
 
+// newResponse returns the response to a request without its choices.
+func newResponse[Choice any](q *request, prefix, object string) response[Choice] {
+	return response[Choice]{ID: prefix + rand.Text(), Object: object, Created: time.Now().Unix(), Model: q.model,
+		Seed: q.seed}
+}
+
 // chat answers /v1/chat/completions.
 func (s *Server) chat(w http.ResponseWriter, q *request) error {
 	conversation, err := readChat(q)
@@ -81,7 +89,7 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	conversation.Token, q.conversation = q.reward, conversation
-	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.turn)
+	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.Turn)
 	if err != nil {
 		return bad("messages", "", "%v", err)
 	}
@@ -94,22 +102,21 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		choices = append(choices, &choice{s: s, q: q, index: i, prompt: prompt, room: room,
 			tools: len(conversation.Tools) > 0})
 	}
-	response := chatResponse{ID: newID("chatcmpl-"), Object: "chat.completion", Created: time.Now().Unix(), Model: q.model,
-		Seed: q.seed}
+	head := newResponse[chatChoice](q, "chatcmpl-", "chat.completion")
 	if q.returnIDs {
-		response.PromptIDs = prompt
+		head.PromptIDs = prompt
 	}
 	if q.stream {
-		return s.streamChat(w, q, choices, response)
+		return s.streamChat(w, q, choices, head)
 	}
 	if err := s.run(q, choices, nil); err != nil {
 		return err
 	}
 	for _, c := range choices {
-		response.Choices = append(response.Choices, c.chatChoice())
+		head.Choices = append(head.Choices, c.chatChoice())
 	}
-	response.Usage = usageOf(choices, len(choices))
-	writeJSON(w, http.StatusOK, response)
+	head.Usage = usageOf(choices, len(choices))
+	writeJSON(w, http.StatusOK, head)
 	return nil
 }
 
@@ -136,13 +143,9 @@ func readChat(q *request) (*chat.Conversation, error) {
 	}
 	top, most := 0, 0
 	limited := q.has("max_completion_tokens")
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"max_completion_tokens", &most}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return nil, err
-		}
+	err = q.take(field{"max_completion_tokens", &most}, field{"logprobs", &q.logprobs}, field{"top_logprobs", &top})
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case limited && most < 1:
@@ -191,7 +194,7 @@ func (c *choice) answer() (text string, calls []toolCall) {
 		calls = append(calls, call)
 	}
 	if last := len(c.draws) - 1; last >= 0 && c.s.Layout.Stop(c.draws[last].Token) { // a cut reply is written again
-		c.s.memory.keep(&remembered{ids: ids(c.draws), digest: turnDigest(c.prompt, chat.Turn{Text: text, Calls: functions})})
+		c.s.memory.KeepTurn(c.prompt, chat.Turn{Text: text, Calls: functions}, ids(c.draws))
 	}
 	return text, calls
 }
@@ -232,9 +235,9 @@ func (s *Server) ranked(q *request, r rl.Ranked) ranked {
 func finite(logp float32) float32 { return max(logp, -9999) }
 
 // streamChat answers with events.
-func (s *Server) streamChat(w http.ResponseWriter, q *request, choices []*choice, head chatResponse) error {
+func (s *Server) streamChat(w http.ResponseWriter, q *request, choices []*choice, head response[chatChoice]) error {
 	head.Object = "chat.completion.chunk"
-	events := newEvents(w)
+	events := &events{w: w}
 	send := func(c chatChoice) error {
 		chunk := head
 		chunk.Choices = []chatChoice{c}
@@ -287,13 +290,8 @@ func readConversation(q *request) (*chat.Conversation, error) {
 	var messages []message
 	var tools []json.RawMessage
 	var choice string
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"messages", &messages}, {"tools", &tools}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return nil, err
-		}
+	if err := q.take(field{"messages", &messages}, field{"tools", &tools}); err != nil {
+		return nil, err
 	}
 	if q.has("tool_choice") {
 		if json.Unmarshal(q.fields["tool_choice"], &choice) != nil || choice != "auto" && choice != "none" {
@@ -373,8 +371,6 @@ type events struct {
 	w     http.ResponseWriter
 	begun bool
 }
-
-func newEvents(w http.ResponseWriter) *events { return &events{w: w} }
 
 func (e *events) send(v any) error {
 	text, err := json.Marshal(v)

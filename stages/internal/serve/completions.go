@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"time"
 
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
@@ -23,15 +22,6 @@ type (
 		IDs       []int32   `json:"token_ids,omitempty"`
 		PromptIDs []int32   `json:"prompt_token_ids,omitempty"`
 	}
-	completionResponse struct {
-		ID      string             `json:"id"`
-		Object  string             `json:"object"`
-		Created int64              `json:"created"`
-		Model   string             `json:"model"`
-		Seed    uint64             `json:"seed"`
-		Choices []completionChoice `json:"choices"`
-		Usage   *usage             `json:"usage,omitempty"`
-	}
 	logprobs struct {
 		Tokens  []string             `json:"tokens"`
 		Logps   []*float32           `json:"token_logprobs"`
@@ -45,13 +35,9 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 	var prompt json.RawMessage
 	var top *int
 	echo := false
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"prompt", &prompt}, {"logprobs", &top}, {"echo", &echo}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return err
-		}
+	err := q.take(field{"prompt", &prompt}, field{"logprobs", &top}, field{"echo", &echo})
+	if err != nil {
+		return err
 	}
 	if top != nil {
 		q.logprobs, q.top = true, *top
@@ -82,20 +68,19 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 			choices = append(choices, &choice{s: s, q: q, index: i, prompt: ids, room: room, score: echo && q.logprobs})
 		}
 	}
-	response := completionResponse{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(),
-		Model: q.model, Seed: q.seed}
+	head := newResponse[completionChoice](q, "cmpl-", "text_completion")
 	if q.stream {
-		return s.streamCompletions(w, q, choices, response)
+		return s.streamCompletions(w, q, choices, head)
 	}
 	if err := s.run(q, choices, nil); err != nil {
 		return err
 	}
 	for i, c := range choices {
 		c.remember(texts[i/q.choices])
-		response.Choices = append(response.Choices, c.completion(i, echo))
+		head.Choices = append(head.Choices, c.completion(i, echo))
 	}
-	response.Usage = usageOf(choices, q.choices)
-	writeJSON(w, http.StatusOK, response)
+	head.Usage = usageOf(choices, q.choices)
+	writeJSON(w, http.StatusOK, head)
 	return nil
 }
 
@@ -122,9 +107,7 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	if len(lists) == 0 {
 		for _, text := range some {
 			text = s.Layout.Insert(text, reward)
-			known, rest := s.memory.continued(text)
-			prompts = append(prompts, append(slices.Clone(known), s.Tokenizer.EncodeAs(rest, token.Everything)...))
-			texts = append(texts, text)
+			prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 		}
 	}
 	for _, ids := range lists {
@@ -148,12 +131,8 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 
 // remember stores the ids of a prompt that was a text and of its reply.
 func (c *choice) remember(prompt string) {
-	if prompt == "" || c.reason != nil {
-		return
-	}
-	sampled := ids(c.visible(c.draws))
-	if text := token.Text(c.text); text != "" && text == c.s.Tokenizer.Decode(sampled, false) {
-		c.s.memory.keep(&remembered{text: prompt + text, ids: append(slices.Clone(c.prompt), sampled...)})
+	if prompt != "" && c.reason == nil {
+		c.s.memory.KeepText(c.s.Tokenizer, prompt, token.Text(c.text), c.prompt, ids(c.visible(c.draws)))
 	}
 }
 
@@ -200,9 +179,9 @@ func (l *logprobs) add(c *choice, draws []rl.Draw, at *int) {
 	}
 }
 
-func (s *Server) streamCompletions(w http.ResponseWriter, q *request, choices []*choice, head completionResponse,
-) error {
-	events := newEvents(w)
+func (s *Server) streamCompletions(w http.ResponseWriter, q *request, choices []*choice,
+	head response[completionChoice]) error {
+	events := &events{w: w}
 	at := make([]int, len(choices))
 	err := s.run(q, choices, func(c *choice, p piece) error {
 		i := slices.Index(choices, c)
