@@ -17,9 +17,9 @@ import (
 // episode records the replies of the policy to one agent.
 type episode struct {
 	gateway *Gateway
-	sampler *rl.Local
 	ask     rl.Rollout
 	offer   *environment.Offer
+	tools   http.Handler // of the offer
 	policy  *serve.Server
 
 	ctx     context.Context // ends with the episode
@@ -74,7 +74,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
-	if most := 2 * e.sampler.Limits.Steps; most > 0 && e.requests > most || e.limited {
+	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.limited {
 		e.limited = true
 		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }", most)
 	}
@@ -85,7 +85,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.gateway.sampling.Add(1)
 	n := e.uses[string(name)]
 	e.uses[string(name)]++
-	return rl.Requested(e.sampler.Seed, e.ask, prompt, n), nil
+	return rl.Requested(e.gateway.Policy.Seed, e.ask, prompt, n), nil
 }
 
 // sampled records a reply. It continues the longest sequence that its prompt begins with.
