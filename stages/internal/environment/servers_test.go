@@ -181,17 +181,23 @@ func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory
 	return got
 }
 
+// faulty returns a text for each kind of fault and further plain ones. The faults do not make the server count as broken.
+func faulty(s *Servers, kinds map[string]string) []string {
+	s.most = 1 << 30
+	texts := slices.Sorted(maps.Keys(kinds))
+	for i := range 20 {
+		texts = append(texts, fmt.Sprint("plain ", i))
+	}
+	return texts
+}
+
 // Each episode has its own session in its own copy of the folder. A fault that persists leaves its episode without a
 // reward, and no other.
 func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	t.Parallel()
 	s, log := notes(t, map[string]string{}, Server{})
 	must.OK(t, s.check(t.Context()))
-	s.most = 1 << 30 // these faults are on purpose
-	texts := append([]string{"error"}, slices.Sorted(maps.Keys(sessionErrors))...)
-	for i := range 40 {
-		texts = append(texts, fmt.Sprint("plain ", i))
-	}
+	texts := append(faulty(s, sessionErrors), "error")
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
 		want, bad := sessionErrors[texts[i]]
 		switch {
@@ -426,12 +432,8 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 	})
 	s, log := notes(t, map[string]string{}, at)
 	must.OK(t, s.check(t.Context()))
-	s.most = 1 << 30 // these faults are on purpose
 	s.described.Start, s.described.Step = 6*time.Second, 6*time.Second
-	texts := slices.Sorted(maps.Keys(addressErrors))
-	for i := range 20 {
-		texts = append(texts, fmt.Sprint("plain ", i))
-	}
+	texts := faulty(s, addressErrors)
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
 		want, bad := addressErrors[texts[i]]
 		if bad != e.Reward.Missing() || !bad && e.Reward != 1 || !strings.Contains(e.Failure, want) {
