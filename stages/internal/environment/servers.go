@@ -260,7 +260,7 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 			if cause := o.process.cause(); cause != exitedWell { // as after the end of its input
 				text = cause
 			}
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(time.Second): // it works on; a process that has ended is found sooner
 		}
 	}
 	if o.process != nil {
@@ -540,27 +540,24 @@ func readFile(path string) ([]*bfcl.Task, error) {
 	}
 	defer f.Close()
 	var tasks []*bfcl.Task
-	lines := bufio.NewReader(f)
-	for n := 1; ; n++ {
-		line, err := readLine(lines, maxLine)
-		if err == io.EOF {
-			break
-		}
-		if err != nil && err != io.ErrUnexpectedEOF { // the last line may have no end
-			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
-		}
-		if len(bytes.TrimSpace(line)) == 0 {
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		spec, err := normal(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
+		spec, err := normal(lines.Bytes())
+		var task *bfcl.Task
+		if err == nil {
+			task, err = newTask(spec)
 		}
-		task, err := newTask(spec)
 		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
 		}
 		tasks = append(tasks, task)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(tasks) == 0 {
 		return nil, fmt.Errorf("%s has no task", path)
@@ -614,19 +611,16 @@ func normal(line []byte) (json.RawMessage, error) {
 // reached reports whether each expected call was made in its turn, with equal arguments and without an error. Further
 // calls do not matter.
 func (r *row) reached(made []madeCall) bool {
-	used := make([]bool, len(made))
+	left := slices.Clone(made)
 	for turn, calls := range r.Expert {
 		for _, want := range calls {
-			found := false
-			for k, m := range made {
-				if !used[k] && m.Turn == turn && !m.Error && m.Name == want.Name && sameJSON(m.Arguments, want.Arguments) {
-					used[k], found = true, true
-					break
-				}
-			}
-			if !found {
+			at := slices.IndexFunc(left, func(m madeCall) bool {
+				return m.Turn == turn && !m.Error && m.Name == want.Name && sameJSON(m.Arguments, want.Arguments)
+			})
+			if at < 0 {
 				return false
 			}
+			left = slices.Delete(left, at, at+1)
 		}
 	}
 	return true
