@@ -26,8 +26,8 @@ type Options struct {
 	Log       func(format string, args ...any)
 }
 
-// mixed dispatches tasks to their environments.
-type mixed struct {
+// environments dispatches tasks to their environments.
+type environments struct {
 	benchmark rl.Environment
 	programs  map[string]rl.Environment // by folder
 }
@@ -39,7 +39,8 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mixed{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}), programs: map[string]rl.Environment{}}
+	m := &environments{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}),
+		programs: map[string]rl.Environment{}}
 	if slices.ContainsFunc(o.Tasks, func(t *bfcl.Task) bool { return t.Spec != nil }) {
 		if err := o.clear(); err != nil {
 			return nil, err
@@ -106,7 +107,7 @@ func (o Options) open(ctx context.Context, at bfcl.Program) (rl.Environment, err
 }
 
 // Start implements rl.Environment.
-func (m *mixed) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+func (m *environments) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 	if t.Spec == nil {
 		return m.benchmark.Start(ctx, t, o)
 	}
@@ -118,7 +119,7 @@ func (m *mixed) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.
 }
 
 // Close implements rl.Environment. It ends all programs.
-func (m *mixed) Close() (err error) {
+func (m *environments) Close() (err error) {
 	for _, p := range m.programs {
 		err = errors.Join(err, p.Close())
 	}

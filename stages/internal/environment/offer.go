@@ -188,10 +188,10 @@ func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallTool
 	}
 	text, err := bfcl.CallText(r.Params.Name, arguments)
 	if err != nil {
-		return said(err.Error(), true), nil
+		return toolResult(err.Error(), true), nil
 	}
 	if err := s.ended(); err != nil {
-		return said(err.Error(), true), nil
+		return toolResult(err.Error(), true), nil
 	}
 	results, errs, err := s.env.Step(ctx, rl.Reply{Calls: []rl.Call{{Text: text}}})
 	if err != nil {
@@ -201,9 +201,9 @@ func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallTool
 	s.calls += len(results)
 	s.errs += errs
 	if len(results) == 0 { // the call ended the episode
-		return said("", false), nil
+		return toolResult("", false), nil
 	}
-	return said(results[0], errs > 0), nil
+	return toolResult(results[0], errs > 0), nil
 }
 
 func (s *Offer) ended() error {
@@ -213,7 +213,7 @@ func (s *Offer) ended() error {
 	return s.err
 }
 
-func said(text string, failed bool) *mcp.CallToolResult {
+func toolResult(text string, failed bool) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}, IsError: failed}
 }
 
@@ -228,7 +228,7 @@ func (s *Offer) next(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallTool
 	}
 	s.begun = true
 	if s.err != nil {
-		return said(s.err.Error(), true), nil
+		return toolResult(s.err.Error(), true), nil
 	}
 	if s.env.Done() {
 		v, err := s.env.Verdict(ctx)
@@ -236,10 +236,10 @@ func (s *Offer) next(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallTool
 			return nil, err
 		}
 		text, err := json.Marshal(v)
-		return said(string(text), false), err
+		return toolResult(string(text), false), err
 	}
 	if err := s.reveal(); err != nil {
 		return nil, err
 	}
-	return said(s.env.User(), false), nil
+	return toolResult(s.env.User(), false), nil
 }

@@ -93,7 +93,7 @@ func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	if err != nil {
 		err = o.fault(ctx, "initialize", task, err, s.described.Start)
 	} else if s.described.Server.Tools != nil {
-		err = s.same(o)
+		err = s.compareTools(o)
 	}
 	if err != nil {
 		o.close()
@@ -115,8 +115,8 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 			}
 			headers.Set(name, value)
 		}
-		return &mcp.StreamableClientTransport{Endpoint: server.URL, HTTPClient: &http.Client{Transport: adding{headers}},
-			MaxRetries: -1, DisableStandaloneSSE: true}, nil
+		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
+			HTTPClient: &http.Client{Transport: checkedTransport{headers}}}, nil
 	}
 	out, in := io.Pipe()
 	var err error
@@ -130,10 +130,10 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 	return strict{&mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}}, nil
 }
 
-// adding sends headers with each request, and bounds and checks each answer.
-type adding struct{ headers http.Header }
+// checkedTransport sends headers with each request, and bounds and checks each answer.
+type checkedTransport struct{ headers http.Header }
 
-func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	maps.Copy(r.Header, a.headers)
 	answer, err := http.DefaultTransport.RoundTrip(r)
@@ -284,8 +284,8 @@ func (s *Servers) check(ctx context.Context) error {
 	return nil
 }
 
-// same returns an error unless the tools of a session are the stored ones.
-func (s *Servers) same(o *session) error {
+// compareTools returns an error unless the tools of a session are the stored ones.
+func (s *Servers) compareTools(o *session) error {
 	stored := map[string]string{}
 	for _, raw := range s.described.Server.Tools {
 		tool, err := readTool(raw)
@@ -335,8 +335,8 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	e := &visit{turns: turns{launcher: s.launcher, task: t, alone: o.Alone, system: row.System, user: row.User[0],
-		most: s.steps}, row: row, leave: func() { <-s.places }}
+	e := &sessionEpisode{row: row, leave: func() { <-s.places }, turns: turns{launcher: s.launcher, task: t,
+		alone: o.Alone, system: row.System, user: row.User[0], most: s.steps}}
 	if e.session, err = s.connect(ctx, t.ID); err != nil {
 		e.leave()
 		return nil, e.report(err, "")
@@ -352,8 +352,8 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 // Close implements rl.Environment. The sessions have ended with their episodes.
 func (s *Servers) Close() error { return nil }
 
-// visit is an episode with a session.
-type visit struct {
+// sessionEpisode is an episode with a session.
+type sessionEpisode struct {
 	turns
 	session *session
 	row     *row
@@ -372,7 +372,7 @@ type madeCall struct {
 
 // Step implements rl.Env. Calls run one after another. A call that cannot be read, of a tool that is not on offer, or
 // that the server refuses, has an error as its result.
-func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
+func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	results, calls, at := readCalls(r)
 	errs := len(results) - len(calls)
 	e.text = r.Text
@@ -405,7 +405,7 @@ func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 var undelivered = &jsonrpc.Error{Code: -32005}
 
 // call executes a call on the server.
-func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err error) {
+func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed bool, err error) {
 	if !slices.ContainsFunc(e.tools, func(t rl.Tool) bool { return t.Name == c.Name }) {
 		return refusal("there is no tool " + c.Name), true, nil
 	}
@@ -435,7 +435,7 @@ func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err
 }
 
 // Verdict returns the reward of the episode.
-func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
+func (e *sessionEpisode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	reward := 0.0
 	if e.row.reached(e.made) {
 		reward = 1
@@ -451,7 +451,7 @@ func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 
 // score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
 // the last text from its standard input, and writes the reward.
-func (e *visit) score(ctx context.Context, words []string) (float64, error) {
+func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, error) {
 	e.session.Close()
 	if e.session.process != nil {
 		e.session.process.Stop()
@@ -482,7 +482,7 @@ func (e *visit) score(ctx context.Context, words []string) (float64, error) {
 }
 
 // Close implements rl.Env.
-func (e *visit) Close() {
+func (e *sessionEpisode) Close() {
 	e.session.close()
 	e.leave()
 }
@@ -546,7 +546,7 @@ func readFile(path string) ([]*bfcl.Task, error) {
 		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		spec, err := normal(lines.Bytes())
+		spec, err := normalize(lines.Bytes())
 		var task *bfcl.Task
 		if err == nil {
 			task, err = newTask(spec)
@@ -565,9 +565,9 @@ func readFile(path string) ([]*bfcl.Task, error) {
 	return tasks, nil
 }
 
-// normal returns a line with a list of requests in place of a text, and with the expected calls of each turn as those
-// of the expert.
-func normal(line []byte) (json.RawMessage, error) {
+// normalize returns a line with a list of requests in place of a text, and with the expected calls of each turn as
+// those of the expert.
+func normalize(line []byte) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := decode(line, &members); err != nil {
 		return nil, err

@@ -181,7 +181,7 @@ func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory
 	return got
 }
 
-// faulty returns a text for each kind of fault and further plain ones. The faults do not make the server count as broken.
+// faulty returns a text for each kind of fault and further plain ones. The server never counts as broken.
 func faulty(s *Servers, kinds map[string]string) []string {
 	s.most = 1 << 30
 	texts := slices.Sorted(maps.Keys(kinds))
@@ -334,7 +334,7 @@ func addressed(t *testing.T, before func(w http.ResponseWriter, r *http.Request,
 	server := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1"}, nil)
 	server.AddTool(&mcp.Tool{Name: "add_note", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return said("noted", false), nil
+			return toolResult("noted", false), nil
 		})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -486,7 +486,7 @@ func FuzzFilesOfTasks(f *testing.F) {
 	f.Add([]byte(`{"id": "a", "user": "x", "expected": [{"name": "f-g", "arguments": {"a": 1}}]}`))
 	f.Add([]byte(`{"id": "a", "user": ["x", ""], "expected": [[], [{"name": "f", "arguments": {}}]], "tools": []}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		spec, err := normal(line)
+		spec, err := normalize(line)
 		if err != nil {
 			return
 		}
@@ -498,7 +498,7 @@ func FuzzFilesOfTasks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := normal(spec)
+		again, err := normalize(spec)
 		if err != nil || string(again) != string(spec) {
 			t.Errorf("%s is normal, and becomes %s (%v)", spec, again, err)
 		}

@@ -118,7 +118,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	if ctx.Err() != nil { // the row stays as sent: the API may charge for it
 		return 0, context.Cause(ctx)
 	}
-	c.judge(row, response, text, err)
+	c.complete(row, response, text, err)
 	if response != nil {
 		if pause = retryAfter(response.Header); row.final() {
 			pause = 0
@@ -163,8 +163,8 @@ func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte,
 	return r, text, err
 }
 
-// judge completes the row of an attempt.
-func (c *Client) judge(row *Row, r *http.Response, text []byte, err error) {
+// complete fills in the row of an attempt.
+func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 	row.Response = string(text)
 	if r != nil {
 		row.Status = r.StatusCode

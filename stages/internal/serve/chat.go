@@ -1,12 +1,10 @@
 package serve
 
 import (
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
@@ -51,17 +49,6 @@ type (
 		Reason   any           `json:"stop_reason,omitempty"`
 		IDs      []int32       `json:"token_ids,omitempty"`
 	}
-	// response is the answer of both endpoints, and each event of a stream.
-	response[Choice any] struct {
-		ID        string   `json:"id"`
-		Object    string   `json:"object"`
-		Created   int64    `json:"created"`
-		Model     string   `json:"model"`
-		Seed      uint64   `json:"seed"`
-		Choices   []Choice `json:"choices"`
-		Usage     *usage   `json:"usage,omitempty"`
-		PromptIDs []int32  `json:"prompt_token_ids,omitempty"` // of a chat
-	}
 	chatLogprobs struct {
 		Content []tokenLogprob `json:"content"`
 	}
@@ -75,12 +62,6 @@ type (
 		Bytes []int   `json:"bytes"`
 	}
 )
-
-// newResponse returns the response to a request without its choices.
-func newResponse[Choice any](q *request, prefix, object string) response[Choice] {
-	return response[Choice]{ID: prefix + rand.Text(), Object: object, Created: time.Now().Unix(), Model: q.model,
-		Seed: q.seed}
-}
 
 // chat answers /v1/chat/completions.
 func (s *Server) chat(w http.ResponseWriter, q *request) error {
@@ -103,21 +84,13 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 			tools: len(conversation.Tools) > 0})
 	}
 	head := newResponse[chatChoice](q, "chatcmpl-", "chat.completion")
+	if q.stream {
+		head.Object = "chat.completion.chunk"
+	}
 	if q.returnIDs {
 		head.PromptIDs = prompt
 	}
-	if q.stream {
-		return s.streamChat(w, q, choices, head)
-	}
-	if err := s.run(q, choices, nil); err != nil {
-		return err
-	}
-	for _, c := range choices {
-		head.Choices = append(head.Choices, c.chatChoice())
-	}
-	head.Usage = usageOf(choices, len(choices))
-	writeJSON(w, http.StatusOK, head)
-	return nil
+	return respond(s, w, q, choices, head, (*choice).chatChoice, (*choice).chatParts)
 }
 
 // chatChoice returns the whole reply.
@@ -234,55 +207,34 @@ func (s *Server) ranked(q *request, r rl.Ranked) ranked {
 // finite replaces the logprob of an impossible token, which JSON cannot represent, by OpenAI's lower bound.
 func finite(logp float32) float32 { return max(logp, -9999) }
 
-// streamChat answers with events.
-func (s *Server) streamChat(w http.ResponseWriter, q *request, choices []*choice, head response[chatChoice]) error {
-	head.Object = "chat.completion.chunk"
-	events := &events{w: w}
-	send := func(c chatChoice) error {
-		chunk := head
-		chunk.Choices = []chatChoice{c}
-		head.PromptIDs = nil
-		return events.send(chunk)
+// chatParts returns the events of a piece of the reply.
+func (c *choice) chatParts(p piece) (parts []chatChoice) {
+	part := chatChoice{Index: c.index, Delta: &delta{}, Logprobs: c.chatLogprobs(p.draws)}
+	if c.q.returnIDs {
+		part.IDs = ids(p.draws)
 	}
-	empty := ""
-	opened := map[int]bool{}
-	err := s.run(q, choices, func(c *choice, p piece) error {
-		part := chatChoice{Index: c.index, Delta: &delta{}, Logprobs: c.chatLogprobs(p.draws)}
-		if q.returnIDs {
-			part.IDs = ids(p.draws)
-		}
-		if !opened[c.index] {
-			opened[c.index] = true
-			if err := send(chatChoice{Index: c.index, Delta: &delta{Role: rl.RoleAssistant, Content: &empty}}); err != nil {
-				return err
-			}
-		}
-		if !p.ended {
-			part.Delta.Content = &p.text
-			return send(part)
-		}
-		text, calls := c.answer()
-		if rest, ok := strings.CutPrefix(text, c.shown); ok && rest != "" {
-			part.Delta.Content = &rest
-		}
-		for i := range calls {
-			calls[i].Index = &i
-		}
-		part.Delta.Calls = calls
-		if part.Delta.Content != nil || calls != nil {
-			if err := send(part); err != nil {
-				return err
-			}
-			part.Logprobs, part.IDs = nil, nil
-		}
-		part.Delta, part.Finish, part.Reason = &delta{}, c.finished(calls), c.reason
-		return send(part)
-	})
-	if err == nil && q.usage {
-		head.Choices, head.Usage = []chatChoice{}, usageOf(choices, len(choices))
-		err = events.send(head)
+	if !c.opened {
+		c.opened = true
+		parts = append(parts, chatChoice{Index: c.index, Delta: &delta{Role: rl.RoleAssistant, Content: new(string)}})
 	}
-	return events.end(err)
+	if !p.ended {
+		part.Delta.Content = &p.text
+		return append(parts, part)
+	}
+	text, calls := c.answer()
+	if rest, ok := strings.CutPrefix(text, c.shown); ok && rest != "" {
+		part.Delta.Content = &rest
+	}
+	for i := range calls {
+		calls[i].Index = &i
+	}
+	part.Delta.Calls = calls
+	if part.Delta.Content != nil || calls != nil {
+		parts = append(parts, part)
+		part.Logprobs, part.IDs = nil, nil
+	}
+	part.Delta, part.Finish, part.Reason = &delta{}, c.finished(calls), c.reason
+	return append(parts, part)
 }
 
 // readConversation reads the messages and tools of a request.
@@ -364,42 +316,4 @@ func readContent(at string, raw json.RawMessage) (string, error) {
 		text += p.Text
 	}
 	return text, nil
-}
-
-// events writes server-sent events.
-type events struct {
-	w     http.ResponseWriter
-	begun bool
-}
-
-func (e *events) send(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return e.write(string(text))
-}
-
-func (e *events) write(text string) error {
-	if !e.begun {
-		e.begun = true
-		e.w.Header().Set("Content-Type", "text/event-stream")
-		e.w.Header().Set("Cache-Control", "no-cache")
-	}
-	if _, err := fmt.Fprintf(e.w, "data: %s\n\n", text); err != nil {
-		return err
-	}
-	return http.NewResponseController(e.w).Flush()
-}
-
-// end ends the stream, after an error with an event that contains it. An error before the first event is returned.
-func (e *events) end(err error) error {
-	if err == nil {
-		return e.write("[DONE]")
-	}
-	if !e.begun {
-		return err
-	}
-	_ = e.send(map[string]any{"error": apiError{Type: "server_error", Message: "the reply was interrupted"}})
-	return nil
 }

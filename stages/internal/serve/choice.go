@@ -24,10 +24,14 @@ type choice struct {
 	prompt  []int32
 	stream  rl.Stream // of its random numbers
 	room    int       // tokens that the reply may have
-	score   bool      // the ids of the prompt are scored
+	number  int       // among all choices of the request
+	written string    // the prompt, if it was a text
+	echo    bool      // the reply begins with the prompt
 	echoed  []rl.Draw // scored ids of the prompt
 	cached  int
-	longest int // bytes of the longest stop string
+	longest int  // bytes of the longest stop string
+	opened  bool // the first event was sent
+	offset  int  // characters whose logprobs were written
 
 	mu     sync.Mutex
 	text   []byte
@@ -44,7 +48,7 @@ type choice struct {
 // sample samples the reply.
 func (c *choice) sample(ctx context.Context) {
 	score := 0
-	if c.score {
+	if c.echo && c.q.logprobs {
 		score = len(c.prompt) - 1
 	}
 	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,
@@ -277,28 +281,4 @@ func (s *Server) spell(q *request, id int32) string {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
 	return token.Text(s.Tokenizer.Bytes(id))
-}
-
-// usage counts the tokens of a response.
-type usage struct {
-	Prompt     int `json:"prompt_tokens"`
-	Completion int `json:"completion_tokens"`
-	Total      int `json:"total_tokens"`
-	Details    struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
-// usageOf counts each prompt once; prompts is the number of choices per prompt.
-func usageOf(choices []*choice, perPrompt int) *usage {
-	u := &usage{}
-	for i, c := range choices {
-		if i%perPrompt == 0 {
-			u.Prompt += len(c.prompt)
-			u.Details.Cached += c.cached
-		}
-		u.Completion += len(c.draws)
-	}
-	u.Total = u.Prompt + u.Completion
-	return u
 }

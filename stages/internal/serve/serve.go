@@ -3,8 +3,8 @@
 //	Config      the policy, its names and the limits
 //	Server      an http.Handler; start with New
 //
-// request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer,
-// log.go writes conversations. Neighbours: rl (Batcher), chat (layouts), token.
+// request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer
+// as response.go writes, log.go writes conversations. Neighbours: rl (Batcher), chat (layouts), token.
 package serve
 
 import (

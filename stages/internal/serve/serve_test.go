@@ -143,18 +143,17 @@ func (l *lab) post(path, body string, headers ...string) (int, string, http.Head
 
 func (l *lab) chat(body string) response[chatChoice] {
 	l.t.Helper()
-	status, text, _ := l.post("/v1/chat/completions", body)
-	var r response[chatChoice]
-	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
-		l.t.Fatalf("status %d: %s", status, text)
-	}
-	return r
+	return ask[chatChoice](l, "/v1/chat/completions", body)
 }
 
 func (l *lab) complete(body string) response[completionChoice] {
 	l.t.Helper()
-	status, text, _ := l.post("/v1/completions", body)
-	var r response[completionChoice]
+	return ask[completionChoice](l, "/v1/completions", body)
+}
+
+func ask[Choice any](l *lab, path, body string) (r response[Choice]) {
+	l.t.Helper()
+	status, text, _ := l.post(path, body)
 	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
 		l.t.Fatalf("status %d: %s", status, text)
 	}
