@@ -108,7 +108,7 @@ func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
 	return c, hello, nil
 }
 
-// Tasks asks the program for at most n tasks of a set.
+// Tasks requests at most n tasks of a set from the program.
 func (p *Pool) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfcl.Task, error) {
 	c, err := p.shared[0].get(ctx, p)
 	if err != nil {

@@ -131,17 +131,17 @@ func (writer) Width() int     { return 8 }
 func (writer) Release() error { return nil }
 func (writer) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
 	r, err := readRow(ask.Task)
-	return &session_{calls: r.Expert}, err
+	return &writing{calls: r.Expert}, err
 }
 
-type session_ struct {
+type writing struct {
 	calls [][]call
 	turn  int
 	made  bool
 }
 
-func (w *session_) Close() {}
-func (w *session_) Reply(context.Context, []rl.Message, []rl.Tool) (rl.Reply, error) {
+func (w *writing) Close() {}
+func (w *writing) Reply(context.Context, []rl.Message, []rl.Tool) (rl.Reply, error) {
 	if w.made = !w.made; !w.made {
 		w.turn++
 		return rl.Reply{Text: "Done."}, nil
