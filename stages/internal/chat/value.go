@@ -147,7 +147,7 @@ func oneLine(v any) string {
 	return "null"
 }
 
-// indented returns a value in the format of tojson(indent=4). One with an infinity, which is no JSON, stays on one line.
+// indented returns a value in the format of tojson(indent=4). One with an infinity stays on one line.
 func indented(v any) string {
 	line := oneLine(v)
 	var b bytes.Buffer
