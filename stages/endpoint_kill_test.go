@@ -17,7 +17,6 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
@@ -55,7 +54,7 @@ func TestKilledCallsEndInTheSameScores(t *testing.T) {
 		provider.FirstBackoff = 10 * time.Millisecond
 		l.path = filepath.Join(l.dir, "x.hcl")
 		x := l.loadFile()
-		p := must.Get(plan.New(x, must.Get(artifact.Open(filepath.Join(l.dir, "store")))(t), plan.Options{}))(t)
+		p := must.Get(plan.New(x, l.store(), plan.Options{}))(t)
 		must.OK(t, engine.Run(t.Context(), p, engine.Options{}, func(runs.Event) {}))
 		return
 	}
@@ -179,7 +178,7 @@ func (l *callers) survive(name string, r *rand.Rand) {
 // charged and with the budget.
 func (l *callers) check(name string) {
 	own := &apiLab{T: l.T, dir: filepath.Join(l.dir, name), path: filepath.Join(l.dir, name, "x.hcl"), oracle: l.oracle}
-	scores := own.scores("store")
+	scores := own.scores()
 	right := 0
 	for _, s := range scores {
 		if s.Reward == 1 && s.Official && s.Stop == rl.StopDone {
@@ -189,7 +188,7 @@ func (l *callers) check(name string) {
 	if len(scores) != 6 || right != 6 {
 		l.Errorf("%s: got %+v, want 6 rewards of the ground truth", name, scores)
 	}
-	store := must.Get(artifact.Open(filepath.Join(own.dir, "store")))(l)
+	store := own.store()
 	dollars, _ := RecordedCost(must.Get(store.Open(own.recorded(store).Manifest, "calls"))(l).Dir)
 	l.mu.Lock()
 	defer l.mu.Unlock()

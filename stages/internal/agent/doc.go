@@ -1,5 +1,5 @@
-// Package agent plays episodes with a program of the user's, which calls the policy through OpenAI's API and the tools
-// of its task through the Model Context Protocol.
+// Package agent plays episodes with a user's program, which calls the policy through OpenAI's API and the tools of its
+// task through the Model Context Protocol.
 //
 //	Settings   the block agent of a stage
 //	Gateway    an rl.Agent: the server of both protocols, and the processes of the program; start with Open

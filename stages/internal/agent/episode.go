@@ -17,9 +17,9 @@ import (
 // episode records the replies of the policy to one agent.
 type episode struct {
 	gateway *Gateway
-	sampler *rl.Local
 	ask     rl.Rollout
 	offer   *environment.Offer
+	tools   http.Handler // of the offer
 	policy  *serve.Server
 
 	ctx     context.Context // ends with the episode
@@ -39,8 +39,9 @@ type episode struct {
 // segment is a sequence of tokens: prompts each of which continues the reply before it.
 type segment struct {
 	rl.Segment
-	conversation *chat.Conversation // before the last reply
-	replies      []rl.Message
+	conversation *chat.Conversation // before the last reply; nil if its prompt was a text
+	turns        int                // of the conversation that are in Messages
+	users        int                // those of them that are of the user
 }
 
 // serve answers a request of the agent until the episode ends.
@@ -74,7 +75,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.requests++
-	if most := 2 * e.sampler.Limits.Steps; most > 0 && e.requests > most || e.limited {
+	if most := 2 * e.gateway.Policy.Limits.Steps; most > 0 && e.requests > most || e.limited {
 		e.limited = true
 		return 0, fmt.Errorf("the episode has had its %d requests, twice limits { steps }", most)
 	}
@@ -85,7 +86,7 @@ func (e *episode) stream(prompt []int32) (rl.Stream, error) {
 	e.gateway.sampling.Add(1)
 	n := e.uses[string(name)]
 	e.uses[string(name)]++
-	return rl.Requested(e.sampler.Seed, e.ask, prompt, n), nil
+	return rl.Requested(e.gateway.Policy.Seed, e.ask, prompt, n), nil
 }
 
 // sampled records a reply. It continues the longest sequence that its prompt begins with.
@@ -119,12 +120,16 @@ func (e *episode) sampled(r serve.Reply) {
 	for _, d := range r.Draws {
 		s.IDs, s.Mask, s.Logp = append(s.IDs, d.Token), append(s.Mask, true), append(s.Logp, d.Logp)
 	}
-	s.conversation = r.Conversation
-	m := rl.Message{Role: rl.RoleAssistant, Text: r.Text, From: len(r.Prompt), To: len(s.IDs)}
+	if s.conversation = r.Conversation; s.conversation != nil {
+		s.add(s.conversation.Turns)
+	}
+	m := rl.Message{Role: rl.RoleAssistant, Text: r.Text, From: len(r.Prompt), To: len(s.IDs),
+		Turn: max(0, s.users-1)}
 	for _, call := range r.Calls {
 		m.Calls = append(m.Calls, call.Text)
 	}
-	s.replies = append(s.replies, m)
+	s.Messages = append(s.Messages, m)
+	s.turns++
 	if e.text = r.Text; r.Calls != nil {
 		e.text = ""
 	}
@@ -135,9 +140,6 @@ func (e *episode) sampled(r serve.Reply) {
 func (e *episode) record(t *rl.Trajectory) {
 	if len(e.segments) == 0 {
 		return
-	}
-	for _, s := range e.segments {
-		s.Messages = s.messages()
 	}
 	first := e.segments[0]
 	if c := first.conversation; c != nil {
@@ -156,42 +158,23 @@ func (e *episode) record(t *rl.Trajectory) {
 	}
 }
 
-// messages returns the conversation with the replies. Those of the assistant that were not sampled stand before them.
-func (s *segment) messages() (all []rl.Message) {
-	own := len(s.replies) - 1 // of those in the conversation
-	if s.conversation == nil {
-		return s.replies
-	}
-	others := -own
-	for _, t := range s.conversation.Turns {
-		if t.Role == rl.RoleAssistant {
-			others++
-		}
-	}
-	turn, k := -1, 0
-	for _, t := range s.conversation.Turns {
-		m := rl.Message{Role: t.Role, Text: t.Text}
-		switch last := len(all) - 1; {
-		case t.Role == rl.RoleUser:
-			turn++
-		case t.Role == rl.RoleTool && last >= 0 && all[last].Role == rl.RoleTool:
-			all[last].Several = append(slices.Clip(all[last].Results()), t.Text)
-			all[last].Text += "\n" + t.Text
+// add adds the turns of a conversation since the last reply. Results in a row are one message.
+func (s *segment) add(turns []chat.Turn) {
+	for _, t := range turns[min(s.turns, len(turns)):] {
+		if last := len(s.Messages) - 1; t.Role == rl.RoleTool && last >= 0 && s.Messages[last].Role == rl.RoleTool {
+			m := &s.Messages[last]
+			m.Several = append(slices.Clip(m.Results()), t.Text)
+			m.Text += "\n" + t.Text
 			continue
-		case t.Role == rl.RoleAssistant:
-			if k >= others && k-others < own {
-				m = s.replies[k-others]
-			} else {
-				for _, call := range t.Calls {
-					m.Calls = append(m.Calls, call.Python())
-				}
-			}
-			k++
 		}
-		m.Turn = max(0, turn)
-		all = append(all, m)
+		if t.Role == rl.RoleUser {
+			s.users++
+		}
+		m := rl.Message{Role: t.Role, Text: t.Text, Turn: max(0, s.users-1)}
+		for _, call := range t.Calls { // of a reply that was not sampled here
+			m.Calls = append(m.Calls, call.Python())
+		}
+		s.Messages = append(s.Messages, m)
 	}
-	last := s.replies[own]
-	last.Turn = max(0, turn)
-	return append(all, last)
+	s.turns = len(turns)
 }

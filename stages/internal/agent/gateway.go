@@ -42,6 +42,11 @@ type Options struct {
 // with it. Gateway implements rl.Agent.
 type Gateway struct {
 	Options
+	*running
+}
+
+// running is the part of a gateway that those of other policies share.
+type running struct {
 	settings *Settings
 	workers  *environment.Workers
 	server   *http.Server
@@ -66,25 +71,18 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 	if err != nil {
 		return nil, errors.Join(err, workers.Close())
 	}
-	g := &Gateway{Options: o, settings: s, workers: workers, address: listener.Addr().String(),
-		episodes: map[string]*episode{}}
-	tools := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server {
-		if e := g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")); e != nil {
-			return e.offer.Server
-		}
-		return nil
-	}, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
+	g := &Gateway{o, &running{settings: s, workers: workers, address: listener.Addr().String(),
+		episodes: map[string]*episode{}}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/mcp/", func(w http.ResponseWriter, r *http.Request) {
-		if e := g.find(strings.TrimPrefix(r.URL.Path, "/mcp/")); e != nil {
-			e.serve(tools, w, r)
+	mux.HandleFunc("/mcp/{key}", func(w http.ResponseWriter, r *http.Request) {
+		if e := g.find(r.PathValue("key")); e != nil {
+			e.serve(e.tools, w, r)
 			return
 		}
 		http.Error(w, "no episode has this address", http.StatusNotFound)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if e := g.find(key); e != nil {
+		if e := g.find(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")); e != nil {
 			e.serve(e.policy, w, r)
 			return
 		}
@@ -143,41 +141,32 @@ type task struct {
 }
 
 // With returns the gateway for episodes of another policy with the same model, such as one with another temperature.
-func (g *Gateway) With(policy *rl.Local) rl.Agent { return with{g, policy} }
-
-type with struct {
-	*Gateway
-	policy *rl.Local
-}
-
-// Play implements rl.Agent.
-func (w with) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
-	return w.play(ctx, w.policy, ask, env, t)
+func (g *Gateway) With(policy *rl.Local) *Gateway {
+	other := *g
+	other.Policy = policy
+	return &other
 }
 
 // Play implements rl.Agent.
 func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
-	return g.play(ctx, g.Policy, ask, env, t)
-}
-
-func (g *Gateway) play(ctx context.Context, policy *rl.Local, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (
-	bfcl.Verdict, error) {
 	offer, err := environment.NewOffer(env, environment.OfferOptions{Data: g.Data})
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	e := &episode{gateway: g, sampler: policy, ask: ask, offer: offer, uses: map[string]int{}}
+	e := &episode{gateway: g, ask: ask, offer: offer, uses: map[string]int{}}
 	e.ctx, e.cancel = context.WithCancel(ctx)
-	e.policy = serve.New(serve.Config{Name: modelName, Batcher: policy.Batcher, Layout: g.Layout, Tokenizer: g.Tokenizer,
-		Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20, MaxBody: 64 << 20,
-		Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log, Sampling: &serve.Sampling{
-			Temperature: policy.Temperature, TopP: cmp.Or(policy.TopP, 1), Reply: policy.Limits.Reply, Stream: e.stream,
-			Sampled: e.sampled}})
+	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Layout: g.Layout,
+		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
+		MaxBody: 64 << 20, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
+		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
+			Reply: g.Policy.Limits.Reply, Stream: e.stream, Sampled: e.sampled}})
+	e.tools = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offer.Server },
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true})
 	key := rand.Text()
 	g.mu.Lock()
 	g.episodes[key] = e
 	g.mu.Unlock()
-	said, failure := g.run(ctx, key, task{ask.Task.ID, env.User(), env.System(), offer.Documents()})
+	said, failure := g.run(ctx, key, task{ask.Task.ID, env.User(), env.System(), offer.Documents})
 	g.mu.Lock()
 	delete(g.episodes, key)
 	g.mu.Unlock()
@@ -256,7 +245,7 @@ func (e *episode) verdict(ctx context.Context, said []byte) (bfcl.Verdict, error
 	if err != nil || e.gateway.settings.Reward != "program" || e.limited {
 		return v, err
 	}
-	reward, err := environment.Finite(said)
+	reward, err := environment.Reward(said)
 	if err != nil {
 		return v, &environment.Fault{Method: "play", Task: e.ask.Task.ID, Text: fmt.Sprintf("reward = \"program\": %v", err)}
 	}

@@ -4,7 +4,8 @@
 //
 // [Drill] is the small layout of the generated tasks. [Layout] contains the published layouts of instruct models
 // as constants; a model folder with another chat template is refused ([Layout.CheckTemplate]). [FunctionsOf]
-// returns the documents of the tools. Neighbours: token (ids of a text), rl (episodes).
+// returns the documents of the tools. [Memory] stores the ids of replies for prompts that continue them.
+// Neighbours: token (ids of a text), rl (episodes).
 package chat
 
 import (

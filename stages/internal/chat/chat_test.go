@@ -90,106 +90,70 @@ func marked(c rl.Codec, ids []int32, mask []bool) string {
 	return b.String()
 }
 
-func TestRewardTokenIsASingleTokenAndLeavesOthersUnchanged(t *testing.T) {
-	for _, where := range []string{rl.FirstUser, rl.BeforeEachAction} {
-		d := codec(t, where)
-		e := expert(rand.New(rand.NewPCG(1, 1)))
-		high, maskHigh := Encode(d, e, rl.TokenHigh)
-		low, maskLow := Encode(d, e, rl.TokenLow)
-		if !slices.Equal(maskHigh, maskLow) || len(high) != len(low) {
-			t.Fatalf("%s: the masks differ", where)
-		}
-		places := 0
-		for i := range high {
-			if high[i] != low[i] {
-				places++
-				if maskHigh[i] || high[i] != d.reward[rl.TokenHigh] || low[i] != d.reward[rl.TokenLow] {
-					t.Errorf("%s: place %d differs: %d and %d, mask %t", where, i, high[i], low[i], maskHigh[i])
+// codecs returns the codecs of the drills and of the families at hand, at a position of reward tokens.
+func codecs(t *testing.T, where string) map[string]rl.Codec {
+	t.Helper()
+	all := map[string]rl.Codec{"drill": codec(t, where)}
+	for f := range present(t) {
+		all[families[f]] = fixtureChat(t, f, where)
+	}
+	return all
+}
+
+// An episode differs under two reward tokens in the ids of these tokens only, and none of them counts as sampled.
+func TestRewardTokensAreAtTheirPositionAndNotSampled(t *testing.T) {
+	e := &rl.Trajectory{Tools: []string{"mv", "ls"}, Messages: wholeEpisode}
+	for where, want := range map[string]int{"": 0, rl.FirstUser: 1, rl.BeforeEachAction: 6} {
+		for name, c := range codecs(t, where) {
+			high, mask := Encode(c, e, rl.TokenHigh)
+			low, maskLow := Encode(c, e, rl.TokenLow)
+			if !slices.Equal(mask, maskLow) || len(high) != len(low) {
+				t.Fatalf("%s %q: the masks differ", name, where)
+			}
+			got := 0
+			for i := range high {
+				if high[i] != low[i] {
+					got++
+					if mask[i] || c.Text(high[i:i+1]) != HighReward || c.Text(low[i:i+1]) != LowReward {
+						t.Errorf("%s %q: id %d differs: %d and %d, mask %t", name, where, i, high[i], low[i], mask[i])
+					}
+				}
+				if c.Stop(high[i]) && mask[i] && i+1 < len(mask) && mask[i+1] {
+					t.Errorf("%s: a reply continues after its end", name)
 				}
 			}
-		}
-		if want := map[string]int{rl.FirstUser: 1, rl.BeforeEachAction: 4}[where]; places != want {
-			t.Errorf("%s: got %d reward tokens, want %d", where, places, want)
+			none, _ := Encode(c, e, rl.TokenNone)
+			if text := c.Text(none); got != want || strings.Contains(text, HighReward) || strings.Contains(text, LowReward) {
+				t.Errorf("%s %q: got %d reward tokens, want %d, and none in %q", name, where, got, want, text)
+			}
 		}
 	}
 }
 
 func TestContextsArePrefixesOfTheEpisode(t *testing.T) {
-	r := rand.New(rand.NewPCG(5, 6))
 	for _, where := range []string{"", rl.FirstUser, rl.BeforeEachAction} {
-		d := codec(t, where)
-		for _, reward := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
-			e := expert(r)
-			whole, _ := Encode(d, e, reward)
-			for n := range len(e.Messages) {
-				if e.Messages[n].Role != rl.RoleAssistant {
-					continue
-				}
-				head := *e
-				head.Messages = e.Messages[:n]
-				prompt, mask := Encode(d, &head, reward)
-				prompt = append(prompt, d.Header(reward)...)
-				if !slices.Equal(prompt, whole[:len(prompt)]) {
-					t.Fatalf("%s %s: the prompt of message %d is no prefix of the episode", where, reward, n)
-				}
-				if len(mask) > len(prompt) {
-					t.Fatalf("mask of %d for %d ids", len(mask), len(prompt))
+		for name, c := range codecs(t, where) {
+			for _, reward := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
+				e := rl.Trajectory{Tools: []string{"ls"}, Messages: wholeEpisode}
+				whole, _ := Encode(c, &e, reward)
+				for n, m := range wholeEpisode {
+					if m.Role != rl.RoleAssistant {
+						continue
+					}
+					e.Messages = wholeEpisode[:n]
+					prompt, mask := Encode(c, &e, reward)
+					prompt = append(prompt, c.Header(reward)...)
+					if len(mask) > len(prompt) || len(prompt) > len(whole) || !slices.Equal(prompt, whole[:len(prompt)]) {
+						t.Fatalf("%s %q %s: the prompt of message %d is no prefix of the episode", name, where, reward, n)
+					}
 				}
 			}
 		}
-	}
-}
-
-func TestTokenInTokenOut(t *testing.T) {
-	// A sampled trajectory spells its replies in a way the tokenizer would not: byte by byte.
-	d := codec(t, rl.BeforeEachAction)
-	e := expert(rand.New(rand.NewPCG(7, 8)))
-	s := &rl.Trajectory{Origin: rl.OriginPolicy, Token: rl.TokenHigh}
-	users := 0
-	for _, m := range e.Messages {
-		m.From = len(s.IDs)
-		switch m.Role {
-		case rl.RoleUser:
-			s.IDs = append(s.IDs, d.User(m.Text, users == 0, s.Token)...)
-			users++
-		case rl.RoleTool:
-			s.IDs = append(s.IDs, d.Tool(m.Results())...)
-		case rl.RoleAssistant:
-			s.IDs = append(s.IDs, d.Header(s.Token)...)
-			s.Mask = pad(s.Mask, len(s.IDs), false)
-			for _, c := range m.Calls {
-				for i := range len(c) {
-					s.IDs = append(s.IDs, d.tokens.Encode(c[i:i+1])...)
-				}
-			}
-			s.IDs = append(s.IDs, d.Reply(nil)...)
-			s.Mask = pad(s.Mask, len(s.IDs), true)
-		}
-		m.To = len(s.IDs)
-		s.Messages = append(s.Messages, m)
-	}
-	ids, mask := Encode(d, s, rl.TokenHigh)
-	if !slices.Equal(ids, s.IDs) || !slices.Equal(mask, s.Mask) {
-		t.Error("encoding a sampled trajectory under its own token changed its ids or mask")
-	}
-	low, lowMask := Encode(d, s, rl.TokenLow)
-	for i := range low {
-		if low[i] != ids[i] && low[i] != d.reward[rl.TokenLow] {
-			t.Errorf("place %d: got %d, want %d", i, low[i], ids[i])
-		}
-	}
-	if !slices.Equal(lowMask, mask) {
-		t.Error("another token changed the mask")
-	}
-	none, _ := Encode(d, s, rl.TokenNone)
-	if len(none) != len(ids)-4 {
-		t.Errorf("without tokens: got %d ids, want %d", len(none), len(ids)-4)
 	}
 }
 
 // The ids of an episode in the drills' layout, beside those of its whole text tokenised at once: equal, but for
-// the cases listed, all of them on purpose. For the templates of instruct models see
-// TestWhereAnEpisodeDiffersFromItsRendering.
+// the cases listed, all of them on purpose.
 func TestWhereADrillDiffersFromItsText(t *testing.T) {
 	d := codec(t, "")
 	turn := func(request string, calls ...string) *rl.Trajectory {

@@ -183,13 +183,13 @@ func (c *Chat) Visible(text string) int {
 	if at := strings.Index(text, tag); at >= 0 {
 		text = text[:at]
 	} else {
-		text = text[:len(text)-partial(text, tag)]
+		text = text[:len(text)-Partial(text, tag)]
 	}
 	return len(strings.TrimRightFunc(text, pySpace))
 }
 
-// partial returns the length of the longest suffix of text that is a proper prefix of word.
-func partial(text, word string) int {
+// Partial returns the length of the longest suffix of text that is a proper prefix of word.
+func Partial(text, word string) int {
 	for n := min(len(text), len(word)-1); n > 0; n-- {
 		if strings.HasSuffix(text, word[:n]) {
 			return n

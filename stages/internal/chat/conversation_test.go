@@ -17,16 +17,7 @@ import (
 // refuses or writes otherwise: late system messages, parts that are not texts, template variables.
 func (v vector) apiConversation(t *testing.T) (c Conversation, ok bool) {
 	t.Helper()
-	var messages []struct {
-		Role    string
-		Content *string
-		Calls   []struct {
-			Function struct {
-				Name      string
-				Arguments json.RawMessage
-			}
-		} `json:"tool_calls"`
-	}
+	var messages []vectorMessage
 	if v.Rendered == nil || len(v.Kwargs) > 0 || !v.Generate || json.Unmarshal(v.Messages, &messages) != nil {
 		return c, false
 	}

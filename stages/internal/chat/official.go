@@ -3,8 +3,6 @@ package chat
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/internal/token"
@@ -47,14 +45,8 @@ type official struct {
 	stream rl.Stream
 	seat   rl.Seat
 	talk   *bfcl.HandlerChat
-	known  []known
+	memory Memory // a prompt that continues a reply contains its sampled ids, as in a server
 	number uint64 // of the reply
-}
-
-// known is a prompt with its reply.
-type known struct {
-	text string
-	ids  []int32
 }
 
 // Close implements rl.Dialogue.
@@ -79,7 +71,7 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 		return rl.Reply{Stop: rl.StopHandler}, nil
 	}
 	prompt := d.chat.Insert(written, d.token)
-	ids := d.encode(prompt)
+	ids := d.memory.Encode(d.chat.tokens, prompt)
 	room := d.room(len(d.chat.tokens.EncodeAs(written, token.Everything)), len(ids))
 	if room < 1 {
 		return rl.Reply{Stop: rl.StopLength}, nil
@@ -93,14 +85,18 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	}
 	var r rl.Reply
 	var text []byte
+	var inside []int32 // without the end of the reply
 	for _, x := range s.Draws {
 		r.IDs, r.Logp = append(r.IDs, x.Token), append(r.Logp, x.Logp)
+		if !d.chat.Stop(x.Token) {
+			inside = append(inside, x.Token)
+		}
 		if !d.chat.Stop(x.Token) && !d.chat.tokens.Special(x.Token) {
 			text = append(text, d.chat.tokens.Bytes(x.Token)...)
 		}
 	}
 	r.Text = token.Text(text)
-	d.keep(prompt, ids, r)
+	d.memory.KeepText(d.chat.tokens, prompt, r.Text, ids, inside)
 	for _, call := range d.talk.Reply(r.Text) {
 		r.Calls = append(r.Calls, rl.Call{Text: call})
 	}
@@ -129,27 +125,4 @@ func (d *official) room(counted, ids int) int {
 		asked = min(d.Limits.Reply, longest-counted-2)
 	}
 	return min(asked, longest-ids)
-}
-
-// keep stores the text and the ids of a prompt and its reply, so that a prompt that continues them contains exactly the
-// ids that were sampled, as in a server.
-func (d *official) keep(prompt string, ids []int32, r rl.Reply) {
-	sampled := r.IDs
-	if n := len(sampled); d.chat.Stop(sampled[n-1]) {
-		sampled = sampled[:n-1]
-	}
-	if r.Text != "" && r.Text == d.chat.tokens.Decode(sampled, false) {
-		d.known = append(d.known, known{prompt + r.Text, slices.Concat(ids, sampled)})
-	}
-}
-
-// encode returns the ids of a prompt.
-func (d *official) encode(prompt string) []int32 {
-	var longest known
-	for _, k := range d.known {
-		if len(k.text) > len(longest.text) && strings.HasPrefix(prompt, k.text) {
-			longest = k
-		}
-	}
-	return append(slices.Clone(longest.ids), d.chat.tokens.EncodeAs(prompt[len(longest.text):], token.Everything)...)
 }

@@ -47,6 +47,18 @@ type vector struct {
 	Optional bool                       `json:"optional"`
 }
 
+// vectorMessage is a message of a vector.
+type vectorMessage struct {
+	Role    string
+	Content *string
+	Calls   []struct {
+		Function struct {
+			Name      string
+			Arguments json.RawMessage
+		}
+	} `json:"tool_calls"`
+}
+
 func vectors(t testing.TB, family string) []vector {
 	t.Helper()
 	var all []vector
@@ -86,16 +98,7 @@ func sum(ids []int32) string {
 // not a text.
 func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) {
 	t.Helper()
-	var messages []struct {
-		Role    string
-		Content *string
-		Calls   []struct {
-			Function struct {
-				Name      string
-				Arguments json.RawMessage
-			}
-		} `json:"tool_calls"`
-	}
+	var messages []vectorMessage
 	if v.Rendered == nil || len(v.Kwargs) > 0 || json.Unmarshal(v.Messages, &messages) != nil {
 		return nil, false
 	}

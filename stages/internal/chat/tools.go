@@ -63,7 +63,7 @@ func renameTypes(key string, v any) any {
 		if name, ok := jsonTypes[v]; ok && key == "type" {
 			return name
 		}
-	case list:
+	case array:
 		for i, x := range v {
 			v[i] = renameTypes("", x)
 		}

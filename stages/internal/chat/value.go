@@ -13,10 +13,10 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// JSON values with the distinctions of Python: nil, bool, json.Number (an integer), float64, string, list, object.
+// JSON values with the distinctions of Python: nil, bool, json.Number (an integer), float64, string, array, object.
 // As json.loads does, they keep the order of keys and the difference between 1 and 1.0.
 
-type list []any
+type array []any
 
 type object []member
 
@@ -56,7 +56,7 @@ func readJSON(d *json.Decoder) (any, error) {
 	}
 	switch t {
 	case json.Delim('['):
-		items := list{}
+		items := array{}
 		for d.More() {
 			v, err := readJSON(d)
 			if err != nil {
@@ -122,17 +122,7 @@ func pyFloat(f float64) string {
 }
 
 // oneLine returns a value in the format of json.dumps, which is that of tojson in chat templates.
-func oneLine(v any) string { return dump(v, "") }
-
-// indented returns a value in the format of tojson(indent=4).
-func indented(v any) string { return dump(v, "\n") }
-
-// dump returns a value. line is the line end and indentation of its container, "" if all is on one line.
-func dump(v any, line string) string {
-	inner := line
-	if line != "" {
-		inner += "    "
-	}
+func oneLine(v any) string {
 	var items []string
 	switch v := v.(type) {
 	case bool:
@@ -143,25 +133,28 @@ func dump(v any, line string) string {
 		return pyFloat(v)
 	case string:
 		return token.Quote(v)
-	case list:
+	case array:
 		for _, x := range v {
-			items = append(items, dump(x, inner))
+			items = append(items, oneLine(x))
 		}
-		return enclose("[", items, "]", line, inner)
+		return "[" + strings.Join(items, ", ") + "]"
 	case object:
 		for _, m := range v {
-			items = append(items, token.Quote(m.key)+": "+dump(m.value, inner))
+			items = append(items, token.Quote(m.key)+": "+oneLine(m.value))
 		}
-		return enclose("{", items, "}", line, inner)
+		return "{" + strings.Join(items, ", ") + "}"
 	}
 	return "null"
 }
 
-func enclose(open string, items []string, end, line, inner string) string {
-	if line == "" || len(items) == 0 {
-		return open + strings.Join(items, ", ") + end
+// indented returns a value in the format of tojson(indent=4). One with an infinity stays on one line.
+func indented(v any) string {
+	line := oneLine(v)
+	var b bytes.Buffer
+	if json.Indent(&b, []byte(line), "", "    ") != nil {
+		return line
 	}
-	return open + inner + strings.Join(items, ","+inner) + line + end
+	return b.String()
 }
 
 // pySpace reports str.isspace of Python for one character.

@@ -1,6 +1,6 @@
-// Package environment starts the episodes of tasks: those of the benchmark and its drills, those of a program of the
-// user's that speaks JSON-RPC 2.0 on its standard input and output, and those of tasks for the tools of a server of the
-// Model Context Protocol (docs/own_tasks.md).
+// Package environment starts the episodes of tasks: those of the benchmark and its drills, those of a user's program,
+// which speaks JSON-RPC 2.0 on its standard input and output, and those of tasks for the tools of a server of the Model
+// Context Protocol (docs/own_tasks.md).
 //
 //	Open       the rl.Environment of a list of tasks
 //	Program    command, variables and time limits, stored beside the tasks; Copy makes the folder that it starts in
@@ -12,5 +12,5 @@
 //	Expert     plays the calls that a task gives as those of its expert
 //
 // Start with Open and Pool.Start. Neighbours: rl (Environment, Env), bfcl (tasks), engine/proc (processes),
-// stages/tasks (asks programs and servers for their tasks and tools).
+// stages/tasks (reads the tasks and tools of programs and servers).
 package environment

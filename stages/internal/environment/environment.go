@@ -26,8 +26,8 @@ type Options struct {
 	Log       func(format string, args ...any)
 }
 
-// mixed dispatches tasks to their environments.
-type mixed struct {
+// environments dispatches tasks to their environments.
+type environments struct {
 	benchmark rl.Environment
 	programs  map[string]rl.Environment // by folder
 }
@@ -39,7 +39,8 @@ func Open(ctx context.Context, o Options) (rl.Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mixed{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}), programs: map[string]rl.Environment{}}
+	m := &environments{benchmark: rl.Benchmark(settings, blocks.Limits{Steps: o.Steps}),
+		programs: map[string]rl.Environment{}}
 	if slices.ContainsFunc(o.Tasks, func(t *bfcl.Task) bool { return t.Spec != nil }) {
 		if err := o.clear(); err != nil {
 			return nil, err
@@ -80,7 +81,7 @@ func OpenProgram(ctx context.Context, at bfcl.Program, o Options) (*Pool, error)
 	if err != nil {
 		return nil, err
 	}
-	return o.openPool(ctx, p, at)
+	return newPool(ctx, p, at, o)
 }
 
 // OpenServer is Open for one server, whose tools it stores in p.
@@ -88,37 +89,25 @@ func OpenServer(ctx context.Context, p *Program, at bfcl.Program, o Options) (*S
 	if err := o.clear(); err != nil {
 		return nil, err
 	}
-	s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
-	return s, s.Discover(ctx)
+	s := newServers(p, at, o)
+	return s, s.check(ctx)
 }
 
-func (o Options) poolOptions(dir string, at bfcl.Program) PoolOptions {
-	return PoolOptions{Dir: dir, Processes: max(1, at.Processes), Steps: o.Steps, Scratch: o.Scratch,
-		Mark: programMark(o.folder()), Log: o.Log}
-}
-
-func (o Options) openPool(ctx context.Context, p *Program, at bfcl.Program) (*Pool, error) {
-	dir, err := p.Copy(at.Dir, o.folder())
-	if err != nil {
-		return nil, err
-	}
-	return NewPool(ctx, p, o.poolOptions(dir, at))
-}
-
+// open starts the program of tasks.
 func (o Options) open(ctx context.Context, at bfcl.Program) (rl.Environment, error) {
 	p, err := ReadProgram(at.Dir)
 	if err != nil {
 		return nil, err
 	}
-	if p.Server != nil {
-		s := NewServers(at.Dir, o.folder(), p, o.poolOptions("", at))
-		return s, s.check(ctx)
+	if p.Server == nil {
+		return newPool(ctx, p, at, o)
 	}
-	return o.openPool(ctx, p, at)
+	s := newServers(p, at, o)
+	return s, s.check(ctx)
 }
 
 // Start implements rl.Environment.
-func (m *mixed) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
+func (m *environments) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 	if t.Spec == nil {
 		return m.benchmark.Start(ctx, t, o)
 	}
@@ -130,7 +119,7 @@ func (m *mixed) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.
 }
 
 // Close implements rl.Environment. It ends all programs.
-func (m *mixed) Close() (err error) {
+func (m *environments) Close() (err error) {
 	for _, p := range m.programs {
 		err = errors.Join(err, p.Close())
 	}

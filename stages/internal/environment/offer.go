@@ -22,9 +22,10 @@ const NextRequest = "next_request"
 // Offer is an episode whose tools a client of the Model Context Protocol calls, one call per step. Start with NewOffer.
 type Offer struct {
 	*mcp.Server
-	env  rl.Env
-	data *bfcl.Data // documents of tools without one; may be nil
-	late bool       // tools from now on are revealed late
+	Documents []json.RawMessage // of the tools at the start, in OpenAI's form
+	env       rl.Env
+	data      *bfcl.Data // documents of tools without one; may be nil
+	late      bool       // tools from now on are revealed late
 
 	mu    sync.Mutex
 	begun bool // the first request was read
@@ -32,8 +33,6 @@ type Offer struct {
 	err   error
 	calls int
 	errs  int
-
-	documents []json.RawMessage // of the tools at the start, in OpenAI's form
 }
 
 // OfferOptions describe an offer.
@@ -101,9 +100,6 @@ func (s *Offer) Calls() (calls, errs int) {
 	return s.calls, s.errs
 }
 
-// Documents returns the tools on offer at the start in OpenAI's form.
-func (s *Offer) Documents() []json.RawMessage { return s.documents }
-
 // Verdict ends the only request of an episode with the last text of the client, and judges it. Later calls are refused.
 func (s *Offer) Verdict(ctx context.Context, last string) (bfcl.Verdict, error) {
 	s.mu.Lock()
@@ -155,7 +151,7 @@ func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 		}
 	}
 	if !s.late {
-		s.documents = append(s.documents, raw)
+		s.Documents = append(s.Documents, raw)
 	}
 	var f struct {
 		Function struct {
@@ -192,10 +188,10 @@ func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallTool
 	}
 	text, err := bfcl.CallText(r.Params.Name, arguments)
 	if err != nil {
-		return said(err.Error(), true), nil
+		return toolResult(err.Error(), true), nil
 	}
 	if err := s.ended(); err != nil {
-		return said(err.Error(), true), nil
+		return toolResult(err.Error(), true), nil
 	}
 	results, errs, err := s.env.Step(ctx, rl.Reply{Calls: []rl.Call{{Text: text}}})
 	if err != nil {
@@ -205,9 +201,9 @@ func (s *Offer) call(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallTool
 	s.calls += len(results)
 	s.errs += errs
 	if len(results) == 0 { // the call ended the episode
-		return said("", false), nil
+		return toolResult("", false), nil
 	}
-	return said(results[0], errs > 0), nil
+	return toolResult(results[0], errs > 0), nil
 }
 
 func (s *Offer) ended() error {
@@ -217,7 +213,7 @@ func (s *Offer) ended() error {
 	return s.err
 }
 
-func said(text string, failed bool) *mcp.CallToolResult {
+func toolResult(text string, failed bool) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}, IsError: failed}
 }
 
@@ -232,7 +228,7 @@ func (s *Offer) next(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallTool
 	}
 	s.begun = true
 	if s.err != nil {
-		return said(s.err.Error(), true), nil
+		return toolResult(s.err.Error(), true), nil
 	}
 	if s.env.Done() {
 		v, err := s.env.Verdict(ctx)
@@ -240,10 +236,10 @@ func (s *Offer) next(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallTool
 			return nil, err
 		}
 		text, err := json.Marshal(v)
-		return said(string(text), false), err
+		return toolResult(string(text), false), err
 	}
 	if err := s.reveal(); err != nil {
 		return nil, err
 	}
-	return said(s.env.User(), false), nil
+	return toolResult(s.env.User(), false), nil
 }

@@ -14,64 +14,56 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// PoolOptions describe the processes of a program.
-type PoolOptions struct {
-	Dir       string // in which they start; removed by Close
-	Processes int    // at most so many share the episodes, and so many more play second tries
-	Steps     int    // executed steps per turn; the next one ends the episode; 0: unlimited
-	Scratch   string // of the stage: in the variable by which the engine finds processes that are left
-	Mark      string // NAME=VALUE in the environment of all processes
-	Log       func(format string, args ...any)
-}
-
 // Pool plays the episodes of a program in its processes. A process with a fault is ended, and its episodes fail with
 // it; each of them may start again alone in a process of its own. Pool implements rl.Environment.
 type Pool struct {
-	PoolOptions
 	*launcher
-	patience
+	dir   string // in which the processes start; removed by Close
+	steps int    // executed steps per turn; the next one ends the episode; 0: unlimited
 	tools []rl.Tool
+	count atomic.Int64 // episodes started so far
 
-	places chan struct{} // episodes of shared processes
+	shared []*shared
+	places chan *shared  // one for each episode that a shared process has room for
 	alone  chan struct{} // processes of one episode
-	count  atomic.Int64  // episodes started so far
-
-	mu     sync.Mutex
-	shared []*seats
 }
 
-// seats is a process that episodes share.
-type seats struct {
+// shared is a process that episodes share.
+type shared struct {
 	mu      sync.Mutex
 	process *process // nil before its first episode
-	taken   int      // guarded by the pool
 }
 
 // mostEpisodes bounds the episodes of one process.
 const mostEpisodes = 1024
 
-// NewPool starts the first process of a program.
-func NewPool(ctx context.Context, program *Program, o PoolOptions) (*Pool, error) {
-	p := &Pool{PoolOptions: o, launcher: newLauncher(program, o.Scratch, o.Mark, o.Log),
-		alone: make(chan struct{}, o.Processes)}
+// newPool starts the first process of a program in a copy of its folder.
+func newPool(ctx context.Context, program *Program, at bfcl.Program, o Options) (*Pool, error) {
+	dir, err := program.Copy(at.Dir, o.folder())
+	if err != nil {
+		return nil, err
+	}
+	n := max(1, at.Processes)
+	p := &Pool{launcher: newLauncher(program, o), dir: dir, steps: o.Steps, alone: make(chan struct{}, n)}
 	first, hello, err := p.open(ctx)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(o.Dir))
+		return nil, errors.Join(err, p.Close())
+	}
+	p.shared = append(p.shared, &shared{process: first})
+	for len(p.shared) < n {
+		p.shared = append(p.shared, new(shared))
+	}
+	p.places = make(chan *shared, n*hello.Episodes)
+	for i := range cap(p.places) {
+		p.places <- p.shared[i%n]
 	}
 	for _, raw := range hello.Tools {
 		tool, err := readTool(raw)
 		if err != nil {
-			first.stop()
-			return nil, errors.Join(err, os.RemoveAll(o.Dir))
+			return nil, errors.Join(err, p.Close())
 		}
 		p.tools = append(p.tools, tool)
 	}
-	p.places = make(chan struct{}, o.Processes*hello.Episodes)
-	p.shared = make([]*seats, o.Processes)
-	for i := range p.shared {
-		p.shared[i] = new(seats)
-	}
-	p.shared[0].process = first
 	return p, nil
 }
 
@@ -99,7 +91,7 @@ func readTool(raw json.RawMessage) (rl.Tool, error) {
 // open starts a process and reads its hello.
 func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
 	var hello helloAnswer
-	c, err := p.start(p.Dir, nil, (*process).readAnswers)
+	c, err := p.start(p.described.Command, p.dir, nil, (*process).readAnswers)
 	if err != nil {
 		return nil, hello, err
 	}
@@ -116,7 +108,7 @@ func (p *Pool) open(ctx context.Context) (*process, helloAnswer, error) {
 	return c, hello, nil
 }
 
-// Tasks asks the program for at most n tasks of a set.
+// Tasks requests at most n tasks of a set from the program.
 func (p *Pool) Tasks(ctx context.Context, set string, n int, seed int64) ([]*bfcl.Task, error) {
 	c, err := p.shared[0].get(ctx, p)
 	if err != nil {
@@ -156,10 +148,10 @@ func newTask(raw json.RawMessage) (*bfcl.Task, error) {
 }
 
 // get returns the process, started if it does not work.
-func (s *seats) get(ctx context.Context, p *Pool) (*process, error) {
+func (s *shared) get(ctx context.Context, p *Pool) (*process, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.process != nil && s.process.works() {
+	if s.process != nil && s.process.Works() {
 		return s.process, nil
 	}
 	if s.process != nil {
@@ -172,7 +164,7 @@ func (s *seats) get(ctx context.Context, p *Pool) (*process, error) {
 
 // Start implements rl.Environment. It waits while all processes are full.
 func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
-	if err := p.working(); err != nil {
+	if err := p.Broken(); err != nil {
 		return nil, err
 	}
 	id := fmt.Sprintf("e%d", p.count.Add(1))
@@ -180,8 +172,8 @@ func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.E
 	if err != nil {
 		return nil, err
 	}
-	e := &episode{turns: turns{tools: p.tools, most: p.Steps}, pool: p, process: c, task: t, id: id, alone: o.Alone,
-		leave: leave}
+	e := &episode{turns: turns{launcher: p.launcher, task: t, alone: o.Alone, tools: p.tools, most: p.steps},
+		process: c, id: id, leave: leave}
 	var reset resetAnswer
 	err = e.call(ctx, "reset", map[string]any{"episode": id, "task": t.Spec, "seed": o.Seed}, &reset)
 	if err == nil && reset.User == nil {
@@ -197,53 +189,33 @@ func (p *Pool) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.E
 
 // enter waits for a place in a process. leave frees it.
 func (p *Pool) enter(ctx context.Context, alone bool) (c *process, leave func(), err error) {
-	queue := p.places
 	if alone {
-		queue = p.alone
+		return p.enterAlone(ctx)
 	}
 	select {
-	case queue <- struct{}{}:
+	case s := <-p.places:
+		leave = func() { p.places <- s }
+		if c, err = s.get(ctx, p); err != nil {
+			leave()
+		}
+		return c, leave, err
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	if alone {
-		c, _, err = p.open(ctx)
-		leave = func() { c.stop(); <-queue }
-	} else {
-		s := p.sit()
-		c, err = s.get(ctx, p)
-		leave = func() { p.rise(s); <-queue }
-	}
-	if err != nil {
-		if alone {
-			<-queue
-			p.judge(false, err, p.Log)
-		} else {
-			leave()
-		}
-		return nil, nil, err
-	}
-	return c, leave, nil
 }
 
-// sit takes a place in the process with the fewest episodes.
-func (p *Pool) sit() *seats {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	best := p.shared[0]
-	for _, s := range p.shared {
-		if s.taken < best.taken {
-			best = s
-		}
+// enterAlone starts a process for one episode, which leave ends.
+func (p *Pool) enterAlone(ctx context.Context) (c *process, leave func(), err error) {
+	select {
+	case p.alone <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
 	}
-	best.taken++
-	return best
-}
-
-func (p *Pool) rise(s *seats) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.taken--
+	if c, _, err = p.open(ctx); err != nil {
+		<-p.alone
+		p.Count(err)
+	}
+	return c, func() { c.Stop(); <-p.alone }, err
 }
 
 // Close ends all processes and removes their folder.
@@ -251,54 +223,36 @@ func (p *Pool) Close() error {
 	var all sync.WaitGroup
 	for _, s := range p.shared {
 		if s.process != nil {
-			all.Go(s.process.stop)
+			all.Go(s.process.Stop)
 		}
 	}
 	all.Wait()
-	return os.RemoveAll(p.Dir)
+	return os.RemoveAll(p.dir)
 }
 
 // episode is an episode in a process.
 type episode struct {
 	turns
-	pool    *Pool
-	process *process
-	task    *bfcl.Task
-	id      string
-	alone   bool
-	leave   func()
-
-	failed    bool // a fault was logged
+	process   *process
+	id        string
+	leave     func()
 	cancelled bool // the stage stops
 }
 
 // call sends a request of the episode. A fault is logged once for each process, with its standard error.
 func (e *episode) call(ctx context.Context, method string, params, out any) error {
-	limit := e.pool.described.Step
+	limit := e.described.Step
 	if method == "score" {
-		limit = e.pool.described.Score
+		limit = e.described.Score
 	}
 	err := e.process.call(ctx, method, e.task.ID, params, limit, out)
-	if fault, ok := errors.AsType[*Fault](err); ok {
-		return e.fail(fault.Method, fault.Text)
-	}
 	e.cancelled = e.cancelled || ctx.Err() != nil
-	return err
+	return e.report(err, e.process.stderr())
 }
 
 // fail returns a fault of the episode and logs it.
 func (e *episode) fail(method, text string) error {
-	err := &Fault{method, e.task.ID, text}
-	if !e.failed {
-		e.failed = true
-		again := "; the episode is played again, alone"
-		if e.alone {
-			again = "; the episode has no reward"
-			e.pool.judge(false, err, e.pool.Log)
-		}
-		e.pool.Log("%v%s%s", err, again, e.process.stderr())
-	}
-	return err
+	return e.report(&Fault{method, e.task.ID, text}, e.process.stderr())
 }
 
 // Step implements rl.Env. A call that cannot be read has an error as its result; the program does not see it.
@@ -344,21 +298,20 @@ func (e *episode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 
 // Verdict returns the score of the episode.
 func (e *episode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
-	var a scoreAnswer
+	var a json.RawMessage
 	if err := e.call(ctx, "score", map[string]string{"episode": e.id}, &a); err != nil {
 		return bfcl.Verdict{}, err
 	}
-	reward, err := a.finite()
+	reward, err := Reward(a)
 	if err != nil {
 		return bfcl.Verdict{}, e.fail("score", err.Error())
 	}
-	e.pool.judge(true, nil, e.pool.Log)
-	return rewarded(reward), nil
+	return e.rewarded(reward), nil
 }
 
 // Close implements rl.Env. The program forgets the episode.
 func (e *episode) Close() {
-	if e.process.works() && !e.cancelled {
+	if e.process.Works() && !e.cancelled {
 		var ignored json.RawMessage
 		e.call(context.Background(), "close", map[string]string{"episode": e.id}, &ignored)
 	}

@@ -26,47 +26,55 @@ import (
 type opened struct {
 	*Pool
 	marks string
+	printed
+}
 
+// printed is a log.
+type printed struct {
 	mu  sync.Mutex
 	log strings.Builder
+}
+
+func (p *printed) print(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(&p.log, format+"\n", args...)
+}
+
+func (p *printed) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
 }
 
 // open starts shops whose requests have that fault; "" leaves the faults to the tasks.
 func open(t *testing.T, fault string, processes int) (*opened, error) {
 	t.Helper()
 	o := &opened{marks: t.TempDir()}
+	port := t.TempDir()
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: map[string]string{"SHOP": "1", "FAULT": fault,
 		faults.Marks: o.marks}, Start: 10 * time.Second, Step: 4 * time.Second, Score: 4 * time.Second}
+	must.OK(t, p.Write(port, filepath.Join("testdata", "notes"), nil))
 	var err error
-	o.Pool, err = NewPool(t.Context(), p, PoolOptions{Dir: t.TempDir(), Processes: processes, Steps: 3,
-		Scratch: o.marks, Mark: programMark(o.marks), Log: func(format string, args ...any) {
-			o.mu.Lock()
-			defer o.mu.Unlock()
-			fmt.Fprintf(&o.log, format+"\n", args...)
-		}})
+	o.Pool, err = OpenProgram(t.Context(), bfcl.Program{Dir: port, Processes: processes}, Options{Steps: 3,
+		Scratch: o.marks, Log: o.print})
 	if err == nil {
-		t.Cleanup(func() { must.OK(t, o.Close()); o.orphans(t) })
+		t.Cleanup(func() { must.OK(t, o.Close()); wantNoProcess(t, Options{Scratch: o.marks}) })
 	} else {
-		o.orphans(t)
+		wantNoProcess(t, Options{Scratch: o.marks})
 	}
 	return o, err
 }
 
-// orphans reports processes of the pool that are left.
-func (o *opened) orphans(t *testing.T) {
+// wantNoProcess reports processes of programs, and those that a fault has left.
+func wantNoProcess(t *testing.T, o Options) {
 	t.Helper()
-	if left := proc.KillMarked(programMark(o.marks)); left != "" {
-		t.Errorf("after Close: %s", left)
+	if left := proc.KillMarked(programMark(o.folder())); left != "" {
+		t.Errorf("at the end: %s", left)
 	}
-	if left := faults.Orphans(o.marks); len(left) > 0 {
-		t.Errorf("processes %v, which the program left, go on", left)
+	if left := faults.Orphans(o.Scratch); len(left) > 0 {
+		t.Errorf("processes %v, which a program left, go on", left)
 	}
-}
-
-func (o *opened) said() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.log.String()
 }
 
 // buyer is a policy that puts in the wanted items one by one, then yields.
@@ -121,7 +129,7 @@ var errorsOf = map[string]string{"garbage": `bad answer "Hello, world!"`, "silen
 // reward. An episode whose fault persists has no reward, and none has the reward 0.
 func TestFaultsOfAProgramLoseNoOtherEpisode(t *testing.T) {
 	o := must.Get(open(t, "", 2))(t)
-	o.Pool.most = 1 << 30 // these faults are on purpose
+	o.most = 1 << 30 // these faults are on purpose
 	var tasks []*bfcl.Task
 	persist := map[string]bool{}
 	for _, method := range []string{"reset", "step", "score", "close"} {
@@ -180,46 +188,26 @@ func TestLargeOutputEndsTheEpisodeOrIsLeftOut(t *testing.T) {
 	}
 }
 
+// A program that fails in the first request of its process, or in that for its tasks, is refused.
 func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 	t.Parallel()
-	for kind, want := range errorsOf {
-		if kind == "twice" || kind == "null" || kind == "stderr" || kind == "nan" {
-			continue
-		}
-		o, err := open(t, "hello-"+kind, 1)
-		if err == nil {
-			t.Errorf("%s in hello: no error", kind)
-			continue
-		}
-		if kind == "silence" {
-			want = "no answer to hello within 10s"
-		}
-		must.Match(t, err, "the program failed in hello: ")
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s in hello: got %v, want it to say %q", kind, err, want)
-		}
-		if kind == "death" {
-			must.Match(t, err, "the shelf broke")
-		}
-		o.orphans(t)
-	}
-}
-
-// The list of tasks has the same faults, and the same errors.
-func TestFaultsOfTheListOfTasks(t *testing.T) {
-	t.Parallel()
-	for kind, want := range errorsOf {
-		if kind == "nan" || kind == "null" || kind == "twice" || kind == "stderr" {
-			continue // of other methods
-		}
-		o := must.Get(open(t, "tasks-"+kind, 1))(t)
-		_, err := o.Tasks(t.Context(), "train", 5, 1)
-		must.Match(t, err, "the program failed in tasks: ")
-		if kind == "silence" {
-			want = "no answer to tasks within 10s"
-		}
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%s in tasks: got %v, want it to say %q", kind, err, want)
+	for _, method := range []string{"hello", "tasks"} {
+		for kind, want := range errorsOf {
+			if kind == "twice" || kind == "null" || kind == "stderr" || kind == "nan" {
+				continue // of other methods
+			}
+			o, err := open(t, method+"-"+kind, 1)
+			if method == "tasks" {
+				must.OK(t, err)
+				_, err = o.Tasks(t.Context(), "train", 5, 1)
+			}
+			must.Match(t, err, "the program failed in "+method+": ")
+			if kind == "silence" {
+				want = "no answer to " + method + " within 10s"
+			}
+			if !strings.Contains(err.Error(), want) || kind == "death" && !strings.Contains(err.Error(), "the shelf broke") {
+				t.Errorf("%s in %s: got %v, want it to say %q", kind, method, err, want)
+			}
 		}
 	}
 }

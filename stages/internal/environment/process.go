@@ -37,49 +37,72 @@ func (f *Fault) Is(target error) bool { return target == rl.ErrAgain }
 // process is one running program. Its methods are safe for concurrent use.
 type process struct {
 	*launcher
-	program *proc.Process
-	stdin   *os.File
-	kill    context.CancelFunc
-	ended   chan struct{} // closed after the program and all processes that it started have ended
-	failed  chan struct{} // closed at the first fault of the process
+	stdin *os.File
+	works context.Context         // ends with the cause of the first fault
+	kill  context.CancelCauseFunc // ends works and the process
+	ended chan struct{}           // closed after the program and all processes that it started have ended
 
 	writing sync.Mutex
 
-	mu    sync.Mutex
-	next  int64
-	open  map[int64]*waiting
-	cause string // of the end; "" while it works
-	tail  []string
-}
-
-// waiting is a request without an answer.
-type waiting struct {
-	method, task string
-	answer       chan answer // nil: the request was cancelled, and its answer is ignored
+	mu   sync.Mutex
+	next int64
+	open map[int64]chan answer // requests without an answer; each channel has room for it
+	tail []string
 }
 
 // killGrace is the time between the end of a program's standard input and its end by force.
 const killGrace = 2 * time.Second
 
-// launcher starts the processes of a program.
+// launcher starts the processes of a program, and counts their failures.
 type launcher struct {
 	described     *Program
 	scratch, mark string // variables by which the engine finds processes that are left
 	log           func(format string, args ...any)
 	secrets       []string // lines to mask in the log
 	started       atomic.Int64
+
+	mu     sync.Mutex
+	how    string // format of the number of failures
+	most   int    // failures in a row after which the program counts as broken
+	lost   int    // failures in a row
+	broken error
 }
 
-func newLauncher(p *Program, scratch, mark string, log func(format string, args ...any)) *launcher {
-	l := &launcher{described: p, scratch: scratch, mark: mark, log: log}
+// mostLost is the number of episodes in a row that fail twice before a program counts as broken.
+const mostLost = 8
+
+func newLauncher(p *Program, o Options) *launcher {
+	l := &launcher{described: p, scratch: o.Scratch, mark: programMark(o.folder()), log: o.Log,
+		how: "twice in each of %d episodes", most: mostLost}
 	for _, value := range p.secretValues() {
 		l.secrets = append(l.secrets, proc.SecretLines(value)...)
 	}
 	return l
 }
 
-// start starts a process in dir with further variables. read reads its standard output to the end.
-func (l *launcher) start(dir string, more []string, read func(*process, *os.File)) (*process, error) {
+// Broken returns an error once too many episodes in a row have failed, so that a stage ends soon.
+func (l *launcher) Broken() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
+// Count counts an episode with the failure that ended it, nil for none.
+func (l *launcher) Count(failure error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if failure == nil {
+		l.lost = 0
+	} else if l.lost++; l.lost >= l.most && l.broken == nil {
+		l.broken = fmt.Errorf("the program failed "+l.how+" in a row, and is not started again; "+
+			"the last failure: %v", l.lost, failure)
+		l.log("%v", l.broken)
+	}
+}
+
+// start starts a command in dir with further variables. read reads its standard output to the end.
+func (l *launcher) start(command []string, dir string, more []string, read func(*process, *os.File)) (
+	*process, error) {
 	env, err := l.described.environ(dir)
 	if err != nil {
 		return nil, err
@@ -92,7 +115,7 @@ func (l *launcher) start(dir string, more []string, read func(*process, *os.File
 		}
 	}
 	// The shell finds the program in the PATH of env and becomes it.
-	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, l.described.Command...)
+	words := append([]string{"/bin/sh", "-c", `exec "$@"`, "sh"}, command...)
 	program, err := proc.Start(proc.Command{Args: words, Env: env, Dir: dir,
 		Files: []*os.File{pipes[0][0], pipes[1][1], pipes[2][1]}, Group: true,
 		Mark: fmt.Sprintf("RCGRPO_PROCESS=%s/%d", dir, l.started.Add(1))})
@@ -100,16 +123,16 @@ func (l *launcher) start(dir string, more []string, read func(*process, *os.File
 		f.Close()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", l.described.Command[0], err)
+		return nil, fmt.Errorf("start %s: %w", command[0], err)
 	}
-	ctx, kill := context.WithCancel(context.Background())
-	c := &process{launcher: l, program: program, stdin: pipes[0][1], kill: kill, ended: make(chan struct{}),
-		failed: make(chan struct{}), open: map[int64]*waiting{}}
+	works, kill := context.WithCancelCause(context.Background())
+	c := &process{launcher: l, stdin: pipes[0][1], works: works, kill: kill, ended: make(chan struct{}),
+		open: map[int64]chan answer{}}
 	var readers sync.WaitGroup
 	readers.Go(func() { read(c, pipes[1][0]) })
 	readers.Go(func() { c.readLog(pipes[2][0]) })
 	go func() {
-		exit, err := program.Wait(ctx, func(error) time.Duration { return 0 }, nil)
+		exit, err := program.Wait(works, func(error) time.Duration { return 0 }, nil)
 		for _, f := range []*os.File{pipes[1][0], pipes[2][0]} { // a process that was not found may hold the other ends
 			f.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		}
@@ -139,15 +162,13 @@ func exitText(exit proc.Exit, err error) string {
 	return fmt.Sprintf("it exited with code %d", exit.Code)
 }
 
-// fail ends the process with the cause of its first fault. All open requests get it.
-func (c *process) fail(cause string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.cause == "" {
-		c.cause = cause
-		close(c.failed)
-	}
-	c.kill()
+// fail ends the process. All open requests get the cause of its first fault.
+func (c *process) fail(cause string) { c.kill(errors.New(cause)) }
+
+// cause returns the first fault once there is one, or how the process ended.
+func (c *process) cause() string {
+	<-c.works.Done()
+	return context.Cause(c.works).Error()
 }
 
 // readAnswers delivers the answers of the program. A line that is none, or that answers no open request, is a fault.
@@ -189,14 +210,12 @@ func (c *process) deliver(line []byte) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.open[a.ID]
-	if w == nil {
+	request, ok := c.open[a.ID]
+	if !ok {
 		return fmt.Errorf("no open request has the id %d; each request has one answer", a.ID)
 	}
 	delete(c.open, a.ID)
-	if w.answer != nil {
-		w.answer <- a
-	}
+	request <- a
 	return nil
 }
 
@@ -239,11 +258,11 @@ func (c *process) readLog(stderr *os.File) {
 
 // call sends a request and decodes the answer into out. Its errors are Faults and those of ctx.
 func (c *process) call(ctx context.Context, method, task string, params any, limit time.Duration, out any) error {
-	w := &waiting{method: method, task: task, answer: make(chan answer, 1)}
+	answered := make(chan answer, 1) // a cancelled request leaves its answer there
 	c.mu.Lock()
 	c.next++
 	id := c.next
-	c.open[id] = w
+	c.open[id] = answered
 	c.mu.Unlock()
 	line, err := json.Marshal(request{"2.0", id, method, params})
 	if err != nil {
@@ -254,20 +273,17 @@ func (c *process) call(ctx context.Context, method, task string, params any, lim
 	c.write(append(line, '\n'), limit)
 	var a answer
 	select {
-	case a = <-w.answer:
+	case a = <-answered:
 	case <-ctx.Done():
-		c.mu.Lock()
-		w.answer = nil // its answer is ignored
-		c.mu.Unlock()
 		return ctx.Err()
 	case <-timer.C:
 		c.fail(fmt.Sprintf("no answer to %s within %v", method, limit))
-		return c.fault(method, task)
-	case <-c.failed:
+		return &Fault{method, task, c.cause()}
+	case <-c.works.Done():
 		select {
-		case a = <-w.answer: // the answer was there before the fault
+		case a = <-answered: // before the fault
 		default:
-			return c.fault(method, task)
+			return &Fault{method, task, c.cause()}
 		}
 	}
 	if a.Result == nil {
@@ -289,23 +305,8 @@ func (c *process) write(line []byte, limit time.Duration) {
 	} // after other errors the process has ended, and its exit code says more
 }
 
-// fault returns the cause of the process's end, once it is known, as the fault of a request.
-func (c *process) fault(method, task string) error {
-	<-c.failed
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &Fault{method, task, c.cause}
-}
-
-// works reports whether the process can take requests.
-func (c *process) works() bool {
-	select {
-	case <-c.failed:
-		return false
-	default:
-		return true
-	}
-}
+// Works reports whether the process can take requests.
+func (c *process) Works() bool { return c.works.Err() == nil }
 
 // stderr returns the last lines of the standard error.
 func (c *process) stderr() string {
@@ -331,14 +332,9 @@ func (c *process) awaitEnd(ctx context.Context, limit time.Duration, late string
 	return ctx.Err()
 }
 
-// stop closes the standard input, which asks the program to end, and kills it after a grace period. It returns after
-// all its processes have ended.
-func (c *process) stop() {
+// Stop closes the standard input, which asks the program to end, and kills it after a grace period.
+// It returns after all its processes have ended.
+func (c *process) Stop() {
 	c.stdin.Close()
-	select {
-	case <-c.ended:
-	case <-time.After(killGrace):
-		c.fail("it did not end with its standard input")
-	}
-	<-c.ended
+	c.awaitEnd(context.Background(), killGrace, "it did not end with its standard input")
 }

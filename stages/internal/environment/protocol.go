@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 )
 
 // maxLine is the length of the longest line of the protocol.
@@ -40,9 +39,6 @@ type (
 		Results []json.RawMessage `json:"results"`
 		User    *string           `json:"user"`
 		Done    bool              `json:"done"`
-	}
-	scoreAnswer struct {
-		Reward *float64 `json:"reward"`
 	}
 )
 
@@ -132,9 +128,15 @@ func result(raw json.RawMessage) (text string, failed bool) {
 	return string(raw), failed
 }
 
-// finite returns the reward of an answer.
-func (a scoreAnswer) finite() (float64, error) {
-	if a.Reward == nil || math.IsNaN(*a.Reward) || math.IsInf(*a.Reward, 0) {
+// Reward reads the reward of an answer. A JSON number is finite.
+func Reward(raw []byte) (float64, error) {
+	var a struct {
+		Reward *float64 `json:"reward"`
+	}
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return 0, fmt.Errorf("bad answer %s: %w", quote(raw), err)
+	}
+	if a.Reward == nil {
 		return 0, errors.New("its answer has no finite reward")
 	}
 	return *a.Reward, nil

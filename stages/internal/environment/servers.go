@@ -40,17 +40,16 @@ const sessionVersion = "2025-11-25"
 // rl.Environment.
 type Servers struct {
 	*launcher
-	patience
 	dir    string // tasks artifact
 	folder string // of the copies
 	steps  int
 	places chan struct{} // sessions
 }
 
-// NewServers returns the environment of a tasks artifact whose program has a server.
-func NewServers(dir, folder string, p *Program, o PoolOptions) *Servers {
-	return &Servers{launcher: newLauncher(p, o.Scratch, o.Mark, o.Log), dir: dir, folder: folder, steps: o.Steps,
-		places: make(chan struct{}, o.Processes)}
+// newServers returns the environment of a tasks artifact whose program has a server.
+func newServers(p *Program, at bfcl.Program, o Options) *Servers {
+	return &Servers{launcher: newLauncher(p, o), dir: at.Dir, folder: o.folder(), steps: o.Steps,
+		places: make(chan struct{}, max(1, at.Processes))}
 }
 
 // session is a connection to a server.
@@ -67,13 +66,13 @@ func (s *session) close() {
 		s.Close()
 	}
 	if s.process != nil {
-		s.process.stop()
+		s.process.Stop()
 	}
 	os.RemoveAll(s.dir)
 }
 
-// connect opens a session and reads its tools.
-func (s *Servers) connect(ctx context.Context) (*session, error) {
+// connect opens a session for a task. Its tools must be the stored ones, if any are stored.
+func (s *Servers) connect(ctx context.Context, task string) (*session, error) {
 	dir, err := s.described.Copy(s.dir, s.folder)
 	if err != nil {
 		return nil, err
@@ -92,9 +91,13 @@ func (s *Servers) connect(ctx context.Context) (*session, error) {
 		err = o.readTools(limited)
 	}
 	if err != nil {
-		fault := o.fault(ctx, "initialize", "", err, s.described.Start)
+		err = o.fault(ctx, "initialize", task, err, s.described.Start)
+	} else if s.described.Server.Tools != nil {
+		err = s.compareTools(o)
+	}
+	if err != nil {
 		o.close()
-		return nil, fault
+		return nil, err
 	}
 	return o, nil
 }
@@ -112,12 +115,12 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 			}
 			headers.Set(name, value)
 		}
-		return &mcp.StreamableClientTransport{Endpoint: server.URL, HTTPClient: &http.Client{Transport: adding{headers}},
-			MaxRetries: -1, DisableStandaloneSSE: true}, nil
+		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
+			HTTPClient: &http.Client{Transport: checkedTransport{headers}}}, nil
 	}
 	out, in := io.Pipe()
 	var err error
-	o.process, err = s.start(o.dir, nil, func(_ *process, stdout *os.File) {
+	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout *os.File) {
 		_, err := io.Copy(in, stdout)
 		in.CloseWithError(err)
 	})
@@ -127,10 +130,10 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 	return strict{&mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}}, nil
 }
 
-// adding sends headers with each request, and bounds and checks each answer.
-type adding struct{ headers http.Header }
+// checkedTransport sends headers with each request, and bounds and checks each answer.
+type checkedTransport struct{ headers http.Header }
 
-func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
+func (a checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	maps.Copy(r.Header, a.headers)
 	answer, err := http.DefaultTransport.RoundTrip(r)
@@ -254,10 +257,10 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	} else if o.process != nil {
 		select {
 		case <-o.process.ended:
-			if o.process.cause != exitedWell { // as after the end of its input
-				text = o.process.cause
+			if cause := o.process.cause(); cause != exitedWell { // as after the end of its input
+				text = cause
 			}
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(time.Second): // it works on; a process that has ended is found sooner
 		}
 	}
 	if o.process != nil {
@@ -266,31 +269,23 @@ func (o *session) fault(ctx context.Context, method, task string, err error, lim
 	return &Fault{method, task, text}
 }
 
-// Discover stores the tools of the server in the program.
-func (s *Servers) Discover(ctx context.Context) error {
-	o, err := s.connect(ctx)
+// check opens a session, and stores its tools if none are stored.
+func (s *Servers) check(ctx context.Context) error {
+	o, err := s.connect(ctx, "")
 	if err != nil {
 		return err
 	}
 	defer o.close()
-	for _, tool := range o.tools {
-		s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
+	if s.described.Server.Tools == nil {
+		for _, tool := range o.tools {
+			s.described.Server.Tools = append(s.described.Server.Tools, json.RawMessage(tool.JSON))
+		}
 	}
 	return nil
 }
 
-// check compares the tools of the server with the stored ones.
-func (s *Servers) check(ctx context.Context) error {
-	o, err := s.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer o.close()
-	return s.same(o)
-}
-
-// same compares the tools of a session with the stored ones.
-func (s *Servers) same(o *session) error {
+// compareTools returns an error unless the tools of a session are the stored ones.
+func (s *Servers) compareTools(o *session) error {
 	stored := map[string]string{}
 	for _, raw := range s.described.Server.Tools {
 		tool, err := readTool(raw)
@@ -299,21 +294,21 @@ func (s *Servers) same(o *session) error {
 		}
 		stored[tool.Name] = compact(raw)
 	}
+	changed := func(name, how string) error {
+		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; "+
+			"force the stage tasks to run again", name, how)
+	}
 	for _, tool := range o.tools {
-		text, ok := stored[tool.Name]
-		delete(stored, tool.Name)
-		if compact(tool.JSON) != text {
-			what := "is new"
-			if ok {
-				what = "has another document"
-			}
-			return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; force the stage "+
-				"tasks to run again", tool.Name, what)
+		switch text, ok := stored[tool.Name]; {
+		case !ok:
+			return changed(tool.Name, "is new")
+		case text != compact(tool.JSON):
+			return changed(tool.Name, "has another document")
 		}
+		delete(stored, tool.Name)
 	}
 	for name := range stored {
-		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s is gone; force the "+
-			"stage tasks to run again", name)
+		return changed(name, "is gone")
 	}
 	return nil
 }
@@ -332,7 +327,7 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	if err != nil {
 		return nil, err
 	}
-	if err := s.working(); err != nil {
+	if err := s.Broken(); err != nil {
 		return nil, err
 	}
 	select {
@@ -340,17 +335,12 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	e := &visit{servers: s, task: t, row: row, alone: o.Alone}
-	if e.session, err = s.connect(ctx); err == nil {
-		if err = s.same(e.session); err != nil {
-			e.session.close()
-		}
+	e := &sessionEpisode{row: row, leave: func() { <-s.places }, turns: turns{launcher: s.launcher, task: t,
+		alone: o.Alone, system: row.System, user: row.User[0], most: s.steps}}
+	if e.session, err = s.connect(ctx, t.ID); err != nil {
+		e.leave()
+		return nil, e.report(err, "")
 	}
-	if err != nil {
-		<-s.places
-		return nil, e.report(err)
-	}
-	e.turns = turns{system: row.System, user: row.User[0], most: s.steps}
 	for _, tool := range e.session.tools {
 		if row.Tools == nil || slices.ContainsFunc(row.Tools, func(n string) bool { return identifier(n) == tool.Name }) {
 			e.tools = append(e.tools, tool)
@@ -362,17 +352,14 @@ func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (r
 // Close implements rl.Environment. The sessions have ended with their episodes.
 func (s *Servers) Close() error { return nil }
 
-// visit is an episode with a session.
-type visit struct {
+// sessionEpisode is an episode with a session.
+type sessionEpisode struct {
 	turns
-	servers *Servers
 	session *session
-	task    *bfcl.Task
 	row     *row
-	alone   bool
+	leave   func()
 	made    []madeCall
 	text    string // of the last reply
-	failed  bool
 }
 
 // madeCall is a call of the episode, as the command that scores reads it.
@@ -383,30 +370,16 @@ type madeCall struct {
 	Error  bool   `json:"error"`
 }
 
-// report logs the first fault of the episode.
-func (e *visit) report(err error) error {
-	if _, ok := errors.AsType[*Fault](err); ok && !e.failed {
-		e.failed = true
-		again := "the episode is played again"
-		if e.alone {
-			again = "the episode has no reward"
-			e.servers.judge(false, err, e.servers.log)
-		}
-		e.servers.log("task %s: %v; %s", e.task.ID, err, again)
-	}
-	return err
-}
-
 // Step implements rl.Env. Calls run one after another. A call that cannot be read, of a tool that is not on offer, or
 // that the server refuses, has an error as its result.
-func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
+func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 	results, calls, at := readCalls(r)
 	errs := len(results) - len(calls)
 	e.text = r.Text
 	for i, c := range calls {
 		text, failed, err := e.call(ctx, c)
 		if err != nil {
-			return nil, 0, e.report(err)
+			return nil, 0, e.report(err, "")
 		}
 		results[at[i]] = text
 		if failed {
@@ -432,11 +405,11 @@ func (e *visit) Step(ctx context.Context, r rl.Reply) ([]string, int, error) {
 var undelivered = &jsonrpc.Error{Code: -32005}
 
 // call executes a call on the server.
-func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err error) {
+func (e *sessionEpisode) call(ctx context.Context, c call) (text string, failed bool, err error) {
 	if !slices.ContainsFunc(e.tools, func(t rl.Tool) bool { return t.Name == c.Name }) {
 		return refusal("there is no tool " + c.Name), true, nil
 	}
-	limit := e.servers.described.Step
+	limit := e.described.Step
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	result, err := e.session.CallTool(limited, &mcp.CallToolParams{Name: e.session.names[c.Name], Arguments: c.Arguments})
@@ -462,67 +435,56 @@ func (e *visit) call(ctx context.Context, c call) (text string, failed bool, err
 }
 
 // Verdict returns the reward of the episode.
-func (e *visit) Verdict(ctx context.Context) (bfcl.Verdict, error) {
+func (e *sessionEpisode) Verdict(ctx context.Context) (bfcl.Verdict, error) {
 	reward := 0.0
 	if e.row.reached(e.made) {
 		reward = 1
 	}
-	if words := e.servers.described.Server.Score; len(words) > 0 {
+	if words := e.described.Server.Score; len(words) > 0 {
 		var err error
 		if reward, err = e.score(ctx, words); err != nil {
-			return bfcl.Verdict{}, e.report(err)
+			return bfcl.Verdict{}, e.report(err, "")
 		}
 	}
-	e.servers.judge(true, nil, e.servers.log)
-	return rewarded(reward), nil
+	return e.rewarded(reward), nil
 }
 
 // score ends the session and starts the command that scores in its folder. The command reads the task, the calls and
 // the last text from its standard input, and writes the reward.
-func (e *visit) score(ctx context.Context, words []string) (float64, error) {
+func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, error) {
 	e.session.Close()
 	if e.session.process != nil {
-		e.session.process.stop()
+		e.session.process.Stop()
 	}
-	described := *e.servers.described
-	described.Command = words
-	l := newLauncher(&described, e.servers.scratch, e.servers.mark, e.servers.log)
 	var out []byte
-	c, err := l.start(e.session.dir, nil, func(_ *process, stdout *os.File) {
+	c, err := e.start(words, e.session.dir, nil, func(_ *process, stdout *os.File) {
 		out, _ = io.ReadAll(io.LimitReader(stdout, maxLine))
 	})
 	if err != nil {
 		return 0, err
 	}
-	limit := described.Score
-	made := e.made
-	if made == nil {
-		made = []madeCall{}
-	}
+	made := append([]madeCall{}, e.made...)
 	line, err := json.Marshal(map[string]any{"task": e.task.Spec, "calls": made, "text": e.text})
 	if err != nil {
 		return 0, err
 	}
+	limit := e.described.Score
 	c.write(append(line, '\n'), limit)
 	c.stdin.Close()
 	if err := c.awaitEnd(ctx, limit, "no reward"); err != nil {
 		return 0, err
 	}
-	var a scoreAnswer
-	if err := decode(bytes.TrimSpace(out), &a); err != nil {
-		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; bad answer %s: %v%s", c.cause, quote(out), err, c.stderr())}
-	}
-	reward, err := a.finite()
+	reward, err := Reward(out)
 	if err != nil {
-		return 0, &Fault{"score", e.task.ID, err.Error()}
+		return 0, &Fault{"score", e.task.ID, fmt.Sprintf("%s; %v%s", c.cause(), err, c.stderr())}
 	}
 	return reward, nil
 }
 
 // Close implements rl.Env.
-func (e *visit) Close() {
+func (e *sessionEpisode) Close() {
 	e.session.close()
-	<-e.servers.places
+	e.leave()
 }
 
 // row is a task of a server, as readFile writes it.
@@ -578,27 +540,24 @@ func readFile(path string) ([]*bfcl.Task, error) {
 	}
 	defer f.Close()
 	var tasks []*bfcl.Task
-	lines := bufio.NewReader(f)
-	for n := 1; ; n++ {
-		line, err := readLine(lines, maxLine)
-		if err == io.EOF {
-			break
-		}
-		if err != nil && err != io.ErrUnexpectedEOF { // the last line may have no end
-			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
-		}
-		if len(bytes.TrimSpace(line)) == 0 {
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, maxLine)
+	for n := 1; lines.Scan(); n++ {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
 		}
-		spec, err := normal(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
+		spec, err := normalize(lines.Bytes())
+		var task *bfcl.Task
+		if err == nil {
+			task, err = newTask(spec)
 		}
-		task, err := newTask(spec)
 		if err != nil {
 			return nil, fmt.Errorf("%s: line %d: %w", path, n, err)
 		}
 		tasks = append(tasks, task)
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(tasks) == 0 {
 		return nil, fmt.Errorf("%s has no task", path)
@@ -606,9 +565,9 @@ func readFile(path string) ([]*bfcl.Task, error) {
 	return tasks, nil
 }
 
-// normal returns a line with a list of requests in place of a text, and with the expected calls of each turn as those
-// of the expert.
-func normal(line []byte) (json.RawMessage, error) {
+// normalize returns a line with a list of requests in place of a text, and with the expected calls of each turn as
+// those of the expert.
+func normalize(line []byte) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := decode(line, &members); err != nil {
 		return nil, err
@@ -652,19 +611,16 @@ func normal(line []byte) (json.RawMessage, error) {
 // reached reports whether each expected call was made in its turn, with equal arguments and without an error. Further
 // calls do not matter.
 func (r *row) reached(made []madeCall) bool {
-	used := make([]bool, len(made))
+	left := slices.Clone(made)
 	for turn, calls := range r.Expert {
 		for _, want := range calls {
-			found := false
-			for k, m := range made {
-				if !used[k] && m.Turn == turn && !m.Error && m.Name == want.Name && sameJSON(m.Arguments, want.Arguments) {
-					used[k], found = true, true
-					break
-				}
-			}
-			if !found {
+			at := slices.IndexFunc(left, func(m madeCall) bool {
+				return m.Turn == turn && !m.Error && m.Name == want.Name && sameJSON(m.Arguments, want.Arguments)
+			})
+			if at < 0 {
 				return false
 			}
+			left = slices.Delete(left, at, at+1)
 		}
 	}
 	return true

@@ -16,7 +16,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine/proc"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/environment/faults"
 	"rcgrpo/stages/rl"
@@ -114,26 +112,16 @@ func notes(t *testing.T, env map[string]string, server Server) (*Servers, func()
 	p := &Program{Command: []string{must.Get(os.Executable())(t)}, Env: env, Start: 12 * time.Second,
 		Step: 8 * time.Second, Score: 5 * time.Second, Server: &server}
 	must.OK(t, p.Write(dir, filepath.Join("testdata", "notes"), nil))
-	var mu sync.Mutex
-	var log strings.Builder
-	s := NewServers(dir, scratch, p, PoolOptions{Processes: 8, Steps: 4, Scratch: scratch, Mark: programMark(scratch),
-		Log: func(format string, args ...any) {
-			mu.Lock()
-			defer mu.Unlock()
-			fmt.Fprintf(&log, format+"\n", args...)
-		}})
+	var log printed
+	o := Options{Steps: 4, Scratch: scratch, Log: log.print}
+	must.OK(t, o.clear())
 	t.Cleanup(func() {
-		if left, _ := filepath.Glob(filepath.Join(scratch, "program-*")); len(left) > 0 {
+		if left, _ := filepath.Glob(filepath.Join(o.folder(), "program-*")); len(left) > 0 {
 			t.Errorf("folders of sessions are left: %v", left)
 		}
-		if left := proc.KillMarked(programMark(scratch)); left != "" {
-			t.Errorf("at the end: %s", left)
-		}
-		if left := faults.Orphans(scratch); len(left) > 0 {
-			t.Errorf("processes %v, which a server left, go on", left)
-		}
+		wantNoProcess(t, o)
 	})
-	return s, func() string { mu.Lock(); defer mu.Unlock(); return log.String() }
+	return newServers(p, bfcl.Program{Dir: dir, Processes: 8}, o), log.said
 }
 
 // writer is a policy that writes the notes of its task, then yields.
@@ -143,17 +131,17 @@ func (writer) Width() int     { return 8 }
 func (writer) Release() error { return nil }
 func (writer) Open(_ context.Context, ask rl.Rollout) (rl.Dialogue, error) {
 	r, err := readRow(ask.Task)
-	return &session_{calls: r.Expert}, err
+	return &writing{calls: r.Expert}, err
 }
 
-type session_ struct {
+type writing struct {
 	calls [][]call
 	turn  int
 	made  bool
 }
 
-func (w *session_) Close() {}
-func (w *session_) Reply(context.Context, []rl.Message, []rl.Tool) (rl.Reply, error) {
+func (w *writing) Close() {}
+func (w *writing) Reply(context.Context, []rl.Message, []rl.Tool) (rl.Reply, error) {
 	if w.made = !w.made; !w.made {
 		w.turn++
 		return rl.Reply{Text: "Done."}, nil
@@ -193,17 +181,23 @@ func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory
 	return got
 }
 
+// faulty returns a text for each kind of fault and further plain ones. The server never counts as broken.
+func faulty(s *Servers, kinds map[string]string) []string {
+	s.most = 1 << 30
+	texts := slices.Sorted(maps.Keys(kinds))
+	for i := range 20 {
+		texts = append(texts, fmt.Sprint("plain ", i))
+	}
+	return texts
+}
+
 // Each episode has its own session in its own copy of the folder. A fault that persists leaves its episode without a
 // reward, and no other.
 func TestSessionsOfServersAndTheirFaults(t *testing.T) {
 	t.Parallel()
 	s, log := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
-	s.most = 1 << 30 // these faults are on purpose
-	texts := append([]string{"error"}, slices.Sorted(maps.Keys(sessionErrors))...)
-	for i := range 40 {
-		texts = append(texts, fmt.Sprint("plain ", i))
-	}
+	must.OK(t, s.check(t.Context()))
+	texts := append(faulty(s, sessionErrors), "error")
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
 		want, bad := sessionErrors[texts[i]]
 		switch {
@@ -236,7 +230,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 	episodes := 2 * len(plan)
 	fmt.Sscan(os.Getenv("RCGRPO_CRASH"), &episodes) // keeps the default if the variable is not set
 	s, log := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.described.Env["PLAN"] = strings.Join(plan, " ")
 	s.most = 1 << 30 // these faults are on purpose
 	texts := make([]string, episodes)
@@ -271,10 +265,10 @@ func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
 		"tools/list-garbage": "in initialize", "tools/list-error": "sold out", "tools/list-flood": "in initialize",
 		"initialize-error": "sold out"} {
 		s, _ := notes(t, map[string]string{"FAULT": fault}, Server{})
-		must.Match(t, s.Discover(t.Context()), want)
+		must.Match(t, s.check(t.Context()), want)
 	}
 	s, _ := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	s.described.Env["DOCUMENT"] = "Adds."
 	must.Match(t, s.check(t.Context()), "add_note has another document")
 	s.described.Env["DOCUMENT"] = ""
@@ -325,7 +319,7 @@ func TestCommandsThatScore(t *testing.T) {
 		`sleep 20`:            "no reward within 5s",
 	} {
 		s, log := notes(t, map[string]string{}, Server{Score: []string{"sh", "-c", script}})
-		must.OK(t, s.Discover(t.Context()))
+		must.OK(t, s.check(t.Context()))
 		got := played(t, s, tasksOf(t, s, "a"))[0]
 		if want == "" && got.Reward != 0.5 || want != "" && (!got.Reward.Missing() || !strings.Contains(got.Failure, want)) {
 			t.Errorf("%s: reward %v (%s)\n%s", script, got.Reward, got.Failure, log())
@@ -340,7 +334,7 @@ func addressed(t *testing.T, before func(w http.ResponseWriter, r *http.Request,
 	server := mcp.NewServer(&mcp.Implementation{Name: "notes", Version: "1"}, nil)
 	server.AddTool(&mcp.Tool{Name: "add_note", InputSchema: json.RawMessage(`{"type":"object"}`)},
 		func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			return said("noted", false), nil
+			return toolResult("noted", false), nil
 		})
 	handler := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, nil)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -364,13 +358,13 @@ func TestServersWithAddress(t *testing.T) {
 	})
 	at.Headers = map[string]string{"Authorization": "NOTES_TOKEN"}
 	s, _ := notes(t, map[string]string{}, at)
-	must.Match(t, s.Discover(t.Context()), "no variable NOTES_TOKEN")
+	must.Match(t, s.check(t.Context()), "no variable NOTES_TOKEN")
 	t.Setenv("NOTES_TOKEN", "wrong")
 	s, _ = notes(t, map[string]string{}, at)
-	must.Match(t, s.Discover(t.Context()), "Unauthorized")
+	must.Match(t, s.check(t.Context()), "Unauthorized")
 	t.Setenv("NOTES_TOKEN", "Bearer hush")
 	s, _ = notes(t, map[string]string{}, at)
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	for _, e := range played(t, s, tasksOf(t, s, "a", "c")) {
 		if e.Reward != 1 {
 			t.Errorf("reward %v (%s)", e.Reward, e.Failure)
@@ -437,13 +431,9 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 		return here
 	})
 	s, log := notes(t, map[string]string{}, at)
-	must.OK(t, s.Discover(t.Context()))
-	s.most = 1 << 30 // these faults are on purpose
+	must.OK(t, s.check(t.Context()))
 	s.described.Start, s.described.Step = 6*time.Second, 6*time.Second
-	texts := slices.Sorted(maps.Keys(addressErrors))
-	for i := range 20 {
-		texts = append(texts, fmt.Sprint("plain ", i))
-	}
+	texts := faulty(s, addressErrors)
 	for i, e := range played(t, s, tasksOf(t, s, texts...)) {
 		want, bad := addressErrors[texts[i]]
 		if bad != e.Reward.Missing() || !bad && e.Reward != 1 || !strings.Contains(e.Failure, want) {
@@ -467,7 +457,7 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 func TestFilesOfTasksAreChecked(t *testing.T) {
 	t.Parallel()
 	s, _ := notes(t, map[string]string{}, Server{})
-	must.OK(t, s.Discover(t.Context()))
+	must.OK(t, s.check(t.Context()))
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	for line, want := range map[string]string{
 		"": "has no task", "nonsense": "line 1: it is no such JSON", `{"id": "a"}`: `"user" is its request`,
@@ -496,7 +486,7 @@ func FuzzFilesOfTasks(f *testing.F) {
 	f.Add([]byte(`{"id": "a", "user": "x", "expected": [{"name": "f-g", "arguments": {"a": 1}}]}`))
 	f.Add([]byte(`{"id": "a", "user": ["x", ""], "expected": [[], [{"name": "f", "arguments": {}}]], "tools": []}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		spec, err := normal(line)
+		spec, err := normalize(line)
 		if err != nil {
 			return
 		}
@@ -508,7 +498,7 @@ func FuzzFilesOfTasks(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := normal(spec)
+		again, err := normalize(spec)
 		if err != nil || string(again) != string(spec) {
 			t.Errorf("%s is normal, and becomes %s (%v)", spec, again, err)
 		}

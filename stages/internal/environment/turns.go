@@ -1,18 +1,21 @@
 package environment
 
 import (
-	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"math"
-	"sync"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/stages/rl"
 )
 
-// turns is the part of an rl.Env that all programs share.
+// turns is the part of an rl.Env that programs and servers share.
 type turns struct {
+	*launcher
+	task   *bfcl.Task
+	alone  bool // the second try
+	failed bool // a fault was logged
+
 	system, user string
 	tools        []rl.Tool
 	turn         int
@@ -41,6 +44,27 @@ func (t *turns) limit() {
 	}
 }
 
+// report logs the first fault of the episode with the standard error of its process, and returns err.
+func (t *turns) report(err error, stderr string) error {
+	if _, ok := errors.AsType[*Fault](err); ok && !t.failed {
+		t.failed = true
+		what := "the episode is played again, alone"
+		if t.alone {
+			what = "the episode has no reward"
+			t.Count(err)
+		}
+		t.log("%v; %s%s", err, what, stderr)
+	}
+	return err
+}
+
+// rewarded is the verdict of an episode with a reward. Official is success, a reward of 1.
+func (t *turns) rewarded(reward float64) bfcl.Verdict {
+	t.Count(nil)
+	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(),
+		Turn: -1}
+}
+
 // readCalls returns the calls of a reply in JSON, the index of each in the reply, and a result for each call of the
 // reply: an error for those that cannot be read.
 func readCalls(r rl.Reply) (results []string, calls []call, at []int) {
@@ -60,47 +84,4 @@ func readCalls(r rl.Reply) (results []string, calls []call, at []int) {
 func refusal(text string) string {
 	raw, _ := json.Marshal(map[string]string{"error": text})
 	return string(raw)
-}
-
-// rewarded is the verdict of an episode with a reward. Official is success, a reward of 1.
-func rewarded(reward float64) bfcl.Verdict {
-	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(), Turn: -1}
-}
-
-// mostLost is the number of episodes in a row that fail twice before a program counts as broken.
-const mostLost = 8
-
-// patience ends the episodes of a program that fails in each of them.
-type patience struct {
-	mu     sync.Mutex
-	lost   int // failures in a row
-	most   int // of them; 0: mostLost
-	broken error
-}
-
-// working returns the error of a broken program.
-func (p *patience) working() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.broken
-}
-
-// judge counts episodes that failed twice. After mostLost in a row the program counts as broken, so that a stage ends
-// soon.
-func (p *patience) judge(worked bool, err error, log func(format string, args ...any)) {
-	p.count(worked, cmp.Or(p.most, mostLost), "twice in each of %d episodes", err, log)
-}
-
-// count counts failures in a row. After most of them the program counts as broken; how is the format of their number in
-// the error.
-func (p *patience) count(worked bool, most int, how string, err error, log func(format string, args ...any)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if worked {
-		p.lost = 0
-	} else if p.lost++; p.lost >= most && p.broken == nil {
-		p.broken = fmt.Errorf("the program failed "+how+" in a row, and is not started again; the last failure: %v", p.lost,
-			err)
-		log("%v", p.broken)
-	}
 }

@@ -1,28 +1,19 @@
 package provider
 
 import (
+	"cmp"
 	"encoding/json"
-	"net/http"
 )
 
 // anthropic is Anthropic's API Messages.
 type anthropic struct{}
 
-func (anthropic) path(*Settings) string { return "/v1/messages" }
-
-func (anthropic) authorize(h http.Header, key string) {
-	h.Set("X-Api-Key", key)
-	h.Set("Anthropic-Version", "2023-06-01")
-}
-
 // claudeTokens is the limit that the official handler gives its models.
 const claudeTokens = 64_000
 
-func (anthropic) limit(*Settings) int { return claudeTokens }
-
 // body marks the system prompt, the last tool and the last two user messages for the cache. The marks are not part of
 // the conversation.
-func (f anthropic) body(s *Settings, c *conversation) object {
+func (anthropic) body(s *Settings, c *conversation) object {
 	messages, left := append([]any{}, c.messages...), 2
 	for i := len(messages) - 1; i >= 0 && left > 0; i-- {
 		if m, ok := messages[i].(object); ok && m["role"] == "user" {
@@ -30,11 +21,7 @@ func (f anthropic) body(s *Settings, c *conversation) object {
 			left--
 		}
 	}
-	limit := f.limit(s)
-	if s.MaxTokens > 0 {
-		limit = s.MaxTokens
-	}
-	body := object{"model": s.Model, "max_tokens": limit, "messages": messages}
+	body := object{"model": s.Model, "max_tokens": cmp.Or(s.MaxTokens, claudeTokens), "messages": messages}
 	if s.Thinking == "" {
 		body["temperature"] = s.Temperature
 	} else { // Claude refuses a temperature beside thinking

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,18 +16,10 @@ import (
 	"time"
 )
 
-// Limits bound the calls of a stage.
-type Limits struct {
-	Budget   float64       // dollars; 0: none
-	Parallel int           // conversations at once
-	Attempts int           // of a call
-	Timeout  time.Duration // of an attempt
-}
-
 // Client sends the requests of a stage.
 type Client struct {
 	settings *Settings
-	limits   Limits
+	limits   *Calls
 	price    Price
 	key      string
 	http     *http.Client // nil for a replay, which reads the record only
@@ -38,7 +31,8 @@ type Client struct {
 }
 
 // newClient returns a client that sends requests and appends each attempt to the record in a file.
-func newClient(s *Settings, l Limits, p Price, rate *Rate, path string, logf func(string, ...any)) (*Client, error) {
+func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf func(string, ...any)) (
+	*Client, error) {
 	key, err := s.key()
 	if err != nil {
 		return nil, err
@@ -104,7 +98,7 @@ func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 
 // attempt sends a request once and completes its row. pause is what the API requests before the next attempt.
 func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time.Duration, err error) {
-	worst := c.price.worst(len(body), c.longest())
+	worst := c.price.worst(len(body), cmp.Or(c.settings.MaxTokens, apis[c.settings.API].longest))
 	if err := c.budget.reserve(worst); err != nil {
 		return 0, err
 	}
@@ -124,7 +118,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	if ctx.Err() != nil { // the row stays as sent: the API may charge for it
 		return 0, context.Cause(ctx)
 	}
-	c.judge(row, response, text, err)
+	c.complete(row, response, text, err)
 	if response != nil {
 		if pause = retryAfter(response.Header); row.final() {
 			pause = 0
@@ -138,32 +132,24 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	}
 	if s := row.Status; s == http.StatusUnauthorized || s == http.StatusForbidden || s == http.StatusNotFound ||
 		s >= 300 && s < 400 {
-		return 0, fmt.Errorf("%s%s: status %d: %.300s; check the key in %s, model and base_url", c.settings.BaseURL,
-			apis[c.settings.API].form.path(c.settings), s, row.Response, c.settings.Key)
+		return 0, fmt.Errorf("%s: status %d: %.300s; check the key in %s, model and base_url",
+			c.settings.address(), s, row.Response, c.settings.Key)
 	}
 	return pause, nil
 }
 
-// longest returns the number of tokens of the longest reply.
-func (c *Client) longest() int {
-	if c.settings.MaxTokens > 0 {
-		return c.settings.MaxTokens
-	}
-	return apis[c.settings.API].form.limit(c.settings)
-}
-
 // post sends the body. The response is nil without one; its key is masked.
 func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte, error) {
-	f := apis[c.settings.API].form
-	url := strings.TrimSuffix(c.settings.BaseURL, "/") + f.path(c.settings)
-	q, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.settings.address(), bytes.NewReader(body))
 	if err != nil {
 		return nil, nil, err
 	}
 	q.Header.Set("Content-Type", "application/json")
 	q.Header.Set("User-Agent", "rcgrpo")
 	if c.key != "" {
-		f.authorize(q.Header, c.key)
+		for name, value := range apis[c.settings.API].headers {
+			q.Header.Set(name, strings.ReplaceAll(value, "KEY", c.key))
+		}
 	}
 	r, err := c.http.Do(q)
 	if err != nil {
@@ -177,8 +163,8 @@ func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte,
 	return r, text, err
 }
 
-// judge completes the row of an attempt.
-func (c *Client) judge(row *Row, r *http.Response, text []byte, err error) {
+// complete fills in the row of an attempt.
+func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 	row.Response = string(text)
 	if r != nil {
 		row.Status = r.StatusCode
@@ -192,7 +178,7 @@ func (c *Client) judge(row *Row, r *http.Response, text []byte, err error) {
 	case err != nil: // a reply that was cut
 		row.Outcome, row.Error = OutcomeRetry, err.Error()
 	case row.Status == http.StatusOK:
-		a, err := apis[c.settings.API].form.read(text)
+		a, err := apis[c.settings.API].read(text)
 		if err != nil {
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
 			return

@@ -22,28 +22,29 @@ import (
 // first returns the path, headers and body of the first request of a conversation with the settings.
 func first(t *testing.T, s Settings) (text string) {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serveReplies(t)
+	server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		r.Header.Del("Date")
 		var b bytes.Buffer
 		r.Header.Write(&b)
 		text = r.URL.Path + "\n" + b.String() + string(body)
 		w.WriteHeader(http.StatusUnauthorized)
-	}))
-	defer server.Close()
-	s.BaseURL = server.URL + strings.TrimPrefix(s.BaseURL, "BASE")
-	dir := t.TempDir()
-	c := must.Get(newClient(&s, Limits{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
-		&Rate{Path: filepath.Join(dir, "rate")}, filepath.Join(dir, "calls.jsonl"), t.Logf))(t)
-	m := &Model{client: c, documents: inventedTools{"eat": json.RawMessage(`{"name": "eat", "description": "Eat.",
-		"parameters": {"type": "dict", "properties": {}, "required": []}}`)}}
-	defer m.Close()
+	})
+	server.refuses(t, s)
+	return text
+}
+
+// refuses opens a conversation with the settings, whose first request must have no reply.
+func (s *server) refuses(t *testing.T, set Settings) {
+	t.Helper()
+	m := s.open(t, set, inventedTools{"eat": json.RawMessage(`{"name": "eat", "description": "Eat.",
+		"parameters": {"type": "dict", "properties": {}, "required": []}}`)})
 	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Eat."}}}}))(t)
 	news := []rl.Message{{Role: rl.RoleUser, Text: "Eat."}}
 	if _, err := d.Reply(t.Context(), news, rl.ToolsNamed([]string{"eat"})); err == nil {
-		t.Error("a wrong key was accepted")
+		t.Error("a refused request is no reply, and no error was returned")
 	}
-	return text
 }
 
 func TestEverySettingOfAnEndpointIsInItsRequests(t *testing.T) {
@@ -54,7 +55,7 @@ func TestEverySettingOfAnEndpointIsInItsRequests(t *testing.T) {
 		if thinking == "" {
 			thinking = "high"
 		}
-		start := Settings{API: api, Model: "o3-mini", Mode: ModeFC, Key: "KEY_ONE", BaseURL: "BASE", Temperature: 0.5}
+		start := Settings{API: api, Model: "o3-mini", Mode: ModeFC, Key: "KEY_ONE", Temperature: 0.5}
 		if api != "openai" {
 			start.Model = "m"
 		}
@@ -63,7 +64,7 @@ func TestEverySettingOfAnEndpointIsInItsRequests(t *testing.T) {
 			"model":       func(s *Settings) { s.Model = "o3-large" },
 			"mode":        func(s *Settings) { s.Mode = ModePrompt },
 			"key":         func(s *Settings) { s.Key = "KEY_TWO" },
-			"base_url":    func(s *Settings) { s.BaseURL = "BASE/other" },
+			"base_url":    func(s *Settings) { s.BaseURL = "/other" },
 			"temperature": func(s *Settings) { s.Temperature, s.Model = 1, strings.Replace(s.Model, "o3-mini", "gpt-4.1", 1) },
 			"max_tokens":  func(s *Settings) { s.MaxTokens = 77 },
 			"thinking":    func(s *Settings) { s.Thinking = thinking },
@@ -96,11 +97,7 @@ func TestKeysAreSentOverTLSOrToThisMachineOnly(t *testing.T) {
 	s := serveReplies(t)
 	s.Config.Handler = http.RedirectHandler(other.URL, http.StatusTemporaryRedirect)
 	t.Setenv("KEY", "secret-123456")
-	m := s.open(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "KEY"}, inventedTools{})
-	d := must.Get(m.Open(t.Context(), rl.Rollout{Task: &bfcl.Task{Turns: []bfcl.Turn{{User: "Eat."}}}}))(t)
-	if _, err := d.Reply(t.Context(), []rl.Message{{Role: rl.RoleUser, Text: "Eat."}}, nil); err == nil {
-		t.Error("a redirect is no reply, and no error was returned")
-	}
+	s.refuses(t, Settings{API: "openai", Model: "m", Mode: ModePrompt, Key: "KEY"})
 }
 
 func TestResponsesWithoutReplyAreToldApart(t *testing.T) {

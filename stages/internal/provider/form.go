@@ -5,22 +5,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strings"
 )
 
 // form writes the requests of an API and reads its replies.
 type form interface {
-	path(s *Settings) string
-	authorize(h http.Header, key string)
 	body(s *Settings, c *conversation) object
 	user(text string) any                         // a message
 	results(calls []call, results []string) []any // messages
 	read(body []byte) (answer, error)
 	// written returns the history of a reply of a model without tool calls.
 	written(a answer) []any
-	// limit is the largest number of tokens of a reply if the request names none.
-	limit(s *Settings) int
 }
 
 type object = map[string]any

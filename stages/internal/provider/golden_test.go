@@ -65,9 +65,9 @@ func (s *server) open(t *testing.T, set Settings, documents Documents) *Model {
 	if set.Temperature == 0 {
 		set.Temperature = 0.001
 	}
-	set.BaseURL = s.URL
+	set.BaseURL = s.URL + set.BaseURL
 	dir := t.TempDir()
-	c := must.Get(newClient(&set, Limits{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
+	c := must.Get(newClient(&set, &Calls{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
 		&Rate{Path: filepath.Join(dir, "rate")}, filepath.Join(dir, "calls.jsonl"), t.Logf))(t)
 	m := &Model{client: c, documents: documents}
 	t.Cleanup(func() { m.Close() })

@@ -2,21 +2,11 @@ package provider
 
 import (
 	"encoding/json"
-	"net/http"
-	"net/url"
 	"strings"
 )
 
 // google is Google's API generateContent.
 type google struct{}
-
-func (google) path(s *Settings) string {
-	return "/v1beta/models/" + url.PathEscape(s.Model) + ":generateContent"
-}
-
-func (google) authorize(h http.Header, key string) { h.Set("X-Goog-Api-Key", key) }
-
-func (google) limit(*Settings) int { return 65_536 }
 
 func (google) body(s *Settings, c *conversation) object {
 	thinking := object{"include_thoughts": true} // as Google's Python package writes it

@@ -71,12 +71,12 @@ func (d *dialogue) Close() {}
 // Reply implements rl.Dialogue.
 func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool) (rl.Reply, error) {
 	s := d.client.settings
-	form := apis[s.API].form
-	if err := d.offer(tools); err != nil {
+	form := apis[s.API]
+	if err := d.setTools(tools); err != nil {
 		return rl.Reply{}, err
 	}
 	for _, m := range news {
-		d.hear(form, m)
+		d.addMessage(form, m)
 		if m.Turn != d.at.Turn {
 			d.at.Turn, d.at.Step = m.Turn, -1
 		}
@@ -108,11 +108,11 @@ func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	if err != nil {
 		return rl.Reply{}, fmt.Errorf("%s: a recorded reply: %w", d.at.Task, err)
 	}
-	return d.take(form, a), nil
+	return d.addReply(form, a), nil
 }
 
-// offer sets the tools, or the system prompt with the documents of the first ones.
-func (d *dialogue) offer(tools []rl.Tool) (err error) {
+// setTools sets the tools, or the system prompt with the documents of the first ones.
+func (d *dialogue) setTools(tools []rl.Tool) (err error) {
 	names := make([]string, len(tools))
 	for i, tool := range tools {
 		names[i] = tool.Name
@@ -149,8 +149,8 @@ func (d *dialogue) offer(tools []rl.Tool) (err error) {
 // reject the conversation.
 const undecodable = "Error: the arguments are not a JSON object."
 
-// hear adds a message to the conversation.
-func (d *dialogue) hear(form form, m rl.Message) {
+// addMessage adds a message to the conversation.
+func (d *dialogue) addMessage(form form, m rl.Message) {
 	fc := d.client.settings.Mode == ModeFC
 	switch {
 	case m.Role == rl.RoleTool && fc:
@@ -170,9 +170,9 @@ func (d *dialogue) hear(form form, m rl.Message) {
 	d.calls, d.texts = nil, nil
 }
 
-// take adds a reply to the conversation and decodes its calls as the official code does: a reply with a call that it
-// cannot decode yields the turn.
-func (d *dialogue) take(form form, a answer) rl.Reply {
+// addReply adds a reply to the conversation and decodes its calls as the official code does: a reply with a call that
+// it cannot decode yields the turn.
+func (d *dialogue) addReply(form form, a answer) rl.Reply {
 	reply := rl.Reply{Text: a.text}
 	if d.client.settings.Mode == ModePrompt {
 		d.messages = append(d.messages, form.written(a)...)

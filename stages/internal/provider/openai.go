@@ -3,18 +3,18 @@ package provider
 import (
 	"cmp"
 	"encoding/json"
-	"net/http"
 	"strings"
 )
 
+// openAI is what the APIs of OpenAI have in common: the reply to a model without tool calls has its full history.
+type openAI struct{}
+
+func (openAI) user(text string) any { return object{"role": "user", "content": text} }
+
+func (openAI) written(a answer) []any { return a.history }
+
 // responses is OpenAI's API Responses.
-type responses struct{}
-
-func (responses) path(*Settings) string { return "/responses" }
-
-func (responses) authorize(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
-
-func (responses) limit(*Settings) int { return 128_000 }
+type responses struct{ openAI }
 
 func (responses) body(s *Settings, c *conversation) object {
 	input := c.messages
@@ -39,8 +39,6 @@ func (responses) body(s *Settings, c *conversation) object {
 	}
 	return body
 }
-
-func (responses) user(text string) any { return object{"role": "user", "content": text} }
 
 func (responses) results(calls []call, results []string) []any {
 	var list []any
@@ -93,16 +91,11 @@ func (responses) read(body []byte) (a answer, err error) {
 	return a, nil
 }
 
-func (responses) written(a answer) []any { return a.history }
-
 // chat is OpenAI's API Chat Completions, which other vendors imitate.
-type chat struct{ glm bool }
-
-func (chat) path(*Settings) string { return "/chat/completions" }
-
-func (chat) authorize(h http.Header, key string) { h.Set("Authorization", "Bearer "+key) }
-
-func (chat) limit(*Settings) int { return 131_072 }
+type chat struct {
+	openAI
+	glm bool
+}
 
 func (f chat) body(s *Settings, c *conversation) object {
 	messages := c.messages
@@ -130,8 +123,6 @@ func (f chat) body(s *Settings, c *conversation) object {
 	}
 	return body
 }
-
-func (chat) user(text string) any { return object{"role": "user", "content": text} }
 
 func (chat) results(calls []call, results []string) []any {
 	var list []any
@@ -177,5 +168,3 @@ func (chat) read(body []byte) (a answer, err error) {
 	a.history = []any{r.Choices[0].Message}
 	return a, nil
 }
-
-func (chat) written(a answer) []any { return a.history }

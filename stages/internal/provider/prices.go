@@ -92,15 +92,6 @@ func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
 	return dollars
 }
 
-// BudgetError is the error of a call that does not fit into the budget.
-type BudgetError struct{ Limit, Spent, Worst float64 }
-
-func (e *BudgetError) Error() string {
-	return fmt.Sprintf("the budget of $%s is used up: $%.2f are spent, and the next call can cost $%.2f; raise "+
-		"calls.budget and run again, which repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", e.Limit), ".00"),
-		e.Spent, e.Worst)
-}
-
 // budget limits the dollars of the calls of a stage. A call reserves its worst case first.
 type budget struct {
 	limit float64 // 0: none
@@ -118,13 +109,15 @@ func newBudget(limit, spent float64) *budget {
 	return b
 }
 
-// reserve waits until the worst case fits. It returns a *BudgetError if it does not fit with no call in flight.
+// reserve waits until the worst case fits. It returns an error if it does not fit with no call in flight.
 func (b *budget) reserve(worst float64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.limit > 0 && b.spent+b.reserved+worst > b.limit {
 		if b.calls == 0 {
-			return &BudgetError{b.limit, b.spent, worst}
+			return fmt.Errorf("the budget of $%s is used up: $%.2f are spent, and the next call can cost $%.2f; raise "+
+				"calls.budget and run again, which repeats no finished call",
+				strings.TrimSuffix(fmt.Sprintf("%.2f", b.limit), ".00"), b.spent, worst)
 		}
 		b.freed.Wait()
 	}

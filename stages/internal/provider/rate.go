@@ -1,11 +1,11 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
+	"io"
 	"math"
 	"net/http"
 	"os"
@@ -86,14 +86,7 @@ func (r *Rate) Learn(h http.Header, pause time.Duration) error {
 
 // limits returns the limits per minute; 0: none.
 func (r *Rate) limits(b *bucket) (requests, tokens float64) {
-	requests, tokens = r.Requests, r.Tokens
-	if requests == 0 {
-		requests = b.RequestLimit
-	}
-	if tokens == 0 {
-		tokens = b.TokenLimit
-	}
-	return requests, tokens
+	return cmp.Or(r.Requests, b.RequestLimit), cmp.Or(r.Tokens, b.TokenLimit)
 }
 
 // capacity is the size of a bucket: a second's worth, so that no minute has more than its limit.
@@ -123,9 +116,11 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	}
 	now := float64(clock.Nano()) / 1e9
 	b := bucket{At: now, Requests: math.Inf(1), Tokens: math.Inf(1)}
-	if text, err := os.ReadFile(r.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	text, err := io.ReadAll(file)
+	if err != nil {
 		return err
-	} else if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now {
+	}
+	if read := (bucket{}); json.Unmarshal(text, &read) == nil && read.At <= now {
 		b = read // a bucket from before a boot, or a damaged one, starts full
 	}
 	requests, tokens := r.limits(&b)
@@ -139,8 +134,7 @@ func (r *Rate) update(change func(b *bucket, now float64)) error {
 	if tokens == 0 {
 		b.Tokens = 0
 	}
-	text, err := json.Marshal(b)
-	if err != nil {
+	if text, err = json.Marshal(b); err != nil {
 		return err
 	}
 	_, err = file.WriteAt(fmt.Appendf(nil, "%-*s\n", bucketSize-1, text), 0)

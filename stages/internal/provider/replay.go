@@ -25,71 +25,115 @@ type Result struct {
 	Benchmark string               // folder of the benchmark's data
 }
 
+// recorded contains the ports of a result.
+type recorded struct {
+	rows   []Row
+	cost   Cost
+	played []*rl.Trajectory
+}
+
 // Replay plays the episodes of a result again from its recorded calls, without a call. It returns the number of
 // recorded calls, and one sentence for each request, response, episode or score that does not follow from the record.
 // The error reports that nothing can be replayed.
 func (c *Result) Replay(ctx context.Context) (calls int, faults []string, err error) {
-	r := &replay{limits: blocks.DefaultLimits()}
-	if r.endpoint, err = parseSettings([]byte(c.Endpoint)); err != nil {
+	endpoint, err := parseSettings([]byte(c.Endpoint))
+	if err != nil {
 		return 0, nil, err
 	}
-	s := Sampling{}
-	for name, to := range map[string]*int{"samples": &s.Samples, "limits.steps": &r.limits.Steps} {
+	s := Sampling{Limits: blocks.DefaultLimits()}
+	for name, to := range map[string]*int{"samples": &s.Samples, "limits.steps": &s.Limits.Steps} {
 		if err := json.Unmarshal([]byte(c.Manifest.Parts["settings."+name]), to); err != nil {
 			return 0, nil, fmt.Errorf("the manifest has no setting %s: %w", name, err)
 		}
 	}
-	if err := c.readRecord(r); err != nil {
+	r, err := c.read()
+	if err != nil {
 		return 0, nil, err
 	}
 	var tasks []*bfcl.Task
 	for _, set := range c.Tasks {
-		rows, err := artifact.AllRows[bfcl.Task](set, bfcl.TasksFile)
+		rows, err := artifact.AllRows[*bfcl.Task](set, bfcl.TasksFile)
 		if err != nil {
 			return 0, nil, err
 		}
-		tasks = append(tasks, pointers(rows)...)
+		tasks = append(tasks, rows...)
 	}
 	if len(tasks)*s.Samples != len(r.played) {
 		return len(r.rows), []string{fmt.Sprintf("there are %d trajectories, want %d of each of %d tasks", len(r.played),
 			s.Samples, len(tasks))}, nil
 	}
-	r.episodes = s.rollouts(tasks)
-	if faults, err = r.run(ctx, c.Benchmark); err != nil {
+	m := &Model{client: &Client{settings: endpoint, limits: &Calls{Parallel: 1}, record: newRecord(r.rows)}}
+	again, err := play(ctx, m, c.Benchmark, s.Limits, s.rollouts(tasks), nil)
+	if err != nil {
 		return 0, nil, err
 	}
-	scores, err := c.checkScores(r.played)
+	faults = slices.Concat(r.wrongRows(endpoint), r.wrongEpisodes(m, again))
+	scores, err := c.wrongScores(r.played)
 	return len(r.rows), append(faults, scores...), err
 }
 
-// readRecord reads the ports calls and trajectories.
-func (c *Result) readRecord(r *replay) error {
-	a, err := c.Store.Open(c.Manifest, "calls")
+// read reads the ports calls and trajectories.
+func (c *Result) read() (*recorded, error) {
+	r := &recorded{}
+	calls, err := c.Store.Open(c.Manifest, "calls")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	text, err := os.ReadFile(a.Path(CostFile))
+	text, err := os.ReadFile(calls.Path(CostFile))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := json.Unmarshal(text, &r.cost); err != nil {
-		return fmt.Errorf("%s: %w", CostFile, err)
+		return nil, fmt.Errorf("%s: %w", CostFile, err)
 	}
-	rows, err := artifact.AllRows[Row](a, CallsFile)
+	if r.rows, err = artifact.AllRows[Row](calls, CallsFile); err != nil {
+		return nil, err
+	}
+	trajectories, err := c.Store.Open(c.Manifest, "trajectories")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r.rows = rows
-	if a, err = c.Store.Open(c.Manifest, "trajectories"); err != nil {
-		return err
-	}
-	played, err := artifact.AllRows[rl.Trajectory](a, rl.TrajectoriesFile)
-	r.played = pointers(played)
-	return err
+	r.played, err = artifact.AllRows[*rl.Trajectory](trajectories, rl.TrajectoriesFile)
+	return r, err
 }
 
-// checkScores compares the scores of an evaluation with its trajectories.
-func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err error) {
+// wrongRows returns a sentence for each row that its response contradicts, and for a wrong sum.
+func (r *recorded) wrongRows(s *Settings) (faults []string) {
+	for i := range r.rows {
+		if err := r.rows[i].check(s, r.cost.Price); err != nil {
+			faults = append(faults, fmt.Sprintf("%s: %v", r.rows[i].Call, err))
+		}
+	}
+	if !r.cost.equal(Sum(r.rows, r.cost.Price)) {
+		faults = append(faults, CostFile+" is not the sum of the calls")
+	}
+	return faults
+}
+
+// wrongEpisodes returns a sentence for each request with another digest than the recorded one, each episode with
+// another course or verdict, and each reply that no episode reads.
+func (r *recorded) wrongEpisodes(m *Model, again []*rl.Trajectory) []string {
+	faults := m.client.record.differences()
+	for _, err := range m.Failed() {
+		faults = append(faults, err.Error())
+	}
+	for i, t := range again {
+		if t.Stop != rl.StopError || len(m.Failed()) == 0 {
+			if text := difference(r.played[i], t); text != "" {
+				faults = append(faults, fmt.Sprintf("%s, member %d: %s", t.Task, t.Member, text))
+			}
+		}
+	}
+	if len(m.Failed()) == 0 { // an episode that ended early leaves replies unread
+		for _, row := range m.client.record.unread() {
+			faults = append(faults, fmt.Sprintf("%s: no episode reads this reply", row.Call))
+		}
+	}
+	return faults
+}
+
+// wrongScores compares the scores of an evaluation with its trajectories.
+func (c *Result) wrongScores(played []*rl.Trajectory) (faults []string, err error) {
 	if c.Manifest.Outputs["scores"].Type != "scores" {
 		return nil, nil // a rollout
 	}
@@ -101,12 +145,7 @@ func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err erro
 	if err != nil {
 		return nil, err
 	}
-	var judged []*rl.Trajectory
-	for _, t := range played {
-		if !t.Reward.Missing() {
-			judged = append(judged, t)
-		}
-	}
+	judged := slices.DeleteFunc(played, func(t *rl.Trajectory) bool { return t.Reward.Missing() })
 	if len(judged) != len(scores) {
 		return []string{fmt.Sprintf("there are %d scores, want %d, those of the trajectories", len(scores), len(judged))}, nil
 	}
@@ -114,63 +153,6 @@ func (c *Result) checkScores(played []*rl.Trajectory) (faults []string, err erro
 		if want := t.Score(scores[i].Set, scores[i].Greedy); scores[i] != want {
 			faults = append(faults, fmt.Sprintf("%s, sample %d: the score is %+v, that of the trajectory %+v", t.Task, t.Member,
 				scores[i], want))
-		}
-	}
-	return faults, nil
-}
-
-func pointers[T any](rows []T) []*T {
-	all := make([]*T, len(rows))
-	for i := range rows {
-		all[i] = &rows[i]
-	}
-	return all
-}
-
-// replay contains the record of a result and the episodes to compare.
-type replay struct {
-	endpoint *Settings
-	limits   *blocks.Limits
-	episodes []rl.Rollout // in the order of played
-
-	rows   []Row
-	cost   Cost
-	played []*rl.Trajectory
-}
-
-// run plays the episodes again from the recorded responses and returns what does not follow from the record, one
-// sentence each: a request with another digest than the recorded one, a row that its response contradicts, an episode
-// with another course or verdict, a reply that no episode reads, and a wrong sum. benchmark is the folder of the
-// benchmark's data. The error reports that nothing can be replayed.
-func (r *replay) run(ctx context.Context, benchmark string) (faults []string, err error) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
-	for i := range r.rows {
-		if err := r.rows[i].check(r.endpoint, r.cost.Price); err != nil {
-			fault("%s: %v", r.rows[i].Call, err)
-		}
-	}
-	if !r.cost.equal(Sum(r.rows, r.cost.Price)) {
-		fault("%s is not the sum of the calls", CostFile)
-	}
-	m := &Model{client: &Client{settings: r.endpoint, limits: Limits{Parallel: 1}, record: newRecord(r.rows)}}
-	again, err := play(ctx, m, benchmark, r.limits, r.episodes, nil)
-	if err != nil {
-		return nil, err
-	}
-	faults = append(faults, m.client.record.differences()...)
-	for _, err := range m.Failed() {
-		fault("%v", err)
-	}
-	for i, t := range again {
-		if t.Stop != rl.StopError || len(m.Failed()) == 0 {
-			if text := difference(r.played[i], t); text != "" {
-				fault("%s, member %d: %s", t.Task, t.Member, text)
-			}
-		}
-	}
-	if len(m.Failed()) == 0 { // an episode that ended early leaves replies unread
-		for _, row := range m.client.record.unread() {
-			fault("%s: no episode reads this reply", row.Call)
 		}
 	}
 	return faults, nil
@@ -188,7 +170,7 @@ func (r *Row) check(s *Settings, p Price) error {
 	default:
 		return nil
 	}
-	a, err := apis[s.API].form.read([]byte(r.Response))
+	a, err := apis[s.API].read([]byte(r.Response))
 	if err != nil {
 		return fmt.Errorf("the recorded response cannot be read: %w", err)
 	}

@@ -22,6 +22,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"rcgrpo/bfcl"
 )
 
 // ArtifactType is the type of the port of the kind endpoint.
@@ -54,17 +56,33 @@ type Settings struct {
 
 // api describes an API.
 type api struct {
-	form      form
-	documents string // API of the tool documents, for bfcl.Function
-	key, base string // defaults
+	form
+	documents string            // API of the tool documents, for bfcl.Function
+	key, base string            // defaults
+	path      string            // below base, with the name of the model for MODEL
+	longest   int               // tokens of a reply if the request names no limit
+	headers   map[string]string // of every request, with the API key for KEY
 }
 
+var bearer = map[string]string{"Authorization": "Bearer KEY"}
+
 var apis = map[string]api{
-	"openai":      {responses{}, "openai", "OPENAI_API_KEY", "https://api.openai.com/v1"},
-	"openai-chat": {chat{}, "openai-chat", "OPENAI_API_KEY", "https://api.openai.com/v1"},
-	"anthropic":   {anthropic{}, "anthropic", "ANTHROPIC_API_KEY", "https://api.anthropic.com"},
-	"google":      {google{}, "google", "GOOGLE_API_KEY", "https://generativelanguage.googleapis.com"},
-	"glm":         {chat{glm: true}, "openai-chat", "GLM_API_KEY", "https://open.bigmodel.cn/api/paas/v4"},
+	"openai": {responses{}, bfcl.OpenAIResponses, "OPENAI_API_KEY", "https://api.openai.com/v1",
+		"/responses", 128_000, bearer},
+	"openai-chat": {chat{}, bfcl.OpenAIChat, "OPENAI_API_KEY", "https://api.openai.com/v1",
+		"/chat/completions", 131_072, bearer},
+	"anthropic": {anthropic{}, bfcl.Anthropic, "ANTHROPIC_API_KEY", "https://api.anthropic.com",
+		"/v1/messages", claudeTokens, map[string]string{"X-Api-Key": "KEY", "Anthropic-Version": "2023-06-01"}},
+	"google": {google{}, bfcl.Google, "GOOGLE_API_KEY", "https://generativelanguage.googleapis.com",
+		"/v1beta/models/MODEL:generateContent", 65_536, map[string]string{"X-Goog-Api-Key": "KEY"}},
+	"glm": {chat{glm: true}, bfcl.OpenAIChat, "GLM_API_KEY", "https://open.bigmodel.cn/api/paas/v4",
+		"/chat/completions", 131_072, bearer},
+}
+
+// address returns the address of requests.
+func (s *Settings) address() string {
+	path := strings.ReplaceAll(apis[s.API].path, "MODEL", url.PathEscape(s.Model))
+	return strings.TrimSuffix(s.BaseURL, "/") + path
 }
 
 // Defaults returns the variable with the key and the base URL of an API.
@@ -133,7 +151,7 @@ func parseSettings(text []byte) (*Settings, error) {
 
 // SendsTemperature reports whether requests contain the temperature.
 func (s *Settings) SendsTemperature() bool {
-	body := apis[s.API].form.body(s, &conversation{})
+	body := apis[s.API].body(s, &conversation{})
 	config, _ := body["generationConfig"].(object)
 	_, sent := body["temperature"]
 	return sent || config["temperature"] != nil

@@ -126,9 +126,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 	host, _ := url.Parse(set.BaseURL) // checked by ReadSettings
 	rate := &Rate{Path: filepath.Join(folder, url.PathEscape(set.Key+"@"+strings.ReplaceAll(host.Host, ":", "-"))),
 		Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute}
-	c := s.Calls
-	client, err := newClient(set, Limits{Budget: c.Budget, Parallel: c.Parallel, Attempts: c.Attempts, Timeout: c.Timeout},
-		price, rate, filepath.Join(job.Dir, recordFile), job.Logf)
+	client, err := newClient(set, s.Calls, price, rate, filepath.Join(job.Dir, recordFile), job.Logf)
 	return &Model{client: client}, price, err
 }
 

@@ -44,7 +44,7 @@ func BenchmarkChat(b *testing.B) {
 		begin := time.Now()
 		server.ServeHTTP(w, r)
 		took = append(took, time.Since(begin))
-		var got chatResponse
+		var got response[chatChoice]
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
 			b.Fatalf("%d %s", w.Code, w.Body)
 		}

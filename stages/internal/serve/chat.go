@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
@@ -50,16 +49,6 @@ type (
 		Reason   any           `json:"stop_reason,omitempty"`
 		IDs      []int32       `json:"token_ids,omitempty"`
 	}
-	chatResponse struct {
-		ID        string       `json:"id"`
-		Object    string       `json:"object"`
-		Created   int64        `json:"created"`
-		Model     string       `json:"model"`
-		Seed      uint64       `json:"seed"`
-		Choices   []chatChoice `json:"choices"`
-		Usage     *usage       `json:"usage,omitempty"`
-		PromptIDs []int32      `json:"prompt_token_ids,omitempty"`
-	}
 	chatLogprobs struct {
 		Content []tokenLogprob `json:"content"`
 	}
@@ -81,7 +70,7 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	conversation.Token, q.conversation = q.reward, conversation
-	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.turn)
+	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.Turn)
 	if err != nil {
 		return bad("messages", "", "%v", err)
 	}
@@ -94,23 +83,14 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		choices = append(choices, &choice{s: s, q: q, index: i, prompt: prompt, room: room,
 			tools: len(conversation.Tools) > 0})
 	}
-	response := chatResponse{ID: newID("chatcmpl-"), Object: "chat.completion", Created: time.Now().Unix(), Model: q.model,
-		Seed: q.seed}
-	if q.returnIDs {
-		response.PromptIDs = prompt
-	}
+	head := newResponse[chatChoice](q, "chatcmpl-", "chat.completion")
 	if q.stream {
-		return s.streamChat(w, q, choices, response)
+		head.Object = "chat.completion.chunk"
 	}
-	if err := s.run(q, choices, nil); err != nil {
-		return err
+	if q.returnIDs {
+		head.PromptIDs = prompt
 	}
-	for _, c := range choices {
-		response.Choices = append(response.Choices, c.chatChoice())
-	}
-	response.Usage = usageOf(choices, len(choices))
-	writeJSON(w, http.StatusOK, response)
-	return nil
+	return respond(s, w, q, choices, head, (*choice).chatChoice, (*choice).chatParts)
 }
 
 // chatChoice returns the whole reply.
@@ -136,13 +116,9 @@ func readChat(q *request) (*chat.Conversation, error) {
 	}
 	top, most := 0, 0
 	limited := q.has("max_completion_tokens")
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"max_completion_tokens", &most}, {"logprobs", &q.logprobs}, {"top_logprobs", &top}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return nil, err
-		}
+	err = q.take(field{"max_completion_tokens", &most}, field{"logprobs", &q.logprobs}, field{"top_logprobs", &top})
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case limited && most < 1:
@@ -191,7 +167,7 @@ func (c *choice) answer() (text string, calls []toolCall) {
 		calls = append(calls, call)
 	}
 	if last := len(c.draws) - 1; last >= 0 && c.s.Layout.Stop(c.draws[last].Token) { // a cut reply is written again
-		c.s.memory.keep(&remembered{ids: ids(c.draws), digest: turnDigest(c.prompt, chat.Turn{Text: text, Calls: functions})})
+		c.s.memory.KeepTurn(c.prompt, chat.Turn{Text: text, Calls: functions}, ids(c.draws))
 	}
 	return text, calls
 }
@@ -231,55 +207,34 @@ func (s *Server) ranked(q *request, r rl.Ranked) ranked {
 // finite replaces the logprob of an impossible token, which JSON cannot represent, by OpenAI's lower bound.
 func finite(logp float32) float32 { return max(logp, -9999) }
 
-// streamChat answers with events.
-func (s *Server) streamChat(w http.ResponseWriter, q *request, choices []*choice, head chatResponse) error {
-	head.Object = "chat.completion.chunk"
-	events := newEvents(w)
-	send := func(c chatChoice) error {
-		chunk := head
-		chunk.Choices = []chatChoice{c}
-		head.PromptIDs = nil
-		return events.send(chunk)
+// chatParts returns the events of a piece of the reply.
+func (c *choice) chatParts(p piece) (parts []chatChoice) {
+	part := chatChoice{Index: c.index, Delta: &delta{}, Logprobs: c.chatLogprobs(p.draws)}
+	if c.q.returnIDs {
+		part.IDs = ids(p.draws)
 	}
-	empty := ""
-	opened := map[int]bool{}
-	err := s.run(q, choices, func(c *choice, p piece) error {
-		part := chatChoice{Index: c.index, Delta: &delta{}, Logprobs: c.chatLogprobs(p.draws)}
-		if q.returnIDs {
-			part.IDs = ids(p.draws)
-		}
-		if !opened[c.index] {
-			opened[c.index] = true
-			if err := send(chatChoice{Index: c.index, Delta: &delta{Role: rl.RoleAssistant, Content: &empty}}); err != nil {
-				return err
-			}
-		}
-		if !p.ended {
-			part.Delta.Content = &p.text
-			return send(part)
-		}
-		text, calls := c.answer()
-		if rest, ok := strings.CutPrefix(text, c.shown); ok && rest != "" {
-			part.Delta.Content = &rest
-		}
-		for i := range calls {
-			calls[i].Index = &i
-		}
-		part.Delta.Calls = calls
-		if part.Delta.Content != nil || calls != nil {
-			if err := send(part); err != nil {
-				return err
-			}
-			part.Logprobs, part.IDs = nil, nil
-		}
-		part.Delta, part.Finish, part.Reason = &delta{}, c.finished(calls), c.reason
-		return send(part)
-	})
-	if err == nil && q.usage {
-		head.Choices, head.Usage = []chatChoice{}, usageOf(choices, len(choices))
-		err = events.send(head)
+	if !c.opened {
+		c.opened = true
+		parts = append(parts, chatChoice{Index: c.index, Delta: &delta{Role: rl.RoleAssistant, Content: new(string)}})
 	}
-	return events.end(err)
+	if !p.ended {
+		part.Delta.Content = &p.text
+		return append(parts, part)
+	}
+	text, calls := c.answer()
+	if rest, ok := strings.CutPrefix(text, c.shown); ok && rest != "" {
+		part.Delta.Content = &rest
+	}
+	for i := range calls {
+		calls[i].Index = &i
+	}
+	part.Delta.Calls = calls
+	if part.Delta.Content != nil || calls != nil {
+		parts = append(parts, part)
+		part.Logprobs, part.IDs = nil, nil
+	}
+	part.Delta, part.Finish, part.Reason = &delta{}, c.finished(calls), c.reason
+	return append(parts, part)
 }
 
 // readConversation reads the messages and tools of a request.
@@ -287,13 +242,8 @@ func readConversation(q *request) (*chat.Conversation, error) {
 	var messages []message
 	var tools []json.RawMessage
 	var choice string
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"messages", &messages}, {"tools", &tools}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return nil, err
-		}
+	if err := q.take(field{"messages", &messages}, field{"tools", &tools}); err != nil {
+		return nil, err
 	}
 	if q.has("tool_choice") {
 		if json.Unmarshal(q.fields["tool_choice"], &choice) != nil || choice != "auto" && choice != "none" {
@@ -366,44 +316,4 @@ func readContent(at string, raw json.RawMessage) (string, error) {
 		text += p.Text
 	}
 	return text, nil
-}
-
-// events writes server-sent events.
-type events struct {
-	w     http.ResponseWriter
-	begun bool
-}
-
-func newEvents(w http.ResponseWriter) *events { return &events{w: w} }
-
-func (e *events) send(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return e.write(string(text))
-}
-
-func (e *events) write(text string) error {
-	if !e.begun {
-		e.begun = true
-		e.w.Header().Set("Content-Type", "text/event-stream")
-		e.w.Header().Set("Cache-Control", "no-cache")
-	}
-	if _, err := fmt.Fprintf(e.w, "data: %s\n\n", text); err != nil {
-		return err
-	}
-	return http.NewResponseController(e.w).Flush()
-}
-
-// end ends the stream, after an error with an event that contains it. An error before the first event is returned.
-func (e *events) end(err error) error {
-	if err == nil {
-		return e.write("[DONE]")
-	}
-	if !e.begun {
-		return err
-	}
-	_ = e.send(map[string]any{"error": apiError{Type: "server_error", Message: "the reply was interrupted"}})
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
@@ -18,15 +19,19 @@ type choice struct {
 	s       *Server
 	q       *request
 	index   int
-	tools   bool // the reply may contain calls
-	wake    chan struct{}
+	tools   bool          // the reply may contain calls
+	news    chan struct{} // shared by the choices of a request
 	prompt  []int32
 	stream  rl.Stream // of its random numbers
 	room    int       // tokens that the reply may have
-	score   bool      // the ids of the prompt are scored
+	number  int       // among all choices of the request
+	written string    // the prompt, if it was a text
+	echo    bool      // the reply begins with the prompt
 	echoed  []rl.Draw // scored ids of the prompt
 	cached  int
-	longest int // bytes of the longest stop string
+	longest int  // bytes of the longest stop string
+	opened  bool // the first event was sent
+	offset  int  // characters whose logprobs were written
 
 	mu     sync.Mutex
 	text   []byte
@@ -34,6 +39,7 @@ type choice struct {
 	draws  []rl.Draw
 	shown  string // text that take has returned before the end
 	given  int    // draws that take has returned
+	ended  bool
 	finish string // "" while it is sampled
 	reason any    // stop string or stop_token_id that ended it
 	err    error
@@ -42,14 +48,15 @@ type choice struct {
 // sample samples the reply.
 func (c *choice) sample(ctx context.Context) {
 	score := 0
-	if c.score {
+	if c.echo && c.q.logprobs {
 		score = len(c.prompt) - 1
 	}
 	out, err := c.s.Batcher.Sample(ctx, rl.Query{IDs: c.prompt, Temperature: c.q.temperature, TopP: c.q.topP,
 		Stream: c.stream, Top: c.q.top, Max: c.room, Score: score, Last: c.add})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err, c.echoed, c.cached = err, out.Scores, out.Cached
+	defer c.signal()
+	c.ended, c.err, c.echoed, c.cached = true, err, out.Scores, out.Cached
 	if c.finish == "" {
 		c.finish = "length"
 	}
@@ -57,7 +64,7 @@ func (c *choice) sample(ctx context.Context) {
 
 func (c *choice) signal() {
 	select {
-	case c.wake <- struct{}{}:
+	case c.news <- struct{}{}:
 	default:
 	}
 }
@@ -101,44 +108,46 @@ type piece struct {
 	err   error
 }
 
-// take returns what was added since the last call and cannot change any more: whole characters in which neither a stop
-// string nor a call can begin.
-func (c *choice) take(ended bool) piece {
+// take returns what was added since the last call and cannot change any more.
+func (c *choice) take() piece {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	end := len(c.text)
-	if !ended {
-		for n := 1; n <= utf8.UTFMax && n <= end; n++ { // an incomplete character
-			if tail := c.text[end-n:]; utf8.RuneStart(tail[0]) {
-				if !utf8.FullRune(tail) {
-					end -= n
-				}
-				break
-			}
-		}
-		held := 0
-		for _, stop := range c.q.stops {
-			for n := min(end, len(stop)-1); n > held; n-- {
-				if strings.HasSuffix(string(c.text[end-n:end]), stop[:n]) {
-					held = n
-				}
-			}
-		}
-		end -= held
-		if c.tools {
-			end = min(end, c.s.Layout.Visible(string(c.text[:end])))
-		}
+	if !c.ended {
+		end = max(c.sent, c.certain())
 	}
-	end = max(end, c.sent)
-	p := piece{token.Text(c.text[c.sent:end]), c.draws[c.given:], ended, c.err}
-	if p.text == "" && !ended {
+	p := piece{token.Text(c.text[c.sent:end]), c.draws[c.given:], c.ended, c.err}
+	if p.text == "" && !c.ended {
 		return piece{}
 	}
 	c.sent, c.given = end, len(c.draws)
-	if !ended {
+	if !c.ended {
 		c.shown += p.text
 	}
 	return p
+}
+
+// certain returns the length of the text without an incomplete character at its end, and without a text in which a stop
+// string or a call may begin.
+func (c *choice) certain() int {
+	end := len(c.text)
+	for n := 1; n <= utf8.UTFMax && n <= end; n++ {
+		if tail := c.text[end-n:]; utf8.RuneStart(tail[0]) {
+			if !utf8.FullRune(tail) {
+				end -= n
+			}
+			break
+		}
+	}
+	text, held := string(c.text[:end]), 0
+	for _, stop := range c.q.stops {
+		held = max(held, chat.Partial(text, stop))
+	}
+	text = text[:end-held]
+	if c.tools {
+		return min(len(text), c.s.Layout.Visible(text))
+	}
+	return len(text)
 }
 
 // run samples the choices of a request. each, if not nil, is called with the pieces of a stream.
@@ -152,33 +161,29 @@ func (s *Server) run(q *request, choices []*choice, each func(c *choice, p piece
 		return err
 	}
 	ctx, cancel := context.WithCancel(q.ctx)
-	wake := make(chan struct{}, 1)
-	done := make([]chan struct{}, len(choices))
-	for i, c := range choices {
-		c.wake, done[i] = wake, make(chan struct{})
+	news := make(chan struct{}, 1)
+	var sampling sync.WaitGroup
+	for _, c := range choices {
+		c.news = news
 		for _, stop := range q.stops {
 			c.longest = max(c.longest, len(stop))
 		}
-		go func() {
-			defer c.signal()
-			defer close(done[i])
-			c.sample(ctx)
-		}()
+		sampling.Go(func() { c.sample(ctx) })
 	}
 	defer func() { // no slot is in use when the count of replies falls
 		cancel()
-		for i, c := range choices {
-			<-done[i]
+		sampling.Wait()
+		for _, c := range choices {
 			s.record(c)
 		}
 	}()
 	if each != nil {
-		if err := stream(choices, wake, done, each); err != nil {
+		if err := stream(choices, news, each); err != nil {
 			return err
 		}
 	}
-	for i, c := range choices {
-		<-done[i]
+	sampling.Wait()
+	for _, c := range choices {
 		if c.err != nil {
 			return c.err
 		}
@@ -227,34 +232,26 @@ func (s *Server) record(c *choice) {
 	s.Sampling.Sampled(r)
 }
 
-// stream calls each with the pieces of the choices until all are done.
-func stream(choices []*choice, wake <-chan struct{}, done []chan struct{},
-	each func(c *choice, p piece) error) error {
-	open := len(choices)
-	closed := make([]bool, len(choices))
-	for open > 0 {
-		<-wake
-		for i, c := range choices {
-			if closed[i] {
-				continue
-			}
-			select {
-			case <-done[i]:
-				closed[i] = true
-				open--
-			default:
-			}
-			p := c.take(closed[i])
+// stream calls each with the pieces of the choices until all have ended.
+func stream(choices []*choice, news <-chan struct{}, each func(c *choice, p piece) error) error {
+	for open := choices; len(open) > 0; {
+		<-news
+		var rest []*choice
+		for _, c := range open {
+			p := c.take()
 			if p.err != nil {
 				return p.err
 			}
-			if p.text == "" && !p.ended {
-				continue
+			if p.text != "" || p.ended {
+				if err := each(c, p); err != nil {
+					return err
+				}
 			}
-			if err := each(c, p); err != nil {
-				return err
+			if !p.ended {
+				rest = append(rest, c)
 			}
 		}
+		open = rest
 	}
 	return nil
 }
@@ -284,28 +281,4 @@ func (s *Server) spell(q *request, id int32) string {
 		return "token_id:" + strconv.Itoa(int(id))
 	}
 	return token.Text(s.Tokenizer.Bytes(id))
-}
-
-// usage counts the tokens of a response.
-type usage struct {
-	Prompt     int `json:"prompt_tokens"`
-	Completion int `json:"completion_tokens"`
-	Total      int `json:"total_tokens"`
-	Details    struct {
-		Cached int `json:"cached_tokens"`
-	} `json:"prompt_tokens_details"`
-}
-
-// usageOf counts each prompt once; prompts is the number of choices per prompt.
-func usageOf(choices []*choice, perPrompt int) *usage {
-	u := &usage{}
-	for i, c := range choices {
-		if i%perPrompt == 0 {
-			u.Prompt += len(c.prompt)
-			u.Details.Cached += c.cached
-		}
-		u.Completion += len(c.draws)
-	}
-	u.Total = u.Prompt + u.Completion
-	return u
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-	"time"
 
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
@@ -23,15 +22,6 @@ type (
 		IDs       []int32   `json:"token_ids,omitempty"`
 		PromptIDs []int32   `json:"prompt_token_ids,omitempty"`
 	}
-	completionResponse struct {
-		ID      string             `json:"id"`
-		Object  string             `json:"object"`
-		Created int64              `json:"created"`
-		Model   string             `json:"model"`
-		Seed    uint64             `json:"seed"`
-		Choices []completionChoice `json:"choices"`
-		Usage   *usage             `json:"usage,omitempty"`
-	}
 	logprobs struct {
 		Tokens  []string             `json:"tokens"`
 		Logps   []*float32           `json:"token_logprobs"`
@@ -45,13 +35,9 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 	var prompt json.RawMessage
 	var top *int
 	echo := false
-	for _, f := range []struct {
-		name string
-		into any
-	}{{"prompt", &prompt}, {"logprobs", &top}, {"echo", &echo}} {
-		if err := q.take(f.name, f.into); err != nil {
-			return err
-		}
+	err := q.take(field{"prompt", &prompt}, field{"logprobs", &top}, field{"echo", &echo})
+	if err != nil {
+		return err
 	}
 	if top != nil {
 		q.logprobs, q.top = true, *top
@@ -73,30 +59,18 @@ func (s *Server) completions(w http.ResponseWriter, q *request) error {
 		q.max = defaultCompletion
 	}
 	var choices []*choice
-	for _, ids := range prompts {
+	for at, ids := range prompts {
 		room, err := s.room(ids, q.max)
 		if err != nil {
 			return err
 		}
 		for i := range q.choices {
-			choices = append(choices, &choice{s: s, q: q, index: i, prompt: ids, room: room, score: echo && q.logprobs})
+			choices = append(choices, &choice{s: s, q: q, index: i, number: len(choices), prompt: ids, written: texts[at],
+				room: room, echo: echo})
 		}
 	}
-	response := completionResponse{ID: newID("cmpl-"), Object: "text_completion", Created: time.Now().Unix(),
-		Model: q.model, Seed: q.seed}
-	if q.stream {
-		return s.streamCompletions(w, q, choices, response)
-	}
-	if err := s.run(q, choices, nil); err != nil {
-		return err
-	}
-	for i, c := range choices {
-		c.remember(texts[i/q.choices])
-		response.Choices = append(response.Choices, c.completion(i, echo))
-	}
-	response.Usage = usageOf(choices, q.choices)
-	writeJSON(w, http.StatusOK, response)
-	return nil
+	head := newResponse[completionChoice](q, "cmpl-", "text_completion")
+	return respond(s, w, q, choices, head, (*choice).completion, (*choice).completionPart)
 }
 
 // readPrompts reads a text, ids, or a list of either. The texts of ids are "".
@@ -122,9 +96,7 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	if len(lists) == 0 {
 		for _, text := range some {
 			text = s.Layout.Insert(text, reward)
-			known, rest := s.memory.continued(text)
-			prompts = append(prompts, append(slices.Clone(known), s.Tokenizer.EncodeAs(rest, token.Everything)...))
-			texts = append(texts, text)
+			prompts, texts = append(prompts, s.memory.Encode(s.Tokenizer, text)), append(texts, text)
 		}
 	}
 	for _, ids := range lists {
@@ -146,34 +118,23 @@ func (s *Server) readPrompts(raw json.RawMessage, reward string) (prompts [][]in
 	return prompts, texts, nil
 }
 
-// remember stores the ids of a prompt that was a text and of its reply.
-func (c *choice) remember(prompt string) {
-	if prompt == "" || c.reason != nil {
-		return
+// completion returns the whole reply. A prompt that continues it as a text will have its ids.
+func (c *choice) completion() completionChoice {
+	out := completionChoice{Index: c.number, Text: token.Text(c.text), Finish: &c.finish, Reason: c.reason}
+	if c.written != "" && c.reason == nil {
+		c.s.memory.KeepText(c.s.Tokenizer, c.written, out.Text, c.prompt, ids(c.visible(c.draws)))
 	}
-	sampled := ids(c.visible(c.draws))
-	if text := token.Text(c.text); text != "" && text == c.s.Tokenizer.Decode(sampled, false) {
-		c.s.memory.keep(&remembered{text: prompt + text, ids: append(slices.Clone(c.prompt), sampled...)})
-	}
-}
-
-func (c *choice) completion(index int, echo bool) completionChoice {
-	out := completionChoice{Index: index, Text: token.Text(c.text), Finish: &c.finish,
-		Reason: c.reason}
-	before := ""
-	if echo {
-		before = c.s.Tokenizer.Decode(c.prompt, false)
-		out.Text = before + out.Text
+	if c.echo {
+		out.Text = c.s.Tokenizer.Decode(c.prompt, false) + out.Text
 	}
 	if c.q.logprobs {
 		out.Logprobs = &logprobs{Tokens: []string{}, Logps: []*float32{}, Top: []map[string]float32{}, Offsets: []int{}}
-		at := 0
-		if echo {
-			out.Logprobs.add(c, []rl.Draw{{Token: c.prompt[0]}}, &at)
+		if c.echo {
+			out.Logprobs.add(c, []rl.Draw{{Token: c.prompt[0]}})
 			out.Logprobs.Logps[0], out.Logprobs.Top[0] = nil, nil
-			out.Logprobs.add(c, c.echoed, &at)
+			out.Logprobs.add(c, c.echoed)
 		}
-		out.Logprobs.add(c, c.draws, &at) // with the id that ended the reply, as in vLLM: lm-eval drops the last one
+		out.Logprobs.add(c, c.draws) // with the id that ended the reply, as in vLLM: lm-eval drops the last one
 	}
 	if c.q.returnIDs {
 		out.IDs, out.PromptIDs = ids(c.draws), c.prompt
@@ -181,14 +142,14 @@ func (c *choice) completion(index int, echo bool) completionChoice {
 	return out
 }
 
-// add appends draws. at is the number of characters before them.
-func (l *logprobs) add(c *choice, draws []rl.Draw, at *int) {
+// add appends draws after those that were added before.
+func (l *logprobs) add(c *choice, draws []rl.Draw) {
 	for _, d := range draws {
 		logp := finite(d.Logp)
 		l.Tokens = append(l.Tokens, c.s.spell(c.q, d.Token))
 		l.Logps = append(l.Logps, &logp)
-		l.Offsets = append(l.Offsets, *at)
-		*at += len([]rune(string(c.s.Tokenizer.Bytes(d.Token))))
+		l.Offsets = append(l.Offsets, c.offset)
+		c.offset += len([]rune(string(c.s.Tokenizer.Bytes(d.Token))))
 		var top map[string]float32
 		if c.q.top > 0 {
 			top = map[string]float32{}
@@ -200,30 +161,18 @@ func (l *logprobs) add(c *choice, draws []rl.Draw, at *int) {
 	}
 }
 
-func (s *Server) streamCompletions(w http.ResponseWriter, q *request, choices []*choice, head completionResponse,
-) error {
-	events := newEvents(w)
-	at := make([]int, len(choices))
-	err := s.run(q, choices, func(c *choice, p piece) error {
-		i := slices.Index(choices, c)
-		part := completionChoice{Index: i, Text: p.text}
-		if q.logprobs {
-			part.Logprobs = &logprobs{}
-			part.Logprobs.add(c, p.draws, &at[i])
-		}
-		if q.returnIDs {
-			part.IDs = ids(p.draws)
-		}
-		if p.ended {
-			part.Finish, part.Reason = &c.finish, c.reason
-		}
-		chunk := head
-		chunk.Choices = []completionChoice{part}
-		return events.send(chunk)
-	})
-	if err == nil && q.usage {
-		head.Choices, head.Usage = []completionChoice{}, usageOf(choices, q.choices)
-		err = events.send(head)
+// completionPart returns the event of a piece of the reply.
+func (c *choice) completionPart(p piece) []completionChoice {
+	part := completionChoice{Index: c.number, Text: p.text}
+	if c.q.logprobs {
+		part.Logprobs = &logprobs{}
+		part.Logprobs.add(c, p.draws)
 	}
-	return events.end(err)
+	if c.q.returnIDs {
+		part.IDs = ids(p.draws)
+	}
+	if p.ended {
+		part.Finish, part.Reason = &c.finish, c.reason
+	}
+	return []completionChoice{part}
 }

@@ -80,7 +80,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
 		return nil, bad("", "", "the request must be a JSON object")
 	}
-	if err := q.take("model", &q.model); err != nil {
+	if err := q.take(field{"model", &q.model}); err != nil {
 		return nil, err
 	}
 	setting, given, err := s.named(q.model)
@@ -88,7 +88,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 		return nil, err
 	}
 	given = given || q.has("reward_token")
-	if err := q.take("reward_token", &setting); err != nil {
+	if err := q.take(field{"reward_token", &setting}); err != nil {
 		return nil, err
 	}
 	if err := q.chooseReward(s, setting, given); err != nil {
@@ -141,22 +141,14 @@ func (q *request) common() error {
 	var options struct {
 		Usage bool `json:"include_usage"`
 	}
-	for _, f := range []struct {
-		name string
-		into any
-	}{
-		{"temperature", &q.temperature}, {"top_p", &q.topP}, {"max_tokens", &q.max}, {"seed", &seed}, {"n", &q.choices},
-		{"stop", &stop}, {"stream", &q.stream}, {"stream_options", &options}, {"return_token_ids", &q.returnIDs},
-		{"stop_token_ids", &q.stopIDs}, {"skip_special_tokens", &q.skipSpecial},
-		{"return_tokens_as_token_ids", &q.tokensAsIDs},
-	} {
-		given := q.has(f.name)
-		if err := q.take(f.name, f.into); err != nil {
-			return err
-		}
-		if f.name == "max_tokens" && given && q.max < 1 {
-			return bad("max_tokens", "unsupported_value", "max_tokens must be at least 1; got %d", q.max)
-		}
+	limited := q.has("max_tokens")
+	err := q.take(field{"temperature", &q.temperature}, field{"top_p", &q.topP}, field{"max_tokens", &q.max},
+		field{"seed", &seed}, field{"n", &q.choices}, field{"stop", &stop}, field{"stream", &q.stream},
+		field{"stream_options", &options}, field{"return_token_ids", &q.returnIDs},
+		field{"stop_token_ids", &q.stopIDs}, field{"skip_special_tokens", &q.skipSpecial},
+		field{"return_tokens_as_token_ids", &q.tokensAsIDs})
+	if err != nil {
+		return err
 	}
 	q.usage = options.Usage
 	if seed != nil {
@@ -165,6 +157,8 @@ func (q *request) common() error {
 		q.seed = rand.Uint64() >> 11 // exact in JavaScript
 	}
 	switch {
+	case limited && q.max < 1:
+		return bad("max_tokens", "unsupported_value", "max_tokens must be at least 1; got %d", q.max)
 	case !(q.temperature >= 0 && q.temperature <= 100):
 		return bad("temperature", "unsupported_value", "temperature lies between 0 and 100; got %v", q.temperature)
 	case !(q.topP > 0 && q.topP <= 1):
@@ -198,19 +192,27 @@ func (q *request) has(name string) bool {
 	return ok && string(bytes.TrimSpace(raw)) != "null"
 }
 
-// take reads a field. Without it into keeps its value.
-func (q *request) take(name string, into any) error {
-	given := q.has(name)
-	raw := q.fields[name]
-	delete(q.fields, name)
-	if !given {
-		return nil
-	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return bad(name, "", "%s has the wrong type: got %s, want %s", name, wrong.Value, wrong.Type)
+// field is the name of a field and the variable for its value.
+type field struct {
+	name string
+	into any
+}
+
+// take reads fields. The variables of those that the request does not contain keep their values.
+func (q *request) take(fields ...field) error {
+	for _, f := range fields {
+		given, raw := q.has(f.name), q.fields[f.name]
+		delete(q.fields, f.name)
+		if !given {
+			continue
 		}
-		return bad(name, "", "%s: %v", name, err)
+		err := json.Unmarshal(raw, f.into)
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return bad(f.name, "", "%s has the wrong type: got %s, want %s", f.name, wrong.Value, wrong.Type)
+		}
+		if err != nil {
+			return bad(f.name, "", "%s: %v", f.name, err)
+		}
 	}
 	return nil
 }

@@ -290,7 +290,7 @@ func (a *arena) play(t *testing.T, addr string, task *bfcl.Task) string {
 		body := must.Get(json.Marshal(map[string]any{"model": "tiny", "prompt": prompt, "max_tokens": most,
 			"temperature": 0}))(t)
 		r := must.Get(http.Post("http://"+addr+"/v1/completions", "application/json", bytes.NewReader(body)))(t)
-		var reply completionResponse
+		var reply response[completionChoice]
 		must.OK(t, json.NewDecoder(r.Body).Decode(&reply))
 		r.Body.Close()
 		if r.StatusCode != http.StatusOK {

@@ -3,20 +3,17 @@
 //	Config      the policy, its names and the limits
 //	Server      an http.Handler; start with New
 //
-// request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer, memory.go
-// stores the ids of earlier replies, log.go writes conversations. Neighbours: rl (Batcher), chat (layouts), token.
+// request.go reads requests, choice.go samples and cuts the replies, chat.go and completions.go answer
+// as response.go writes, log.go writes conversations. Neighbours: rl (Batcher), chat (layouts), token.
 package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"slices"
@@ -78,7 +75,7 @@ type Server struct {
 	started  time.Time
 	replies  atomic.Int64 // in a slot or waiting for one
 	draining atomic.Bool
-	memory   memory
+	memory   chat.Memory
 }
 
 // New returns a server.
@@ -275,11 +272,4 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(text, '\n')) // an error means that the client has left
-}
-
-// newID returns a new name of a response.
-func newID(prefix string) string {
-	var b [12]byte
-	_, _ = io.ReadFull(rand.Reader, b[:]) // never fails since Go 1.24
-	return prefix + hex.EncodeToString(b[:])
 }

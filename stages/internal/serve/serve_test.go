@@ -141,20 +141,19 @@ func (l *lab) post(path, body string, headers ...string) (int, string, http.Head
 	return w.StatusCode, string(must.Get(io.ReadAll(w.Body))(l.t)), w.Header
 }
 
-func (l *lab) chat(body string) chatResponse {
+func (l *lab) chat(body string) response[chatChoice] {
 	l.t.Helper()
-	status, text, _ := l.post("/v1/chat/completions", body)
-	var r chatResponse
-	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
-		l.t.Fatalf("status %d: %s", status, text)
-	}
-	return r
+	return ask[chatChoice](l, "/v1/chat/completions", body)
 }
 
-func (l *lab) complete(body string) completionResponse {
+func (l *lab) complete(body string) response[completionChoice] {
 	l.t.Helper()
-	status, text, _ := l.post("/v1/completions", body)
-	var r completionResponse
+	return ask[completionChoice](l, "/v1/completions", body)
+}
+
+func ask[Choice any](l *lab, path, body string) (r response[Choice]) {
+	l.t.Helper()
+	status, text, _ := l.post(path, body)
 	if err := json.Unmarshal([]byte(text), &r); err != nil || status != http.StatusOK {
 		l.t.Fatalf("status %d: %s", status, text)
 	}
@@ -244,7 +243,7 @@ func TestCompletionsReadTextsAndIDs(t *testing.T) {
 // replies is the part of a response that a seed determines.
 func replies(t *testing.T, text string) string {
 	t.Helper()
-	var r chatResponse
+	var r response[chatChoice]
 	if err := json.Unmarshal([]byte(text), &r); err != nil || len(r.Choices) == 0 {
 		t.Fatalf("%v: %s", err, text)
 	}
@@ -320,7 +319,7 @@ func TestStreamsContainTheSameReply(t *testing.T) {
 				var tokens []tokenLogprob
 				var sampled []int32
 				content, finish := "", ""
-				all := chunks[chatResponse](t, text)
+				all := chunks[response[chatChoice]](t, text)
 				for _, c := range all[:len(all)-1] {
 					d := c.Choices[0]
 					if d.Delta.Content != nil {
@@ -354,7 +353,7 @@ func TestStreamsContainTheSameReply(t *testing.T) {
 			_, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "q", "stop": "STOP", "max_tokens": 50,
 				"stream": true}`)
 			content := ""
-			for _, c := range chunks[completionResponse](t, text) {
+			for _, c := range chunks[response[completionChoice]](t, text) {
 				content += c.Choices[0].Text
 			}
 			if content != whole.Choices[0].Text {

@@ -1,21 +1,22 @@
-package serve
+package chat
 
 import (
 	"container/list"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 
-	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/token"
 )
 
 // memorySize bounds the bytes of remembered replies.
 const memorySize = 64 << 20
 
-// memory stores the ids of replies, so that a prompt that continues one contains exactly the ids that were sampled.
-// The reply that was unused for longest is evicted first.
-type memory struct {
+// Memory stores the ids of replies, so that a prompt that continues one contains exactly the ids that were sampled.
+// The reply that was unused for longest is evicted first. The zero value is ready for use.
+type Memory struct {
 	mu    sync.Mutex
 	size  int
 	order list.List // of *remembered, the last used first
@@ -32,7 +33,7 @@ type remembered struct {
 func (r *remembered) bytes() int { return len(r.text) + 4*len(r.ids) + 200 }
 
 // turnDigest names a message of the assistant after the ids before it.
-func turnDigest(before []int32, t chat.Turn) (sum [sha256.Size]byte) {
+func turnDigest(before []int32, t Turn) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	field := func(b []byte) {
 		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
@@ -52,11 +53,21 @@ func turnDigest(before []int32, t chat.Turn) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// keep stores a reply.
-func (m *memory) keep(r *remembered) {
-	if r.text != "" {
-		r.digest = sha256.Sum256([]byte(r.text))
+// KeepTurn stores the ids of a reply in a chat after those before it.
+func (m *Memory) KeepTurn(before []int32, t Turn, ids []int32) {
+	m.keep(&remembered{ids: ids, digest: turnDigest(before, t)})
+}
+
+// KeepText stores the ids of a prompt that was a text and those of its reply, unless the reply's text is not exactly
+// that of its ids.
+func (m *Memory) KeepText(tokens *token.Tokenizer, prompt, reply string, before, ids []int32) {
+	if reply != "" && reply == tokens.Decode(ids, false) {
+		text := prompt + reply
+		m.keep(&remembered{text: text, ids: slices.Concat(before, ids), digest: sha256.Sum256([]byte(text))})
 	}
+}
+
+func (m *Memory) keep(r *remembered) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.turns == nil {
@@ -72,14 +83,14 @@ func (m *memory) keep(r *remembered) {
 	}
 }
 
-func (m *memory) drop(e *list.Element) {
+func (m *Memory) drop(e *list.Element) {
 	r := m.order.Remove(e).(*remembered)
 	delete(m.turns, r.digest)
 	m.size -= r.bytes()
 }
 
-// turn returns the ids of a reply in a chat, or nil.
-func (m *memory) turn(before []int32, t chat.Turn) []int32 {
+// Turn returns the ids of a reply in a chat, or nil.
+func (m *Memory) Turn(before []int32, t Turn) []int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.turns[turnDigest(before, t)]
@@ -90,20 +101,20 @@ func (m *memory) turn(before []int32, t chat.Turn) []int32 {
 	return e.Value.(*remembered).ids
 }
 
-// continued returns the ids of the longest stored text that a text starts with, and the rest of the text.
-func (m *memory) continued(text string) (ids []int32, rest string) {
+// Encode returns the ids of a text. Those of the longest stored text that it starts with are the stored ones.
+func (m *Memory) Encode(tokens *token.Tokenizer, text string) []int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var best *list.Element
-	longest := 0
+	longest := &remembered{}
 	for e := m.order.Front(); e != nil; e = e.Next() {
-		if r := e.Value.(*remembered); len(r.text) > longest && strings.HasPrefix(text, r.text) {
-			best, longest = e, len(r.text)
+		if r := e.Value.(*remembered); len(r.text) > len(longest.text) && strings.HasPrefix(text, r.text) {
+			best, longest = e, r
 		}
 	}
-	if best == nil {
-		return nil, text
+	if best != nil {
+		m.order.MoveToFront(best)
 	}
-	m.order.MoveToFront(best)
-	return best.Value.(*remembered).ids, text[longest:]
+	rest := tokens.EncodeAs(text[len(longest.text):], token.Everything)
+	return append(slices.Clone(longest.ids), rest...)
 }
