@@ -298,7 +298,7 @@ func (ev *Evidence) check() error {
 	}
 	for i := range ev.References {
 		if faults := ev.References[i].faults(); len(faults) > 0 {
-			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].Detail)
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}

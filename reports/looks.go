@@ -16,11 +16,8 @@ const (
 
 // parts splits the label "MODEL/INIT + METHOD". The method is "" for another label.
 func (a *Arm) parts() (model, initialisation, method string) {
-	initialisation = a.Label
-	if i := strings.Index(a.Label, "/"); i >= 0 {
-		model, initialisation = a.Label[:i], a.Label[i+1:]
-	}
-	initialisation, method, _ = strings.Cut(initialisation, " + ")
+	model, name := cutGroup(a.Label)
+	initialisation, method, _ = strings.Cut(name, " + ")
 	return model, initialisation, method
 }
 

@@ -38,25 +38,10 @@ type Reference struct {
 // overall is the category of all tasks in a Reference.
 const overall = "overall"
 
-// referenceFault is an error of a reference block, at one of its settings.
-type referenceFault struct{ setting, summary, detail string }
-
-func (f referenceFault) at(r *Reference) hcl.Range {
-	switch f.setting {
-	case "of":
-		return r.At["of"]
-	case "others":
-		return r.At["others"]
-	case "printed":
-		return r.At["printed"]
-	}
-	return r.At["counts"]
-}
-
 // faults returns the errors of the reference that do not depend on the arms of a page.
-func (r *Reference) faults() (all []referenceFault) {
+func (r *Reference) faults() (all hcl.Diagnostics) {
 	bad := func(setting, summary, format string, args ...any) {
-		all = append(all, referenceFault{setting, summary, fmt.Sprintf(format, args...)})
+		all = append(all, mistake(r.At[setting], summary, format, args...))
 	}
 	known := append([]string{overall}, bfcl.Categories...)
 	for _, category := range sortedKeys(r.Of) {
@@ -121,11 +106,8 @@ func (r *Reference) printedTable() lint.Table {
 		t.Overall = -1
 	}
 	for _, arm := range sortedKeys(r.Printed) {
-		block, name, grouped := strings.Cut(arm, "/")
-		if !grouped {
-			block, name = "", arm
-		}
-		row := lint.Row{Block: block, Name: name}
+		var row lint.Row
+		row.Block, row.Name = cutGroup(arm)
 		for _, category := range t.Columns {
 			row.Cells = append(row.Cells, lint.ParseCell(r.Printed[arm][category]))
 		}
@@ -191,22 +173,22 @@ func (r *Reference) rowFaults(counts map[string]int) (all []string) {
 }
 
 // armFaults returns the errors of the reference on a page with some arms.
-func (r *Reference) armFaults(arms []string) (all []referenceFault) {
+func (r *Reference) armFaults(arms []string) (all hcl.Diagnostics) {
 	if len(arms) == 0 {
-		return []referenceFault{{"counts", "Nothing to compare", "The report has no evaluations to show beside the " +
-			"reference: write scores = [stage.eval.NAME]."}}
+		return hcl.Diagnostics{mistake(r.At["counts"], "Nothing to compare", "The report has no evaluations to show "+
+			"beside the reference: write scores = [stage.eval.NAME].")}
 	}
 	for _, arm := range sortedKeys(r.Counts) {
 		if !slices.Contains(arms, arm) {
-			all = append(all, referenceFault{"counts", "Unknown arm", fmt.Sprintf("No evaluation in scores is called "+
-				"%q%s There are %s. Counts of methods that this page does not evaluate belong into others.", arm,
-				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", "))})
+			all = append(all, mistake(r.At["counts"], "Unknown arm", "No evaluation in scores is called %q%s There are %s. "+
+				"Counts of methods that this page does not evaluate belong into others.", arm,
+				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", ")))
 		}
 	}
 	for _, arm := range sortedKeys(r.Others) {
 		if slices.Contains(arms, arm) {
-			all = append(all, referenceFault{"others", "Arm of this page", fmt.Sprintf("This page evaluates %q, so its "+
-				"counts belong into counts.", arm)})
+			all = append(all, mistake(r.At["others"], "Arm of this page", "This page evaluates %q, so its counts belong "+
+				"into counts.", arm))
 		}
 	}
 	return all
@@ -236,7 +218,7 @@ func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.In
 // referenceOf returns the share that the first reference with this arm reports on a task set, overall ("") or of a
 // category. nil: no reference reports it.
 func (s *Study) referenceOf(arm, set, category string) *Published {
-	if sets := s.sets(); len(sets) > 0 && set != sets[0] {
+	if set != s.firstSet() {
 		return nil
 	}
 	for i := range s.References {
@@ -272,22 +254,19 @@ func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
 // referenceParts returns the tables that show each reference beside the results of the page: shares of all tasks, then
 // by category.
 func (s *Study) referenceParts() []page.Part {
-	set := ""
-	if sets := s.sets(); len(sets) > 0 {
-		set = sets[0]
-	}
+	set := s.firstSet()
 	var parts []page.Part
 	for i := range s.References {
 		r := &s.References[i]
 		all := &page.Table{ID: "reference-" + page.Slug(r.Name), Title: r.Name + ": success there and here",
 			Columns: page.Columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
-			Notes:   append(referenceNotes(), r.corrections()...)}
+			Notes:   slices.Concat(referenceNotes, r.corrections())}
 		if r.URL != "" {
 			all.Lead = "Published at " + r.URL + "."
 		}
 		parted := &page.Table{ID: all.ID + "-categories", Folded: true,
 			Title:   r.Name + ": success by category, there and here",
-			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...), Notes: referenceNotes()[:1]}
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...), Notes: slices.Clone(referenceNotes[:1])}
 		for _, label := range s.referenceRows(r) {
 			name := page.Text("%s", label)
 			for _, category := range r.categories() {
@@ -315,14 +294,13 @@ func (s *Study) referenceParts() []page.Part {
 	return parts
 }
 
-func referenceNotes() []string {
-	return []string{
-		"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
-			"episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
-			"published share.",
-		"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
-			"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
-	}
+// referenceNotes explain the tables of a reference; the first note is about its table by category.
+var referenceNotes = []string{
+	"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
+		"episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
+		"published share.",
+	"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
+		"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
 }
 
 // referenceRows returns the arms and methods of a reference by group, the part of the label before "/": groups without
@@ -330,28 +308,29 @@ func referenceNotes() []string {
 func (s *Study) referenceRows(r *Reference) []string {
 	labels := s.labels()
 	rows := append(sortedKeys(r.Counts), sortedKeys(r.Others)...)
-	rank := func(label string) []int {
-		first := slices.IndexFunc(labels, func(l string) bool { return groupOf(l) == groupOf(label) })
-		at := slices.Index(labels, label)
-		if at < 0 {
-			at = len(labels)
-		}
-		return []int{first, at}
+	sortByLabel(rows, labels, func(label string) string { return label })
+	firstOf := func(group string) int {
+		return slices.IndexFunc(labels, func(label string) bool { return groupOf(label) == group })
 	}
 	slices.SortStableFunc(rows, func(a, b string) int {
-		x, y := rank(a), rank(b)
-		return cmp.Or(cmp.Compare(x[0], y[0]), strings.Compare(groupOf(a), groupOf(b)), cmp.Compare(x[1], y[1]))
+		x, y := groupOf(a), groupOf(b)
+		return cmp.Or(firstOf(x)-firstOf(y), strings.Compare(x, y))
 	})
 	return rows
 }
 
 // groupOf returns the part of a label before "/", "" without one.
 func groupOf(label string) string {
-	group, _, grouped := strings.Cut(label, "/")
-	if !grouped {
-		return ""
-	}
+	group, _ := cutGroup(label)
 	return group
+}
+
+// cutGroup splits "GROUP/NAME"; the group is "" without one.
+func cutGroup(label string) (group, name string) {
+	if before, after, ok := strings.Cut(label, "/"); ok {
+		return before, after
+	}
+	return "", label
 }
 
 // armIndex returns the index of an arm, NoArm for a label of no arm.
@@ -385,11 +364,10 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
 // page: the paper's ablations. A comparison without such a difference has no table.
 func (s *Study) ablationTables() []page.Part {
-	sets := s.sets()
-	if len(s.References) == 0 || len(sets) == 0 {
+	set := s.firstSet()
+	if len(s.sets()) == 0 {
 		return nil
 	}
-	set := sets[0]
 	var parts []page.Part
 	for _, how := range s.comparisons() {
 		if how.Outcome != "" && how.Outcome != OutcomeSuccess {
@@ -421,14 +399,13 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	if c == nil {
 		return []page.Cell{page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–")}
 	}
-	own := func(by string) page.Source { return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
 	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference.Interval = &i
 		difference = difference.With("%s\u00a0…\u00a0%s", page.Points(i.Low), page.Points(i.High))
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
-	return []page.Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
-		difference.From(own("mean of the differences, hull of both intervals")),
-		within.From(own("published difference within the hull of both intervals"))}
+	return []page.Cell{c.CellA.From(c.own(byReward)), c.CellB.From(c.own(byReward)),
+		difference.From(c.own("mean of the differences, hull of both intervals")),
+		within.From(c.own("published difference within the hull of both intervals"))}
 }

