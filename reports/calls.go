@@ -187,7 +187,7 @@ func dollars(v float64) string {
 
 // callsParts returns the table of calls behind the results of the first set of tasks.
 func (s *Study) callsParts() []page.Part {
-	return page.PartsOf(s.callsTable(), slices.Concat(s.sets(), []string{""})[0])
+	return page.PartsOf(s.callsTable(), s.firstSet())
 }
 
 // callsTable lists the calls of the API models: cost, tokens, returned models and dates. A model whose returned name

@@ -360,12 +360,7 @@ func (s *Study) contrasts(set string) []*Contrast {
 }
 
 // firstSet returns the first set of tasks, "" if no set was evaluated.
-func (s *Study) firstSet() string {
-	if sets := s.sets(); len(sets) > 0 {
-		return sets[0]
-	}
-	return ""
-}
+func (s *Study) firstSet() string { return append(s.sets(), "")[0] }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
 func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
@@ -497,17 +492,6 @@ func (c *Contrast) p() float64 {
 		largest = math.Max(largest, p.P) // NaN stays NaN
 	}
 	return largest
-}
-
-// winner returns the label of the side that has more of the outcome, "" if that is not decided.
-func (c *Contrast) winner() string {
-	switch {
-	case c.Decided > 0:
-		return c.B
-	case c.Decided < 0:
-		return c.A
-	}
-	return ""
 }
 
 // decide returns the side with more of the outcome: +1 for B, -1 for A, 0 for not decided. A claim about the methods

@@ -174,7 +174,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	}
 	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.sourceOfScores(set, "", byReward))
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
-	if p := s.referenceOf(label, set, ""); p != nil {
+	if p := s.referenceOf(label, set); p != nil {
 		cell.Detail = "published " + page.Percent(p.share())
 	}
 	return cell
@@ -261,13 +261,12 @@ const mostNamed = 6
 // leadingArms names the arms of the leading comparisons and counts the others: "a and b compared, 5 more arms
 // below".
 func (s *Study) leadingArms() string {
-	var names []string
-	effects := s.leadingEffects()
-	for _, e := range effects {
-		page.IndexOrAppend(&names, e.A)
+	var first, second, names []string
+	for _, e := range s.leadingEffects() {
+		first, second = append(first, e.A), append(second, e.B)
 	}
-	for _, e := range effects {
-		page.IndexOrAppend(&names, e.B)
+	for _, label := range append(first, second...) {
+		page.IndexOrAppend(&names, label)
 	}
 	text := english.Plural(len(names), "arm", "")
 	if n := len(names) - 1; 0 < n && n < mostNamed {

@@ -215,23 +215,22 @@ type PublishedEffect struct {
 // cell returns the cell of a published share.
 func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.Interval) }
 
-// referenceOf returns the share that the first reference with this arm reports on a task set, overall ("") or of a
-// category. nil: no reference reports it.
-func (s *Study) referenceOf(arm, set, category string) *Published {
+// referenceOf returns the share that the first reference with this arm reports on a task set; nil: no reference reports
+// it.
+func (s *Study) referenceOf(arm, set string) *Published {
 	if set != s.firstSet() {
 		return nil
 	}
 	for i := range s.References {
-		if p := s.References[i].published(s.References[i].Counts[arm], category); p != nil {
+		if p := s.References[i].published(s.References[i].Counts[arm], overall); p != nil {
 			return p
 		}
 	}
 	return nil
 }
 
-// published returns the share of a category ("": overall) in a row of counts, or nil.
+// published returns the share of a category in a row of counts, or nil.
 func (r *Reference) published(counts map[string]int, category string) *Published {
-	category = cmp.Or(category, overall)
 	n, ok := counts[category]
 	of := r.Of[category]
 	if !ok || of == 0 {
@@ -240,10 +239,10 @@ func (r *Reference) published(counts map[string]int, category string) *Published
 	return &Published{Reference: r.Name, Count: n, Of: of, Interval: stats.Wilson(n, of, stats.Level)}
 }
 
-// referenceEffect returns the difference of two arms that one reference reports on a task set, overall ("") or of a
-// category. nil: no reference reports both arms.
-func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
-	x, y := s.referenceOf(a, set, category), s.referenceOf(b, set, category)
+// referenceEffect returns the difference of two arms that one reference reports on a task set; nil: no reference reports
+// both arms.
+func (s *Study) referenceEffect(a, b, set string) *PublishedEffect {
+	x, y := s.referenceOf(a, set), s.referenceOf(b, set)
 	if x == nil || y == nil || x.Reference != y.Reference {
 		return nil
 	}
@@ -333,11 +332,6 @@ func cutGroup(label string) (group, name string) {
 	return "", label
 }
 
-// armIndex returns the index of an arm, NoArm for a label of no arm.
-func (s *Study) armIndex(label string) int {
-	return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label })
-}
-
 // besideReference returns the published share, that of the page, and how they compare.
 func (s *Study) besideReference(p *Published, label, set, category string) []page.Cell {
 	cells := []page.Cell{p.cell()}
@@ -379,7 +373,7 @@ func (s *Study) ablationTables() []page.Part {
 			Notes: []string{"Paper: Newcombe's 95 % interval of two independent shares, because a publication rarely reports " +
 				"which tasks both arms pass. Here: the interval that contains those over seeds and over task families."}}
 		for _, names := range how.Pairs {
-			e := s.referenceEffect(names[0], names[1], set, "")
+			e := s.referenceEffect(names[0], names[1], set)
 			if e == nil {
 				continue
 			}

@@ -171,15 +171,11 @@ func (s *Study) successNotes(set string) (notes []string) {
 	}
 	notes = append(notes, "Success on your own tasks is a reward of 1.")
 	graded, all := 0, 0
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			for _, row := range r.Scores {
-				if row.Set == set {
-					all++
-					if row.Reward > 0 && row.Reward < 1 {
-						graded++
-					}
-				}
+	for row := range s.scores {
+		if row.Set == set {
+			all++
+			if row.Reward > 0 && row.Reward < 1 {
+				graded++
 			}
 		}
 	}
@@ -306,7 +302,10 @@ func (s *Study) markBest(t *page.Table, set string) {
 		against = append(against, c)
 	}
 	judge(all)
-	if !slices.ContainsFunc(against, func(c *Contrast) bool { return c.winner() != winner.Label }) {
+	won := func(c *Contrast) bool {
+		return c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label
+	}
+	if !slices.ContainsFunc(against, func(c *Contrast) bool { return !won(c) }) {
 		best.Cells[1].Mark = page.MarkBest
 	}
 }

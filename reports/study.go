@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,12 +77,7 @@ func (r *SeedRun) Name() string {
 }
 
 // identity distinguishes the policies of an arm: the digest, or the seed if the digest is unknown.
-func (r *SeedRun) identity() string {
-	if r.Policy != "" {
-		return r.Policy
-	}
-	return r.Name()
-}
+func (r *SeedRun) identity() string { return cmp.Or(r.Policy, r.Name()) }
 
 // Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
 // the page then has no tables of them.
@@ -141,10 +137,15 @@ type Record struct {
 }
 
 func (s *Study) arm(label string) *Arm {
-	if i := slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label }); i >= 0 {
+	if i := s.armIndex(label); i >= 0 {
 		return &s.Arms[i]
 	}
 	return nil
+}
+
+// armIndex returns the index of an arm, NoArm for a label of no arm.
+func (s *Study) armIndex(label string) int {
+	return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label })
 }
 
 // sortArms sorts the arms: first the named arms, then those of the comparisons, then the others in their present order.
@@ -185,9 +186,7 @@ func (s *Study) scores(yield func(rl.Score) bool) {
 func (s *Study) sets() []string {
 	var sets []string
 	for row := range s.scores {
-		if !slices.Contains(sets, row.Set) {
-			sets = append(sets, row.Set)
-		}
+		page.IndexOrAppend(&sets, row.Set)
 	}
 	return sets
 }
