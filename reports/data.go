@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -13,10 +12,13 @@ import (
 )
 
 // seedRows merges the rows of seeds with equal values.
-type seedRows map[string]int // index of the row by its values
+type seedRows map[string]int // index of the row by its texts
 
-// add adds a row, or the seed and the sources to the row with an equal identity.
+// add adds a row, or the seed and the sources to the row with equal texts and an equal text beside them.
 func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...page.Cell) {
+	for _, c := range cells {
+		identity += "\x00" + c.Text
+	}
 	at, known := rows[identity]
 	if !known {
 		at = len(t.Rows)
@@ -47,19 +49,14 @@ type taskSplit struct {
 }
 
 // splits returns the splits of the study and all their ports, in order of appearance.
-func (s *Study) splits() (all []*taskSplit, ports []string) {
+func (s *Study) splits() (all []taskSplit, ports []string) {
 	for i := range s.Data {
 		d := &s.Data[i]
 		stage, port, _ := page.CutLast(d.Label, " ")
-		if !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
-		at := slices.IndexFunc(all, func(x *taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
-		if at < 0 {
-			at = len(all)
-			all = append(all, &taskSplit{stage: stage, seed: d.Seed, sets: map[string]*DataSet{}})
-		}
-		all[at].sets[port] = d
+		page.IndexOrAppend(&ports, port)
+		split := findOrAdd(&all, taskSplit{stage, d.Seed, map[string]*DataSet{}},
+			func(x taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
+		split.sets[port] = d
 	}
 	return all, ports
 }
@@ -95,7 +92,7 @@ func (s *Study) dataTable() *page.Table {
 				all = page.Together(by, rowsOf, all, own)
 				cells = append(cells, page.Whole(of(port)).From(own))
 			}
-			rows.add(t, fmt.Sprint(split.stage, count, name), split.seed, append(cells, page.Whole(total).From(all))...)
+			rows.add(t, fmt.Sprint(count), split.seed, append(cells, page.Whole(total).From(all))...)
 		}
 		tasks := func(name, category string) {
 			total := 0
@@ -212,11 +209,7 @@ func (s *Study) statisticsTable() *page.Table {
 			for _, c := range categories {
 				cells = append(cells, cell("category "+c, func(x Member) bool { return x.Category == c }))
 			}
-			identity := m.Label + class.name
-			for _, c := range cells[2:] {
-				identity += " " + c.Text
-			}
-			rows.add(t, identity, m.Seed, cells...)
+			rows.add(t, "", m.Seed, cells...)
 		}
 	}
 	return t.OrNil()

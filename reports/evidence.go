@@ -170,6 +170,20 @@ type StageRef struct {
 	Card string `json:"card,omitempty"`
 }
 
+// timed reports whether the stage logged seconds by phase beside its metrics.
+func timed(m *artifact.Manifest) bool { return m.Outputs["metrics"].Times != nil }
+
+// ports returns the inputs of the page, and the metrics of the recorded stages whose seconds by phase it shows.
+func (ev *Evidence) ports(store *artifact.Store) []Input {
+	all := slices.Clone(ev.Inputs)
+	for _, stage := range ev.Records {
+		if m, err := store.Manifest(stage.Key); err == nil && timed(m) {
+			all = append(all, Input{Address: stage.Address, Ref: artifact.Ref{Port: "metrics"}, Key: stage.Key})
+		}
+	}
+	return all
+}
+
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
 func fingerprint(m *artifact.Manifest) (string, error) {
 	fixed := *m

@@ -15,9 +15,7 @@ func (s *Study) Page() *page.Page {
 	for i := range p.Sections {
 		p.Sections[i].Trim()
 	}
-	lead := page.Section{Parts: p.First}
-	lead.Trim()
-	p.First = lead.Parts
+	p.First.Trim()
 	p.Sections = slices.DeleteFunc(p.Sections, func(s page.Section) bool { return len(s.Parts) == 0 })
 	return p
 }
@@ -27,7 +25,8 @@ func (s *Study) Page() *page.Page {
 func (s *Study) complete() *page.Page {
 	s.tested = map[string][]*Contrast{}
 	defer func() { s.tested = nil }()
-	p := &page.Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), First: s.first(), Sections: s.sections()}
+	p := &page.Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), Sections: s.sections(),
+		First: page.Section{Parts: s.first()}}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id

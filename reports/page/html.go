@@ -131,16 +131,10 @@ func colourStyle() string {
 	return style + "\n"
 }
 
-// FirstBlocks returns the parts of the first screen.
-func (p *Page) FirstBlocks() []block { return (&Section{Parts: p.First}).Blocks() }
-
 func (p *Page) hasScript() bool {
-	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
-		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(append([]Section{p.First}, p.Sections...), func(s Section) bool {
+		return slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil })
+	})
 }
 
 // block is a table, transcripts, or consecutive figures.

@@ -14,7 +14,7 @@ type Page struct {
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
 	Limits   []string  `json:"limits,omitempty"`  // of the result, with the notes of the report
 	Failures []Failure `json:"failures,omitempty"`
-	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
+	First    Section   `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
 	Evidence Evidencer `json:"-"` // nil for numbers that no store contains
 
@@ -80,7 +80,7 @@ func (p *Page) Figures() []*Figure { return collect(p, func(part Part) *Figure {
 
 func collect[T any](p *Page, of func(Part) *T) []*T {
 	var all []*T
-	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
+	for _, s := range append([]Section{p.First}, p.Sections...) {
 		for _, part := range s.Parts {
 			if one := of(part); one != nil {
 				all = append(all, one)

@@ -81,7 +81,7 @@ func (p *Page) write(w io.Writer, f format) error {
 	for _, answer := range p.Answers {
 		paragraph(f.answer, answer.String())
 	}
-	parts(p.First)
+	parts(p.First.Parts)
 	paragraph(f.run, p.Run)
 	if len(p.Limits) > 0 {
 		d.line("")
