@@ -4,14 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"rcgrpo/engine/lang"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
@@ -165,15 +162,6 @@ func TestAnswersCountThePairsOfAClaim(t *testing.T) {
 	}
 }
 
-func TestNoSentenceOfAnAnswerHasMoreThanThreeNumbers(t *testing.T) {
-	number := regexp.MustCompile(`\d+(\.\d+)?`)
-	for _, a := range synthetic(3, 40, 50).answers() {
-		if got := number.FindAllString(a.Number(), -1); len(got) > 3 || !strings.Contains(a.String(), a.Number()) {
-			t.Errorf("%q has %d numbers, want at most 3", a.String(), len(got))
-		}
-	}
-}
-
 func TestUndecidedClaimsShowWhatAReferenceReports(t *testing.T) {
 	s := &Study{
 		Arms:    []Arm{{"a", []SeedRun{scored(1, "10101010")}}, {"b", []SeedRun{scored(1, "11101010")}}},
@@ -234,17 +222,6 @@ func TestEveryIntervalNamesWhatItTreatsAsIndependent(t *testing.T) {
 	}
 }
 
-// The star is explained only below a table that has one.
-func TestAMarkIsExplainedWhereItIsGiven(t *testing.T) {
-	none, all := strings.Repeat("0", 40), strings.Repeat("1", 40)
-	for passes, want := range map[string]bool{all: true, none: false} {
-		s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, none)}}, {"b", []SeedRun{scored(1, passes)}}}}
-		if got := strings.Contains(strings.Join(s.mainTable("").Notes, " "), "★"); got != want {
-			t.Errorf("explained: got %v, want %v", got, want)
-		}
-	}
-}
-
 func TestNotesOfSeveralTablesStandBelowTheFirst(t *testing.T) {
 	section := page.Section{}
 	for range 2 {
@@ -259,7 +236,6 @@ func TestNotesOfSeveralTablesStandBelowTheFirst(t *testing.T) {
 }
 
 func TestWindowsThatOverlapAreAnError(t *testing.T) {
-	stages, _, _ := strings.Cut(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), `stage "report" "page"`)
 	outcome := `
   compare "x" {
     without = stage.eval.arm["Little training"]
@@ -274,13 +250,8 @@ func TestWindowsThatOverlapAreAnError(t *testing.T) {
 		"explicitly none":                     {"windows = null", ""},
 		"none are set, and an outcome is one": {outcome, ""},
 	} {
-		file := filepath.Join(t.TempDir(), "x.hcl")
-		text := stages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  curves = [stage.grpo.arm]\n" +
-			tc.settings + "\n}\n"
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+		_, diags := loaded(t, scriptedStages+"stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n"+
+			"  curves = [stage.grpo.arm]\n"+tc.settings+"\n}\n")
 		switch {
 		case tc.want == "" && len(diags) > 0:
 			t.Errorf("%s: got %v", name, diags)

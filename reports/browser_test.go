@@ -76,9 +76,7 @@ type drawing struct {
 func pageFile(t *testing.T, html []byte) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, html, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, html, 0o644))
 	return (&url.URL{Scheme: "file", Path: file}).String()
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -20,31 +21,14 @@ import (
 // with a store that has the limits of a bundle.
 func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *artifact.Store) {
 	t.Helper()
-	store, err := artifact.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t)
 	key := strings.Repeat("ab", 32)
-	staging, err := store.Begin(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := staging.Dir("scores")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := artifact.CreateRows[rl.Score](dir, rl.ScoresFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	staging := must.Get(store.Begin(key))(t)
+	dir := must.Get(staging.Dir("scores"))(t)
+	w := must.Get(artifact.CreateRows[rl.Score](dir, rl.ScoresFile))(t)
 	rows(func(row rl.Score) bool { return w.Write(row) == nil })
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c, err := staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.Close())
+	c := must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"}))(t)
 	ev := emptyEvidence()
 	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
 		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
@@ -129,10 +113,7 @@ func evidenceText(t *testing.T, change func(*Evidence)) []byte {
 	t.Helper()
 	ev := emptyEvidence()
 	change(ev)
-	text, err := json.Marshal(ev)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(ev))(t)
 	return text
 }
 
@@ -152,12 +133,8 @@ func TestFiguresOfAPageUnpackToALimit(t *testing.T) {
 
 func TestAPageIsReadUpToALimit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "page.html")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(file, maxPageBytes+1); err != nil { // sparse
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, nil, 0o644))
+	must.OK(t, os.Truncate(file, maxPageBytes+1))
 	if _, err := ReadPage(file); err == nil || !strings.Contains(err.Error(), "the maximum of a page") {
 		t.Errorf("got %v, want an error", err)
 	}

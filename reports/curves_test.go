@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -124,10 +125,7 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	s := synthetic(2, 20, 30)
 	f := s.figureNamed(t, "fig-spread-reward")
-	text, err := f.Options()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(f.Options())(t)
 	var options struct {
 		XAxis []struct {
 			Name      string
@@ -140,9 +138,7 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			XAxisIndex, YAxisIndex int
 		}
 	}
-	if err := json.Unmarshal(text, &options); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &options))
 	if len(options.Grid) != 2 || len(options.XAxis) != 2 || options.XAxis[0].Max != 30 || options.XAxis[1].Max != 30 ||
 		options.YAxis[0].Name != "spread over the batch" || options.YAxis[1].Name != "mean reward" {
 		t.Fatalf("got axes %+v and %+v in %d panels, want two panels of 30 updates", options.XAxis, options.YAxis,

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 func TestLaTeXTablesAreWhole(t *testing.T) {
@@ -11,9 +13,7 @@ func TestLaTeXTablesAreWhole(t *testing.T) {
 	s.Arms[0].Label = `a_b & \c`
 	p := s.Page()
 	var b bytes.Buffer
-	if err := p.LaTeX(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.LaTeX(&b))
 	text := b.String()
 	begins, ends := strings.Count(text, `\begin{longtable}`), strings.Count(text, `\end{longtable}`)
 	if want := len(p.Tables()); begins < want || ends != begins { // wide ones in parts

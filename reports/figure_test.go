@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -81,12 +82,8 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 	}
 	p := s.Page()
 	var md, text bytes.Buffer
-	if err := p.Markdown(&md); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Text(&text, 120); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.Markdown(&md))
+	must.OK(t, p.Text(&text, 120))
 	tables := p.Tables()
 	at := slices.IndexFunc(tables, func(table *page.Table) bool { return table.ID == "entropy" })
 	if at < 0 || len(tables[at].Rows) < 4 {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
 
@@ -23,9 +24,7 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 		"LaTeX":    {p.LaTeX, `\begin{picture}`},
 	} {
 		var b bytes.Buffer
-		if err := tc.write(&b); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, tc.write(&b))
 		text := strings.NewReplacer("&#43;", "+", `$-$`, "−", "{[}", "[", "{]}", "]", `\[`, "[", `\]`, "]", "{-}", "-",
 			`\allowbreak{}`, "", "\n  ", " ", `$\to$`, "→", `$\gets$`, "←").Replace(b.String())
 		for _, want := range []string{"Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number,

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
 
@@ -31,9 +32,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 \end{document}
 `
 	for name, text := range map[string][]byte{"document.tex": []byte(document), "page.tex": tables} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 	}
 	for range 2 { // longtable needs two
 		c := exec.Command(program, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex")
@@ -42,10 +41,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 			t.Fatalf("pdflatex: %v\n%s", err, out[max(0, len(out)-2000):])
 		}
 	}
-	log, err := os.ReadFile(filepath.Join(dir, "document.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(filepath.Join(dir, "document.log")))(t)
 	return string(log)
 }
 
@@ -60,16 +56,11 @@ func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tables bytes.Buffer
-			if err := p.LaTeX(&tables); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.LaTeX(&tables))
 			for _, layout := range regexp.MustCompile(`\\begin\{longtable\}.*`).FindAllString(tables.String(), -1) {
 				sum := 0.0 // TeX centres a longtable that is too wide without a warning
 				for _, share := range regexp.MustCompile(`\\dimexpr ([0-9.]+)`).FindAllStringSubmatch(layout, -1) {
-					width, err := strconv.ParseFloat(share[1], 64)
-					if err != nil {
-						t.Fatal(err)
-					}
+					width := must.Get(strconv.ParseFloat(share[1], 64))(t)
 					sum += width
 				}
 				if sum > 1.001 { // rounded to four digits

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -16,9 +17,7 @@ import (
 func htmlOf(t *testing.T, p *page.Page) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := p.HTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.HTML(&b))
 	return b.String()
 }
 
@@ -94,9 +93,7 @@ func hostile(text string) *Study {
 
 func TestForeignTextStaysText(t *testing.T) {
 	lib, _, err := page.Scripts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Our own elements are the only ones: as many as on the same page of harmless text.
 	harmless := strings.Replace(htmlOf(t, hostile("x").Page()), lib, "", 1)
 	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
@@ -120,15 +117,11 @@ func TestForeignTextStaysText(t *testing.T) {
 		}
 		var text, md bytes.Buffer
 		p := hostile(attack + "\x1b[31m\a\u009b").Page()
-		if err := p.Text(&text, 100); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Text(&text, 100))
 		if strings.ContainsAny(text.String(), "\x1b\a\u009b") {
 			t.Errorf("%s: control characters reach the terminal", attack)
 		}
-		if err := p.Markdown(&md); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Markdown(&md))
 		logs := regexp.MustCompile(`(?m)^    .*$`) // indented lines are code, where markup is text
 		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") ||
 			strings.Contains(text, "<script") {
@@ -140,9 +133,7 @@ func TestForeignTextStaysText(t *testing.T) {
 func TestPageLoadsNothing(t *testing.T) {
 	html := htmlOf(t, synthetic(1, 40, 30).Page())
 	lib, own, err := page.Scripts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rest := strings.Replace(html, lib, "", 1)
 	if len(rest) != len(html)-len(lib) || strings.Contains(rest, lib) {
 		t.Error("the page does not contain the chart library exactly once")
@@ -192,9 +183,7 @@ func TestEmptyStudyStillGivesAPage(t *testing.T) {
 
 func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 	var b bytes.Buffer
-	if err := synthetic(3, 60, 40).Page().Text(&b, 120); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, synthetic(3, 60, 40).Page().Text(&b, 120))
 	long := 0
 	for line := range strings.SplitSeq(b.String(), "\n") {
 		if len([]rune(line)) > 120 {

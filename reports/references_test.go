@@ -2,14 +2,12 @@ package reports
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
@@ -17,7 +15,6 @@ import (
 )
 
 func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
-	stages, _, _ := strings.Cut(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), `stage "report" "page"`)
 	const right = `of = { overall = 40, base = 10 }`
 	for name, tc := range map[string]struct{ block, want string }{
 		"an arm that the page lacks": {right + `; counts = { "Non" = { overall = 1 } }`,
@@ -40,15 +37,9 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 		"no arm":   {right, "Empty reference: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "x.hcl")
-			scores := "scores = [stage.eval.arm]"
-			if name == "no evaluations" {
-				scores = ""
-			}
-			text := stages + "stage \"report\" \"page\" {\n  " + scores + "\n  reference \"paper\" {\n    " +
+			text := scriptedStages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  reference \"paper\" {\n    " +
 				strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
-			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
-			_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+			_, diags := loaded(t, text)
 			if len(diags) == 0 {
 				t.Fatal("got no diagnostic")
 			}

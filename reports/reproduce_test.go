@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
 
@@ -23,10 +24,7 @@ func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
 // the sets of artifacts.
 func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, only ...string) (cells, sets int) {
 	t.Helper()
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	shown := append(slices.Clone(ev.Tables), ev.Figures...)
 	parts := map[string][]page.Grid{}
 	checked := 0
@@ -39,9 +37,7 @@ func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, on
 		checked++
 		from := fmt.Sprint(source.From)
 		if parts[from] == nil {
-			if parts[from], err = ev.part(source).recompute(store); err != nil {
-				t.Fatalf("%s: %v", id, err)
-			}
+			parts[from] = must.Get(ev.part(source).recompute(store))(t)
 		}
 		if first, _ := find(shown, g.ID, name); first != text {
 			t.Errorf("%s: its name %q means another cell too", id, name)
@@ -76,17 +72,14 @@ func TestACellIsReproducedFromOtherResults(t *testing.T) {
 		t.Fatal("the page has no row of Much training")
 	}
 	cell := string(named[1]) + "c2"
-	r, err := Reproduce(html, "#"+cell, other, made)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(Reproduce(html, "#"+cell, other, made))(t)
 	if !r.Equal() || !strings.HasPrefix(r.Got, "75.0 %") && !strings.HasPrefix(r.Got, "75.0\u00a0%") ||
 		len(r.Differs) > 0 || r.Name != "Much training | Overall" {
 		t.Errorf("got %+v", r)
 	}
 	forged := []byte(strings.Replace(string(html), `id="`+cell+`">75.0`, `id="`+cell+`">80.0`, 1))
-	if r, err = Reproduce(forged, cell, other, made); err != nil || r.Equal() {
-		t.Errorf("a forged cell: got %+v, %v, want a difference", r, err)
+	if r := must.Get(Reproduce(forged, cell, other, made))(t); r.Equal() {
+		t.Errorf("a forged cell: got %+v, want a difference", r)
 	}
 	for _, cell := range []string{"main-test.r99c1", "man-test.r1c2", "nonsense"} {
 		if _, err := Reproduce(html, cell, other, made); err == nil {

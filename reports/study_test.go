@@ -293,6 +293,10 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
+	if answer := s.answers()[0].String(); !strings.HasPrefix(answer, "Higher: success +22.5 points [") ||
+		!strings.HasSuffix(answer, ", b against a; these two policies.") {
+		t.Errorf("got the answer %q about one policy per side", answer)
+	}
 	claims := s.claims("")
 	table := s.claimTable(claims, "")
 	if len(table.Rows) != 3 || table.Rows[0].Cells[8].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
@@ -477,23 +481,6 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	}
 }
 
-// The paper's counts: 68 against 59 of 80. Which tasks they share is unknown; here the 59 are a part of the 68.
-func TestAnswerSentenceOfOneSeed(t *testing.T) {
-	s := &Study{
-		Arms: []Arm{{"RCTP-FT + GRPO", []SeedRun{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}},
-			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
-		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
-	}
-	// 0 against 9: p = 2/2⁹
-	got := s.answers()[0]
-	want := "Higher: success +11.2 points ["
-	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two policies" ||
-		*got.Adjusted != 2.0/512 {
-		t.Errorf("got %q about %s, p = %v, want %q about these two policies, p = 2/512", text, got.About,
-			*got.Adjusted, want)
-	}
-}
-
 func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 	study := func(texts ...string) *Study {
 		s := &Study{}
@@ -515,14 +502,11 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 		"best of one kind only": {study(all, "0"+all[1:], none), -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := -1
-			for i, r := range tc.study.mainTable("").Rows {
-				if r.Cells[1].Mark == page.MarkBest {
-					got = i
-				}
-			}
-			if got != tc.want {
-				t.Errorf("got a mark on row %d, want %d", got, tc.want)
+			table := tc.study.mainTable("")
+			got := slices.IndexFunc(table.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
+			explained := strings.Contains(strings.Join(table.Notes, " "), "★")
+			if got != tc.want || explained != (got >= 0) {
+				t.Errorf("got a mark on row %d, explained: %v, want %d", got, explained, tc.want)
 			}
 		})
 	}

@@ -1,10 +1,7 @@
 package reports
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"errors"
 	"io"
 	"io/fs"
 	"maps"
@@ -16,28 +13,22 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
-	"rcgrpo/stages/rl"
 )
 
 // scriptedPage runs the scripted experiment and returns its page and its store.
 func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
 	t.Helper()
 	dir := t.TempDir()
-	html, _, _, _ := runScriptedIn(t, dir, failing)
-	store, err := artifact.Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	html, _, _, _ := runText(t, dir, scriptedExperiment, failing)
+	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 	return []byte(html), store
 }
 
 func verified(t *testing.T, html []byte, store *artifact.Store) *Verification {
 	t.Helper()
-	v, err := Verify(html, store, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(Verify(html, store, nil, nil))(t)
 	return v
 }
 
@@ -58,10 +49,7 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 // Every cell with a number and every column of a figure has a source.
 func TestEveryNumberHasASource(t *testing.T) {
 	html, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	known := map[string]bool{}
 	for i := range ev.Inputs {
 		known[ev.Inputs[i].port()] = true
@@ -102,10 +90,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 
 func TestEvidenceEqualsThePage(t *testing.T) {
 	html, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	recorded := map[string]string{}
 	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
 		maps.Insert(recorded, g.Values)
@@ -118,10 +103,7 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 // The fields of another version may have other types. A page whose version is not compared would be a page with
 // differences, although its numbers hold.
 func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
-	store, err := artifact.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(t.TempDir()))(t)
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
@@ -142,82 +124,18 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	}
 }
 
-// A bundle is read as a stream of files, and its page says which version made it.
-func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
-	html, store := hostilePage(t, func(func(rl.Score) bool) {})
-	var now bytes.Buffer
-	if err := WriteBundle(&now, html, store, nil); err != nil {
-		t.Fatal(err)
-	}
-	old := withEvidence(t, []byte(`{"format": 2, "inputs": {}}`))
-	file := filepath.Join(t.TempDir(), "old"+BundleSuffix)
-	if err := os.WriteFile(file, replacedPage(t, now.Bytes(), old), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b, err := OpenBundle(file, t.TempDir(), BundleBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Verify(b.Page, b.Store, b.Files, nil)
-	if err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
-		t.Errorf("got %v, want an error that names the older version", err)
-	}
-}
-
-// replacedPage returns a bundle with another page.
-func replacedPage(t *testing.T, bundle, html []byte) []byte {
-	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(bundle))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	out := tar.NewWriter(z)
-	for in := tar.NewReader(unzipped); ; {
-		h, err := in.Next()
-		if err == io.EOF {
-			break
-		}
-		content, readErr := io.ReadAll(in)
-		if h.Name == bundlePage {
-			content = html
-		}
-		h.Size = int64(len(content))
-		if err := errors.Join(err, readErr, out.WriteHeader(h)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Write(content); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(out.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
-}
-
 // raced is set with the race detector, under which these tests take ten times as long. make test also runs them
 // without it.
 var raced bool
 
 func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	html, store := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	// The files behind the page: those of the ports it read.
 	var files []string
 	for _, in := range ev.Inputs {
-		m, err := store.Manifest(in.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := store.Open(m, in.Ref.Port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(store.Manifest(in.Key))(t)
+		a := must.Get(store.Open(m, in.Ref.Port))(t)
 		folders := []string{a.Dir}
 		if times := filepath.Dir(a.Path("times.jsonl")); times != a.Dir {
 			folders = append(folders, times)
@@ -229,9 +147,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 				}
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -242,23 +158,14 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	}
 	for n := range changes {
 		path := files[random.IntN(len(files))]
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(path, 0o600))
+		content := must.Get(os.ReadFile(path))(t)
 		changed := bytes.Clone(content)
 		at := random.IntN(len(content))
 		changed[at] ^= byte(1 + random.IntN(255))
 		write := func(b []byte) {
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chtimes(path, artifact.Sealed, artifact.Sealed); err != nil { // the same time stamp
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, b, 0o600))
+			must.OK(t, os.Chtimes(path, artifact.Sealed, artifact.Sealed))
 		}
 		write(changed)
 		v := verified(t, html, store)

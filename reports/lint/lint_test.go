@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // lintKey is the part of a finding that the fixtures determine.
@@ -99,9 +100,7 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 			Counts        map[string]int
 		} `json:"corrected_counts"`
 	}
-	if err := json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper))
 	table := Table{Denominators: []int{80, 18, 17, 22, 23}}
 	for _, found := range paper.Tables {
 		if found.Label != "tab:main_results" {
@@ -136,13 +135,8 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 		}
 		lines = append(lines, line)
 	}
-	if err := w.WriteAll(lines); err != nil {
-		t.Fatal(err)
-	}
-	fromCSV, err := ReadTable(strings.NewReader(text.String()), table.Denominators, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, w.WriteAll(lines))
+	fromCSV := must.Get(ReadTable(strings.NewReader(text.String()), table.Denominators, ""))(t)
 	if !reflect.DeepEqual(fromCSV, table) {
 		t.Errorf("read back from CSV: got %+v, want %+v", fromCSV, table)
 	}
@@ -168,18 +162,12 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 		want = append(want, lintKey(f.Code, f.Where.Model, f.Where.Method, columns, read(f.Printed), read(f.Expected)))
 	}
 	slices.Sort(want)
-	findings, err := Check(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := must.Get(Check(table))(t)
 	if got := keysOf(findings); !slices.Equal(got, want) {
 		t.Errorf("as printed: got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 	for i, r := range table.Rows { // the corrected counts are those that were derived independently
-		row, err := table.parse(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		row := must.Get(table.parse(r))(t)
 		got := row.corrected()
 		for c, name := range []string{"overall", "base", "miss_func", "miss_param", "long_context"} {
 			if want := paper.Counts[i].Counts[name]; got[c] != want {

@@ -2,10 +2,11 @@ package page
 
 import (
 	"math"
-	"rcgrpo/reports/stats"
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/stats"
 )
 
 func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // contrast is the WCAG 2 contrast ratio of two colours "#rrggbb".
@@ -13,10 +15,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	luminance := func(colour string) float64 {
 		sum := 0.0
 		for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
-			v, err := strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8)
-			if err != nil {
-				t.Fatal(err)
-			}
+			v := must.Get(strconv.ParseUint(colour[1+2*i:3+2*i], 16, 8))(t)
 			c := float64(v) / 255
 			if c <= 0.03928 {
 				c /= 12.92
