@@ -28,7 +28,8 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 	w := must.Get(artifact.CreateRows[rl.Score](dir, rl.ScoresFile))(t)
 	rows(func(row rl.Score) bool { return w.Write(row) == nil })
 	must.OK(t, w.Close())
-	c := must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"}, map[string]string{"scores": "scores"}))(t)
+	c := must.Get(staging.Commit(artifact.Manifest{Key: key, Address: "stage.eval.arm"},
+		map[string]string{"scores": "scores"}))(t)
 	ev := emptyEvidence()
 	ev.Inputs = []Input{{Role: roleScores, Address: "stage.eval.arm",
 		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},

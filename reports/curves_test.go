@@ -3,9 +3,7 @@ package reports
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +23,7 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		{"seed 1", "1", "1", "1"},                                                                                  // both
 		{"seed 1", "0", "1", "0"}, {"seed 1", "2", "1", "0"}, {"seed 2", "0", "1", "0"}, {"seed 2", "1", "0", "1"}, // one
 		{"seed 1", "3", "0", "0"}, {"seed 2", "2", "0", "0"}, {"seed 2", "3", "0", "0"}} // none
-	if got := f.CSV(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	equal(t, "data", f.CSV(), want)
 	// Runs of passes are one stretch: a passes the first four columns, b the first and the fifth.
 	spans := func(i int) (all [][2]float64) {
 		for _, span := range f.Series[i].Spans {
@@ -35,10 +31,8 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		}
 		return all
 	}
-	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) ||
-		!slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
-		t.Errorf("got stretches %v and %v", a, b)
-	}
+	equal(t, "stretches of a", spans(0), [][2]float64{{0, 4}})
+	equal(t, "stretches of b", spans(1), [][2]float64{{0, 1}, {4, 5}})
 	s.Arms = s.Arms[:1]
 	if s.outcomeFigure("") != nil {
 		t.Error("one arm alone gets a matrix")
@@ -59,9 +53,8 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	f := s.timeline()
 	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20s"},
 		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.0s"}}
-	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
-		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
-	}
+	equal(t, "lanes", f.Lanes, []string{"sft.warm", "eval.arm"})
+	equal(t, "spans", f.Series[0].Spans, want)
 	if (&Study{Records: s.Records[3:]}).timeline() != nil {
 		t.Error("nothing was made, and there is a time line")
 	}
@@ -87,21 +80,18 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 }
 
 func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
-	one, two := int64(1), int64(2)
 	curve := func(none, half, all float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
 			"successes_2": all, "successes_of": 9}}}
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)},
-		{Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.25, 0.25)},
+		{Seed: seedOf(2), Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
 	figures := s.successFigures()
 	if len(figures) != 1 {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
 	}
-	want := [][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}}
-	if got := figures[0].Figure.CSV(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "data", figures[0].Figure.CSV(),
+		[][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}})
 	if s := figures[0].Figure.Series; s[0].Step != 1 || s[2].Step != len(page.LightSteps) {
 		t.Errorf("the scale does not go from its first to its last step: %d … %d", s[0].Step, s[2].Step)
 	}
@@ -151,9 +141,7 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			lines[fmt.Sprintf("%s, panel %d", metric, max(line.XAxisIndex, line.YAxisIndex))]++
 		}
 	}
-	if want := map[string]int{"spread, panel 0": 4, "reward, panel 1": 4}; !maps.Equal(lines, want) {
-		t.Errorf("got lines %v, want the spread of four arms above, the reward below", lines)
-	}
+	equal(t, "lines of four arms", lines, map[string]int{"spread, panel 0": 4, "reward, panel 1": 4})
 	for i := range s.Arms {
 		for j := range s.Arms[i].Runs {
 			for _, row := range s.Arms[i].Runs[j].Curve {

@@ -27,13 +27,11 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 		must.OK(t, tc.write(&b))
 		text := strings.NewReplacer("&#43;", "+", `$-$`, "−", "{[}", "[", "{]}", "]", `\[`, "[", `\]`, "]", "{-}", "-",
 			`\allowbreak{}`, "", "\n  ", " ", `$\to$`, "→", `$\gets$`, "←").Replace(b.String())
-		for _, want := range []string{"Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number,
-			tc.plot, "Success on test tasks", "expected higher →", "expected lower ←",
-			"too small to be detected", "RC-GRPO minus GRPO", "Limits of this result", "3 seeds (1, 2, 3)"} {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s lacks %q", format, want)
-			}
-		}
+		t.Run(format, func(t *testing.T) {
+			wantAll(t, text, "Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number, tc.plot,
+				"Success on test tasks", "expected higher →", "expected lower ←", "too small to be detected",
+				"RC-GRPO minus GRPO", "Limits of this result", "3 seeds (1, 2, 3)")
+		})
 	}
 }
 

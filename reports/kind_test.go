@@ -426,22 +426,14 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, html, "75.0 %", "55.0 %", "50.0 %", // main table
 		"&#43;25.0",    // gap of the token
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
-	)
-	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`,
-		`"name":"None"`} {
-		if !strings.Contains(html, wanted) {
-			t.Errorf("the page lacks %q", wanted)
-		}
-	}
+		"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`, `"name":"None"`)
 	// The same numbers for programs and for papers.
 	folder := filepath.Dir(textFile)
 	for name, wanted := range map[string]string{JSONFile: `"count": 90`,
 		LaTeXFile:                    `\caption{Success on test tasks, greedy decoding`,
 		CSVFolder + "/main-test.csv": "Much training,", CSVFolder + "/fig-reward.csv": "update,"} {
-		content, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Error(err)
-		} else if !strings.Contains(string(content), wanted) {
+		content := must.Get(os.ReadFile(filepath.Join(folder, name)))(t)
+		if !strings.Contains(string(content), wanted) {
 			t.Errorf("%s lacks %q", name, wanted)
 		}
 	}
@@ -579,9 +571,7 @@ stage "report" "page" {
 	n := x.Node("stage.report.page")
 	s := n.Stage.(*settings)
 	want := []string{"qwen/New", "qwen/a", "qwen/b", "qwen/plain", "llama/New", "llama/a", "llama/b", "llama/plain"}
-	if got := labels(n, s.Scores); !slices.Equal(got, want) {
-		t.Errorf("labels: got %q, want %q", got, want)
-	}
+	equal(t, "labels", labels(n, s.Scores), want)
 	if pairs, err := s.Compare[0].pairs(n); err != nil || fmt.Sprint(pairs) !=
 		"[[qwen/plain qwen/New] [llama/plain llama/New]]" {
 		t.Errorf("pairs: got %v, %v", pairs, err)

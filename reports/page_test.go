@@ -3,8 +3,8 @@ package reports
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -22,21 +22,14 @@ func htmlOf(t *testing.T, p *page.Page) string {
 }
 
 func TestEqualStudiesGiveEqualBytes(t *testing.T) {
-	for name, write := range map[string]func(*page.Page, *bytes.Buffer) error{
-		"HTML":     func(p *page.Page, b *bytes.Buffer) error { return p.HTML(b) },
-		"text":     func(p *page.Page, b *bytes.Buffer) error { return p.Text(b, 100) },
-		"Markdown": func(p *page.Page, b *bytes.Buffer) error { return p.Markdown(b) },
-		"LaTeX":    func(p *page.Page, b *bytes.Buffer) error { return p.LaTeX(b) },
-		"JSON":     func(p *page.Page, b *bytes.Buffer) error { return p.JSON(b) },
-	} {
-		var first, second bytes.Buffer
-		if err := write(synthetic(2, 40, 30).Page(), &first); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	for name, write := range map[string]func(*page.Page, io.Writer) error{"HTML": (*page.Page).HTML,
+		"text":     func(p *page.Page, w io.Writer) error { return p.Text(w, 100) },
+		"Markdown": (*page.Page).Markdown, "LaTeX": (*page.Page).LaTeX, "JSON": (*page.Page).JSON} {
+		var pages [2]bytes.Buffer
+		for i := range pages {
+			must.OK(t, write(synthetic(2, 40, 30).Page(), &pages[i]))
 		}
-		if err := write(synthetic(2, 40, 30).Page(), &second); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		if !bytes.Equal(pages[0].Bytes(), pages[1].Bytes()) {
 			t.Errorf("%s: two pages of one study differ", name)
 		}
 	}
@@ -171,11 +164,7 @@ func TestEmptyStudyStillGivesAPage(t *testing.T) {
 	s := &Study{Name: "nothing", Question: "?", Failures: []page.Failure{{Address: "stage.sft.warm",
 		Cause: "failed: out of memory", Log: []string{"last line"}}}}
 	html := htmlOf(t, s.Page())
-	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
-		if !strings.Contains(html, want) {
-			t.Errorf("the page lacks %q", want)
-		}
-	}
+	wantAll(t, html, "stage.sft.warm", "failed: out of memory", "last line")
 	if strings.Contains(html, "echarts") && strings.Contains(html, "<script>") {
 		t.Error("a page without figures contains the chart library")
 	}
@@ -197,19 +186,7 @@ func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 }
 
 func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
-	one, two := int64(1), int64(2)
-	curve := func(values ...float64) []rl.Metric {
-		var rows []rl.Metric
-		for i, v := range values {
-			rows = append(rows, rl.Metric{Update: i + 1, Values: map[string]float64{"reward": v}})
-		}
-		return rows
-	}
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25)},
-		{Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := curveFigures[0].figure(s).CSV()
-	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	equal(t, "data", curveFigures[0].figure(s).CSV(), want)
 }

@@ -215,8 +215,7 @@ type PublishedEffect struct {
 // cell returns the cell of a published share.
 func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.Interval) }
 
-// referenceOf returns the share that the first reference with this arm reports on a task set; nil: no reference reports
-// it.
+// referenceOf returns the share that the first reference with this arm reports on a task set; nil if none does.
 func (s *Study) referenceOf(arm, set string) *Published {
 	if set != s.firstSet() {
 		return nil
@@ -239,8 +238,8 @@ func (r *Reference) published(counts map[string]int, category string) *Published
 	return &Published{Reference: r.Name, Count: n, Of: of, Interval: stats.Wilson(n, of, stats.Level)}
 }
 
-// referenceEffect returns the difference of two arms that one reference reports on a task set; nil: no reference reports
-// both arms.
+// referenceEffect returns the difference of two arms that one reference reports on a task set; nil if none
+// reports both.
 func (s *Study) referenceEffect(a, b, set string) *PublishedEffect {
 	x, y := s.referenceOf(a, set), s.referenceOf(b, set)
 	if x == nil || y == nil || x.Reference != y.Reference {
@@ -265,7 +264,8 @@ func (s *Study) referenceParts() []page.Part {
 		}
 		parted := &page.Table{ID: all.ID + "-categories", Folded: true,
 			Title:   r.Name + ": success by category, there and here",
-			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...), Notes: slices.Clone(referenceNotes[:1])}
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...),
+			Notes:   slices.Clone(referenceNotes[:1])}
 		for _, label := range s.referenceRows(r) {
 			name := page.Text("%s", label)
 			for _, category := range r.categories() {

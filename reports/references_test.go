@@ -37,8 +37,8 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 		"no arm":   {right, "Empty reference: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text := scriptedStages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n  reference \"paper\" {\n    " +
-				strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
+			text := scriptedStages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n" +
+				"  reference \"paper\" {\n    " + strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
 			_, diags := loaded(t, text)
 			if len(diags) == 0 {
 				t.Fatal("got no diagnostic")
@@ -138,33 +138,12 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 		References: []Reference{{Name: "The paper", URL: "x.org", Of: map[string]int{"overall": 80, "base": 18},
 			Counts: map[string]map[string]int{"qwen/GRPO": {"overall": 59}, "qwen/RC": {"overall": 68, "base": 14}},
 			Others: map[string]map[string]int{"qwen/Base": {"overall": 9}, "API models/Opus-4.5": {"overall": 49}}}}}
-	lines := func(tables []page.Part) (all []string) {
-		for _, part := range tables {
-			for _, row := range part.Table.Rows {
-				var cells []string
-				for _, c := range row.Cells {
-					cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
-				}
-				all = append(all, part.Table.ID+": "+strings.Join(cells, " | "))
-			}
-		}
-		return all
-	}
-	want := []string{
-		"reference-the-paper: API models/Opus-4.5 | 61.3 % | – | – | –",
-		"reference-the-paper: qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
-		"reference-the-paper: qwen/RC | 85.0 % | 75.0 % | yes | 0.608",
-		"reference-the-paper: qwen/Base | 11.2 % | – | – | –",
-		"reference-the-paper-categories: qwen/RC | base | 77.8 % | 75.0 % | yes | 1",
-	}
-	if got := lines(s.referenceParts()); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
-	want = []string{"ablation-conditioning: qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | " +
-		"no"}
-	if got := lines(s.ablationTables()); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
+	tables := s.referenceParts()
+	equalRows(t, tables[0].Table, "API models/Opus-4.5 | 61.3 % | – | – | –", "qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
+		"qwen/RC | 85.0 % | 75.0 % | yes | 0.608", "qwen/Base | 11.2 % | – | – | –")
+	equalRows(t, tables[1].Table, "qwen/RC | base | 77.8 % | 75.0 % | yes | 1")
+	equalRows(t, s.ablationTables()[0].Table,
+		"qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | no")
 	if got := s.labels(); len(got) != 2 {
 		t.Errorf("got arms %q, want those of the page", got)
 	}
@@ -248,7 +227,5 @@ func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
 	}
 	want := []string{"API models | API models/GPT", "qwen: baselines | qwen/Base", "qwen: arms | qwen/SFT + GRPO",
 		"llama: baselines | llama/Base", "llama: arms | llama/SFT + GRPO"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
+	equal(t, "rows", got, want)
 }

@@ -2,14 +2,15 @@ package reports
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
@@ -21,6 +22,22 @@ func close12(t *testing.T, what string, got, want float64) {
 	if !(math.Abs(got-want) <= 1e-12*math.Max(1, math.Abs(want))) {
 		t.Errorf("%s: got %.16g, want %.16g", what, got, want)
 	}
+}
+
+// equal reports a value that differs from the wanted one.
+func equal[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %q, want %q", what, fmt.Sprint(got), fmt.Sprint(want))
+	}
+}
+
+// heads returns the names of the columns.
+func heads(table *page.Table) (names []string) {
+	for _, c := range table.Columns {
+		names = append(names, c.Name)
+	}
+	return names
 }
 
 // scored makes a run whose tasks pass where the text has a 1; every two neighbours are a family.
@@ -127,10 +144,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	for _, row := range s.seedTable("").Rows {
 		rows = append(rows, row.Cells[0].Text+", "+row.Cells[1].Text)
 	}
-	if want := []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean",
-		"once, seeds 1, 2, 3"}; !slices.Equal(rows, want) {
-		t.Errorf("got rows %q, want %q", rows, want)
-	}
+	equal(t, "rows", rows, []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean",
+		"once, seeds 1, 2, 3"})
 	// The same digests on the other side make three policies, and then there is a claim about the method.
 	for i := range once {
 		s.Arms[1].Runs[i].Policy = fmt.Sprint("digest ", i)
@@ -214,11 +229,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	if err == nil {
 		t.Fatal("a paired comparison that loses 39 of 40 tasks is no error")
 	}
-	for _, want := range []string{`"split"`, "39 of 40 tasks", "unpaired = true", "more than a tenth"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %q, want it to contain %q", err, want)
-		}
-	}
+	must.Contain(t, err.Error(), `"split"`, "39 of 40 tasks", "unpaired = true", "more than a tenth")
 	s.Compare[0].Unpaired = true
 	if err := s.check(); err != nil {
 		t.Errorf("an unpaired comparison: %v", err)
@@ -348,9 +359,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	for _, a := range s.answers() {
 		got = append(got, a.String())
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
-	}
+	equal(t, "one answer for each expectation", got, want)
 	for _, c := range s.decided("") { // three claims: success twice, in both directions, and training
 		if !c.ofTraining() {
 			continue
@@ -392,9 +401,7 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
 	}
-	if want := []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "rows", got, []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"})
 	c := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
 	close12(t, "difference", c.Mean, 0.9-0.3)
 	// The long arm's row of the short window depends on the short training.
@@ -417,8 +424,7 @@ func TestCutIntervalsShowTheFullOne(t *testing.T) {
 // Gap 0.3 with standard error 0.1, p = 1/2 and G = 5: the bound is 0.2·(0.09 − 0.01) = 0.016 where the plain square
 // gives 0.018. The log has σ² = 0.1 and prop2_excess = 0.1 − 0.016.
 func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
-	one := int64(1)
-	run := SeedRun{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
+	run := SeedRun{Seed: seedOf(1), CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
 		Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018,
 			"prop2_excess": 0.084}}}}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
@@ -579,13 +585,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
 		{"b", []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
 	table := s.mainTable("")
-	var heads []string
-	for _, c := range table.Columns {
-		heads = append(heads, c.Name)
-	}
-	if want := []string{"Arm", "Overall", "Mean over seeds", "Official verdict"}; !slices.Equal(heads, want) {
-		t.Fatalf("got columns %q, want %q", heads, want)
-	}
+	equal(t, "columns", heads(table), []string{"Arm", "Overall", "Mean over seeds", "Official verdict"})
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
 	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
@@ -600,9 +600,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	if got := table.Rows[1].Cells[2].Text; got != "–" {
 		t.Errorf("mean over two seeds: got %q, want a dash", got)
 	}
-	if each := s.categoryFigure("").Series[0].Points[0].Each; !slices.Equal(each, []float64{0.75, 0.5, 1}) {
-		t.Errorf("each seed in the figure: got %v, want 0.75, 0.5 and 1", each)
-	}
+	equal(t, "each seed in the figure", s.categoryFigure("").Series[0].Points[0].Each, []float64{0.75, 0.5, 1})
 }
 
 func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
@@ -616,40 +614,26 @@ func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}},
 			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"d", "b"}}}}}
 		s.sortArms(tc.named)
-		got := ""
-		for _, a := range s.Arms {
-			got += a.Label
-		}
-		if want := tc.want; got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
-	}
-}
-
-func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft",
-		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
-	departing, all := s.departuresTable().Trim(), s.settingsTable()
-	if len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" || len(all.Rows) != 3 {
-		t.Errorf("got %d departing rows of %d, want lr of 3", len(departing.Rows), len(all.Rows))
-	}
-	s.Records[0].Settings["lr"] = "0.00001"
-	if departing = s.departuresTable().Trim(); departing != nil {
-		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
+		equal(t, name, strings.Join(s.labels(), ""), tc.want)
 	}
 }
 
 // A default without effect in combination with the other settings, such as clip.low with one optimizer step, is marked.
-func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.grpo.arm", Kind: "grpo", NoEffect: []string{"clip.low"},
-		Settings: map[string]string{"clip.low": "0.2", "kl.beta": "0.1"}}}}
-	all := s.settingsTable()
-	got := map[string]string{}
-	for _, row := range all.Rows {
-		got[row.Cells[0].Text] = row.Cells[1].Detail
+func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
+	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft", NoEffect: []string{"batch"},
+		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
+	details := map[string]string{}
+	for _, row := range s.settingsTable().Rows {
+		details[row.Cells[0].Text] = row.Cells[1].Detail
 	}
-	if got["clip.low"] != "no effect here" || got["kl.beta"] != "" {
-		t.Errorf("details: got %v, want \"no effect here\" beside clip.low alone", got)
+	equal(t, "details of all settings", details,
+		map[string]string{"lr": "paper: 1e-05", "batch": "no effect here", "keep": ""})
+	if departing := s.departuresTable().Trim(); len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" {
+		t.Errorf("got %d departing rows, want lr", len(departing.Rows))
+	}
+	s.Records[0].Settings["lr"] = "0.00001"
+	if departing := s.departuresTable().Trim(); departing != nil {
+		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
 	}
 }
 
@@ -674,12 +658,9 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 			got[row.Cells[0].Text] += map[page.Mark]string{page.MarkDiffers: "x", page.MarkNone: "-"}[c.Mark]
 		}
 	}
-	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--",
-		"optimizer.beta2": "xx-",
-		"tokens.position": "xx-", "tokens.init": "xx-"}
-	if !maps.Equal(got, want) {
-		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
-	}
+	equal(t, "marks of rctp-ft.warm, rc-grpo.arm and rc-grpo.paper", got, map[string]string{"schedule.shape": "x--",
+		"schedule.warmup": "xx-", "schedule.final": "x--", "optimizer.beta2": "xx-", "tokens.position": "xx-",
+		"tokens.init": "xx-"})
 }
 
 // TestFalseWinsAreRare measures on invented experiments that a claim about a method is false in at most 6.5 of 100

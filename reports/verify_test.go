@@ -3,7 +3,6 @@ package reports
 import (
 	"bytes"
 	"io"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -133,21 +132,10 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	ev := must.Get(ReadEvidence(html))(t)
 	// The files behind the page: those of the ports it read.
 	var files []string
-	for _, in := range ev.Inputs {
-		m := must.Get(store.Manifest(in.Key))(t)
-		a := must.Get(store.Open(m, in.Ref.Port))(t)
-		folders := []string{a.Dir}
-		if times := filepath.Dir(a.Path("times.jsonl")); times != a.Dir {
-			folders = append(folders, times)
-		}
-		for _, folder := range folders {
-			err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && !d.IsDir() && !slices.Contains(files, path) {
-					files = append(files, path)
-				}
-				return err
-			})
-			must.OK(t, err)
+	stored := must.Get(ev.storedFiles(store))(t)
+	for _, name := range sortedKeys(stored) {
+		if strings.HasPrefix(name, bundleObjects) {
+			files = append(files, stored[name])
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
