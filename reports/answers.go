@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -214,7 +213,7 @@ func (c *Contrast) outcomeName() string {
 	name := "success"
 	switch {
 	case c.ofTraining():
-		return strings.TrimSuffix(outcomeName(c.Outcome), ", late in training")
+		return metricTitle(c.Outcome)
 	case c.Outcome == OutcomeSampled:
 		name = "sampled success"
 	}
@@ -229,5 +228,5 @@ func (c *Contrast) unit() string {
 	if c.inPoints() {
 		return page.PointsUnit
 	}
-	return c.metric().Unit
+	return metricInfo(c.Outcome).Unit
 }

@@ -84,7 +84,7 @@ func pageFile(t *testing.T, html []byte) string {
 func withSources(t *testing.T, s *Study) []byte {
 	t.Helper()
 	p := s.Page()
-	p.Evidence = &Evidence{Format: EvidenceFormat, Name: s.Name}
+	p.Evidence = must.Get((&Evidence{Format: EvidenceFormat, Name: s.Name}).Packed(p))(t)
 	return []byte(htmlOf(t, p))
 }
 

@@ -36,7 +36,7 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 	if err != nil {
 		return fmt.Errorf("the page: %w", err)
 	}
-	if faults := ev.checkFiles(experiment); len(faults) > 0 {
+	if faults := ev.CheckFiles(experiment); len(faults) > 0 {
 		return fmt.Errorf("the page was made from another experiment: %s", strings.Join(faults, "; "))
 	}
 	files, err := ev.storedFiles(store)

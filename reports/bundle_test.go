@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +34,7 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 		Ref: artifact.Ref{Kind: "eval", Name: "arm", Port: "scores"},
 		Key: key, Digest: c.Manifest.Outputs["scores"].Digest}}
 	p := (&Study{Name: "hostile"}).Page()
-	p.Evidence = ev
+	p.Evidence = must.Get(ev.Packed(p))(t)
 	store.Limit(&artifact.Budget{Bytes: BundleBytes, Rows: maxRows, Line: maxRowBytes})
 	return []byte(htmlOf(t, p)), store
 }
@@ -83,10 +82,8 @@ func TestAStudyLargerThanAPageIsRefused(t *testing.T) {
 func withEvidence(t *testing.T, text []byte) []byte {
 	t.Helper()
 	p := (&Study{Name: "hostile"}).Page()
-	p.Evidence = emptyEvidence()
-	packedText := page.Packed(text)
-	return regexp.MustCompile(`(id="`+evidenceID+`">)[A-Za-z0-9_-]*`).ReplaceAll([]byte(htmlOf(t, p)),
-		[]byte("${1}"+packedText))
+	p.Evidence = page.Packed(text)
+	return []byte(htmlOf(t, p))
 }
 
 func TestInvalidEvidenceIsRefused(t *testing.T) {

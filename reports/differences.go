@@ -10,20 +10,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"rcgrpo/reports/page"
-	"rcgrpo/stages/rl/objective"
 
 	"rcgrpo/reports/stats"
 )
 
 // inPoints reports whether the outcome is a share, whose differences are percentage points.
 func (c *Contrast) inPoints() bool {
-	return !c.ofTraining() || c.metric().Unit == "share"
-}
-
-// metric describes the outcome of a comparison of trainings.
-func (c *Contrast) metric() objective.MetricInfo {
-	info, _ := objective.MetricNamed(c.Outcome)
-	return info
+	return !c.ofTraining() || metricInfo(c.Outcome).Unit == "share"
 }
 
 func (c *Contrast) value(v float64) string {
@@ -73,11 +66,6 @@ func (c *Contrast) excludes() string {
 		return "excludes " + down + " above " + size(-i.Low)
 	}
 	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
-}
-
-// outcomeName names a metric of training as the tables of the late window do.
-func outcomeName(metric string) string {
-	return metricTitle(metric) + ", late in training"
 }
 
 // metricTitle returns the words for a metric of training in the middle of a sentence, or its name if it has none.

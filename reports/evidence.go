@@ -88,18 +88,9 @@ type SourceFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-func sourceFiles(x *lang.Experiment) []SourceFile {
-	var files []SourceFile
-	texts := x.SourceFiles()
-	for _, name := range sortedKeys(texts) {
-		files = append(files, SourceFile{name, hexSum(texts[name])})
-	}
-	return files
-}
-
-// checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
+// CheckFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
 // different or unrecorded file.
-func (ev *Evidence) checkFiles(files map[string][]byte) []string {
+func (ev *Evidence) CheckFiles(files map[string][]byte) []string {
 	recorded, names := map[string]string{}, map[string]bool{}
 	for _, f := range ev.Files {
 		recorded[f.Name], names[f.Name] = f.SHA256, true
@@ -126,11 +117,6 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 func hexSum(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
-}
-
-// CheckExperiment compares the files of a loaded experiment with the recorded files.
-func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
-	return ev.checkFiles(x.SourceFiles())
 }
 
 // Roles of an Input: the setting of the report that refers to it, or what follows from the inputs of its stage.

@@ -143,10 +143,6 @@ type Chosen struct {
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
-func comparableOutcomes() []string {
-	return append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
-}
-
 // trainedMetrics returns the names of the metrics that trainings log, without families of names.
 func trainedMetrics() []string {
 	var names []string
@@ -163,7 +159,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	bad := func(at hcl.Range, summary, format string, args ...any) {
 		diags = append(diags, mistake(at, summary, format, args...))
 	}
-	outcomes := comparableOutcomes()
+	outcomes := append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
 	for _, c := range s.Compare {
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
@@ -201,16 +197,16 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	window := func(at hcl.Range, name string, updates int) {
+	window := func(name string, updates int) {
 		if updates < shortestWindow {
-			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
+			bad(s.Windows.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
 				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
 				updates)
 		}
 	}
 	if w := s.Windows; w != nil {
-		window(w.At["early"], "early", w.Early)
-		window(w.At["late"], "late", w.Late)
+		window("early", w.Early)
+		window("late", w.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",
@@ -401,7 +397,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	// a part of the artifacts would give others
 	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
-	page.Evidence = ev
+	if page.Evidence, err = ev.Packed(page); err != nil {
+		return err
+	}
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -432,7 +430,11 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
+		References: s.Reported, Maps: s.Maps,
+	}
+	texts := job.Experiment.SourceFiles()
+	for _, name := range sortedKeys(texts) {
+		ev.Files = append(ev.Files, SourceFile{name, hexSum(texts[name])})
 	}
 	if s.Windows != nil {
 		ev.Windows = *s.Windows

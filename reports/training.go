@@ -228,9 +228,13 @@ func updatesBetween(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// logged returns the source of a value of an arm within the block, including the training that bounds it.
+// logged returns the source of a value of an arm within the block.
 func (b *block) logged(arm int, by string, metrics ...string) page.Source {
-	source := b.Arms[arm].logged(by, metrics...)
+	return b.within(b.Arms[arm].logged(by, metrics...))
+}
+
+// within adds the training that bounds the block to a source.
+func (b *block) within(source page.Source) page.Source {
 	if b.bound == "" || len(source.From) == 0 {
 		return source
 	}
@@ -327,13 +331,7 @@ func (s *Study) correlationTable() *page.Table {
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
 		for _, c := range a.correlations() {
-			by := func(how string) page.Source {
-				source := page.SourceOf(c.from, "entropy, reward", how)
-				if b.bound != "" {
-					source = page.Together(how, source.Rows, source, page.Source{From: []string{b.bound}})
-				}
-				return source
-			}
+			by := func(how string) page.Source { return b.within(page.SourceOf(c.from, "entropy, reward", how)) }
 			t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(c.seed, "–")),
 				page.Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
 				page.Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),

@@ -58,7 +58,7 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	}
 	v := &Verification{Files: len(experiment)}
 	if experiment != nil {
-		v.Faults = ev.checkFiles(experiment)
+		v.Faults = ev.CheckFiles(experiment)
 	}
 	v.count(ev)
 	if err := ev.fetch(store, r); err != nil {
@@ -78,7 +78,9 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 		return v, nil
 	}
 	again := study.Page()
-	again.Evidence = ev
+	if again.Evidence, err = ev.Packed(again); err != nil {
+		return nil, err
+	}
 	var text bytes.Buffer
 	if err := again.HTML(&text); err != nil {
 		return nil, err

@@ -68,7 +68,6 @@ type pageView struct {
 	Policy   string
 	Style    template.CSS
 	Footer   string
-	Packed   string // evidence; "" without
 	Palettes template.JS
 	Library  template.JS // "" without figures and transcripts
 	Script   template.JS
@@ -101,11 +100,6 @@ func (p *Page) view() (*pageView, error) {
 	}
 	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
 		"; base-uri 'none'; form-action 'none'"
-	if p.Evidence != nil {
-		if view.Packed, err = p.Evidence.Packed(p); err != nil {
-			return nil, fmt.Errorf("evidence: %w", err)
-		}
-	}
 	return view, nil
 }
 

@@ -16,14 +16,9 @@ type Page struct {
 	Failures []Failure `json:"failures,omitempty"`
 	First    Section   `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
-	Evidence Evidencer `json:"-"` // nil for numbers that no store contains
+	Evidence string    `json:"-"` // packed; "" for numbers that no store contains
 
 	Looks map[string]Look `json:"-"` // of the arms, by label
-}
-
-// Evidencer packs the values of a page with their sources, for its HTML form.
-type Evidencer interface {
-	Packed(p *Page) (string, error)
 }
 
 // Section is a chapter of the page.
@@ -55,7 +50,7 @@ type check struct{ Text, Command string }
 
 // Checks returns how a reader checks the page; nil without evidence.
 func (p *Page) Checks() []check {
-	if p.Evidence == nil {
+	if p.Evidence == "" {
 		return nil
 	}
 	file, cell := Slug(p.Title)+".html", "TABLE.r1c2"
