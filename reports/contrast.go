@@ -339,24 +339,31 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 func (s *Study) contrasts(set string) []*Contrast {
 	var all []*Contrast
 	for _, how := range s.comparisons() {
+		if how.ofTraining() && set != s.firstSet() {
+			continue
+		}
 		for _, names := range how.Pairs {
-			a, b := s.arm(names[0]), s.arm(names[1])
-			if a == nil || b == nil || contrastOf(all, how, names) != nil {
+			if contrastOf(all, how, names) != nil {
 				continue
 			}
-			var c *Contrast
-			switch {
-			case !how.ofTraining():
-				c = compareEvaluations(a.side(), b.side(), set, how)
-			case set == s.firstSet():
-				c = compareTraining(a, b, s.Windows, how)
-			}
-			if c != nil {
+			if c := s.compare(how, names, set); c != nil {
 				all = append(all, c)
 			}
 		}
 	}
 	return all
+}
+
+// compare compares two labels on a set of tasks or in training; nil if either lacks the outcome.
+func (s *Study) compare(how Comparison, names []string, set string) *Contrast {
+	a, b := s.arm(names[0]), s.arm(names[1])
+	switch {
+	case a == nil || b == nil:
+		return nil
+	case how.ofTraining():
+		return compareTraining(a, b, s.Windows, how)
+	}
+	return compareEvaluations(a.side(), b.side(), set, how)
 }
 
 // firstSet returns the first set of tasks, "" if no set was evaluated.

@@ -182,13 +182,13 @@ func (s *Study) statisticsTable() *page.Table {
 		for _, class := range []struct {
 			name string
 			has  func(Member) bool
-			skip bool
 		}{
-			{"success", func(x Member) bool { return x.Passed }, passed == 0},
-			{"failure", func(x Member) bool { return !x.Passed }, passed == len(m.Members)},
-			{"total", func(Member) bool { return true }, passed == 0 || passed == len(m.Members)},
+			{"success", func(x Member) bool { return x.Passed }},
+			{"failure", func(x Member) bool { return !x.Passed }},
+			{"total", func(Member) bool { return 0 < passed && passed < len(m.Members) }},
 		} {
-			if class.skip {
+			all := m.count(class.has)
+			if all == 0 {
 				continue
 			}
 			cell := func(rowsOf string, is func(Member) bool) page.Cell {
@@ -200,7 +200,6 @@ func (s *Study) statisticsTable() *page.Table {
 				c.Source.From = append(c.Source.From, sources...)
 				return c
 			}
-			all := m.count(class.has)
 			rate := page.ShareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
 			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", class.name),
 				within("tasks of train", func(port string) bool { return port == "train" }),

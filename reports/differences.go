@@ -329,11 +329,10 @@ func (s *Study) gapTable(set string) *page.Table {
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.
 func (s *Study) comparable(how Comparison, names []string) bool {
-	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
-		return compareTraining(a, b, s.Windows, how) != nil
+		return s.compare(how, names, "") != nil
 	}
-	greedy := how.Outcome != OutcomeSampled
+	a, b, greedy := s.arm(names[0]), s.arm(names[1]), how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
 		return len(a.policies(set, greedy)) > 0 && len(b.policies(set, greedy)) > 0
 	})

@@ -182,24 +182,20 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 
 // crossDifference shows the difference of two arms in an outcome, b minus a.
 func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
-	c := contrastOf(s.decided(set), how, []string{a, b})
-	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
-	if how.ofTraining() {
-		by = byLate + ", paired by seed; the interval over seeds"
-	}
-	switch {
-	case c != nil:
-	case how.ofTraining():
-		c = compareTraining(s.arm(a), s.arm(b), s.Windows, how)
-	default:
-		c = compareEvaluations(s.arm(a).side(), s.arm(b).side(), set, how)
+	names := []string{a, b}
+	c := contrastOf(s.decided(set), how, names)
+	if c == nil {
+		c = s.compare(how, names, set)
 	}
 	if c == nil {
 		return page.Text("–")
 	}
+	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
+	if how.ofTraining() {
+		by = byLate + ", paired by seed; the interval over seeds"
+	}
 	e := s.effect(c, set)
-	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.
-		From(page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by})
+	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(c.own(by))
 	if e.Low != nil && e.High != nil {
 		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.Amount(*e.Low), e.Amount(*e.High))
 	}

@@ -515,40 +515,30 @@ type episode struct{ seed, task string }
 // ' ' without this episode. A run without seed belongs to every seed.
 func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
 	results := map[episode][]byte{}
-	each := func(seeded bool, use func(arm int, seed string, found outcomes)) {
+	use := func(arm int, run *SeedRun, add bool) {
+		found := run.outcomes(set, arms[arm].condition(), true)
+		for task := range found {
+			if e := (episode{run.Name(), task}); add && results[e] == nil {
+				results[e] = bytes.Repeat([]byte(" "), len(arms))
+			}
+		}
+		for e, passed := range results {
+			one, ok := found[e.task]
+			if ok && passed[arm] == ' ' && (run.Seed == nil || run.Name() == e.seed) {
+				passed[arm] = '0' + byte(min(1, one.passed))
+			}
+		}
+	}
+	for _, seeded := range []bool{true, false} { // runs with a seed determine the episodes, if there are any
+		add := seeded || len(results) == 0
 		for i, a := range arms {
 			for j := range a.Runs {
 				if run := &a.Runs[j]; (run.Seed != nil) == seeded {
-					use(i, run.Name(), run.outcomes(set, a.condition(), true))
+					use(i, run, add)
 				}
 			}
 		}
 	}
-	at := func(seed, task string) []byte {
-		e := episode{seed, task}
-		if results[e] == nil {
-			results[e] = bytes.Repeat([]byte(" "), len(arms))
-		}
-		return results[e]
-	}
-	each(true, func(arm int, seed string, found outcomes) {
-		for task, one := range found {
-			at(seed, task)[arm] = '0' + byte(min(1, one.passed))
-		}
-	})
-	seeded := len(results) > 0
-	each(false, func(arm int, seed string, found outcomes) {
-		for task := range found {
-			if !seeded {
-				at(seed, task)
-			}
-		}
-		for e, passed := range results {
-			if one, ok := found[e.task]; ok && passed[arm] == ' ' {
-				passed[arm] = '0' + byte(min(1, one.passed))
-			}
-		}
-	})
 	return results
 }
 
