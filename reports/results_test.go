@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 
@@ -65,5 +67,25 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	s.Arms = s.Arms[1:]
 	if s.forecastFigure() != nil {
 		t.Error("a figure without any forecast")
+	}
+}
+
+// The official checker compares turns; the verdict of an episode whose requests are merged is no failure but missing.
+func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
+	for prompt, want := range map[string]string{bfcl.PromptMerged: "–", bfcl.PromptTurns: "50.0"} {
+		s := &Study{Arms: []Arm{{"A", []SeedRun{scored(1, "0101"), scored(2, "0101")}}}}
+		for _, run := range s.Arms[0].Runs {
+			for i := range run.Scores {
+				run.Scores[i].Prompt = prompt
+			}
+		}
+		for _, table := range []*page.Table{s.mainTable(""), s.seedTable("")} {
+			column := slices.Index(heads(table), "Official verdict")
+			for _, row := range table.Rows {
+				if got := row.Cells[column].Text; !strings.HasPrefix(got, want) {
+					t.Errorf("prompt %q, table %s: got verdict %q, want %q", prompt, table.ID, got, want)
+				}
+			}
+		}
 	}
 }
