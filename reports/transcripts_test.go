@@ -35,11 +35,6 @@ func TestTranscriptDistinguishesSampledFromGivenText(t *testing.T) {
 	if len(further) != 1 || further[0][0].Sampled != 1 || further[0][0].Logp != -2 {
 		t.Errorf("the further sequence of an agent: got %+v", further)
 	}
-	// Bounds without tokens are ignored.
-	broken := transcript(&rl.Trajectory{Messages: []rl.Message{{From: -1, To: 9}, {From: 3, To: 1}}}, "")
-	if broken.Messages[0].Tokens != 0 || broken.Messages[1].Tokens != 0 {
-		t.Errorf("bounds outside: got %+v", broken.Messages)
-	}
 }
 
 func TestTranscriptsAreChosenByHashAndHalfOfThemFailed(t *testing.T) {
