@@ -197,8 +197,7 @@ func (s *Study) callsTable() *page.Table {
 		Columns: page.Columns("<Arm or stage", "Cost", "Replies", "Attempts", "Input tokens", "Output tokens", "Dates",
 			"Returned model")}
 	changed := false
-	for i := range s.Calls {
-		c := &s.Calls[i]
+	for _, c := range s.Calls {
 		from := func(by string) page.Source { return page.Source{From: c.From, By: by} }
 		count := func(n int, by string) page.Cell { return page.Whole(n).From(from(by)) }
 		model := page.Text("%s", cmp.Or(strings.Join(c.Models, ", "), "–")).From(from("names of the model in the responses"))

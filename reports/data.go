@@ -50,13 +50,12 @@ type taskSplit struct {
 
 // splits returns the splits of the study and all their ports, in order of appearance.
 func (s *Study) splits() (all []taskSplit, ports []string) {
-	for i := range s.Data {
-		d := &s.Data[i]
+	for _, d := range s.Data {
 		stage, port, _ := page.CutLast(d.Label, " ")
 		page.IndexOrAppend(&ports, port)
 		split := findOrAdd(&all, taskSplit{stage, d.Seed, map[string]*DataSet{}},
 			func(x taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
-		split.sets[port] = d
+		split.sets[port] = &d
 	}
 	return all, ports
 }
@@ -175,8 +174,7 @@ func (s *Study) statisticsTable() *page.Table {
 		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
 			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}
-	for i := range s.Mixtures {
-		m := &s.Mixtures[i]
+	for _, m := range s.Mixtures {
 		portOf, sources := s.portsOfTasks(m.Seed)
 		passed := m.count(func(x Member) bool { return x.Passed })
 		for _, class := range []struct {

@@ -273,8 +273,7 @@ func pairTable(claims []*Contrast, set string) *page.Table {
 			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
 			"adjusted."}}
 	for _, c := range claims {
-		for i := range c.Pairs {
-			p := &c.Pairs[i]
+		for _, p := range c.Pairs {
 			count := func(n int, known bool) page.Cell {
 				if !known {
 					return page.Text("–")

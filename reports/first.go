@@ -134,8 +134,7 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 // the first initialisation: methods that every one of these initialisations has.
 func (s *Study) cross(set string) (rows, methods []string) {
 	of := map[string][]string{} // methods by initialisation
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, a := range s.Arms {
 		row, method, ok := strings.Cut(a.Label, " + ")
 		if !ok || len(a.policies(set, true)) == 0 {
 			continue

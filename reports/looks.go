@@ -48,11 +48,10 @@ func (s *Study) groupArms() {
 	models := []string{apiModels} // above the others
 	proposed := s.proposed()
 	rank := map[string][]int{}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, a := range s.Arms {
 		model, _, _ := a.parts()
 		rank[a.Label] = []int{page.IndexOrAppend(&models, model), 0, 0}
-		if !s.baseline(a) {
+		if !s.baseline(&a) {
 			rank[a.Label][1] = 1
 		}
 		if a.Label == proposed {
@@ -81,10 +80,9 @@ func (s *Study) looks() []page.Look {
 	grey := 0
 	used := map[page.Look]bool{}
 	all := make([]page.Look, len(s.Arms))
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		one := page.Look{Known: true}
-		if s.baseline(a) {
+		if s.baseline(&a) {
 			one.Colour, one.Marker = page.Baselines*page.Shades+grey%page.Shades, grey%len(page.Markers)
 			grey++
 		} else {

@@ -140,9 +140,8 @@ func (s *Study) mapParts() []page.Part {
 	var parts []page.Part
 	for _, set := range s.sets() {
 		all := s.decided(set)
-		for i := range s.Maps {
-			m := &s.Maps[i]
-			if marks := s.mapMarks(m, all); len(marks) > 0 {
+		for _, m := range s.Maps {
+			if marks := s.mapMarks(&m, all); len(marks) > 0 {
 				id, on := "map-"+page.Slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
 				if marks[0].ofTraining() {
 					on = metricTitle(marks[0].Outcome) + ", late in training"
@@ -152,7 +151,7 @@ func (s *Study) mapParts() []page.Part {
 					f.Title += ", " + setName(set)
 				}
 				parts = append(parts, page.PartsOf(f, set)...)
-				parts = append(parts, page.PartsOf(s.mapTable(m, id, on, marks, all), set)...)
+				parts = append(parts, page.PartsOf(s.mapTable(&m, id, on, marks, all), set)...)
 			}
 		}
 	}

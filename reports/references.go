@@ -254,8 +254,7 @@ func (s *Study) referenceEffect(a, b, set string) *PublishedEffect {
 func (s *Study) referenceParts() []page.Part {
 	set := s.firstSet()
 	var parts []page.Part
-	for i := range s.References {
-		r := &s.References[i]
+	for _, r := range s.References {
 		all := &page.Table{ID: "reference-" + page.Slug(r.Name), Title: r.Name + ": success there and here",
 			Columns: page.Columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
 			Notes:   slices.Concat(referenceNotes, r.corrections())}
@@ -266,7 +265,7 @@ func (s *Study) referenceParts() []page.Part {
 			Title:   r.Name + ": success by category, there and here",
 			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...),
 			Notes:   slices.Clone(referenceNotes[:1])}
-		for _, label := range s.referenceRows(r) {
+		for _, label := range s.referenceRows(&r) {
 			name := page.Text("%s", label)
 			for _, category := range r.categories() {
 				p := r.published(r.row(label), category)

@@ -78,8 +78,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) == 0 {
 			continue
@@ -87,7 +86,7 @@ func (s *Study) mainTable(set string) *page.Table {
 		share := func(category, by string) page.Cell {
 			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
 		}
-		cells := []page.Cell{s.armName(a, a.sourceOfScores(set, "", byReward)), share("", byReward),
+		cells := []page.Cell{s.armName(&a, a.sourceOfScores(set, "", byReward)), share("", byReward),
 			seedMean(rates(samples(all, "", false))).From(a.sourceOfScores(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))
@@ -320,8 +319,7 @@ func (s *Study) seedTable(set string) *page.Table {
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
 			"one row."},
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) > 1 {
 			t.Omitted = false
@@ -365,8 +363,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		Categories: slices.Clone(categories),
 	}
 	f.Categories[0] = "Overall"
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) == 0 {
 			continue
@@ -456,8 +453,7 @@ func (s *Study) passFigure(set string) *page.Figure {
 			"seeds: their mean, and a band from the lowest to the highest.",
 	}
 	most := 0
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
 		for _, one := range a.policies(set, false) {
 			curve := one.passCurve()
@@ -552,10 +548,9 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
 	var arms []*Arm
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		if len(a.policies(set, true)) > 0 {
-			arms, f.Lanes = append(arms, a), append(f.Lanes, a.Label)
+			arms, f.Lanes = append(arms, &a), append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
 			f.Source = page.Together(f.Source.By, "", f.Source, a.sourceOfScores(set, "", ""))
 		}

@@ -109,8 +109,8 @@ func items() []item {
 		{"gap-training", "token", single((*Study).trainingGapTable)},
 	}
 	curves := func(folded bool) {
-		for i := range curveFigures {
-			if kind := &curveFigures[i]; kind.folded == folded {
+		for _, kind := range curveFigures {
+			if kind.folded == folded {
 				all = append(all, item{"fig-" + kind.id, "training", single(kind.figure)})
 			}
 		}

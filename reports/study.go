@@ -321,13 +321,12 @@ func (p *policy) same(other policy) bool { return p.identity == other.identity }
 // policies returns the policies of some runs on a set under a token, without those that have no episodes.
 func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 	var all []policy
-	for i := range runs {
-		run := &runs[i]
+	for _, run := range runs {
 		found := run.outcomes(set, token, greedy)
 		if len(found) == 0 {
 			continue
 		}
-		one := newPolicy(run)
+		one := newPolicy(&run)
 		p := findOrAdd(&all, one, one.same)
 		if name := run.Name(); name != "" {
 			p.seeds = append(p.seeds, name)

@@ -353,8 +353,7 @@ type runCorrelation struct {
 
 func (a *Arm) correlations() []runCorrelation {
 	var all []runCorrelation
-	for i := range a.Runs {
-		r := &a.Runs[i]
+	for _, r := range a.Runs {
 		x, y, ok := r.both("entropy", "reward")
 		if !ok {
 			continue
