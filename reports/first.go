@@ -216,11 +216,9 @@ func (s *Study) runLine() string {
 		}
 	}
 	seeds := map[int64]bool{}
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			if r.Seed != nil {
-				seeds[*r.Seed] = true
-			}
+	for _, r := range s.runs {
+		if r.Seed != nil {
+			seeds[*r.Seed] = true
 		}
 	}
 	if compared := s.leadingArms(); len(compared) > 0 {

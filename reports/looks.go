@@ -50,13 +50,8 @@ func (s *Study) groupArms() {
 	rank := map[string][]int{}
 	for _, a := range s.Arms {
 		model, _, _ := a.parts()
-		rank[a.Label] = []int{page.IndexOrAppend(&models, model), 0, 0}
-		if !s.baseline(&a) {
-			rank[a.Label][1] = 1
-		}
-		if a.Label == proposed {
-			rank[a.Label][2] = 1
-		}
+		last := map[bool]int{true: 1}
+		rank[a.Label] = []int{page.IndexOrAppend(&models, model), last[!s.baseline(&a)], last[a.Label == proposed]}
 	}
 	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return slices.Compare(rank[a.Label], rank[b.Label]) })
 }

@@ -120,11 +120,9 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 		}
 	}
 	models, checkpoints := false, false
-	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			if scored := len(r.outcomes(set, s.Arms[i].condition(), true)) > 0; scored {
-				models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
-			}
+	for a, r := range s.runs {
+		if len(r.outcomes(set, a.condition(), true)) > 0 {
+			models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
 		}
 	}
 	if !models {

@@ -56,13 +56,11 @@ func (s *Study) labels() []string {
 // taskCount returns the largest number of tasks of a set in one evaluation, and the number of different tasks in all.
 func (s *Study) taskCount(set string) (each, all int) {
 	different := map[string]bool{}
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			found := s.Arms[i].Runs[j].outcomes(set, s.Arms[i].condition(), true)
-			each = max(each, len(found))
-			for task := range found {
-				different[task] = true
-			}
+	for a, r := range s.runs {
+		found := r.outcomes(set, a.condition(), true)
+		each = max(each, len(found))
+		for task := range found {
+			different[task] = true
 		}
 	}
 	return each, len(different)

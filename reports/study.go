@@ -170,13 +170,23 @@ func sortByLabel[T any](all []T, order []string, label func(T) string) {
 	slices.SortStableFunc(all, func(a, b T) int { return place(a) - place(b) })
 }
 
+// runs iterates over the runs of all arms.
+func (s *Study) runs(yield func(*Arm, *SeedRun) bool) {
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			if !yield(&s.Arms[i], &s.Arms[i].Runs[j]) {
+				return
+			}
+		}
+	}
+}
+
+// scores iterates over the scores of all runs.
 func (s *Study) scores(yield func(rl.Score) bool) {
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			for _, row := range r.Scores {
-				if !yield(row) {
-					return
-				}
+	for _, r := range s.runs {
+		for _, row := range r.Scores {
+			if !yield(row) {
+				return
 			}
 		}
 	}

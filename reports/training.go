@@ -173,11 +173,9 @@ type block struct {
 // blocks returns one block for each length of a training that both windows fit into, the longest first.
 func (s *Study) blocks() []block {
 	ends := map[int]string{}
-	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
-				ends[n] = r.CurveFrom
-			}
+	for _, r := range s.runs {
+		if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
+			ends[n] = r.CurveFrom
 		}
 	}
 	var all []block
@@ -253,10 +251,8 @@ func (s *Study) windowNote() string {
 // longest returns the number of updates of the longest training by RL, 0 without a training.
 func (s *Study) longest() int {
 	longest := 0
-	for _, a := range s.Arms {
-		for i := range a.Runs {
-			longest = max(longest, len(a.Runs[i].Curve))
-		}
+	for _, r := range s.runs {
+		longest = max(longest, len(r.Curve))
 	}
 	return longest
 }
@@ -264,11 +260,9 @@ func (s *Study) longest() int {
 // withoutWindows returns a sentence about trainings that the tables of windows omit; none if there are none.
 func (s *Study) withoutWindows() []string {
 	var short []string
-	for _, a := range s.Arms {
-		for i := range a.Runs {
-			if n := len(a.Runs[i].Curve); n > 0 && !s.Windows.fit(n) {
-				short = append(short, strings.TrimSpace(fmt.Sprintf("%s %s (%d updates)", a.Label, a.Runs[i].Name(), n)))
-			}
+	for a, r := range s.runs {
+		if n := len(r.Curve); n > 0 && !s.Windows.fit(n) {
+			short = append(short, strings.TrimSpace(fmt.Sprintf("%s %s (%d updates)", a.Label, r.Name(), n)))
 		}
 	}
 	switch {

@@ -286,12 +286,10 @@ func (s *Study) checkSize() error {
 		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
 	}
 	runs, pairs := 0, len(s.Arms)
-	for i := range s.Arms {
-		runs += len(s.Arms[i].Runs)
-		for _, r := range s.Arms[i].Runs {
-			for _, row := range slices.Concat(r.Curve, r.Tuning) {
-				updates[row.Update] = true
-			}
+	for _, r := range s.runs {
+		runs++
+		for _, row := range slices.Concat(r.Curve, r.Tuning) {
+			updates[row.Update] = true
 		}
 	}
 	for _, d := range s.Data {
