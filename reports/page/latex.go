@@ -37,7 +37,7 @@ func (p *Page) latexHead(out *document) {
 	}
 	paragraph(p.Question, "")
 	for _, a := range p.Answers {
-		paragraph(string(a.Verdict)+":", fmt.Sprintf("%s%s%s, %s.", a.Subject(), a.Found(), a.Number(), a.Against()))
+		paragraph(string(a.Verdict)+":", strings.TrimPrefix(a.String(), string(a.Verdict)+": "))
 	}
 	if p.Run != "" {
 		paragraph("Run:", p.Run+".")
