@@ -117,7 +117,8 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 // The paper's figure: the spread above, the reward below, over the same updates.
 func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	s := synthetic(2, 20, 30)
-	f := s.figureNamed(t, "fig-spread-reward")
+	figures := s.complete().Figures()
+	f := figures[slices.IndexFunc(figures, func(f *page.Figure) bool { return f.ID == "fig-spread-reward" })]
 	text := must.Get(f.Options())(t)
 	var options struct {
 		XAxis []struct {
@@ -157,17 +158,6 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			t.Error("a study without one of the metrics has the figure")
 		}
 	}
-}
-
-func (s *Study) figureNamed(t *testing.T, id string) *page.Figure {
-	t.Helper()
-	for _, f := range s.complete().Figures() {
-		if f.ID == id {
-			return f
-		}
-	}
-	t.Fatalf("the page has no figure %s", id)
-	return nil
 }
 
 // A page shows trainings of different lengths, so no window is that of all its figures.

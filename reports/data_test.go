@@ -18,24 +18,18 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// rowsText returns the rows of a table as text, with " (detail)" in the first column.
-func rowsText(t *page.Table) (all []string) {
-	if t == nil {
-		return nil
-	}
-	for _, row := range t.Rows {
+// equalRows reports rows of a table that differ from the wanted ones: texts, with " (detail)" in the first column.
+func equalRows(t *testing.T, of *page.Table, want ...string) {
+	t.Helper()
+	var got []string
+	for _, row := range of.Rows {
 		cells := []string{row.Cells[0].Line()}
 		for _, c := range row.Cells[1:] {
 			cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
 		}
-		all = append(all, strings.Join(cells, " | "))
+		got = append(got, strings.Join(cells, " | "))
 	}
-	return all
-}
-
-func equalRows(t *testing.T, of *page.Table, want ...string) {
-	t.Helper()
-	if got := rowsText(of); !slices.Equal(got, want) {
+	if !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
 }

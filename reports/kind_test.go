@@ -335,14 +335,8 @@ stage "report" "page" {
   }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
 	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
 
-// runScripted runs the experiment and returns the published page, its text with the place of that, and the error of the
-// run.
-func runScripted(t *testing.T, failing string) (html, text, textFile string, runError error) {
-	t.Helper()
-	return runText(t, t.TempDir(), scriptedExperiment, failing)
-}
-
-// runText runs a scripted experiment in a folder: scripted.hcl, site.hcl, store.
+// runText runs a scripted experiment in a folder: scripted.hcl, site.hcl, store. It returns the published page, its text
+// with the place of that, and the error of the run.
 func runText(t *testing.T, dir, experiment, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
 	file, site := filepath.Join(dir, "scripted.hcl"), filepath.Join(dir, "site.hcl")
@@ -409,7 +403,7 @@ func wantAll(t *testing.T, text string, wanted ...string) {
 }
 
 func TestReportOfAWholeExperiment(t *testing.T) {
-	html, text, textFile, err := runScripted(t, "none")
+	html, text, textFile, err := runText(t, t.TempDir(), scriptedExperiment, "none")
 	must.OK(t, err)
 	// Skills 0.5, 0.55 and 0.75 of 40 tasks are 20, 22 and 30 passes; for the last the first seed has one less and the
 	// third one more (thousandths round away). Low takes ten of them. The sampled reward over the updates 11 to 20, the
@@ -443,7 +437,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 }
 
 func TestReportNamesFailedStages(t *testing.T) {
-	html, text, _, err := runScripted(t, "much")
+	html, text, _, err := runText(t, t.TempDir(), scriptedExperiment, "much")
 	var failed *engine.RunError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want a *engine.RunError", err)
