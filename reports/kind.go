@@ -197,16 +197,16 @@ func (s *settings) Check() hcl.Diagnostics {
 			}
 		}
 	}
-	window := func(name string, updates int) {
+	window := func(at hcl.Range, name string, updates int) {
 		if updates < shortestWindow {
-			bad(s.Windows.At[name], "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
+			bad(at, "Window too short", "A window of fewer than %d updates says little about a phase of training; got %s = "+
 				"%d. Without a windows block the page leaves out its tables if trainings are short.", shortestWindow, name,
 				updates)
 		}
 	}
 	if w := s.Windows; w != nil {
-		window("early", w.Early)
-		window("late", w.Late)
+		window(w.At["early"], "early", w.Early)
+		window(w.At["late"], "late", w.Late)
 	}
 	if s.Path != "" && !filepath.IsLocal(s.Path) {
 		bad(s.At["path"], "Path outside the experiment", "The path of a page is below the experiment's folder; got %q.",

@@ -335,8 +335,8 @@ stage "report" "page" {
   }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
 	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
 
-// runText runs a scripted experiment in a folder: scripted.hcl, site.hcl, store. It returns the published page, its text
-// with the place of that, and the error of the run.
+// runText runs a scripted experiment in a folder: scripted.hcl, site.hcl, store. It returns the published page, its
+// text with the place of that, and the error of the run.
 func runText(t *testing.T, dir, experiment, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
 	file, site := filepath.Join(dir, "scripted.hcl"), filepath.Join(dir, "site.hcl")
@@ -585,7 +585,7 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 	must.Match(t, scores("stage.eval.c", `"digest 2"`), `different policies under the name "SFT"`)
 }
 
-// Nobody must take the result of an override for that of the experiment's file.
+// The head of the page distinguishes the result of an override from that of the experiment's file.
 func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
 	ev := &Evidence{Overrides: []string{"grpo.arm.lr=1e-4"}, Notes: []string{"A note."},
 		Windows: Windows{Early: 1, Late: 1}}

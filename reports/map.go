@@ -265,10 +265,12 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 			page.Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
 			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))
 	}
-	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,
-		metricInfo(m.X).Formula, m.Y, metricInfo(m.Y).Formula), "The interval contains the interval over seeds, which treats seeds as " +
-		"independent, and that over task families, which treats families as independent. It is not adjusted for the " +
-		"number of pairs; the verdict is, as in the table of claims."}
+	t.Notes = []string{
+		fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X, metricInfo(m.X).Formula,
+			m.Y, metricInfo(m.Y).Formula),
+		"The interval contains the interval over seeds, which treats seeds as independent, and that over task families, " +
+			"which treats families as independent. It is not adjusted for the number of pairs; the verdict is, as in the " +
+			"table of claims."}
 	return t
 }
 

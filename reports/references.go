@@ -40,39 +40,40 @@ const overall = "overall"
 
 // faults returns the errors of the reference that do not depend on the arms of a page.
 func (r *Reference) faults() (all hcl.Diagnostics) {
-	bad := func(setting, summary, format string, args ...any) {
-		all = append(all, mistake(r.At[setting], summary, format, args...))
+	bad := func(at hcl.Range, summary, format string, args ...any) {
+		all = append(all, mistake(at, summary, format, args...))
 	}
 	known := append([]string{overall}, bfcl.Categories...)
 	for _, category := range sortedKeys(r.Of) {
 		if !slices.Contains(known, category) {
-			bad("of", "Unknown category", "No category is called %q%s There are %s.", category,
+			bad(r.At["of"], "Unknown category", "No category is called %q%s There are %s.", category,
 				cmp.Or(lang.NearHint(category, known), "."), strings.Join(known, ", "))
 		}
 		if r.Of[category] < 1 {
-			bad("of", "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
+			bad(r.At["of"], "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
 		}
 	}
 	if r.Of[overall] == 0 {
-		bad("of", "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
+		bad(r.At["of"], "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
 	}
 	if len(r.Counts)+len(r.Others) == 0 {
-		bad("counts", "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
+		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
 			"%s = N } }.", overall)
 	}
 	for _, rows := range []struct {
 		setting string
+		at      hcl.Range
 		counts  map[string]map[string]int
-	}{{"counts", r.Counts}, {"others", r.Others}} {
+	}{{"counts", r.At["counts"], r.Counts}, {"others", r.At["others"], r.Others}} {
 		for _, arm := range sortedKeys(rows.counts) {
 			for _, detail := range r.rowFaults(rows.counts[arm]) {
-				bad(rows.setting, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
+				bad(rows.at, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
 			}
 		}
 	}
 	if len(all) == 0 {
 		for _, detail := range r.printedFaults() {
-			bad("printed", "Counts contradict the printed figures", "%s", detail)
+			bad(r.At["printed"], "Counts contradict the printed figures", "%s", detail)
 		}
 	}
 	return all

@@ -320,7 +320,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	}
 }
 
-// curves makes a training that logs the values of a metric.
+// logging makes a training that logs the values of a metric.
 func logging(seed int64, metric string, values ...float64) SeedRun {
 	r := SeedRun{Seed: &seed, CurveFrom: fmt.Sprintf("stage.grpo.x@%d.metrics", seed)}
 	for i, v := range values {
