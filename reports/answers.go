@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -38,19 +37,12 @@ func (s *Study) effect(c *Contrast, set string) page.Effect {
 	if e.Verdict == page.NotDecided {
 		e.Excludes = c.excludes()
 	}
-	if published := s.published(c, set); published != nil {
+	published := s.referenceEffect(c.A, c.B, set)
+	if published != nil && cmp.Or(c.Outcome, OutcomeSuccess) == OutcomeSuccess {
 		difference := c.scale() * published.Difference
 		e.Reference, e.ReferenceName = &difference, published.Reference
 	}
 	return e
-}
-
-// published returns the effect that a reference reports for the success of the contrast's arms, or nil.
-func (s *Study) published(c *Contrast, set string) *PublishedEffect {
-	if c.ofTraining() || c.Outcome == OutcomeSampled {
-		return nil
-	}
-	return s.referenceEffect(c.A, c.B, set, "")
 }
 
 // about returns the scope of the verdict.
@@ -187,17 +179,14 @@ func (c *Contrast) verdict() page.Verdict {
 
 // hull returns the smallest interval that contains the interval over seeds and the interval over families.
 func (c *Contrast) hull() stats.Interval {
-	hull := stats.Unknown
-	for _, i := range []stats.Interval{c.OverSeeds, c.Families.Interval} {
-		switch {
-		case !i.Known():
-		case !hull.Known():
-			hull = i
-		default:
-			hull = stats.Interval{Low: min(hull.Low, i.Low), High: max(hull.High, i.High)}
-		}
+	x, y := c.OverSeeds, c.Families.Interval
+	switch {
+	case !x.Known():
+		return y
+	case !y.Known():
+		return x
 	}
-	return hull
+	return stats.Interval{Low: min(x.Low, y.Low), High: max(x.High, y.High)}
 }
 
 // detectable returns the smallest effect that the test detects with a power of 80 %, NaN without an interval: the
@@ -224,7 +213,7 @@ func (c *Contrast) outcomeName() string {
 	name := "success"
 	switch {
 	case c.ofTraining():
-		return strings.TrimSuffix(outcomeName(c.Outcome), ", late in training")
+		return metricTitle(c.Outcome)
 	case c.Outcome == OutcomeSampled:
 		name = "sampled success"
 	}
@@ -239,5 +228,5 @@ func (c *Contrast) unit() string {
 	if c.inPoints() {
 		return page.PointsUnit
 	}
-	return c.metric().Unit
+	return metricInfo(c.Outcome).Unit
 }

@@ -36,7 +36,7 @@ func WriteBundle(w io.Writer, page []byte, store *artifact.Store, experiment map
 	if err != nil {
 		return fmt.Errorf("the page: %w", err)
 	}
-	if faults := ev.checkFiles(experiment); len(faults) > 0 {
+	if faults := ev.CheckFiles(experiment); len(faults) > 0 {
 		return fmt.Errorf("the page was made from another experiment: %s", strings.Join(faults, "; "))
 	}
 	files, err := ev.storedFiles(store)
@@ -88,18 +88,13 @@ func (ev *Evidence) storedFiles(store *artifact.Store) (map[string]string, error
 		return nil
 	}
 	var errs []error
-	for _, in := range ev.Inputs {
+	for _, in := range ev.ports(store) {
 		errs = append(errs, add(in.Address, in.Key, in.Ref.Port))
 	}
 	for _, stage := range ev.Records {
-		if stage.Key == "" {
-			continue
+		if stage.Key != "" {
+			errs = append(errs, add(stage.Address, stage.Key))
 		}
-		var ports []string
-		if m, err := store.Manifest(stage.Key); err == nil && m.Outputs["metrics"].Times != nil {
-			ports = []string{"metrics"} // the seconds by phase
-		}
-		errs = append(errs, add(stage.Address, stage.Key, ports...))
 	}
 	return files, errors.Join(errs...)
 }

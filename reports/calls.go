@@ -187,7 +187,7 @@ func dollars(v float64) string {
 
 // callsParts returns the table of calls behind the results of the first set of tasks.
 func (s *Study) callsParts() []page.Part {
-	return page.PartsOf(s.callsTable(), slices.Concat(s.sets(), []string{""})[0])
+	return page.PartsOf(s.callsTable(), s.firstSet())
 }
 
 // callsTable lists the calls of the API models: cost, tokens, returned models and dates. A model whose returned name
@@ -197,8 +197,7 @@ func (s *Study) callsTable() *page.Table {
 		Columns: page.Columns("<Arm or stage", "Cost", "Replies", "Attempts", "Input tokens", "Output tokens", "Dates",
 			"Returned model")}
 	changed := false
-	for i := range s.Calls {
-		c := &s.Calls[i]
+	for _, c := range s.Calls {
 		from := func(by string) page.Source { return page.Source{From: c.From, By: by} }
 		count := func(n int, by string) page.Cell { return page.Whole(n).From(from(by)) }
 		model := page.Text("%s", cmp.Or(strings.Join(c.Models, ", "), "–")).From(from("names of the model in the responses"))

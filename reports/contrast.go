@@ -339,19 +339,14 @@ func compareTraining(a, b *Arm, windows Windows, how Comparison) *Contrast {
 func (s *Study) contrasts(set string) []*Contrast {
 	var all []*Contrast
 	for _, how := range s.comparisons() {
+		if how.ofTraining() && set != s.firstSet() {
+			continue
+		}
 		for _, names := range how.Pairs {
-			a, b := s.arm(names[0]), s.arm(names[1])
-			if a == nil || b == nil || contrastOf(all, how, names) != nil {
+			if contrastOf(all, how, names) != nil {
 				continue
 			}
-			var c *Contrast
-			switch {
-			case !how.ofTraining():
-				c = compareEvaluations(a.side(), b.side(), set, how)
-			case set == s.firstSet():
-				c = compareTraining(a, b, s.Windows, how)
-			}
-			if c != nil {
+			if c := s.compare(how, names, set); c != nil {
 				all = append(all, c)
 			}
 		}
@@ -359,13 +354,20 @@ func (s *Study) contrasts(set string) []*Contrast {
 	return all
 }
 
-// firstSet returns the first set of tasks, "" if no set was evaluated.
-func (s *Study) firstSet() string {
-	if sets := s.sets(); len(sets) > 0 {
-		return sets[0]
+// compare compares two labels on a set of tasks or in training; nil if either lacks the outcome.
+func (s *Study) compare(how Comparison, names []string, set string) *Contrast {
+	a, b := s.arm(names[0]), s.arm(names[1])
+	switch {
+	case a == nil || b == nil:
+		return nil
+	case how.ofTraining():
+		return compareTraining(a, b, s.Windows, how)
 	}
-	return ""
+	return compareEvaluations(a.side(), b.side(), set, how)
 }
+
+// firstSet returns the first set of tasks, "" if no set was evaluated.
+func (s *Study) firstSet() string { return append(s.sets(), "")[0] }
 
 // contrastOf returns the contrast that is the test of a pair of labels in a comparison, or nil.
 func contrastOf(all []*Contrast, how Comparison, names []string) *Contrast {
@@ -497,17 +499,6 @@ func (c *Contrast) p() float64 {
 		largest = math.Max(largest, p.P) // NaN stays NaN
 	}
 	return largest
-}
-
-// winner returns the label of the side that has more of the outcome, "" if that is not decided.
-func (c *Contrast) winner() string {
-	switch {
-	case c.Decided > 0:
-		return c.B
-	case c.Decided < 0:
-		return c.A
-	}
-	return ""
 }
 
 // decide returns the side with more of the outcome: +1 for B, -1 for A, 0 for not decided. A claim about the methods

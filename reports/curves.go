@@ -79,8 +79,7 @@ var curveFigures = []curveFigure{
 // curveSeries returns the curves of a metric, one for each run that logged it.
 func (a *Arm) curveSeries(metric string, tuning bool) page.Series {
 	series := page.Series{Name: a.Label}
-	for i := range a.Runs {
-		run := &a.Runs[i]
+	for _, run := range a.Runs {
 		rows := run.Curve
 		if tuning {
 			rows = run.Tuning
@@ -149,8 +148,7 @@ func (kind *curveFigure) figure(s *Study) *page.Figure {
 // successFigures show, for each arm, the share of groups in which none, one, … or all members succeed, over training.
 func (s *Study) successFigures() []page.Part {
 	var parts []page.Part
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, a := range s.Arms {
 		size := a.groupSize()
 		if size < 1 {
 			continue
@@ -252,11 +250,9 @@ func (s *Study) forecastFigure() *page.Figure {
 		Note: "A point for each training: its forecast before the first update (Proposition 1) against the measured " +
 			"share. The bar is the forecast's 95 % band for as many independent groups as the update has.",
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
-		for j := range a.Runs {
-			run := &a.Runs[j]
+		for _, run := range a.Runs {
 			for _, row := range run.Curve {
 				v := row.Values
 				forecast, ok := v["forecast_zero_variance"]

@@ -1,16 +1,18 @@
 package reports
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -24,9 +26,7 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		{"seed 1", "1", "1", "1"},                                                                                  // both
 		{"seed 1", "0", "1", "0"}, {"seed 1", "2", "1", "0"}, {"seed 2", "0", "1", "0"}, {"seed 2", "1", "0", "1"}, // one
 		{"seed 1", "3", "0", "0"}, {"seed 2", "2", "0", "0"}, {"seed 2", "3", "0", "0"}} // none
-	if got := f.CSV(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	equal(t, "data", f.CSV(), want)
 	// Runs of passes are one stretch: a passes the first four columns, b the first and the fifth.
 	spans := func(i int) (all [][2]float64) {
 		for _, span := range f.Series[i].Spans {
@@ -34,10 +34,8 @@ func TestOutcomesAreSortedByHowManyArmsPass(t *testing.T) {
 		}
 		return all
 	}
-	if a, b := spans(0), spans(1); !slices.Equal(a, [][2]float64{{0, 4}}) ||
-		!slices.Equal(b, [][2]float64{{0, 1}, {4, 5}}) {
-		t.Errorf("got stretches %v and %v", a, b)
-	}
+	equal(t, "stretches of a", spans(0), [][2]float64{{0, 4}})
+	equal(t, "stretches of b", spans(1), [][2]float64{{0, 1}, {4, 5}})
 	s.Arms = s.Arms[:1]
 	if s.outcomeFigure("") != nil {
 		t.Error("one arm alone gets a matrix")
@@ -58,9 +56,8 @@ func TestTimeLineLeavesIdleTimesOut(t *testing.T) {
 	f := s.timeline()
 	want := []page.Span{{Lane: 0, From: 0, To: 10, Label: "10s"}, {Lane: 1, From: 4, To: 24, Label: "seed 1: 20s"},
 		{Lane: 1, From: 24, To: 29, Label: "seed 2: 5.0s"}}
-	if !slices.Equal(f.Lanes, []string{"sft.warm", "eval.arm"}) || !slices.Equal(f.Series[0].Spans, want) {
-		t.Errorf("got lanes %q with %v, want %v", f.Lanes, f.Series[0].Spans, want)
-	}
+	equal(t, "lanes", f.Lanes, []string{"sft.warm", "eval.arm"})
+	equal(t, "spans", f.Series[0].Spans, want)
 	if (&Study{Records: s.Records[3:]}).timeline() != nil {
 		t.Error("nothing was made, and there is a time line")
 	}
@@ -86,21 +83,18 @@ func TestALongTimeLineIsSeveralFigures(t *testing.T) {
 }
 
 func TestSuccessesPerGroupAreMeansOverSeeds(t *testing.T) {
-	one, two := int64(1), int64(2)
 	curve := func(none, half, all float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"successes_0": none, "successes_1": half,
 			"successes_2": all, "successes_of": 9}}}
 	}
-	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25, 0.25)},
-		{Seed: &two, Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.25, 0.25)},
+		{Seed: seedOf(2), Curve: curve(0, 0.25, 0.75)}}}, {Label: "untrained"}}}
 	figures := s.successFigures()
 	if len(figures) != 1 {
 		t.Fatalf("got %d figures, want one for the trained arm", len(figures))
 	}
-	want := [][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}}
-	if got := figures[0].Figure.CSV(); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "data", figures[0].Figure.CSV(),
+		[][]string{{"update", "0 of 2", "1 of 2", "2 of 2"}, {"1", "0.25", "0.25", "0.5"}})
 	if s := figures[0].Figure.Series; s[0].Step != 1 || s[2].Step != len(page.LightSteps) {
 		t.Errorf("the scale does not go from its first to its last step: %d … %d", s[0].Step, s[2].Step)
 	}
@@ -123,11 +117,9 @@ func TestSuccessesPerGroupInOneNumber(t *testing.T) {
 // The paper's figure: the spread above, the reward below, over the same updates.
 func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	s := synthetic(2, 20, 30)
-	f := s.figureNamed(t, "fig-spread-reward")
-	text, err := f.Options()
-	if err != nil {
-		t.Fatal(err)
-	}
+	figures := s.complete().Figures()
+	f := figures[slices.IndexFunc(figures, func(f *page.Figure) bool { return f.ID == "fig-spread-reward" })]
+	text := must.Get(f.Options())(t)
 	var options struct {
 		XAxis []struct {
 			Name      string
@@ -140,9 +132,7 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			XAxisIndex, YAxisIndex int
 		}
 	}
-	if err := json.Unmarshal(text, &options); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(text, &options))
 	if len(options.Grid) != 2 || len(options.XAxis) != 2 || options.XAxis[0].Max != 30 || options.XAxis[1].Max != 30 ||
 		options.YAxis[0].Name != "spread over the batch" || options.YAxis[1].Name != "mean reward" {
 		t.Fatalf("got axes %+v and %+v in %d panels, want two panels of 30 updates", options.XAxis, options.YAxis,
@@ -155,9 +145,7 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 			lines[fmt.Sprintf("%s, panel %d", metric, max(line.XAxisIndex, line.YAxisIndex))]++
 		}
 	}
-	if want := map[string]int{"spread, panel 0": 4, "reward, panel 1": 4}; !maps.Equal(lines, want) {
-		t.Errorf("got lines %v, want the spread of four arms above, the reward below", lines)
-	}
+	equal(t, "lines of four arms", lines, map[string]int{"spread, panel 0": 4, "reward, panel 1": 4})
 	for i := range s.Arms {
 		for j := range s.Arms[i].Runs {
 			for _, row := range s.Arms[i].Runs[j].Curve {
@@ -172,13 +160,77 @@ func TestSpreadAndRewardShareTheirUpdatesInTwoPanels(t *testing.T) {
 	}
 }
 
-func (s *Study) figureNamed(t *testing.T, id string) *page.Figure {
-	t.Helper()
-	for _, f := range s.complete().Figures() {
-		if f.ID == id {
-			return f
+// A page shows trainings of different lengths, so no window is that of all its figures.
+func TestEachCaptionNamesItsOwnSmoothing(t *testing.T) {
+	s := synthetic(2, 16, 150)
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for u := range 400 { // fine-tuning is longer than RL
+				s.Arms[i].Runs[j].Tuning = append(s.Arms[i].Runs[j].Tuning,
+					rl.Metric{Update: u + 1, Values: map[string]float64{"loss": 1}})
+			}
 		}
 	}
-	t.Fatalf("the page has no figure %s", id)
-	return nil
+	p := s.Page()
+	checked := 0
+	for _, section := range p.Sections {
+		if strings.Contains(section.Lead, "verage") {
+			t.Errorf("section %s: got lead %q, want no smoothing in it", section.Title, section.Lead)
+		}
+		for _, part := range section.Parts {
+			f := part.Figure
+			if f == nil || len(f.Series) == 0 || len(f.Series[0].Curves) == 0 {
+				continue
+			}
+			checked++
+			want := "moving average of the mean over seeds over 7 updates"
+			switch {
+			case f.ID == "fig-tuning":
+				want = "moving average of the mean over seeds over 20 updates"
+			case f.X == "k":
+				want = "Curves: the mean over seeds at each k."
+			}
+			if !strings.Contains(f.Caption(), want) {
+				t.Errorf("%s: got caption %q, want %q in it", f.ID, f.Caption(), want)
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d figures of curves", checked)
+	}
+	if html := htmlOf(t, p); strings.Count(html, "over 20 updates") != 1 {
+		t.Errorf("the page names the window of 20 updates %d times, want once", strings.Count(html, "over 20 updates"))
+	}
+}
+
+func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
+	s := synthetic(2, 16, 100)
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			for u, row := range s.Arms[i].Runs[j].Curve { // no mean of a few updates is that of a window
+				row.Values["entropy"] = float64(u*u*u) + float64(i)
+			}
+		}
+	}
+	p := s.Page()
+	var md, text bytes.Buffer
+	must.OK(t, p.Markdown(&md))
+	must.OK(t, p.Text(&text, 120))
+	tables := p.Tables()
+	at := slices.IndexFunc(tables, func(table *page.Table) bool { return table.ID == "entropy" })
+	if at < 0 || len(tables[at].Rows) < 4 {
+		t.Fatal("the page has no table of the entropy of four arms")
+	}
+	for _, row := range tables[at].Rows {
+		name, early, late := row.Cells[0].Text, row.Cells[2].Text, row.Cells[3].Text
+		plain := strings.ReplaceAll(md.String(), `\`, "") // without the escapes of Markdown
+		if want := fmt.Sprintf("- %s: %s → %s\n", name, early, late); !strings.Contains(plain, want) {
+			t.Errorf("%s: the Markdown page has no line %q", name, want)
+		}
+		quote := regexp.QuoteMeta
+		curve := regexp.MustCompile(quote(name) + ` +` + quote(early) + ` \S+ ` + quote(late) + `\n`)
+		if !curve.Match(text.Bytes()) {
+			t.Errorf("%s: the text page has no curve from %s to %s", name, early, late)
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -13,10 +12,13 @@ import (
 )
 
 // seedRows merges the rows of seeds with equal values.
-type seedRows map[string]int // index of the row by its values
+type seedRows map[string]int // index of the row by its texts
 
-// add adds a row, or the seed and the sources to the row with an equal identity.
+// add adds a row, or the seed and the sources to the row with equal texts and an equal text beside them.
 func (rows seedRows) add(t *page.Table, identity string, seed *int64, cells ...page.Cell) {
+	for _, c := range cells {
+		identity += "\x00" + c.Text
+	}
 	at, known := rows[identity]
 	if !known {
 		at = len(t.Rows)
@@ -47,19 +49,13 @@ type taskSplit struct {
 }
 
 // splits returns the splits of the study and all their ports, in order of appearance.
-func (s *Study) splits() (all []*taskSplit, ports []string) {
-	for i := range s.Data {
-		d := &s.Data[i]
+func (s *Study) splits() (all []taskSplit, ports []string) {
+	for _, d := range s.Data {
 		stage, port, _ := page.CutLast(d.Label, " ")
-		if !slices.Contains(ports, port) {
-			ports = append(ports, port)
-		}
-		at := slices.IndexFunc(all, func(x *taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
-		if at < 0 {
-			at = len(all)
-			all = append(all, &taskSplit{stage: stage, seed: d.Seed, sets: map[string]*DataSet{}})
-		}
-		all[at].sets[port] = d
+		page.IndexOrAppend(&ports, port)
+		split := findOrAdd(&all, taskSplit{stage, d.Seed, map[string]*DataSet{}},
+			func(x taskSplit) bool { return x.stage == stage && compareSeeds(x.seed, d.Seed) == 0 })
+		split.sets[port] = &d
 	}
 	return all, ports
 }
@@ -95,7 +91,7 @@ func (s *Study) dataTable() *page.Table {
 				all = page.Together(by, rowsOf, all, own)
 				cells = append(cells, page.Whole(of(port)).From(own))
 			}
-			rows.add(t, fmt.Sprint(split.stage, count, name), split.seed, append(cells, page.Whole(total).From(all))...)
+			rows.add(t, fmt.Sprint(count), split.seed, append(cells, page.Whole(total).From(all))...)
 		}
 		tasks := func(name, category string) {
 			total := 0
@@ -178,20 +174,19 @@ func (s *Study) statisticsTable() *page.Table {
 		Notes: []string{"Success is the paper's reward of the trajectory. Train and test: by the task sets of this page " +
 			"that contain its task; test are all sets but train."}}
 	rows := seedRows{}
-	for i := range s.Mixtures {
-		m := &s.Mixtures[i]
+	for _, m := range s.Mixtures {
 		portOf, sources := s.portsOfTasks(m.Seed)
 		passed := m.count(func(x Member) bool { return x.Passed })
 		for _, class := range []struct {
 			name string
 			has  func(Member) bool
-			skip bool
 		}{
-			{"success", func(x Member) bool { return x.Passed }, passed == 0},
-			{"failure", func(x Member) bool { return !x.Passed }, passed == len(m.Members)},
-			{"total", func(Member) bool { return true }, passed == 0 || passed == len(m.Members)},
+			{"success", func(x Member) bool { return x.Passed }},
+			{"failure", func(x Member) bool { return !x.Passed }},
+			{"total", func(Member) bool { return 0 < passed && passed < len(m.Members) }},
 		} {
-			if class.skip {
+			all := m.count(class.has)
+			if all == 0 {
 				continue
 			}
 			cell := func(rowsOf string, is func(Member) bool) page.Cell {
@@ -203,7 +198,6 @@ func (s *Study) statisticsTable() *page.Table {
 				c.Source.From = append(c.Source.From, sources...)
 				return c
 			}
-			all := m.count(class.has)
 			rate := page.ShareCell(m.count(func(x Member) bool { return class.has(x) && x.Passed }), all, stats.Unknown)
 			cells := []page.Cell{page.Text("%s", m.Label), page.Text("%s", class.name),
 				within("tasks of train", func(port string) bool { return port == "train" }),
@@ -212,11 +206,7 @@ func (s *Study) statisticsTable() *page.Table {
 			for _, c := range categories {
 				cells = append(cells, cell("category "+c, func(x Member) bool { return x.Category == c }))
 			}
-			identity := m.Label + class.name
-			for _, c := range cells[2:] {
-				identity += " " + c.Text
-			}
-			rows.add(t, identity, m.Seed, cells...)
+			rows.add(t, "", m.Seed, cells...)
 		}
 	}
 	return t.OrNil()

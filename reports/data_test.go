@@ -18,24 +18,18 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// rowsText returns the rows of a table as text, with " (detail)" in the first column.
-func rowsText(t *page.Table) (all []string) {
-	if t == nil {
-		return nil
-	}
-	for _, row := range t.Rows {
+// equalRows reports rows of a table that differ from the wanted ones: texts, with " (detail)" in the first column.
+func equalRows(t *testing.T, of *page.Table, want ...string) {
+	t.Helper()
+	var got []string
+	for _, row := range of.Rows {
 		cells := []string{row.Cells[0].Line()}
 		for _, c := range row.Cells[1:] {
 			cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
 		}
-		all = append(all, strings.Join(cells, " | "))
+		got = append(got, strings.Join(cells, " | "))
 	}
-	return all
-}
-
-func equalRows(t *testing.T, of *page.Table, want ...string) {
-	t.Helper()
-	if got := rowsText(of); !slices.Equal(got, want) {
+	if !slices.Equal(got, want) {
 		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
 }
@@ -88,10 +82,8 @@ func TestStatisticsOfTheDataCountSuccessesByCategoryAndSet(t *testing.T) {
 		"curate.data mixed | success | 2 | 0 | 2 | 100.0 % | 1 | 1",
 		"curate.data mixed | failure | 1 | 1 | 2 | 0.0 % | 2 | 0",
 		"curate.data mixed | total | 3 | 1 | 4 | 50.0 % | 3 | 1")
-	if got := table.Rows[0].Cells[2].Source.From; !slices.Equal(got, []string{"stage.curate.data.mixed",
-		"stage.tasks.x train", "stage.tasks.x test"}) {
-		t.Errorf("a count of train tasks: got sources %q, want the data set and the task sets", got)
-	}
+	equal(t, "sources of a count of train tasks", table.Rows[0].Cells[2].Source.From,
+		[]string{"stage.curate.data.mixed", "stage.tasks.x train", "stage.tasks.x test"})
 	s.Mixtures[0].Members = s.Mixtures[0].Members[:2]
 	equalRows(t, s.statisticsTable(), "curate.data mixed | success | 2 | 0 | 2 | 100.0 % | 1 | 1")
 }
@@ -173,14 +165,8 @@ func TestSettingsOfAllModelsAreOneTableWithDeparturesMarked(t *testing.T) {
 	s.Records = append(s.Records, Record{Kind: "sft", Address: "module.base.stage.sft.warm@1",
 		Settings: map[string]string{"epochs": "2"}})
 	table := s.settingsTable()
-	var heads []string
-	for _, c := range table.Columns {
-		heads = append(heads, c.Name)
-	}
-	want := []string{"Setting", "grpo.arm (qwen, llama)", "grpo.arm (small)", "module.base.sft.warm"}
-	if !slices.Equal(heads, want) {
-		t.Errorf("got columns %q, want %q", heads, want)
-	}
+	equal(t, "columns", heads(table),
+		[]string{"Setting", "grpo.arm (qwen, llama)", "grpo.arm (small)", "module.base.sft.warm"})
 	equalRows(t, table, "epochs |  |  | 2", "group | 5 | 5 | ", "lr | 1e-06 | 3e-06 | ")
 	same, departs := table.Rows[2].Cells[1], table.Rows[2].Cells[2]
 	if same.Mark != page.MarkNone || departs.Mark != page.MarkDiffers || departs.Detail != "paper: 1e-06" {

@@ -10,31 +10,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"rcgrpo/reports/page"
-	"rcgrpo/stages/rl/objective"
 
 	"rcgrpo/reports/stats"
 )
 
-// interval returns the interval beside the difference: over policies if there are enough, over families otherwise.
-func (c *Contrast) interval() (stats.Interval, string) {
-	if c.method() {
-		return c.OverSeeds, "over seeds"
-	}
-	return c.Families.Interval, "over task families"
-}
-
 // inPoints reports whether the outcome is a share, whose differences are percentage points.
 func (c *Contrast) inPoints() bool {
-	if !c.ofTraining() {
-		return true
-	}
-	return c.metric().Unit == "share"
-}
-
-// metric describes the outcome of a comparison of trainings.
-func (c *Contrast) metric() objective.MetricInfo {
-	info, _ := objective.MetricNamed(c.Outcome)
-	return info
+	return !c.ofTraining() || metricInfo(c.Outcome).Unit == "share"
 }
 
 func (c *Contrast) value(v float64) string {
@@ -46,13 +28,7 @@ func (c *Contrast) value(v float64) string {
 
 // difference formats a difference of the outcome, with its sign.
 func (c *Contrast) difference(v float64) string {
-	if c.inPoints() {
-		return page.Points(v)
-	}
-	if v > 0 {
-		return "+" + page.Significant(v)
-	}
-	return page.Significant(v)
+	return (&page.Effect{Unit: c.unit()}).Amount(c.scale() * v)
 }
 
 // between formats an interval of a difference; a dash if it is unknown.
@@ -92,11 +68,6 @@ func (c *Contrast) excludes() string {
 	return "excludes " + up + " above " + size(i.High) + " and " + down + " above " + size(-i.Low)
 }
 
-// outcomeName names a metric of training as the tables of the late window do.
-func outcomeName(metric string) string {
-	return metricTitle(metric) + ", late in training"
-}
-
 // metricTitle returns the words for a metric of training in the middle of a sentence, or its name if it has none.
 func metricTitle(metric string) string {
 	if metric == "token_gap" {
@@ -133,9 +104,9 @@ func (s *Study) comparisonTables() []page.Part {
 	var parts []page.Part
 	for _, set := range sets {
 		if claims := s.claims(set); len(claims) > 0 {
-			parts = append(parts, page.PartsOf(s.claimTable(claims, set), "")...)
-			parts = append(parts, page.PartsOf(intervalTable(claims, set), "")...)
-			parts = append(parts, page.PartsOf(pairTable(claims, set), "")...)
+			for _, t := range []*page.Table{s.claimTable(claims, set), intervalTable(claims, set), pairTable(claims, set)} {
+				parts = append(parts, page.Part{Table: t})
+			}
 		}
 	}
 	return parts
@@ -210,13 +181,10 @@ func (s *Study) claimCells(c *Contrast, set string, every page.Source) []page.Ce
 
 // verdictCell shows the verdict and, if nothing is decided, the excluded effects beside the published effect.
 func (s *Study) verdictCell(c *Contrast, set string) page.Cell {
-	cell := page.Text("%s", string(c.verdict()))
-	if c.verdict() != page.NotDecided {
-		return cell
-	}
-	cell.Detail = c.excludes()
-	if p := s.published(c, set); p != nil {
-		cell.Detail += fmt.Sprintf("; %s reports %s", p.Reference, c.difference(p.Difference))
+	e := s.effect(c, set)
+	cell := page.Text("%s", string(e.Verdict)).With("%s", e.Excludes)
+	if e.Verdict == page.NotDecided && e.Reference != nil {
+		cell.Detail += fmt.Sprintf("; %s reports %s", e.ReferenceName, e.Amount(*e.Reference))
 	}
 	return cell
 }
@@ -305,8 +273,7 @@ func pairTable(claims []*Contrast, set string) *page.Table {
 			"tests treat tasks as independent; the t-test treats task families as independent. These p-values are not " +
 			"adjusted."}}
 	for _, c := range claims {
-		for i := range c.Pairs {
-			p := &c.Pairs[i]
+		for _, p := range c.Pairs {
 			count := func(n int, known bool) page.Cell {
 				if !known {
 					return page.Text("–")
@@ -343,27 +310,28 @@ func (s *Study) gapTable(set string) *page.Table {
 		if c == nil {
 			continue
 		}
-		interval, over := c.interval()
-		by := func(how string) page.Source { return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: how} }
+		interval, over := c.Families.Interval, "over task families"
+		if c.method() {
+			interval, over = c.OverSeeds, "over seeds"
+		}
 		gap := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}
 		if interval.Known() {
 			gap.Interval = &interval
 		}
-		t.Add(i, page.Text("%s", s.Arms[i].Label), c.CellB.From(by(byReward)), c.CellA.From(by(byReward)),
-			gap.From(by("mean over policies of high minus low, paired by task")),
-			page.Text("%s", c.between(interval)).With("%s", over).From(by("interval "+over)),
-			page.Text("%s", page.Probability(c.p())).From(by("p over seeds or the largest of McNemar's exact tests")))
+		t.Add(i, page.Text("%s", s.Arms[i].Label), c.CellB.From(c.own(byReward)), c.CellA.From(c.own(byReward)),
+			gap.From(c.own("mean over policies of high minus low, paired by task")),
+			page.Text("%s", c.between(interval)).With("%s", over).From(c.own("interval "+over)),
+			page.Text("%s", page.Probability(c.p())).From(c.own("p over seeds or the largest of McNemar's exact tests")))
 	}
 	return t.OrNil()
 }
 
 // comparable reports whether both arms have the outcome of a comparison, on at least one set.
 func (s *Study) comparable(how Comparison, names []string) bool {
-	a, b := s.arm(names[0]), s.arm(names[1])
 	if how.ofTraining() {
-		return compareTraining(a, b, s.Windows, how) != nil
+		return s.compare(how, names, "") != nil
 	}
-	greedy := how.Outcome != OutcomeSampled
+	a, b, greedy := s.arm(names[0]), s.arm(names[1]), how.Outcome != OutcomeSampled
 	return slices.ContainsFunc(s.sets(), func(set string) bool {
 		return len(a.policies(set, greedy)) > 0 && len(b.policies(set, greedy)) > 0
 	})
@@ -376,9 +344,7 @@ func (s *Study) uncompared() []string {
 		for _, pair := range c.Pairs {
 			absent := slices.DeleteFunc(slices.Clone(pair), func(label string) bool { return s.arm(label) != nil })
 			for _, label := range absent {
-				if !slices.Contains(missing, label) {
-					missing = append(missing, label)
-				}
+				page.IndexOrAppend(&missing, label)
 			}
 			if len(absent) == 0 && !s.comparable(c, pair) {
 				impossible = append(impossible, fmt.Sprintf("%s → %s (%s)", pair[0], pair[1], c.Label))

@@ -88,18 +88,9 @@ type SourceFile struct {
 	SHA256 string `json:"sha256"`
 }
 
-func sourceFiles(x *lang.Experiment) []SourceFile {
-	var files []SourceFile
-	texts := x.SourceFiles()
-	for _, name := range sortedKeys(texts) {
-		files = append(files, SourceFile{name, hexSum(texts[name])})
-	}
-	return files
-}
-
-// checkFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
+// CheckFiles compares files of an experiment, by name, with the recorded files. It returns a sentence for each missing,
 // different or unrecorded file.
-func (ev *Evidence) checkFiles(files map[string][]byte) []string {
+func (ev *Evidence) CheckFiles(files map[string][]byte) []string {
 	recorded, names := map[string]string{}, map[string]bool{}
 	for _, f := range ev.Files {
 		recorded[f.Name], names[f.Name] = f.SHA256, true
@@ -126,11 +117,6 @@ func (ev *Evidence) checkFiles(files map[string][]byte) []string {
 func hexSum(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
-}
-
-// CheckExperiment compares the files of a loaded experiment with the recorded files.
-func (ev *Evidence) CheckExperiment(x *lang.Experiment) []string {
-	return ev.checkFiles(x.SourceFiles())
 }
 
 // Roles of an Input: the setting of the report that refers to it, or what follows from the inputs of its stage.
@@ -168,6 +154,20 @@ type StageRef struct {
 	// Card is the file of the result that describes a model or an endpoint, of the digest in the manifest. The page
 	// contains it, so that a page is verified without the weights.
 	Card string `json:"card,omitempty"`
+}
+
+// timed reports whether the stage logged seconds by phase beside its metrics.
+func timed(m *artifact.Manifest) bool { return m.Outputs["metrics"].Times != nil }
+
+// ports returns the inputs of the page, and the metrics of the recorded stages whose seconds by phase it shows.
+func (ev *Evidence) ports(store *artifact.Store) []Input {
+	all := slices.Clone(ev.Inputs)
+	for _, stage := range ev.Records {
+		if m, err := store.Manifest(stage.Key); err == nil && timed(m) {
+			all = append(all, Input{Address: stage.Address, Ref: artifact.Ref{Port: "metrics"}, Key: stage.Key})
+		}
+	}
+	return all
 }
 
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
@@ -298,7 +298,7 @@ func (ev *Evidence) check() error {
 	}
 	for i := range ev.References {
 		if faults := ev.References[i].faults(); len(faults) > 0 {
-			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].detail)
+			return fmt.Errorf("the reference %q: %s", ev.References[i].Name, faults[0].Detail)
 		}
 		chosen += len(ev.References[i].Counts) + len(ev.References[i].Others)
 	}

@@ -134,8 +134,7 @@ func (s *Study) crossGroup(how Comparison, set string) string {
 // the first initialisation: methods that every one of these initialisations has.
 func (s *Study) cross(set string) (rows, methods []string) {
 	of := map[string][]string{} // methods by initialisation
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, a := range s.Arms {
 		row, method, ok := strings.Cut(a.Label, " + ")
 		if !ok || len(a.policies(set, true)) == 0 {
 			continue
@@ -174,7 +173,7 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 	}
 	cell := pooled(samples(a.policies(set, true), "", false)).share().From(a.sourceOfScores(set, "", byReward))
 	cell.Detail, cell.Count, cell.Of = "", 0, 0
-	if p := s.referenceOf(label, set, ""); p != nil {
+	if p := s.referenceOf(label, set); p != nil {
 		cell.Detail = "published " + page.Percent(p.share())
 	}
 	return cell
@@ -182,24 +181,20 @@ func (s *Study) crossCell(label, set string, how Comparison) page.Cell {
 
 // crossDifference shows the difference of two arms in an outcome, b minus a.
 func (s *Study) crossDifference(how Comparison, set, a, b string) page.Cell {
-	c := contrastOf(s.decided(set), how, []string{a, b})
-	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
-	if how.ofTraining() {
-		by = byLate + ", paired by seed; the interval over seeds"
-	}
-	switch {
-	case c != nil:
-	case how.ofTraining():
-		c = compareTraining(s.arm(a), s.arm(b), s.Windows, how)
-	default:
-		c = compareEvaluations(s.arm(a).side(), s.arm(b).side(), set, how)
+	names := []string{a, b}
+	c := contrastOf(s.decided(set), how, names)
+	if c == nil {
+		c = s.compare(how, names, set)
 	}
 	if c == nil {
 		return page.Text("–")
 	}
+	by := "mean of the differences, paired by task; the interval contains those over seeds and over families"
+	if how.ofTraining() {
+		by = byLate + ", paired by seed; the interval over seeds"
+	}
 	e := s.effect(c, set)
-	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.
-		From(page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by})
+	cell := page.Cell{Text: c.difference(c.Mean), Value: &c.Mean}.From(c.own(by))
 	if e.Low != nil && e.High != nil {
 		cell.Detail = fmt.Sprintf("%s\u00a0…\u00a0%s", e.Amount(*e.Low), e.Amount(*e.High))
 	}
@@ -221,11 +216,9 @@ func (s *Study) runLine() string {
 		}
 	}
 	seeds := map[int64]bool{}
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			if r.Seed != nil {
-				seeds[*r.Seed] = true
-			}
+	for _, r := range s.runs {
+		if r.Seed != nil {
+			seeds[*r.Seed] = true
 		}
 	}
 	if compared := s.leadingArms(); len(compared) > 0 {
@@ -261,13 +254,12 @@ const mostNamed = 6
 // leadingArms names the arms of the leading comparisons and counts the others: "a and b compared, 5 more arms
 // below".
 func (s *Study) leadingArms() string {
-	var names []string
-	effects := s.leadingEffects()
-	for _, e := range effects {
-		page.IndexOrAppend(&names, e.A)
+	var first, second, names []string
+	for _, e := range s.leadingEffects() {
+		first, second = append(first, e.A), append(second, e.B)
 	}
-	for _, e := range effects {
-		page.IndexOrAppend(&names, e.B)
+	for _, label := range append(first, second...) {
+		page.IndexOrAppend(&names, label)
 	}
 	text := english.Plural(len(names), "arm", "")
 	if n := len(names) - 1; 0 < n && n < mostNamed {

@@ -215,7 +215,7 @@ func record(stage StageRef, store *artifact.Store) (r Record, err error) {
 
 // phases sums the seconds of each phase from the times beside the metrics of a training ("rollout_s").
 func phases(m *artifact.Manifest, store *artifact.Store) (map[string]float64, error) {
-	if m.Outputs["metrics"].Times == nil {
+	if !timed(m) {
 		return nil, nil
 	}
 	a, err := store.Open(m, "metrics")

@@ -16,9 +16,7 @@ func TestTheDocumentationNamesEveryItem(t *testing.T) {
 		t.Fatal("the documentation has no section.show")
 	}
 	_, list, _ := strings.Cut(settings[show].Doc, ": ")
-	if got, want := strings.Split(list, ", "), itemNames(); !slices.Equal(got, want) {
-		t.Errorf("the documentation of section.show names %q, want %q", got, want)
-	}
+	equal(t, "items in the documentation of section.show", strings.Split(list, ", "), itemNames())
 }
 
 func TestTheUsualPageShowsEveryItemOnce(t *testing.T) {
@@ -36,9 +34,7 @@ func TestTheUsualPageShowsEveryItemOnce(t *testing.T) {
 	}
 	slices.Sort(want)
 	slices.Sort(got)
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %q\nwant %q", got, want)
-	}
+	equal(t, "items", got, want)
 	if len(want) < 35 {
 		t.Errorf("only %d items on a page of everything", len(want))
 	}
@@ -66,10 +62,7 @@ func TestSectionsChooseAndOrder(t *testing.T) {
 			got = append(got, partID(part))
 		}
 	}
-	want := []string{"Curves: First.", "fig-kl", "fig-reward", "Scores: ", "main-test", "main-test-new"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "sections", got, []string{"Curves: First.", "fig-kl", "fig-reward", "Scores: ", "main-test", "main-test-new"})
 }
 
 func TestAPageExplainsTheMethodsOfItsArmsOnce(t *testing.T) {

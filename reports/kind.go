@@ -143,10 +143,6 @@ type Chosen struct {
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
 
-func comparableOutcomes() []string {
-	return append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
-}
-
 // trainedMetrics returns the names of the metrics that trainings log, without families of names.
 func trainedMetrics() []string {
 	var names []string
@@ -163,7 +159,7 @@ func (s *settings) Check() hcl.Diagnostics {
 	bad := func(at hcl.Range, summary, format string, args ...any) {
 		diags = append(diags, mistake(at, summary, format, args...))
 	}
-	outcomes := comparableOutcomes()
+	outcomes := append([]string{OutcomeSuccess, OutcomeSampled}, trainedMetrics()...)
 	for _, c := range s.Compare {
 		switch {
 		case c.Outcome != "" && !slices.Contains(outcomes, c.Outcome):
@@ -190,9 +186,7 @@ func (s *settings) Check() hcl.Diagnostics {
 		diags = append(diags, s.Maps[i].check(s)...)
 	}
 	for i := range s.Reported {
-		for _, f := range s.Reported[i].faults() {
-			bad(f.at(&s.Reported[i]), f.summary, "%s", f.detail)
-		}
+		diags = append(diags, s.Reported[i].faults()...)
 	}
 	names := itemNames()
 	for _, one := range s.Sections {
@@ -260,9 +254,7 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	}
 	check(s.At["arms"], labels(n, s.Arms)...)
 	for i := range s.Reported {
-		for _, f := range s.Reported[i].armFaults(known) {
-			diags = append(diags, mistake(f.at(&s.Reported[i]), f.summary, "%s", f.detail))
-		}
+		diags = append(diags, s.Reported[i].armFaults(known)...)
 	}
 	return append(diags, s.checkWindows(n)...)
 }
@@ -335,9 +327,7 @@ var moduleKey = regexp.MustCompile(`\["([^"]*)"\]`)
 // labels returns the labels of evaluations; the seeds of an arm share a label.
 func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
 	for _, ref := range refs {
-		if name := label(n, ref); !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+		page.IndexOrAppend(&names, label(n, ref))
 	}
 	return names
 }
@@ -346,37 +336,39 @@ func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
 // order of both sides. A single arm is paired with each of the other side.
 func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
 	pairs := slices.Clone(c.Pairs)
-	add := func(a, b string) { pairs = append(pairs, []string{a, b}) }
 	without, with := labels(n, c.Without), labels(n, c.With)
-	byKey := map[string]string{}
-	for _, ref := range c.With {
-		byKey[moduleKeys(ref)+ref.Key] = label(n, ref)
-	}
-	sameKeys := len(byKey) == len(with) && !slices.ContainsFunc(c.Without, func(ref artifact.Ref) bool {
-		return byKey[moduleKeys(ref)+ref.Key] == ""
-	})
 	switch {
 	case len(without) == 1:
-		for _, b := range with {
-			add(without[0], b)
-		}
+		without = slices.Repeat(without, len(with))
 	case len(with) == 1:
-		for _, a := range without {
-			add(a, with[0])
-		}
+		with = slices.Repeat(with, len(without))
 	case len(without) != len(with):
 		return pairs, fmt.Errorf("compare %q has %d arms in without and %d in with", c.Label, len(without), len(with))
 	default:
-		for i, a := range without {
-			b := with[i]
-			if sameKeys {
-				ref := c.Without[slices.IndexFunc(c.Without, func(r artifact.Ref) bool { return label(n, r) == a })]
-				b = byKey[moduleKeys(ref)+ref.Key]
-			}
-			add(a, b)
+		if sorted := c.withByKey(n); len(sorted) == len(with) {
+			with = sorted
 		}
 	}
+	for i := range without {
+		pairs = append(pairs, []string{without[i], with[i]})
+	}
 	return pairs, nil
+}
+
+// withByKey returns the labels of the second arms in the order of the first arms with the same keys; fewer labels if
+// the keys of both sides differ.
+func (c *Comparison) withByKey(n *lang.Node) (sorted []string) {
+	key := func(ref artifact.Ref) string { return moduleKeys(ref) + ref.Key }
+	byKey := map[string]string{}
+	for _, ref := range c.With {
+		byKey[key(ref)] = label(n, ref)
+	}
+	for _, ref := range c.Without {
+		if b := byKey[key(ref)]; b != "" {
+			page.IndexOrAppend(&sorted, b)
+		}
+	}
+	return sorted
 }
 
 // Run collects the study, computes its page and writes it in every format.
@@ -405,7 +397,9 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	// a part of the artifacts would give others
 	ev.Arms, ev.Compare, ev.Windows = study.labels(), study.Compare, study.Windows
 	page := study.Page()
-	page.Evidence = ev
+	if page.Evidence, err = ev.Packed(page); err != nil {
+		return err
+	}
 	dir, err := job.Create("page")
 	if err != nil {
 		return err
@@ -436,7 +430,11 @@ func (s *settings) newEvidence(job *engine.Job) (*Evidence, *artifact.Store, err
 	ev := &Evidence{
 		Format: EvidenceFormat, Name: job.Experiment.Name, Question: job.Experiment.Question, Expect: job.Experiment.Expect,
 		Notes: s.Notes, Chosen: s.Sections, Overrides: job.Experiment.Source.Sets,
-		Files: sourceFiles(job.Experiment), References: s.Reported, Maps: s.Maps,
+		References: s.Reported, Maps: s.Maps,
+	}
+	texts := job.Experiment.SourceFiles()
+	for _, name := range sortedKeys(texts) {
+		ev.Files = append(ev.Files, SourceFile{name, hexSum(texts[name])})
 	}
 	if s.Windows != nil {
 		ev.Windows = *s.Windows

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
 )
 
@@ -65,9 +67,7 @@ func (s *scripted) skill(job *engine.Job) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	var skill float64
-	_, err = fmt.Sscan(string(text), &skill)
-	return skill, err
+	return strconv.ParseFloat(string(text), 64)
 }
 
 func (s *scripted) Label() string { return s.ArmLabel }
@@ -85,17 +85,6 @@ func train(s *scripted, job *engine.Job) error {
 	if s.Policy.Kind != "" { // the seeds of RL differ
 		gain *= 1 + float64(job.Seed-2)/10
 	}
-	dir, err := job.Create("checkpoint")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "skill"), fmt.Append(nil, skill+gain+float64(job.Seed)/1000),
-		0o644); err != nil {
-		return err
-	}
-	if dir, err = job.Create("metrics"); err != nil {
-		return err
-	}
 	var rows, times []rl.Metric
 	for u := 1; u <= s.Updates; u++ {
 		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"reward": skill + gain*float64(u)/20,
@@ -106,10 +95,8 @@ func train(s *scripted, job *engine.Job) error {
 	}
 	maps.Copy(rows[0].Values, map[string]float64{"forecast_zero_variance": 0.4 + skill/10, "forecast_low": 0.3,
 		"forecast_high": 0.45})
-	if err := artifact.WriteRows(dir, rl.MetricsFile, rows); err != nil {
-		return err
-	}
-	return artifact.WriteRows(dir, rl.TimesFile, times)
+	return errors.Join(writeFile(job, "checkpoint", "skill", fmt.Sprint(skill+gain+float64(job.Seed)/1000)),
+		writeRows(job, "metrics", rl.MetricsFile, rows), writeRows(job, "metrics", rl.TimesFile, times))
 }
 
 func evaluate(s *scripted, job *engine.Job) error {
@@ -119,10 +106,6 @@ func evaluate(s *scripted, job *engine.Job) error {
 	}
 	if s.Token == rl.TokenLow {
 		skill -= 0.25
-	}
-	dir, err := job.Create("scores")
-	if err != nil {
-		return err
 	}
 	var rows []rl.Score
 	for _, ref := range s.Tasks {
@@ -146,24 +129,15 @@ func evaluate(s *scripted, job *engine.Job) error {
 			}
 		}
 	}
-	if err := artifact.WriteRows(dir, rl.ScoresFile, rows); err != nil {
-		return err
-	}
-	if err := s.writeCost(job); err != nil {
-		return err
-	}
-	if dir, err = job.Create("trajectories"); err != nil {
-		return err
-	}
 	var played []rl.Trajectory
 	for _, row := range rows {
-		if !row.Greedy {
-			continue
+		if row.Greedy {
+			played = append(played, rl.Trajectory{Task: row.Task, Reward: rl.Reward(row.Reward), Stop: row.Stop,
+				Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
 		}
-		played = append(played, rl.Trajectory{Task: row.Task, Reward: rl.Reward(row.Reward), Stop: row.Stop,
-			Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}}})
 	}
-	return artifact.WriteRows(dir, rl.TrajectoriesFile, played)
+	return errors.Join(writeRows(job, "scores", rl.ScoresFile, rows), s.writeCost(job),
+		writeRows(job, "trajectories", rl.TrajectoriesFile, played))
 }
 
 // writeCost writes the record of an API model.
@@ -171,13 +145,8 @@ func (s *scripted) writeCost(job *engine.Job) error {
 	if s.Policy.Type != "endpoint" {
 		return nil
 	}
-	dir, err := job.Create("calls")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, costFile), []byte(`{"dollars": 1.25, "attempts": 90, "replies": 80,
-		"input": 1000, "output": 200, "models": ["api-1"], "first": "2026-01-02T03:04:05Z", "last": "2026-01-03T01:00:00Z"}`),
-		0o600)
+	return writeFile(job, "calls", costFile, `{"dollars": 1.25, "attempts": 90, "replies": 80,
+		"input": 1000, "output": 200, "models": ["api-1"], "first": "2026-01-02T03:04:05Z", "last": "2026-01-03T01:00:00Z"}`)
 }
 
 // evaluationPorts are those of an evaluation, with the record of an API model.
@@ -193,16 +162,12 @@ func evaluationPorts(s lang.Stage) map[string]string {
 func writeTasks(ports map[string]int) func(*scripted, *engine.Job) error {
 	return func(_ *scripted, job *engine.Job) error {
 		for port, from := range ports {
-			dir, err := job.Create(port)
-			if err != nil {
-				return err
-			}
 			var rows []bfcl.Task
 			for i := range 40 {
 				rows = append(rows, bfcl.Task{ID: fmt.Sprintf("%s_%d_%d", port, job.Seed, i), Number: i,
 					Family: fmt.Sprint(from + i/2), Category: bfcl.Categories[i%4]})
 			}
-			if err := artifact.WriteRows(dir, bfcl.TasksFile, rows); err != nil {
+			if err := writeRows(job, port, bfcl.TasksFile, rows); err != nil {
 				return err
 			}
 		}
@@ -213,22 +178,13 @@ func writeTasks(ports map[string]int) func(*scripted, *engine.Job) error {
 // describe returns a stage that makes a model: its description, and its skill of one half.
 func describe(port, file, text string) func(*scripted, *engine.Job) error {
 	return func(_ *scripted, job *engine.Job) error {
-		dir, err := job.Create(port)
-		if err != nil {
-			return err
-		}
-		return errors.Join(os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644),
-			os.WriteFile(filepath.Join(dir, "skill"), []byte("0.5"), 0o644))
+		return errors.Join(writeFile(job, port, file, text), writeFile(job, port, "skill", "0.5"))
 	}
 }
 
 // mix makes a data set of an expert and a failure for each task.
 func mix(s *scripted, job *engine.Job) error {
 	a, err := job.Open(s.Tasks[0])
-	if err != nil {
-		return err
-	}
-	dir, err := job.Create("mixed")
 	if err != nil {
 		return err
 	}
@@ -243,7 +199,7 @@ func mix(s *scripted, job *engine.Job) error {
 				Messages: []rl.Message{{Role: rl.RoleUser, Text: "Begin."}, {Role: rl.RoleAssistant, Calls: []string{"ls()"}}}})
 		}
 	}
-	return artifact.WriteRows(dir, rl.DatasetFile, rows)
+	return writeRows(job, "mixed", rl.DatasetFile, rows)
 }
 
 func scriptedKinds() lang.Registry {
@@ -379,63 +335,61 @@ stage "report" "page" {
   }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
 	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
 
-// runScripted runs the experiment and returns the published page, its text with the place of that, and the error of the
-// run.
-func runScripted(t *testing.T, failing string) (html, text, textFile string, runError error) {
-	t.Helper()
-	return runScriptedIn(t, t.TempDir(), failing)
-}
-
-// runScriptedIn does so in a folder: scripted.hcl, site.hcl, store.
-func runScriptedIn(t *testing.T, dir, failing string) (html, text, textFile string, runError error) {
-	t.Helper()
-	return runText(t, dir, scriptedExperiment, failing)
-}
-
-// runText runs another scripted experiment in a folder.
+// runText runs a scripted experiment in a folder: scripted.hcl, site.hcl, store. It returns the published page, its
+// text with the place of that, and the error of the run.
 func runText(t *testing.T, dir, experiment, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
-	file := filepath.Join(dir, "scripted.hcl")
-	write := func(path, content string) {
-		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(file, strings.ReplaceAll(experiment, "FAIL", fmt.Sprintf("%q", failing)))
-	write(filepath.Join(dir, "site.hcl"), fmt.Sprintf("store {\n  path = %q\n}\n", filepath.Join(dir, "store")))
-	x, diags := lang.Load(lang.Source{Path: file, Site: filepath.Join(dir, "site.hcl")}, scriptedKinds())
+	file, site := filepath.Join(dir, "scripted.hcl"), filepath.Join(dir, "site.hcl")
+	must.OK(t, os.WriteFile(file, []byte(strings.ReplaceAll(experiment, "FAIL", fmt.Sprintf("%q", failing))), 0o644))
+	must.OK(t, os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\n", filepath.Join(dir, "store")), 0o644))
+	x, diags := lang.Load(lang.Source{Path: file, Site: site}, scriptedKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	store, err := artifact.Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := plan.New(x, store, plan.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
+	plan := must.Get(plan.New(x, store, plan.Options{}))(t)
 	runError = engine.Run(t.Context(), plan, engine.Options{KeepGoing: true}, func(e runs.Event) {
 		if e.Kind == runs.EventFailed && !strings.Contains(e.Address, "grpo") {
 			t.Errorf("%s failed: %s", e.Address, e.Text)
 		}
 	})
-	published, err := os.ReadFile(filepath.Join(dir, "scripted.html"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != TextFile {
-			return err
+	published := must.Get(os.ReadFile(filepath.Join(dir, "scripted.html")))(t)
+	must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == TextFile {
+			textFile = path
 		}
-		content, err := os.ReadFile(path)
-		text, textFile = string(content), path
 		return err
-	})
+	}))
+	return string(published), string(must.Get(os.ReadFile(textFile))(t)), textFile, runError
+}
+
+// loaded loads the text of an experiment, in which FAIL names no stage.
+func loaded(t *testing.T, text string) (*lang.Experiment, hcl.Diagnostics) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "x.hcl")
+	must.OK(t, os.WriteFile(file, []byte(strings.ReplaceAll(text, "FAIL", `"none"`)), 0o644))
+	return lang.Load(lang.Source{Path: file}, scriptedKinds())
+}
+
+// scriptedStages are the stages of the scripted experiment without its report.
+var scriptedStages, _, _ = strings.Cut(scriptedExperiment, `stage "report" "page"`)
+
+// writeRows writes the rows of a port.
+func writeRows[T any](job *engine.Job, port, file string, rows []T) error {
+	dir, err := job.Create(port)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	return string(published), text, textFile, runError
+	return artifact.WriteRows(dir, file, rows)
+}
+
+// writeFile writes a file of a port.
+func writeFile(job *engine.Job, port, name, text string) error {
+	dir, err := job.Create(port)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)
 }
 
 func wantAll(t *testing.T, text string, wanted ...string) {
@@ -449,10 +403,8 @@ func wantAll(t *testing.T, text string, wanted ...string) {
 }
 
 func TestReportOfAWholeExperiment(t *testing.T) {
-	html, text, textFile, err := runScripted(t, "none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	html, text, textFile, err := runText(t, t.TempDir(), scriptedExperiment, "none")
+	must.OK(t, err)
 	// Skills 0.5, 0.55 and 0.75 of 40 tasks are 20, 22 and 30 passes; for the last the first seed has one less and the
 	// third one more (thousandths round away). Low takes ten of them. The sampled reward over the updates 11 to 20, the
 	// last of the shorter training, is the skill before, plus 0.775 of the gain: 0.2 · 0.775 more for the larger one,
@@ -467,22 +419,14 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 	wantAll(t, html, "75.0 %", "55.0 %", "50.0 %", // main table
 		"&#43;25.0",    // gap of the token
 		"paper: 1e-06", // the departure of grpo; sft has the paper's rate
-	)
-	for _, wanted := range []string{"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`,
-		`"name":"None"`} {
-		if !strings.Contains(html, wanted) {
-			t.Errorf("the page lacks %q", wanted)
-		}
-	}
+		"0 of 20", "grpo.arm[&#34;much&#34;]@2", "sft.warm", `"name":"Much training"`, `"name":"None"`)
 	// The same numbers for programs and for papers.
 	folder := filepath.Dir(textFile)
 	for name, wanted := range map[string]string{JSONFile: `"count": 90`,
 		LaTeXFile:                    `\caption{Success on test tasks, greedy decoding`,
 		CSVFolder + "/main-test.csv": "Much training,", CSVFolder + "/fig-reward.csv": "update,"} {
-		content, err := os.ReadFile(filepath.Join(folder, name))
-		if err != nil {
-			t.Error(err)
-		} else if !strings.Contains(string(content), wanted) {
+		content := must.Get(os.ReadFile(filepath.Join(folder, name)))(t)
+		if !strings.Contains(string(content), wanted) {
 			t.Errorf("%s lacks %q", name, wanted)
 		}
 	}
@@ -493,7 +437,7 @@ func TestReportOfAWholeExperiment(t *testing.T) {
 }
 
 func TestReportNamesFailedStages(t *testing.T) {
-	html, text, _, err := runScripted(t, "much")
+	html, text, _, err := runText(t, t.TempDir(), scriptedExperiment, "much")
 	var failed *engine.RunError
 	if !errors.As(err, &failed) {
 		t.Fatalf("got %v, want a *engine.RunError", err)
@@ -535,9 +479,7 @@ func TestReportSettingsAreChecked(t *testing.T) {
 
 // Both sides of a comparison are evaluations; labels come from them.
 func TestComparedArmsArePairedAndNamedByTheirEvaluations(t *testing.T) {
-	text := strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`)
-	stages, _, _ := strings.Cut(text, `stage "report" "page"`)
-	stages += `
+	stages := scriptedStages + `
 stage "eval" "sft" {
   for_each = { a = stage.grpo.arm["little"].checkpoint, b = stage.grpo.arm["much"].checkpoint }
   policy   = each.value
@@ -570,11 +512,7 @@ stage "report" "page" {
 		{`pairs = [["SFT a", "RL b"]]`, "Pairs of labels"},
 		{"without = stage.eval.sft", "Nothing to compare"},
 	} {
-		file := filepath.Join(t.TempDir(), "x.hcl")
-		if err := os.WriteFile(file, fmt.Appendf(nil, stages, c.settings), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		x, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+		x, diags := loaded(t, fmt.Sprintf(stages, c.settings))
 		got := ""
 		if len(diags) > 0 {
 			got = diags[0].Summary
@@ -593,15 +531,8 @@ stage "report" "page" {
 }
 
 func TestArmsOfARepeatedModuleHaveItsKeyInTheirLabels(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	write("arms.hcl", `
+	arms := filepath.Join(t.TempDir(), "arms.hcl")
+	must.OK(t, os.WriteFile(arms, []byte(`
 stage "sft" "warm" {}
 stage "eval" "old" {
   for_each = ["a", "b"]
@@ -613,12 +544,12 @@ stage "eval" "new" {
 }
 stage "eval" "plain" {
   policy = stage.sft.warm.checkpoint
-}`)
-	x, diags := lang.Load(lang.Source{Path: write("x.hcl", `
+}`), 0o644))
+	x, diags := loaded(t, strings.ReplaceAll(`
 experiment {}
 module "model" {
   for_each = ["qwen", "llama"]
-  source   = "arms.hcl"
+  source   = ARMS
 }
 stage "report" "page" {
   scores = [for name in ["qwen", "llama"] : values(module.model[name].stage.eval)]
@@ -626,16 +557,14 @@ stage "report" "page" {
     without = [for name in ["qwen", "llama"] : module.model[name].stage.eval.plain]
     with    = [for name in ["llama", "qwen"] : module.model[name].stage.eval.new]
   }
-}`)}, scriptedKinds())
+}`, "ARMS", fmt.Sprintf("%q", arms)))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
 	n := x.Node("stage.report.page")
 	s := n.Stage.(*settings)
 	want := []string{"qwen/New", "qwen/a", "qwen/b", "qwen/plain", "llama/New", "llama/a", "llama/b", "llama/plain"}
-	if got := labels(n, s.Scores); !slices.Equal(got, want) {
-		t.Errorf("labels: got %q, want %q", got, want)
-	}
+	equal(t, "labels", labels(n, s.Scores), want)
 	if pairs, err := s.Compare[0].pairs(n); err != nil || fmt.Sprint(pairs) !=
 		"[[qwen/plain qwen/New] [llama/plain llama/New]]" {
 		t.Errorf("pairs: got %v, %v", pairs, err)
@@ -646,33 +575,21 @@ func TestOneNameAndSeedIsOnePolicy(t *testing.T) {
 	g := &gathering{study: &Study{}, lineal: map[string]string{}}
 	scores := func(stage, policy string) error {
 		dir := t.TempDir()
-		if err := artifact.WriteRows(dir, rl.ScoresFile, []rl.Score{{Task: "1", Greedy: true}}); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, artifact.WriteRows(dir, rl.ScoresFile, []rl.Score{{Task: "1", Greedy: true}}))
 		in := &Input{Address: stage, Label: "SFT", Ref: artifact.Ref{Kind: "eval", Name: "arm", Key: "SFT", Port: "scores"}}
 		return g.scores(in, &artifact.Artifact{Dir: dir,
 			Manifest: &artifact.Manifest{Parts: map[string]string{"input.policy": policy}}})
 	}
-	if err := scores("stage.eval.a", `"digest 1"`); err != nil {
-		t.Fatal(err)
-	}
-	if err := scores("stage.eval.b", `"digest 1"`); err != nil {
-		t.Errorf("the same policy again: %v", err)
-	}
-	if err := scores("stage.eval.c", `"digest 2"`); err == nil ||
-		!strings.Contains(err.Error(), `different policies under the name "SFT"`) {
-		t.Errorf("another policy under the same name: got %v, want an error", err)
-	}
+	must.OK(t, scores("stage.eval.a", `"digest 1"`))
+	must.OK(t, scores("stage.eval.b", `"digest 1"`)) // the same policy again
+	must.Match(t, scores("stage.eval.c", `"digest 2"`), `different policies under the name "SFT"`)
 }
 
-// Nobody must take the result of an override for that of the experiment's file.
+// The head of the page distinguishes the result of an override from that of the experiment's file.
 func TestThePageListsOverridesBeforeOtherNotes(t *testing.T) {
 	ev := &Evidence{Overrides: []string{"grpo.arm.lr=1e-4"}, Notes: []string{"A note."},
 		Windows: Windows{Early: 1, Late: 1}}
-	study, err := gather(ev, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	study := must.Get(gather(ev, nil, nil))(t)
 	limits := study.Page().Limits
 	if len(limits) < 2 || !strings.Contains(limits[0], "grpo.arm.lr=1e-4") || limits[1] != "A note." {
 		t.Errorf("got %q, want the override first", limits)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 )
 
@@ -31,9 +32,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 \end{document}
 `
 	for name, text := range map[string][]byte{"document.tex": []byte(document), "page.tex": tables} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 	}
 	for range 2 { // longtable needs two
 		c := exec.Command(program, "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "document.tex")
@@ -42,10 +41,7 @@ func compileLaTeX(t *testing.T, tables []byte) string {
 			t.Fatalf("pdflatex: %v\n%s", err, out[max(0, len(out)-2000):])
 		}
 	}
-	log, err := os.ReadFile(filepath.Join(dir, "document.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.Get(os.ReadFile(filepath.Join(dir, "document.log")))(t)
 	return string(log)
 }
 
@@ -60,16 +56,11 @@ func TestLaTeXCompilesWithinTheLineAndThePage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var tables bytes.Buffer
-			if err := p.LaTeX(&tables); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, p.LaTeX(&tables))
 			for _, layout := range regexp.MustCompile(`\\begin\{longtable\}.*`).FindAllString(tables.String(), -1) {
 				sum := 0.0 // TeX centres a longtable that is too wide without a warning
 				for _, share := range regexp.MustCompile(`\\dimexpr ([0-9.]+)`).FindAllStringSubmatch(layout, -1) {
-					width, err := strconv.ParseFloat(share[1], 64)
-					if err != nil {
-						t.Fatal(err)
-					}
+					width := must.Get(strconv.ParseFloat(share[1], 64))(t)
 					sum += width
 				}
 				if sum > 1.001 { // rounded to four digits
@@ -111,4 +102,43 @@ func latexStudy() *Study {
 		s.Records = append(s.Records, r)
 	}
 	return s
+}
+
+func TestLaTeXTablesAreWhole(t *testing.T) {
+	s := synthetic(2, 40, 30)
+	s.Arms[0].Label = `a_b & \c`
+	p := s.Page()
+	var b bytes.Buffer
+	must.OK(t, p.LaTeX(&b))
+	text := b.String()
+	begins, ends := strings.Count(text, `\begin{longtable}`), strings.Count(text, `\end{longtable}`)
+	if want := len(p.Tables()); begins < want || ends != begins { // wide ones in parts
+		t.Errorf("got %d begins and %d ends, want %d tables", begins, ends, want)
+	}
+	// Braces that are not escaped open and close in turn, and every line of a table has its columns.
+	depth := 0
+	bare := strings.NewReplacer(`\\`, "", `\{`, "", `\}`, "", `\&`, "").Replace(text)
+	for _, r := range bare {
+		switch r {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		}
+		if depth < 0 {
+			t.Fatal("a brace closes what none opened")
+		}
+	}
+	if depth != 0 {
+		t.Errorf("%d braces stay open", depth)
+	}
+	for _, table := range strings.Split(bare, `\begin{longtable}`)[1:] {
+		columns := strings.Count(table[:strings.Index(table, "\n")], `p{`)
+		body := table[strings.Index(table, `\endfoot`)+len(`\endfoot`) : strings.Index(table, `\end{longtable}`)]
+		for i, line := range strings.Split(strings.TrimSpace(body), "\n") {
+			if got, want := strings.Count(line, "&"), columns-1; got != want && !strings.HasPrefix(line, `\multicolumn`) {
+				t.Errorf("row %d of %.60s: got %d separators, want %d", i, table, got, want)
+			}
+		}
+	}
 }

@@ -16,11 +16,8 @@ const (
 
 // parts splits the label "MODEL/INIT + METHOD". The method is "" for another label.
 func (a *Arm) parts() (model, initialisation, method string) {
-	initialisation = a.Label
-	if i := strings.Index(a.Label, "/"); i >= 0 {
-		model, initialisation = a.Label[:i], a.Label[i+1:]
-	}
-	initialisation, method, _ = strings.Cut(initialisation, " + ")
+	model, name := cutGroup(a.Label)
+	initialisation, method, _ = strings.Cut(name, " + ")
 	return model, initialisation, method
 }
 
@@ -51,16 +48,10 @@ func (s *Study) groupArms() {
 	models := []string{apiModels} // above the others
 	proposed := s.proposed()
 	rank := map[string][]int{}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for _, a := range s.Arms {
 		model, _, _ := a.parts()
-		rank[a.Label] = []int{page.IndexOrAppend(&models, model), 0, 0}
-		if !s.baseline(a) {
-			rank[a.Label][1] = 1
-		}
-		if a.Label == proposed {
-			rank[a.Label][2] = 1
-		}
+		last := map[bool]int{true: 1}
+		rank[a.Label] = []int{page.IndexOrAppend(&models, model), last[!s.baseline(&a)], last[a.Label == proposed]}
 	}
 	slices.SortStableFunc(s.Arms, func(a, b Arm) int { return slices.Compare(rank[a.Label], rank[b.Label]) })
 }
@@ -84,10 +75,9 @@ func (s *Study) looks() []page.Look {
 	grey := 0
 	used := map[page.Look]bool{}
 	all := make([]page.Look, len(s.Arms))
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		one := page.Look{Known: true}
-		if s.baseline(a) {
+		if s.baseline(&a) {
 			one.Colour, one.Marker = page.Baselines*page.Shades+grey%page.Shades, grey%len(page.Markers)
 			grey++
 		} else {

@@ -48,10 +48,7 @@ func TestRowsAreGroupedAndTheProposedMethodIsLast(t *testing.T) {
 	s := labelled("A + GRPO", "A + RC-GRPO", "B + RC-GRPO", "Base", "B + GRPO (variant)", "A")
 	s.Compare = []Comparison{{Pairs: [][]string{{"A + GRPO", "B + RC-GRPO"}, {"A + RC-GRPO", "B + RC-GRPO"}}}}
 	s.groupArms()
-	want := []string{"Base", "A", "A + GRPO", "A + RC-GRPO", "B + GRPO (variant)", "B + RC-GRPO"}
-	if got := s.labels(); !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "labels", s.labels(), []string{"Base", "A", "A + GRPO", "A + RC-GRPO", "B + GRPO (variant)", "B + RC-GRPO"})
 	text := htmlOf(t, synthetic(1, 40, 8).Page())
 	if !strings.Contains(text, `scope="colgroup">Baselines</th>`) ||
 		!strings.Contains(text, `scope="colgroup">Arms</th>`) {

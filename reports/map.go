@@ -140,19 +140,18 @@ func (s *Study) mapParts() []page.Part {
 	var parts []page.Part
 	for _, set := range s.sets() {
 		all := s.decided(set)
-		for i := range s.Maps {
-			m := &s.Maps[i]
-			if marks := s.mapMarks(m, all); len(marks) > 0 {
+		for _, m := range s.Maps {
+			if marks := s.mapMarks(&m, all); len(marks) > 0 {
 				id, on := "map-"+page.Slug(m.Title)+"-"+setID(set), marks[0].outcomeName()+" on "+setName(set)
 				if marks[0].ofTraining() {
-					on = outcomeName(marks[0].Outcome)
+					on = metricTitle(marks[0].Outcome) + ", late in training"
 				}
 				f := m.figure(id, on, marks)
 				if f != nil && set != s.firstSet() {
 					f.Title += ", " + setName(set)
 				}
 				parts = append(parts, page.PartsOf(f, set)...)
-				parts = append(parts, page.PartsOf(s.mapTable(m, id, on, marks, all), set)...)
+				parts = append(parts, page.PartsOf(s.mapTable(&m, id, on, marks, all), set)...)
 			}
 		}
 	}
@@ -266,15 +265,17 @@ func (s *Study) mapTable(m *Map, id, on string, marks []mapMark, all []*Contrast
 			page.Text("%s", mark.between(hull)).With("%s", mark.about()).From(mark.own("as in the table of claims")),
 			meanNumber(mark.x).From(mark.sourceX), meanNumber(mark.y).From(mark.sourceY))
 	}
-	t.Notes = []string{fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X,
-		formula(m.X), m.Y, formula(m.Y)), "The interval contains the interval over seeds, which treats seeds as " +
-		"independent, and that over task families, which treats families as independent. It is not adjusted for the " +
-		"number of pairs; the verdict is, as in the table of claims."}
+	t.Notes = []string{
+		fmt.Sprintf("Early window: the first %d updates. %s: %s; %s: %s.", s.Windows.Early, m.X, metricInfo(m.X).Formula,
+			m.Y, metricInfo(m.Y).Formula),
+		"The interval contains the interval over seeds, which treats seeds as independent, and that over task families, " +
+			"which treats families as independent. It is not adjusted for the number of pairs; the verdict is, as in the " +
+			"table of claims."}
 	return t
 }
 
-// formula returns the definition of a metric.
-func formula(metric string) string {
-	info, _ := objective.MetricNamed(metric)
-	return info.Formula
+// metricInfo returns the documentation of a metric of training.
+func metricInfo(name string) objective.MetricInfo {
+	info, _ := objective.MetricNamed(name)
+	return info
 }

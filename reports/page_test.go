@@ -3,12 +3,13 @@ package reports
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -16,28 +17,19 @@ import (
 func htmlOf(t *testing.T, p *page.Page) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := p.HTML(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.HTML(&b))
 	return b.String()
 }
 
 func TestEqualStudiesGiveEqualBytes(t *testing.T) {
-	for name, write := range map[string]func(*page.Page, *bytes.Buffer) error{
-		"HTML":     func(p *page.Page, b *bytes.Buffer) error { return p.HTML(b) },
-		"text":     func(p *page.Page, b *bytes.Buffer) error { return p.Text(b, 100) },
-		"Markdown": func(p *page.Page, b *bytes.Buffer) error { return p.Markdown(b) },
-		"LaTeX":    func(p *page.Page, b *bytes.Buffer) error { return p.LaTeX(b) },
-		"JSON":     func(p *page.Page, b *bytes.Buffer) error { return p.JSON(b) },
-	} {
-		var first, second bytes.Buffer
-		if err := write(synthetic(2, 40, 30).Page(), &first); err != nil {
-			t.Fatalf("%s: %v", name, err)
+	for name, write := range map[string]func(*page.Page, io.Writer) error{"HTML": (*page.Page).HTML,
+		"text":     func(p *page.Page, w io.Writer) error { return p.Text(w, 100) },
+		"Markdown": (*page.Page).Markdown, "LaTeX": (*page.Page).LaTeX, "JSON": (*page.Page).JSON} {
+		var pages [2]bytes.Buffer
+		for i := range pages {
+			must.OK(t, write(synthetic(2, 40, 30).Page(), &pages[i]))
 		}
-		if err := write(synthetic(2, 40, 30).Page(), &second); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		if !bytes.Equal(pages[0].Bytes(), pages[1].Bytes()) {
 			t.Errorf("%s: two pages of one study differ", name)
 		}
 	}
@@ -94,9 +86,7 @@ func hostile(text string) *Study {
 
 func TestForeignTextStaysText(t *testing.T) {
 	lib, _, err := page.Scripts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	// Our own elements are the only ones: as many as on the same page of harmless text.
 	harmless := strings.Replace(htmlOf(t, hostile("x").Page()), lib, "", 1)
 	for _, attack := range []string{`</script><img src=x onerror=alert(1)>`, `"><svg onload=alert(1)>`,
@@ -120,15 +110,11 @@ func TestForeignTextStaysText(t *testing.T) {
 		}
 		var text, md bytes.Buffer
 		p := hostile(attack + "\x1b[31m\a\u009b").Page()
-		if err := p.Text(&text, 100); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Text(&text, 100))
 		if strings.ContainsAny(text.String(), "\x1b\a\u009b") {
 			t.Errorf("%s: control characters reach the terminal", attack)
 		}
-		if err := p.Markdown(&md); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, p.Markdown(&md))
 		logs := regexp.MustCompile(`(?m)^    .*$`) // indented lines are code, where markup is text
 		if text := logs.ReplaceAllString(md.String(), ""); strings.Contains(text, "<img") ||
 			strings.Contains(text, "<script") {
@@ -140,9 +126,7 @@ func TestForeignTextStaysText(t *testing.T) {
 func TestPageLoadsNothing(t *testing.T) {
 	html := htmlOf(t, synthetic(1, 40, 30).Page())
 	lib, own, err := page.Scripts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	rest := strings.Replace(html, lib, "", 1)
 	if len(rest) != len(html)-len(lib) || strings.Contains(rest, lib) {
 		t.Error("the page does not contain the chart library exactly once")
@@ -171,8 +155,6 @@ func TestPageLoadsNothing(t *testing.T) {
 func TestLargePageStaysBelowFourMegabytes(t *testing.T) {
 	if n := len(largePage(t)); n > 4_000_000 {
 		t.Errorf("page has %d bytes, want at most 4,000,000", n)
-	} else {
-		t.Logf("%d bytes", n)
 	}
 }
 
@@ -180,11 +162,7 @@ func TestEmptyStudyStillGivesAPage(t *testing.T) {
 	s := &Study{Name: "nothing", Question: "?", Failures: []page.Failure{{Address: "stage.sft.warm",
 		Cause: "failed: out of memory", Log: []string{"last line"}}}}
 	html := htmlOf(t, s.Page())
-	for _, want := range []string{"stage.sft.warm", "failed: out of memory", "last line"} {
-		if !strings.Contains(html, want) {
-			t.Errorf("the page lacks %q", want)
-		}
-	}
+	wantAll(t, html, "stage.sft.warm", "failed: out of memory", "last line")
 	if strings.Contains(html, "echarts") && strings.Contains(html, "<script>") {
 		t.Error("a page without figures contains the chart library")
 	}
@@ -192,9 +170,7 @@ func TestEmptyStudyStillGivesAPage(t *testing.T) {
 
 func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 	var b bytes.Buffer
-	if err := synthetic(3, 60, 40).Page().Text(&b, 120); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, synthetic(3, 60, 40).Page().Text(&b, 120))
 	long := 0
 	for line := range strings.SplitSeq(b.String(), "\n") {
 		if len([]rune(line)) > 120 {
@@ -208,19 +184,7 @@ func TestTerminalTablesKeepWithinTheirWidth(t *testing.T) {
 }
 
 func TestFigureDataHoldsEveryRunAndEveryUpdate(t *testing.T) {
-	one, two := int64(1), int64(2)
-	curve := func(values ...float64) []rl.Metric {
-		var rows []rl.Metric
-		for i, v := range values {
-			rows = append(rows, rl.Metric{Update: i + 1, Values: map[string]float64{"reward": v}})
-		}
-		return rows
-	}
-	s := &Study{Arms: []Arm{{Label: "a", Runs: []SeedRun{{Seed: &one, Curve: curve(0.5, 0.25)},
-		{Seed: &two, Curve: curve(1, 0, 0.125)}}}}}
+	s := &Study{Arms: []Arm{{"a", []SeedRun{logging(1, "reward", 0.5, 0.25), logging(2, "reward", 1, 0, 0.125)}}}}
 	want := [][]string{{"update", "a, seed 1", "a, seed 2"}, {"1", "0.5", "1"}, {"2", "0.25", "0"}, {"3", "", "0.125"}}
-	got := curveFigures[0].figure(s).CSV()
-	if !slices.EqualFunc(got, want, slices.Equal[[]string]) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	equal(t, "data", curveFigures[0].figure(s).CSV(), want)
 }

@@ -38,56 +38,42 @@ type Reference struct {
 // overall is the category of all tasks in a Reference.
 const overall = "overall"
 
-// referenceFault is an error of a reference block, at one of its settings.
-type referenceFault struct{ setting, summary, detail string }
-
-func (f referenceFault) at(r *Reference) hcl.Range {
-	switch f.setting {
-	case "of":
-		return r.At["of"]
-	case "others":
-		return r.At["others"]
-	case "printed":
-		return r.At["printed"]
-	}
-	return r.At["counts"]
-}
-
 // faults returns the errors of the reference that do not depend on the arms of a page.
-func (r *Reference) faults() (all []referenceFault) {
-	bad := func(setting, summary, format string, args ...any) {
-		all = append(all, referenceFault{setting, summary, fmt.Sprintf(format, args...)})
+func (r *Reference) faults() (all hcl.Diagnostics) {
+	bad := func(at hcl.Range, summary, format string, args ...any) {
+		all = append(all, mistake(at, summary, format, args...))
 	}
 	known := append([]string{overall}, bfcl.Categories...)
 	for _, category := range sortedKeys(r.Of) {
 		if !slices.Contains(known, category) {
-			bad("of", "Unknown category", "No category is called %q%s There are %s.", category,
+			bad(r.At["of"], "Unknown category", "No category is called %q%s There are %s.", category,
 				cmp.Or(lang.NearHint(category, known), "."), strings.Join(known, ", "))
 		}
 		if r.Of[category] < 1 {
-			bad("of", "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
+			bad(r.At["of"], "No tasks", "A published share has at least one task; got of.%s = %d.", category, r.Of[category])
 		}
 	}
 	if r.Of[overall] == 0 {
-		bad("of", "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
+		bad(r.At["of"], "No number of tasks", "Write of = { %s = N }, the number of all tasks of the reference.", overall)
 	}
 	if len(r.Counts)+len(r.Others) == 0 {
-		bad("counts", "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
+		bad(r.At["counts"], "Empty reference", "A reference needs passed tasks of at least one arm: counts = { \"ARM\" = { "+
 			"%s = N } }.", overall)
 	}
 	for _, rows := range []struct {
 		setting string
+		at      hcl.Range
 		counts  map[string]map[string]int
-	}{{"counts", r.Counts}, {"others", r.Others}} {
+	}{{"counts", r.At["counts"], r.Counts}, {"others", r.At["others"], r.Others}} {
 		for _, arm := range sortedKeys(rows.counts) {
 			for _, detail := range r.rowFaults(rows.counts[arm]) {
-				bad(rows.setting, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
+				bad(rows.at, "Impossible counts", "%s.%q: %s", rows.setting, arm, detail)
 			}
 		}
 	}
 	if len(all) == 0 {
 		for _, detail := range r.printedFaults() {
-			bad("printed", "Counts contradict the printed figures", "%s", detail)
+			bad(r.At["printed"], "Counts contradict the printed figures", "%s", detail)
 		}
 	}
 	return all
@@ -121,11 +107,8 @@ func (r *Reference) printedTable() lint.Table {
 		t.Overall = -1
 	}
 	for _, arm := range sortedKeys(r.Printed) {
-		block, name, grouped := strings.Cut(arm, "/")
-		if !grouped {
-			block, name = "", arm
-		}
-		row := lint.Row{Block: block, Name: name}
+		var row lint.Row
+		row.Block, row.Name = cutGroup(arm)
 		for _, category := range t.Columns {
 			row.Cells = append(row.Cells, lint.ParseCell(r.Printed[arm][category]))
 		}
@@ -191,22 +174,22 @@ func (r *Reference) rowFaults(counts map[string]int) (all []string) {
 }
 
 // armFaults returns the errors of the reference on a page with some arms.
-func (r *Reference) armFaults(arms []string) (all []referenceFault) {
+func (r *Reference) armFaults(arms []string) (all hcl.Diagnostics) {
 	if len(arms) == 0 {
-		return []referenceFault{{"counts", "Nothing to compare", "The report has no evaluations to show beside the " +
-			"reference: write scores = [stage.eval.NAME]."}}
+		return hcl.Diagnostics{mistake(r.At["counts"], "Nothing to compare", "The report has no evaluations to show "+
+			"beside the reference: write scores = [stage.eval.NAME].")}
 	}
 	for _, arm := range sortedKeys(r.Counts) {
 		if !slices.Contains(arms, arm) {
-			all = append(all, referenceFault{"counts", "Unknown arm", fmt.Sprintf("No evaluation in scores is called "+
-				"%q%s There are %s. Counts of methods that this page does not evaluate belong into others.", arm,
-				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", "))})
+			all = append(all, mistake(r.At["counts"], "Unknown arm", "No evaluation in scores is called %q%s There are %s. "+
+				"Counts of methods that this page does not evaluate belong into others.", arm,
+				cmp.Or(lang.NearHint(arm, arms), "."), strings.Join(arms, ", ")))
 		}
 	}
 	for _, arm := range sortedKeys(r.Others) {
 		if slices.Contains(arms, arm) {
-			all = append(all, referenceFault{"others", "Arm of this page", fmt.Sprintf("This page evaluates %q, so its "+
-				"counts belong into counts.", arm)})
+			all = append(all, mistake(r.At["others"], "Arm of this page", "This page evaluates %q, so its counts belong "+
+				"into counts.", arm))
 		}
 	}
 	return all
@@ -233,23 +216,21 @@ type PublishedEffect struct {
 // cell returns the cell of a published share.
 func (p *Published) cell() page.Cell { return page.ShareCell(p.Count, p.Of, p.Interval) }
 
-// referenceOf returns the share that the first reference with this arm reports on a task set, overall ("") or of a
-// category. nil: no reference reports it.
-func (s *Study) referenceOf(arm, set, category string) *Published {
-	if sets := s.sets(); len(sets) > 0 && set != sets[0] {
+// referenceOf returns the share that the first reference with this arm reports on a task set; nil if none does.
+func (s *Study) referenceOf(arm, set string) *Published {
+	if set != s.firstSet() {
 		return nil
 	}
 	for i := range s.References {
-		if p := s.References[i].published(s.References[i].Counts[arm], category); p != nil {
+		if p := s.References[i].published(s.References[i].Counts[arm], overall); p != nil {
 			return p
 		}
 	}
 	return nil
 }
 
-// published returns the share of a category ("": overall) in a row of counts, or nil.
+// published returns the share of a category in a row of counts, or nil.
 func (r *Reference) published(counts map[string]int, category string) *Published {
-	category = cmp.Or(category, overall)
 	n, ok := counts[category]
 	of := r.Of[category]
 	if !ok || of == 0 {
@@ -258,10 +239,10 @@ func (r *Reference) published(counts map[string]int, category string) *Published
 	return &Published{Reference: r.Name, Count: n, Of: of, Interval: stats.Wilson(n, of, stats.Level)}
 }
 
-// referenceEffect returns the difference of two arms that one reference reports on a task set, overall ("") or of a
-// category. nil: no reference reports both arms.
-func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
-	x, y := s.referenceOf(a, set, category), s.referenceOf(b, set, category)
+// referenceEffect returns the difference of two arms that one reference reports on a task set; nil if none
+// reports both.
+func (s *Study) referenceEffect(a, b, set string) *PublishedEffect {
+	x, y := s.referenceOf(a, set), s.referenceOf(b, set)
 	if x == nil || y == nil || x.Reference != y.Reference {
 		return nil
 	}
@@ -272,23 +253,20 @@ func (s *Study) referenceEffect(a, b, set, category string) *PublishedEffect {
 // referenceParts returns the tables that show each reference beside the results of the page: shares of all tasks, then
 // by category.
 func (s *Study) referenceParts() []page.Part {
-	set := ""
-	if sets := s.sets(); len(sets) > 0 {
-		set = sets[0]
-	}
+	set := s.firstSet()
 	var parts []page.Part
-	for i := range s.References {
-		r := &s.References[i]
+	for _, r := range s.References {
 		all := &page.Table{ID: "reference-" + page.Slug(r.Name), Title: r.Name + ": success there and here",
 			Columns: page.Columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
-			Notes:   append(referenceNotes(), r.corrections()...)}
+			Notes:   slices.Concat(referenceNotes, r.corrections())}
 		if r.URL != "" {
 			all.Lead = "Published at " + r.URL + "."
 		}
 		parted := &page.Table{ID: all.ID + "-categories", Folded: true,
 			Title:   r.Name + ": success by category, there and here",
-			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...), Notes: referenceNotes()[:1]}
-		for _, label := range s.referenceRows(r) {
+			Columns: slices.Insert(slices.Clone(all.Columns), 1, page.Columns("<Category")...),
+			Notes:   slices.Clone(referenceNotes[:1])}
+		for _, label := range s.referenceRows(&r) {
 			name := page.Text("%s", label)
 			for _, category := range r.categories() {
 				p := r.published(r.row(label), category)
@@ -315,14 +293,13 @@ func (s *Study) referenceParts() []page.Part {
 	return parts
 }
 
-func referenceNotes() []string {
-	return []string{
-		"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
-			"episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
-			"published share.",
-		"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
-			"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
-	}
+// referenceNotes explain the tables of a reference; the first note is about its table by category.
+var referenceNotes = []string{
+	"Paper: passed tasks as published, with Wilson's 95 % interval of independent tasks. Here: the main table's pooled " +
+		"episodes, with their clustered interval; a dash: not evaluated here. Within: our interval contains the " +
+		"published share.",
+	"Fisher's exact test of both counts takes all episodes as independent, also those of one family or task, so that " +
+		"its p-value is too small with several seeds. It is not adjusted and decides nothing on this page.",
 }
 
 // referenceRows returns the arms and methods of a reference by group, the part of the label before "/": groups without
@@ -330,33 +307,29 @@ func referenceNotes() []string {
 func (s *Study) referenceRows(r *Reference) []string {
 	labels := s.labels()
 	rows := append(sortedKeys(r.Counts), sortedKeys(r.Others)...)
-	rank := func(label string) []int {
-		first := slices.IndexFunc(labels, func(l string) bool { return groupOf(l) == groupOf(label) })
-		at := slices.Index(labels, label)
-		if at < 0 {
-			at = len(labels)
-		}
-		return []int{first, at}
+	sortByLabel(rows, labels, func(label string) string { return label })
+	firstOf := func(group string) int {
+		return slices.IndexFunc(labels, func(label string) bool { return groupOf(label) == group })
 	}
 	slices.SortStableFunc(rows, func(a, b string) int {
-		x, y := rank(a), rank(b)
-		return cmp.Or(cmp.Compare(x[0], y[0]), strings.Compare(groupOf(a), groupOf(b)), cmp.Compare(x[1], y[1]))
+		x, y := groupOf(a), groupOf(b)
+		return cmp.Or(firstOf(x)-firstOf(y), strings.Compare(x, y))
 	})
 	return rows
 }
 
 // groupOf returns the part of a label before "/", "" without one.
 func groupOf(label string) string {
-	group, _, grouped := strings.Cut(label, "/")
-	if !grouped {
-		return ""
-	}
+	group, _ := cutGroup(label)
 	return group
 }
 
-// armIndex returns the index of an arm, NoArm for a label of no arm.
-func (s *Study) armIndex(label string) int {
-	return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label })
+// cutGroup splits "GROUP/NAME"; the group is "" without one.
+func cutGroup(label string) (group, name string) {
+	if before, after, ok := strings.Cut(label, "/"); ok {
+		return before, after
+	}
+	return "", label
 }
 
 // besideReference returns the published share, that of the page, and how they compare.
@@ -385,11 +358,10 @@ func (s *Study) besideReference(p *Published, label, set, category string) []pag
 // ablationTables show, for each comparison of success, the differences that a reference reports beside those of the
 // page: the paper's ablations. A comparison without such a difference has no table.
 func (s *Study) ablationTables() []page.Part {
-	sets := s.sets()
-	if len(s.References) == 0 || len(sets) == 0 {
+	set := s.firstSet()
+	if len(s.sets()) == 0 {
 		return nil
 	}
-	set := sets[0]
 	var parts []page.Part
 	for _, how := range s.comparisons() {
 		if how.Outcome != "" && how.Outcome != OutcomeSuccess {
@@ -401,7 +373,7 @@ func (s *Study) ablationTables() []page.Part {
 			Notes: []string{"Paper: Newcombe's 95 % interval of two independent shares, because a publication rarely reports " +
 				"which tasks both arms pass. Here: the interval that contains those over seeds and over task families."}}
 		for _, names := range how.Pairs {
-			e := s.referenceEffect(names[0], names[1], set, "")
+			e := s.referenceEffect(names[0], names[1], set)
 			if e == nil {
 				continue
 			}
@@ -421,14 +393,13 @@ func (c *Contrast) besideReference(e *PublishedEffect) []page.Cell {
 	if c == nil {
 		return []page.Cell{page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–")}
 	}
-	own := func(by string) page.Source { return page.Source{From: c.Source.From, Rows: c.Source.Rows, By: by} }
 	difference, within := page.Cell{Text: page.Points(c.Mean), Value: &c.Mean}, page.Text("–")
 	if i := c.hull(); i.Known() {
 		difference.Interval = &i
 		difference = difference.With("%s\u00a0…\u00a0%s", page.Points(i.Low), page.Points(i.High))
 		within = page.Text("%s", map[bool]string{true: "no", false: "yes"}[i.Excludes(e.Difference)])
 	}
-	return []page.Cell{c.CellA.From(own(byReward)), c.CellB.From(own(byReward)),
-		difference.From(own("mean of the differences, hull of both intervals")),
-		within.From(own("published difference within the hull of both intervals"))}
+	return []page.Cell{c.CellA.From(c.own(byReward)), c.CellB.From(c.own(byReward)),
+		difference.From(c.own("mean of the differences, hull of both intervals")),
+		within.From(c.own("published difference within the hull of both intervals"))}
 }

@@ -2,14 +2,12 @@ package reports
 
 import (
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
@@ -17,7 +15,6 @@ import (
 )
 
 func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
-	stages, _, _ := strings.Cut(strings.ReplaceAll(scriptedExperiment, "FAIL", `"none"`), `stage "report" "page"`)
 	const right = `of = { overall = 40, base = 10 }`
 	for name, tc := range map[string]struct{ block, want string }{
 		"an arm that the page lacks": {right + `; counts = { "Non" = { overall = 1 } }`,
@@ -40,15 +37,9 @@ func TestMistakesOfAReferenceNameTheirPlaceAndAWayOut(t *testing.T) {
 		"no arm":   {right, "Empty reference: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "x.hcl")
-			scores := "scores = [stage.eval.arm]"
-			if name == "no evaluations" {
-				scores = ""
-			}
-			text := stages + "stage \"report\" \"page\" {\n  " + scores + "\n  reference \"paper\" {\n    " +
-				strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
-			must.OK(t, os.WriteFile(file, []byte(text), 0o600))
-			_, diags := lang.Load(lang.Source{Path: file}, scriptedKinds())
+			text := scriptedStages + "stage \"report\" \"page\" {\n  scores = [stage.eval.arm]\n" +
+				"  reference \"paper\" {\n    " + strings.ReplaceAll(tc.block, "; ", "\n    ") + "\n  }\n}\n"
+			_, diags := loaded(t, text)
 			if len(diags) == 0 {
 				t.Fatal("got no diagnostic")
 			}
@@ -68,24 +59,24 @@ func TestAReferenceGivesSharesAndEffectsOfTheFirstTaskSet(t *testing.T) {
 	s := &Study{Arms: []Arm{{Label: "ours", Runs: []SeedRun{scored(1, "1100")}}}, References: []Reference{{Name: "paper",
 		Of:     map[string]int{"overall": 80, "base": 18},
 		Counts: map[string]map[string]int{"GRPO": {"overall": 59}, "RC": {"overall": 68, "base": 14}}}}}
-	p := s.referenceOf("GRPO", "", "")
+	p := s.referenceOf("GRPO", "")
 	if p == nil || p.Count != 59 || p.Of != 80 || math.Abs(p.Interval.Low-0.632) > 5e-4 ||
 		math.Abs(p.Interval.High-0.821) > 5e-4 {
 		t.Fatalf("got %+v, want 59 of 80, 63.2 … 82.1 %%", p)
 	}
-	for what, p := range map[string]*Published{"another task set": s.referenceOf("GRPO", "test_new", ""),
-		"a category that it does not report": s.referenceOf("GRPO", "", "base"),
-		"an arm of ours":                     s.referenceOf("ours", "", "")} {
+	for what, p := range map[string]*Published{"another task set": s.referenceOf("GRPO", "test_new"),
+		"a category that it does not report": s.References[0].published(s.References[0].Counts["GRPO"], "base"),
+		"an arm of ours":                     s.referenceOf("ours", "")} {
 		if p != nil {
 			t.Errorf("%s: got %+v, want nothing", what, p)
 		}
 	}
-	e := s.referenceEffect("GRPO", "RC", "", "")
+	e := s.referenceEffect("GRPO", "RC", "")
 	want := stats.Newcombe(59./80, stats.Wilson(59, 80, stats.Level), 68./80, stats.Wilson(68, 80, stats.Level))
 	if e == nil || math.Abs(e.Difference-9./80) > 1e-15 || e.Interval != want {
 		t.Errorf("got %+v, want 11.25 points %v", e, want)
 	}
-	if e := s.referenceEffect("GRPO", "ours", "", ""); e != nil {
+	if e := s.referenceEffect("GRPO", "ours", ""); e != nil {
 		t.Errorf("an effect of an arm that it does not report: got %+v", e)
 	}
 }
@@ -121,19 +112,19 @@ func TestCountsMustFollowFromThePrintedPercentages(t *testing.T) {
 		t.Errorf("got corrections %s", got)
 	}
 	r.Counts["SFT + GRPO"]["miss_func"], r.Counts["SFT + GRPO"]["base"] = 4, 6
-	if faults := r.faults(); len(faults) != 2 || faults[0].setting != "printed" ||
-		!strings.Contains(faults[1].detail, `"SFT + GRPO", miss_func: 3 of 17 follows from the printed row, but the count `+
+	if faults := r.faults(); len(faults) != 2 ||
+		!strings.Contains(faults[1].Detail, `"SFT + GRPO", miss_func: 3 of 17 follows from the printed row, but the count `+
 			`is 4`) {
 		t.Errorf("got %v, want a fault at base and at miss_func", faults)
 	}
 	r = llamaRows()
 	r.Printed["SFT + GRPO"]["base"] = "many"
-	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, `"many" is not a percentage`) {
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].Detail, `"many" is not a percentage`) {
 		t.Errorf("got %v, want one fault about a word", faults)
 	}
 	r = llamaRows()
 	delete(r.Counts, "SFT + GRPO")
-	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].detail, "has no counts") {
+	if faults := r.faults(); len(faults) != 1 || !strings.Contains(faults[0].Detail, "has no counts") {
 		t.Errorf("got %v, want one fault about a printed row without counts", faults)
 	}
 }
@@ -147,33 +138,12 @@ func TestAReferenceStandsBesideThePageAndIsNoArm(t *testing.T) {
 		References: []Reference{{Name: "The paper", URL: "x.org", Of: map[string]int{"overall": 80, "base": 18},
 			Counts: map[string]map[string]int{"qwen/GRPO": {"overall": 59}, "qwen/RC": {"overall": 68, "base": 14}},
 			Others: map[string]map[string]int{"qwen/Base": {"overall": 9}, "API models/Opus-4.5": {"overall": 49}}}}}
-	lines := func(tables []page.Part) (all []string) {
-		for _, part := range tables {
-			for _, row := range part.Table.Rows {
-				var cells []string
-				for _, c := range row.Cells {
-					cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
-				}
-				all = append(all, part.Table.ID+": "+strings.Join(cells, " | "))
-			}
-		}
-		return all
-	}
-	want := []string{
-		"reference-the-paper: API models/Opus-4.5 | 61.3 % | – | – | –",
-		"reference-the-paper: qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
-		"reference-the-paper: qwen/RC | 85.0 % | 75.0 % | yes | 0.608",
-		"reference-the-paper: qwen/Base | 11.2 % | – | – | –",
-		"reference-the-paper-categories: qwen/RC | base | 77.8 % | 75.0 % | yes | 1",
-	}
-	if got := lines(s.referenceParts()); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
-	want = []string{"ablation-conditioning: qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | " +
-		"no"}
-	if got := lines(s.ablationTables()); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
+	tables := s.referenceParts()
+	equalRows(t, tables[0].Table, "API models/Opus-4.5 | 61.3 % | – | – | –", "qwen/GRPO | 73.8 % | 25.0 % | yes | 0.009",
+		"qwen/RC | 85.0 % | 75.0 % | yes | 0.608", "qwen/Base | 11.2 % | – | – | –")
+	equalRows(t, tables[1].Table, "qwen/RC | base | 77.8 % | 75.0 % | yes | 1")
+	equalRows(t, s.ablationTables()[0].Table,
+		"qwen/GRPO → qwen/RC | 73.8 % | 85.0 % | +11.2 | 25.0 % | 75.0 % | +50.0 | no")
 	if got := s.labels(); len(got) != 2 {
 		t.Errorf("got arms %q, want those of the page", got)
 	}
@@ -257,7 +227,5 @@ func TestTheMainTableHasGroupsOfModelsAndAPIModelsFirst(t *testing.T) {
 	}
 	want := []string{"API models | API models/GPT", "qwen: baselines | qwen/Base", "qwen: arms | qwen/SFT + GRPO",
 		"llama: baselines | llama/Base", "llama: arms | llama/SFT + GRPO"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got  %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
-	}
+	equal(t, "rows", got, want)
 }

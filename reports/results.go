@@ -78,8 +78,7 @@ func (s *Study) mainTable(set string) *page.Table {
 	if sampled {
 		t.Columns = append(t.Columns, page.Column{Name: "Sampled"})
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) == 0 {
 			continue
@@ -87,7 +86,7 @@ func (s *Study) mainTable(set string) *page.Table {
 		share := func(category, by string) page.Cell {
 			return pooled(samples(all, category, by == byVerdict)).share().From(a.sourceOfScores(set, category, by))
 		}
-		cells := []page.Cell{s.armName(a, a.sourceOfScores(set, "", byReward)), share("", byReward),
+		cells := []page.Cell{s.armName(&a, a.sourceOfScores(set, "", byReward)), share("", byReward),
 			seedMean(rates(samples(all, "", false))).From(a.sourceOfScores(set, "", byMean))}
 		for _, c := range categories {
 			cells = append(cells, share(c, byReward))
@@ -121,11 +120,9 @@ func (s *Study) decoding(set string) (name string, notes []string) {
 		}
 	}
 	models, checkpoints := false, false
-	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			if scored := len(r.outcomes(set, s.Arms[i].condition(), true)) > 0; scored {
-				models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
-			}
+	for a, r := range s.runs {
+		if len(r.outcomes(set, a.condition(), true)) > 0 {
+			models, checkpoints = models || endpoints[r.Policy], checkpoints || !endpoints[r.Policy]
 		}
 	}
 	if !models {
@@ -171,15 +168,11 @@ func (s *Study) successNotes(set string) (notes []string) {
 	}
 	notes = append(notes, "Success on your own tasks is a reward of 1.")
 	graded, all := 0, 0
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			for _, row := range r.Scores {
-				if row.Set == set {
-					all++
-					if row.Reward > 0 && row.Reward < 1 {
-						graded++
-					}
-				}
+	for row := range s.scores {
+		if row.Set == set {
+			all++
+			if row.Reward > 0 && row.Reward < 1 {
+				graded++
 			}
 		}
 	}
@@ -306,7 +299,10 @@ func (s *Study) markBest(t *page.Table, set string) {
 		against = append(against, c)
 	}
 	judge(all)
-	if !slices.ContainsFunc(against, func(c *Contrast) bool { return c.winner() != winner.Label }) {
+	won := func(c *Contrast) bool {
+		return c.Decided > 0 && c.B == winner.Label || c.Decided < 0 && c.A == winner.Label
+	}
+	if !slices.ContainsFunc(against, func(c *Contrast) bool { return !won(c) }) {
 		best.Cells[1].Mark = page.MarkBest
 	}
 }
@@ -321,8 +317,7 @@ func (s *Study) seedTable(set string) *page.Table {
 			"t-intervals. They treat task families and policies as independent. A policy that several seeds evaluate has " +
 			"one row."},
 	}
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) > 1 {
 			t.Omitted = false
@@ -366,8 +361,7 @@ func (s *Study) categoryFigure(set string) *page.Figure {
 		Categories: slices.Clone(categories),
 	}
 	f.Categories[0] = "Overall"
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		all := a.policies(set, true)
 		if len(all) == 0 {
 			continue
@@ -457,8 +451,7 @@ func (s *Study) passFigure(set string) *page.Figure {
 			"seeds: their mean, and a band from the lowest to the highest.",
 	}
 	most := 0
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		series := page.Series{Name: a.Label, Arm: i}
 		for _, one := range a.policies(set, false) {
 			curve := one.passCurve()
@@ -516,40 +509,30 @@ type episode struct{ seed, task string }
 // ' ' without this episode. A run without seed belongs to every seed.
 func outcomesByEpisode(arms []*Arm, set string) map[episode][]byte {
 	results := map[episode][]byte{}
-	each := func(seeded bool, use func(arm int, seed string, found outcomes)) {
+	use := func(arm int, run *SeedRun, add bool) {
+		found := run.outcomes(set, arms[arm].condition(), true)
+		for task := range found {
+			if e := (episode{run.Name(), task}); add && results[e] == nil {
+				results[e] = bytes.Repeat([]byte(" "), len(arms))
+			}
+		}
+		for e, passed := range results {
+			one, ok := found[e.task]
+			if ok && passed[arm] == ' ' && (run.Seed == nil || run.Name() == e.seed) {
+				passed[arm] = '0' + byte(min(1, one.passed))
+			}
+		}
+	}
+	for _, seeded := range []bool{true, false} { // runs with a seed determine the episodes, if there are any
+		add := seeded || len(results) == 0
 		for i, a := range arms {
 			for j := range a.Runs {
 				if run := &a.Runs[j]; (run.Seed != nil) == seeded {
-					use(i, run.Name(), run.outcomes(set, a.condition(), true))
+					use(i, run, add)
 				}
 			}
 		}
 	}
-	at := func(seed, task string) []byte {
-		e := episode{seed, task}
-		if results[e] == nil {
-			results[e] = bytes.Repeat([]byte(" "), len(arms))
-		}
-		return results[e]
-	}
-	each(true, func(arm int, seed string, found outcomes) {
-		for task, one := range found {
-			at(seed, task)[arm] = '0' + byte(min(1, one.passed))
-		}
-	})
-	seeded := len(results) > 0
-	each(false, func(arm int, seed string, found outcomes) {
-		for task := range found {
-			if !seeded {
-				at(seed, task)
-			}
-		}
-		for e, passed := range results {
-			if one, ok := found[e.task]; ok && passed[arm] == ' ' {
-				passed[arm] = '0' + byte(min(1, one.passed))
-			}
-		}
-	})
 	return results
 }
 
@@ -563,10 +546,9 @@ func (s *Study) outcomeFigure(set string) *page.Figure {
 		Data: [][]string{{"seed", "task"}}, Source: page.Source{By: "reward of each episode"},
 	}
 	var arms []*Arm
-	for i := range s.Arms {
-		a := &s.Arms[i]
+	for i, a := range s.Arms {
 		if len(a.policies(set, true)) > 0 {
-			arms, f.Lanes = append(arms, a), append(f.Lanes, a.Label)
+			arms, f.Lanes = append(arms, &a), append(f.Lanes, a.Label)
 			f.Series = append(f.Series, page.Series{Name: a.Label, Arm: i})
 			f.Source = page.Together(f.Source.By, "", f.Source, a.sourceOfScores(set, "", ""))
 		}

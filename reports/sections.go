@@ -15,9 +15,7 @@ func (s *Study) Page() *page.Page {
 	for i := range p.Sections {
 		p.Sections[i].Trim()
 	}
-	lead := page.Section{Parts: p.First}
-	lead.Trim()
-	p.First = lead.Parts
+	p.First.Trim()
 	p.Sections = slices.DeleteFunc(p.Sections, func(s page.Section) bool { return len(s.Parts) == 0 })
 	return p
 }
@@ -27,7 +25,8 @@ func (s *Study) Page() *page.Page {
 func (s *Study) complete() *page.Page {
 	s.tested = map[string][]*Contrast{}
 	defer func() { s.tested = nil }()
-	p := &page.Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), First: s.first(), Sections: s.sections()}
+	p := &page.Page{Answers: s.answers(), Effects: s.effects(), Run: s.runLine(), Sections: s.sections(),
+		First: page.Section{Parts: s.first()}}
 	ids := map[string]bool{} // different labels may have equal slugs
 	unique := func(id *string) {
 		name := *id
@@ -57,13 +56,11 @@ func (s *Study) labels() []string {
 // taskCount returns the largest number of tasks of a set in one evaluation, and the number of different tasks in all.
 func (s *Study) taskCount(set string) (each, all int) {
 	different := map[string]bool{}
-	for i := range s.Arms {
-		for j := range s.Arms[i].Runs {
-			found := s.Arms[i].Runs[j].outcomes(set, s.Arms[i].condition(), true)
-			each = max(each, len(found))
-			for task := range found {
-				different[task] = true
-			}
+	for a, r := range s.runs {
+		found := r.outcomes(set, a.condition(), true)
+		each = max(each, len(found))
+		for task := range found {
+			different[task] = true
 		}
 	}
 	return each, len(different)
@@ -110,8 +107,8 @@ func items() []item {
 		{"gap-training", "token", single((*Study).trainingGapTable)},
 	}
 	curves := func(folded bool) {
-		for i := range curveFigures {
-			if kind := &curveFigures[i]; kind.folded == folded {
+		for _, kind := range curveFigures {
+			if kind.folded == folded {
 				all = append(all, item{"fig-" + kind.id, "training", single(kind.figure)})
 			}
 		}

@@ -255,11 +255,7 @@ func (s *Study) timeline() *page.Figure {
 		idle += max(0, from-busyUntil)
 		busyUntil = max(busyUntil, from+took)
 		name, seed, _ := strings.Cut(lang.TrimStage(r.Address), "@")
-		lane := slices.Index(f.Lanes, name)
-		if lane < 0 {
-			lane = len(f.Lanes)
-			f.Lanes = append(f.Lanes, name)
-		}
+		lane := page.IndexOrAppend(&f.Lanes, name)
 		label := runs.DurationText(took)
 		if seed != "" {
 			label = "seed " + seed + ": " + label
@@ -416,7 +412,7 @@ func (s *Study) versionsTable() *page.Table {
 		if seed := r.Manifest.Seed; seed != nil {
 			name = strings.TrimSuffix(name, fmt.Sprintf("@%d", *seed))
 		}
-		rows.add(t, fmt.Sprint(name, c.name(), revision.Text, date, context.Text), r.Manifest.Seed, page.Text("%s", name),
+		rows.add(t, "", r.Manifest.Seed, page.Text("%s", name),
 			page.Text("%s", c.name()).From(from(file.Name, "as recorded")), revision,
 			page.Text("%s", date).From(from("date", "as recorded")), context.From(from(file.Name, "as recorded")))
 	}

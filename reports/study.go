@@ -1,6 +1,7 @@
 package reports
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,12 +77,7 @@ func (r *SeedRun) Name() string {
 }
 
 // identity distinguishes the policies of an arm: the digest, or the seed if the digest is unknown.
-func (r *SeedRun) identity() string {
-	if r.Policy != "" {
-		return r.Policy
-	}
-	return r.Name()
-}
+func (r *SeedRun) identity() string { return cmp.Or(r.Policy, r.Name()) }
 
 // Windows are the numbers of updates that tables summarize at both ends of a training. The zero value has no windows:
 // the page then has no tables of them.
@@ -141,10 +137,15 @@ type Record struct {
 }
 
 func (s *Study) arm(label string) *Arm {
-	if i := slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label }); i >= 0 {
+	if i := s.armIndex(label); i >= 0 {
 		return &s.Arms[i]
 	}
 	return nil
+}
+
+// armIndex returns the index of an arm, NoArm for a label of no arm.
+func (s *Study) armIndex(label string) int {
+	return slices.IndexFunc(s.Arms, func(a Arm) bool { return a.Label == label })
 }
 
 // sortArms sorts the arms: first the named arms, then those of the comparisons, then the others in their present order.
@@ -169,13 +170,23 @@ func sortByLabel[T any](all []T, order []string, label func(T) string) {
 	slices.SortStableFunc(all, func(a, b T) int { return place(a) - place(b) })
 }
 
+// runs iterates over the runs of all arms.
+func (s *Study) runs(yield func(*Arm, *SeedRun) bool) {
+	for i := range s.Arms {
+		for j := range s.Arms[i].Runs {
+			if !yield(&s.Arms[i], &s.Arms[i].Runs[j]) {
+				return
+			}
+		}
+	}
+}
+
+// scores iterates over the scores of all runs.
 func (s *Study) scores(yield func(rl.Score) bool) {
-	for _, a := range s.Arms {
-		for _, r := range a.Runs {
-			for _, row := range r.Scores {
-				if !yield(row) {
-					return
-				}
+	for _, r := range s.runs {
+		for _, row := range r.Scores {
+			if !yield(row) {
+				return
 			}
 		}
 	}
@@ -185,9 +196,7 @@ func (s *Study) scores(yield func(rl.Score) bool) {
 func (s *Study) sets() []string {
 	var sets []string
 	for row := range s.scores {
-		if !slices.Contains(sets, row.Set) {
-			sets = append(sets, row.Set)
-		}
+		page.IndexOrAppend(&sets, row.Set)
 	}
 	return sets
 }
@@ -322,13 +331,12 @@ func (p *policy) same(other policy) bool { return p.identity == other.identity }
 // policies returns the policies of some runs on a set under a token, without those that have no episodes.
 func policies(runs []SeedRun, set, token string, greedy bool) []policy {
 	var all []policy
-	for i := range runs {
-		run := &runs[i]
+	for _, run := range runs {
 		found := run.outcomes(set, token, greedy)
 		if len(found) == 0 {
 			continue
 		}
-		one := newPolicy(run)
+		one := newPolicy(&run)
 		p := findOrAdd(&all, one, one.same)
 		if name := run.Name(); name != "" {
 			p.seeds = append(p.seeds, name)

@@ -2,14 +2,15 @@ package reports
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 	"rcgrpo/stages/rl"
@@ -21,6 +22,22 @@ func close12(t *testing.T, what string, got, want float64) {
 	if !(math.Abs(got-want) <= 1e-12*math.Max(1, math.Abs(want))) {
 		t.Errorf("%s: got %.16g, want %.16g", what, got, want)
 	}
+}
+
+// equal reports a value that differs from the wanted one.
+func equal[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %q, want %q", what, fmt.Sprint(got), fmt.Sprint(want))
+	}
+}
+
+// heads returns the names of the columns.
+func heads(table *page.Table) (names []string) {
+	for _, c := range table.Columns {
+		names = append(names, c.Name)
+	}
+	return names
 }
 
 // scored makes a run whose tasks pass where the text has a 1; every two neighbours are a family.
@@ -127,10 +144,8 @@ func TestPoliciesAreCountedByDigestAndNotBySeed(t *testing.T) {
 	for _, row := range s.seedTable("").Rows {
 		rows = append(rows, row.Cells[0].Text+", "+row.Cells[1].Text)
 	}
-	if want := []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean",
-		"once, seeds 1, 2, 3"}; !slices.Equal(rows, want) {
-		t.Errorf("got rows %q, want %q", rows, want)
-	}
+	equal(t, "rows", rows, []string{"thrice, seed 1", "thrice, seed 2", "thrice, seed 3", "thrice, mean",
+		"once, seeds 1, 2, 3"})
 	// The same digests on the other side make three policies, and then there is a claim about the method.
 	for i := range once {
 		s.Arms[1].Runs[i].Policy = fmt.Sprint("digest ", i)
@@ -214,11 +229,7 @@ func TestDifferentTasksAreComparedUnpaired(t *testing.T) {
 	if err == nil {
 		t.Fatal("a paired comparison that loses 39 of 40 tasks is no error")
 	}
-	for _, want := range []string{`"split"`, "39 of 40 tasks", "unpaired = true", "more than a tenth"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("got %q, want it to contain %q", err, want)
-		}
-	}
+	must.Contain(t, err.Error(), `"split"`, "39 of 40 tasks", "unpaired = true", "more than a tenth")
 	s.Compare[0].Unpaired = true
 	if err := s.check(); err != nil {
 		t.Errorf("an unpaired comparison: %v", err)
@@ -261,9 +272,7 @@ func TestTokensOnDifferentTasksAreAnError(t *testing.T) {
 		run.Scores[i].Token = []string{rl.TokenHigh, rl.TokenLow}[i]
 	}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
-	if err := s.check(); err == nil || !strings.Contains(err.Error(), "under the other token") {
-		t.Errorf("got %v, want an error about the tokens", err)
-	}
+	must.Match(t, s.check(), "under the other token")
 }
 
 func TestThreePoliciesPerSideAreComparedByWelchWhereTasksDiffer(t *testing.T) {
@@ -293,6 +302,10 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 		t.Fatalf("got %d contrasts adjusted over %d tests, want 3 over 3", len(all), all[0].Tests)
 	}
 	close12(t, "adjusted", all[0].Adjusted, 3*2/math.Pow(2, 9))
+	if answer := s.answers()[0].String(); !strings.HasPrefix(answer, "Higher: success +22.5 points [") ||
+		!strings.HasSuffix(answer, ", b against a; these two policies.") {
+		t.Errorf("got the answer %q about one policy per side", answer)
+	}
 	claims := s.claims("")
 	table := s.claimTable(claims, "")
 	if len(table.Rows) != 3 || table.Rows[0].Cells[8].Text != "one; two" || table.Rows[0].Cells[7].Text != "0.012" {
@@ -307,7 +320,7 @@ func TestAllTestsOfASetAreAdjustedTogether(t *testing.T) {
 	}
 }
 
-// curves makes a training that logs the values of a metric.
+// logging makes a training that logs the values of a metric.
 func logging(seed int64, metric string, values ...float64) SeedRun {
 	r := SeedRun{Seed: &seed, CurveFrom: fmt.Sprintf("stage.grpo.x@%d.metrics", seed)}
 	for i, v := range values {
@@ -344,9 +357,7 @@ func TestTheAnswerNamesEveryExpectation(t *testing.T) {
 	for _, a := range s.answers() {
 		got = append(got, a.String())
 	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %q, want one answer for each expectation: %q", got, want)
-	}
+	equal(t, "one answer for each expectation", got, want)
 	for _, c := range s.decided("") { // three claims: success twice, in both directions, and training
 		if !c.ofTraining() {
 			continue
@@ -388,9 +399,7 @@ func TestTrainingsOfDifferentLengthsAreComparedAtTheSameUpdates(t *testing.T) {
 	for _, row := range s.lateTable().Rows {
 		got = append(got, row.Cells[0].Text+" "+row.Cells[1].Text+" "+row.Cells[2].Text)
 	}
-	if want := []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"}; !slices.Equal(got, want) {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	equal(t, "rows", got, []string{"long 6 0.600", "long 3 0.300", "short 3 0.900"})
 	c := compareTraining(&s.Arms[0], &s.Arms[1], s.Windows, Comparison{Outcome: "reward"})
 	close12(t, "difference", c.Mean, 0.9-0.3)
 	// The long arm's row of the short window depends on the short training.
@@ -413,8 +422,7 @@ func TestCutIntervalsShowTheFullOne(t *testing.T) {
 // Gap 0.3 with standard error 0.1, p = 1/2 and G = 5: the bound is 0.2·(0.09 − 0.01) = 0.016 where the plain square
 // gives 0.018. The log has σ² = 0.1 and prop2_excess = 0.1 − 0.016.
 func TestProposition2IsDrawnWithoutTheNoiseOfTheGap(t *testing.T) {
-	one := int64(1)
-	run := SeedRun{Seed: &one, CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
+	run := SeedRun{Seed: seedOf(1), CurveFrom: "x", Curve: []rl.Metric{{Update: 1,
 		Values: map[string]float64{"sigma2": 0.1, "token_gap": 0.3, "token_gap_se": 0.1, "prop2_bound": 0.018,
 			"prop2_excess": 0.084}}}}
 	s := &Study{Arms: []Arm{{"a", []SeedRun{run}}}}
@@ -477,23 +485,6 @@ func TestSampledSuccessIsCompared(t *testing.T) {
 	}
 }
 
-// The paper's counts: 68 against 59 of 80. Which tasks they share is unknown; here the 59 are a part of the 68.
-func TestAnswerSentenceOfOneSeed(t *testing.T) {
-	s := &Study{
-		Arms: []Arm{{"RCTP-FT + GRPO", []SeedRun{scored(1, strings.Repeat("1", 59)+strings.Repeat("0", 21))}},
-			{"RCTP-FT + RC-GRPO", []SeedRun{scored(1, strings.Repeat("1", 68)+strings.Repeat("0", 12))}}},
-		Compare: []Comparison{{Label: "reward conditioning", Pairs: [][]string{{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}}}},
-	}
-	// 0 against 9: p = 2/2⁹
-	got := s.answers()[0]
-	want := "Higher: success +11.2 points ["
-	if text := got.String(); !strings.HasPrefix(text, want) || got.About != "these two policies" ||
-		*got.Adjusted != 2.0/512 {
-		t.Errorf("got %q about %s, p = %v, want %q about these two policies, p = 2/512", text, got.About,
-			*got.Adjusted, want)
-	}
-}
-
 func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 	study := func(texts ...string) *Study {
 		s := &Study{}
@@ -515,14 +506,11 @@ func TestBestIsMarkedOnlyWhenEveryTestSupportsIt(t *testing.T) {
 		"best of one kind only": {study(all, "0"+all[1:], none), -1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := -1
-			for i, r := range tc.study.mainTable("").Rows {
-				if r.Cells[1].Mark == page.MarkBest {
-					got = i
-				}
-			}
-			if got != tc.want {
-				t.Errorf("got a mark on row %d, want %d", got, tc.want)
+			table := tc.study.mainTable("")
+			got := slices.IndexFunc(table.Rows, func(r page.Row) bool { return r.Cells[1].Mark == page.MarkBest })
+			explained := strings.Contains(strings.Join(table.Notes, " "), "★")
+			if got != tc.want || explained != (got >= 0) {
+				t.Errorf("got a mark on row %d, explained: %v, want %d", got, explained, tc.want)
 			}
 		})
 	}
@@ -595,13 +583,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	s := &Study{Arms: []Arm{{"a", []SeedRun{scored(1, "1110"), scored(2, "10"), scored(3, "1111")}},
 		{"b", []SeedRun{scored(1, "0000"), scored(2, "1000")}}}}
 	table := s.mainTable("")
-	var heads []string
-	for _, c := range table.Columns {
-		heads = append(heads, c.Name)
-	}
-	if want := []string{"Arm", "Overall", "Mean over seeds", "Official verdict"}; !slices.Equal(heads, want) {
-		t.Fatalf("got columns %q, want %q", heads, want)
-	}
+	equal(t, "columns", heads(table), []string{"Arm", "Overall", "Mean over seeds", "Official verdict"})
 	overall, mean := table.Rows[0].Cells[1], table.Rows[0].Cells[2]
 	if want := stats.ClusteredWilson([]stats.Family{{Sum: 5, N: 6}, {Sum: 3, N: 4}},
 		stats.Level); overall.Count != 8 || overall.Of != 10 || *overall.Value != 0.8 || *overall.Interval != want {
@@ -616,9 +598,7 @@ func TestMainTablePoolsByFamilyAndShowsTheMeanOverSeedsBesideIt(t *testing.T) {
 	if got := table.Rows[1].Cells[2].Text; got != "–" {
 		t.Errorf("mean over two seeds: got %q, want a dash", got)
 	}
-	if each := s.categoryFigure("").Series[0].Points[0].Each; !slices.Equal(each, []float64{0.75, 0.5, 1}) {
-		t.Errorf("each seed in the figure: got %v, want 0.75, 0.5 and 1", each)
-	}
+	equal(t, "each seed in the figure", s.categoryFigure("").Series[0].Points[0].Each, []float64{0.75, 0.5, 1})
 }
 
 func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
@@ -632,70 +612,47 @@ func TestArmsAreSortedByNameThenByComparison(t *testing.T) {
 		s := &Study{Arms: []Arm{{Label: "c"}, {Label: "a"}, {Label: "b"}, {Label: "d"}},
 			Compare: []Comparison{{Label: "x", Pairs: [][]string{{"d", "b"}}}}}
 		s.sortArms(tc.named)
-		got := ""
-		for _, a := range s.Arms {
-			got += a.Label
-		}
-		if want := tc.want; got != want {
-			t.Errorf("%s: got %s, want %s", name, got, want)
-		}
-	}
-}
-
-func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft",
-		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
-	departing, all := s.departuresTable().Trim(), s.settingsTable()
-	if len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" || len(all.Rows) != 3 {
-		t.Errorf("got %d departing rows of %d, want lr of 3", len(departing.Rows), len(all.Rows))
-	}
-	s.Records[0].Settings["lr"] = "0.00001"
-	if departing = s.departuresTable().Trim(); departing != nil {
-		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
+		equal(t, name, strings.Join(s.labels(), ""), tc.want)
 	}
 }
 
 // A default without effect in combination with the other settings, such as clip.low with one optimizer step, is marked.
-func TestSettingsTableMarksDefaultsWithoutEffect(t *testing.T) {
-	s := &Study{Records: []Record{{Address: "stage.grpo.arm", Kind: "grpo", NoEffect: []string{"clip.low"},
-		Settings: map[string]string{"clip.low": "0.2", "kl.beta": "0.1"}}}}
-	all := s.settingsTable()
-	got := map[string]string{}
-	for _, row := range all.Rows {
-		got[row.Cells[0].Text] = row.Cells[1].Detail
+func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
+	s := &Study{Records: []Record{{Address: "stage.sft.warm", Kind: "sft", NoEffect: []string{"batch"},
+		Settings: map[string]string{"lr": "1e-3", "batch": "16", "keep": "1"}}}}
+	details := map[string]string{}
+	for _, row := range s.settingsTable().Rows {
+		details[row.Cells[0].Text] = row.Cells[1].Detail
 	}
-	if got["clip.low"] != "no effect here" || got["kl.beta"] != "" {
-		t.Errorf("details: got %v, want \"no effect here\" beside clip.low alone", got)
+	equal(t, "details of all settings", details,
+		map[string]string{"lr": "paper: 1e-05", "batch": "no effect here", "keep": ""})
+	if departing := s.departuresTable().Trim(); len(departing.Rows) != 1 || departing.Rows[0].Cells[0].Text != "lr" {
+		t.Errorf("got %d departing rows, want lr", len(departing.Rows))
+	}
+	s.Records[0].Settings["lr"] = "0.00001"
+	if departing := s.departuresTable().Trim(); departing != nil {
+		t.Errorf("a stage set as in the paper: got %d departing rows, want none", len(departing.Rows))
 	}
 }
 
 // The settings that the head of drills.hcl promises, as that file sets them.
 func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
+	stage := func(address, kind, shape, warmup, position, init string) Record {
+		return Record{Address: address, Kind: kind, Settings: map[string]string{"schedule.shape": shape,
+			"schedule.warmup": warmup, "optimizer.beta1": "0.9", "tokens.position": position, "tokens.init": init}}
+	}
 	s := &Study{Records: []Record{
-		{Address: "stage.rctp-ft.warm", Kind: "rctp-ft",
-			Settings: map[string]string{"schedule.shape": `"linear"`, "schedule.warmup": "0", "schedule.final": "0.1",
-				"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`,
-				"tokens.init": `"copy:<|assistant|>"`}},
-		{Address: "stage.rc-grpo.arm", Kind: "rc-grpo",
-			Settings: map[string]string{"schedule.shape": `"constant"`, "schedule.warmup": "5", "schedule.final": "0",
-				"optimizer.beta1": "0.9", "optimizer.beta2": "0.98", "tokens.position": `"before_each_action"`,
-				"tokens.init": `"copy:<|assistant|>"`}},
-		{Address: "stage.rc-grpo.paper", Kind: "rc-grpo",
-			Settings: map[string]string{"tokens.position": `"checkpoint"`, "tokens.init": `"mean"`}},
-	}}
-	departing := s.departuresTable().Trim()
+		stage("stage.rctp-ft.warm", "rctp-ft", `"linear"`, "0", `"before_each_action"`, `"copy:<|assistant|>"`),
+		stage("stage.rc-grpo.arm", "rc-grpo", `"constant"`, "5", `"before_each_action"`, `"copy:<|assistant|>"`),
+		stage("stage.rc-grpo.paper", "rc-grpo", `"constant"`, "0", `"checkpoint"`, `"mean"`)}}
 	got := map[string]string{}
-	for _, row := range departing.Rows {
+	for _, row := range s.departuresTable().Trim().Rows {
 		for _, c := range row.Cells[1:] {
 			got[row.Cells[0].Text] += map[page.Mark]string{page.MarkDiffers: "x", page.MarkNone: "-"}[c.Mark]
 		}
 	}
-	want := map[string]string{"schedule.shape": "x--", "schedule.warmup": "xx-", "schedule.final": "x--",
-		"optimizer.beta2": "xx-",
-		"tokens.position": "xx-", "tokens.init": "xx-"}
-	if !maps.Equal(got, want) {
-		t.Errorf("got marks %v, want %v (rctp-ft.warm, rc-grpo.arm, rc-grpo.paper)", got, want)
-	}
+	equal(t, "marks of rctp-ft.warm, rc-grpo.arm and rc-grpo.paper", got, map[string]string{"schedule.shape": "x--",
+		"schedule.warmup": "xx-", "tokens.position": "xx-", "tokens.init": "xx-"})
 }
 
 // TestFalseWinsAreRare measures on invented experiments that a claim about a method is false in at most 6.5 of 100

@@ -173,11 +173,9 @@ type block struct {
 // blocks returns one block for each length of a training that both windows fit into, the longest first.
 func (s *Study) blocks() []block {
 	ends := map[int]string{}
-	for i := range s.Arms {
-		for _, r := range s.Arms[i].Runs {
-			if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
-				ends[n] = r.CurveFrom
-			}
+	for _, r := range s.runs {
+		if n := len(r.Curve); s.Windows.fit(n) && ends[n] == "" {
+			ends[n] = r.CurveFrom
 		}
 	}
 	var all []block
@@ -228,9 +226,13 @@ func updatesBetween(first, last int) string {
 	return fmt.Sprintf("%d–%d", first, last)
 }
 
-// logged returns the source of a value of an arm within the block, including the training that bounds it.
+// logged returns the source of a value of an arm within the block.
 func (b *block) logged(arm int, by string, metrics ...string) page.Source {
-	source := b.Arms[arm].logged(by, metrics...)
+	return b.within(b.Arms[arm].logged(by, metrics...))
+}
+
+// within adds the training that bounds the block to a source.
+func (b *block) within(source page.Source) page.Source {
 	if b.bound == "" || len(source.From) == 0 {
 		return source
 	}
@@ -249,10 +251,8 @@ func (s *Study) windowNote() string {
 // longest returns the number of updates of the longest training by RL, 0 without a training.
 func (s *Study) longest() int {
 	longest := 0
-	for _, a := range s.Arms {
-		for i := range a.Runs {
-			longest = max(longest, len(a.Runs[i].Curve))
-		}
+	for _, r := range s.runs {
+		longest = max(longest, len(r.Curve))
 	}
 	return longest
 }
@@ -260,11 +260,9 @@ func (s *Study) longest() int {
 // withoutWindows returns a sentence about trainings that the tables of windows omit; none if there are none.
 func (s *Study) withoutWindows() []string {
 	var short []string
-	for _, a := range s.Arms {
-		for i := range a.Runs {
-			if n := len(a.Runs[i].Curve); n > 0 && !s.Windows.fit(n) {
-				short = append(short, strings.TrimSpace(fmt.Sprintf("%s %s (%d updates)", a.Label, a.Runs[i].Name(), n)))
-			}
+	for a, r := range s.runs {
+		if n := len(r.Curve); n > 0 && !s.Windows.fit(n) {
+			short = append(short, strings.TrimSpace(fmt.Sprintf("%s %s (%d updates)", a.Label, r.Name(), n)))
 		}
 	}
 	switch {
@@ -327,13 +325,7 @@ func (s *Study) correlationTable() *page.Table {
 	for b, i := range s.trainings {
 		a := &b.Arms[i]
 		for _, c := range a.correlations() {
-			by := func(how string) page.Source {
-				source := page.SourceOf(c.from, "entropy, reward", how)
-				if b.bound != "" {
-					source = page.Together(how, source.Rows, source, page.Source{From: []string{b.bound}})
-				}
-				return source
-			}
+			by := func(how string) page.Source { return b.within(page.SourceOf(c.from, "entropy, reward", how)) }
 			t.Add(i, page.Text("%s", a.Label), page.Text("%s", cmp.Or(c.seed, "–")),
 				page.Text("%s", updatesBetween(1, b.updates)).From(by("updates of the run")),
 				page.Number(c.Pearson).From(by("Pearson's correlation over the updates of the run")),
@@ -355,8 +347,7 @@ type runCorrelation struct {
 
 func (a *Arm) correlations() []runCorrelation {
 	var all []runCorrelation
-	for i := range a.Runs {
-		r := &a.Runs[i]
+	for _, r := range a.Runs {
 		x, y, ok := r.both("entropy", "reward")
 		if !ok {
 			continue

@@ -100,14 +100,13 @@ func (m *Mixture) example(t *rl.Trajectory) {
 func (s *Study) exampleTables() []page.Part {
 	var parts []page.Part
 	shown := map[string]bool{}
-	for i := range s.Mixtures {
-		m := &s.Mixtures[i]
+	for _, m := range s.Mixtures {
 		if m.Expert == nil || m.Failed == nil || shown[m.Label] {
 			continue
 		}
 		shown[m.Label] = true
 		of := func(kind string, t *page.Transcript, total int) {
-			parts = append(parts, page.PartsOf(s.exampleTable(m, kind, t, total), "")...)
+			parts = append(parts, page.PartsOf(s.exampleTable(&m, kind, t, total), "")...)
 		}
 		of("expert", m.Expert, m.ExpertOf)
 		of("failed", m.Failed, m.FailedOf)

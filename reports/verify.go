@@ -58,7 +58,7 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 	}
 	v := &Verification{Files: len(experiment)}
 	if experiment != nil {
-		v.Faults = ev.checkFiles(experiment)
+		v.Faults = ev.CheckFiles(experiment)
 	}
 	v.count(ev)
 	if err := ev.fetch(store, r); err != nil {
@@ -78,7 +78,9 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 		return v, nil
 	}
 	again := study.Page()
-	again.Evidence = ev
+	if again.Evidence, err = ev.Packed(again); err != nil {
+		return nil, err
+	}
 	var text bytes.Buffer
 	if err := again.HTML(&text); err != nil {
 		return nil, err
@@ -92,24 +94,21 @@ func Verify(written []byte, store *artifact.Store, experiment map[string][]byte,
 
 // fetch fetches the artifacts and manifests behind the page that the store lacks.
 func (ev *Evidence) fetch(store *artifact.Store, r *remote.Remote) error {
-	need, timed := map[string][]string{}, map[string][]string{}
-	for _, in := range ev.Inputs {
-		need[in.Key] = append(need[in.Key], in.Ref.Port)
-	}
-	for _, stage := range ev.Records {
-		if stage.Key != "" {
-			need[stage.Key] = append(need[stage.Key], nil...)
+	for range 2 { // fetched manifests name further ports
+		need := map[string][]string{}
+		for _, stage := range ev.Records {
+			if stage.Key != "" {
+				need[stage.Key] = nil
+			}
+		}
+		for _, in := range ev.ports(store) {
+			need[in.Key] = append(need[in.Key], in.Ref.Port)
+		}
+		if err := r.Complete(context.Background(), need); err != nil {
+			return err
 		}
 	}
-	if err := r.Complete(context.Background(), need); err != nil {
-		return err
-	}
-	for key := range need {
-		if m, err := store.Manifest(key); err == nil && m.Outputs["metrics"].Times != nil { // seconds by phase
-			timed[key] = []string{"metrics"}
-		}
-	}
-	return r.Complete(context.Background(), timed)
+	return nil
 }
 
 func (v *Verification) count(ev *Evidence) {
@@ -165,7 +164,7 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 			fault(from, "%s is %s", p.Path, p.What)
 		}
 	}
-	for _, in := range ev.Inputs {
+	for _, in := range ev.ports(store) {
 		check(in.Address, in.Ref.Port, in.Key, in.Digest)
 	}
 	for _, stage := range ev.Records {
@@ -181,9 +180,6 @@ func (v *Verification) checkArtifacts(ev *Evidence, store *artifact.Store) map[s
 		if got, err := fingerprint(m); err != nil || got != stage.Manifest {
 			fault(stage.Address, "its record is not the one that the page was made from (the stage ran again, or the "+
 				"record was edited)")
-		}
-		if m.Outputs["metrics"].Times != nil { // seconds by phase
-			check(stage.Address, "metrics", stage.Key, "")
 		}
 	}
 	return damaged
@@ -290,12 +286,10 @@ func (s *Study) checkSize() error {
 		sets[row.Set], categories[row.Category], tasks[row.Set+"\x00"+row.Task] = true, true, true
 	}
 	runs, pairs := 0, len(s.Arms)
-	for i := range s.Arms {
-		runs += len(s.Arms[i].Runs)
-		for _, r := range s.Arms[i].Runs {
-			for _, row := range slices.Concat(r.Curve, r.Tuning) {
-				updates[row.Update] = true
-			}
+	for _, r := range s.runs {
+		runs++
+		for _, row := range slices.Concat(r.Curve, r.Tuning) {
+			updates[row.Update] = true
 		}
 	}
 	for _, d := range s.Data {

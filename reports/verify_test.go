@@ -1,43 +1,35 @@
 package reports
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
-	"errors"
+	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
-	"rcgrpo/stages/rl"
 )
 
 // scriptedPage runs the scripted experiment and returns its page and its store.
 func scriptedPage(t *testing.T, failing string) ([]byte, *artifact.Store) {
 	t.Helper()
 	dir := t.TempDir()
-	html, _, _, _ := runScriptedIn(t, dir, failing)
-	store, err := artifact.Open(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	html, _, _, _ := runText(t, dir, scriptedExperiment, failing)
+	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 	return []byte(html), store
 }
 
 func verified(t *testing.T, html []byte, store *artifact.Store) *Verification {
 	t.Helper()
-	v, err := Verify(html, store, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(Verify(html, store, nil, nil))(t)
 	return v
 }
 
@@ -58,10 +50,7 @@ func TestAnUntouchedPageIsVerifiedWhole(t *testing.T) {
 // Every cell with a number and every column of a figure has a source.
 func TestEveryNumberHasASource(t *testing.T) {
 	html, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	known := map[string]bool{}
 	for i := range ev.Inputs {
 		known[ev.Inputs[i].port()] = true
@@ -102,10 +91,7 @@ func TestEveryNumberHasASource(t *testing.T) {
 
 func TestEvidenceEqualsThePage(t *testing.T) {
 	html, _ := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	recorded := map[string]string{}
 	for _, g := range slices.Concat(ev.Tables, ev.Figures) {
 		maps.Insert(recorded, g.Values)
@@ -118,10 +104,7 @@ func TestEvidenceEqualsThePage(t *testing.T) {
 // The fields of another version may have other types. A page whose version is not compared would be a page with
 // differences, although its numbers hold.
 func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
-	store, err := artifact.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(t.TempDir()))(t)
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
@@ -134,67 +117,10 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 		for name, err := range map[string]error{"verify": verify, "reproduce": reproduce,
 			"bundle": WriteBundle(io.Discard, html, store, nil)} {
 			for _, part := range want {
-				if err == nil || !strings.Contains(err.Error(), part) {
-					t.Errorf("%s of %s: got %v, want an error with %q", name, evidence, err, part)
-				}
+				must.Match(t, err, part, name, evidence)
 			}
 		}
 	}
-}
-
-// A bundle is read as a stream of files, and its page says which version made it.
-func TestABundleOfAnOlderVersionIsRefusedWithAWayOut(t *testing.T) {
-	html, store := hostilePage(t, func(func(rl.Score) bool) {})
-	var now bytes.Buffer
-	if err := WriteBundle(&now, html, store, nil); err != nil {
-		t.Fatal(err)
-	}
-	old := withEvidence(t, []byte(`{"format": 2, "inputs": {}}`))
-	file := filepath.Join(t.TempDir(), "old"+BundleSuffix)
-	if err := os.WriteFile(file, replacedPage(t, now.Bytes(), old), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b, err := OpenBundle(file, t.TempDir(), BundleBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = Verify(b.Page, b.Store, b.Files, nil)
-	if err == nil || !strings.Contains(err.Error(), "an older version of rcgrpo") {
-		t.Errorf("got %v, want an error that names the older version", err)
-	}
-}
-
-// replacedPage returns a bundle with another page.
-func replacedPage(t *testing.T, bundle, html []byte) []byte {
-	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(bundle))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	out := tar.NewWriter(z)
-	for in := tar.NewReader(unzipped); ; {
-		h, err := in.Next()
-		if err == io.EOF {
-			break
-		}
-		content, readErr := io.ReadAll(in)
-		if h.Name == bundlePage {
-			content = html
-		}
-		h.Size = int64(len(content))
-		if err := errors.Join(err, readErr, out.WriteHeader(h)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := out.Write(content); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(out.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return b.Bytes()
 }
 
 // raced is set with the race detector, under which these tests take ten times as long. make test also runs them
@@ -203,35 +129,13 @@ var raced bool
 
 func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	html, store := scriptedPage(t, "none")
-	ev, err := ReadEvidence(html)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ev := must.Get(ReadEvidence(html))(t)
 	// The files behind the page: those of the ports it read.
 	var files []string
-	for _, in := range ev.Inputs {
-		m, err := store.Manifest(in.Key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		a, err := store.Open(m, in.Ref.Port)
-		if err != nil {
-			t.Fatal(err)
-		}
-		folders := []string{a.Dir}
-		if times := filepath.Dir(a.Path("times.jsonl")); times != a.Dir {
-			folders = append(folders, times)
-		}
-		for _, folder := range folders {
-			err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
-				if err == nil && !d.IsDir() && !slices.Contains(files, path) {
-					files = append(files, path)
-				}
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
+	stored := must.Get(ev.storedFiles(store))(t)
+	for _, name := range sortedKeys(stored) {
+		if strings.HasPrefix(name, bundleObjects) {
+			files = append(files, stored[name])
 		}
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -242,23 +146,14 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	}
 	for n := range changes {
 		path := files[random.IntN(len(files))]
-		if err := os.Chmod(path, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Chmod(path, 0o600))
+		content := must.Get(os.ReadFile(path))(t)
 		changed := bytes.Clone(content)
 		at := random.IntN(len(content))
 		changed[at] ^= byte(1 + random.IntN(255))
 		write := func(b []byte) {
-			if err := os.WriteFile(path, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chtimes(path, artifact.Sealed, artifact.Sealed); err != nil { // the same time stamp
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, b, 0o600))
+			must.OK(t, os.Chtimes(path, artifact.Sealed, artifact.Sealed))
 		}
 		write(changed)
 		v := verified(t, html, store)
@@ -334,6 +229,82 @@ func TestAnotherRunOfAStageIsAFault(t *testing.T) {
 	for _, d := range v.Differences {
 		if strings.HasPrefix(d.Where, "main-") || strings.HasPrefix(d.Where, "compare-") {
 			t.Errorf("a result differs: %+v", d)
+		}
+	}
+}
+
+// Each value is recomputed from the artifacts of its source alone.
+func TestEveryCellFollowsFromItsSourceAlone(t *testing.T) {
+	html, store := scriptedPage(t, "none")
+	if checked, parts := followFromTheirSources(t, html, store); checked < 300 || parts < 10 {
+		t.Errorf("%d cells and values from %d sets of artifacts are too few to mean anything", checked, parts)
+	}
+}
+
+// followFromTheirSources checks the cells of some tables and figures, or of all, and returns their number and that of
+// the sets of artifacts.
+func followFromTheirSources(t *testing.T, html []byte, store *artifact.Store, only ...string) (cells, sets int) {
+	t.Helper()
+	ev := must.Get(ReadEvidence(html))(t)
+	shown := append(slices.Clone(ev.Tables), ev.Figures...)
+	parts := map[string][]page.Grid{}
+	checked := 0
+	check := func(g *page.Grid, r, c int) {
+		id, text, name := page.CellID(g.ID, r+1, c+1), g.Rows[r].Cells[c], g.Name(r, c)
+		source, ok := ev.source(id)
+		if !ok || len(only) > 0 && !slices.Contains(only, g.ID) {
+			return
+		}
+		checked++
+		from := fmt.Sprint(source.From)
+		if parts[from] == nil {
+			parts[from] = must.Get(ev.part(source).recompute(store))(t)
+		}
+		if first, _ := find(shown, g.ID, name); first != text {
+			t.Errorf("%s: its name %q means another cell too", id, name)
+		}
+		if got, ok := find(parts[from], g.ID, name); got != text {
+			t.Errorf("%s, %s: got %q (%v) from %s alone, want %q", id, name, got, ok, source, text)
+		}
+	}
+	for _, g := range ev.Tables {
+		for r, row := range g.Rows {
+			for c := range row.Cells {
+				check(&g, r, c)
+			}
+		}
+	}
+	for _, g := range ev.Figures {
+		for r := 0; r < len(g.Rows); r += 7 {
+			if last := len(g.Rows[r].Cells) - 1; g.Rows[r].Cells[last] != "" {
+				check(&g, r, last)
+			}
+		}
+	}
+	return checked, len(parts)
+}
+
+func TestACellIsReproducedFromOtherResults(t *testing.T) {
+	html, _ := scriptedPage(t, "none")
+	_, other := scriptedPage(t, "none")
+	made := func(address string) (*artifact.Manifest, error) { return other.Last("scripted", address) }
+	named := regexp.MustCompile(`id="(main-test\.r\d)c1"[^>]*>(<span[^>]*></span>)?Much training`).FindSubmatch(html)
+	if named == nil {
+		t.Fatal("the page has no row of Much training")
+	}
+	cell := string(named[1]) + "c2"
+	r := must.Get(Reproduce(html, "#"+cell, other, made))(t)
+	if !r.Equal() || !strings.HasPrefix(r.Got, "75.0 %") && !strings.HasPrefix(r.Got, "75.0\u00a0%") ||
+		len(r.Differs) > 0 || r.Name != "Much training | Overall" {
+		t.Errorf("got %+v", r)
+	}
+	forged := []byte(strings.Replace(string(html), `id="`+cell+`">75.0`, `id="`+cell+`">80.0`, 1))
+	if r := must.Get(Reproduce(forged, cell, other, made))(t); r.Equal() {
+		t.Errorf("a forged cell: got %+v, want a difference", r)
+	}
+	for _, cell := range []string{"main-test.r99c1", "man-test.r1c2", "nonsense"} {
+		if _, err := Reproduce(html, cell, other, made); err == nil {
+			t.Errorf("%s: want an error", cell)
 		}
 	}
 }

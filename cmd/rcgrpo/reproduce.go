@@ -132,7 +132,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := output.Printable(strings.Join(ev.CheckExperiment(x), "; ")); faults != "" {
+	if faults := output.Printable(strings.Join(ev.CheckFiles(x.SourceFiles()), "; ")); faults != "" {
 		if in.bundle != nil && !r.named {
 			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
 		}

@@ -49,11 +49,7 @@ type Finding struct {
 }
 
 func (f Finding) String() string {
-	place := strings.Join(f.Columns, ", ")
-	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
-		place = row + ", " + place
-	}
-	text := fmt.Sprintf("%s: %s: %s", f.Code, place, cmp.Or(strings.Join(f.Printed, ", "), "nothing is marked"))
+	text := fmt.Sprintf("%s: %s: %s", f.Code, f.cells(), cmp.Or(strings.Join(f.Printed, ", "), "nothing is marked"))
 	if len(f.Expected) > 0 {
 		text += "; expected " + strings.Join(f.Expected, ", ")
 	}
@@ -117,13 +113,18 @@ func Sentences(findings []Finding) []string {
 	return codes
 }
 
+// cells names the row, if there is one, and the columns of the finding.
+func (f Finding) cells() string {
+	columns := strings.Join(f.Columns, ", ")
+	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
+		return row + ", " + columns
+	}
+	return columns
+}
+
 // place returns the location of the finding, the printed value and the right one.
 func (f Finding) place() string {
-	text := strings.Join(f.Columns, ", ")
-	if row := strings.TrimSpace(f.Block + " " + f.Row); row != "" {
-		text = row + ", " + text
-	}
-	text += " (printed " + cmp.Or(strings.Join(f.Printed, ", "), "without a mark")
+	text := f.cells() + " (printed " + cmp.Or(strings.Join(f.Printed, ", "), "without a mark")
 	if f.Code == ColumnsPermuted {
 		text += "; the right row"
 	} else if len(f.Expected) > 0 {

@@ -4,12 +4,12 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // lintKey is the part of a finding that the fixtures determine.
@@ -99,54 +99,27 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 			Counts        map[string]int
 		} `json:"corrected_counts"`
 	}
-	if err := json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper); err != nil {
-		t.Fatal(err)
-	}
-	table := Table{Denominators: []int{80, 18, 17, 22, 23}}
+	must.OK(t, json.Unmarshal(fixtures.Read(t, "rl/paper_tables.json"), &paper))
+	var text strings.Builder
+	w := csv.NewWriter(&text)
 	for _, found := range paper.Tables {
 		if found.Label != "tab:main_results" {
 			continue
 		}
-		for _, c := range found.Rows[0][2:] {
-			table.Columns = append(table.Columns, c.Text)
-		}
-		group := ""
-		for _, row := range found.Rows[1:] {
-			if row[0].Text != "" {
-				group = row[0].Text
+		for i, row := range found.Rows {
+			line := []string{row[0].Text, row[1].Text}
+			for _, c := range row[2:] {
+				mark := map[bool]string{true: "**"}[c.Bold && i > 0] + map[bool]string{true: "__"}[c.Underline && i > 0]
+				line = append(line, mark+c.Text+mark)
 			}
-			table.Rows = append(table.Rows, Row{Block: group, Name: row[1].Text, Cells: row[2:]})
+			if i == 0 {
+				line[0], line[1] = "Model", "Method"
+			}
+			must.OK(t, w.Write(line))
 		}
 	}
-	// The same table by way of a CSV file.
-	var text strings.Builder
-	w := csv.NewWriter(&text)
-	lines := [][]string{append([]string{"Model", "Method"}, table.Columns...)}
-	for _, row := range table.Rows {
-		line := []string{row.Block, row.Name}
-		for _, c := range row.Cells {
-			cell := c.Text
-			if c.Bold {
-				cell = "**" + cell + "**"
-			}
-			if c.Underline {
-				cell = "__" + cell + "__"
-			}
-			line = append(line, cell)
-		}
-		lines = append(lines, line)
-	}
-	if err := w.WriteAll(lines); err != nil {
-		t.Fatal(err)
-	}
-	fromCSV, err := ReadTable(strings.NewReader(text.String()), table.Denominators, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(fromCSV, table) {
-		t.Errorf("read back from CSV: got %+v, want %+v", fromCSV, table)
-	}
-
+	w.Flush()
+	table := must.Get(ReadTable(strings.NewReader(text.String()), []int{80, 18, 17, 22, 23}, ""))(t)
 	read := func(raw json.RawMessage) []string {
 		var l list
 		if err := json.Unmarshal(raw, &l); err != nil {
@@ -168,19 +141,12 @@ func TestFindingsOfThePapersMainTable(t *testing.T) {
 		want = append(want, lintKey(f.Code, f.Where.Model, f.Where.Method, columns, read(f.Printed), read(f.Expected)))
 	}
 	slices.Sort(want)
-	findings, err := Check(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	findings := must.Get(Check(table))(t)
 	if got := keysOf(findings); !slices.Equal(got, want) {
 		t.Errorf("as printed: got\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
-	for i, r := range table.Rows { // the corrected counts are those that were derived independently
-		row, err := table.parse(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := row.corrected()
+	for i, got := range must.Get(Counts(table))(t) { // as derived independently
+		r := table.Rows[i]
 		for c, name := range []string{"overall", "base", "miss_func", "miss_param", "long_context"} {
 			if want := paper.Counts[i].Counts[name]; got[c] != want {
 				t.Errorf("%s %s, %s: got %d, want %d", r.Block, r.Name, name, got[c], want)

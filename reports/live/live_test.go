@@ -13,23 +13,18 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/browser"
+	"rcgrpo/internal/must"
 )
 
 func startLive(t *testing.T) *Page {
 	t.Helper()
-	l, err := Start(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(Start(&lang.Experiment{Name: "drills", Question: "</script><img src=x onerror=alert(1)>"}))(t)
 	return l
 }
 
 func get(t *testing.T, address string) *http.Response {
 	t.Helper()
-	r, err := http.Get(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.Get(address))(t)
 	t.Cleanup(func() { r.Body.Close() })
 	return r
 }
@@ -48,9 +43,7 @@ func TestLivePageFollowsTheRun(t *testing.T) {
 				continue
 			}
 			var s state
-			if err := json.Unmarshal([]byte(text), &s); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, json.Unmarshal([]byte(text), &s))
 			if wanted(s) {
 				return s
 			}
@@ -119,15 +112,9 @@ func TestLivePageRequiresItsSecretAddress(t *testing.T) {
 			t.Errorf("%s: got %d without the secret, want 404", path, got)
 		}
 	}
-	request, err := http.NewRequest("GET", l.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := must.Get(http.NewRequest("GET", l.URL, nil))(t)
 	request.Host = "evil.example"
-	r, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.DefaultClient.Do(request))(t)
 	defer r.Body.Close()
 	if r.StatusCode != http.StatusNotFound {
 		t.Errorf("under another host's name: got %d, want 404", r.StatusCode)

@@ -40,7 +40,7 @@ func (f *Figure) Options() ([]byte, error) {
 		return f.stackedChart()
 	}
 	line, bands := charts.NewLine(), charts.NewCustom()
-	line.SetGlobalOptions(f.global("value", nil)...)
+	line.SetGlobalOptions(f.global()...)
 	for i := range f.Series {
 		panel := 0
 		if f.Series[i].Lower {
@@ -116,7 +116,7 @@ func (f *Figure) pointChart() ([]byte, error) {
 	points := charts.NewCustom()
 	if f.Categories != nil {
 		points.SetXAxis(f.Categories)
-		points.SetGlobalOptions(f.global("category", f.Categories)...)
+		points.SetGlobalOptions(f.global()...)
 	}
 	for i, s := range f.Series {
 		place, places := i, len(f.Series)
@@ -137,7 +137,7 @@ func (f *Figure) pointChart() ([]byte, error) {
 		return finish(points)
 	}
 	line := charts.NewLine()
-	line.SetGlobalOptions(f.global("value", nil)...)
+	line.SetGlobalOptions(f.global()...)
 	low, high := f.ends()
 	ends := pairs([]float64{low, high}, []float64{low, high})
 	line.AddSeries(f.Diagonal, nil, drawn("", ends, diagonalColour, 1.5, 1, "dashed"))
@@ -169,7 +169,7 @@ func (f *Figure) ends() (low, high float64) {
 func (f *Figure) laneChart() ([]byte, error) {
 	var lanes []string
 	chart := charts.NewCustom()
-	chart.SetGlobalOptions(f.global("value", nil)...)
+	chart.SetGlobalOptions(f.global()...)
 	for i, lane := range f.Lanes {
 		if len(f.Series) == len(f.Lanes) { // a lane for each arm
 			lane = f.Series[i].Look.glyph() + lane
@@ -190,7 +190,7 @@ func (f *Figure) laneChart() ([]byte, error) {
 // forestChart draws each row at its distance from the top, in pixels. The page's script contains the renderer "forest".
 func (f *Figure) forestChart() ([]byte, error) {
 	chart := charts.NewCustom()
-	chart.SetGlobalOptions(f.global("value", nil)...)
+	chart.SetGlobalOptions(f.global()...)
 	chart.XAxisList[0].Min, chart.XAxisList[0].Max = f.extent()
 	chart.YAxisList[0] = opts.YAxis{Type: "value", Min: 0, Max: f.forestHeight(), Inverse: opts.Bool(true)}
 	top := 0
@@ -223,7 +223,7 @@ func (f *Figure) forestChart() ([]byte, error) {
 // stackedChart draws the means of the curves as stacked areas.
 func (f *Figure) stackedChart() ([]byte, error) {
 	line := charts.NewLine()
-	line.SetGlobalOptions(f.global("category", nil)...) // with two numeric axes, both would be stacked
+	line.SetGlobalOptions(f.global()...)
 	for i, s := range f.Series {
 		points := thinned(s.X, movingAverage(s.mean(), f.Smooth))
 		for _, p := range points {
@@ -240,7 +240,7 @@ func (f *Figure) stackedChart() ([]byte, error) {
 }
 
 // global returns the common options. The page's script adds options that depend on the background.
-func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
+func (f *Figure) global() []charts.GlobalOpts {
 	y := opts.YAxis{Name: f.Y, Type: "value", Scale: opts.Bool(true), NameLocation: "end"}
 	if f.Share {
 		y.Min, y.Scale = 0, nil
@@ -251,10 +251,10 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 			y.Max = 1
 		}
 	}
-	x := opts.XAxis{Name: f.X, Type: axis, NameLocation: "middle", NameGap: 26}
+	x := opts.XAxis{Name: f.X, Type: "value", NameLocation: "middle", NameGap: 26}
 	switch {
-	case categories != nil:
-		x.Name = ""
+	case f.Categories != nil:
+		x.Name, x.Type = "", "category"
 	case f.Diagonal != "":
 		low, high := f.ends()
 		x.Min, x.Max, y.Min, y.Max = low, high, low, high
@@ -263,7 +263,9 @@ func (f *Figure) global(axis string, categories []string) []charts.GlobalOpts {
 		y = opts.YAxis{Type: "category", Data: f.Lanes, Inverse: opts.Bool(true)}
 	case f.Scale != "":
 		x.Scale = opts.Bool(true)
-	case !f.Stacked:
+	case f.Stacked: // with two numeric axes, both would be stacked
+		x.Type = "category"
+	default:
 		x.Min, x.Max, x.MinInterval = "dataMin", "dataMax", 1
 	}
 	trigger := "axis"

@@ -8,10 +8,12 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"rcgrpo/reports/stats"
 	"reflect"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
+	"rcgrpo/reports/stats"
 )
 
 func TestCSVOfHostileTextReadsBack(t *testing.T) {
@@ -29,17 +31,13 @@ func TestJSONOmitsNumbersThatItCannotRepresent(t *testing.T) {
 		Rows: []Row{{Cells: []Cell{
 			{Text: "–", Value: &none, Interval: &stats.Unknown}, {Text: "0", Value: &some, Of: 4}}}}}}}}}}
 	var b bytes.Buffer
-	if err := p.JSON(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.JSON(&b))
 	var got struct {
 		Tables []struct {
 			Rows [][]struct{ Value, Count, Low *float64 }
 		}
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(b.Bytes(), &got))
 	cells := got.Tables[0].Rows[0]
 	if cells[0].Value != nil || cells[0].Low != nil || *cells[1].Value != 0.5 || *cells[1].Count != 0 {
 		t.Errorf("got %+v", cells)
@@ -62,10 +60,7 @@ func TestLaTeXKeepsForeignTextFromBeingCommands(t *testing.T) {
 
 // The packed library is the published file, unchanged (assets/README.md names it).
 func TestChartLibraryIsThePublishedFile(t *testing.T) {
-	text, err := library()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(library())(t)
 	sum := sha256.Sum256([]byte(text))
 	const want = "bf4a223524e40b77c304bec67e1222cf551f14880cf42c69dc046558e11c07b1"
 	if got := hex.EncodeToString(sum[:]); got != want {
@@ -81,9 +76,7 @@ func TestLaTeXShowsEveryColumn(t *testing.T) {
 	p := &Page{Sections: []Section{{Parts: []Part{{Table: &Table{Columns: Columns("<a_b & \\c", "Δ", "ρ, σ²"),
 		Rows: []Row{{Cells: []Cell{Text("x"), Text("y"), Text("z")}}}}}}}}}
 	var b bytes.Buffer
-	if err := p.LaTeX(&b); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.LaTeX(&b))
 	for _, c := range p.Tables()[0].Columns {
 		if !strings.Contains(b.String(), latexText(c.Name)+" ") {
 			t.Errorf("the column %q is missing", c.Name)

@@ -2,10 +2,11 @@ package page
 
 import (
 	"math"
-	"rcgrpo/reports/stats"
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/stats"
 )
 
 func TestOneArmThatFlattensTheOthersHasAPanelOfItsOwn(t *testing.T) {
@@ -73,5 +74,38 @@ func TestAFigureWithADiagonalHasEqualAxes(t *testing.T) {
 		Interval: stats.Interval{Low: 0.4, High: 0.6}}, {X: 0.5, Value: 0.75, Interval: stats.Unknown}}}}}
 	if low, high := f.ends(); low != 0.4 || high != 0.8 {
 		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
+	}
+}
+
+func TestForestBlocksShowIntervalEffectAndDetectableDifferences(t *testing.T) {
+	low, high, detectable := -2.0, 2.0, 3.0
+	for want, e := range map[string]Effect{
+		" ░├─●─┤░ ": {Effect: 0, Low: &low, High: &high, Detectable: &detectable},
+		"  ├─┼●┤  ": {Effect: 1, Low: &low, High: &high},
+		"  ○ │ ○● ": {Effect: 3, PerSeed: []float64{-2, 2}},
+	} {
+		if got := e.forestBlocks(-4, 4, 9); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// The row of an outcome names it and its expected side; the plot names a common second arm once.
+func TestAForestPlotNamesTheExpectedSideOfEachOutcome(t *testing.T) {
+	effects := []Effect{{Outcome: "success", A: "a", B: "c", Expect: "higher"},
+		{Outcome: "success", A: "b", B: "c", Expect: "higher"},
+		{Outcome: "groups without variance", A: "a", B: "c", Expect: "lower"}}
+	var got []string
+	f := &Figure{Effects: effects}
+	for _, row := range f.forestRows() {
+		got = append(got, row.text)
+	}
+	want := []string{"success, expected higher →", "a", "b", "groups without variance, expected lower ←", "a"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got rows %q, want %q", got, want)
+	}
+	effects[2].B = "d"
+	if got := f.forestRows()[1].text; got != "c − a" {
+		t.Errorf("several second arms: got the row %q, want both arms", got)
 	}
 }

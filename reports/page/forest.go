@@ -58,10 +58,9 @@ type forestRow struct {
 func (f *Figure) forestRows() (rows []forestRow) {
 	of := map[string][]*Effect{} // by outcome and expectation
 	var headings []string
-	for i := range f.Effects {
-		e := &f.Effects[i]
+	for _, e := range f.Effects {
 		IndexOrAppend(&headings, e.heading())
-		of[e.heading()] = append(of[e.heading()], e)
+		of[e.heading()] = append(of[e.heading()], &e)
 	}
 	second := f.Second()
 	for _, heading := range headings {
@@ -108,8 +107,7 @@ func (f *Figure) extent() (low, high float64) {
 			}
 		}
 	}
-	for i := range f.Effects {
-		e := &f.Effects[i]
+	for _, e := range f.Effects {
 		include(&e.Effect, e.Low, e.High)
 		for j := range e.PerSeed {
 			include(&e.PerSeed[j])
@@ -135,8 +133,7 @@ func (f *Figure) forestData() [][]string {
 		return exact(*v)
 	}
 	rows := [][]string{{"outcome", "series", "effect", "low", "high", "detectable", "unit", "verdict", "per seed"}}
-	for i := range f.Effects {
-		e := &f.Effects[i]
+	for _, e := range f.Effects {
 		var seeds []string
 		for _, v := range e.PerSeed {
 			seeds = append(seeds, exact(v))

@@ -68,7 +68,6 @@ type pageView struct {
 	Policy   string
 	Style    template.CSS
 	Footer   string
-	Packed   string // evidence; "" without
 	Palettes template.JS
 	Library  template.JS // "" without figures and transcripts
 	Script   template.JS
@@ -101,11 +100,6 @@ func (p *Page) view() (*pageView, error) {
 	}
 	view.Policy = "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src " + scripts +
 		"; base-uri 'none'; form-action 'none'"
-	if p.Evidence != nil {
-		if view.Packed, err = p.Evidence.Packed(p); err != nil {
-			return nil, fmt.Errorf("evidence: %w", err)
-		}
-	}
 	return view, nil
 }
 
@@ -131,16 +125,10 @@ func colourStyle() string {
 	return style + "\n"
 }
 
-// FirstBlocks returns the parts of the first screen.
-func (p *Page) FirstBlocks() []block { return (&Section{Parts: p.First}).Blocks() }
-
 func (p *Page) hasScript() bool {
-	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
-		if slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(append([]Section{p.First}, p.Sections...), func(s Section) bool {
+		return slices.ContainsFunc(s.Parts, func(part Part) bool { return part.Table == nil })
+	})
 }
 
 // block is a table, transcripts, or consecutive figures.

@@ -30,7 +30,7 @@ func (f *Figure) mapChart() ([]byte, error) {
 		largest = max(largest, math.Abs(p.Shade))
 	}
 	bound := cmp.Or(largest, 1)
-	chart.SetGlobalOptions(append(f.global("value", nil), charts.WithVisualMapOpts(opts.VisualMap{
+	chart.SetGlobalOptions(append(f.global(), charts.WithVisualMapOpts(opts.VisualMap{
 		Dimension: "2", Min: float32(-bound), Max: float32(bound), Right: "0", Top: "middle",
 		Text:    []string{f.shade(bound) + strings.TrimPrefix(f.Scale, "difference,"), f.shade(-bound)},
 		InRange: &opts.VisualMapInRange{Color: divergingColours},

@@ -14,16 +14,11 @@ type Page struct {
 	Run      string    `json:"run,omitempty"`     // model, tasks, seeds, updates, hours, commit
 	Limits   []string  `json:"limits,omitempty"`  // of the result, with the notes of the report
 	Failures []Failure `json:"failures,omitempty"`
-	First    []Part    `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
+	First    Section   `json:"-"` // forest plots and the table of initialisations and methods, on the first screen
 	Sections []Section `json:"-"`
-	Evidence Evidencer `json:"-"` // nil for numbers that no store contains
+	Evidence string    `json:"-"` // packed; "" for numbers that no store contains
 
 	Looks map[string]Look `json:"-"` // of the arms, by label
-}
-
-// Evidencer packs the values of a page with their sources, for its HTML form.
-type Evidencer interface {
-	Packed(p *Page) (string, error)
 }
 
 // Section is a chapter of the page.
@@ -55,7 +50,7 @@ type check struct{ Text, Command string }
 
 // Checks returns how a reader checks the page; nil without evidence.
 func (p *Page) Checks() []check {
-	if p.Evidence == nil {
+	if p.Evidence == "" {
 		return nil
 	}
 	file, cell := Slug(p.Title)+".html", "TABLE.r1c2"
@@ -80,7 +75,7 @@ func (p *Page) Figures() []*Figure { return collect(p, func(part Part) *Figure {
 
 func collect[T any](p *Page, of func(Part) *T) []*T {
 	var all []*T
-	for _, s := range append([]Section{{Parts: p.First}}, p.Sections...) {
+	for _, s := range append([]Section{p.First}, p.Sections...) {
 		for _, part := range s.Parts {
 			if one := of(part); one != nil {
 				all = append(all, one)

@@ -203,7 +203,7 @@ func Packed(text []byte) string {
 	return base64.RawURLEncoding.EncodeToString(b.Bytes())
 }
 
-// Unpacked inverts packed. A text of more than limit bytes is an error.
+// Unpacked inverts Packed. A text of more than limit bytes is an error.
 func Unpacked(text string, limit int64) ([]byte, error) {
 	z, err := gzip.NewReader(base64.NewDecoder(base64.RawURLEncoding, strings.NewReader(text)))
 	if err != nil {

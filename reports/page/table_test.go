@@ -1,10 +1,11 @@
 package page
 
 import (
-	"rcgrpo/reports/stats"
 	"reflect"
 	"strings"
 	"testing"
+
+	"rcgrpo/reports/stats"
 )
 
 func TestTableDataHoldsUnroundedNumbersAndTheirSources(t *testing.T) {

@@ -1,19 +1,18 @@
 package reports
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
+	"rcgrpo/bfcl"
+	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
 
 func TestPassAtKByHand(t *testing.T) {
-	seed := int64(1)
-	var run SeedRun
-	run.Seed = &seed
+	run := SeedRun{Seed: seedOf(1)}
 	for task, rewards := range map[string][]float64{"a": {1, 0, 0, 0}, "b": {1, 1, 1, 1}, "c": {0, 0, 0, 0},
 		"d": {1, 1, 0, 0}} {
 		for i, reward := range rewards {
@@ -36,10 +35,8 @@ func TestPassAtKByHand(t *testing.T) {
 		t.Fatalf("got %+v", table)
 	}
 	figure := s.passFigure("test")
-	if got, want := figure.CSV(), [][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"},
-		{"4", "0.75"}}; !slices.EqualFunc(got, want, slices.Equal[[]string]) {
-		t.Errorf("the figure draws %q, want %q", got, want)
-	}
+	equal(t, "data of the figure", figure.CSV(),
+		[][]string{{"k", "x, seed 1"}, {"1", "0.4375"}, {"2", "0.58333"}, {"4", "0.75"}})
 	s.Arms[0].Runs[0].Scores = run.Scores[:1]
 	s.Arms[0].Runs[0].ScoresFrom[0].N = 1
 	if s.passTable("test") != nil || s.passFigure("test") != nil {
@@ -48,39 +45,47 @@ func TestPassAtKByHand(t *testing.T) {
 }
 
 func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
-	one, two := int64(1), int64(2)
 	curve := func(forecast, low, high, measured float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low,
 			"forecast_high": high, "zero_variance": measured}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
-	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: &one, Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
-		{Seed: &two, Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
+	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
+		{Seed: seedOf(2), Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
-	var got []string
-	for _, c := range table.Rows[0].Cells {
-		got = append(got, c.Text)
-	}
-	want := []string{"x", "50.0\u00a0%", "65.0\u00a0%", "1 of 2"}
-	if !slices.Equal(got, want) || len(table.Rows) != 2 {
-		t.Errorf("got %q, want %q", fmt.Sprint(got), want)
-	}
+	equalRows(t, table, "x | 50.0 % | 65.0 % | 1 of 2", "All trainings | – | – | 1 of 2")
 	// Wilson's interval of 1 of 2, z = 1.96: (0.5 + z²/4 ± z·√(0.125 + z²/16)) / (1 + z²/2), 0.095 to 0.905.
 	all, claim := table.Rows[1].Cells[3], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
 	if strings.ReplaceAll(all.Line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
 		t.Errorf("got the claim %q from %q, want %q of both trainings", all.Line(), all.Source.From, claim)
 	}
 	figure := s.forecastFigure()
-	wantData := [][]string{{"series", "seed", "forecast share of groups", "measured share", "low", "high"},
-		{"x", "seed 1", "0.5", "0.55", "0.4", "0.6"}, {"x", "seed 2", "0.5", "0.75", "0.4", "0.6"}}
-	if got := figure.CSV(); !slices.EqualFunc(got, wantData, slices.Equal[[]string]) {
-		t.Errorf("the figure draws %q, want %q", got, wantData)
-	}
-	if from := figure.Sources()[".r2"].From; !slices.Equal(from, []string{"b"}) {
-		t.Errorf("the second point comes from %q, want the second seed's curve", from)
-	}
+	equal(t, "data of the figure", figure.CSV(), [][]string{
+		{"series", "seed", "forecast share of groups", "measured share", "low", "high"},
+		{"x", "seed 1", "0.5", "0.55", "0.4", "0.6"}, {"x", "seed 2", "0.5", "0.75", "0.4", "0.6"}})
+	equal(t, "source of the second point", figure.Sources()[".r2"].From, []string{"b"})
 	s.Arms = s.Arms[1:]
 	if s.forecastFigure() != nil {
 		t.Error("a figure without any forecast")
+	}
+}
+
+// The official checker compares turns; the verdict of an episode whose requests are merged is no failure but missing.
+func TestOfficialVerdictsOfMergedPromptsAreADash(t *testing.T) {
+	for prompt, want := range map[string]string{bfcl.PromptMerged: "–", bfcl.PromptTurns: "50.0"} {
+		s := &Study{Arms: []Arm{{"A", []SeedRun{scored(1, "0101"), scored(2, "0101")}}}}
+		for _, run := range s.Arms[0].Runs {
+			for i := range run.Scores {
+				run.Scores[i].Prompt = prompt
+			}
+		}
+		for _, table := range []*page.Table{s.mainTable(""), s.seedTable("")} {
+			column := slices.Index(heads(table), "Official verdict")
+			for _, row := range table.Rows {
+				if got := row.Cells[column].Text; !strings.HasPrefix(got, want) {
+					t.Errorf("prompt %q, table %s: got verdict %q, want %q", prompt, table.ID, got, want)
+				}
+			}
+		}
 	}
 }
