@@ -57,7 +57,7 @@ func (s *Store) Share() error {
 		return err
 	}
 	defer os.Remove(temporary)
-	if err := os.Link(temporary, locks); !errors.Is(err, fs.ErrExist) {
+	if err := os.Link(temporary, locks); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
@@ -188,15 +188,10 @@ func newClaim(path string) (*Lock, error) {
 		}
 	}
 	if err == nil {
-		err = os.Link(temporary, path)
+		err = disk.LinkOnce(temporary, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		mine, mineErr := f.Stat()
-		named, namedErr := os.Stat(path)
-		if mineErr != nil || namedErr != nil || !os.SameFile(mine, named) { // otherwise the answer of the link was lost
-			return nil, f.Close()
-		}
-		err = nil
+		return nil, f.Close()
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

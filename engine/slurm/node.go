@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -176,8 +177,8 @@ func (a *attempt) claim() error {
 		return err
 	}
 	defer os.Remove(temporary)
-	err := linkOnce(temporary, a.file("job"))
-	if owner, readErr := os.ReadFile(a.file("job")); err == errTaken && readErr == nil {
+	err := disk.LinkOnce(temporary, a.file("job"))
+	if owner, readErr := os.ReadFile(a.file("job")); errors.Is(err, fs.ErrExist) && readErr == nil {
 		if string(owner) == id {
 			return nil
 		}

@@ -127,7 +127,7 @@ func newName(key string) string {
 	return "rcgrpo-" + key[:8] + "-" + hex.EncodeToString(suffix)
 }
 
-// create creates the record of the attempt. The error is errTaken if another engine has created one.
+// create creates the record of the attempt. The error is fs.ErrExist if another engine has created one.
 func (a *attempt) create(store *artifact.Store) error {
 	dir := filepath.Dir(a.path)
 	if err := store.MakeDir(dir); err != nil {
@@ -138,31 +138,7 @@ func (a *attempt) create(store *artifact.Store) error {
 		return err
 	}
 	defer os.Remove(temporary)
-	return linkOnce(temporary, a.path)
-}
-
-// errTaken reports that another process has created a file.
-var errTaken = errors.New("another process has created it")
-
-// linkOnce gives a file its final name. On network file systems a link that was made may be reported as existing,
-// because the answer was lost, so the number of links decides.
-func linkOnce(temporary, path string) error {
-	err := os.Link(temporary, path)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	mine, err := os.Stat(temporary)
-	if err != nil {
-		return err
-	}
-	theirs, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if os.SameFile(mine, theirs) {
-		return nil
-	}
-	return errTaken
+	return disk.LinkOnce(temporary, a.path)
 }
 
 // forget removes the files of a key whose attempts have all ended.

@@ -3,11 +3,9 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -121,7 +119,7 @@ func (s *stage) execute(ctx context.Context) error {
 			}
 		}
 		if j == nil {
-			if j, err = s.submit(ctx, len(all)+1); errors.Is(err, errTaken) {
+			if j, err = s.submit(ctx, len(all)+1); errors.Is(err, fs.ErrExist) {
 				continue // by an engine that had lost the lock of the key without knowing
 			}
 			if err != nil {
@@ -265,33 +263,23 @@ func (s *stage) copied(binary string) (string, error) {
 	digest := s.binaries[binary]
 	if digest == "" {
 		var err error
-		if digest, err = digestOf(binary); err != nil {
+		if digest, err = artifact.FileDigest(binary); err != nil {
 			return "", err
 		}
 		s.binaries[binary] = digest
 	}
-	return filepath.Join(s.store.Binaries(), digest, filepath.Base(binary)), nil
+	return filepath.Join(s.store.Binaries(), digest[:digestLength], filepath.Base(binary)), nil
 }
 
-// digestOf returns the digest of a program, which names the folder of its copy.
-func digestOf(binary string) (string, error) {
-	f, err := os.Open(binary)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
-}
+// digestLength is the number of digits of a program's digest that name the folder of its copy.
+const digestLength = 16
 
 // checkCopy returns an error if a program is not the copy after whose digest its folder is named.
 func checkCopy(program string) error {
-	digest, err := digestOf(program)
-	if want := filepath.Base(filepath.Dir(program)); err == nil && digest != want {
-		err = fmt.Errorf("%s has the digest %s here, want %s", program, digest, want)
+	digest, err := artifact.FileDigest(program)
+	want := filepath.Base(filepath.Dir(program))
+	if err == nil && digest[:digestLength] != want {
+		err = fmt.Errorf("%s has the digest %s here, want %s", program, digest[:digestLength], want)
 	}
 	return err
 }
@@ -301,19 +289,10 @@ func copyBinary(from, to string) error {
 	if disk.Exists(to) {
 		return nil
 	}
-	in, err := os.Open(from)
-	if err != nil {
+	if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	defer in.Close()
-	dir := filepath.Dir(to)
-	if err := disk.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return disk.Replace(dir, to, func(f *os.File) error {
-		_, err := disk.Copy(f, in)
-		return errors.Join(err, f.Chmod(0o700))
-	})
+	return disk.CopyFile(from, to, 0o700)
 }
 
 // quote returns a word for sh.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -82,12 +83,6 @@ func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
 	return f, err
 }
 
-// createTemp is os.CreateTemp.
-func createTemp(dir, pattern string) (f *os.File, err error) {
-	err = do("create", dir, func() error { f, err = os.CreateTemp(dir, pattern); return err })
-	return f, err
-}
-
 // WriteFile is os.WriteFile.
 func WriteFile(path string, b []byte, perm fs.FileMode) error {
 	f, err := OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
@@ -101,7 +96,10 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 // Replace writes a file under a temporary name in dir and renames it to path. Nothing is flushed: a power cut may tear
 // the file.
 func Replace(dir, path string, write func(*os.File) error) error {
-	f, err := createTemp(dir, TempPattern)
+	if err := check("create", dir); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, TempPattern)
 	if err != nil {
 		return err
 	}
@@ -120,6 +118,34 @@ func Overwrite(dir, path string, b []byte) error {
 		_, err := Write(f, b)
 		return err
 	})
+}
+
+// CopyFile replaces the file to by a copy of from with a mode. Nothing is flushed.
+func CopyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return Replace(filepath.Dir(to), to, func(out *os.File) error {
+		_, err := Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
+		return errors.Join(err, out.Chmod(mode))
+	})
+}
+
+// LinkOnce gives a temporary file a further name. It returns fs.ErrExist if another file has the name. On network file
+// systems a link that was made may be reported as existing, because the answer was lost, so the files are compared.
+func LinkOnce(temporary, path string) error {
+	err := os.Link(temporary, path)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	mine, mineErr := os.Stat(temporary)
+	named, namedErr := os.Stat(path)
+	if mineErr == nil && namedErr == nil && os.SameFile(mine, named) {
+		return nil
+	}
+	return err
 }
 
 // TempPattern matches the temporary names of Replace.
