@@ -97,29 +97,23 @@ func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) 
 // results could do without, and the bytes of all usable objects and states.
 func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (
 	plan, states []Garbage, total int64, err error) {
-	err = s.each("objects", func(name, path string) error {
-		n, err := size(path)
-		if uses[name] == 0 {
-			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
-		} else {
-			total += n
-		}
-		return err
-	})
-	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
-		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
-			if pinned[name] {
-				return nil
+	inUse := s.anyOpenJob()
+	for _, in := range []struct {
+		folder, what string
+		needed       func(name string) bool
+	}{
+		{"objects", "unreferenced object", func(digest string) bool { return uses[digest] > 0 }},
+		{"edited", "edited object", func(string) bool { return false }},
+		{"staging", "unfinished output", func(key string) bool { return pinned[key] }},
+		{"bin", "program of jobs", func(string) bool { return inUse }},
+	} {
+		err = errors.Join(err, s.each(in.folder, func(name, path string) error {
+			n, err := size(path)
+			if !in.needed(name) {
+				plan = append(plan, Garbage{What: in.what, Name: name, Bytes: n, paths: []string{path}})
+			} else if in.folder == "objects" {
+				total += n
 			}
-			n, err := size(path)
-			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
-			return err
-		}))
-	}
-	if !s.anyOpenJob() {
-		err = errors.Join(err, s.each("bin", func(name, path string) error {
-			n, err := size(path)
-			plan = append(plan, Garbage{What: "program of jobs", Name: name, Bytes: n, paths: []string{path}})
 			return err
 		}))
 	}

@@ -128,12 +128,13 @@ func (m *Manifest) check() error {
 	return nil
 }
 
+// check returns an error unless the names in the record of an object are local and its digest follows from its files.
 func (o Output) check() error {
 	var sum int64
 	before := ""
 	for _, f := range o.Files {
 		local := filepath.IsLocal(filepath.FromSlash(f.Name)) && path.Clean(f.Name) == f.Name
-		if !local || strings.ContainsFunc(f.Name, func(r rune) bool { return r < ' ' }) || f.Name <= before {
+		if !local || strings.ContainsAny(f.Name, "\n\r") || f.Name <= before {
 			return fmt.Errorf("%q is not a file name of an object, or not in order", f.Name)
 		}
 		if validKey(f.SHA256) != nil || f.Bytes < 0 {

@@ -2,7 +2,6 @@ package artifact
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +26,6 @@ import (
 type Lock struct {
 	file   *os.File
 	path   string
-	used   bool      // there may be an exit record
 	orphan bool      // the record of an earlier holder says that its program succeeded
 	at     time.Time // of that record
 
@@ -52,13 +50,9 @@ var boot = sync.OnceValue(func() string {
 
 // PrepareExit makes the file ready for the exit record of a program that inherits it.
 func (l *Lock) PrepareExit() error {
-	var err error
-	if l.used {
-		err = l.ClearExit()
-	}
-	l.used, l.orphan, l.at = true, false, time.Time{}
+	l.orphan, l.at = false, time.Time{}
 	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
-	return errors.Join(err, seekErr)
+	return errors.Join(l.ClearExit(), seekErr)
 }
 
 // ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill
@@ -173,26 +167,6 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	return s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// lockEvery is the interval between two attempts of Lock.
-const lockEvery = 20 * time.Millisecond
-
-// Lock acquires the lock of a key and waits while it is held elsewhere. When ctx ends first, the error is its
-// cause.
-func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
-	again := time.NewTicker(lockEvery)
-	defer again.Stop()
-	for {
-		if l, err := s.TryLock(key); l != nil || err != nil {
-			return l, err
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // LockFile acquires the lock of a file outside any store. A held lock is an error.
 func LockFile(path string) (*Lock, error) {
 	l, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
@@ -251,11 +225,9 @@ func lockFile(path string, how int) (*Lock, error) {
 			f.Close()
 			continue
 		}
-		l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
-		if l.used {
-			code, at, ok := l.Exit()
-			l.orphan, l.at = ok && code == 0, at
-		}
+		l := &Lock{file: f, path: path}
+		code, at, ok := l.Exit()
+		l.orphan, l.at = ok && code == 0, at
 		return l, nil
 	}
 }

@@ -326,7 +326,8 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 	var errs []error
 	for key, m := range r.Find(ctx, keys) {
 		result, lock, err := r.Fetch(ctx, key, ports[key])
-		if errors.Is(err, ErrBusy) && r.wait(ctx, key) {
+		for until := time.Now().Add(busyWait); errors.Is(err, ErrBusy) && time.Now().Before(until) && ctx.Err() == nil; {
+			time.Sleep(20 * time.Millisecond)
 			result, lock, err = r.Fetch(ctx, key, ports[key])
 		}
 		if err == nil {
@@ -340,11 +341,3 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 
 // busyWait is longer than the flush of a result that a run has just fetched.
 const busyWait = 5 * time.Second
-
-// wait reports whether the lock of a key is released soon.
-func (r *Remote) wait(ctx context.Context, key string) bool {
-	limit, stop := context.WithTimeout(ctx, busyWait)
-	defer stop()
-	lock, err := r.store.Lock(limit, key)
-	return err == nil && lock.Unlock() == nil
-}
