@@ -3,7 +3,6 @@ package plan
 import (
 	"bufio"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -37,7 +36,7 @@ type Idle struct {
 // the remaining text, the exported fields as JSON, and a line "STAMP PATH" per file.
 type idleRecord struct {
 	Idle
-	Build    string   // ID of the binary that made the record
+	Build    string   // stamp of the binary that made the record
 	Identity string   // of the experiment and its variables (idlePath)
 	Base     string   // the experiment's folder
 	Paths    []string // the experiment's own files, absolute
@@ -114,23 +113,13 @@ func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool)
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
 
-// buildID returns the ID that the Go linker derived from the content of this binary; "" if it has none.
+// buildID returns the stamp of this binary; "" if it is unknown.
 var buildID = sync.OnceValue(func() string {
-	f, err := elf.Open("/proc/self/exe")
+	info, err := os.Stat("/proc/self/exe")
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	note := f.Section(".note.go.buildid")
-	if note == nil {
-		return ""
-	}
-	const header = 16 // sizes, type and name of the note
-	b, err := note.Data()
-	if err != nil || len(b) <= header {
-		return ""
-	}
-	return strings.TrimRight(string(b[header:]), "\x00")
+	return string(stat.StampOf(info).Append(nil))
 })
 
 // readIdle reads a record. A power cut may have torn it.
