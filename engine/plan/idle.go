@@ -1,14 +1,13 @@
 package plan
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -124,28 +123,15 @@ var buildID = sync.OnceValue(func() string {
 
 // readIdle reads a record. A power cut may have torn it.
 func readIdle(path string) (*idleRecord, error) {
-	file, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	in := bufio.NewReader(file)
-	first, err := in.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	var text strings.Builder
-	if info, err := file.Stat(); err == nil {
-		text.Grow(int(info.Size()))
-	}
-	sum := crc32.NewIEEE()
-	if _, err := io.Copy(io.MultiWriter(&text, sum), in); err != nil {
-		return nil, err
-	}
-	if first != fmt.Sprintf("%08x\n", sum.Sum32()) {
+	sum, text, _ := bytes.Cut(b, []byte{'\n'})
+	if string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
 		return nil, errors.New("torn record")
 	}
-	lines := strings.Split(text.String(), "\n")
+	lines := strings.Split(string(text), "\n")
 	c := &idleRecord{files: lines[1:]}
 	return c, json.Unmarshal([]byte(lines[0]), c)
 }

@@ -169,36 +169,62 @@ func (x *Executor) list(ctx context.Context) (map[string]state, error) {
 	return parseStates(out), err
 }
 
-// partitionLimit returns the largest time limit of the partition; 0: unlimited or unknown.
-func (x *Executor) partitionLimit(ctx context.Context) time.Duration {
-	args := []string{"-h", "-o", "rcgrpo|%P|%l"}
-	for _, o := range x.Options {
-		if name, ok := strings.CutPrefix(o, "--partition="); ok {
-			args = append(args, "-p", name)
-		}
-	}
-	out, err := x.command(ctx, "", "sinfo", args...)
-	if err != nil {
-		return 0
-	}
-	var limit time.Duration
+// partition is a group of equal nodes of a partition in one state.
+type partition struct {
+	name, state, limit, nodes string
+	used                      bool // by jobs of this executor
+}
+
+// partitions returns the partitions of the cluster.
+func (x *Executor) partitions(ctx context.Context) (all []partition, err error) {
+	out, err := x.command(ctx, "", "sinfo", "-h", "-o", "rcgrpo|%P|%a|%l|%D nodes %t with %c CPUs, %m MB, devices %G")
+	named := x.partition()
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) == 3 && f[0] == "rcgrpo" && (len(args) > 3 || strings.HasSuffix(f[1], "*")) {
-			limit = parseLimit(f[2])
+		if len(f) == 5 && f[0] == "rcgrpo" {
+			name, isDefault := strings.CutSuffix(f[1], "*")
+			all = append(all, partition{name, f[2], f[3], f[4], name == named || named == "" && isDefault})
+		}
+	}
+	return all, err
+}
+
+// partition returns the partition that the site file names, or "".
+func (x *Executor) partition() (name string) {
+	for _, o := range x.Options {
+		if value, ok := strings.CutPrefix(o, "--partition="); ok {
+			name = value
+		}
+	}
+	return name
+}
+
+// partitionLimit returns the largest time limit of the partition; 0: unlimited or unknown.
+func (x *Executor) partitionLimit(ctx context.Context) (limit time.Duration) {
+	all, _ := x.partitions(ctx)
+	for _, p := range all {
+		if p.used {
+			limit = parseLimit(p.limit)
 		}
 	}
 	return limit
 }
 
-// maxArraySize returns the number of tasks that an array may have; 0: unknown.
-func (x *Executor) maxArraySize(ctx context.Context) (size int) {
-	out, _ := x.command(ctx, "", "scontrol", "show", "config")
+// config returns the settings of the cluster.
+func (x *Executor) config(ctx context.Context) (map[string]string, error) {
+	out, err := x.command(ctx, "", "scontrol", "show", "config")
+	config := map[string]string{}
 	for line := range strings.Lines(out) {
-		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
-			size, _ = strconv.Atoi(strings.TrimSpace(value))
-		}
+		name, value, _ := strings.Cut(line, "=")
+		config[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
+	return config, err
+}
+
+// maxArraySize returns the number of tasks that an array may have; 0: unknown.
+func (x *Executor) maxArraySize(ctx context.Context) int {
+	config, _ := x.config(ctx)
+	size, _ := strconv.Atoi(config["MaxArraySize"])
 	return size
 }
 

@@ -44,6 +44,7 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 	j.since = time.Now()
 	interrupted, kill, drop := ctx.Done(), j.Kill, (<-chan time.Time)(nil)
 	for {
+		j.refresh(j.cancels)
 		j.observeFiles()
 		if e, ended := j.exit(); ended {
 			j.observeFiles()
@@ -63,8 +64,6 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 		case <-interrupted:
 			interrupted = nil
 			j.cancels = true
-			j.hurry(1)
-			defer j.hurry(-1)
 			j.scancel("--state=PENDING")
 			if options := []string{"--signal=TERM", "--batch"}; j.Nodes > 1 {
 				j.scancel(options[0]) // srun would kill the stage without a checkpoint
@@ -258,6 +257,7 @@ func (j *job) progress() (done int) {
 func (j *job) whyStopped() exit {
 	asked := time.Now()
 	for time.Since(asked) < j.Executor.Visible+2*j.Poll {
+		j.refresh(false)
 		st, listed, at := j.state(j.attempt.Name)
 		switch {
 		case at.Before(asked) || listed && !st.ended():
@@ -383,50 +383,18 @@ func (s *stage) awaitResult(ctx context.Context) error {
 	}
 }
 
-// follow and unfollow bracket an Execute call. While there is one, a goroutine asks Slurm for the states of all jobs.
-func (x *Executor) follow() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.followed++; x.followed == 1 {
-		x.stop = make(chan struct{})
-		go x.poll(x.stop)
+// refresh asks Slurm for the states of all jobs, in the background and at most once in a poll; for a job that this
+// engine cancels, once in a second.
+func (x *Executor) refresh(cancels bool) {
+	every := x.Poll
+	if cancels {
+		every = min(every, time.Second)
 	}
-}
-
-func (x *Executor) unfollow() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.followed--; x.followed == 0 {
-		close(x.stop)
-	}
-}
-
-// hurry changes the number of calls that wait for the end of a cancelled job, for which Slurm is asked every second.
-func (x *Executor) hurry(by int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.urgent += by
-}
-
-// poll asks Slurm for the states until stop is closed.
-func (x *Executor) poll(stop <-chan struct{}) {
-	asked := time.Now()
-	every := time.NewTicker(time.Second / 4)
-	defer every.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-every.C:
-		}
-		x.mu.Lock()
-		due := time.Since(asked) >= x.Poll || x.urgent > 0 && time.Since(asked) >= time.Second
-		x.mu.Unlock()
-		if !due {
-			continue
-		}
-		asked = time.Now()
-		x.ask()
+	if !x.asking && time.Since(x.asked) >= every {
+		x.asking = true
+		go x.ask()
 	}
 }
 
@@ -436,6 +404,7 @@ func (x *Executor) ask() {
 	states, err := x.list(context.Background())
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.asking, x.asked = false, asked
 	if x.away = err; err == nil {
 		x.states, x.answered, x.awayReported = states, asked, false
 	}
@@ -462,7 +431,5 @@ func (x *Executor) reportAway() error {
 
 // interval is the time between two looks at the files of a job: all jobs together cause at most 200 looks a second.
 func (x *Executor) interval() time.Duration {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return max(100*time.Millisecond, time.Duration(x.followed)*5*time.Millisecond)
+	return max(100*time.Millisecond, time.Duration(x.watched.Load())*5*time.Millisecond)
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine"
@@ -26,17 +27,18 @@ type Executor struct {
 	limit   func() time.Duration // of the partition; 0: none
 	largest func() int           // number of tasks of an array; 0: unknown
 
+	watched atomic.Int64 // calls of Execute that wait for a job
+
 	mu       sync.Mutex
 	batches  map[string]*batch // that collect stages, by their options
-	followed int               // Execute calls that wait for a job
-	states   map[string]state  // of the newest answer of squeue
-	answered time.Time         // of that answer; zero: none yet
-	urgent   int               // Execute calls that cancel a job
-	stop     chan struct{}     // ends the polls
-	away     error             // of the newest call; nil: it answered
 	binaries map[string]string // digests by path
 
-	awayReported bool
+	asking       bool             // Slurm is asked for the states
+	asked        time.Time        // the newest question that Slurm has answered or not
+	away         error            // of that question; nil: it answered
+	awayReported bool             // since the newest answer
+	states       map[string]state // of the newest answer
+	answered     time.Time        // when it was asked for; zero: none yet
 }
 
 // New returns the executors of a site file by name.
@@ -84,8 +86,8 @@ func (x *Executor) Execute(ctx context.Context, w *engine.Work, observe func(run
 		return err
 	}
 	s := &stage{Executor: x, Work: w, store: store, observe: observe}
-	x.follow()
-	defer x.unfollow()
+	x.watched.Add(1)
+	defer x.watched.Add(-1)
 	err = s.execute(ctx)
 	return errors.Join(err, forget(store, w.Key))
 }
