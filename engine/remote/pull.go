@@ -38,15 +38,12 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	if r == nil || !r.Pull {
 		return found
 	}
-	var open []string
-	for _, key := range keys {
-		r.mu.Lock()
+	r.mu.Lock()
+	open := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, known := r.records[key]
-		r.mu.Unlock()
-		if !known {
-			open = append(open, key)
-		}
-	}
+		return known
+	})
+	r.mu.Unlock()
 	if len(open) > listAbove {
 		open = r.listed(ctx, open)
 	}
@@ -57,7 +54,7 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
-		if rec := r.records[key]; rec != nil && !r.damaged[key] {
+		if rec := r.records[key]; rec != nil && !rec.damaged {
 			found[key] = rec.manifest
 		}
 	}
@@ -164,17 +161,17 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 		return nil, nil, errors.Join(err, ErrBusy)
 	}
 	r.mu.Lock()
-	pack := r.records[key].pack
+	rec := r.records[key]
 	r.mu.Unlock()
 	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
-		return each(blobs(o, pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
+		return each(blobs(o, rec.pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
 	})
 	if err == nil {
 		return c, lock, nil
 	}
 	if errors.Is(err, errDamaged) {
 		r.mu.Lock()
-		r.damaged[key] = true
+		rec.damaged = true
 		r.mu.Unlock()
 	}
 	if ctx.Err() == nil && !isReported(err) {

@@ -26,6 +26,7 @@ type record struct {
 	pack       int64
 	text       []byte            // the manifest's exact bytes
 	signatures map[string][]byte // by name of the key
+	damaged    bool              // an object is missing or damaged; not stored
 }
 
 const recordHead = "rcgrpo-result 1 "
@@ -35,7 +36,7 @@ var errNewer = errors.New("a later version of rcgrpo wrote it")
 
 func newRecord(m *artifact.Manifest, pack int64) (*record, error) {
 	text, err := json.MarshalIndent(m, "", "  ")
-	return &record{m, pack, text, map[string][]byte{}}, err
+	return &record{manifest: m, pack: pack, text: text, signatures: map[string][]byte{}}, err
 }
 
 // signed returns the bytes that a signature covers.
@@ -106,25 +107,36 @@ const cutPack = 64_000_000
 
 // blob is an object with the bytes of files of an output.
 type blob struct {
-	name  string
-	bytes int64
-	files []artifact.FileInfo // one after the other
+	name   string
+	bytes  int64
+	files  []artifact.FileInfo // one after the other
+	output artifact.Output
+}
+
+// blobs returns the objects of a result.
+func (r *record) blobs() (all []blob) {
+	for _, output := range r.manifest.Outputs {
+		for _, o := range output.Objects() {
+			all = append(all, blobs(o, r.pack)...)
+		}
+	}
+	return all
 }
 
 // blobs returns the objects of an output. Those without bytes have no object.
 func blobs(o artifact.Output, pack int64) (all []blob) {
-	var packed blob
+	packed := blob{output: o}
 	n := 0
 	end := func() {
 		if len(packed.files) > 0 {
 			packed.name = fmt.Sprintf("v1/packs/%s.%d.%d", o.Digest, pack, n)
 			all = append(all, packed)
-			n, packed = n+1, blob{}
+			n, packed = n+1, blob{output: o}
 		}
 	}
 	for _, f := range o.Files {
 		if f.Bytes >= pack && f.Bytes > 0 {
-			all = append(all, blob{fileName(f), f.Bytes, []artifact.FileInfo{f}})
+			all = append(all, blob{fileName(f), f.Bytes, []artifact.FileInfo{f}, o})
 			continue
 		}
 		if packed.bytes+f.Bytes > cutPack {

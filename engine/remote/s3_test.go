@@ -475,7 +475,7 @@ func TestACollectionAbortsUploadsWithoutAPartWithinTheGrace(t *testing.T) {
 
 func TestABlobIsTheSeriesOfItsFiles(t *testing.T) {
 	dir := t.TempDir()
-	files := series{progress: func(int) {}}
+	files := series{ends: []int64{0}, progress: func(int) {}}
 	var want []byte
 	for i, size := range []int{0, 7, 0, 1, 300, 0} {
 		path := filepath.Join(dir, fmt.Sprint(i))
