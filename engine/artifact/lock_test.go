@@ -79,9 +79,7 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 	record := func(l *Lock, code string) { // as the shell of a program does
 		t.Helper()
 		must.OK(t, l.PrepareExit())
-		if _, err := fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(fmt.Fprintln(l.File(), strings.ReplaceAll(ExitText(), "$?", code)))(t)
 	}
 	killed := lock(t, s, "a")
 	record(killed, "0")
@@ -111,15 +109,10 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "done", files{"x": "1"})
 	for _, name := range []string{"done", "killed", "running"} {
-		if fresh, err := s.MakeWork(key(name)); err != nil || !fresh {
-			t.Fatalf("scratch folder of %s: fresh %v, %v", name, fresh, err)
+		if first, again := must.Get(s.MakeWork(key(name)))(t), must.Get(s.MakeWork(key(name)))(t); !first || again {
+			t.Errorf("scratch folder of %s: fresh %v, then %v", name, first, again)
 		}
-		if fresh, err := s.MakeWork(key(name)); err != nil || fresh {
-			t.Errorf("scratch folder of %s again: fresh %v, %v", name, fresh, err)
-		}
-		if _, err := stage(s, name, files{"x": "half"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Get(stage(s, name, files{"x": "half"}))(t)
 	}
 	running, orphan := lock(t, s, "running"), lock(t, s, "orphan")
 	must.OK(t, orphan.PrepareExit())

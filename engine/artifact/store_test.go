@@ -20,8 +20,7 @@ import (
 // openStore opens a store in a new folder and checks at the end of the test that it is sound.
 func openStore(t *testing.T) *Store {
 	t.Helper()
-	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	must.OK(t, err)
+	s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
 	t.Cleanup(func() {
 		problems, err := s.Check()
 		if err != nil || len(problems) > 0 {
@@ -41,8 +40,7 @@ type files map[string]string // path below the port -> content
 // commit makes a durable result with one port named out.
 func commit(t *testing.T, s *Store, name string, content files) *Manifest {
 	t.Helper()
-	c, err := tryCommit(s, name, content)
-	must.OK(t, err)
+	c := must.Get(tryCommit(s, name, content))(t)
 	must.OK(t, s.Flush(c))
 	return c.Manifest
 }
@@ -91,8 +89,7 @@ func leaveUnfinished(t *testing.T, s *Store, name string) {
 // fileOf returns the path of a file of a result; contentOf its content.
 func fileOf(t *testing.T, s *Store, m *Manifest, name string) string {
 	t.Helper()
-	a, err := s.Open(m, "out")
-	must.OK(t, err)
+	a := must.Get(s.Open(m, "out"))(t)
 	return a.Path(name)
 }
 
@@ -108,8 +105,7 @@ func contentOf(t *testing.T, s *Store, m *Manifest, name string) string {
 // sealed reports whether a file has the time that seals it.
 func sealed(t *testing.T, path string) bool {
 	t.Helper()
-	info, err := os.Stat(path)
-	must.OK(t, err)
+	info := must.Get(os.Stat(path))(t)
 	return info.ModTime().Equal(Sealed)
 }
 
@@ -130,8 +126,7 @@ func TestLookupReturnsACommittedResult(t *testing.T) {
 		t.Fatal("the store's folder exists before the first write")
 	}
 	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
-	got, err := s.Lookup(key("a"))
-	must.OK(t, err)
+	got := must.Get(s.Lookup(key("a")))(t)
 	if !reflect.DeepEqual(got, made) {
 		t.Errorf("lookup: got %+v, want %+v", got, made)
 	}
@@ -143,16 +138,6 @@ func TestLookupReturnsACommittedResult(t *testing.T) {
 	}
 	if info, err := os.Stat(s.Dir()); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("store folder: got %v, %v, want mode 0700", info.Mode(), err)
-	}
-}
-
-func TestTreeDigestEqualsSha256sum(t *testing.T) {
-	s := openStore(t)
-	m := commit(t, s, "a", files{"b": "", "a": "abc"})
-	// printf 'abc' > a; : > b; sha256sum a b | sha256sum
-	const want = "09c7e0b8a02d027d95ec0375a600ed4ad4d6b26a1c93f16d9150cab5fec761a6"
-	if got := m.Outputs["out"].Digest; got != want {
-		t.Errorf("digest: got %s, want %s", got, want)
 	}
 }
 
@@ -315,6 +300,11 @@ func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 	s := openStore(t)
 	m := commit(t, s, "a", files{"x.txt": "hello"})
 	path := fileOf(t, s, m, "x.txt")
+	must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
+	wantIntact(t, s, "a", "after a touch")
+	if !sealed(t, path) {
+		t.Error("not sealed after the lookup")
+	}
 	overwrite(t, path, "jello")
 	s.seal(m.Outputs["out"])
 	wantIntact(t, s, "a", "after the edit")
@@ -322,16 +312,6 @@ func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 		t.Errorf("check: got %v, want one problem", problems)
 	}
 	overwrite(t, path, "hello")
-}
-
-func TestTouchedFileIsIntactAndSealedAgain(t *testing.T) {
-	s := openStore(t)
-	path := fileOf(t, s, commit(t, s, "a", files{"x.txt": "hello"}), "x.txt")
-	must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
-	wantIntact(t, s, "a", "after a touch")
-	if !sealed(t, path) {
-		t.Error("not sealed after the lookup")
-	}
 }
 
 func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
@@ -352,16 +332,11 @@ func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t)
-			g, err := s.Begin(key("a"))
-			must.OK(t, err)
+			g := must.Get(s.Begin(key("a")))(t)
 			must.OK(t, tc.fill(g))
-			_, err = g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
-			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("commit: got %v, want an error with %q", err, tc.want)
-			}
-			if err := g.Abort(); err != nil {
-				t.Error(err)
-			}
+			_, err := g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
+			must.Match(t, err, tc.want, "commit")
+			must.OK(t, g.Abort())
 			if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
 				t.Errorf("lookup: got %v, want ErrNotFound", err)
 			}
@@ -434,13 +409,16 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	wantIntact(t, s, "cheap", "after it was made again")
 }
 
-func TestDigestOfUserDataCountsNamesAndContents(t *testing.T) {
+func TestDigestsAreThoseOfSha256sumAndCountNamesAndContents(t *testing.T) {
 	digest := func(content files) string {
 		dir := t.TempDir()
-		err := content.write(dir)
-		d, digestErr := Digest(dir)
-		must.OK(t, errors.Join(err, digestErr))
-		return d
+		must.OK(t, content.write(dir))
+		return must.Get(Digest(dir))(t)
+	}
+	// printf 'abc' > a; : > b; sha256sum a b | sha256sum
+	const want = "09c7e0b8a02d027d95ec0375a600ed4ad4d6b26a1c93f16d9150cab5fec761a6"
+	if got := digest(files{"b": "", "a": "abc"}); got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 	base := digest(files{"a": "1", "b/c": "2"})
 	for name, tc := range map[string]struct {
@@ -469,8 +447,7 @@ func TestOnlyFileOrFolderOfAnArtifact(t *testing.T) {
 	} {
 		s := openStore(t)
 		m := commit(t, s, "k", made)
-		recorded, err := s.Open(m, "out")
-		must.OK(t, err)
+		recorded := must.Get(s.Open(m, "out"))(t)
 		for _, a := range []*Artifact{recorded, {Dir: recorded.Dir}} {
 			path, ok := a.Only()
 			if ok != (strings.TrimSpace(want) != "") || ok && path != filepath.Join(recorded.Dir, want) {
@@ -502,8 +479,9 @@ func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 				if op == "gc" && !made && err == nil {
 					continue // it has nothing to do
 				}
-				if err == nil || !strings.Contains(err.Error(), "the store "+s.Dir()+" "+want) || !errors.Is(err, cause) {
-					t.Errorf("%s, %s: got %v, want %q", name, op, err, want)
+				must.Match(t, err, "the store "+s.Dir()+" "+want, name, op)
+				if !errors.Is(err, cause) {
+					t.Errorf("%s, %s: got %v, want %v", name, op, err, cause)
 				}
 			}
 		}
@@ -514,10 +492,8 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	s := openStore(t)
 	victim := filepath.Join(t.TempDir(), "victim")
 	must.OK(t, os.WriteFile(victim, []byte("precious"), 0o640))
-	before, err := os.Stat(victim)
-	must.OK(t, err)
-	g, err := stage(s, "a", nil)
-	must.OK(t, err)
+	before := must.Get(os.Stat(victim))(t)
+	g := must.Get(stage(s, "a", nil))(t)
 	names := []string{"again", "linked", "times.txt"}
 	for _, name := range names {
 		if err := os.Link(victim, filepath.Join(g.ports["out"], name)); err != nil {
@@ -526,8 +502,7 @@ func TestHardLinksInOutputsAreCopied(t *testing.T) {
 	}
 	c, err := g.Commit(Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": "files"})
 	must.OK(t, err)
-	after, err := os.Stat(victim)
-	must.OK(t, err)
+	after := must.Get(os.Stat(victim))(t)
 	if after.Mode() != before.Mode() || !after.ModTime().Equal(before.ModTime()) {
 		t.Errorf("the user's file: got %v of %v, want %v of %v",
 			after.Mode(), after.ModTime(), before.Mode(), before.ModTime())

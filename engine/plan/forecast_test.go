@@ -106,14 +106,11 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	if f.Bytes != bytes || bytes == 0 {
 		t.Errorf("disk: got %d, want the %d bytes of the results before", f.Bytes, bytes)
 	}
-}
-
-func TestForecastReservesAllGPUsOfAStage(t *testing.T) {
-	text := fmt.Sprintf(forecastText, `"a", "b"`, 2)
-	p, f := forecastOf(t, text, text, "grpo.arm")
-	want := []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
+	text = fmt.Sprintf(forecastText, `"a", "b"`, 2)
+	p, f = forecastOf(t, text, text, "grpo.arm")
+	want = []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
 	if got := placed(p, f); !slices.Equal(got, want) || f.Wall != 4*time.Second {
-		t.Errorf("got %v, %v, want %v", got, f.Wall, want)
+		t.Errorf("with two GPUs each: got %v, %v, want %v", got, f.Wall, want)
 	}
 }
 

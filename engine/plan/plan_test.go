@@ -10,14 +10,12 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 func planOf(t *testing.T, text string, store *artifact.Store, o plan.Options) *plan.Plan {
 	t.Helper()
-	p, err := plan.New(enginetest.MustLoadPaper(t, text), store, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(plan.New(enginetest.MustLoadPaper(t, text), store, o))(t)
 	return p
 }
 

@@ -127,35 +127,10 @@ func TestACutTransferIsResumed(t *testing.T) {
 	})
 }
 
-func TestAByteThatFlipsInTransitIsAMiss(t *testing.T) {
-	onEachS3(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
-		got := reports(b)
-		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.Contains(r.URL.Path, "v1/files/") {
-				return false
-			}
-			whole := s.relay.recorded(r)
-			maps.Copy(w.Header(), whole.Header())
-			whole.Body.Bytes()[whole.Body.Len()/2] ^= 1
-			w.Write(whole.Body.Bytes())
-			return true
-		})
-		if err := fetch(t, b, m.Key, "out"); !errors.Is(err, errDamaged) {
-			t.Errorf("got %v, want damage", err)
-		}
-		wantReports(t, got(), "z.large has another hash")
-	})
-}
-
 // The machine that runs the stage again repairs the remote store.
 func TestADeletedObjectIsAMissThatTheNextPushRepairs(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
+		a, b, m := pushed(t, s)
 		lost := names(t, a, "v1/files/")[0]
 		must.OK(t, a.bucket.Delete(t.Context(), lost))
 		got := reports(b)
@@ -308,9 +283,7 @@ func TestWithoutCredentialsNoRequestIsSent(t *testing.T) {
 
 func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
+		_, b, m := pushed(t, s)
 		b.Deadline = 300 * time.Millisecond
 		got := reports(b)
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {

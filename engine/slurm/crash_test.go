@@ -15,6 +15,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // chains is an experiment of toys: n chains of three jobs, the last of which reads all chains before it.
@@ -145,9 +146,7 @@ func (l *lab) resumeNodes() {
 func killOne(l *lab, rng *rand.Rand, made map[string]int) (target string) {
 	l.Helper()
 	e := l.engine()
-	if err := e.Start(); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, e.Start())
 	time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
 	target = []string{"engine", "job", "stage", "node", "controller"}[rng.IntN(5)]
 	kill := func(pids []string) {
