@@ -33,11 +33,12 @@ func hostilePage(t *testing.T, rows func(yield func(rl.Score) bool)) ([]byte, *a
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := artifact.CreateRows[rl.Score](dir, rl.ScoresFile)
+	w, err := os.Create(filepath.Join(dir, rl.ScoresFile)) // too many rows for artifact.WriteRows
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows(func(row rl.Score) bool { return w.Write(row) == nil })
+	encoder := json.NewEncoder(w)
+	rows(func(row rl.Score) bool { return encoder.Encode(row) == nil })
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 type Lock struct {
 	file   *os.File
 	path   string
+	used   bool      // there may be an exit record
 	orphan bool      // the record of an earlier holder says that its program succeeded
 	at     time.Time // of that record
 
@@ -50,9 +51,13 @@ var boot = sync.OnceValue(func() string {
 
 // PrepareExit makes the file ready for the exit record of a program that inherits it.
 func (l *Lock) PrepareExit() error {
-	l.orphan, l.at = false, time.Time{}
+	var err error
+	if l.used { // otherwise the record takes no space of a full disk before its program ends
+		err = l.ClearExit()
+	}
+	l.used, l.orphan, l.at = true, false, time.Time{}
 	_, seekErr := l.file.Seek(exitAt, io.SeekStart) // the program shares the offset
-	return errors.Join(l.ClearExit(), seekErr)
+	return errors.Join(err, seekErr)
 }
 
 // ClearExit invalidates the exit record. It must come before the output of the program is moved: after a kill
@@ -225,7 +230,7 @@ func lockFile(path string, how int) (*Lock, error) {
 			f.Close()
 			continue
 		}
-		l := &Lock{file: f, path: path}
+		l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
 		code, at, ok := l.Exit()
 		l.orphan, l.at = ok && code == 0, at
 		return l, nil

@@ -69,12 +69,9 @@ func TestRowMistakesNameFileAndLine(t *testing.T) {
 	must.Match(t, err, "rows.jsonl.gz: ", "a broken gzip file")
 }
 
-func TestRowsEndWithTheFirstError(t *testing.T) {
-	w := must.Get(CreateRows[row](t.TempDir(), "rows.jsonl"))(t)
-	must.Match(t, w.Write(row{Values: map[string]float64{"loss": math.NaN()}}), "row 1", "NaN")
-	if w.Write(row{}) == nil || w.Close() == nil {
-		t.Error("after the first error: got nil, want that error from Write and Close")
-	}
+func TestRowsThatJSONCannotHoldAreAnError(t *testing.T) {
+	rows := []row{{}, {Values: map[string]float64{"loss": math.NaN()}}}
+	must.Match(t, WriteRows(t.TempDir(), "rows.jsonl", rows), "rows.jsonl, row 2: ")
 }
 
 func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
