@@ -124,7 +124,7 @@ func (s *Store) checkObject(o Output) []Problem {
 	add := func(path, what string) { problems = append(problems, Problem{Path: path, What: what}) }
 	recorded := map[string]bool{}
 	for _, f := range o.Files {
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		recorded[path] = true
 		sum, _, err := hashFile(path)
 		switch {

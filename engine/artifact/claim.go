@@ -80,25 +80,17 @@ type sight struct {
 	since   time.Time // when it was first seen with that time, by the clock of this process
 }
 
-// sights are what this process has seen of claims, by id.
-var sights struct {
-	sync.Mutex
-	by map[string]sight
-}
+// sights are what this process has seen of claims: a sight for each id.
+var sights sync.Map
 
 // silent reports whether a file has not changed for lostAfter, as far as this process has seen.
 func silent(id string, changed time.Time) bool {
-	sights.Lock()
-	defer sights.Unlock()
-	if sights.by == nil {
-		sights.by = map[string]sight{}
+	last, _ := sights.Load(id)
+	if seen, known := last.(sight); known && seen.changed.Equal(changed) {
+		return time.Since(seen.since) >= lostAfter
 	}
-	last, known := sights.by[id]
-	if !known || !last.changed.Equal(changed) {
-		sights.by[id] = sight{changed, time.Now()}
-		return false
-	}
-	return time.Since(last.since) >= lostAfter
+	sights.Store(id, sight{changed, time.Now()})
+	return false
 }
 
 // identity reads the id and the boot of a claim.

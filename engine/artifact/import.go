@@ -25,9 +25,6 @@ func (m *Manifest) SameOutputs(other *Manifest) bool {
 	return len(m.Outputs) == len(other.Outputs)
 }
 
-// ObjectPath returns the path of a file of an object. It may not exist.
-func (s *Store) ObjectPath(o Output, f FileInfo) string { return s.filePath(o, f) }
-
 // Import commits a result of another store with the bytes of some ports, beside those that this store already has. fill
 // writes the files of an object below dir and returns an error unless each has its recorded size and hash. Without
 // ports only the manifest is committed, and Lookup returns ErrCollected. A manifest with a name that is not local, or

@@ -143,7 +143,7 @@ func (s *Store) verify(
 ) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -194,7 +194,7 @@ func unseal(path string) {
 // seal makes the files of a durable object read-only and gives them the time Sealed.
 func (s *Store) seal(o Output) error {
 	for _, f := range o.Files {
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
 			return err
 		}
@@ -202,7 +202,8 @@ func (s *Store) seal(o Output) error {
 	return nil
 }
 
-func (s *Store) filePath(o Output, f FileInfo) string {
+// ObjectPath returns the path of a file of an object. It may not exist.
+func (s *Store) ObjectPath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
 }
 
@@ -345,7 +346,7 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		}
 		for _, object := range o.Objects() {
 			for _, f := range object.Files {
-				files["objects/"+object.Digest+"/"+f.Name] = s.filePath(object, f)
+				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}
 	}

@@ -195,7 +195,8 @@ func (j *job) endBySlurm() (exit, bool) {
 
 // endOf translates the state in which Slurm reports the end of a job.
 func (j *job) endOf(st state, listed bool) exit {
-	e := exit{Host: st.Node, Progress: j.progress()}
+	e := exit{Host: st.Node}
+	e.Progress, _ = j.progress()
 	failed := func(cause, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		if line := j.lastLine(); line != "" {
@@ -242,27 +243,17 @@ func (j *job) overMemory() bool {
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
 
-// progress returns the newest number of units that the stage has reported.
-func (j *job) progress() (done int) {
-	var all runs.EventReader
-	all.Read(j.Run.Events(j.attempt.Address), func(e runs.Event) {
-		if e.Kind == runs.EventProgress {
-			done = e.Done
-		}
-	})
-	return done
-}
-
 // whyStopped asks Slurm why a stage got a request to stop that this engine has not sent.
 func (j *job) whyStopped() exit {
-	asked := time.Now()
+	preempted, asked := exit{Cause: causePreempted}, time.Now()
+	preempted.Progress, _ = j.progress()
 	for time.Since(asked) < j.Executor.Visible+2*j.Poll {
 		j.refresh(false)
 		st, listed, at := j.state(j.attempt.Name)
 		switch {
 		case at.Before(asked) || listed && !st.ended():
 		case !listed:
-			return exit{Cause: causePreempted, Progress: j.progress()}
+			return preempted
 		case !j.overMemory() && (st.State == "FAILED" || st.State == "COMPLETED"): // by its own exit code, after a signal
 			return exit{Cause: causeCancelled}
 		default:
@@ -270,7 +261,7 @@ func (j *job) whyStopped() exit {
 		}
 		time.Sleep(j.interval())
 	}
-	return exit{Cause: causePreempted, Progress: j.progress()}
+	return preempted
 }
 
 // decide ends a stage by the end of its attempt, or reports that it starts again.

@@ -120,12 +120,8 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 			started, err = true, a.run(ctx, kill)
 		}
 	}
-	var progress runs.EventReader
-	progress.Read(a.Run.Events(a.Address), func(event runs.Event) {
-		if event.Kind == runs.EventProgress {
-			e.Progress = event.Done
-		}
-	})
+	var failure *runs.Failure
+	e.Progress, failure = a.progress()
 	if err != nil { // Slurm signals all processes of a job, so the stage may have ended first
 		select {
 		case <-ctx.Done():
@@ -146,8 +142,8 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		e.Cause = causeStopped
 	case errors.As(err, &lost):
 		e.Cause, e.Failure = causeNode, &runs.Failure{Text: err.Error()}
-	case progress.Failure != nil:
-		e.Cause, e.Failure = causeFailed, progress.Failure
+	case failure != nil:
+		e.Cause, e.Failure = causeFailed, failure
 	default:
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 	}

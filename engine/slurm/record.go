@@ -84,6 +84,17 @@ func (a *attempt) exit() (e exit, ok bool) {
 
 func (a *attempt) writeExit(e exit) error { return runs.WriteJSON(a.file("exit"), e) }
 
+// progress returns the newest number of units that the stage has reported, and its failure or nil.
+func (a *attempt) progress() (done int, failure *runs.Failure) {
+	var all runs.EventReader
+	all.Read(a.Run.Events(a.Address), func(e runs.Event) {
+		if e.Kind == runs.EventProgress {
+			done = e.Done
+		}
+	})
+	return done, all.Failure
+}
+
 // beat returns the newest sign of life; "" if the attempt has not started.
 func (a *attempt) beat() string {
 	b, _ := os.ReadFile(a.file("beat"))

@@ -21,10 +21,9 @@ type Digests struct {
 	Pinned map[string]string // by Name; used without reading the file
 	Cache  string            // path of the cache; "" for none
 
-	Seen   map[string]File // by Name
-	known  map[string]seenFile
-	loaded bool
-	dirty  bool
+	Seen  map[string]File     // by Name
+	known map[string]seenFile // the cache; nil before it is read
+	dirty bool                // known has changed
 }
 
 type seenFile struct {
@@ -117,11 +116,10 @@ func (c *Digests) content(w File, mtime int64, left []string) (string, error) {
 
 // remembered returns the cached digest of a Name.
 func (c *Digests) remembered(name string) seenFile {
-	if !c.loaded {
-		c.loaded = true
-		c.known = map[string]seenFile{}
-		if b, err := os.ReadFile(c.Cache); err == nil && json.Unmarshal(b, &c.known) != nil {
-			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
+	if c.known == nil {
+		b, _ := os.ReadFile(c.Cache)
+		if json.Unmarshal(b, &c.known) != nil || c.known == nil {
+			c.known = map[string]seenFile{} // missing, torn or foreign: start with an empty cache
 		}
 	}
 	return c.known[name]
