@@ -76,7 +76,8 @@ func TestKilledClustersConverge(t *testing.T) {
 	for killed := 0; killed < kills && !t.Failed(); {
 		n := []int{6, 20}[rng.IntN(2)]
 		l, want := newLabOn(t, box, chains(n)), wants[n]
-		l.Put("site.hcl", site+"executor \"slurm\" {\n"+strings.Replace(times, "exclude", "#", 1))
+		l.site()
+		l.Put("site.hcl", strings.Replace(l.Read("site.hcl"), "exclude", "#", 1))
 		if n == 20 {
 			l.Write(chains(1))
 			if out, err := l.engine().CombinedOutput(); err != nil {

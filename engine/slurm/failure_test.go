@@ -47,9 +47,8 @@ func (l *lab) untilReason(reason string) {
 // wantNote checks that the run has reported a note with a text.
 func (l *lab) wantNote(r enginetest.Record, text string) {
 	l.Helper()
-	if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, text) {
-		l.Errorf("got\n%s, want a note with %q", r, text)
-	}
+	note, _ := r.Find(runs.EventNote, "toy.a")
+	must.Contain(l, note.Text, text)
 }
 
 // mount mounts on a folder in the namespace of the nodes, until the test ends.
@@ -82,6 +81,14 @@ func (l *lab) jobFolder() string {
 func TestJobsThatCannotStartWait(t *testing.T) {
 	box.start(t)
 	for name, test := range map[string]func(t *testing.T){
+		"for a person who holds it": func(t *testing.T) {
+			l := newLab(t, free)
+			l.settings.Options = []string{"--hold"}
+			done := l.start(t.Context())
+			l.untilReason("JobHeldUser")
+			l.slurm("scontrol", "release", l.jobs()[0])
+			l.wantMade(<-done, 1)
+		},
 		"for a dependency that cannot be met": func(t *testing.T) {
 			l := newLab(t, free)
 			other := strings.TrimSpace(l.slurm("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"))
@@ -229,7 +236,7 @@ func TestNodesThatCannotRunAJob(t *testing.T) {
 	})
 	t.Run("a program that is replaced while its job waits is still used", func(t *testing.T) {
 		l := newLab(t, free)
-		l.Put("site.hcl", site+"executor \"slurm\" {\n  extra = [\"--hold\"]\n"+times)
+		l.site("extra = [\"--hold\"]")
 		own := filepath.Join(l.Dir, "slurm.test")
 		l.slurm("cp", must.Get(os.Executable())(t), own)
 		e := l.engine()
@@ -301,22 +308,14 @@ func TestAStageSeesOnlyTheDevicesOfItsJob(t *testing.T) {
 	other := strings.TrimSpace(l.slurm("sbatch", "--parsable", "--mem=100", "--gres=gpu:1", "-o", "/dev/null", "--wrap",
 		"sleep 600"))
 	t.Cleanup(func() { l.slurm("scancel", other) })
-	l.until("the other job has a device", func() bool {
-		return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", other)) == "RUNNING"
-	})
+	l.until("the other job has a device", func() bool { return l.field(other, "%T") == "RUNNING" })
 	shell := fmt.Sprintf("cat %[1]s/gpu0 %[1]s/gpu1 || true", l.dir)
 	l.Write(strings.Replace(free, "text", "resources {\n    gpus = 1\n  }\n  shell = \""+shell+"\"\n  text", 1))
 	l.settings.Exclude, l.settings.Memory = "", 300e6
 	l.wantMade(l.run(), 1)
-	log := string(must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t))
-	for _, want := range []string{"gpu0: Operation not permitted", "gpu1: No such device or address"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("log: got %q, want %q in it", log, want)
-		}
-	}
-	if got := l.Read("count"); !strings.Contains(got, "gpus=0\n") {
-		t.Errorf("got %q, want the device 0", got)
-	}
+	log := must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t)
+	must.Contain(t, string(log), "gpu0: Operation not permitted", "gpu1: No such device or address")
+	must.Contain(t, l.Read("count"), "gpus=0\n")
 }
 
 func TestTheEndOfAccountingChangesNothing(t *testing.T) {
