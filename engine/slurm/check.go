@@ -17,6 +17,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/runs"
 )
@@ -144,16 +145,11 @@ func (x *Executor) submitProbe(ctx context.Context, store *artifact.Store, p Pro
 		lines = append(lines, line, fmt.Sprintf("echo %s$?", setupMark(i)))
 	}
 	lines = append(lines, "exec "+quote(r.Probe.Programs[0])+" job "+quote(a.path), "")
-	args := []string{"--parsable", "--job-name=" + a.Name, "--comment=" + a.Address, "--no-requeue", "--open-mode=append",
-		"--output=" + a.file("out"), "--chdir=" + a.Store, "--nodes=1", "--ntasks=1", "--time=10",
-		fmt.Sprintf("--cpus-per-task=%d", x.CPUs), fmt.Sprintf("--mem=%dM", (x.Memory+1<<20-1)>>20)}
-	if p.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, p.GPUs))
-	}
-	if x.Exclude != "" {
-		args = append(args, "--exclude="+x.Exclude)
-	}
-	_, err = x.sbatch(ctx, strings.Join(lines, "\n"), append(args, x.Options...))
+	n := &lang.Node{}
+	n.Resources.GPUs = p.GPUs
+	_, err = x.sbatch(ctx, strings.Join(lines, "\n"), append(x.resources(n), "--parsable", "--job-name="+a.Name,
+		"--comment="+a.Address, "--no-requeue", "--open-mode=append", "--output="+a.file("out"), "--chdir="+a.Store,
+		"--time=10"))
 	return a, err
 }
 

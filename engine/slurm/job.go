@@ -199,7 +199,7 @@ func (j *job) endOf(st state, listed bool) exit {
 	e.Progress, _ = j.progress()
 	failed := func(cause, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		if line := j.lastLine(); line != "" {
+		if line := lastLine(j.output()); line != "" {
 			text += "; the last line of its output is: " + line
 		}
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
@@ -217,7 +217,7 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
 		e.Cause = causeTime
-	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(j.lastLine(), " CANCELLED AT "):
+	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(lastLine(j.output()), " CANCELLED AT "):
 		failed("", "Slurm could not launch it") // otherwise slurmstepd would have reported the cancellation
 		e.Cause = causeNode
 	case st.State == "CANCELLED", st.State == "REVOKED":

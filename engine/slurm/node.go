@@ -128,29 +128,35 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		case <-time.After(time.Second):
 		}
 	}
-	var lost *nodeError
-	switch cause := context.Cause(ctx); {
-	case err == nil:
-		e.Cause = causeDone
-	case cause == errReplaced:
-		e.Cause = causeReplaced
-	case cause == errLimit && a.Behind && !started:
+	e.Cause, e.Failure = causeOf(context.Cause(ctx), err, failure)
+	if e.Cause == causeTime && a.Behind && !started {
 		e.Cause = causeUnstarted
-	case cause == errLimit:
-		e.Cause = causeTime
-	case cause == errStopped:
-		e.Cause = causeStopped
-	case errors.As(err, &lost):
-		e.Cause, e.Failure = causeNode, &runs.Failure{Text: err.Error()}
-	case failure != nil:
-		e.Cause, e.Failure = causeFailed, failure
-	default:
-		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 	}
 	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
 		return e, os.Remove(a.file("beat"))
 	}
 	return e, a.writeExit(e)
+}
+
+// causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
+// reported, each of which may be nil.
+func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *runs.Failure) {
+	_, lost := errors.AsType[*nodeError](err)
+	switch {
+	case err == nil:
+		return causeDone, nil
+	case stop == errReplaced:
+		return causeReplaced, nil
+	case stop == errLimit:
+		return causeTime, nil
+	case stop == errStopped:
+		return causeStopped, nil
+	case lost:
+		return causeNode, &runs.Failure{Text: err.Error()}
+	case reported != nil:
+		return causeFailed, reported
+	}
+	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 }
 
 // nodeError is a fault of the node, not of the stage.

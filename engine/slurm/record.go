@@ -166,9 +166,7 @@ func forget(store *artifact.Store, key string) error {
 	return os.RemoveAll(store.Jobs(key))
 }
 
-// lastLine returns the last line of Slurm's own output of the job.
-func (a *attempt) lastLine() string { return lastLine(a.output()) }
-
+// lastLine returns the last line of a file.
 func lastLine(path string) string {
 	lines := lastLines(path)
 	return lines[len(lines)-1]
