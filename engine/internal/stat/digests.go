@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -152,4 +154,30 @@ func ReadSource(path string) ([]byte, File, error) {
 	stamp := StampOf(file.Info)
 	text, err := io.ReadAll(file)
 	return overridden(path, text), File{Path: Absolute(path), Stamp: stamp, TooRecent: stamp.TooRecent(now)}, err
+}
+
+var (
+	overriding sync.Mutex
+	overrides  atomic.Pointer[map[string][]byte]
+)
+
+// Override makes ReadSource return the given texts, by absolute path, until the caller calls end.
+// A second caller waits. The files must exist.
+func Override(texts map[string][]byte) (end func()) {
+	overriding.Lock()
+	overrides.Store(&texts)
+	return func() {
+		overrides.Store(nil)
+		overriding.Unlock()
+	}
+}
+
+// overridden returns text, or the text that overrides the file.
+func overridden(path string, text []byte) []byte {
+	if texts := overrides.Load(); texts != nil {
+		if other, ok := (*texts)[Absolute(path)]; ok {
+			return other
+		}
+	}
+	return text
 }
