@@ -197,10 +197,11 @@ func (j *job) endBySlurm() (exit, bool) {
 func (j *job) endOf(st state, listed bool) exit {
 	e := exit{Host: st.Node}
 	e.Progress, _ = j.progress()
+	last := lastLine(j.output())
 	failed := func(cause, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		if line := lastLine(j.output()); line != "" {
-			text += "; the last line of its output is: " + line
+		if last != "" {
+			text += "; the last line of its output is: " + last
 		}
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
 	}
@@ -217,7 +218,7 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
 		e.Cause = causeTime
-	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(lastLine(j.output()), " CANCELLED AT "):
+	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(last, " CANCELLED AT "):
 		failed("", "Slurm could not launch it") // otherwise slurmstepd would have reported the cancellation
 		e.Cause = causeNode
 	case st.State == "CANCELLED", st.State == "REVOKED":
