@@ -32,7 +32,7 @@ const (
 )
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing, damaged or untrusted
-// result is absent from the map; except for a missing one the reason is reported. Answers are remembered.
+// result is absent from the map; except for a missing one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
 	found := map[string]*artifact.Manifest{}
 	if r == nil || !r.Pull {

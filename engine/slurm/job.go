@@ -174,16 +174,16 @@ func (j *job) endBySlurm() (exit, bool) {
 	if j.silent.IsZero() || !listed && beat != j.beatThen { // it is running all the same
 		j.silent, j.beatThen = time.Now(), beat
 	}
-	patience := j.Executor.Visible // for its record to be seen
+	timeout := j.Executor.Visible // for its record to be seen
 	switch {
 	case j.cancels:
-		patience = time.Second
+		timeout = time.Second
 	case !listed && !j.confirmed:
-		patience = j.Deadline + 6*j.Poll
+		timeout = j.Deadline + 6*j.Poll
 	case !listed:
-		patience = j.Executor.Grace
+		timeout = j.Executor.Grace
 	}
-	if time.Since(j.silent) < patience {
+	if time.Since(j.silent) < timeout {
 		return exit{}, false
 	}
 	e := j.endOf(st, listed)
@@ -375,8 +375,7 @@ func (s *stage) awaitResult(ctx context.Context) error {
 	}
 }
 
-// refresh asks Slurm for the states of all jobs, in the background and at most once in a poll; for a job that this
-// engine cancels, once in a second.
+// refresh calls squeue in the background, at most once per Poll, or once per second for a job that this engine cancels.
 func (x *Executor) refresh(cancels bool) {
 	every := x.Poll
 	if cancels {

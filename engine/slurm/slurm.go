@@ -33,12 +33,12 @@ type Executor struct {
 	batches  map[string]*batch // that collect stages, by their options
 	binaries map[string]string // digests by path
 
-	asking       bool             // Slurm is asked for the states
-	asked        time.Time        // the newest question that Slurm has answered or not
-	away         error            // of that question; nil: it answered
-	awayReported bool             // since the newest answer
-	states       map[string]state // of the newest answer
-	answered     time.Time        // when it was asked for; zero: none yet
+	asking       bool             // a call of squeue runs
+	asked        time.Time        // when the newest call began
+	away         error            // of the newest call; nil: it succeeded
+	awayReported bool             // since the last success
+	states       map[string]state // of the last success
+	answered     time.Time        // when that call began; zero: none yet
 }
 
 // New returns the executors of a site file by name.
