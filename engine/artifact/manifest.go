@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Parts are the components of a key by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
@@ -176,6 +177,11 @@ func (m *Manifest) check() error {
 		for _, object := range o.Objects() {
 			if err := object.check(); err != nil {
 				return fmt.Errorf("port %s: %w", port, err)
+			}
+			for _, f := range object.Files {
+				if strings.ContainsFunc(f.Name, unicode.IsControl) {
+					return fmt.Errorf("port %s: the name %q has a control character", port, f.Name)
+				}
 			}
 		}
 		if o.Times != nil && o.Times.Times != nil {
