@@ -287,7 +287,7 @@ func (s s3) Delete(ctx context.Context, name string) error {
 	return s.translate(c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
 }
 
-// retryAfter is a transport that returns the answer of a busy server after the time that the server has asked for, so that
+// retryAfter is a transport that returns the answer of a busy server after the time in its header Retry-After, so that
 // the next attempt comes later.
 type retryAfter struct{ http.RoundTripper }
 
