@@ -116,22 +116,15 @@ func (s *Store) CheckPort(m *Manifest, port string) []Problem {
 }
 
 func (s *Store) checkObject(o Output) []Problem {
-	if validKey(o.Digest) != nil { // a foreign bundle may name any path
-		return []Problem{{Path: o.Digest, What: "no digest"}}
+	if err := o.check(); err != nil { // a foreign bundle may name any path
+		return []Problem{{Path: o.Digest, What: err.Error()}}
 	}
 	dir := s.objectDir(o.Digest)
 	var problems []Problem
 	add := func(path, what string) { problems = append(problems, Problem{Path: path, What: what}) }
-	if got := treeDigest(o.Files); got != o.Digest {
-		add(dir, "the record does not add up: its files give digest "+got)
-	}
 	recorded := map[string]bool{}
 	for _, f := range o.Files {
-		if !filepath.IsLocal(filepath.FromSlash(f.Name)) {
-			add(f.Name, "no name of a file in an object")
-			continue
-		}
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		recorded[path] = true
 		sum, _, err := hashFile(path)
 		switch {

@@ -57,7 +57,7 @@ func (s *Store) Share() error {
 		return err
 	}
 	defer os.Remove(temporary)
-	if err := os.Link(temporary, locks); !errors.Is(err, fs.ErrExist) {
+	if err := os.Link(temporary, locks); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return nil
@@ -80,25 +80,17 @@ type sight struct {
 	since   time.Time // when it was first seen with that time, by the clock of this process
 }
 
-// sights are what this process has seen of claims, by id.
-var sights struct {
-	sync.Mutex
-	by map[string]sight
-}
+// sights are what this process has seen of claims: a sight for each id.
+var sights sync.Map
 
 // silent reports whether a file has not changed for lostAfter, as far as this process has seen.
 func silent(id string, changed time.Time) bool {
-	sights.Lock()
-	defer sights.Unlock()
-	if sights.by == nil {
-		sights.by = map[string]sight{}
+	last, _ := sights.Load(id)
+	if seen, known := last.(sight); known && seen.changed.Equal(changed) {
+		return time.Since(seen.since) >= lostAfter
 	}
-	last, known := sights.by[id]
-	if !known || !last.changed.Equal(changed) {
-		sights.by[id] = sight{changed, time.Now()}
-		return false
-	}
-	return time.Since(last.since) >= lostAfter
+	sights.Store(id, sight{changed, time.Now()})
+	return false
 }
 
 // identity reads the id and the boot of a claim.
@@ -188,15 +180,10 @@ func newClaim(path string) (*Lock, error) {
 		}
 	}
 	if err == nil {
-		err = os.Link(temporary, path)
+		err = disk.LinkOnce(temporary, path)
 	}
 	if errors.Is(err, fs.ErrExist) {
-		mine, mineErr := f.Stat()
-		named, namedErr := os.Stat(path)
-		if mineErr != nil || namedErr != nil || !os.SameFile(mine, named) { // otherwise the answer of the link was lost
-			return nil, f.Close()
-		}
-		err = nil
+		return nil, f.Close()
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

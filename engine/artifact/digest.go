@@ -129,15 +129,7 @@ func ownInode(path string, d fs.DirEntry) error {
 		}
 		return nil
 	}
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return disk.Replace(filepath.Dir(path), path, func(out *os.File) error {
-		_, err := disk.Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
-		return err
-	})
+	return disk.CopyFile(path, path, 0o600)
 }
 
 // Form names a file mode that is neither a plain file nor a folder: "a symbolic link".

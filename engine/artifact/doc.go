@@ -3,7 +3,7 @@
 //
 // Start with Open. Store.Lookup returns the result of a key. A new result is written into a Staging and
 // committed (Staging.Commit): a kill at any moment leaves either the whole result or none. An Artifact is one
-// port of a result; Rows reads its rows and CreateRows writes them.
+// port of a result; Rows reads its rows and WriteRows writes them.
 //
 // The store's folder is private to its user and created by the first write:
 //

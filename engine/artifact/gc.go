@@ -97,29 +97,23 @@ func (s *Store) garbage(limit int64, pinned map[string]bool) ([]Garbage, error) 
 // results could do without, and the bytes of all usable objects and states.
 func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned map[string]bool) (
 	plan, states []Garbage, total int64, err error) {
-	err = s.each("objects", func(name, path string) error {
-		n, err := size(path)
-		if uses[name] == 0 {
-			plan = append(plan, Garbage{What: "unreferenced object", Name: name, Bytes: n, paths: []string{path}})
-		} else {
-			total += n
-		}
-		return err
-	})
-	for _, rest := range []struct{ folder, what string }{{"edited", "edited object"}, {"staging", "unfinished output"}} {
-		err = errors.Join(err, s.each(rest.folder, func(name, path string) error {
-			if pinned[name] {
-				return nil
+	inUse := s.anyOpenJob()
+	for _, in := range []struct {
+		folder, what string
+		needed       func(name string) bool
+	}{
+		{"objects", "unreferenced object", func(digest string) bool { return uses[digest] > 0 }},
+		{"edited", "edited object", func(string) bool { return false }},
+		{"staging", "unfinished output", func(key string) bool { return pinned[key] }},
+		{"bin", "program of jobs", func(string) bool { return inUse }},
+	} {
+		err = errors.Join(err, s.each(in.folder, func(name, path string) error {
+			n, err := size(path)
+			if !in.needed(name) {
+				plan = append(plan, Garbage{What: in.what, Name: name, Bytes: n, paths: []string{path}})
+			} else if in.folder == "objects" {
+				total += n
 			}
-			n, err := size(path)
-			plan = append(plan, Garbage{What: rest.what, Name: name, Bytes: n, paths: []string{path}})
-			return err
-		}))
-	}
-	if !s.anyOpenJob() {
-		err = errors.Join(err, s.each("bin", func(name, path string) error {
-			n, err := size(path)
-			plan = append(plan, Garbage{What: "program of jobs", Name: name, Bytes: n, paths: []string{path}})
 			return err
 		}))
 	}
@@ -155,29 +149,19 @@ func (s *Store) Collect(limit int64) ([]Garbage, error) {
 	if lock == nil {
 		return nil, fmt.Errorf("%w: results come into it without a pause", ErrBusy)
 	}
-	plan, err := s.collectUnder(lock, limit)
-	if err != nil {
+	plan, err := s.collect(limit)
+	release := lock.file.Close // the file stays: other processes may have it open
+	if s.shared {
+		release = lock.Unlock
+	}
+	if err = errors.Join(err, release()); err != nil {
 		return nil, err
 	}
 	return plan, s.each("removed", func(_, path string) error { return os.RemoveAll(path) }) // of a killed gc too
 }
 
-// collectUnder collects with the gc barrier, which it releases.
-func (s *Store) collectUnder(lock *Lock, limit int64) ([]Garbage, error) {
-	if !s.shared {
-		plan, err := s.collect(limit, lock.file)
-		return plan, errors.Join(err, lock.file.Close()) // the file stays: other processes may have it open
-	}
-	mark, err := disk.OpenFile(s.collectionPath(), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, errors.Join(err, lock.Unlock())
-	}
-	plan, err := s.collect(limit, mark)
-	return plan, errors.Join(err, mark.Close(), lock.Unlock())
-}
-
-// collect moves the items of Garbage(limit) to removed/. The caller has the gc barrier, whose file is collection.
-func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
+// collect moves the items of Garbage(limit) to removed/. The caller has the gc barrier.
+func (s *Store) collect(limit int64) ([]Garbage, error) {
 	busy, err := s.RemoveStale()
 	if err != nil {
 		return nil, err
@@ -200,7 +184,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 	for full := false; ; full = true {
 		plan, err := s.garbage(limit, pinned)
 		if err == nil {
-			err = s.moveAway(plan, collection)
+			err = s.moveAway(plan)
 		}
 		if full || !errors.Is(err, unix.ENOSPC) {
 			return append(made, plan...), err
@@ -212,7 +196,7 @@ func (s *Store) collect(limit int64, collection *os.File) ([]Garbage, error) {
 }
 
 // moveAway moves garbage to a folder below removed/, with the stored answers "nothing to do", which depend on results.
-func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
+func (s *Store) moveAway(plan []Garbage) error {
 	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
 	if len(plan) == 0 && !disk.Exists(compiled) {
 		return nil
@@ -222,8 +206,12 @@ func (s *Store) moveAway(plan []Garbage, collection *os.File) error {
 		if len(plan) == 0 {
 			return nil
 		}
-		_, err := disk.WriteAt(collection, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
-		return err
+		f, err := disk.OpenFile(s.collectionPath(), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = disk.WriteAt(f, []byte(time.Now().UTC().Format(time.RFC3339Nano+"         ")), 0)
+		return errors.Join(err, f.Close())
 	}
 	if err := mark(); err != nil {
 		return err

@@ -2,7 +2,6 @@ package artifact
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,7 +52,7 @@ var boot = sync.OnceValue(func() string {
 // PrepareExit makes the file ready for the exit record of a program that inherits it.
 func (l *Lock) PrepareExit() error {
 	var err error
-	if l.used {
+	if l.used { // otherwise the record takes no space of a full disk before its program ends
 		err = l.ClearExit()
 	}
 	l.used, l.orphan, l.at = true, false, time.Time{}
@@ -173,26 +172,6 @@ func (s *Store) TryLock(key string) (*Lock, error) {
 	return s.lock(s.path(s.lockFolder(), key), unix.LOCK_EX|unix.LOCK_NB)
 }
 
-// lockEvery is the interval between two attempts of Lock.
-const lockEvery = 20 * time.Millisecond
-
-// Lock acquires the lock of a key and waits while it is held elsewhere. When ctx ends first, the error is its
-// cause.
-func (s *Store) Lock(ctx context.Context, key string) (*Lock, error) {
-	again := time.NewTicker(lockEvery)
-	defer again.Stop()
-	for {
-		if l, err := s.TryLock(key); l != nil || err != nil {
-			return l, err
-		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // LockFile acquires the lock of a file outside any store. A held lock is an error.
 func LockFile(path string) (*Lock, error) {
 	l, err := lockFile(path, unix.LOCK_EX|unix.LOCK_NB)
@@ -252,10 +231,8 @@ func lockFile(path string, how int) (*Lock, error) {
 			continue
 		}
 		l := &Lock{file: f, path: path, used: opened.Size() > exitAt}
-		if l.used {
-			code, at, ok := l.Exit()
-			l.orphan, l.at = ok && code == 0, at
-		}
+		code, at, ok := l.Exit()
+		l.orphan, l.at = ok && code == 0, at
 		return l, nil
 	}
 }

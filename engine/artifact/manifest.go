@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 )
 
 // Parts are the components of a key by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
@@ -141,4 +143,75 @@ func (o Output) Objects() []Output {
 // isTimes reports whether a file is not part of the digest: its base name begins with "times.".
 func isTimes(name string) bool {
 	return strings.HasPrefix(path.Base(name), "times.")
+}
+
+// Has reports whether this store has the bytes of a port. It does not look at the files.
+func (m *Manifest) Has(port string) bool {
+	_, ok := m.Outputs[port]
+	return ok && m.Collected.IsZero() && !slices.Contains(m.Absent, port)
+}
+
+// SameOutputs reports whether two results have the same ports with the same digests.
+func (m *Manifest) SameOutputs(other *Manifest) bool {
+	for port, o := range m.Outputs {
+		if other.Outputs[port].Digest != o.Digest {
+			return false
+		}
+	}
+	return len(m.Outputs) == len(other.Outputs)
+}
+
+// check returns an error unless the names in a manifest of another store are local and its digests follow from its
+// files.
+func (m *Manifest) check() error {
+	if err := validKey(m.Key); err != nil {
+		return err
+	}
+	if len(m.Outputs) == 0 {
+		return fmt.Errorf("%s has no outputs", m.Address)
+	}
+	for port, o := range m.Outputs {
+		if path.Base(port) != port || !filepath.IsLocal(port) {
+			return fmt.Errorf("%q is not a port name", port)
+		}
+		for _, object := range o.Objects() {
+			if err := object.check(); err != nil {
+				return fmt.Errorf("port %s: %w", port, err)
+			}
+			for _, f := range object.Files {
+				if strings.ContainsFunc(f.Name, unicode.IsControl) {
+					return fmt.Errorf("port %s: the name %q has a control character", port, f.Name)
+				}
+			}
+		}
+		if o.Times != nil && o.Times.Times != nil {
+			return fmt.Errorf("port %s: its times have times", port)
+		}
+	}
+	for _, p := range m.Published {
+		if !filepath.IsLocal(filepath.FromSlash(p.Name)) || !filepath.IsLocal(filepath.FromSlash(p.File)) {
+			return fmt.Errorf("published file %q is not below the folder of the experiment", p.Name)
+		}
+	}
+	return nil
+}
+
+// check returns an error unless the names in the record of an object are local and its digest follows from its files.
+func (o Output) check() error {
+	var sum int64
+	before := ""
+	for _, f := range o.Files {
+		local := filepath.IsLocal(filepath.FromSlash(f.Name)) && path.Clean(f.Name) == f.Name
+		if !local || strings.ContainsAny(f.Name, "\n\r") || f.Name <= before {
+			return fmt.Errorf("%q is not a file name of an object, or not in order", f.Name)
+		}
+		if validKey(f.SHA256) != nil || f.Bytes < 0 {
+			return fmt.Errorf("%s has no hash or a negative size", f.Name)
+		}
+		before, sum = f.Name, sum+f.Bytes
+	}
+	if got := treeDigest(o.Files); got != o.Digest || sum != o.Bytes || sum < 0 {
+		return fmt.Errorf("its record does not add up: its files give digest %.16s and %d bytes", got, sum)
+	}
+	return nil
 }

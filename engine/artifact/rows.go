@@ -119,73 +119,30 @@ func rowsWithin[T any](path string, budget *Budget) iter.Seq2[T, error] {
 	}
 }
 
-// RowWriter writes JSON Lines. Equal rows give identical bytes: keys of maps are sorted, the gzip header has
-// no time. After an error every later call returns it.
-type RowWriter[T any] struct {
-	file *os.File
-	buf  *bufio.Writer
-	zip  *gzip.Writer // nil without compression
-	enc  *json.Encoder
-	n    int
-	err  error
-}
-
-// CreateRows creates a file of rows in dir, compressed if its name ends in ".gz". Close completes it.
-func CreateRows[T any](dir, file string) (*RowWriter[T], error) {
+// WriteRows writes rows to a new file of JSON Lines in dir, compressed if its name ends in ".gz". Equal rows give
+// identical bytes: keys of maps are sorted, the gzip header has no time.
+func WriteRows[T any](dir, file string, rows []T) (err error) {
 	f, err := os.Create(filepath.Join(dir, filepath.FromSlash(file)))
-	if err != nil {
-		return nil, err
-	}
-	w := &RowWriter[T]{file: f, buf: bufio.NewWriterSize(f, 1<<16)}
-	var out io.Writer = w.buf
-	if strings.HasSuffix(file, ".gz") {
-		w.zip = gzip.NewWriter(w.buf)
-		out = w.zip
-	}
-	w.enc = json.NewEncoder(out)
-	w.enc.SetEscapeHTML(false)
-	return w, nil
-}
-
-// Write appends a row.
-func (w *RowWriter[T]) Write(row T) error {
-	if w.err != nil {
-		return w.err
-	}
-	if w.file == nil {
-		return errors.New("write a row: the file is closed")
-	}
-	if err := w.enc.Encode(row); err != nil {
-		w.err = fmt.Errorf("%s, row %d: %w", w.file.Name(), w.n+1, err)
-		return w.err
-	}
-	w.n++
-	return nil
-}
-
-// Close completes the file. A second call has no effect.
-func (w *RowWriter[T]) Close() error {
-	if w.file == nil {
-		return w.err
-	}
-	if w.zip != nil {
-		w.err = errors.Join(w.err, w.zip.Close())
-	}
-	w.err = errors.Join(w.err, w.buf.Flush(), w.file.Close())
-	w.file = nil
-	return w.err
-}
-
-// WriteRows writes rows to a new file.
-func WriteRows[T any](dir, file string, rows []T) error {
-	w, err := CreateRows[T](dir, file)
 	if err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := w.Write(row); err != nil {
-			break
+	defer func() { err = errors.Join(err, f.Close()) }()
+	buf := bufio.NewWriterSize(f, 1<<16)
+	var out io.WriteCloser = unzipped{buf}
+	if strings.HasSuffix(file, ".gz") {
+		out = gzip.NewWriter(buf)
+	}
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for i, row := range rows {
+		if err := encoder.Encode(row); err != nil {
+			return fmt.Errorf("%s, row %d: %w", f.Name(), i+1, err)
 		}
 	}
-	return w.Close()
+	return errors.Join(out.Close(), buf.Flush())
 }
+
+// unzipped is a writer of a file without compression.
+type unzipped struct{ io.Writer }
+
+func (unzipped) Close() error { return nil }

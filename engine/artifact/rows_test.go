@@ -19,9 +19,8 @@ type row struct {
 	Values map[string]float64 `json:"values,omitempty"`
 }
 
-func read(t *testing.T, path string) ([]row, error) {
-	t.Helper()
-	var rows []row
+// read returns the rows of a file before its first error.
+func read(path string) (rows []row, err error) {
 	for r, err := range ReadRows[row](path) {
 		if err != nil {
 			return rows, err
@@ -39,7 +38,7 @@ func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 			dir := t.TempDir()
 			must.OK(t, WriteRows(dir, name, want))
 			path := filepath.Join(dir, name)
-			got, err := read(t, path)
+			got, err := read(path)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
 			}
@@ -55,33 +54,24 @@ func TestRowsAreReadAsWrittenAndReproducible(t *testing.T) {
 func TestRowMistakesNameFileAndLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	os.WriteFile(path, []byte("{\"update\":1}\n\n{\"update\":2\n"), 0o600)
-	rows, err := read(t, path)
+	rows, err := read(path)
 	if len(rows) != 1 || err == nil || !strings.Contains(err.Error(), path+":3:") {
 		t.Errorf("got %v, %v, want one row and an error at line 3", rows, err)
 	}
 	os.WriteFile(path, []byte("{\"update\":1}\n{\"update\":2}"), 0o600)
-	if rows, err := read(t, path); len(rows) != 2 || err != nil {
+	if rows, err := read(path); len(rows) != 2 || err != nil {
 		t.Errorf("without a last line break: got %v, %v, want two rows", rows, err)
 	}
-	if _, err := read(t, path+".none"); !os.IsNotExist(err) {
-		t.Errorf("missing file: got %v, want not exist", err)
-	}
+	_, err = read(path + ".none")
+	must.Match(t, err, "no such file", "a missing file")
 	os.WriteFile(path+".gz", []byte("no gzip"), 0o600)
-	if _, err := read(t, path+".gz"); err == nil {
-		t.Error("a broken gzip file: got no error, want one")
-	}
+	_, err = read(path + ".gz")
+	must.Match(t, err, "rows.jsonl.gz: ", "a broken gzip file")
 }
 
-func TestRowsEndWithTheFirstError(t *testing.T) {
-	w, err := CreateRows[row](t.TempDir(), "rows.jsonl")
-	must.OK(t, err)
-	err = w.Write(row{Values: map[string]float64{"loss": math.NaN()}})
-	if err == nil || !strings.Contains(err.Error(), "row 1") {
-		t.Errorf("NaN: got %v, want an error that names row 1", err)
-	}
-	if w.Write(row{}) == nil || w.Close() == nil {
-		t.Error("after the first error: got nil, want that error from Write and Close")
-	}
+func TestRowsThatJSONCannotHoldAreAnError(t *testing.T) {
+	rows := []row{{}, {Values: map[string]float64{"loss": math.NaN()}}}
+	must.Match(t, WriteRows(t.TempDir(), "rows.jsonl", rows), "rows.jsonl, row 2: ")
 }
 
 func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
@@ -105,21 +95,16 @@ func TestRowsStopAtTheBudgetOfTheirStore(t *testing.T) {
 			s := openStore(t)
 			var packed bytes.Buffer
 			z := gzip.NewWriter(&packed)
-			if _, err := z.Write(tc.text); err != nil {
-				t.Fatal(err)
-			}
+			must.Get(z.Write(tc.text))(t)
 			must.OK(t, z.Close())
 			m := commit(t, s, "a", files{"rows.jsonl.gz": packed.String()})
 			s.Limit(&tc.budget)
-			a, err := s.Open(m, "out")
-			must.OK(t, err)
+			a := must.Get(s.Open(m, "out"))(t)
 			var got error
 			for _, err := range Rows[row](a, "rows.jsonl.gz") {
 				got = err
 			}
-			if tc.want == "" && got != nil || tc.want != "" && (got == nil || !strings.Contains(got.Error(), tc.want)) {
-				t.Errorf("got error %v, want %q", got, tc.want)
-			}
+			must.Match(t, got, tc.want)
 		})
 	}
 }

@@ -11,27 +11,22 @@ import (
 // lengthen commits a result of a series with a state beside it.
 func lengthen(t *testing.T, s *Store, series, name string, length int) {
 	t.Helper()
-	g, err := s.Begin(key(name))
-	must.OK(t, err)
+	g := must.Get(s.Begin(key(name)))(t)
 	for file, folder := range map[string]func() (string, error){
 		"weights": func() (string, error) { return g.Dir("out") },
 		"moments": g.State,
 	} {
-		dir, err := folder()
-		must.OK(t, err)
+		dir := must.Get(folder())(t)
 		must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(name+" "+file), 0o600))
 	}
 	must.OK(t, g.KeepState(key(series), length))
-	if _, err := g.Commit(Manifest{Address: name, Seconds: 1}, map[string]string{"out": "checkpoint"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(g.Commit(Manifest{Address: name, Seconds: 1}, map[string]string{"out": "checkpoint"}))(t)
 }
 
 // longest returns the length of the longest result; 0 if there is none.
 func longest(t *testing.T, s *Store, series string, below int) int {
 	t.Helper()
-	got, err := s.Longest(key(series), below, nil)
-	must.OK(t, err)
+	got := must.Get(s.Longest(key(series), below, nil))(t)
 	if got == nil {
 		return 0
 	}
@@ -105,15 +100,12 @@ func TestLongestPinsItsResult(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
 	lengthen(t, s, "a", "a100", 100)
-	session, err := s.NewSession()
-	must.OK(t, err)
+	session := must.Get(s.NewSession())(t)
 	got, err := s.Longest(key("a"), 50, session)
 	if err != nil || got.Length != 20 {
 		t.Fatalf("longest: got %+v, %v, want a20", got, err)
 	}
-	if _, err := s.Collect(1); err != nil {
-		t.Fatal(err)
-	}
+	must.Get(s.Collect(1))(t)
 	if !intactState(got.Dir) || s.Verify(got.Manifest) != nil {
 		t.Error("gc has removed the result that a stage resumes from")
 	}

@@ -17,18 +17,14 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 	commit(t, s, "mine", files{"x": "mine"})
 	commit(t, s, "same", files{"x": "mine"}) // the same object
 	commit(t, s, "other", files{"x": "other"})
-	session, err := s.NewSession()
-	must.OK(t, err)
+	session := must.Get(s.NewSession())(t)
 	must.OK(t, session.Pin(key("mine"), "", key("unmade")))
 	leaveUnfinished(t, s, "unmade")
 	leaveUnfinished(t, s, "killed")
-	planned, err := s.Garbage(1)
-	must.OK(t, err)
-	running := lock(t, s, "unmade") // otherwise its output is stale
-	other, err := Open(s.Dir())     // as another process has it
-	must.OK(t, err)
-	done, err := other.Collect(1)
-	must.OK(t, err)
+	planned := must.Get(s.Garbage(1))(t)
+	running := lock(t, s, "unmade")     // otherwise its output is stale
+	other := must.Get(Open(s.Dir()))(t) // as another process has it
+	done := must.Get(other.Collect(1))(t)
 	names := func(plan []Garbage) string {
 		var all []string
 		for _, g := range plan {
@@ -50,7 +46,7 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 		t.Errorf("left in removed: %v", left)
 	}
 	must.OK(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
-	if done, err = other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
+	if done, err := other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
 		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
 	}
 }
@@ -70,8 +66,7 @@ func TestKilledSessionsPinNothing(t *testing.T) {
 // An object exists before the manifest that names it.
 func TestCollectionWaitsForACommit(t *testing.T) {
 	s := openStore(t)
-	other, err := Open(s.Dir()) // as another process has it
-	must.OK(t, err)
+	other := must.Get(Open(s.Dir()))(t) // as another process has it
 	defer func(was time.Duration) { exclusiveWithin = was }(exclusiveWithin)
 	exclusiveWithin = 20 * time.Millisecond
 	defer disk.Fail(nil)
@@ -104,8 +99,7 @@ func TestCollectionOnAFullDisk(t *testing.T) {
 			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
 			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
 			must.OK(t, garbage.write(s.path("objects")))
-			before, err := os.ReadDir(s.path("objects"))
-			must.OK(t, err)
+			before := must.Get(os.ReadDir(s.path("objects")))(t)
 			disk.Fail(func(op, path string) error {
 				if _, err := os.Lstat(path); err == nil && op == "open" {
 					return nil

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -263,4 +264,74 @@ func (f *Flusher) flush() {
 		errs = append(errs, l.Unlock())
 	}
 	f.err = errors.Join(errs...)
+}
+
+// Import commits a result of another store with the bytes of some ports, beside those that this store already has. fill
+// writes the files of an object below dir and returns an error unless each has its recorded size and hash. Without
+// ports only the manifest is committed, and Lookup returns ErrCollected. A manifest with a name that is not local, or
+// with other digests than the result that this store has for the key, is an error. The caller holds the lock of the
+// key.
+func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Committed, error) {
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("import %.16s: %w", m.Key, err)
+	}
+	have, err := s.Manifest(m.Key)
+	if err == nil && !have.SameOutputs(&m) {
+		return nil, fmt.Errorf("import %s: this store has the key with other digests", m.Address)
+	}
+	staging, err := s.Begin(m.Key)
+	if err != nil {
+		return nil, err
+	}
+	defer staging.Abort()
+	filled := map[string]string{} // digest -> folder
+	m.Absent, m.Collected = nil, time.Time{}
+	for _, port := range m.Ports() {
+		wanted := slices.Contains(ports, port)
+		if !wanted && (have == nil || !have.Has(port)) {
+			m.Absent = append(m.Absent, port)
+			continue
+		}
+		for _, o := range m.Outputs[port].Objects() {
+			if _, err := s.verify("", o, Sealed, unvisited); err == nil || filled[o.Digest] != "" {
+				continue
+			}
+			dir := filepath.Join(staging.dir, o.Digest)
+			if err := s.MakeDir(dir); err != nil {
+				return nil, err
+			}
+			if err := fill(o, dir); err != nil {
+				return nil, err
+			}
+			filled[o.Digest] = dir
+		}
+	}
+	return s.commitImport(&m, filled)
+}
+
+// commitImport places the filled objects and names the manifest.
+func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed, error) {
+	allowGC, err := s.blockGC()
+	if err != nil {
+		return nil, err
+	}
+	defer allowGC()
+	c := &Committed{Manifest: m}
+	for _, o := range m.objects() {
+		dir := filled[o.Digest]
+		if dir == "" { // gc may have removed it since
+			if _, err := s.verify(m.Address, o, Sealed, unvisited); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if _, err := s.placeObject(c, dir, o.Type, o.Files); err != nil {
+			return nil, fmt.Errorf("import %s: %w", m.Address, err)
+		}
+		delete(filled, o.Digest)
+	}
+	if len(m.Absent) == len(m.Outputs) {
+		m.Absent, m.Collected = nil, time.Now().UTC()
+	}
+	return c, s.writeJSON(s.Work(m.Key), s.manifestPath(m.Key), m)
 }

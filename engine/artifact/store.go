@@ -8,9 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -143,7 +148,7 @@ func (s *Store) verify(
 ) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		info, err := os.Lstat(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -194,7 +199,7 @@ func unseal(path string) {
 // seal makes the files of a durable object read-only and gives them the time Sealed.
 func (s *Store) seal(o Output) error {
 	for _, f := range o.Files {
-		path := s.filePath(o, f)
+		path := s.ObjectPath(o, f)
 		if err := errors.Join(disk.Chmod(path, 0o444), disk.Chtimes(path, Sealed)); err != nil {
 			return err
 		}
@@ -202,7 +207,8 @@ func (s *Store) seal(o Output) error {
 	return nil
 }
 
-func (s *Store) filePath(o Output, f FileInfo) string {
+// ObjectPath returns the path of a file of an object. It may not exist.
+func (s *Store) ObjectPath(o Output, f FileInfo) string {
 	return filepath.Join(s.objectDir(o.Digest), filepath.FromSlash(f.Name))
 }
 
@@ -345,9 +351,52 @@ func (s *Store) Part(key string, ports ...string) (map[string]string, error) {
 		}
 		for _, object := range o.Objects() {
 			for _, f := range object.Files {
-				files["objects/"+object.Digest+"/"+f.Name] = s.filePath(object, f)
+				files["objects/"+object.Digest+"/"+f.Name] = s.ObjectPath(object, f)
 			}
 		}
 	}
 	return files, nil
+}
+
+// A store belongs to one user: its folders have mode 0700, its files 0600.
+
+// readable returns an error that names the owner if the store exists and this user may not read it.
+func (s *Store) readable() error {
+	for _, dir := range []string{s.dir, s.path("nodes")} {
+		if err := unix.Access(dir, unix.R_OK|unix.X_OK); !errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		owner := "another user"
+		if info, err := os.Stat(dir); err == nil {
+			owner = ownerOf(info)
+		}
+		return fmt.Errorf("open store: %s is private to %s. Name a folder of your own (store { path } in the site file)",
+			s.dir, owner)
+	}
+	return nil
+}
+
+// owned returns an error if a new file in the store has another owner than its folder, as when root writes to
+// the store of a user: the owner could not read the files.
+func (s *Store) owned(made *os.File) error {
+	file, err := made.Stat()
+	if err != nil {
+		return err
+	}
+	folder, err := os.Stat(filepath.Dir(made.Name()))
+	if err != nil || ownerOf(file) == ownerOf(folder) {
+		return err
+	}
+	return fmt.Errorf("the store %s belongs to %s, who could not read the files of %s. "+
+		"Run as that user, or name a folder of your own (store { path } in the site file)",
+		s.dir, ownerOf(folder), ownerOf(file))
+}
+
+// ownerOf names the owner of a file.
+func ownerOf(info fs.FileInfo) string {
+	uid := strconv.Itoa(int(info.Sys().(*syscall.Stat_t).Uid))
+	if u, err := user.LookupId(uid); err == nil {
+		return "user " + u.Username
+	}
+	return "user " + uid
 }

@@ -10,11 +10,7 @@ import (
 )
 
 // levels groups nodes so that the inputs of a node are in earlier groups: the remote store is asked once per group.
-// Without a remote store there is one group.
-func (p *Plan) levels(nodes []*lang.Node) [][]*lang.Node {
-	if p.Remote == nil {
-		return [][]*lang.Node{nodes}
-	}
+func levels(nodes []*lang.Node) [][]*lang.Node {
 	depth := make(map[*lang.Node]int, len(nodes))
 	var levels [][]*lang.Node
 	for _, n := range nodes {
@@ -31,28 +27,18 @@ func (p *Plan) levels(nodes []*lang.Node) [][]*lang.Node {
 
 // decideLevel plans the nodes of a group. It asks the remote store for all results that are missing or damaged here.
 func (p *Plan) decideLevel(level []*lang.Node, planned map[*lang.Node]*Planned, forced []*lang.Node) error {
-	var elsewhere map[string]*artifact.Manifest
-	var looked map[*lang.Node]lookup
-	if p.Remote != nil {
-		looked = make(map[*lang.Node]lookup, len(level))
-		var open []string
-		for _, n := range level {
-			l := p.look(n, planned)
-			looked[n] = l
-			if l.ok && l.err != nil && (l.m == nil || l.m.Collected.IsZero()) && !slices.Contains(forced, n) {
-				open = append(open, l.key)
-			}
-		}
-		if len(open) > 0 {
-			elsewhere = p.Remote.Find(context.Background(), open)
+	looked := make([]lookup, len(level))
+	var open []string
+	for i, n := range level {
+		l := p.look(n, planned)
+		looked[i] = l
+		if l.ok && l.err != nil && (l.m == nil || l.m.Collected.IsZero()) && !slices.Contains(forced, n) {
+			open = append(open, l.key)
 		}
 	}
-	for _, n := range level {
-		l, ok := looked[n]
-		if !ok {
-			l = p.look(n, planned)
-		}
-		d, err := p.decide(n, l, elsewhere[l.key], planned, slices.Contains(forced, n))
+	elsewhere := p.Remote.Find(context.Background(), open)
+	for i, n := range level {
+		d, err := p.decide(n, looked[i], elsewhere[looked[i].key], planned, slices.Contains(forced, n))
 		if err != nil {
 			return fmt.Errorf("plan %s: %w", n.Address, err)
 		}
@@ -96,9 +82,6 @@ func (d *Planned) absence() string {
 
 // fetchable reports whether the remote store has the result that this store knows without its bytes.
 func (p *Plan) fetchable(d *Planned) bool {
-	if p.Remote == nil {
-		return false
-	}
 	m := p.Remote.Find(context.Background(), []string{d.Key})[d.Key]
 	return m != nil && d.Manifest != nil && m.SameOutputs(d.Manifest)
 }

@@ -1,15 +1,13 @@
 package plan
 
 import (
-	"bufio"
+	"bytes"
 	"crypto/sha256"
-	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,7 +35,7 @@ type Idle struct {
 // the remaining text, the exported fields as JSON, and a line "STAMP PATH" per file.
 type idleRecord struct {
 	Idle
-	Build    string   // ID of the binary that made the record
+	Build    string   // stamp of the binary that made the record
 	Identity string   // of the experiment and its variables (idlePath)
 	Base     string   // the experiment's folder
 	Paths    []string // the experiment's own files, absolute
@@ -114,49 +112,26 @@ func idlePath(src lang.Source, site *lang.Site) (path, identity string, ok bool)
 	return filepath.Join(site.StorePath, "compiled", identity), identity, true
 }
 
-// buildID returns the ID that the Go linker derived from the content of this binary; "" if it has none.
+// buildID returns the stamp of this binary; "" if it is unknown.
 var buildID = sync.OnceValue(func() string {
-	f, err := elf.Open("/proc/self/exe")
+	info, err := os.Stat("/proc/self/exe")
 	if err != nil {
 		return ""
 	}
-	defer f.Close()
-	note := f.Section(".note.go.buildid")
-	if note == nil {
-		return ""
-	}
-	const header = 16 // sizes, type and name of the note
-	b, err := note.Data()
-	if err != nil || len(b) <= header {
-		return ""
-	}
-	return strings.TrimRight(string(b[header:]), "\x00")
+	return string(stat.StampOf(info).Append(nil))
 })
 
 // readIdle reads a record. A power cut may have torn it.
 func readIdle(path string) (*idleRecord, error) {
-	file, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	in := bufio.NewReader(file)
-	first, err := in.ReadString('\n')
-	if err != nil {
-		return nil, err
-	}
-	var text strings.Builder
-	if info, err := file.Stat(); err == nil {
-		text.Grow(int(info.Size()))
-	}
-	sum := crc32.NewIEEE()
-	if _, err := io.Copy(io.MultiWriter(&text, sum), in); err != nil {
-		return nil, err
-	}
-	if first != fmt.Sprintf("%08x\n", sum.Sum32()) {
+	sum, text, _ := bytes.Cut(b, []byte{'\n'})
+	if string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
 		return nil, errors.New("torn record")
 	}
-	lines := strings.Split(text.String(), "\n")
+	lines := strings.Split(string(text), "\n")
 	c := &idleRecord{files: lines[1:]}
 	return c, json.Unmarshal([]byte(lines[0]), c)
 }

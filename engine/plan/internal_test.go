@@ -13,6 +13,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/stat"
+	"rcgrpo/internal/must"
 )
 
 // SetBuildID imitates another build of this binary.
@@ -34,9 +35,7 @@ func TestKeysHashCanonicalJSON(t *testing.T) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(map[string]string(parts)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, e.Encode(map[string]string(parts)))
 	sum := sha256.Sum256(bytes.TrimSuffix(text.Bytes(), []byte{'\n'}))
 	if got, want := keyOf(parts), hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("got %s, want %s, the hash of %s", got, want, text.String())
@@ -59,23 +58,16 @@ func TestIdleRecordRoundTripsOrIsRejected(t *testing.T) {
 	if !slices.Equal(want.files, lines) {
 		t.Errorf("got lines %q, want %q", want.files, lines)
 	}
-	if err := want.write(path); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, want.write(path))
 	got, err := readIdle(path)
 	if err != nil || !reflect.DeepEqual(got, &want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	record, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	record := must.Get(os.ReadFile(path))(t)
 	for i := range record {
 		bad := slices.Clone(record)
 		bad[i] ^= 0x10
-		if err := os.WriteFile(path, bad, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, bad, 0o600))
 		if _, err := readIdle(path); err == nil {
 			t.Errorf("read a record with byte %d of %d changed", i, len(record))
 		}

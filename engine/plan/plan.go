@@ -26,10 +26,7 @@ type Plan struct {
 	Experiment *lang.Experiment
 	Store      *artifact.Store
 	Nodes      []*Planned // topological; with targets only those and their inputs
-
-	Remote     *remote.Remote // nil: none
-	Paranoid   bool
-	options    Options
+	Options
 	collection string // Store.LastCollection when planning began
 }
 
@@ -119,14 +116,13 @@ func New(x *lang.Experiment, store *artifact.Store, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Experiment: x, Store: store, Remote: o.Remote, Paranoid: o.Paranoid, options: o,
-		collection: store.LastCollection()}
+	p := &Plan{Experiment: x, Store: store, Options: o, collection: store.LastCollection()}
 	nodes := x.Nodes
 	if wanted != nil {
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *lang.Node) bool { return !wanted[n] })
 	}
 	planned := make(map[*lang.Node]*Planned, len(nodes))
-	for _, level := range p.levels(nodes) {
+	for _, level := range levels(nodes) {
 		if err := p.decideLevel(level, planned, forced); err != nil {
 			return nil, err
 		}
@@ -205,42 +201,35 @@ func (p *Plan) decide(
 	n *lang.Node, l lookup, elsewhere *artifact.Manifest, planned map[*lang.Node]*Planned, force bool,
 ) (*Planned, error) {
 	d := &Planned{Node: n, Force: force, length: max(1, lengthOf(n, l.parts))}
-	key, parts, ok := l.key, l.parts, l.ok
-	var damage artifact.Problem
-	if ok {
-		d.Key = key
-		m, err := l.m, l.err
-		switch {
-		case elsewhere != nil && !force:
-			d.fetch(elsewhere)
-			return d, nil
-		case (err == nil || errors.Is(err, artifact.ErrCollected)) && !force:
-			d.Verb, d.Manifest = UpToDate, m
-			if err != nil {
-				d.Verb = Collected
-			}
-			d.Last = m
-			return d, nil
-		case errors.As(err, &damage):
-			d.Verb = MustRun
-			d.Last = m
-			text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
-			d.Cause = Cause{Reason: ReasonMissing, Text: text}
-			return d, nil
-		case err != nil && m == nil && !errors.Is(err, artifact.ErrNotFound):
-			return nil, err
-		}
+	d.Key = l.key
+	damage, damaged := errors.AsType[artifact.Problem](l.err)
+	switch collected := errors.Is(l.err, artifact.ErrCollected); {
+	case elsewhere != nil && !force:
+		d.fetch(elsewhere)
+		return d, nil
+	case collected && !force:
+		d.Verb, d.Manifest, d.Last = Collected, l.m, l.m
+		return d, nil
+	case l.m != nil && l.err == nil && !force:
+		d.Verb, d.Manifest, d.Last = UpToDate, l.m, l.m
+		return d, nil
+	case damaged:
+		text := fmt.Sprintf("its file %s is %s", filepath.Base(damage.Path), damage.What)
+		d.Verb, d.Last, d.Cause = MustRun, l.m, Cause{Reason: ReasonMissing, Text: text}
+		return d, nil
+	case l.err != nil && l.m == nil && !errors.Is(l.err, artifact.ErrNotFound):
+		return nil, l.err
 	}
 	last, err := p.Store.Last(p.Experiment.Name, n.Address)
 	if err != nil && !errors.Is(err, artifact.ErrNotFound) {
 		return nil, err
 	}
 	d.Last = last
-	d.Causes = causes(n, last, parts, ok)
+	d.Causes = causes(n, last, l.parts, l.ok)
 	d.Verb, d.Cause = MustRun, smallest(d.Causes)
-	if ok {
+	if l.ok {
 		var had int
-		if had, d.ContinuesFrom, err = continuesFrom(n, p.Store, parts, last); err != nil {
+		if had, d.ContinuesFrom, err = continuesFrom(n, p.Store, l.parts, last); err != nil {
 			return nil, err
 		}
 		d.length -= had
@@ -248,7 +237,7 @@ func (p *Plan) decide(
 	switch {
 	case force:
 		d.Cause = Cause{Reason: ReasonRequested, Text: "requested with --replace"}
-	case !ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
+	case !l.ok && (d.Cause.Reason == ReasonNone || p.keptIfUnchanged(n, planned)):
 		d.Verb, d.Cause = MayRun, waitCause(n, planned)
 	}
 	return d, nil
@@ -499,7 +488,7 @@ func (p *Plan) PinFound(session *artifact.Session) (*Plan, error) {
 			return p, nil
 		}
 		var err error
-		if p, err = New(p.Experiment, p.Store, p.options); err != nil {
+		if p, err = New(p.Experiment, p.Store, p.Options); err != nil {
 			return nil, err
 		}
 	}

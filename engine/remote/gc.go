@@ -68,7 +68,7 @@ func (r *Remote) Results(ctx context.Context) (all []Stored, damaged []string, e
 		defer mu.Unlock()
 		switch {
 		case err == nil:
-			all = append(all, rec.stored())
+			all = append(all, Stored{rec.manifest, rec.blobs()})
 		case errors.Is(err, errDamaged):
 			damaged = append(damaged, nodeName(key))
 		case !errors.Is(err, errMissing): // else it was removed meanwhile
@@ -81,16 +81,6 @@ func (r *Remote) Results(ctx context.Context) (all []Stored, damaged []string, e
 	})
 	slices.Sort(damaged)
 	return all, damaged, err
-}
-
-func (rec *record) stored() Stored {
-	s := Stored{Manifest: rec.manifest}
-	for _, output := range rec.manifest.Outputs {
-		for _, o := range output.Objects() {
-			s.blobs = append(s.blobs, blobs(o, rec.pack)...)
-		}
-	}
-	return s
 }
 
 // Garbage is what a collection of the remote store would remove.

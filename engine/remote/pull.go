@@ -32,21 +32,18 @@ const (
 )
 
 // Find returns the results of the remote store for some keys, without their bytes. A missing, damaged or untrusted
-// result is absent from the map; except for a missing one the reason is reported. Answers are remembered.
+// result is absent from the map; except for a missing one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
 	found := map[string]*artifact.Manifest{}
 	if r == nil || !r.Pull {
 		return found
 	}
-	var open []string
-	for _, key := range keys {
-		r.mu.Lock()
+	r.mu.Lock()
+	open := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, known := r.records[key]
-		r.mu.Unlock()
-		if !known {
-			open = append(open, key)
-		}
-	}
+		return known
+	})
+	r.mu.Unlock()
 	if len(open) > listAbove {
 		open = r.listed(ctx, open)
 	}
@@ -57,7 +54,7 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
-		if rec := r.records[key]; rec != nil && !r.damaged[key] {
+		if rec := r.records[key]; rec != nil && !rec.damaged {
 			found[key] = rec.manifest
 		}
 	}
@@ -164,17 +161,17 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 		return nil, nil, errors.Join(err, ErrBusy)
 	}
 	r.mu.Lock()
-	pack := r.records[key].pack
+	rec := r.records[key]
 	r.mu.Unlock()
 	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
-		return each(blobs(o, pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
+		return each(blobs(o, rec.pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
 	})
 	if err == nil {
 		return c, lock, nil
 	}
 	if errors.Is(err, errDamaged) {
 		r.mu.Lock()
-		r.damaged[key] = true
+		rec.damaged = true
 		r.mu.Unlock()
 	}
 	if ctx.Err() == nil && !isReported(err) {
@@ -326,7 +323,8 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 	var errs []error
 	for key, m := range r.Find(ctx, keys) {
 		result, lock, err := r.Fetch(ctx, key, ports[key])
-		if errors.Is(err, ErrBusy) && r.wait(ctx, key) {
+		for until := time.Now().Add(busyWait); errors.Is(err, ErrBusy) && time.Now().Before(until) && ctx.Err() == nil; {
+			time.Sleep(20 * time.Millisecond)
 			result, lock, err = r.Fetch(ctx, key, ports[key])
 		}
 		if err == nil {
@@ -340,11 +338,3 @@ func (r *Remote) Complete(ctx context.Context, ports map[string][]string) error 
 
 // busyWait is longer than the flush of a result that a run has just fetched.
 const busyWait = 5 * time.Second
-
-// wait reports whether the lock of a key is released soon.
-func (r *Remote) wait(ctx context.Context, key string) bool {
-	limit, stop := context.WithTimeout(ctx, busyWait)
-	defer stop()
-	lock, err := r.store.Lock(limit, key)
-	return err == nil && lock.Unlock() == nil
-}

@@ -108,7 +108,8 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) (same bool, err
 	}
 	other, err := r.read(ctx, m.Key)
 	r.mu.Lock()
-	damaged := r.damaged[m.Key]
+	known := r.records[m.Key]
+	damaged := known != nil && known.damaged
 	r.mu.Unlock()
 	write := r.bucket.Create
 	switch {
@@ -123,7 +124,7 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) (same bool, err
 	case !errors.Is(err, errMissing):
 		return false, err
 	}
-	if err := r.pushBlobs(ctx, m, rec.pack, damaged); err != nil {
+	if err := r.pushBlobs(ctx, rec.blobs(), damaged); err != nil {
 		return false, err
 	}
 	err = r.small(ctx, func(ctx context.Context) error { return write(ctx, nodeName(m.Key), text(rec.encode())) })
@@ -138,16 +139,10 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) (same bool, err
 
 // pushBlobs writes the objects of a result that are not there, or all. If that takes longer than a quarter of the
 // grace, a collection may delete an object before the manifest names it; then the objects are checked once more.
-func (r *Remote) pushBlobs(ctx context.Context, m *artifact.Manifest, pack int64, all bool) error {
-	var outputs []artifact.Output
-	for _, port := range m.Ports() {
-		outputs = append(outputs, m.Outputs[port].Objects()...)
-	}
+func (r *Remote) pushBlobs(ctx context.Context, blobs []blob, all bool) error {
 	for range 2 {
 		began := time.Now()
-		err := each(outputs, func(o artifact.Output) error {
-			return each(blobs(o, pack), func(b blob) error { return r.pushBlob(ctx, o, b, all) })
-		})
+		err := each(blobs, func(b blob) error { return r.pushBlob(ctx, b, all) })
 		if err != nil || time.Since(began) < r.Grace/4 {
 			return err
 		}
@@ -159,7 +154,7 @@ func (r *Remote) pushBlobs(ctx context.Context, m *artifact.Manifest, pack int64
 const askAbove = 1e6
 
 // pushBlob writes an object. Unless again is set, a large one that is there and not due to be collected stays.
-func (r *Remote) pushBlob(ctx context.Context, o artifact.Output, b blob, again bool) error {
+func (r *Remote) pushBlob(ctx context.Context, b blob, again bool) error {
 	if b.bytes == 0 {
 		return nil
 	}
@@ -177,27 +172,26 @@ func (r *Remote) pushBlob(ctx context.Context, o artifact.Output, b blob, again 
 		}
 	}
 	return r.large(ctx, func(ctx context.Context, progress func(int)) error {
-		files := series{progress: progress}
-		var end int64
+		files, end := series{ends: []int64{0}, progress: progress}, int64(0)
 		for _, f := range b.files {
 			end += f.Bytes
-			files.paths, files.ends = append(files.paths, r.store.ObjectPath(o, f)), append(files.ends, end)
+			files.paths, files.ends = append(files.paths, r.store.ObjectPath(b.output, f)), append(files.ends, end)
 		}
-		return r.bucket.Put(ctx, b.name, io.NewSectionReader(files, 0, end))
+		return r.bucket.Put(ctx, b.name, io.NewSectionReader(files, 0, b.bytes))
 	})
 }
 
 // series reads files one after the other.
 type series struct {
 	paths    []string
-	ends     []int64 // offset after each file
+	ends     []int64 // 0, and the offset after each file
 	progress func(int)
 }
 
 func (s series) ReadAt(b []byte, at int64) (n int, err error) {
-	i, _ := slices.BinarySearch(s.ends, at+1)
-	for ; n < len(b) && i < len(s.paths); i++ {
-		k, err := readPart(s.paths[i], b[n:min(int64(len(b)), int64(n)+s.ends[i]-at)], at-s.start(i))
+	i, _ := slices.BinarySearch(s.ends, at+1) // the first end behind at
+	for ; n < len(b) && i < len(s.ends); i++ {
+		k, err := readPart(s.paths[i-1], b[n:min(int64(len(b)), int64(n)+s.ends[i]-at)], at-s.ends[i-1])
 		n, at = n+k, at+int64(k)
 		s.progress(k)
 		if err != nil {
@@ -208,13 +202,6 @@ func (s series) ReadAt(b []byte, at int64) (n int, err error) {
 		return n, io.EOF
 	}
 	return n, nil
-}
-
-func (s series) start(i int) int64 {
-	if i == 0 {
-		return 0
-	}
-	return s.ends[i-1]
 }
 
 // readPart fills b with the bytes of a file at an offset.

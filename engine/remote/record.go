@@ -8,10 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
 )
 
 // record is the content of v1/nodes/KEY.json:
@@ -26,6 +31,7 @@ type record struct {
 	pack       int64
 	text       []byte            // the manifest's exact bytes
 	signatures map[string][]byte // by name of the key
+	damaged    bool              // an object is missing or damaged; not stored
 }
 
 const recordHead = "rcgrpo-result 1 "
@@ -35,7 +41,7 @@ var errNewer = errors.New("a later version of rcgrpo wrote it")
 
 func newRecord(m *artifact.Manifest, pack int64) (*record, error) {
 	text, err := json.MarshalIndent(m, "", "  ")
-	return &record{m, pack, text, map[string][]byte{}}, err
+	return &record{manifest: m, pack: pack, text: text, signatures: map[string][]byte{}}, err
 }
 
 // signed returns the bytes that a signature covers.
@@ -106,25 +112,36 @@ const cutPack = 64_000_000
 
 // blob is an object with the bytes of files of an output.
 type blob struct {
-	name  string
-	bytes int64
-	files []artifact.FileInfo // one after the other
+	name   string
+	bytes  int64
+	files  []artifact.FileInfo // one after the other
+	output artifact.Output
+}
+
+// blobs returns the objects of a result.
+func (r *record) blobs() (all []blob) {
+	for _, output := range r.manifest.Outputs {
+		for _, o := range output.Objects() {
+			all = append(all, blobs(o, r.pack)...)
+		}
+	}
+	return all
 }
 
 // blobs returns the objects of an output. Those without bytes have no object.
 func blobs(o artifact.Output, pack int64) (all []blob) {
-	var packed blob
+	packed := blob{output: o}
 	n := 0
 	end := func() {
 		if len(packed.files) > 0 {
 			packed.name = fmt.Sprintf("v1/packs/%s.%d.%d", o.Digest, pack, n)
 			all = append(all, packed)
-			n, packed = n+1, blob{}
+			n, packed = n+1, blob{output: o}
 		}
 	}
 	for _, f := range o.Files {
 		if f.Bytes >= pack && f.Bytes > 0 {
-			all = append(all, blob{fileName(f), f.Bytes, []artifact.FileInfo{f}})
+			all = append(all, blob{fileName(f), f.Bytes, []artifact.FileInfo{f}, o})
 			continue
 		}
 		if packed.bytes+f.Bytes > cutPack {
@@ -140,3 +157,57 @@ func blobs(o artifact.Output, pack int64) (all []blob) {
 func nodeName(key string) string { return "v1/nodes/" + key + ".json" }
 
 func fileName(f artifact.FileInfo) string { return "v1/files/" + f.SHA256 }
+
+// keyPath returns the file of a private key: $XDG_CONFIG_HOME/rcgrpo/keys/NAME, default ~/.config.
+func keyPath(name string) (string, error) {
+	if !lang.PlainName(name) {
+		return "", fmt.Errorf("%q is no name of a key: use letters, digits, \".\", \"_\" and \"-\", such as me-1", name)
+	}
+	dir, err := os.UserConfigDir()
+	return filepath.Join(dir, "rcgrpo", "keys", name), err
+}
+
+// MakeKey returns the line of a key for `trust`, NAME:BASE64. It makes the private key, a file of mode 0600, if there
+// is none of that name.
+func MakeKey(name string) (line, path string, err error) {
+	path, err = keyPath(name)
+	if err != nil {
+		return "", "", err
+	}
+	key, err := readKey(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, key, err = ed25519.GenerateKey(nil); err != nil {
+			return "", "", err
+		}
+		text := base64.StdEncoding.EncodeToString(key.Seed()) + "\n"
+		err = errors.Join(disk.MkdirAll(filepath.Dir(path), 0o700), disk.WriteFile(path, []byte(text), 0o600))
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return name + ":" + base64.StdEncoding.EncodeToString(key.Public().(ed25519.PublicKey)), path, nil
+}
+
+// readKey reads a private key. A key that other users can read is an error.
+func readKey(name string) (ed25519.PrivateKey, error) {
+	path, err := keyPath(name)
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("key %s: %w (`rcgrpo store key %s` makes one)", name, err, name)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("key %s: %s is readable by other users: chmod 600 it", name, path)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	seed, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(seed) != ed25519.SeedSize {
+		return nil, fmt.Errorf("key %s: %s is no private key", name, path)
+	}
+	return ed25519.NewKeyFromSeed(seed), nil
+}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
 	"rcgrpo/engine/lang"
@@ -28,7 +30,6 @@ type Remote struct {
 	report   func(address, text string)
 	reported map[string]bool    // texts
 	records  map[string]*record // by key; nil: the remote store lacks it
-	damaged  map[string]bool    // keys whose objects are missing or damaged
 	health   health
 	traffic  traffic
 	queue    sync.WaitGroup
@@ -47,8 +48,7 @@ func Open(site *lang.Site, store *artifact.Store) *Remote {
 
 func open(settings lang.Remote, store *artifact.Store, b bucket) *Remote {
 	return &Remote{Remote: settings, store: store, bucket: b, slots: make(chan struct{}, settings.Parallel),
-		report: func(string, string) {}, reported: map[string]bool{}, records: map[string]*record{},
-		damaged: map[string]bool{}}
+		report: func(string, string) {}, reported: map[string]bool{}, records: map[string]*record{}}
 }
 
 // Report sets the function that receives each problem once. address is that of a stage, or "".
@@ -188,21 +188,14 @@ func (r *Remote) large(ctx context.Context, f func(ctx context.Context, progress
 	})
 }
 
-// each calls f for all elements at the same time and returns the first error. The calls of the bucket in f wait for
-// slots.
+// each calls f for all elements at the same time, waits for all calls and returns the first error. The calls of the
+// bucket in f wait for slots.
 func each[T any](all []T, f func(T) error) error {
-	errs := make([]error, len(all))
-	var group sync.WaitGroup
-	for i, v := range all {
-		group.Go(func() { errs[i] = f(v) })
+	var group errgroup.Group
+	for _, v := range all {
+		group.Go(func() error { return f(v) })
 	}
-	group.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return group.Wait()
 }
 
 // traffic counts bytes, and the time in which at least one transfer was active.

@@ -43,7 +43,7 @@ func newS3(at lang.S3, parallel int) s3 {
 		}
 		transport.MaxIdleConnsPerHost = parallel
 		core, err := minio.NewCore(at.Host, &minio.Options{Creds: credentials.NewChainCredentials(credentialSources()),
-			Secure: at.TLS, Region: at.Region, MaxRetries: s3Attempts, Transport: patient{transport}})
+			Secure: at.TLS, Region: at.Region, MaxRetries: s3Attempts, Transport: retryAfter{transport}})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", at.Host, err)
 		}
@@ -287,11 +287,11 @@ func (s s3) Delete(ctx context.Context, name string) error {
 	return s.translate(c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
 }
 
-// patient is a transport that returns the answer of a busy server after the time that the server has asked for, so that
+// retryAfter is a transport that returns the answer of a busy server after the time in its header Retry-After, so that
 // the next attempt comes later.
-type patient struct{ http.RoundTripper }
+type retryAfter struct{ http.RoundTripper }
 
-func (p patient) RoundTrip(request *http.Request) (*http.Response, error) {
+func (p retryAfter) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := p.RoundTripper.RoundTrip(request)
 	if err != nil || answer.StatusCode != http.StatusServiceUnavailable &&
 		answer.StatusCode != http.StatusTooManyRequests {

@@ -41,14 +41,8 @@ func reports(r *Remote) func() []string {
 // wantReports wants one report for each text, which contains the text.
 func wantReports(t *testing.T, got []string, want ...string) {
 	t.Helper()
-	if len(got) != len(want) {
-		t.Errorf("got reports %q, want %d", got, len(want))
-		return
-	}
-	for i := range want {
-		if !strings.Contains(got[i], want[i]) {
-			t.Errorf("got report %q, want %q in it", got[i], want[i])
-		}
+	if !slices.EqualFunc(got, want, strings.Contains) {
+		t.Errorf("got reports %q, want %q in them", got, want)
 	}
 }
 
@@ -127,35 +121,10 @@ func TestACutTransferIsResumed(t *testing.T) {
 	})
 }
 
-func TestAByteThatFlipsInTransitIsAMiss(t *testing.T) {
-	onEachS3(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
-		got := reports(b)
-		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.Contains(r.URL.Path, "v1/files/") {
-				return false
-			}
-			whole := s.relay.recorded(r)
-			maps.Copy(w.Header(), whole.Header())
-			whole.Body.Bytes()[whole.Body.Len()/2] ^= 1
-			w.Write(whole.Body.Bytes())
-			return true
-		})
-		if err := fetch(t, b, m.Key, "out"); !errors.Is(err, errDamaged) {
-			t.Errorf("got %v, want damage", err)
-		}
-		wantReports(t, got(), "z.large has another hash")
-	})
-}
-
 // The machine that runs the stage again repairs the remote store.
 func TestADeletedObjectIsAMissThatTheNextPushRepairs(t *testing.T) {
 	onEachStorage(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
+		a, b, m := pushed(t, s)
 		lost := names(t, a, "v1/files/")[0]
 		must.OK(t, a.bucket.Delete(t.Context(), lost))
 		got := reports(b)
@@ -206,9 +175,7 @@ func TestAClockThatIsOffBy20Minutes(t *testing.T) {
 	a := s.machine(t)
 	got := reports(a)
 	for n := range 3 {
-		if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
-			t.Errorf("got %v, want a denied request", err)
-		}
+		must.Match(t, a.PushResult(t.Context(), commit(t, a, n)), "access denied")
 	}
 	wantReports(t, got(), "RequestTimeTooSkewed")
 
@@ -221,9 +188,8 @@ func TestAClockThatIsOffBy20Minutes(t *testing.T) {
 		t.Errorf("got a clock %v ahead, want 20m", ahead)
 	}
 	a.Grace = 10 * time.Minute
-	if _, err := a.Garbage(t.Context(), time.Time{}, 0); err == nil || !strings.Contains(err.Error(), "clock") {
-		t.Errorf("got %v, want a refusal", err)
-	}
+	_, err := a.Garbage(t.Context(), time.Time{}, 0)
+	must.Match(t, err, "clock")
 	a.Grace = time.Hour
 	for name, ago := range map[string]time.Duration{"v1/files/kept": 30 * time.Minute, "v1/files/old": 45 * time.Minute} {
 		c.set(-ago)
@@ -255,9 +221,7 @@ func TestCredentialsThatEndAreReadAgain(t *testing.T) {
 		a := s.machine(t)
 		got := reports(a)
 		for n := range 2 {
-			if err := a.PushResult(t.Context(), commit(t, a, n)); !errors.Is(err, errDenied) {
-				t.Errorf("got %v, want a denied request", err)
-			}
+			must.Match(t, a.PushResult(t.Context(), commit(t, a, n)), "access denied")
 		}
 		put("key")
 		must.OK(t, a.PushResult(t.Context(), commit(t, a, 4)))
@@ -300,17 +264,13 @@ func TestWithoutCredentialsNoRequestIsSent(t *testing.T) {
 	})
 	a := s.machine(t)
 	got := reports(a)
-	if err := a.PushResult(t.Context(), commit(t, a, 1)); err == nil {
-		t.Error("got no error")
-	}
+	must.Match(t, a.PushResult(t.Context(), commit(t, a, 1)), "no credentials")
 	wantReports(t, got(), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 }
 
 func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 	onEachS3(t, func(t *testing.T, s *storage) {
-		a, b := s.machine(t), s.machine(t)
-		m := commit(t, a, 1)
-		must.OK(t, a.PushResult(t.Context(), m))
+		_, b, m := pushed(t, s)
 		b.Deadline = 300 * time.Millisecond
 		got := reports(b)
 		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool {
@@ -416,9 +376,7 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 			})
 		}
 		send("2")
-		if err := a.PushResult(t.Context(), m); !errors.Is(err, errDenied) {
-			t.Errorf("got %v, want the denied part", err)
-		}
+		must.Match(t, a.PushResult(t.Context(), m), "access denied")
 		send("")
 		must.OK(t, a.PushResult(t.Context(), m))
 		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
@@ -475,7 +433,7 @@ func TestACollectionAbortsUploadsWithoutAPartWithinTheGrace(t *testing.T) {
 
 func TestABlobIsTheSeriesOfItsFiles(t *testing.T) {
 	dir := t.TempDir()
-	files := series{progress: func(int) {}}
+	files := series{ends: []int64{0}, progress: func(int) {}}
 	var want []byte
 	for i, size := range []int{0, 7, 0, 1, 300, 0} {
 		path := filepath.Join(dir, fmt.Sprint(i))

@@ -78,7 +78,7 @@ func (b *batch) tasks() [][]*job {
 }
 
 // submitTasks creates the records of the stages and submits their jobs, which are an array if there are several. A
-// stage whose record exists gets errTaken.
+// stage whose record exists gets fs.ErrExist.
 func (b *batch) submitTasks(ctx context.Context, tasks [][]*job) {
 	first := tasks[0][0]
 	a := &array{batch: b, name: newName(first.attempt.Key), tasks: make([][]*job, len(tasks))}

@@ -141,7 +141,7 @@ esac; echo "$@" >>calls; exec $real "$@"`)
 // A job is preempted while no engine runs. Slurm starts it again, and the next engine finds the result or adopts it.
 func TestSlurmRestartsJobsWithoutAnEngine(t *testing.T) {
 	l := newLab(t, gated)
-	l.Put("site.hcl", site+"executor \"slurm\" {\n  requeue = true\n  partition = \"low\"\n"+times)
+	l.site("requeue = true", "partition = \"low\"")
 	e := l.engine()
 	must.OK(t, e.Start())
 	first := l.next()
@@ -157,9 +157,7 @@ func TestSlurmRestartsJobsWithoutAnEngine(t *testing.T) {
 	var out strings.Builder
 	e.Stdout = &out
 	must.OK(t, e.Start())
-	l.until("the job is adopted", func() bool {
-		return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted
-	})
+	l.untilState(2, runs.EventStarted)
 	l.requeue(id, func() bool { return l.Runs()[0].Nodes[0].State == runs.EventQueued })
 	if third := l.next(); !ended(second, time.Second) {
 		t.Error("the second start is running beside the third")
@@ -181,7 +179,7 @@ func (l *lab) requeue(id string, noticed func() bool) {
 	l.slurm("scontrol", "requeue", id)
 	l.until("the engine has noticed", noticed)
 	state := func(want string) func() bool {
-		return func() bool { return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T %r", "-j", id)) == want }
+		return func() bool { return l.field(id, "%T %r") == want }
 	}
 	l.until("the first start has ended", state("PENDING BeginTime"))
 	l.slurm("scontrol", "update", "JobId="+id, "StartTime=now+2") // its node refuses it within the same second

@@ -17,6 +17,7 @@ import (
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/internal/disk"
+	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/runs"
 )
@@ -33,24 +34,18 @@ func problem(format string, args ...any) Finding { return Finding{fmt.Sprintf(fo
 
 // Check reports the version of Slurm, its partitions, limits and accounting.
 func (x *Executor) Check(ctx context.Context) []Finding {
-	out, err := x.command(ctx, "", "scontrol", "show", "config")
+	config, err := x.config(ctx)
 	if err != nil {
 		return []Finding{problem("%v", err)}
-	}
-	config := map[string]string{}
-	for line := range strings.Lines(out) {
-		name, value, _ := strings.Cut(line, "=")
-		config[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
 	all := []Finding{found("Slurm %s, cluster %s", config["SLURM_VERSION"], config["ClusterName"])}
 	all = append(all, x.checkPartitions(ctx)...)
 	all = append(all, found("limits: at most %d jobs of this site file at once, %s of the cluster, arrays of %s", x.Jobs,
 		config["MaxJobCount"], config["MaxArraySize"]))
 	accounting := strings.TrimPrefix(config["AccountingStorageType"], "accounting_storage/")
-	switch {
-	case accounting == "none" || accounting == "(null)":
+	if accounting == "none" || accounting == "(null)" {
 		accounting = "none (no stage needs it)"
-	default:
+	} else {
 		accounting += " on " + config["AccountingStorageHost"]
 		if _, err := x.command(ctx, "", "sacct", "-n", "-X", "-j", "1"); err != nil {
 			accounting += fmt.Sprintf(" does not answer (no stage needs it): %v", err)
@@ -59,44 +54,25 @@ func (x *Executor) Check(ctx context.Context) []Finding {
 	return append(all, found("accounting: %s", accounting))
 }
 
-// partitionFormat has a line for each group of equal nodes of a partition in one state.
-const partitionFormat = "rcgrpo|%P|%a|%l|%D|%t|%c|%m|%G"
-
 // checkPartitions reports all partitions. It is a problem if the one of the jobs is missing or not up.
 func (x *Executor) checkPartitions(ctx context.Context) (all []Finding) {
-	out, err := x.command(ctx, "", "sinfo", "-h", "-o", partitionFormat)
+	partitions, err := x.partitions(ctx)
 	if err != nil {
 		return []Finding{problem("%v", err)}
 	}
-	used, up := x.partition(), false
-	for line := range strings.Lines(out) {
-		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) != 9 || f[0] != "rcgrpo" {
-			continue
-		}
-		name, isDefault := strings.CutSuffix(f[1], "*")
+	up := false
+	for _, p := range partitions {
 		mark := ""
-		if name == used || used == "" && isDefault {
-			mark, up = " (used)", up || f[2] == "up"
+		if p.used {
+			mark, up = " (used)", up || p.state == "up"
 		}
-		all = append(all, found("partition %s%s: %s, limit %s, %s nodes %s with %s CPUs, %s MB, devices %s", name, mark,
-			f[2], f[3], f[4], f[5], f[6], f[7], f[8]))
+		all = append(all, found("partition %s%s: %s, limit %s, %s", p.name, mark, p.state, p.limit, p.nodes))
 	}
 	if !up {
 		all = append(all, problem("partition %s is missing or not up: jobs are refused or wait",
-			cmp.Or(used, "(default)")))
+			cmp.Or(x.partition(), "(default)")))
 	}
 	return all
-}
-
-// partition returns the partition that the site file names, or "".
-func (x *Executor) partition() (name string) {
-	for _, o := range x.Options {
-		if value, ok := strings.CutPrefix(o, "--partition="); ok {
-			name = value
-		}
-	}
-	return name
 }
 
 // Probe is a job that tests its node.
@@ -115,8 +91,6 @@ type findings struct {
 // CheckJob submits a short job that tests on its node the folders, the programs, links of files, the delay until a file
 // is seen, the clock, the GPUs, the secrets and the lines of setup.
 func (x *Executor) CheckJob(ctx context.Context, store *artifact.Store, p Probe) []Finding {
-	x.follow()
-	defer x.unfollow()
 	a, err := x.submitProbe(ctx, store, p)
 	if a != nil {
 		defer os.RemoveAll(filepath.Dir(a.path))
@@ -171,16 +145,11 @@ func (x *Executor) submitProbe(ctx context.Context, store *artifact.Store, p Pro
 		lines = append(lines, line, fmt.Sprintf("echo %s$?", setupMark(i)))
 	}
 	lines = append(lines, "exec "+quote(r.Probe.Programs[0])+" job "+quote(a.path), "")
-	args := []string{"--parsable", "--job-name=" + a.Name, "--comment=" + a.Address, "--no-requeue", "--open-mode=append",
-		"--output=" + a.file("out"), "--chdir=" + a.Store, "--nodes=1", "--ntasks=1", "--time=10",
-		fmt.Sprintf("--cpus-per-task=%d", x.CPUs), fmt.Sprintf("--mem=%dM", (x.Memory+1<<20-1)>>20)}
-	if p.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, p.GPUs))
-	}
-	if x.Exclude != "" {
-		args = append(args, "--exclude="+x.Exclude)
-	}
-	_, err = x.sbatch(ctx, strings.Join(lines, "\n"), append(args, x.Options...))
+	n := &lang.Node{}
+	n.Resources.GPUs = p.GPUs
+	_, err = x.sbatch(ctx, strings.Join(lines, "\n"), append(x.resources(n), "--parsable", "--job-name="+a.Name,
+		"--comment="+a.Address, "--no-requeue", "--open-mode=append", "--output="+a.file("out"), "--chdir="+a.Store,
+		"--time=10"))
 	return a, err
 }
 
@@ -191,6 +160,7 @@ func (x *Executor) awaitProbe(ctx context.Context, a *attempt) (answer findings,
 		if a.readAnswer("found", &answer) {
 			return answer, append(all, found("the job ran on node %s", answer.Host)), nil
 		}
+		x.refresh(false)
 		st, listed, at := x.state(a.Name)
 		switch {
 		case listed && st.waits() && st.Text() != reason:

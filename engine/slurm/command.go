@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/lang"
 )
 
 // inherited are the variables of the engine that Slurm's commands and jobs get. Others may be secret, or belong to a
@@ -169,36 +171,62 @@ func (x *Executor) list(ctx context.Context) (map[string]state, error) {
 	return parseStates(out), err
 }
 
-// partitionLimit returns the largest time limit of the partition; 0: unlimited or unknown.
-func (x *Executor) partitionLimit(ctx context.Context) time.Duration {
-	args := []string{"-h", "-o", "rcgrpo|%P|%l"}
-	for _, o := range x.Options {
-		if name, ok := strings.CutPrefix(o, "--partition="); ok {
-			args = append(args, "-p", name)
-		}
-	}
-	out, err := x.command(ctx, "", "sinfo", args...)
-	if err != nil {
-		return 0
-	}
-	var limit time.Duration
+// partition is a group of equal nodes of a partition in one state.
+type partition struct {
+	name, state, limit, nodes string
+	used                      bool // by jobs of this executor
+}
+
+// partitions returns the partitions of the cluster.
+func (x *Executor) partitions(ctx context.Context) (all []partition, err error) {
+	out, err := x.command(ctx, "", "sinfo", "-h", "-o", "rcgrpo|%P|%a|%l|%D nodes %t with %c CPUs, %m MB, devices %G")
+	named := x.partition()
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")
-		if len(f) == 3 && f[0] == "rcgrpo" && (len(args) > 3 || strings.HasSuffix(f[1], "*")) {
-			limit = parseLimit(f[2])
+		if len(f) == 5 && f[0] == "rcgrpo" {
+			name, isDefault := strings.CutSuffix(f[1], "*")
+			all = append(all, partition{name, f[2], f[3], f[4], name == named || named == "" && isDefault})
+		}
+	}
+	return all, err
+}
+
+// partition returns the partition that the site file names, or "".
+func (x *Executor) partition() (name string) {
+	for _, o := range x.Options {
+		if value, ok := strings.CutPrefix(o, "--partition="); ok {
+			name = value
+		}
+	}
+	return name
+}
+
+// partitionLimit returns the largest time limit of the partition; 0: unlimited or unknown.
+func (x *Executor) partitionLimit(ctx context.Context) (limit time.Duration) {
+	all, _ := x.partitions(ctx)
+	for _, p := range all {
+		if p.used {
+			limit = parseLimit(p.limit)
 		}
 	}
 	return limit
 }
 
-// maxArraySize returns the number of tasks that an array may have; 0: unknown.
-func (x *Executor) maxArraySize(ctx context.Context) (size int) {
-	out, _ := x.command(ctx, "", "scontrol", "show", "config")
+// config returns the settings of the cluster.
+func (x *Executor) config(ctx context.Context) (map[string]string, error) {
+	out, err := x.command(ctx, "", "scontrol", "show", "config")
+	config := map[string]string{}
 	for line := range strings.Lines(out) {
-		if name, value, _ := strings.Cut(line, "="); strings.TrimSpace(name) == "MaxArraySize" {
-			size, _ = strconv.Atoi(strings.TrimSpace(value))
-		}
+		name, value, _ := strings.Cut(line, "=")
+		config[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
+	return config, err
+}
+
+// maxArraySize returns the number of tasks that an array may have; 0: unknown.
+func (x *Executor) maxArraySize(ctx context.Context) int {
+	config, _ := x.config(ctx)
+	size, _ := strconv.Atoi(config["MaxArraySize"])
 	return size
 }
 
@@ -220,4 +248,50 @@ func parseLimit(text string) time.Duration {
 		return 0
 	}
 	return time.Duration(total) * time.Second
+}
+
+// mostShapes limits the calls of Starts.
+const mostShapes = 8
+
+// Start is Slurm's estimate for stages that need equal jobs.
+type Start struct {
+	Nodes []*lang.Node
+	At    time.Time // at the latest
+	Err   error     // instead of At: Slurm's refusal, or no answer
+}
+
+// Starts returns when Slurm would start jobs of these stages if they were submitted now. It calls sbatch --test-only
+// once for each shape of a job, at most 8 times; other stages are not in the result. expected is the time of a stage;
+// 0: unknown. Slurm assumes that each job before them runs for its whole limit.
+func (x *Executor) Starts(
+	ctx context.Context, nodes []*lang.Node, expected func(*lang.Node) time.Duration,
+) (all []*Start) {
+	shapes := map[string]*Start{}
+	for _, n := range nodes {
+		args := append(x.resources(n), timeOptions(x.timeLimit(expected(n), n.Timeout))...)
+		key := strings.Join(args, "\x00")
+		if s := shapes[key]; s != nil {
+			s.Nodes = append(s.Nodes, n)
+			continue
+		}
+		if len(all) == mostShapes {
+			continue
+		}
+		s := &Start{Nodes: []*lang.Node{n}}
+		shapes[key], all = s, append(all, s)
+		out, err := x.command(ctx, "#!/bin/sh\n", "sbatch", append(args, "--test-only")...)
+		if s.Err = err; err == nil {
+			s.At, s.Err = parseStart(out)
+		}
+	}
+	return all
+}
+
+// parseStart reads the answer of sbatch --test-only: "sbatch: Job 5 to start at 2026-11-23T07:48:03 using 1 …".
+func parseStart(out string) (at time.Time, err error) {
+	m := regexp.MustCompile(`to start at (\S+)`).FindStringSubmatch(out)
+	if m == nil {
+		return at, errors.New("sbatch printed no start: " + lastWords(out))
+	}
+	return time.ParseInLocation("2006-01-02T15:04:05", m[1], time.Local)
 }

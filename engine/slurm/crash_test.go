@@ -15,6 +15,7 @@ import (
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // chains is an experiment of toys: n chains of three jobs, the last of which reads all chains before it.
@@ -75,7 +76,8 @@ func TestKilledClustersConverge(t *testing.T) {
 	for killed := 0; killed < kills && !t.Failed(); {
 		n := []int{6, 20}[rng.IntN(2)]
 		l, want := newLabOn(t, box, chains(n)), wants[n]
-		l.Put("site.hcl", site+"executor \"slurm\" {\n"+strings.Replace(times, "exclude", "#", 1))
+		l.site()
+		l.Put("site.hcl", strings.Replace(l.Read("site.hcl"), "exclude", "#", 1))
 		if n == 20 {
 			l.Write(chains(1))
 			if out, err := l.engine().CombinedOutput(); err != nil {
@@ -145,9 +147,7 @@ func (l *lab) resumeNodes() {
 func killOne(l *lab, rng *rand.Rand, made map[string]int) (target string) {
 	l.Helper()
 	e := l.engine()
-	if err := e.Start(); err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, e.Start())
 	time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Second))))
 	target = []string{"engine", "job", "stage", "node", "controller"}[rng.IntN(5)]
 	kill := func(pids []string) {

@@ -47,9 +47,8 @@ func (l *lab) untilReason(reason string) {
 // wantNote checks that the run has reported a note with a text.
 func (l *lab) wantNote(r enginetest.Record, text string) {
 	l.Helper()
-	if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, text) {
-		l.Errorf("got\n%s, want a note with %q", r, text)
-	}
+	note, _ := r.Find(runs.EventNote, "toy.a")
+	must.Contain(l, note.Text, text)
 }
 
 // mount mounts on a folder in the namespace of the nodes, until the test ends.
@@ -82,6 +81,14 @@ func (l *lab) jobFolder() string {
 func TestJobsThatCannotStartWait(t *testing.T) {
 	box.start(t)
 	for name, test := range map[string]func(t *testing.T){
+		"for a person who holds it": func(t *testing.T) {
+			l := newLab(t, free)
+			l.settings.Options = []string{"--hold"}
+			done := l.start(t.Context())
+			l.untilReason("JobHeldUser")
+			l.slurm("scontrol", "release", l.jobs()[0])
+			l.wantMade(<-done, 1)
+		},
 		"for a dependency that cannot be met": func(t *testing.T) {
 			l := newLab(t, free)
 			other := strings.TrimSpace(l.slurm("sbatch", "--parsable", "--hold", "-o", "/dev/null", "--wrap", "true"))
@@ -229,7 +236,7 @@ func TestNodesThatCannotRunAJob(t *testing.T) {
 	})
 	t.Run("a program that is replaced while its job waits is still used", func(t *testing.T) {
 		l := newLab(t, free)
-		l.Put("site.hcl", site+"executor \"slurm\" {\n  extra = [\"--hold\"]\n"+times)
+		l.site("extra = [\"--hold\"]")
 		own := filepath.Join(l.Dir, "slurm.test")
 		l.slurm("cp", must.Get(os.Executable())(t), own)
 		e := l.engine()
@@ -301,22 +308,14 @@ func TestAStageSeesOnlyTheDevicesOfItsJob(t *testing.T) {
 	other := strings.TrimSpace(l.slurm("sbatch", "--parsable", "--mem=100", "--gres=gpu:1", "-o", "/dev/null", "--wrap",
 		"sleep 600"))
 	t.Cleanup(func() { l.slurm("scancel", other) })
-	l.until("the other job has a device", func() bool {
-		return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", other)) == "RUNNING"
-	})
+	l.until("the other job has a device", func() bool { return l.field(other, "%T") == "RUNNING" })
 	shell := fmt.Sprintf("cat %[1]s/gpu0 %[1]s/gpu1 || true", l.dir)
 	l.Write(strings.Replace(free, "text", "resources {\n    gpus = 1\n  }\n  shell = \""+shell+"\"\n  text", 1))
 	l.settings.Exclude, l.settings.Memory = "", 300e6
 	l.wantMade(l.run(), 1)
-	log := string(must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t))
-	for _, want := range []string{"gpu0: Operation not permitted", "gpu1: No such device or address"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("log: got %q, want %q in it", log, want)
-		}
-	}
-	if got := l.Read("count"); !strings.Contains(got, "gpus=0\n") {
-		t.Errorf("got %q, want the device 0", got)
-	}
+	log := must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t)
+	must.Contain(t, string(log), "gpu0: Operation not permitted", "gpu1: No such device or address")
+	must.Contain(t, l.Read("count"), "gpus=0\n")
 }
 
 func TestTheEndOfAccountingChangesNothing(t *testing.T) {
@@ -430,4 +429,70 @@ func TestAnEngineWithStaleNamesRunsEachStageOnce(t *testing.T) {
 	b.Args = slices.Concat([]string{"unshare", "-m", "sh", "-c", `mount --bind "$0" "$1"; shift; exec "$@"`, far,
 		l.StoreDir}, b.Args)
 	l.wantOnce(l.onHost("a"), b)
+}
+
+// wantFindings checks the findings of a check. A text with the prefix "problem: " is a problem.
+func wantFindings(t *testing.T, got []slurm.Finding, want ...string) {
+	t.Helper()
+	var all strings.Builder
+	for _, f := range got {
+		if f.Problem {
+			all.WriteString("problem: ")
+		}
+		fmt.Fprintln(&all, f.Text)
+	}
+	for _, text := range want {
+		if !strings.Contains("\n"+all.String(), "\n"+text) {
+			t.Errorf("got\n%s\nwant a line that begins with %q", &all, text)
+		}
+	}
+	if problems := strings.Count(all.String(), "problem: "); problems != len(slices.DeleteFunc(slices.Clone(want),
+		func(w string) bool { return !strings.HasPrefix(w, "problem: ") })) {
+		t.Errorf("got %d problems\n%s", problems, &all)
+	}
+}
+
+func TestTheCheckOfASite(t *testing.T) {
+	box.start(t)
+	self := must.Get(os.Executable())(t)
+	l := newLab(t, "")
+	x := func(change func(s *lang.Slurm)) *slurm.Executor {
+		s := l.settings
+		change(&s)
+		return slurm.NewExecutor(l.executor(s))
+	}
+	wantFindings(t, x(func(*lang.Slurm) {}).Check(t.Context()), "Slurm 2", "partition low: up",
+		"partition main (used): up", "limits: at most 50 jobs", "accounting: none")
+	wantFindings(t, x(func(s *lang.Slurm) { s.Options = []string{"--partition=nosuch"} }).Check(t.Context()),
+		"problem: partition nosuch is missing")
+	wantFindings(t, x(func(s *lang.Slurm) { s.Path = t.TempDir() }).Check(t.Context()),
+		"problem: the command scontrol of Slurm is missing")
+
+	secret := filepath.Join(l.Dir, "secret")
+	l.Put("secret", "moonlight\n")
+	must.OK(t, os.Chmod(secret, 0o600))
+	probe := slurm.Probe{Folders: []string{l.StoreDir, l.Dir}, Programs: []string{self}, GPUs: 1}
+	wantFindings(t, x(func(s *lang.Slurm) {
+		s.Setup, s.Secrets = []string{"cd /", "true"}, map[string]string{"TOKEN": secret}
+	}).CheckJob(t.Context(), l.Store(), probe), "the job ran on node n", "folder "+l.Dir, "the store is writable",
+		"slurm.test starts; its digest is that of the copy", "secrets: 1", "GPU ",
+		`setup line "true" ended with exit code 0`,
+		"a file is seen on the node and its answer here after", "the node's clock differs by")
+
+	must.OK(t, os.Chmod(secret, 0o644))
+	l.Put("broken", "#!/bin/sh\necho no libtorch; exit 1\n")
+	must.OK(t, os.Chmod(filepath.Join(l.Dir, "broken"), 0o700))
+	probe.Folders = append(probe.Folders, filepath.Join(l.Dir, "nosuch"))
+	probe.Programs = append(probe.Programs, filepath.Join(l.Dir, "broken"))
+	wantFindings(t, x(func(s *lang.Slurm) {
+		s.Setup, s.Secrets = []string{"nosuch load cuda"}, map[string]string{"TOKEN": secret}
+	}).CheckJob(t.Context(), l.Store(), probe), "problem: folder: ", "problem: broken does not start: no libtorch",
+		"problem: secret TOKEN: others may read", `problem: setup line "nosuch load cuda" ended with exit code 127`)
+
+	small := slurm.Probe{Programs: []string{self}}
+	exits := x(func(s *lang.Slurm) { s.Setup = []string{"echo no module; exit 3"} })
+	wantFindings(t, exits.CheckJob(t.Context(), l.Store(), small), "problem: the job ended on node")
+	refused := x(func(s *lang.Slurm) { s.Options = []string{"--partition=nosuch"} })
+	wantFindings(t, refused.CheckJob(t.Context(), l.Store(), small), "problem: the job is not submitted: ")
+	l.wantNoJob()
 }

@@ -44,6 +44,7 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 	j.since = time.Now()
 	interrupted, kill, drop := ctx.Done(), j.Kill, (<-chan time.Time)(nil)
 	for {
+		j.refresh(j.cancels)
 		j.observeFiles()
 		if e, ended := j.exit(); ended {
 			j.observeFiles()
@@ -63,8 +64,6 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 		case <-interrupted:
 			interrupted = nil
 			j.cancels = true
-			j.hurry(1)
-			defer j.hurry(-1)
 			j.scancel("--state=PENDING")
 			if options := []string{"--signal=TERM", "--batch"}; j.Nodes > 1 {
 				j.scancel(options[0]) // srun would kill the stage without a checkpoint
@@ -175,16 +174,16 @@ func (j *job) endBySlurm() (exit, bool) {
 	if j.silent.IsZero() || !listed && beat != j.beatThen { // it is running all the same
 		j.silent, j.beatThen = time.Now(), beat
 	}
-	patience := j.Executor.Visible // for its record to be seen
+	timeout := j.Executor.Visible // for its record to be seen
 	switch {
 	case j.cancels:
-		patience = time.Second
+		timeout = time.Second
 	case !listed && !j.confirmed:
-		patience = j.Deadline + 6*j.Poll
+		timeout = j.Deadline + 6*j.Poll
 	case !listed:
-		patience = j.Executor.Grace
+		timeout = j.Executor.Grace
 	}
-	if time.Since(j.silent) < patience {
+	if time.Since(j.silent) < timeout {
 		return exit{}, false
 	}
 	e := j.endOf(st, listed)
@@ -196,11 +195,13 @@ func (j *job) endBySlurm() (exit, bool) {
 
 // endOf translates the state in which Slurm reports the end of a job.
 func (j *job) endOf(st state, listed bool) exit {
-	e := exit{Host: st.Node, Progress: j.progress()}
+	e := exit{Host: st.Node}
+	e.Progress, _ = j.progress()
+	last := lastLine(j.output())
 	failed := func(cause, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		if line := j.lastLine(); line != "" {
-			text += "; the last line of its output is: " + line
+		if last != "" {
+			text += "; the last line of its output is: " + last
 		}
 		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: text, Cause: cause}
 	}
@@ -217,7 +218,7 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
 		e.Cause = causeTime
-	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(j.lastLine(), " CANCELLED AT "):
+	case st.State == "CANCELLED" && st.Node != "" && !j.started && !strings.Contains(last, " CANCELLED AT "):
 		failed("", "Slurm could not launch it") // otherwise slurmstepd would have reported the cancellation
 		e.Cause = causeNode
 	case st.State == "CANCELLED", st.State == "REVOKED":
@@ -243,26 +244,17 @@ func (j *job) overMemory() bool {
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
 
-// progress returns the newest number of units that the stage has reported.
-func (j *job) progress() (done int) {
-	var all runs.EventReader
-	all.Read(j.Run.Events(j.attempt.Address), func(e runs.Event) {
-		if e.Kind == runs.EventProgress {
-			done = e.Done
-		}
-	})
-	return done
-}
-
 // whyStopped asks Slurm why a stage got a request to stop that this engine has not sent.
 func (j *job) whyStopped() exit {
-	asked := time.Now()
+	preempted, asked := exit{Cause: causePreempted}, time.Now()
+	preempted.Progress, _ = j.progress()
 	for time.Since(asked) < j.Executor.Visible+2*j.Poll {
+		j.refresh(false)
 		st, listed, at := j.state(j.attempt.Name)
 		switch {
 		case at.Before(asked) || listed && !st.ended():
 		case !listed:
-			return exit{Cause: causePreempted, Progress: j.progress()}
+			return preempted
 		case !j.overMemory() && (st.State == "FAILED" || st.State == "COMPLETED"): // by its own exit code, after a signal
 			return exit{Cause: causeCancelled}
 		default:
@@ -270,7 +262,7 @@ func (j *job) whyStopped() exit {
 		}
 		time.Sleep(j.interval())
 	}
-	return exit{Cause: causePreempted, Progress: j.progress()}
+	return preempted
 }
 
 // decide ends a stage by the end of its attempt, or reports that it starts again.
@@ -383,50 +375,17 @@ func (s *stage) awaitResult(ctx context.Context) error {
 	}
 }
 
-// follow and unfollow bracket an Execute call. While there is one, a goroutine asks Slurm for the states of all jobs.
-func (x *Executor) follow() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.followed++; x.followed == 1 {
-		x.stop = make(chan struct{})
-		go x.poll(x.stop)
+// refresh calls squeue in the background, at most once per Poll, or once per second for a job that this engine cancels.
+func (x *Executor) refresh(cancels bool) {
+	every := x.Poll
+	if cancels {
+		every = min(every, time.Second)
 	}
-}
-
-func (x *Executor) unfollow() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.followed--; x.followed == 0 {
-		close(x.stop)
-	}
-}
-
-// hurry changes the number of calls that wait for the end of a cancelled job, for which Slurm is asked every second.
-func (x *Executor) hurry(by int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.urgent += by
-}
-
-// poll asks Slurm for the states until stop is closed.
-func (x *Executor) poll(stop <-chan struct{}) {
-	asked := time.Now()
-	every := time.NewTicker(time.Second / 4)
-	defer every.Stop()
-	for {
-		select {
-		case <-stop:
-			return
-		case <-every.C:
-		}
-		x.mu.Lock()
-		due := time.Since(asked) >= x.Poll || x.urgent > 0 && time.Since(asked) >= time.Second
-		x.mu.Unlock()
-		if !due {
-			continue
-		}
-		asked = time.Now()
-		x.ask()
+	if !x.asking && time.Since(x.asked) >= every {
+		x.asking = true
+		go x.ask()
 	}
 }
 
@@ -436,6 +395,7 @@ func (x *Executor) ask() {
 	states, err := x.list(context.Background())
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.asking, x.asked = false, asked
 	if x.away = err; err == nil {
 		x.states, x.answered, x.awayReported = states, asked, false
 	}
@@ -462,7 +422,5 @@ func (x *Executor) reportAway() error {
 
 // interval is the time between two looks at the files of a job: all jobs together cause at most 200 looks a second.
 func (x *Executor) interval() time.Duration {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return max(100*time.Millisecond, time.Duration(x.followed)*5*time.Millisecond)
+	return max(100*time.Millisecond, time.Duration(x.watched.Load())*5*time.Millisecond)
 }

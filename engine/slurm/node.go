@@ -1,10 +1,13 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -119,41 +122,43 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 			started, err = true, a.run(ctx, kill)
 		}
 	}
-	var progress runs.EventReader
-	progress.Read(a.Run.Events(a.Address), func(event runs.Event) {
-		if event.Kind == runs.EventProgress {
-			e.Progress = event.Done
-		}
-	})
+	var failure *runs.Failure
+	e.Progress, failure = a.progress()
 	if err != nil { // Slurm signals all processes of a job, so the stage may have ended first
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}
 	}
-	var lost *nodeError
-	switch cause := context.Cause(ctx); {
-	case err == nil:
-		e.Cause = causeDone
-	case cause == errReplaced:
-		e.Cause = causeReplaced
-	case cause == errLimit && a.Behind && !started:
+	e.Cause, e.Failure = causeOf(context.Cause(ctx), err, failure)
+	if e.Cause == causeTime && a.Behind && !started {
 		e.Cause = causeUnstarted
-	case cause == errLimit:
-		e.Cause = causeTime
-	case cause == errStopped:
-		e.Cause = causeStopped
-	case errors.As(err, &lost):
-		e.Cause, e.Failure = causeNode, &runs.Failure{Text: err.Error()}
-	case progress.Failure != nil:
-		e.Cause, e.Failure = causeFailed, progress.Failure
-	default:
-		e.Cause, e.Failure = causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 	}
 	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
 		return e, os.Remove(a.file("beat"))
 	}
 	return e, a.writeExit(e)
+}
+
+// causeOf returns the cause of the end of a stage, from the request to stop it, its error and the failure that it has
+// reported, each of which may be nil.
+func causeOf(stop, err error, reported *runs.Failure) (cause string, failure *runs.Failure) {
+	_, lost := errors.AsType[*nodeError](err)
+	switch {
+	case err == nil:
+		return causeDone, nil
+	case stop == errReplaced:
+		return causeReplaced, nil
+	case stop == errLimit:
+		return causeTime, nil
+	case stop == errStopped:
+		return causeStopped, nil
+	case lost:
+		return causeNode, &runs.Failure{Text: err.Error()}
+	case reported != nil:
+		return causeFailed, reported
+	}
+	return causeFailed, &runs.Failure{Text: err.Error(), Cause: engine.CauseOf(err)}
 }
 
 // nodeError is a fault of the node, not of the stage.
@@ -176,8 +181,8 @@ func (a *attempt) claim() error {
 		return err
 	}
 	defer os.Remove(temporary)
-	err := linkOnce(temporary, a.file("job"))
-	if owner, readErr := os.ReadFile(a.file("job")); err == errTaken && readErr == nil {
+	err := disk.LinkOnce(temporary, a.file("job"))
+	if owner, readErr := os.ReadFile(a.file("job")); errors.Is(err, fs.ErrExist) && readErr == nil {
 		if string(owner) == id {
 			return nil
 		}
@@ -384,4 +389,50 @@ func (a *attempt) environment() (env, secrets []string, err error) {
 		env, secrets = append(env, name+"="+value), append(secrets, value)
 	}
 	return env, secrets, nil
+}
+
+// gangNode returns the place of this node among those of a job.
+func (a *attempt) gangNode() (at engine.GangNode, err error) {
+	if a.Nodes <= 1 {
+		return at, nil
+	}
+	at = engine.GangNode{Count: a.Nodes, Start: fmt.Sprintf("%d-%s", a.n, cmp.Or(os.Getenv("SLURM_RESTART_COUNT"), "0"))}
+	if at.Index, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
+		return at, fmt.Errorf("srun has not started this process: SLURM_PROCID: %w", err)
+	}
+	first := os.Getenv("SLURM_LAUNCH_NODE_IPADDR")
+	c, err := net.Dial("udp", net.JoinHostPort(first, "9")) // sends nothing, but selects the network to the first node
+	if err != nil {
+		return at, err
+	}
+	defer c.Close()
+	at.Address = c.LocalAddr().(*net.UDPAddr).IP.String()
+	return at, nil
+}
+
+// assist runs the ranks of a node that is not the first. The job on the first node has the claim, the signs of life and
+// the record of the end. It returns an error after that record if a rank here has failed.
+func (a *attempt) assist(ctx context.Context, at engine.GangNode) error {
+	over := func() bool {
+		_, ended := a.exit()
+		return ended
+	}
+	for !over() && !at.Started(a.Run, a.Address) && ctx.Err() == nil {
+		time.Sleep(200 * time.Millisecond)
+	}
+	if ctx.Err() != nil || over() {
+		return nil
+	}
+	assignment, err := a.Run.Assignment(a.Address)
+	if err != nil {
+		return err
+	}
+	end, err := a.process(ctx, nil, assignment, os.Stdout, fmt.Sprintf("holder%d", at.Index))
+	if err == nil && end.Code == 0 && end.Signal == 0 {
+		return nil
+	}
+	for since := time.Now(); !over() && time.Since(since) < stopWithin; { // srun ends all nodes with this process
+		time.Sleep(200 * time.Millisecond)
+	}
+	return fmt.Errorf("the ranks of node %s have failed", nodeName())
 }

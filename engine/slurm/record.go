@@ -84,6 +84,17 @@ func (a *attempt) exit() (e exit, ok bool) {
 
 func (a *attempt) writeExit(e exit) error { return runs.WriteJSON(a.file("exit"), e) }
 
+// progress returns the newest number of units that the stage has reported, and its failure or nil.
+func (a *attempt) progress() (done int, failure *runs.Failure) {
+	var all runs.EventReader
+	all.Read(a.Run.Events(a.Address), func(e runs.Event) {
+		if e.Kind == runs.EventProgress {
+			done = e.Done
+		}
+	})
+	return done, all.Failure
+}
+
 // beat returns the newest sign of life; "" if the attempt has not started.
 func (a *attempt) beat() string {
 	b, _ := os.ReadFile(a.file("beat"))
@@ -127,7 +138,7 @@ func newName(key string) string {
 	return "rcgrpo-" + key[:8] + "-" + hex.EncodeToString(suffix)
 }
 
-// create creates the record of the attempt. The error is errTaken if another engine has created one.
+// create creates the record of the attempt. The error is fs.ErrExist if another engine has created one.
 func (a *attempt) create(store *artifact.Store) error {
 	dir := filepath.Dir(a.path)
 	if err := store.MakeDir(dir); err != nil {
@@ -138,31 +149,7 @@ func (a *attempt) create(store *artifact.Store) error {
 		return err
 	}
 	defer os.Remove(temporary)
-	return linkOnce(temporary, a.path)
-}
-
-// errTaken reports that another process has created a file.
-var errTaken = errors.New("another process has created it")
-
-// linkOnce gives a file its final name. On network file systems a link that was made may be reported as existing,
-// because the answer was lost, so the number of links decides.
-func linkOnce(temporary, path string) error {
-	err := os.Link(temporary, path)
-	if !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	mine, err := os.Stat(temporary)
-	if err != nil {
-		return err
-	}
-	theirs, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if os.SameFile(mine, theirs) {
-		return nil
-	}
-	return errTaken
+	return disk.LinkOnce(temporary, a.path)
 }
 
 // forget removes the files of a key whose attempts have all ended.
@@ -179,9 +166,7 @@ func forget(store *artifact.Store, key string) error {
 	return os.RemoveAll(store.Jobs(key))
 }
 
-// lastLine returns the last line of Slurm's own output of the job.
-func (a *attempt) lastLine() string { return lastLine(a.output()) }
-
+// lastLine returns the last line of a file.
 func lastLine(path string) string {
 	lines := lastLines(path)
 	return lines[len(lines)-1]

@@ -3,16 +3,15 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine"
@@ -28,17 +27,18 @@ type Executor struct {
 	limit   func() time.Duration // of the partition; 0: none
 	largest func() int           // number of tasks of an array; 0: unknown
 
+	watched atomic.Int64 // calls of Execute that wait for a job
+
 	mu       sync.Mutex
 	batches  map[string]*batch // that collect stages, by their options
-	followed int               // Execute calls that wait for a job
-	states   map[string]state  // of the newest answer of squeue
-	answered time.Time         // of that answer; zero: none yet
-	urgent   int               // Execute calls that cancel a job
-	stop     chan struct{}     // ends the polls
-	away     error             // of the newest call; nil: it answered
 	binaries map[string]string // digests by path
 
-	awayReported bool
+	asking       bool             // a call of squeue runs
+	asked        time.Time        // when the newest call began
+	away         error            // of the newest call; nil: it succeeded
+	awayReported bool             // since the last success
+	states       map[string]state // of the last success
+	answered     time.Time        // when that call began; zero: none yet
 }
 
 // New returns the executors of a site file by name.
@@ -86,8 +86,8 @@ func (x *Executor) Execute(ctx context.Context, w *engine.Work, observe func(run
 		return err
 	}
 	s := &stage{Executor: x, Work: w, store: store, observe: observe}
-	x.follow()
-	defer x.unfollow()
+	x.watched.Add(1)
+	defer x.watched.Add(-1)
 	err = s.execute(ctx)
 	return errors.Join(err, forget(store, w.Key))
 }
@@ -121,7 +121,7 @@ func (s *stage) execute(ctx context.Context) error {
 			}
 		}
 		if j == nil {
-			if j, err = s.submit(ctx, len(all)+1); errors.Is(err, errTaken) {
+			if j, err = s.submit(ctx, len(all)+1); errors.Is(err, fs.ErrExist) {
 				continue // by an engine that had lost the lock of the key without knowing
 			}
 			if err != nil {
@@ -265,33 +265,23 @@ func (s *stage) copied(binary string) (string, error) {
 	digest := s.binaries[binary]
 	if digest == "" {
 		var err error
-		if digest, err = digestOf(binary); err != nil {
+		if digest, err = artifact.FileDigest(binary); err != nil {
 			return "", err
 		}
 		s.binaries[binary] = digest
 	}
-	return filepath.Join(s.store.Binaries(), digest, filepath.Base(binary)), nil
+	return filepath.Join(s.store.Binaries(), digest[:digestLength], filepath.Base(binary)), nil
 }
 
-// digestOf returns the digest of a program, which names the folder of its copy.
-func digestOf(binary string) (string, error) {
-	f, err := os.Open(binary)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
-}
+// digestLength is the number of digits of a program's digest that name the folder of its copy.
+const digestLength = 16
 
 // checkCopy returns an error if a program is not the copy after whose digest its folder is named.
 func checkCopy(program string) error {
-	digest, err := digestOf(program)
-	if want := filepath.Base(filepath.Dir(program)); err == nil && digest != want {
-		err = fmt.Errorf("%s has the digest %s here, want %s", program, digest, want)
+	digest, err := artifact.FileDigest(program)
+	want := filepath.Base(filepath.Dir(program))
+	if err == nil && digest[:digestLength] != want {
+		err = fmt.Errorf("%s has the digest %s here, want %s", program, digest[:digestLength], want)
 	}
 	return err
 }
@@ -301,19 +291,10 @@ func copyBinary(from, to string) error {
 	if disk.Exists(to) {
 		return nil
 	}
-	in, err := os.Open(from)
-	if err != nil {
+	if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
 	}
-	defer in.Close()
-	dir := filepath.Dir(to)
-	if err := disk.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return disk.Replace(dir, to, func(f *os.File) error {
-		_, err := disk.Copy(f, in)
-		return errors.Join(err, f.Chmod(0o700))
-	})
+	return disk.CopyFile(from, to, 0o700)
 }
 
 // quote returns a word for sh.

@@ -335,11 +335,6 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 				t.Errorf("got notes %v, want one\n%s", notes, r)
 			}
 		},
-		"a job ends by its record, without a status call": func(t *testing.T) {
-			l := newLab(t, free)
-			l.settings.Poll = time.Hour
-			l.wantMade(l.run(), 1)
-		},
 		"a job cancelled by hand fails": func(t *testing.T) {
 			l := newLab(t, gated)
 			done := l.start(t.Context())
@@ -372,28 +367,15 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			}
 			l.wantNoJob()
 		},
-		"a held job waits with its reason": func(t *testing.T) {
-			l := newLab(t, free)
-			l.settings.Options = []string{"--hold"}
-			done := l.start(t.Context())
-			l.until("the status has the reason", func() bool {
-				return len(l.Runs()) == 1 && strings.Contains(l.Runs()[0].Nodes[0].Text(time.Now()), "JobHeldUser")
-			})
-			l.slurm("scontrol", "release", l.jobs()[0])
-			l.wantMade(<-done, 1)
-		},
 		"a stage that Slurm asks to stop before its limit continues in a new job": func(t *testing.T) {
 			l := newLab(t, gated)
 			done := l.start(t.Context())
 			l.next()
 			l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[0])
 			l.next().Pass()
-			r := <-done
-			l.wantMade(r, 2)
+			l.wantMade(<-done, 2)
 			log := must.Get(os.ReadFile(l.Runs()[0].Folder.Log("stage.toy.a")))(t)
-			if !strings.Contains(string(log), "resumed from 1") {
-				t.Errorf("log: got %q, want that it resumed", log)
-			}
+			must.Contain(t, string(log), "resumed from 1")
 		},
 		"a stage that reaches its limit twice without progress fails": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -407,15 +389,13 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 		"an engine killed between its intent and the id adopts the job": func(t *testing.T) {
 			l := newLab(t, gated)
 			l.wrap("sbatch", `$real "$@"; [ -e killed ] || { touch killed; kill -9 $PPID; }`)
-			l.Put("site.hcl", site+"executor \"slurm\" {\n  path = \"commands\"\n"+times)
+			l.site("path = \"commands\"")
 			if out, err := l.engine().CombinedOutput(); err == nil {
 				t.Fatalf("the engine was not killed\n%s", out)
 			}
 			v := l.next()
 			go func() {
-				l.until("the job is adopted", func() bool {
-					return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].State == runs.EventStarted
-				})
+				l.untilState(2, runs.EventStarted)
 				v.Pass()
 			}()
 			out, err := l.engine().CombinedOutput()
@@ -446,9 +426,8 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			})
 			v.Pass()
 			l.wantMade(<-done, 1)
-			if got := l.Read("count"); err != nil || !strings.Contains(got, "gpus=0,1") {
-				t.Errorf("got %q, %v, want two devices", got, err)
-			}
+			must.OK(t, err)
+			must.Contain(t, l.Read("count"), "gpus=0,1")
 		},
 		"a folder without Slurm's commands is reported": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -469,16 +448,18 @@ func (l *lab) preempt(partition, node string) {
 	id := strings.TrimSpace(l.slurm("sbatch", "--parsable", "-p", "main", "--exclusive", "-w", node, "-o", "/dev/null",
 		"--wrap", "sleep 600"))
 	l.Cleanup(func() { l.slurm("scancel", id) })
-	l.until("the other job has the node", func() bool {
-		return strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%T", "-j", id)) == "RUNNING"
-	})
+	l.until("the other job has the node", func() bool { return l.field(id, "%T") == "RUNNING" })
 	l.slurm("scancel", id)
 	l.next().Pass()
 	r := <-done
 	l.wantMade(r, 2)
-	if note, _ := r.Find(runs.EventNote, "toy.a"); !strings.Contains(note.Text, "was preempted") {
-		l.Errorf("got %v, want a note that the job was preempted", r)
-	}
+	l.wantNote(r, "was preempted")
+}
+
+// field returns a field of a job in the output of squeue.
+func (l *lab) field(id, format string) string {
+	l.Helper()
+	return strings.TrimSpace(l.slurm("squeue", "-h", "-o", format, "-j", id))
 }
 
 // pids returns the processes of the cluster whose command line contains all words, by their ids in its namespace.
@@ -532,7 +513,7 @@ func TestStagesOutliveNodes(t *testing.T) {
 			l.settings.Exclude = test.exclude
 			done := l.start(t.Context())
 			first := l.next()
-			node := strings.TrimSpace(l.slurm("squeue", "-h", "-o", "%N", "-j", l.jobs()[0]))
+			node := l.field(l.jobs()[0], "%N")
 			test.kill(l, node)
 			second := l.next()
 			if !ended(first, time.Second) {
@@ -548,11 +529,29 @@ func TestStagesOutliveNodes(t *testing.T) {
 	}
 }
 
-// times are the last settings of an executor in a site file, and site the rest of that file.
-const times = "  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n" +
+// site writes a site file with settings of the executor, and times those of most tests.
+func (l *lab) site(settings ...string) {
+	l.Helper()
+	l.Put("site.hcl", "default_executor = \"slurm\"\nexecutor \"slurm\" {\n"+strings.Join(settings, "\n")+times)
+}
+
+const times = "\n  poll = \"1s\"\n  exclude = \"n3,n4\"\n  memory = \"100MB\"\n  lost = \"4s\"\n  visible = \"2s\"\n" +
 	"  grace = \"6s\"\n}\n"
 
-const site = "default_executor = \"slurm\"\n"
+// shared makes the store one of several hosts.
+func (l *lab) shared() {
+	l.Helper()
+	l.site()
+	l.Put("site.hcl", l.Read("site.hcl")+"store {\n  shared = true\n}\n")
+}
+
+// untilState waits until there are n runs, and the first stage of the newest has a state.
+func (l *lab) untilState(n int, state runs.EventKind) {
+	l.Helper()
+	l.until(fmt.Sprintf("the stage is %s in run %d", state, n), func() bool {
+		return len(l.Runs()) == n && l.Runs()[0].Nodes[0].State == state
+	})
+}
 
 // engine returns an engine in a process of its own.
 func (l *lab) engine(env ...string) *exec.Cmd {
@@ -573,7 +572,7 @@ func newHosts(t *testing.T) *lab {
 			"  executor = \"local\"\n}\n", i, i)
 	}
 	l := newLab(t, stages.String())
-	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	l.shared()
 	return l
 }
 
@@ -609,7 +608,7 @@ func TestEnginesOnTwoHostsRunEachStageOnce(t *testing.T) {
 // The engine of a host dies with its host: the engine of another host adopts the job and ends the stages.
 func TestAnotherHostAdoptsJobs(t *testing.T) {
 	l := newLab(t, gated)
-	l.Put("site.hcl", site+"store {\n  shared = true\n}\nexecutor \"slurm\" {\n"+times)
+	l.shared()
 	first := l.engine(hostVariable + "=a")
 	must.OK(t, first.Start())
 	v := l.next()
@@ -620,7 +619,7 @@ func TestAnotherHostAdoptsJobs(t *testing.T) {
 	l.until("the second engine waits", func() bool { return len(l.Runs()) == 2 && l.Runs()[0].Nodes[0].Note != "" })
 	first.Process.Kill()
 	first.Wait()
-	l.until("the job is adopted", func() bool { return l.Runs()[0].Nodes[0].State == runs.EventStarted })
+	l.untilState(2, runs.EventStarted)
 	v.Pass()
 	if err := second.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, out.String())

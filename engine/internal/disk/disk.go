@@ -4,9 +4,11 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -82,12 +84,6 @@ func OpenFile(path string, flag int, perm fs.FileMode) (f *os.File, err error) {
 	return f, err
 }
 
-// createTemp is os.CreateTemp.
-func createTemp(dir, pattern string) (f *os.File, err error) {
-	err = do("create", dir, func() error { f, err = os.CreateTemp(dir, pattern); return err })
-	return f, err
-}
-
 // WriteFile is os.WriteFile.
 func WriteFile(path string, b []byte, perm fs.FileMode) error {
 	f, err := OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
@@ -101,7 +97,10 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 // Replace writes a file under a temporary name in dir and renames it to path. Nothing is flushed: a power cut may tear
 // the file.
 func Replace(dir, path string, write func(*os.File) error) error {
-	f, err := createTemp(dir, TempPattern)
+	if err := check("create", dir); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, TempPattern)
 	if err != nil {
 		return err
 	}
@@ -120,6 +119,34 @@ func Overwrite(dir, path string, b []byte) error {
 		_, err := Write(f, b)
 		return err
 	})
+}
+
+// CopyFile replaces the file to by a copy of from with a mode. Nothing is flushed.
+func CopyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return Replace(filepath.Dir(to), to, func(out *os.File) error {
+		_, err := Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
+		return errors.Join(err, out.Chmod(mode))
+	})
+}
+
+// LinkOnce gives a temporary file a further name. It returns fs.ErrExist if another file has the name. On network file
+// systems a link that was made may be reported as existing, because the answer was lost, so the files are compared.
+func LinkOnce(temporary, path string) error {
+	err := os.Link(temporary, path)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	mine, mineErr := os.Stat(temporary)
+	named, namedErr := os.Stat(path)
+	if mineErr == nil && namedErr == nil && os.SameFile(mine, named) {
+		return nil
+	}
+	return err
 }
 
 // TempPattern matches the temporary names of Replace.
@@ -205,3 +232,52 @@ func SyncSystem(f *os.File) error {
 		return nil
 	})
 }
+
+// MaxPlain is the size in bytes of the largest file that OpenPlain opens.
+const MaxPlain = 1 << 40
+
+// Plain reads a regular file named by a user. Reading always ends: devices, pipes and endless files of /proc
+// are errors.
+type Plain struct {
+	Info fs.FileInfo // when it was opened
+	file *os.File
+	left int64 // bytes to read
+}
+
+// OpenPlain opens a regular file of at most limit bytes for reading; symbolic links are followed.
+func OpenPlain(path string, limit int64) (*Plain, error) {
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() { // to open a device may have effects
+		return nil, fmt.Errorf("%s is no plain file", path)
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular(): // replaced meanwhile
+		err = fmt.Errorf("%s is no plain file", path)
+	case info.Size() > limit:
+		err = fmt.Errorf("%s has %d bytes; at most %d are read", path, info.Size(), limit)
+	default:
+		return &Plain{info, file, info.Size()}, nil
+	}
+	file.Close()
+	return nil, err
+}
+
+// Read is io.Reader. A file with more content than its size is an error: it grows, or is not on a disk.
+func (p *Plain) Read(b []byte) (int, error) {
+	n, err := p.file.Read(b[:min(int64(len(b)), p.left+1)])
+	if p.left -= int64(n); p.left < 0 {
+		return 0, fmt.Errorf("%s has more than the %d bytes of its size: it is being written, or is no file on a disk; "+
+			"copy it and name the copy", p.file.Name(), p.Info.Size())
+	}
+	return n, err
+}
+
+// Close is io.Closer.
+func (p *Plain) Close() error { return p.file.Close() }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"rcgrpo/engine/artifact"
@@ -21,10 +23,9 @@ type Digests struct {
 	Pinned map[string]string // by Name; used without reading the file
 	Cache  string            // path of the cache; "" for none
 
-	Seen   map[string]File // by Name
-	known  map[string]seenFile
-	loaded bool
-	dirty  bool
+	Seen  map[string]File     // by Name
+	known map[string]seenFile // the cache; nil before it is read
+	dirty bool                // known has changed
 }
 
 type seenFile struct {
@@ -117,11 +118,10 @@ func (c *Digests) content(w File, mtime int64, left []string) (string, error) {
 
 // remembered returns the cached digest of a Name.
 func (c *Digests) remembered(name string) seenFile {
-	if !c.loaded {
-		c.loaded = true
-		c.known = map[string]seenFile{}
-		if b, err := os.ReadFile(c.Cache); err == nil && json.Unmarshal(b, &c.known) != nil {
-			c.known = map[string]seenFile{} // torn or foreign: start with an empty cache
+	if c.known == nil {
+		b, _ := os.ReadFile(c.Cache)
+		if json.Unmarshal(b, &c.known) != nil || c.known == nil {
+			c.known = map[string]seenFile{} // missing, torn or foreign: start with an empty cache
 		}
 	}
 	return c.known[name]
@@ -154,4 +154,30 @@ func ReadSource(path string) ([]byte, File, error) {
 	stamp := StampOf(file.Info)
 	text, err := io.ReadAll(file)
 	return overridden(path, text), File{Path: Absolute(path), Stamp: stamp, TooRecent: stamp.TooRecent(now)}, err
+}
+
+var (
+	overriding sync.Mutex
+	overrides  atomic.Pointer[map[string][]byte]
+)
+
+// Override makes ReadSource return the given texts, by absolute path, until the caller calls end.
+// A second caller waits. The files must exist.
+func Override(texts map[string][]byte) (end func()) {
+	overriding.Lock()
+	overrides.Store(&texts)
+	return func() {
+		overrides.Store(nil)
+		overriding.Unlock()
+	}
+}
+
+// overridden returns text, or the text that overrides the file.
+func overridden(path string, text []byte) []byte {
+	if texts := overrides.Load(); texts != nil {
+		if other, ok := (*texts)[Absolute(path)]; ok {
+			return other
+		}
+	}
+	return text
 }
