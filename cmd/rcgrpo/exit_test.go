@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/output"
+	"rcgrpo/internal/must"
 )
 
 // callLine runs a command line in this process.
@@ -39,9 +40,7 @@ func exitFolder(t *testing.T) {
 		"bad.hcl":   "experiment {\n}\n\nstage \"exce\" \"a\" {\n}\n",
 		"ugly.hcl":  "experiment {\nseeds=[1]\n}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(".", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(".", name), []byte(text), 0o600))
 	}
 }
 
@@ -215,9 +214,7 @@ func TestColoursAreForTerminalsWithoutNoColor(t *testing.T) {
 // Flags may precede or follow each argument, and with a value also the command. All words after -- are arguments.
 func TestFlagsMayStandAnywhere(t *testing.T) {
 	exitFolder(t)
-	if err := os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600))
 	for _, tc := range []struct{ line, same string }{
 		{"plan --site site2.hcl good.hcl", "plan good.hcl --site site2.hcl"},
 		{"plan --site=site2.hcl good.hcl", "--site site2.hcl plan good.hcl"},

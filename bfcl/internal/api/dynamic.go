@@ -13,8 +13,8 @@ import (
 // Almost every call may raise an exception. The methods raise it as Python does: by a panic with a
 // *py.Exception, which catch makes the error of Method.Call or Instance.Load.
 
-// must returns v, or raises err.
-func must[T any](v T, err error) T {
+// try returns v, or raises err.
+func try[T any](v T, err error) T {
 	check(err)
 	return v
 }
@@ -60,7 +60,7 @@ func get(d *py.Dict, key py.Value) (v py.Value, known bool) {
 	return v, known
 }
 
-func field(v py.Value, name string) py.Value { return must(py.GetItem(v, name)) }
+func field(v py.Value, name string) py.Value { return try(py.GetItem(v, name)) }
 
 // setting returns the scenario's value of key, or def if the scenario is nil or lacks the key.
 func setting(scenario *py.Dict, key string, def py.Value) py.Value {

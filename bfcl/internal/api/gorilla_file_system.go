@@ -233,7 +233,7 @@ func nodeContents(node py.Value) *py.Dict {
 	if !ok {
 		panic(py.Raise("TypeError", "a directory of the scenario is a %s, not a dict", py.TypeName(node)))
 	}
-	return asDict(must(d.Index("contents")), "items")
+	return asDict(try(d.Index("contents")), "items")
 }
 
 func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) {
@@ -245,16 +245,16 @@ func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) {
 		if !ok {
 			panic(py.Raise("TypeError", "the entry '%s' of the scenario is a %s, not a dict", py.Str(name), py.TypeName(v)))
 		}
-		switch must(node.Index("type")) {
+		switch try(node.Index("type")) {
 		case "directory":
 			leaf = false
 			sub := newDirectory(name, dir)
 			l.fill(sub, nodeContents(node), depth+1)
 			dir.Contents.Set(name, sub)
 		case "file":
-			content := must(node.Index("content"))
+			content := try(node.Index("content"))
 			if l.longContext && !l.tail[py.Str(name)] {
-				content = must(py.Add(content, l.extension))
+				content = try(py.Add(content, l.extension))
 			}
 			dir.Contents.Set(name, &File{Name: name, Content: content})
 		}
@@ -310,7 +310,7 @@ func (g *gorillaFileSystem) path() (string, error) {
 }
 
 func (g *gorillaFileSystem) pwd() py.Value {
-	return py.NewDict("current_working_directory", must(g.path()))
+	return py.NewDict("current_working_directory", try(g.path()))
 }
 
 func (g *gorillaFileSystem) ls(all py.Value) py.Value {
@@ -337,7 +337,7 @@ func (g *gorillaFileSystem) cd(v py.Value) py.Value {
 			g.here = g.here.Parent
 			return py.NewDict()
 		}
-		if atRoot := must(g.root.equal(g.here, 0)); atRoot {
+		if atRoot := try(g.root.equal(g.here, 0)); atRoot {
 			return failure("Current directory is already the root. Cannot go back.")
 		}
 		return failure("cd: ..: No such directory")
@@ -385,7 +385,7 @@ func badName(name py.Value) bool {
 		return strings.ContainsAny(s, badNameRunes)
 	}
 	for _, c := range badNameRunes {
-		if must(py.Contains(name, string(c))) {
+		if try(py.Contains(name, string(c))) {
 			return true
 		}
 	}
@@ -502,7 +502,7 @@ func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, d
 	for i := range dir.Contents.Len() {
 		key, item := dir.Contents.At(i)
 		path := prefix + "/" + py.Str(key)
-		if name == nil || must(py.Contains(key, name)) {
+		if name == nil || try(py.Contains(key, name)) {
 			matches.Append(path)
 		}
 		if sub, ok := item.(*Directory); ok {
@@ -527,7 +527,7 @@ func (g *gorillaFileSystem) wc(name, mode py.Value) py.Value {
 	case "w":
 		count, kind = len(strings.FieldsFunc(f.text("split"), py.Space)), "words"
 	default:
-		count = must(py.Len(f.Content))
+		count = try(py.Len(f.Content))
 	}
 	return py.NewDict("count", int64(count), "type", kind)
 }
@@ -548,7 +548,7 @@ func (g *gorillaFileSystem) grep(name, pattern py.Value) py.Value {
 	}
 	found := py.NewList()
 	for _, line := range lines {
-		if must(py.Contains(line, pattern)) {
+		if try(py.Contains(line, pattern)) {
 			found.Append(line)
 		}
 	}
@@ -560,14 +560,14 @@ func (g *gorillaFileSystem) tail(name, count py.Value) py.Value {
 	if missing != nil {
 		return missing
 	}
-	if must(py.Compare(">", count, int64(len(lines)))) {
+	if try(py.Compare(">", count, int64(len(lines)))) {
 		count = int64(len(lines))
 	}
 	if _, ok := count.(float64); ok {
 		panic(py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method"))
 	}
 	from := len(lines) // a count below -len(lines) selects no lines
-	if n, ok := must(py.Int(count)).(int64); ok && -n < int64(len(lines)) {
+	if n, ok := try(py.Int(count)).(int64); ok && -n < int64(len(lines)) {
 		from = int(-n)
 		if from < 0 {
 			from += len(lines)
@@ -674,7 +674,7 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 	if !exists {
 		return failure(tool, ": cannot ", verb, " '", from, "': No such file or directory")
 	}
-	if must(py.Contains(destination, "/")) {
+	if try(py.Contains(destination, "/")) {
 		return failure(tool, ": path not allowed in destination. Provide only a file or directory name.")
 	}
 	at, taken := g.entry(destination)

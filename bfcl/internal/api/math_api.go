@@ -143,7 +143,7 @@ func (mathAPI) convertSI(value, unitIn, unitOut py.Value) py.Value {
 			return noConversion(unitIn, unitOut)
 		}
 	}
-	inverse := must(py.TrueDiv(int64(1), metres[unitOut.(string)]))
+	inverse := try(py.TrueDiv(int64(1), metres[unitOut.(string)]))
 	length, err := py.Mul(value, metres[unitIn.(string)])
 	if err == nil {
 		length, err = py.Mul(length, inverse)
@@ -178,7 +178,7 @@ func (mathAPI) convertImperial(value, in, out py.Value) py.Value {
 	if !py.IsNumber(value) {
 		return fault("Value must be a number")
 	}
-	if must(py.EqualErr(in, out)) {
+	if try(py.EqualErr(in, out)) {
 		return py.NewDict("result", value)
 	}
 	key := py.Str(in) + "_to_" + py.Str(out)

@@ -87,7 +87,7 @@ func loginRequired(m Method) Method {
 }
 
 func (a *messageAPI) userID(name py.Value) py.Value {
-	if !must(py.Contains(a.users, name)) {
+	if !try(py.Contains(a.users, name)) {
 		return fault("User '" + py.Str(name) + "' not found in the workspace.")
 	}
 	id, _ := asDict(a.users, "get").Get(name)
@@ -97,7 +97,7 @@ func (a *messageAPI) userID(name py.Value) py.Value {
 // knows reports whether a user has the id.
 func (a *messageAPI) knows(id py.Value) bool {
 	users := asDict(a.users, "values")
-	return slices.ContainsFunc(users.Values(), func(have py.Value) bool { return must(py.EqualErr(have, id)) })
+	return slices.ContainsFunc(users.Values(), func(have py.Value) bool { return try(py.EqualErr(have, id)) })
 }
 
 func (a *messageAPI) login(id py.Value) py.Value {
@@ -125,7 +125,7 @@ func (a *messageAPI) send(receiver, text py.Value) py.Value {
 func (a *messageAPI) newID() py.Value {
 	for range 1_000_000 {
 		id := a.random.RandInt(10000, 99999)
-		if !must(py.Contains(a.ids, id)) {
+		if !try(py.Contains(a.ids, id)) {
 			check(receiver[*py.Set](a.ids, "add").Add(id))
 			return id
 		}
@@ -164,7 +164,7 @@ func (a *messageAPI) delete(receiver py.Value) py.Value {
 
 // view groups all messages by receiver in order of first appearance.
 func (a *messageAPI) view() py.Value {
-	inbox := must(py.Iterate(a.inbox))
+	inbox := try(py.Iterate(a.inbox))
 	byReceiver := py.MakeDict(len(inbox))
 	for _, message := range inbox {
 		receiver, content := firstPair(message)
@@ -179,7 +179,7 @@ func (a *messageAPI) view() py.Value {
 
 // addContact assigns the next id to a new name. The count advances even if the id is taken.
 func (a *messageAPI) addContact(name py.Value) py.Value {
-	if must(py.Contains(a.users, name)) {
+	if try(py.Contains(a.users, name)) {
 		return fault("User name '" + py.Str(name) + "' already exists.")
 	}
 	a.userCount = increment(a.userCount)
@@ -208,7 +208,7 @@ func zeroPadded(s string, width int) string {
 // search is case-insensitive. A message that is not a string is an error.
 func (a *messageAPI) search(keyword py.Value) py.Value {
 	wanted := lower(keyword)
-	inbox := must(py.Iterate(a.inbox))
+	inbox := try(py.Iterate(a.inbox))
 	found := py.NewList()
 	for _, message := range inbox {
 		receiver, content := firstPair(message)
@@ -221,7 +221,7 @@ func (a *messageAPI) search(keyword py.Value) py.Value {
 }
 
 func (a *messageAPI) stats() py.Value {
-	inbox := must(py.Iterate(a.inbox))
+	inbox := try(py.Iterate(a.inbox))
 	contacts := py.NewSet()
 	for _, message := range inbox {
 		receiver, _ := firstPair(message)

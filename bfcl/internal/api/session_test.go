@@ -12,6 +12,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
+	"rcgrpo/internal/must"
 )
 
 // play is a started instance.
@@ -32,16 +33,11 @@ func start(t testing.TB, class, scenario string, long map[string]py.Value) *play
 	p := &play{t, c, c.New()}
 	var s *py.Dict
 	if scenario != "" {
-		v, err := py.FromJSON([]byte(scenario))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(py.FromJSON([]byte(scenario)))(t)
 		s = v.(*py.Dict)
 	}
 	shared := NewShared(long, time.Date(2026, 3, 23, 0, 0, 0, 0, time.UTC))
-	if err := p.it.Load(s, shared, long != nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.it.Load(s, shared, long != nil))
 	return p
 }
 
@@ -110,10 +106,7 @@ func stateText(it Instance) string {
 
 // TestSessions replays testdata/sessions.txt, which describes its own format.
 func TestSessions(t *testing.T) {
-	raw, err := os.ReadFile("testdata/sessions.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile("testdata/sessions.txt"))(t)
 	long := smallLong(t)
 	preamble, rest, _ := strings.Cut(string(raw), "\n== ")
 	scenarios := map[string]string{}
@@ -313,10 +306,7 @@ func TestZeroPadded(t *testing.T) {
 }
 
 func BenchmarkCalls(b *testing.B) {
-	raw, err := os.ReadFile(filepath.Join(fixtures.Benchmark(b), "long_context.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile(filepath.Join(fixtures.Benchmark(b), "long_context.json")))(b)
 	long := constantsOf(b, raw)
 	const user = `{"authenticated": true}`
 	for _, bm := range []struct {
@@ -346,10 +336,7 @@ func BenchmarkCalls(b *testing.B) {
 		b.Run(bm.class+"/"+method.Name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				v, err := method.Call(p.it, args)
-				if err != nil {
-					b.Fatal(err)
-				}
+				v := must.Get(method.Call(p.it, args))(b)
 				_ = resultOf(v, nil)
 			}
 		})

@@ -46,7 +46,7 @@ func (t *ticketAPI) create(title, description, priority py.Value) py.Value {
 	if !py.Truthy(t.user) {
 		return fault("User not authenticated. Please log in to create a ticket.")
 	}
-	if must(py.Compare("<", priority, int64(1))) || must(py.Compare(">", priority, int64(5))) {
+	if try(py.Compare("<", priority, int64(1))) || try(py.Compare(">", priority, int64(5))) {
 		return fault("Invalid priority. Priority must be between 1 and 5.")
 	}
 	ticket := py.NewDict("id", t.counter, "title", title, "description", description, "status", "Open",
@@ -61,8 +61,8 @@ func increment(v py.Value) py.Value { return inPlace("+", v, int64(1)) }
 // find returns the first ticket with that id, or None. A preceding ticket without an id is an
 // error.
 func (t *ticketAPI) find(id py.Value) py.Value {
-	for _, ticket := range must(py.Iterate(t.queue)) {
-		if must(py.EqualErr(field(ticket, "id"), id)) {
+	for _, ticket := range try(py.Iterate(t.queue)) {
+		if try(py.EqualErr(field(ticket, "id"), id)) {
 			return ticket
 		}
 	}
@@ -168,7 +168,7 @@ func (t *ticketAPI) ofUser(status py.Value) py.Value {
 		return py.NewList(fault("User not authenticated. Please log in to view tickets."))
 	}
 	own := py.NewList()
-	for _, ticket := range must(py.Iterate(t.queue)) {
+	for _, ticket := range try(py.Iterate(t.queue)) {
 		if py.Equal(field(ticket, "created_by"), t.user) {
 			own.Append(ticket)
 		}

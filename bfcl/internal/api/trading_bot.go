@@ -75,7 +75,7 @@ func numberKeys(orders py.Value) *py.Dict {
 	for i := range from.Len() {
 		key, order := from.At(i)
 		if text, ok := key.(string); ok && py.IsDigit(text) {
-			key = must(py.Int(text))
+			key = try(py.Int(text))
 		}
 		to.Set(key, order)
 	}

@@ -51,10 +51,10 @@ func (b *tradingBot) logout() py.Value {
 
 // stock returns the record of a symbol; in long context a copy with long lists as moving averages.
 func (b *tradingBot) stock(symbol py.Value) py.Value {
-	if !must(py.Contains(b.stocks, symbol)) {
+	if !try(py.Contains(b.stocks, symbol)) {
 		return fault("Stock with symbol '" + py.Str(symbol) + "' not found.")
 	}
-	stock := must(py.GetItem(b.stocks, symbol))
+	stock := try(py.GetItem(b.stocks, symbol))
 	if !b.long {
 		return stock
 	}
@@ -109,11 +109,11 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
 		return fault("User not authenticated. Please log in to place an order.")
 	}
-	if !must(py.Contains(b.stocks, symbol)) {
+	if !try(py.Contains(b.stocks, symbol)) {
 		return fault("Invalid stock symbol: " + py.Str(symbol))
 	}
 	for _, number := range []py.Value{price, amount} {
-		bad := must(py.Compare("<=", number, int64(0)))
+		bad := try(py.Compare("<=", number, int64(0)))
 		if bad {
 			return fault("Price and amount must be positive values.")
 		}
@@ -123,7 +123,7 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) py.Value {
 			return refused
 		}
 	}
-	price = must(py.Float(price))
+	price = try(py.Float(price))
 	id := b.counter
 	check(b.orders.SetErr(id, py.NewDict("id", id, "order_type", kind, "symbol", symbol, "price", price,
 		"amount", amount, "status", "Open")))
@@ -134,10 +134,10 @@ func (b *tradingBot) place(kind, symbol, price, amount py.Value) py.Value {
 // unaffordable returns the refusal of a purchase that exceeds the balance, or None. Fractions of a
 // share do not count.
 func (b *tradingBot) unaffordable(price, amount py.Value) py.Value {
-	each, shares := must(py.Float(price)), must(py.Int(amount))
-	cost := must(py.Mul(each, shares))
+	each, shares := try(py.Float(price)), try(py.Int(amount))
+	cost := try(py.Mul(each, shares))
 	balance := setting(asDict(b.account, "get"), "balance", int64(0))
-	if !must(py.Compare(">", cost, balance)) {
+	if !try(py.Compare(">", cost, balance)) {
 		return nil
 	}
 	return fault("Insufficient funds: required $" + money(cost) + " but only $" + money(balance) + " available.")
@@ -145,7 +145,7 @@ func (b *tradingBot) unaffordable(price, amount py.Value) py.Value {
 
 // money returns f"{v:.2f}" of a number.
 func money(v py.Value) string {
-	return py.Fixed(must(py.Float(v)).(float64), 2)
+	return py.Fixed(try(py.Float(v)).(float64), 2)
 }
 
 func (b *tradingBot) withdraw(amount py.Value) py.Value {
@@ -155,11 +155,11 @@ func (b *tradingBot) withdraw(amount py.Value) py.Value {
 	case b.market != "Open":
 		return fault("Market is closed. Transactions are not allowed.")
 	}
-	if must(py.Compare("<=", amount, int64(0))) {
+	if try(py.Compare("<=", amount, int64(0))) {
 		return fault("Transaction amount must be positive.")
 	}
 	balance := field(b.account, "balance")
-	over := must(py.Compare(">", amount, balance))
+	over := try(py.Compare(">", amount, balance))
 	if over {
 		return fault("Insufficient funds for withdrawal.")
 	}
@@ -171,7 +171,7 @@ func (b *tradingBot) fund(amount py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
 		return fault("User not authenticated. Please log in to fund the account.")
 	}
-	if must(py.Compare("<=", amount, int64(0))) {
+	if try(py.Compare("<=", amount, int64(0))) {
 		return fault("Funding amount must be positive.")
 	}
 	return b.transact("deposit", "+", amount, "Account funded successfully")
@@ -199,14 +199,14 @@ func (b *tradingBot) history(start, end py.Value) py.Value {
 	}
 	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
 	if py.Truthy(start) {
-		from = must(py.ParseDate(start))
+		from = try(py.ParseDate(start))
 	}
 	if py.Truthy(end) {
-		to = must(py.ParseDate(end))
+		to = try(py.ParseDate(end))
 	}
 	found := py.NewList()
-	for _, transaction := range must(py.Iterate(b.transactions)) {
-		at := must(py.ParseDateTime(field(transaction, "timestamp")))
+	for _, transaction := range try(py.Iterate(b.transactions)) {
+		at := try(py.ParseDateTime(field(transaction, "timestamp")))
 		if !at.Before(from) && !at.After(to) {
 			found.Append(transaction)
 		}
@@ -236,8 +236,8 @@ func (b *tradingBot) watched() py.Value {
 
 // watch ignores a symbol that is already watched or not on the market.
 func (b *tradingBot) watch(symbol py.Value) py.Value {
-	if !must(py.Contains(b.watchList, symbol)) {
-		known := must(py.Contains(b.stocks, symbol))
+	if !try(py.Contains(b.watchList, symbol)) {
+		known := try(py.Contains(b.stocks, symbol))
 		if known {
 			list := asList(b.watchList, "append")
 			list.Append(symbol)
@@ -250,7 +250,7 @@ func (b *tradingBot) unwatch(symbol py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
 		return fault("User not authenticated. Please log in to modify the watchlist.")
 	}
-	if !must(py.Contains(b.watchList, symbol)) {
+	if !try(py.Contains(b.watchList, symbol)) {
 		return fault("Stock " + py.Str(symbol) + " not found in watchlist.")
 	}
 	asList(b.watchList, "remove").Remove(symbol)
@@ -280,9 +280,9 @@ func (b *tradingBot) sector(name py.Value) py.Value {
 // filter returns the symbols with a price from low to high; the price of an unknown symbol is 0.
 func (b *tradingBot) filter(symbols, low, high py.Value) py.Value {
 	found := py.NewList()
-	for _, symbol := range must(py.Iterate(symbols)) {
+	for _, symbol := range try(py.Iterate(symbols)) {
 		price := b.price(symbol)
-		if must(py.Compare(">=", price, low)) && must(py.Compare("<=", price, high)) {
+		if try(py.Compare(">=", price, low)) && try(py.Compare("<=", price, high)) {
 			found.Append(symbol)
 		}
 	}
@@ -300,7 +300,7 @@ func (b *tradingBot) price(symbol py.Value) py.Value {
 // notify returns the symbols whose price changed by at least threshold in either direction.
 func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
 	var changed []py.Value
-	for _, symbol := range must(py.Iterate(symbols)) {
+	for _, symbol := range try(py.Iterate(symbols)) {
 		moved := b.moved(symbol, threshold)
 		if moved {
 			changed = append(changed, symbol)
@@ -313,9 +313,9 @@ func (b *tradingBot) notify(symbols, threshold py.Value) py.Value {
 }
 
 func (b *tradingBot) moved(symbol, threshold py.Value) bool {
-	if !must(py.Contains(b.stocks, symbol)) {
+	if !try(py.Contains(b.stocks, symbol)) {
 		return false
 	}
-	change := must(py.Abs(field(must(py.GetItem(b.stocks, symbol)), "percent_change")))
-	return must(py.Compare(">=", change, threshold))
+	change := try(py.Abs(field(try(py.GetItem(b.stocks, symbol)), "percent_change")))
+	return try(py.Compare(">=", change, threshold))
 }

@@ -83,7 +83,7 @@ func extend(table, more py.Value) {
 	from := asDict(more, "items")
 	for i := range from.Len() {
 		key, record := from.At(i)
-		if !must(py.Contains(table, key)) {
+		if !try(py.Contains(table, key)) {
 			check(py.SetItem(table, key, record))
 		}
 	}

@@ -79,7 +79,7 @@ func (a *travelAPI) register(args []py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
 		return fault(problem)
 	}
-	if must(py.Contains(a.cards, number)) {
+	if try(py.Contains(a.cards, number)) {
 		return fault("Card already registered")
 	}
 	id := a.number(100000000000, 999999999999)
@@ -93,16 +93,16 @@ func (a *travelAPI) balance(token, card py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
 		return fault(problem)
 	}
-	if !must(py.Contains(a.cards, card)) {
+	if !try(py.Contains(a.cards, card)) {
 		cards := asDict(a.cards, "keys")
 		return fault("Card not registered. Here are a list of card_id's: " + py.Repr(py.NewList(cards.Keys()...)))
 	}
-	return py.NewDict("card_balance", field(must(py.GetItem(a.cards, card)), "balance"))
+	return py.NewDict("card_balance", field(try(py.GetItem(a.cards, card)), "balance"))
 }
 
 // charge changes the balance of a card by amount: "-" pays, "+" refunds.
 func (a *travelAPI) charge(card py.Value, operator string, amount py.Value) {
-	record := must(py.GetItem(a.cards, card))
+	record := try(py.GetItem(a.cards, card))
 	check(py.SetItem(record, "balance", inPlace(operator, field(record, "balance"), amount)))
 }
 
@@ -156,12 +156,12 @@ func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, r
 // oddDigitSum reports whether the digits of a string, or of a list of strings, have an odd sum.
 func oddDigitSum(date py.Value) bool {
 	var sum py.Value = int64(0)
-	for _, part := range must(py.Iterate(date)) {
+	for _, part := range try(py.Iterate(date)) {
 		if text := receiver[string](part, "isdigit"); py.IsDigit(text) {
-			sum = must(py.Add(sum, must(py.Int(text))))
+			sum = try(py.Add(sum, try(py.Int(text))))
 		}
 	}
-	return py.Truthy(must(py.Mod(sum, int64(2))))
+	return py.Truthy(try(py.Mod(sum, int64(2))))
 }
 
 const bookingStatus = "booking_status"
@@ -173,12 +173,12 @@ func (a *travelAPI) book(args []py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
 		return denied(bookingStatus, problem)
 	}
-	known := must(py.Contains(a.cards, card))
+	known := try(py.Contains(a.cards, card))
 	if !known {
 		return denied(bookingStatus, "Card not registered")
 	}
-	record := must(py.GetItem(a.cards, card))
-	if !must(py.Contains(record, "balance")) {
+	record := try(py.GetItem(a.cards, card))
+	if !try(py.Contains(record, "balance")) {
 		return denied(bookingStatus, "Balance not found")
 	}
 	cost, refusal := quote(date, from, to, class)
@@ -229,9 +229,9 @@ func quote(date, from, to, class py.Value) (cost float64, refusal string) {
 func (a *travelAPI) tooPoor(card py.Value, cost float64) string {
 	balance := field(card, "balance")
 	switch {
-	case must(py.Compare("<", balance, cost)):
+	case try(py.Compare("<", balance, cost)):
 		return "Insufficient funds"
-	case a.limit != nil && must(py.Compare("<", balance, a.limit)):
+	case a.limit != nil && try(py.Compare("<", balance, a.limit)):
 		return "Balance is less than budget limit"
 	}
 	return ""
@@ -258,10 +258,10 @@ func (a *travelAPI) cancel(token, booking py.Value) py.Value {
 
 // booking returns the record of a booking.
 func (a *travelAPI) booking(id py.Value) (record py.Value, known bool) {
-	if !must(py.Contains(a.bookings, id)) {
+	if !try(py.Contains(a.bookings, id)) {
 		return nil, false
 	}
-	return must(py.GetItem(a.bookings, id)), true
+	return try(py.GetItem(a.bookings, id)), true
 }
 
 // invoiceFields are the fields that an invoice copies from its booking.
@@ -284,7 +284,7 @@ func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
 }
 
 func (a *travelAPI) support(booking, _ py.Value) py.Value {
-	if !must(py.Contains(a.bookings, booking)) {
+	if !try(py.Contains(a.bookings, booking)) {
 		return fault("Booking not found")
 	}
 	return py.NewDict("customer_support_message",
@@ -300,15 +300,15 @@ func (a *travelAPI) insure(args []py.Value) py.Value {
 		return denied(status, problem)
 	}
 	if a.limit != nil {
-		if must(py.Compare("<", a.limit, cost)) {
+		if try(py.Compare("<", a.limit, cost)) {
 			return denied(status, "Exceeded budget limit")
 		}
 	}
-	known := must(py.Contains(a.bookings, booking))
+	known := try(py.Contains(a.bookings, booking))
 	if !known {
 		return denied(status, "Booking not found")
 	}
-	known = must(py.Contains(a.cards, card))
+	known = try(py.Contains(a.cards, card))
 	if !known {
 		return denied(status, "Credit card not registered")
 	}
@@ -320,7 +320,7 @@ func (a *travelAPI) setLimit(token, limit py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
 		return fault(problem)
 	}
-	a.limit = must(py.Float(limit))
+	a.limit = try(py.Float(limit))
 	return py.NewDict("budget_limit", a.limit)
 }
 
@@ -329,11 +329,11 @@ func (a *travelAPI) exchange(base, target, value py.Value) py.Value {
 	for _, rate := range exchangeRates {
 		switch {
 		case base == "USD" && target == rate.currency:
-			amount := must(py.Mul(value, rate.perDollar))
-			return py.NewDict("exchanged_value", must(py.Float(amount)))
+			amount := try(py.Mul(value, rate.perDollar))
+			return py.NewDict("exchanged_value", try(py.Float(amount)))
 		case base == rate.currency && target == "USD":
-			amount := must(py.TrueDiv(value, rate.perDollar))
-			return py.NewDict("exchanged_value", must(py.Round(amount, int64(2))))
+			amount := try(py.TrueDiv(value, rate.perDollar))
+			return py.NewDict("exchanged_value", try(py.Round(amount, int64(2))))
 		}
 	}
 	panic(py.Raise("ValueError", "No available exchange rate for the given currencies."))

@@ -154,10 +154,10 @@ func (t *twitterAPI) commentsOn(id py.Value) py.Value {
 
 // listOf returns table[key]; it inserts a new list if the key is absent.
 func listOf(table, key py.Value) py.Value {
-	if !must(py.Contains(table, key)) {
+	if !try(py.Contains(table, key)) {
 		check(py.SetItem(table, key, py.NewList()))
 	}
-	return must(py.GetItem(table, key))
+	return try(py.GetItem(table, key))
 }
 
 func (t *twitterAPI) retweet(id py.Value) py.Value {
@@ -165,7 +165,7 @@ func (t *twitterAPI) retweet(id py.Value) py.Value {
 		return missing
 	}
 	own := listOf(t.retweets, t.username)
-	if must(py.Contains(own, id)) {
+	if try(py.Contains(own, id)) {
 		return py.NewDict("retweet_status", "Already retweeted")
 	}
 	asList(own, "append").Append(id)
@@ -189,12 +189,12 @@ func (t *twitterAPI) mention(id, names py.Value) py.Value {
 		return missing
 	}
 	mentions := asList(field(tweet, "mentions"), "extend")
-	mentions.Items = append(mentions.Items, must(py.Iterate(names))...)
+	mentions.Items = append(mentions.Items, try(py.Iterate(names))...)
 	return py.NewDict("mention_status", "Users mentioned successfully")
 }
 
 func (t *twitterAPI) follow(name py.Value) py.Value {
-	already := must(py.Contains(t.following, name))
+	already := try(py.Contains(t.following, name))
 	if !already {
 		asList(t.following, "append").Append(name)
 	}
@@ -202,7 +202,7 @@ func (t *twitterAPI) follow(name py.Value) py.Value {
 }
 
 func (t *twitterAPI) unfollow(name py.Value) py.Value {
-	followed := must(py.Contains(t.following, name))
+	followed := try(py.Contains(t.following, name))
 	if followed {
 		asList(t.following, "remove").Remove(name)
 	}
@@ -243,7 +243,7 @@ func (t *twitterAPI) search(keyword py.Value) py.Value {
 // because a tag that is not a string is an error.
 func tagged(tweet py.Value, wanted string) bool {
 	hit := false
-	for _, item := range must(py.Iterate(field(tweet, "tags"))) {
+	for _, item := range try(py.Iterate(field(tweet, "tags"))) {
 		tag := lower(item)
 		hit = hit || tag == wanted
 	}
@@ -255,11 +255,11 @@ func (t *twitterAPI) stats(name py.Value) py.Value {
 	tweets := t.ofUser(name)
 	following := 0
 	if py.Equal(name, t.username) {
-		following = must(py.Len(t.following))
+		following = try(py.Len(t.following))
 	}
 	retweeted := 0
 	if own, known := get(asDict(t.retweets, "get"), name); known {
-		retweeted = must(py.Len(own))
+		retweeted = try(py.Len(own))
 	}
 	return py.NewDict("tweet_count", int64(len(tweets.Items)), "following_count", int64(following),
 		"retweet_count", int64(retweeted))

@@ -26,7 +26,7 @@ func (v *vehicleControlAPI) speed() py.Value {
 // navigate stores the destination even if the reply cannot be built.
 func (v *vehicleControlAPI) navigate(destination py.Value) py.Value {
 	v.destination = destination
-	text := must(py.Add("Navigating to ", destination))
+	text := try(py.Add("Navigating to ", destination))
 	return py.NewDict("status", text)
 }
 
@@ -46,7 +46,7 @@ func (v *vehicleControlAPI) ignite(mode py.Value) py.Value {
 		return fault("Must press the brake fully before starting the engine.")
 	}
 	switch {
-	case must(py.Compare("<", v.fuel, 0.0)):
+	case try(py.Compare("<", v.fuel, 0.0)):
 		return fault("Fuel tank is empty.")
 	case mode != "START":
 		return fault("Invalid ignition mode.")
@@ -69,14 +69,14 @@ func (v *vehicleControlAPI) unlockedDoors() py.Value {
 const tankCapacity = int64(50)
 
 func (v *vehicleControlAPI) fill(amount py.Value) py.Value {
-	if must(py.Compare("<", amount, int64(0))) {
+	if try(py.Compare("<", amount, int64(0))) {
 		return fault("Fuel amount cannot be negative.")
 	}
-	level := must(py.Add(v.fuel, amount))
-	if must(py.Compare(">", level, tankCapacity)) {
+	level := try(py.Add(v.fuel, amount))
+	if try(py.Compare(">", level, tankCapacity)) {
 		return fault("Cannot fill gas above the tank capacity.")
 	}
-	if must(py.Compare("<", level, 0.0)) {
+	if try(py.Compare("<", level, 0.0)) {
 		return fault("Fuel tank is empty. Min fuel level is 0 gallons.")
 	}
 	v.fuel = level
@@ -85,13 +85,13 @@ func (v *vehicleControlAPI) fill(amount py.Value) py.Value {
 
 // lock locks or unlocks doors in order; doors before an unknown one stay changed.
 func (v *vehicleControlAPI) lock(unlock, doors py.Value) py.Value {
-	names := must(py.Iterate(doors))
+	names := try(py.Iterate(doors))
 	status, change := "locked", int64(-1)
 	if py.Truthy(unlock) {
 		status, change = "unlocked", 1
 	}
 	for _, name := range names {
-		if must(v.doors.Index(name)) != status {
+		if try(v.doors.Index(name)) != status {
 			v.doors.Set(name, status)
 			v.unlocked += change
 		}
@@ -113,12 +113,12 @@ func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value)
 }
 
 func celsius(fahrenheit py.Value) py.Value {
-	c := must(py.Mul(must(py.Sub(fahrenheit, int64(32))), int64(5)))
-	return must(py.TrueDiv(c, int64(9)))
+	c := try(py.Mul(try(py.Sub(fahrenheit, int64(32))), int64(5)))
+	return try(py.TrueDiv(c, int64(9)))
 }
 
 func between(v, low, high py.Value) bool {
-	return must(py.Compare("<=", low, v)) && must(py.Compare("<=", v, high))
+	return try(py.Compare("<=", low, v)) && try(py.Compare("<=", v, high))
 }
 
 // weather draws a temperature. In long context all replies are one object, so replies within one
@@ -215,9 +215,9 @@ func (v *vehicleControlAPI) press(position py.Value) py.Value {
 	if py.Equal(position, int64(0)) {
 		return v.release()
 	}
-	force := must(py.Mul(position, int64(1000)))
+	force := try(py.Mul(position, int64(1000)))
 	v.pedal, v.pedalForce = "pressed", force
-	return py.NewDict("brakePedalStatus", v.pedal, "brakePedalForce", must(py.Float(force)))
+	return py.NewDict("brakePedalStatus", v.pedal, "brakePedalForce", try(py.Float(force)))
 }
 
 func (v *vehicleControlAPI) release() py.Value {
@@ -227,8 +227,8 @@ func (v *vehicleControlAPI) release() py.Value {
 
 // setCruise stores the distance of an active cruise control before it checks the speed.
 func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) py.Value {
-	distance = must(py.Float(distance))
-	speed = must(py.Float(speed))
+	distance = try(py.Float(distance))
+	speed = try(py.Float(speed))
 	if v.engine == "stopped" {
 		return fault("Start the engine before activating the cruise control.")
 	}
@@ -247,8 +247,8 @@ func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) py.Val
 const milesPerGallon = 20.0
 
 func (v *vehicleControlAPI) canDrive(distance py.Value) py.Value {
-	reach := must(py.Mul(v.fuel, milesPerGallon))
-	short := must(py.Compare("<", reach, distance))
+	reach := try(py.Mul(v.fuel, milesPerGallon))
+	short := try(py.Compare("<", reach, distance))
 	return py.NewDict("canDrive", !short)
 }
 
@@ -262,16 +262,16 @@ func (v *vehicleControlAPI) toGallon(liter py.Value) py.Value {
 
 // product returns the reply {key: v * factor}.
 func product(key string, v py.Value, factor float64) py.Value {
-	return py.NewDict(key, must(py.Mul(v, factor)))
+	return py.NewDict(key, try(py.Mul(v, factor)))
 }
 
 // checkTires reports healthy tires if their mean pressure is 30 to 35 psi.
 func (v *vehicleControlAPI) checkTires() py.Value {
 	sum := v.frontLeftTire
 	for _, tire := range []py.Value{v.frontRightTire, v.rearLeft, v.rearRight} {
-		sum = must(py.Add(sum, tire))
+		sum = try(py.Add(sum, tire))
 	}
-	mean := must(py.TrueDiv(sum, int64(4)))
+	mean := try(py.TrueDiv(sum, int64(4)))
 	healthy := between(mean, int64(30), int64(35))
 	var info py.Value = &py.Dict{}
 	if v.long {

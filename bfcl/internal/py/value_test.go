@@ -6,6 +6,8 @@ import (
 	"math/big"
 	"slices"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
@@ -112,10 +114,7 @@ func TestTextsOfValues(t *testing.T) {
 		}
 	}
 	for digits, refused := range map[int64]bool{4300: false, 4301: true} {
-		v, err := Pow(int64(10), digits-1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(Pow(int64(10), digits-1))(t)
 		if _, err := Result(NewDict("result", v)); (err != nil) != refused {
 			t.Errorf("an int of %d digits: got %v, refused should be %v", digits, err, refused)
 		}
