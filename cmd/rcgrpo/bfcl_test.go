@@ -65,7 +65,7 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	must.OK(t, os.WriteFile(wrong, []byte(record), 0o600))
 	code, text, _ = runBFCL("", "replay", "--data", dir, "--in", wrong, "--verify")
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") ||
-		!strings.Contains(text, "1 trajectories, 1 calls, of the unimplemented format prompting: 0, allowed differences: 0, "+
+		!strings.Contains(text, "1 trajectory, 1 call, of the unimplemented format prompting: 0, allowed differences: 0, "+
 			"differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}

@@ -130,8 +130,21 @@ func TestEvaluationOfExpressions(t *testing.T) {
 		"1, 'a',": "(1, 'a')",
 		"'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "(1)": "1", "1e400": "inf",
 		"max": "NameError: name 'max' is not defined", "max()": "NameError: name 'max' is not defined",
-		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range",
-		"{[]: 1}": "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
+
+		"{}['k']": "KeyError: 'k'", "{1: 'one'}[1.0]": "'one'", "{}[[]]": "TypeError: unhashable type: 'list'",
+		"['a', 'b', 'c'][-3]": "'a'", "['a', 'b'][True]": "'b'", "[][0]": "IndexError: list index out of range",
+		"['a'][-2]":                      "IndexError: list index out of range",
+		"[1][1208925819614629174706176]": "IndexError: cannot fit 'int' into an index-sized integer",
+		"[1]['k']":                       "TypeError: list indices must be integers or slices, not str",
+		"('a',)[0]":                      "'a'",
+		"('a',)[1]":                      "IndexError: tuple index out of range",
+		"'aé'[-1]":                       "'é'",
+		"''[0]":                          "IndexError: string index out of range",
+		"'abc'['k']":                     "TypeError: string indices must be integers, not 'str'",
+		"5['k']":                         "TypeError: 'int' object is not subscriptable",
+		"None[0]":                        "TypeError: 'NoneType' object is not subscriptable",
+		"{'a'}[0]":                       "TypeError: 'set' object is not subscriptable",
+		"{[]: 1}":                        "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
 
 		"f(1":         "SyntaxError: '(' was never closed (<string>, line 1)",
 		"f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
@@ -162,6 +175,27 @@ func TestEvaluationOfExpressions(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: got %s, want %s", src, got, want)
+		}
+	}
+}
+
+func TestItemAssignment(t *testing.T) {
+	list, dict := NewList("a", "b"), NewDict("k", "v")
+	for name, tc := range map[string]struct {
+		in, key Value
+		err     string
+	}{
+		"dict":             {dict, "k", ""},
+		"dict, unhashable": {dict, dict, "TypeError: unhashable type: 'dict'"},
+		"list":             {list, int64(-1), ""},
+		"list, outside":    {list, int64(2), "IndexError: list assignment index out of range"},
+		"list, text":       {list, "k", "TypeError: list indices must be integers or slices, not str"},
+		"text":             {"abc", int64(0), "TypeError: 'str' object does not support item assignment"},
+		"None":             {nil, "k", "TypeError: 'NoneType' object does not support item assignment"},
+	} {
+		must.Match(t, SetItem(tc.in, tc.key, "new"), tc.err, name)
+		if got, _ := GetItem(tc.in, tc.key); tc.err == "" && got != "new" {
+			t.Errorf("%s: got %v after the assignment, want new", name, got)
 		}
 	}
 }
