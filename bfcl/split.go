@@ -68,7 +68,7 @@ func stateKey(t *Task) string {
 	slices.Sort(classes)
 	var b strings.Builder
 	for _, name := range classes {
-		scenario, ok := config.GetStr(name)
+		scenario, ok := config.Get(name)
 		if !ok {
 			continue
 		}
@@ -97,8 +97,8 @@ func sortKeys(v py.Value) py.Value {
 		slices.Sort(keys)
 		out := py.NewDict()
 		for _, k := range keys {
-			item, _ := v.GetStr(k)
-			out.SetStr(k, sortKeys(item))
+			item, _ := v.Get(k)
+			out.Set(k, sortKeys(item))
 		}
 		return out
 	}

@@ -65,7 +65,7 @@ func field(v py.Value, name string) py.Value { return try(py.GetItem(v, name)) }
 // setting returns the scenario's value of key, or def if the scenario is nil or lacks the key.
 func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 	if scenario != nil {
-		if v, ok := scenario.GetStr(key); ok {
+		if v, ok := scenario.Get(key); ok {
 			return v
 		}
 	}

@@ -101,8 +101,7 @@ func (d *Directory) equal(o *Directory, depth int) (bool, error) {
 	if !py.Equal(d.Name, o.Name) || d.Contents.Len() != o.Contents.Len() {
 		return false, nil
 	}
-	for i := range d.Contents.Len() {
-		name, item := d.Contents.At(i)
+	for name, item := range d.Contents.All() {
 		other, ok := o.Contents.Get(name)
 		if !ok {
 			return false, nil
@@ -142,7 +141,7 @@ func (d *Directory) get(name py.Value) py.Value {
 		if s == "." {
 			return d
 		}
-		item, _ := d.Contents.GetStr(s)
+		item, _ := d.Contents.Get(s)
 		return item
 	}
 	item, _ := get(d.Contents, name)
@@ -181,7 +180,7 @@ func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool)
 	g.longContext = longContext
 	g.root = newDirectory("/", nil)
 	g.here = g.root
-	if scenario == nil || !scenario.HasStr("root") {
+	if scenario == nil || !scenario.Has("root") {
 		return nil
 	}
 	top := asDict(field(scenario, "root"), "keys")
@@ -239,8 +238,7 @@ func nodeContents(node py.Value) *py.Dict {
 func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) {
 	checkTreeDepth(depth)
 	leaf := true
-	for i := range contents.Len() {
-		name, v := contents.At(i)
+	for name, v := range contents.All() {
 		node, ok := v.(*py.Dict)
 		if !ok {
 			panic(py.Raise("TypeError", "the entry '%s' of the scenario is a %s, not a dict", py.Str(name), py.TypeName(v)))
@@ -315,8 +313,7 @@ func (g *gorillaFileSystem) pwd() py.Value {
 
 func (g *gorillaFileSystem) ls(all py.Value) py.Value {
 	names := make([]py.Value, 0, g.here.Contents.Len())
-	for i := range g.here.Contents.Len() {
-		name, _ := g.here.Contents.At(i)
+	for name := range g.here.Contents.All() {
 		if py.Truthy(all) || !strings.HasPrefix(receiver[string](name, "startswith"), ".") {
 			names = append(names, name)
 		}
@@ -499,8 +496,7 @@ func (g *gorillaFileSystem) find(path, name py.Value) py.Value {
 
 func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int) {
 	checkTreeDepth(depth)
-	for i := range dir.Contents.Len() {
-		key, item := dir.Contents.At(i)
+	for key, item := range dir.Contents.All() {
 		path := prefix + "/" + py.Str(key)
 		if name == nil || try(py.Contains(key, name)) {
 			matches.Append(path)
@@ -626,8 +622,7 @@ func size(item py.Value, depth int) int64 {
 		return int64(len(item.text("encode")))
 	case *Directory:
 		var total int64
-		for i := range item.Contents.Len() {
-			_, child := item.Contents.At(i)
+		for _, child := range item.Contents.All() {
 			total += size(child, depth+1)
 		}
 		return total
@@ -689,7 +684,7 @@ func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destinatio
 		if tool == "mv" {
 			key = from
 		}
-		if dir.Contents.HasStr(key) {
+		if dir.Contents.Has(key) {
 			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "/", from, "': File exists")
 		}
 		target, name, to = dir, source, to+"/"+from

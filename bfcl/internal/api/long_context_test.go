@@ -30,10 +30,9 @@ func smallLong(t testing.TB) map[string]py.Value {
 func constantsOf(t testing.TB, raw []byte) map[string]py.Value {
 	v := must.Get(py.FromJSON(raw))(t)
 	constants := make(map[string]py.Value)
-	v.(*py.Dict).Each(func(k, v py.Value) bool {
+	for k, v := range v.(*py.Dict).All() {
 		constants[k.(string)] = v
-		return true
-	})
+	}
 	return constants
 }
 
@@ -121,12 +120,12 @@ func sameDefaults(t *testing.T, p *play, raw json.RawMessage) {
 	v := must.Get(py.FromJSON(raw))(t)
 	defaults := v.(*py.Dict)
 	for _, a := range append(p.it.State(), p.it.Private()...) {
-		want, ok := defaults.GetStr(a.Name)
+		want, ok := defaults.Get(a.Name)
 		if !ok {
 			continue // long_context, and names without a default
 		}
-		if d, ok := want.(*py.Dict); ok && d.HasStr("$dict") {
-			pairs, _ := d.GetStr("$dict")
+		if d, ok := want.(*py.Dict); ok && d.Has("$dict") {
+			pairs, _ := d.Get("$dict")
 			d = py.NewDict()
 			for _, pair := range pairs.(*py.List).Items {
 				d.Set(pair.(*py.List).Items[0], pair.(*py.List).Items[1])

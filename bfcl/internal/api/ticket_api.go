@@ -134,8 +134,7 @@ func (t *ticketAPI) edit(id, updates py.Value) py.Value {
 	}
 	fields := asDict(updates, "keys")
 	refused, n := "", 0
-	for i := range fields.Len() {
-		key, _ := fields.At(i)
+	for key := range fields.All() {
 		name, isText := key.(string)
 		switch {
 		case isText && (name == "title" || name == "description" || name == "status" || name == "priority"):
@@ -151,8 +150,7 @@ func (t *ticketAPI) edit(id, updates py.Value) py.Value {
 	if n > 0 {
 		return fault("Invalid fields for update: " + refused)
 	}
-	for i := range fields.Len() {
-		key, val := fields.At(i)
+	for key, val := range fields.All() {
 		if val == nil {
 			continue
 		}

@@ -72,8 +72,7 @@ func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) (err e
 func numberKeys(orders py.Value) *py.Dict {
 	from := asDict(orders, "items")
 	to := py.MakeDict(from.Len())
-	for i := range from.Len() {
-		key, order := from.At(i)
+	for key, order := range from.All() {
 		if text, ok := key.(string); ok && py.IsDigit(text) {
 			key = try(py.Int(text))
 		}

@@ -59,8 +59,8 @@ func (b *tradingBot) stock(symbol py.Value) py.Value {
 		return stock
 	}
 	record := asDict(stock, "copy").ShallowCopy()
-	record.SetStr("MA(5)", b.shared.constant("MA_5_EXTENSION"))
-	record.SetStr("MA(20)", b.shared.constant("MA_20_EXTENSION"))
+	record.Set("MA(5)", b.shared.constant("MA_5_EXTENSION"))
+	record.Set("MA(20)", b.shared.constant("MA_20_EXTENSION"))
 	return record
 }
 
@@ -81,12 +81,11 @@ func (b *tradingBot) order(id py.Value) py.Value {
 		panic(py.Raise("TypeError", "the long-context constant ORDER_DETAIL_EXTENSION is not an object"))
 	}
 	metadata := py.MakeDict(texts.Len())
-	for i := range texts.Len() {
-		key, text := texts.At(i)
+	for key, text := range texts.All() {
 		metadata.Set(key, strings.ReplaceAll(py.Str(text), "{symbol}", name))
 	}
 	record = record.ShallowCopy()
-	record.SetStr("metadata", metadata)
+	record.Set("metadata", metadata)
 	return record
 }
 

@@ -81,8 +81,7 @@ func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) (err er
 // extend adds the entries of more whose keys are not in table.
 func extend(table, more py.Value) {
 	from := asDict(more, "items")
-	for i := range from.Len() {
-		key, record := from.At(i)
+	for key, record := range from.All() {
 		if !try(py.Contains(table, key)) {
 			check(py.SetItem(table, key, record))
 		}

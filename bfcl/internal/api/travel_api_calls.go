@@ -276,9 +276,9 @@ func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
 		return fault("Booking not found")
 	}
 	invoice := py.MakeDict(1 + len(invoiceFields))
-	invoice.SetStr("booking_id", id)
+	invoice.Set("booking_id", id)
 	for _, name := range invoiceFields {
-		invoice.SetStr(name, field(record, name))
+		invoice.Set(name, field(record, name))
 	}
 	return py.NewDict("invoice", invoice)
 }

@@ -213,8 +213,7 @@ func (t *twitterAPI) tweetsOf(name py.Value) py.Value { return t.ofUser(name) }
 
 func (t *twitterAPI) ofUser(name py.Value) *py.List {
 	own := py.NewList()
-	for i := range t.tweets.Len() {
-		_, tweet := t.tweets.At(i)
+	for _, tweet := range t.tweets.All() {
 		if py.Equal(field(tweet, "username"), name) {
 			own.Append(tweet)
 		}
@@ -229,8 +228,7 @@ func (t *twitterAPI) search(keyword py.Value) py.Value {
 		return found
 	}
 	wanted := lower(keyword)
-	for i := range t.tweets.Len() {
-		_, tweet := t.tweets.At(i)
+	for _, tweet := range t.tweets.All() {
 		text := lower(field(tweet, "content"))
 		if strings.Contains(text, wanted) || tagged(tweet, wanted) {
 			found.Append(tweet)

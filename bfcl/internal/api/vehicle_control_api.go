@@ -65,8 +65,8 @@ func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool)
 	v.doors = asDict(setting(scenario, "doorStatus", py.NewDict("driver", "unlocked", "passenger", "unlocked",
 		"rear_left", "unlocked", "rear_right", "unlocked")), "keys")
 	v.unlocked = 4
-	for i := range v.doors.Len() {
-		if _, status := v.doors.At(i); status == "locked" {
+	for _, status := range v.doors.All() {
+		if status == "locked" {
 			v.unlocked--
 		}
 	}

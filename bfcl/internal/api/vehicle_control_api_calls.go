@@ -57,8 +57,8 @@ func (v *vehicleControlAPI) ignite(mode py.Value) py.Value {
 
 func (v *vehicleControlAPI) unlockedDoors() py.Value {
 	var open []py.Value
-	for i := range v.doors.Len() {
-		if door, status := v.doors.At(i); status == "unlocked" {
+	for door, status := range v.doors.All() {
+		if status == "unlocked" {
 			open = append(open, door)
 		}
 	}
@@ -134,7 +134,7 @@ func (v *vehicleControlAPI) weather() py.Value {
 			v.week = days
 		}
 	}
-	v.week.SetStr("outsideTemperature", now)
+	v.week.Set("outsideTemperature", now)
 	return v.week
 }
 
@@ -153,33 +153,33 @@ func (v *vehicleControlAPI) setHeadlights(mode py.Value) py.Value {
 func (v *vehicleControlAPI) status(option py.Value) py.Value {
 	reply := py.MakeDict(5)
 	if v.long {
-		reply.SetStr("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
+		reply.Set("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
 	}
 	switch option {
 	case "fuel":
-		reply.SetStr("fuelLevel", v.fuel)
+		reply.Set("fuelLevel", v.fuel)
 	case "battery":
-		reply.SetStr("batteryVoltage", v.battery)
+		reply.Set("batteryVoltage", v.battery)
 	case "doors":
-		reply.SetStr("doorStatus", v.doors)
+		reply.Set("doorStatus", v.doors)
 	case "climate":
-		reply.SetStr("currentACTemperature", v.temperature)
-		reply.SetStr("fanSpeed", v.fan)
-		reply.SetStr("climateMode", v.climate)
-		reply.SetStr("humidityLevel", v.humidity)
+		reply.Set("currentACTemperature", v.temperature)
+		reply.Set("fanSpeed", v.fan)
+		reply.Set("climateMode", v.climate)
+		reply.Set("humidityLevel", v.humidity)
 	case "headlights":
-		reply.SetStr("headlightStatus", v.headlights)
+		reply.Set("headlightStatus", v.headlights)
 	case "parkingBrake":
-		reply.SetStr("parkingBrakeStatus", v.parkingBrake)
-		reply.SetStr("parkingBrakeForce", v.parkingForce)
-		reply.SetStr("slopeAngle", v.slope)
+		reply.Set("parkingBrakeStatus", v.parkingBrake)
+		reply.Set("parkingBrakeForce", v.parkingForce)
+		reply.Set("slopeAngle", v.slope)
 	case "brakePedal":
-		reply.SetStr("brakePedalStatus", v.pedal)
-		reply.SetStr("brakePedalForce", v.pedalForce)
+		reply.Set("brakePedalStatus", v.pedal)
+		reply.Set("brakePedalForce", v.pedalForce)
 	case "engine":
-		reply.SetStr("engineState", v.engine)
+		reply.Set("engineState", v.engine)
 	default:
-		reply.SetStr("error", "Invalid option")
+		reply.Set("error", "Invalid option")
 	}
 	return reply
 }
@@ -199,11 +199,11 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	v.parkingBrake, v.parkingForce, v.slope = status, force, 10.0
 	reply := py.MakeDict(4)
 	if v.long {
-		reply.SetStr("parkingBrakeInstruction", v.shared.constant("PARKING_BRAKE_INSTRUCTION"))
+		reply.Set("parkingBrakeInstruction", v.shared.constant("PARKING_BRAKE_INSTRUCTION"))
 	}
-	reply.SetStr("parkingBrakeStatus", v.parkingBrake)
-	reply.SetStr("_parkingBrakeForce", v.parkingForce)
-	reply.SetStr("_slopeAngle", v.slope)
+	reply.Set("parkingBrakeStatus", v.parkingBrake)
+	reply.Set("_parkingBrakeForce", v.parkingForce)
+	reply.Set("_slopeAngle", v.slope)
 	return reply
 }
 
@@ -306,12 +306,12 @@ func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) py.Value {
 	b, _ := cityB.(string)
 	reply := py.MakeDict(2)
 	if distance, ok := distances[[2]string{min(a, b), max(a, b)}]; ok {
-		reply.SetStr("distance", distance)
+		reply.Set("distance", distance)
 	} else {
-		reply.SetStr("error", "distance not found in database.")
+		reply.Set("error", "distance not found in database.")
 	}
 	if v.long {
-		reply.SetStr("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
+		reply.Set("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
 	}
 	return reply
 }

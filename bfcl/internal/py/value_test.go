@@ -15,7 +15,7 @@ func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
 	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5,
 		"half")
 	for i := range 100 {
-		d.SetStr(fmt.Sprintf("filler %d", i), nil) // exceeds indexFrom
+		d.Set(fmt.Sprintf("filler %d", i), nil) // exceeds indexFrom
 	}
 	for name, tc := range map[string]struct {
 		key  Value
@@ -83,7 +83,7 @@ func TestEqualityAsInPython(t *testing.T) {
 
 func TestTextsOfValues(t *testing.T) {
 	loop := NewDict("a", int64(1))
-	loop.SetStr("self", loop)
+	loop.Set("self", loop)
 	for name, tc := range map[string]struct {
 		v    Value
 		repr string
@@ -227,8 +227,8 @@ func TestCloneKeepsSharing(t *testing.T) {
 	inner := NewList("x")
 	outer := NewDict("a", inner, "b", inner)
 	c := Clone(outer, &Memo{}).(*Dict)
-	a, _ := c.GetStr("a")
-	b, _ := c.GetStr("b")
+	a, _ := c.Get("a")
+	b, _ := c.Get("b")
 	if a != b || a == Value(inner) {
 		t.Error("two references to one list became two lists, or the list was not copied")
 	}

@@ -17,7 +17,7 @@ func (c *calendarAPI) Load(scenario *py.Dict, _ *Shared, _ bool) error {
 	if scenario == nil {
 		return nil
 	}
-	if events, ok := scenario.GetStr("events"); ok {
+	if events, ok := scenario.Get("events"); ok {
 		if list, isList := events.(*py.List); isList {
 			c.events = list
 		}
