@@ -1,5 +1,4 @@
-// Package experiments holds the experiments that come with the project; its test loads and plans all of them.
-// docs_test.go beside the command checks the blocks that the documentation shows.
+// Package experiments holds the experiments that come with the project. Its tests load, plan and play all of them.
 package experiments
 
 import (
@@ -45,7 +44,7 @@ func files(t *testing.T) []string {
 	return slices.DeleteFunc(found, func(name string) bool { return name == "site.hcl" })
 }
 
-// variables gives the variables of an experiment that have no default, or none.
+// variables returns values for the variables of an experiment that have no default.
 func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, vars := read(t, path), map[string]string{}
@@ -58,7 +57,7 @@ func variables(t *testing.T, path string) map[string]string {
 	return vars
 }
 
-// folder is what a plan reads of a model folder.
+// folder returns a folder with the part of a model that a plan reads.
 func folder(t *testing.T, family string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -251,7 +250,7 @@ func TestThePapersFileFitsOnEightCardsAndOnOne(t *testing.T) {
 	}
 }
 
-// plan loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
+// planFile loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
 func planFile(t *testing.T, path string) {
 	t.Helper()
 	x, diags := lang.Load(lang.Source{Path: path, Vars: variables(t, path)}, registry())

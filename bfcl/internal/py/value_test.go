@@ -144,7 +144,8 @@ func TestEvaluationOfExpressions(t *testing.T) {
 		"5['k']":                         "TypeError: 'int' object is not subscriptable",
 		"None[0]":                        "TypeError: 'NoneType' object is not subscriptable",
 		"{'a'}[0]":                       "TypeError: 'set' object is not subscriptable",
-		"{[]: 1}":                        "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
+		"{[]: 1}":                        "TypeError: unhashable type: 'list'",
+		"-'a'":                           "TypeError: bad operand type for unary -: 'str'",
 
 		"f(1":         "SyntaxError: '(' was never closed (<string>, line 1)",
 		"f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
