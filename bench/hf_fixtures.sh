@@ -1,8 +1,9 @@
 #!/bin/sh
-# The fixtures' tests on another folder of the same form: models of other shapes with other weights, whose numbers transformers and peft make here.
+# Runs the tests of the fixtures on other models of the same form: other shapes and weights, whose expected numbers
+# transformers and peft compute here.
 #
-# usage: bench/hf_fixtures.sh [SEED]      $PYTHON (default python3) needs the packages torch, transformers and peft; without them it says so.
-# The tokenizers and templates are those of $FIXTURES/hf, or of ../shared/hf, or of bench/fixtures/hf.
+# usage: bench/hf_fixtures.sh [SEED]      $PYTHON (default python3) needs the packages torch, transformers and peft;
+# without them the script reports that and ends. The tokenizers and templates are those of $FIXTURES/hf, or of ../shared/hf, or of bench/fixtures/hf.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes model folders, adapters, and adapters of whole stages with our code and loads them with transformers and peft: equal logits, no missing and
-# no strange weight.
+# Our code writes model folders and adapters, also those of whole stages, and transformers and peft load them. Logits
+# must be equal, and no weight may be missing or unexpected.
 #
 # usage: bench/transformers.sh      $PYTHON (default python3) needs the packages torch, transformers and peft; without
 # them it says so

@@ -1,6 +1,10 @@
 package bfcl
 
-import "testing"
+import (
+	"testing"
+
+	"rcgrpo/internal/must"
+)
 
 // BenchmarkGroundTruth replays all official tasks as policy and as reference, with all checks.
 func BenchmarkGroundTruth(b *testing.B) {
@@ -18,9 +22,7 @@ func BenchmarkGroundTruth(b *testing.B) {
 	for b.Loop() {
 		for _, t := range data.Tasks() {
 			e, _, err := t.Play(settings, trajectories[t])
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.OK(b, err)
 			if v := e.Verdict(); !v.Official {
 				b.Fatalf("%s: %s", t.ID, v.Message)
 			}

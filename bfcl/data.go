@@ -173,12 +173,11 @@ func (l *loader) readLong() {
 		return
 	}
 	l.data.long = make(map[string]py.Value, d.Len())
-	d.Each(func(k, v py.Value) bool {
+	for k, v := range d.All() {
 		constant := decodeState(v)
 		py.Freeze(constant)
 		l.data.long[py.Str(k)] = constant
-		return true
-	})
+	}
 	for _, name := range longConstants {
 		if _, ok := l.data.long[name]; !ok {
 			l.fault(file, 0, name, "the constant is missing")
@@ -394,7 +393,7 @@ func (l *loader) fields(file string, line int, text []byte) (*py.Dict, map[strin
 
 // field returns a field of type T; it reports a missing field or another type.
 func field[T any](l *loader, file string, line int, d *py.Dict, name, want string) (T, bool) {
-	v, ok := d.GetStr(name)
+	v, ok := d.Get(name)
 	if !ok {
 		l.fault(file, line, name, "missing, want %s", want)
 		var none T
@@ -443,20 +442,19 @@ func (l *loader) readQuestion(file string, line int, text []byte, category strin
 	}
 	q.id = id
 	l.readTurns(file, line, d, &q)
-	if list, ok := d.GetStr("involved_classes"); !ok {
+	if list, ok := d.Get("involved_classes"); !ok {
 		l.fault(file, line, "involved_classes", "missing, want a list of class names")
 	} else if q.classes, ok = texts(l, file, line, list, "involved_classes"); ok {
 		l.checkClasses(file, line, q.classes)
 	}
 	if config, ok := field[*py.Dict](l, file, line, d, "initial_config", "an object of class names"); ok {
 		q.config = raw["initial_config"]
-		config.Each(func(k, v py.Value) bool {
+		for k, v := range config.All() {
 			typed[*py.Dict](l, file, line, v, "initial_config."+py.Str(k), "an object")
 			if _, known := api.Lookup(py.Str(k)); !known {
 				l.fault(file, line, "initial_config."+py.Str(k), "unknown class")
 			}
-			return true
-		})
+		}
 	}
 	l.readMissed(file, line, d, &q)
 	return q, len(l.faults) == before
@@ -506,7 +504,7 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 			if ok && role != "user" {
 				l.fault(file, line, at+"[0].role", "got %q, want \"user\"", role)
 			}
-			content, found := message.GetStr("content")
+			content, found := message.Get("content")
 			if !found {
 				l.fault(file, line, at+"[0].content", "missing, want a string")
 			} else {
@@ -518,7 +516,7 @@ func (l *loader) readTurns(file string, line int, d *py.Dict, q *question) {
 }
 
 func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
-	v, ok := d.GetStr("missed_function")
+	v, ok := d.Get("missed_function")
 	if !ok {
 		return
 	}
@@ -527,12 +525,12 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 		return
 	}
 	q.revealed = map[int][]string{}
-	missed.Each(func(k, v py.Value) bool {
+	for k, v := range missed.All() {
 		at := "missed_function." + py.Str(k)
 		turn, err := strconv.Atoi(py.Str(k))
 		if err != nil || turn < 0 || turn >= len(q.turns) {
 			l.fault(file, line, at, "the key is not a turn index, want 0 to %d", len(q.turns)-1)
-			return true
+			continue
 		}
 		names, _ := texts(l, file, line, v, at)
 		for i, name := range names {
@@ -541,8 +539,7 @@ func (l *loader) readMissed(file string, line int, d *py.Dict, q *question) {
 			}
 		}
 		q.revealed[turn] = names
-		return true
-	})
+	}
 }
 
 // readAnswers returns nil if it cannot read the file.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 func TestOfficialDataIsTheKnownRelease(t *testing.T) {
@@ -34,16 +35,10 @@ func damaged(t *testing.T, file string, change func(text string) string) string 
 	t.Helper()
 	from, to := fixtures.Benchmark(t), t.TempDir()
 	for _, pattern := range []string{"*.json", "possible_answer/*.json", "multi_turn_func_doc/*.json"} {
-		paths, err := filepath.Glob(filepath.Join(from, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
+		paths := must.Get(filepath.Glob(filepath.Join(from, pattern)))(t)
 		for _, path := range paths {
 			name, _ := filepath.Rel(from, path)
-			raw, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw := must.Get(os.ReadFile(path))(t)
 			if filepath.ToSlash(name) == file {
 				text := change(string(raw))
 				if text == string(raw) {
@@ -54,12 +49,8 @@ func damaged(t *testing.T, file string, change func(text string) string) string 
 				}
 				raw = []byte(text)
 			}
-			if err := os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o750); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(to, name), raw, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o750))
+			must.OK(t, os.WriteFile(filepath.Join(to, name), raw, 0o600))
 		}
 	}
 	return to

@@ -112,14 +112,9 @@ func jsonCall(item py.Value, key string, textual bool) (string, error) {
 	if !ok {
 		return "", py.AttributeError(v, "items")
 	}
-	var b strings.Builder
-	b.WriteString(py.Str(name) + "(")
-	for i := range args.Len() {
-		k, v := args.At(i)
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(py.Str(k) + "=" + py.Repr(v))
+	var list []string
+	for k, v := range args.All() {
+		list = append(list, py.Str(k)+"="+py.Repr(v))
 	}
-	return b.String() + ")", nil
+	return py.Str(name) + "(" + strings.Join(list, ",") + ")", nil
 }

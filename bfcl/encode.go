@@ -15,8 +15,8 @@ func CallText(name string, arguments json.RawMessage) (string, error) {
 		return "", fmt.Errorf("the arguments of %s: %w", name, err)
 	}
 	call := &py.Dict{}
-	call.SetStr("name", name)
-	call.SetStr("arguments", v)
+	call.Set("name", name)
+	call.Set("arguments", v)
 	return jsonCall(call, "arguments", true)
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // filesTask returns a small task: two turns with calls, one reveal, one turn without calls.
@@ -29,10 +31,7 @@ func filesTask() *Task {
 
 func start(t testing.TB, task *Task, s Settings) *Episode {
 	t.Helper()
-	e, err := task.Start(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(task.Start(s))(t)
 	return e
 }
 
@@ -111,9 +110,7 @@ func TestVerdictsOfSmallTrajectories(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, _, err := filesTask().Play(Settings{}, tc.turns)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, err)
 			v := e.Verdict()
 			if want := strings.Count(name, "unsupported"); v.UnsupportedCalls != want {
 				t.Errorf("got %d unsupported calls, want %d", v.UnsupportedCalls, want)
@@ -170,14 +167,9 @@ func TestVerdictOfARunningEpisodeChangesNothing(t *testing.T) {
 
 func TestTaskRoundTripsThroughJSON(t *testing.T) {
 	task := filesTask()
-	raw, err := json.Marshal(task)
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(json.Marshal(task))(t)
 	var back Task
-	if err := json.Unmarshal(raw, &back); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &back))
 	again, err := json.Marshal(back)
 	if err != nil || string(again) != string(raw) {
 		t.Errorf("got %s, want %s (%v)", again, raw, err)
@@ -225,10 +217,7 @@ func playTruth(t testing.TB, e *Episode) Verdict {
 
 func stateText(t testing.TB, e *Episode) string {
 	t.Helper()
-	state, err := e.State()
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := must.Get(e.State())(t)
 	return fmt.Sprintf("%s", state)
 }
 
@@ -336,13 +325,9 @@ func TestEpisodesOfOneTaskShareNothing(t *testing.T) {
 	a, b := start(t, task, Settings{}), start(t, task, Settings{})
 	first, _, err := a.Step([]string{login, "post_tweet(content='x')",
 		"mention(tweet_id=0, mentioned_usernames=['@a'])", "post_tweet(content='y')"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	second, _, err := b.Step([]string{login, "post_tweet(content='x')", "post_tweet(content='y')"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	if !strings.Contains(first[3], `"mentions": ["@a"]`) {
 		t.Errorf("within an episode tweets without mentions share one list; got %s", first[3])
 	}

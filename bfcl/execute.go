@@ -41,7 +41,7 @@ func newWorld(t *Task, long map[string]py.Value, today time.Time) (*world, error
 		}
 		instance := class.New()
 		var scenario *py.Dict
-		if v, ok := config.GetStr(name); ok {
+		if v, ok := config.Get(name); ok {
 			if scenario, ok = v.(*py.Dict); !ok {
 				return nil, taskError(t, "initial_config."+name+" is "+py.TypeName(v)+", want an object")
 			}

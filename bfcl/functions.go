@@ -36,18 +36,18 @@ func Function(doc json.RawMessage, target string, late bool) (json.RawMessage, e
 		return nil, err
 	}
 	parameters := dictAt(item, "parameters")
-	parameters.SetStr("type", "object")
+	parameters.Set("type", "object")
 	castTypes(dictAt(parameters, "properties"))
 	switch target {
 	case OpenAIResponses:
-		item.SetStr("type", "function")
+		item.Set("type", "function")
 	case OpenAIChat:
 		whole := &py.Dict{}
-		whole.SetStr("type", "function")
-		whole.SetStr("function", item)
+		whole.Set("type", "function")
+		whole.Set("function", item)
 		item = whole
 	case Anthropic:
-		item.SetStr("input_schema", parameters)
+		item.Set("input_schema", parameters)
 		item.Delete("parameters")
 		err = describeResponse(item)
 	case Google:
@@ -104,7 +104,7 @@ func hinted(doc json.RawMessage, late bool) (*py.Dict, error) {
 
 // dictAt returns the dict at a key, an empty one if there is none.
 func dictAt(d *py.Dict, key string) *py.Dict {
-	v, _ := d.GetStr(key)
+	v, _ := d.Get(key)
 	if at, ok := v.(*py.Dict); ok {
 		return at
 	}
@@ -113,9 +113,9 @@ func dictAt(d *py.Dict, key string) *py.Dict {
 
 // extend appends to the text at a key.
 func extend(d *py.Dict, key, text string) {
-	before, _ := d.GetStr(key)
+	before, _ := d.Get(key)
 	s, _ := before.(string)
-	d.SetStr(key, s+text)
+	d.Set(key, s+text)
 }
 
 // openAPITypes are the OpenAPI names of the types in Python's documents.
@@ -130,48 +130,48 @@ func castTypes(properties *py.Dict) {
 		if !ok {
 			continue
 		}
-		name, _ := p.GetStr("type")
+		name, _ := p.Get("type")
 		text, _ := name.(string)
 		if text == "float" {
-			p.SetStr("format", "float")
+			p.Set("format", "float")
 			extend(p, "description", " This is a float type value.")
 		}
 		known, ok := openAPITypes[text]
 		if !ok {
 			known = "string"
 		}
-		p.SetStr("type", known)
+		p.Set("type", known)
 		if known != "array" && known != "object" {
 			continue
 		}
 		items := dictAt(p, "items")
 		switch inner := dictAt(p, "properties"); {
-		case p.HasStr("properties"):
+		case p.Has("properties"):
 			castTypes(inner)
-		case p.HasStr("items"):
+		case p.Has("items"):
 			castItems(items)
 		}
 	}
 }
 
 func castItems(items *py.Dict) {
-	name, _ := items.GetStr("type")
+	name, _ := items.Get("type")
 	text, _ := name.(string)
-	items.SetStr("type", openAPITypes[text])
+	items.Set("type", openAPITypes[text])
 	switch {
-	case openAPITypes[text] == "array" && items.HasStr("items"):
+	case openAPITypes[text] == "array" && items.Has("items"):
 		inner := dictAt(items, "items")
-		name, _ := inner.GetStr("type")
+		name, _ := inner.Get("type")
 		text, _ := name.(string)
-		inner.SetStr("type", openAPITypes[text])
-	case openAPITypes[text] == "object" && items.HasStr("properties"):
+		inner.Set("type", openAPITypes[text])
+	case openAPITypes[text] == "object" && items.Has("properties"):
 		castTypes(dictAt(items, "properties"))
 	}
 }
 
 // describeResponse moves the schema of the response into the description.
 func describeResponse(item *py.Dict) error {
-	response, ok := item.GetStr("response")
+	response, ok := item.Get("response")
 	if !ok {
 		return nil
 	}
@@ -186,10 +186,10 @@ func describeResponse(item *py.Dict) error {
 
 // describeFields moves the fields of a property that Gemini does not accept into its description.
 func describeFields(p *py.Dict) {
-	if !p.HasStr("description") {
-		p.SetStr("description", "")
+	if !p.Has("description") {
+		p.Set("description", "")
 	}
-	kind, _ := p.GetStr("type")
+	kind, _ := p.Get("type")
 	for _, f := range []struct {
 		key, text string
 		moved     bool
@@ -199,7 +199,7 @@ func describeFields(p *py.Dict) {
 		{"maxItems", "Maximum number of items", true}, {"additionalProperties", "Additional properties", true},
 		{"enum", "Enum values", kind != "string"}, {"format", "Format", kind == "string"},
 	} {
-		if v, ok := p.GetStr(f.key); ok && f.moved {
+		if v, ok := p.Get(f.key); ok && f.moved {
 			extend(p, "description", " "+f.text+": "+py.Str(v)+".")
 			p.Delete(f.key)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/bfcl/internal/api"
 	"rcgrpo/bfcl/internal/py"
+	"rcgrpo/internal/must"
 )
 
 // seeds are calls in common and in unusual spellings.
@@ -51,14 +52,8 @@ func FuzzClass(f *testing.F) {
 			task.Category = "long_context"
 		}
 		data := &Data{long: long}
-		e, err := task.Start(Settings{Data: data, Today: ReleaseDate})
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := task.Start(Settings{Data: data, Today: ReleaseDate})
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := must.Get(task.Start(Settings{Data: data, Today: ReleaseDate}))(t)
+		again := must.Get(task.Start(Settings{Data: data, Today: ReleaseDate}))(t)
 		lines := strings.SplitN(text, "\n", 12)
 		for _, call := range lines {
 			first, second := e.model.run(call), again.model.run(call)

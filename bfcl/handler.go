@@ -210,8 +210,8 @@ func writeQwenCalls(b *strings.Builder, calls []py.Value) error {
 		if !py.Equal(call, calls[0]) {
 			b.WriteByte('\n')
 		}
-		if d, ok := call.(*py.Dict); ok && d.HasStr("function") {
-			call, _ = d.GetStr("function")
+		if d, ok := call.(*py.Dict); ok && d.Has("function") {
+			call, _ = d.Get("function")
 		}
 		d, ok := call.(*py.Dict)
 		if !ok {

@@ -75,10 +75,10 @@ func promptCall(call *py.Call) (*py.Dict, error) {
 		if err != nil {
 			return nil, err
 		}
-		args.SetStr(k.Name, v)
+		args.Set(k.Name, v)
 	}
 	out := &py.Dict{}
-	out.SetStr(strings.Join(parts, "."), args)
+	out.Set(strings.Join(parts, "."), args)
 	return out, nil
 }
 
@@ -139,14 +139,13 @@ func callText(name, arguments py.Value) (string, error) {
 	if !ok {
 		return "", py.AttributeError(arguments, "items")
 	}
-	list := make([]string, args.Len())
-	for i := range list {
-		k, v := args.At(i)
+	var list []string
+	for k, v := range args.All() {
 		text, err := nestedText(v)
 		if err != nil {
 			return "", err
 		}
-		list[i] = py.Str(k) + "=" + text
+		list = append(list, py.Str(k)+"="+text)
 	}
 	return py.Str(name) + "(" + strings.Join(list, ", ") + ")", nil
 }
@@ -168,14 +167,13 @@ func nestedText(v py.Value) (string, error) {
 		}
 		return callText(d.At(0))
 	}
-	list := make([]string, d.Len())
-	for i := range list {
-		k, v := d.At(i)
+	var list []string
+	for k, v := range d.All() {
 		text, err := nestedText(v)
 		if err != nil {
 			return "", err
 		}
-		list[i] = "'" + py.Str(k) + "': " + text
+		list = append(list, "'"+py.Str(k)+"': "+text)
 	}
 	return "{" + strings.Join(list, ", ") + "}", nil
 }
@@ -186,9 +184,9 @@ func PromptResults(calls, results []string) string {
 	list := &py.List{}
 	for i := range min(len(calls), len(results)) {
 		item := &py.Dict{}
-		item.SetStr("role", "tool")
-		item.SetStr("name", calls[i])
-		item.SetStr("content", results[i])
+		item.Set("role", "tool")
+		item.Set("name", calls[i])
+		item.Set("content", results[i])
 		list.Items = append(list.Items, item)
 	}
 	return py.Repr(list)

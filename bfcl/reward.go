@@ -1,6 +1,8 @@
 package bfcl
 
 import (
+	"slices"
+
 	"rcgrpo/bfcl/internal/py"
 )
 
@@ -70,15 +72,10 @@ func (a action) serves(golden action) bool {
 		return false
 	}
 	for _, want := range golden.args {
-		found := false
-		for _, got := range a.args {
-			if got.name == want.name && want.name != "" && got.expr == want.expr &&
-				(want.expr != "" || py.Equal(got.value, want.value)) {
-				found = true
-				break
-			}
-		}
-		if !found {
+		if !slices.ContainsFunc(a.args, func(got actionArg) bool {
+			return got.name == want.name && want.name != "" && got.expr == want.expr &&
+				(want.expr != "" || py.Equal(got.value, want.value))
+		}) {
 			return false
 		}
 	}
@@ -105,8 +102,7 @@ func actionReward(t *Task, made []string) (plain, injective float64) {
 type matcher struct {
 	golden, made []string
 	parsed       map[string]parsedAction
-	free         []bool // calls not yet matched by an equal text
-	open         []int  // ground-truth calls without an equal text
+	open         []int // ground-truth calls without an equal text
 }
 
 type parsedAction struct {
@@ -140,29 +136,16 @@ func (m *matcher) serves(made, golden string) bool {
 
 // all reports whether every ground-truth call is served by some call.
 func (m *matcher) all() bool {
-	m.free = make([]bool, len(m.made))
-	for i := range m.free {
-		m.free[i] = true
-	}
-golden:
+	free := slices.Clone(m.made) // calls not yet matched by an equal text
 	for i, g := range m.golden {
-		for j, call := range m.made {
-			if m.free[j] && call == g {
-				m.free[j] = false
-				continue golden
-			}
+		if at := slices.Index(free, g); at >= 0 {
+			free = slices.Delete(free, at, at+1)
+		} else {
+			m.open = append(m.open, i)
 		}
-		m.open = append(m.open, i)
 	}
 	for _, i := range m.open {
-		served := false
-		for _, call := range m.made {
-			if m.serves(call, m.golden[i]) {
-				served = true
-				break
-			}
-		}
-		if !served {
+		if !slices.ContainsFunc(m.made, func(call string) bool { return m.serves(call, m.golden[i]) }) {
 			return false
 		}
 	}

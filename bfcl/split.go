@@ -1,6 +1,7 @@
 package bfcl
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -68,7 +69,7 @@ func stateKey(t *Task) string {
 	slices.Sort(classes)
 	var b strings.Builder
 	for _, name := range classes {
-		scenario, ok := config.GetStr(name)
+		scenario, ok := config.Get(name)
 		if !ok {
 			continue
 		}
@@ -97,8 +98,8 @@ func sortKeys(v py.Value) py.Value {
 		slices.Sort(keys)
 		out := py.NewDict()
 		for _, k := range keys {
-			item, _ := v.GetStr(k)
-			out.SetStr(k, sortKeys(item))
+			item, _ := v.Get(k)
+			out.Set(k, sortKeys(item))
 		}
 		return out
 	}
@@ -172,25 +173,15 @@ const (
 // Certify counts them.
 func PaperSplit(tasks []*Task, order string) (Split, error) {
 	ids := slices.Clone(tasks)
-	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
-	switch order {
-	case "file":
-		slices.SortStableFunc(ids, func(a, b *Task) int {
-			if c := rank(a) - rank(b); c != 0 {
-				return c
-			}
-			return a.Number - b.Number
-		})
-	case "lexicographic":
-		slices.SortStableFunc(ids, func(a, b *Task) int {
-			if c := rank(a) - rank(b); c != 0 {
-				return c
-			}
-			return strings.Compare(a.ID, b.ID)
-		})
-	default:
+	within, known := map[string]func(a, b *Task) int{
+		"file":          func(a, b *Task) int { return a.Number - b.Number },
+		"lexicographic": func(a, b *Task) int { return strings.Compare(a.ID, b.ID) },
+	}[order]
+	if !known {
 		return Split{}, fmt.Errorf("paper split: the order of ids must be \"file\" or \"lexicographic\", got %q", order)
 	}
+	rank := func(t *Task) int { return slices.Index(Categories, t.Category) }
+	slices.SortStableFunc(ids, func(a, b *Task) int { return cmp.Or(rank(a)-rank(b), within(a, b)) })
 	if len(ids) <= paperTest {
 		return Split{}, fmt.Errorf("paper split: got %d tasks, want more than %d", len(ids), paperTest)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the committed lists in testdata")
@@ -27,9 +28,7 @@ func TestPaperSplitIsTheRecordedOne(t *testing.T) {
 	data := official(t)
 	raw := fixtures.Read(t, "bfcl/split_seed42.json")
 	var recorded struct{ Test map[string][]string }
-	if err := json.Unmarshal(raw, &recorded); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &recorded))
 	for order, key := range map[string]string{"file": "file_order", "lexicographic": "lexicographic_order"} {
 		want := recorded.Test[key]
 		if want == nil {
@@ -39,10 +38,7 @@ func TestPaperSplitIsTheRecordedOne(t *testing.T) {
 				}
 			}
 		}
-		s, err := PaperSplit(data.Tasks(), order)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(PaperSplit(data.Tasks(), order))(t)
 		got := ids(s.Test)
 		slices.Sort(got)
 		want = slices.Clone(want)
@@ -73,10 +69,7 @@ func TestFamilySplitSharesNothing(t *testing.T) {
 	if len(families) != 194 {
 		t.Errorf("got %d families, want 194", len(families))
 	}
-	s, err := FamilySplit(data.Tasks(), 0.1, 42)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(FamilySplit(data.Tasks(), 0.1, 42))(t)
 	c := Certify(s.Train, s.Test)
 	if c.Families.Shared+c.Numbers.Shared+c.InitialStates.Shared+c.GroundTruths.Shared != 0 {
 		t.Errorf("train and test share something: %+v", c)
@@ -87,14 +80,9 @@ func TestFamilySplitSharesNothing(t *testing.T) {
 	list := strings.Join(ids(s.Test), "\n") + "\n"
 	file := filepath.Join("testdata", "family_split_seed42.txt")
 	if *update {
-		if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(list), 0o600))
 	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(file))(t)
 	if list != string(want) {
 		t.Errorf("the test set of seed 42 is not the one in %s", file)
 	}

@@ -17,14 +17,14 @@ func decodeState(v py.Value) py.Value {
 			v.Items[i] = decodeState(item)
 		}
 	case *py.Dict:
-		if name, ok := v.GetStr("$repr"); ok {
-			kind, _ := v.GetStr("$type")
+		if name, ok := v.Get("$repr"); ok {
+			kind, _ := v.Get("$type")
 			return py.Opaque{Class: py.Str(kind), Text: py.Str(name)}
 		}
-		if name, ok := v.GetStr("$float"); ok {
+		if name, ok := v.Get("$float"); ok {
 			return map[string]float64{"nan": math.NaN(), "inf": math.Inf(1), "-inf": math.Inf(-1)}[py.Str(name)]
 		}
-		if pairs, ok := v.GetStr("$dict"); ok {
+		if pairs, ok := v.Get("$dict"); ok {
 			d := py.NewDict()
 			list, _ := pairs.(*py.List)
 			for i := 0; list != nil && i < len(list.Items); i++ {
@@ -34,19 +34,18 @@ func decodeState(v py.Value) py.Value {
 			}
 			return d
 		}
-		if items, ok := v.GetStr("$tuple"); ok {
+		if items, ok := v.Get("$tuple"); ok {
 			if list, ok := decodeState(items).(*py.List); ok {
 				return py.Tuple(list.Items)
 			}
 		}
-		if items, ok := v.GetStr("$set"); ok {
+		if items, ok := v.Get("$set"); ok {
 			if list, ok := decodeState(items).(*py.List); ok {
 				return py.NewSet(list.Items...)
 			}
 		}
-		for i := range v.Len() {
-			_, item := v.At(i)
-			v.SetAt(i, decodeState(item))
+		for k, item := range v.All() {
+			v.Set(k, decodeState(item))
 		}
 	}
 	return v
@@ -115,17 +114,15 @@ func (e *stateEncoder) dict(v *py.Dict) py.Value {
 	}
 	out := py.MakeDict(v.Len())
 	if plain {
-		v.Each(func(k, item py.Value) bool {
+		for k, item := range v.All() {
 			out.Set(k, e.value(item))
-			return true
-		})
+		}
 		return out
 	}
 	pairs := py.NewList()
-	v.Each(func(k, item py.Value) bool {
+	for k, item := range v.All() {
 		pairs.Append(py.NewList(e.value(k), e.value(item)))
-		return true
-	})
+	}
 	return py.NewDict("$dict", pairs)
 }
 
@@ -133,7 +130,7 @@ func (e *stateEncoder) dict(v *py.Dict) py.Value {
 func stateJSON(attrs []api.Attr) (string, error) {
 	d := py.MakeDict(len(attrs))
 	for _, a := range attrs {
-		d.SetStr(a.Name, encodeState(a.Value))
+		d.Set(a.Name, encodeState(a.Value))
 	}
 	return py.JSON(d)
 }

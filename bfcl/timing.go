@@ -1,12 +1,12 @@
 package bfcl
 
 import (
-	"errors"
 	"runtime"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Timing has the fields that the timing script of the official Python code prints, and the cost of
@@ -105,22 +105,13 @@ func (d *Data) timeFull(timing *Timing, settings Settings) error {
 func (d *Data) round(workers int, work func(*Task) error) (float64, error) {
 	runtime.GC()
 	start := time.Now()
-	var next atomic.Int64
-	errs := make([]error, workers)
-	var group sync.WaitGroup
-	for w := range workers {
-		group.Go(func() {
-			for errs[w] == nil {
-				i := int(next.Add(1)) - 1
-				if i >= len(d.tasks) {
-					return
-				}
-				errs[w] = work(d.tasks[i])
-			}
-		})
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for _, t := range d.tasks {
+		group.Go(func() error { return work(t) })
 	}
-	group.Wait()
-	return time.Since(start).Seconds(), errors.Join(errs...)
+	err := group.Wait()
+	return time.Since(start).Seconds(), err
 }
 
 func median(x []float64) float64 {

@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
+	"rcgrpo/internal/must"
 )
 
 // vector is one line of py_vectors: an input and the result of CPython or an official method.
@@ -125,10 +126,7 @@ func text(t *testing.T, raw json.RawMessage) string {
 
 func hexFloat(t *testing.T, s string) float64 {
 	t.Helper()
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := must.Get(strconv.ParseFloat(s, 64))(t)
 	return f
 }
 
@@ -148,9 +146,7 @@ func throughFunction(t *testing.T, v vector) string {
 		} else if number, err = py.FromJSON(in[0]); err != nil {
 			t.Fatal(err)
 		}
-		if digits, err = py.FromJSON(in[1]); err != nil {
-			t.Fatal(err)
-		}
+		digits = must.Get(py.FromJSON(in[1]))(t)
 		rounded, err := py.Round(number, digits)
 		if err != nil {
 			return "EXC " + py.AsException(err).Message
@@ -166,10 +162,7 @@ func throughFunction(t *testing.T, v vector) string {
 	case "str.repr":
 		return py.Repr(s)
 	case "json.dumps":
-		out, err := py.JSON(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		out := must.Get(py.JSON(s))(t)
 		return out
 	case "str.splitlines":
 		return list(py.SplitLines(s))
@@ -207,10 +200,7 @@ func throughMethod(t *testing.T, v vector) string {
 		}
 		args = strings.Join(list, ", ")
 	}
-	e, err := mathTask().Start(Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := must.Get(mathTask().Start(Settings{}))(t)
 	return e.model.run(v.Kind + "(" + args + ")").Text
 }
 

@@ -45,14 +45,10 @@ def fail(sentence):
 
 
 def digest(path):
-    with open(path, "rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(f)
-
-
-def _digest(f):  # Python before 3.11
     h = hashlib.sha256()
-    while block := f.read(1 << 20):
-        h.update(block)
+    with open(path, "rb") as f:
+        while block := f.read(1 << 20):
+            h.update(block)
     return h.hexdigest()
 
 

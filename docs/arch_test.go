@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // ladder lists the packages of this module, and the guarded libraries, that a package imports. "stages/*" is every
@@ -120,9 +122,7 @@ func eachFile(t *testing.T, f func(path string) error) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 }
 
 func TestImportsKeepToTheLadder(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 var (
@@ -42,10 +44,7 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 				t.Errorf("%s cites %s, which is not in the repository", file, m[1])
 				continue
 			}
-			page, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			page := must.Get(os.ReadFile(path))(t)
 			if heading := regexp.MustCompile(`(?m)^#+ ` + regexp.QuoteMeta(m[2]) + ` `); m[2] != "" && !heading.Match(page) {
 				t.Errorf("%s cites section %s of %s, which has no heading of that number", file, m[2], m[1])
 			}

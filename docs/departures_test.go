@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 )
 
@@ -60,9 +61,7 @@ stage "rc-grpo" "x" {
   tasks  = stage.tasks.t.train
 }
 `
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 	x, diags := lang.Load(lang.Source{Path: file}, kinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -107,11 +106,7 @@ stage "rc-grpo" "x" {
 func equalJSON(t *testing.T, a, b string) bool {
 	t.Helper()
 	var x, y any
-	if err := json.Unmarshal([]byte(a), &x); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal([]byte(b), &y); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal([]byte(a), &x))
+	must.OK(t, json.Unmarshal([]byte(b), &y))
 	return reflect.DeepEqual(x, y)
 }

@@ -14,6 +14,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 func TestKindsAreSound(t *testing.T) {
@@ -25,10 +26,7 @@ func TestKindsAreSound(t *testing.T) {
 // The part of docs/language.md after the marker is generated from the kinds; -update renews it.
 func TestLanguagePageIsCurrent(t *testing.T) {
 	const path, marker = "docs/language.md", "renews it. -->\n"
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(path))(t)
 	head, had, ok := strings.Cut(string(page), marker)
 	if !ok {
 		t.Fatalf("%s lacks the marker %q", path, marker)
@@ -40,9 +38,7 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 	head = regexp.MustCompile(`(?ms)^Functions: .*?\n\n`).ReplaceAllLiteralString(head, functions)
 	want := head + marker + printed.String()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(path, []byte(want), 0o644))
 		return
 	}
 	if string(page) != want {
@@ -53,16 +49,10 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 
 // docs/own_tasks.md explains each function and each list of the programs that `rcgrpo init tools` writes.
 func TestOwnTasksPageExplainsThePrograms(t *testing.T) {
-	page, err := os.ReadFile("docs/own_tasks.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("docs/own_tasks.md"))(t)
 	name := regexp.MustCompile(`(?m)^(?:def )?(\w+)(?: = |\()`)
 	for _, path := range []string{"shop/shop.py", "agent/agent.py"} {
-		text, err := os.ReadFile("cmd/rcgrpo/templates/tools/" + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile("cmd/rcgrpo/templates/tools/" + path))(t)
 		_, table, _ := strings.Cut(string(page), "| lines of "+filepath.Base(path)+" | meaning |")
 		table, _, _ = strings.Cut(table, "\n\n")
 		names := name.FindAllStringSubmatch(string(text), -1)
@@ -79,10 +69,7 @@ func TestOwnTasksPageExplainsThePrograms(t *testing.T) {
 
 // Every hcl block of the documentation loads: as an experiment, a site file, or a part of an experiment.
 func TestHCLOfTheDocumentation(t *testing.T) {
-	paths, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob("docs/*.md"))(t)
 	paths = append(paths, "README.md")
 	block := regexp.MustCompile("(?s)```hcl\n(.*?)```")
 	for _, path := range paths {
@@ -90,9 +77,7 @@ func TestHCLOfTheDocumentation(t *testing.T) {
 		if os.IsNotExist(err) {
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for i, m := range block.FindAllStringSubmatch(string(page), -1) {
 			t.Run(fmt.Sprintf("%s/%d", filepath.Base(path), i+1), func(t *testing.T) { checkBlock(t, m[1]) })
 		}
@@ -102,9 +87,7 @@ func TestHCLOfTheDocumentation(t *testing.T) {
 func checkBlock(t *testing.T, text string) {
 	file := filepath.Join(t.TempDir(), "x.hcl")
 	if regexp.MustCompile(`(?m)^(store|executor|data|api|notify|remote) `).MatchString(text) {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 		if _, _, diags := lang.LoadSite(lang.Source{Site: file, Env: os.Environ()}); len(diags) > 0 {
 			t.Errorf("%s\n%s", diags, text)
 		}
@@ -114,17 +97,11 @@ func checkBlock(t *testing.T, text string) {
 	if fragment {
 		text = "experiment {}\n" + text
 	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, []byte(text), 0o644))
 	for _, name := range []string{"shop", "notes", "agent"} { // of docs/own_tasks.md
-		if err := os.Mkdir(filepath.Join(filepath.Dir(file), name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(filepath.Join(filepath.Dir(file), name), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "notes.jsonl"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(filepath.Dir(file), "notes.jsonl"), nil, 0o600))
 	vars := map[string]string{}
 	if strings.Contains(text, `variable "base"`) {
 		vars["base"] = fixtures.Dir(t, "hf/models/qwen2-tiny")
@@ -143,10 +120,7 @@ func checkBlock(t *testing.T, text string) {
 }
 
 func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	readme := must.Get(os.ReadFile("README.md"))(t)
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages: %v", err)
@@ -161,16 +135,10 @@ func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
 
 // Every new table changes the counts of cells, values and artifacts. verify prints them; documents do not repeat them.
 func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
-	paths, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob("docs/*.md"))(t)
 	counted := regexp.MustCompile(`[0-9][0-9,.]* (cells|values of figures|artifacts)\b`)
 	for _, path := range append(paths, "README.md") {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(path))(t)
 		if found := counted.Find(text); found != nil {
 			t.Errorf("%s contains %q; verify prints the current number", path, found)
 		}
@@ -180,10 +148,7 @@ func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
 // The tree of docs/architecture.md names existing folders. Some other parts must appear in the code if the page names
 // them.
 func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
-	page, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("docs/architecture.md"))(t)
 	_, rest, _ := strings.Cut(string(page), "## The tree\n```\n")
 	tree, _, found := strings.Cut(rest, "```")
 	if !found {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"rcgrpo/internal/must"
 )
 
 const maxColumns = 120
@@ -28,9 +30,7 @@ func TestNoLineOfCodeOrProseExceeds120Columns(t *testing.T) {
 		if os.IsNotExist(err) { // deleted, not committed yet
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		n := 0
 		for line := range strings.Lines(string(text)) {
 			n++

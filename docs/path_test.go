@@ -7,15 +7,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // The page names the functions through which one exec stage passes. This test keeps the names true and the path short.
 func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	const page, mostFunctions, mostFiles = "docs/architecture.md", 45, 19
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))(t)
 	at := regexp.MustCompile("(?m)^#+ Path of one `?exec`? stage").FindIndex(text)
 	if at == nil {
 		t.Fatalf("%s has no section \"Path of one exec stage\"", page)
@@ -85,10 +84,7 @@ func TestTestsThatThePagesNameExist(t *testing.T) {
 	pages, _ := filepath.Glob("docs/*.md")
 	named := 0
 	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(page))(t)
 		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllSubmatch(text, -1) {
 			if named++; !known[string(m[1])] {
 				t.Errorf("%s names %s, which does not exist", page, m[1])

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // The decoder fills a map with the range of each setting, and a wrong name would place a diagnostic nowhere.
@@ -20,10 +22,7 @@ func TestRangesNameSettingsOfTheirStruct(t *testing.T) {
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}",
 		"rcgrpo/stages/...", "rcgrpo/reports/...", "rcgrpo/engine/lang", "rcgrpo/engine/enginetest")
 	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := must.Get(list.Output())(t)
 	exported := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		name, file, _ := strings.Cut(strings.TrimSpace(line), " ")

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcgrpo/internal/must"
 )
 
 // walk is one way of extending the program, as in the list of CONTRIBUTING.md. The new files are in
@@ -71,10 +73,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	if raced {
 		t.Skip("its program and tests have no race detector")
 	}
-	root, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := must.Get(os.Getwd())(t)
 	dir := t.TempDir()
 	replace := map[string]string{} // path in the tree -> replacement
 	texts := map[string]string{}   // changed files
@@ -91,15 +90,10 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 			replace[filepath.Join(root, to)] = filepath.Join(root, path)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		for _, l := range w.lines {
 			if _, read := texts[l.file]; !read {
-				text, err := os.ReadFile(l.file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := must.Get(os.ReadFile(l.file))(t)
 				texts[l.file] = string(text)
 			}
 			if n := strings.Count(texts[l.file], l.old); n != 1 {
@@ -110,19 +104,12 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	}
 	for file, text := range texts {
 		copied := filepath.Join(dir, strings.ReplaceAll(file, "/", "-"))
-		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(copied, []byte(text), 0o600))
 		replace[filepath.Join(root, file)] = copied
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
+	overlay := must.Get(json.Marshal(map[string]any{"Replace": replace}))(t)
 	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(file, overlay, 0o600))
 	goes := func(args ...string) {
 		t.Helper()
 		command := exec.CommandContext(t.Context(), "go", append([]string{args[0], "-overlay", file}, args[1:]...)...)
@@ -143,9 +130,7 @@ func TestAdditionsTouchTheFilesThatTheirTableNames(t *testing.T) {
 	goes("build", "-o", filepath.Join(dir, "rcgrpo"), "./cmd/rcgrpo")
 
 	session := fmt.Sprintf(walkSession, filepath.Join(dir, "rcgrpo"))
-	if err := os.WriteFile(filepath.Join(dir, "walk.txtar"), []byte(session), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "walk.txtar"), []byte(session), 0o600))
 	testscript.Run(t, testscript.Params{Dir: dir, Setup: func(e *testscript.Env) error {
 		e.Setenv("HOME", e.WorkDir)
 		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))

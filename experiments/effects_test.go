@@ -24,8 +24,8 @@ import (
 	"rcgrpo/reports"
 )
 
-// upstream is what the stages of EFFECTS.md read. The model learns four drills well enough to succeed at most of its
-// attempts and not at all, so that rewards within a group differ.
+// upstream are the stages whose results the stages of EFFECTS.md read. The model learns four drills well enough to
+// succeed at most of its attempts and not at all, so that rewards within a group differ.
 var upstream = strings.ReplaceAll(`
 experiment {
   seeds = [1]
@@ -314,11 +314,11 @@ func TestEverySettingIsListedWithItsEffect(t *testing.T) {
 	}
 }
 
-// trial is two stages of which one setting is to make a difference.
+// trial is a pair of stages that differ in one setting and must have different results.
 type trial struct {
 	effect
 	one, other string // their names
-	alone      bool   // without what both have
+	alone      bool   // without the settings that both have
 }
 
 func TestEverySettingHasAnEffect(t *testing.T) {
@@ -424,7 +424,7 @@ func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Exp
 	return x, lines, diags
 }
 
-// mistakes are what is wrong with each stage, by its name.
+// mistakes returns the diagnostics of each stage by its name.
 func mistakes(t *testing.T, dir, site string, blocks map[string]string) map[string]string {
 	t.Helper()
 	_, _, diags := load(t, dir, site, blocks)
@@ -439,7 +439,7 @@ func mistakes(t *testing.T, dir, site string, blocks map[string]string) map[stri
 	return found
 }
 
-// perform runs the stages and returns the digests of what each made, or why it failed.
+// perform runs the stages and returns the digests of their results, and the errors of those that failed.
 func perform(t *testing.T, dir, site string, blocks map[string]string) (digests, failed map[string]string) {
 	t.Helper()
 	x, _, diags := load(t, dir, site, blocks)

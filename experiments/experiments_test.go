@@ -1,5 +1,4 @@
-// Package experiments holds the experiments that come with the project; its test loads and plans all of them.
-// docs_test.go beside the command checks the blocks that the documentation shows.
+// Package experiments holds the experiments that come with the project. Its tests load, plan and play all of them.
 package experiments
 
 import (
@@ -28,21 +27,37 @@ func registry() lang.Registry {
 	return append(lang.Registry(stages.Kinds()), reports.Kind())
 }
 
-// variables gives the variables of an experiment that have no default, or none.
+// loaded loads an experiment without mistakes.
+func loaded(t *testing.T, source lang.Source) *lang.Experiment {
+	t.Helper()
+	x, diags := lang.Load(source, registry())
+	if diags.HasErrors() {
+		t.Fatal(diags)
+	}
+	return x
+}
+
+// files returns the experiments of this folder.
+func files(t *testing.T) []string {
+	t.Helper()
+	found := must.Get(filepath.Glob("*.hcl"))(t)
+	return slices.DeleteFunc(found, func(name string) bool { return name == "site.hcl" })
+}
+
+// variables returns values for the variables of an experiment that have no default.
 func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
-	text := must.Get(os.ReadFile(path))(t)
-	vars := map[string]string{}
-	if strings.Contains(string(text), `variable "base"`) {
+	text, vars := read(t, path), map[string]string{}
+	if strings.Contains(text, `variable "base"`) {
 		vars["base"] = folder(t, "qwen2")
 	}
-	if strings.Contains(string(text), `variable "models"`) {
+	if strings.Contains(text, `variable "models"`) {
 		vars["models"] = fmt.Sprintf("{ qwen = %q, llama = %q }", folder(t, "qwen2"), folder(t, "llama"))
 	}
 	return vars
 }
 
-// folder is what a plan reads of a model folder.
+// folder returns a folder with the part of a model that a plan reads.
 func folder(t *testing.T, family string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,11 +91,7 @@ func memory(t *testing.T, base, context, host string) map[string]stages.MemoryPl
 	t.Helper()
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(shapes[base]), 0o600))
-	x, diags := lang.Load(lang.Source{Path: "arms.hcl", Vars: map[string]string{"base": dir,
-		"context": context, "host": host}}, registry())
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
+	x := loaded(t, lang.Source{Path: "arms.hcl", Vars: map[string]string{"base": dir, "context": context, "host": host}})
 	plans := map[string]stages.MemoryPlan{}
 	for _, n := range x.Nodes {
 		if plan, ok := stages.Memory(n, usable, 1<<40); ok {
@@ -142,16 +153,12 @@ func TestMemoryOfThePapersFilesIsWhatThePlanSays(t *testing.T) {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text := must.Get(os.ReadFile(file))(t)
-	return string(text)
+	return string(must.Get(os.ReadFile(file))(t))
 }
 
 func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
 	for _, file := range []string{"arms.hcl", "paper.hcl", "equal_compute.hcl", "splits.hcl"} {
-		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
+		x := loaded(t, lang.Source{Path: file, Vars: variables(t, file)})
 		prompts := map[string]int{}
 		for _, n := range x.Nodes {
 			for _, s := range n.Settings {
@@ -169,14 +176,8 @@ func TestThePapersFilesMergeTheRequestsOfATask(t *testing.T) {
 // A run refuses a stage that requests more devices than its kind can use, so the defaults must not.
 func TestNoStageAsksForMoreDevicesThanItCanUse(t *testing.T) {
 	asked := 0
-	for _, file := range must.Get(filepath.Glob("*.hcl"))(t) {
-		if file == "site.hcl" {
-			continue
-		}
-		x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
-		if diags.HasErrors() {
-			t.Fatal(diags)
-		}
+	for _, file := range files(t) {
+		x := loaded(t, lang.Source{Path: file, Vars: variables(t, file)})
 		for _, n := range x.Nodes {
 			asked += n.Resources.GPUs
 			if n.Resources.GPUs > 1 && !n.Kind.MultiGPU && (n.Kind.Ranks == nil || n.Kind.Ranks(n.Stage) < n.Resources.GPUs) {
@@ -225,10 +226,7 @@ func TestThePapersFileFitsOnEightCardsAndOnOne(t *testing.T) {
 	} {
 		vars := map[string]string{"models": models + " }"}
 		maps.Copy(vars, tc.vars)
-		x, diags := lang.Load(lang.Source{Path: "paper.hcl", Vars: vars, Site: site}, registry())
-		if len(diags) > 0 {
-			t.Fatal(name, diags)
-		}
+		x := loaded(t, lang.Source{Path: "paper.hcl", Vars: vars, Site: site})
 		p := must.Get(plan.New(x, must.Get(artifact.Open(x.Site.StorePath))(t), plan.Options{}))(t)
 		f := p.Forecast(t.Context())
 		unfit := 0
@@ -252,7 +250,7 @@ func TestThePapersFileFitsOnEightCardsAndOnOne(t *testing.T) {
 	}
 }
 
-// plan loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
+// planFile loads an experiment and plans it against an empty store: every stage runs. Warnings count as mistakes.
 func planFile(t *testing.T, path string) {
 	t.Helper()
 	x, diags := lang.Load(lang.Source{Path: path, Vars: variables(t, path)}, registry())
@@ -280,17 +278,8 @@ func planFile(t *testing.T, path string) {
 }
 
 func TestEveryExperimentPlans(t *testing.T) {
-	files := must.Get(filepath.Glob("*.hcl"))(t)
-	found := 0
-	for _, file := range files {
-		if file == "site.hcl" {
-			continue
-		}
-		found++
+	for _, file := range files(t) {
 		t.Run(file, func(t *testing.T) { planFile(t, file) })
-	}
-	if found == 0 {
-		t.Error("no experiment in this folder")
 	}
 }
 
@@ -300,10 +289,7 @@ func TestAPIModelsArePlannedWithTheirPrice(t *testing.T) {
 	site := filepath.Join(t.TempDir(), "site.hcl")
 	must.OK(t, os.WriteFile(site, fmt.Appendf(nil, "data {\n  bfcl = %q\n}\napi \"GLM_API_KEY\" {\n"+
 		"  prices = { \"glm-4.7\" = [0.6, 2.2] }\n}\n", fixtures.Benchmark(t)), 0o600))
-	x, diags := lang.Load(lang.Source{Path: "api_models.hcl", Site: site}, registry())
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
+	x := loaded(t, lang.Source{Path: "api_models.hcl", Site: site})
 	cost := map[string]float64{}
 	for _, n := range x.Nodes {
 		dollars, ok, err := stages.CallCost(n, x.Site)
@@ -332,11 +318,7 @@ func TestAPIModelsArePlannedWithTheirPrice(t *testing.T) {
 
 func node(t *testing.T, file, address string) *lang.Node {
 	t.Helper()
-	x, diags := lang.Load(lang.Source{Path: file, Vars: variables(t, file)}, registry())
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
-	n := x.Node(address)
+	n := loaded(t, lang.Source{Path: file, Vars: variables(t, file)}).Node(address)
 	if n == nil {
 		t.Fatalf("%s has no node %s", file, address)
 	}
@@ -428,8 +410,7 @@ func TestReportsCompareWhatTheirExperimentsExpect(t *testing.T) {
 }
 
 func TestExperimentsAreShortAndFormatted(t *testing.T) {
-	files := must.Get(filepath.Glob("*.hcl"))(t)
-	for _, file := range files {
+	for _, file := range files(t) {
 		text := read(t, file)
 		if formatted, diags := lang.Format([]byte(text), file); diags.HasErrors() || string(formatted) != text {
 			t.Errorf("rcgrpo fmt changes %s", file)

@@ -44,10 +44,7 @@ func TestPagesOfEveryExperiment(t *testing.T) {
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	dir := t.TempDir() // files share stages, and so a store
 	var pages []page
-	for _, file := range must.Get(filepath.Glob("*.hcl"))(t) {
-		if file == "site.hcl" {
-			continue
-		}
+	for _, file := range files(t) {
 		t.Run(file, func(t *testing.T) {
 			if !strings.Contains(read(t, file), `stage "report"`) {
 				checkIsModule(t, file)
@@ -83,7 +80,7 @@ func pagesOf(t *testing.T, dir, file string) (pages []page) {
 // checkIsModule checks that another file shows the results of a file without a page.
 func checkIsModule(t *testing.T, file string) {
 	t.Helper()
-	for _, other := range must.Get(filepath.Glob("*.hcl"))(t) {
+	for _, other := range files(t) {
 		if strings.Contains(strings.Join(strings.Fields(read(t, other)), " "), fmt.Sprintf("source = %q", file)) {
 			return
 		}

@@ -52,10 +52,7 @@ func playPretended(t *testing.T, dir, file string) *plan.Plan {
 			cpus = 2
 			gpus = ["0", "1"]
 		}`, filepath.Join(dir, "store"), fixtures.Benchmark(t)), 0o600))
-	x, diags := lang.Load(lang.Source{Path: filepath.Join(dir, file), Vars: vars, Site: site}, registry())
-	if diags.HasErrors() {
-		t.Fatal(diags)
-	}
+	x := loaded(t, lang.Source{Path: filepath.Join(dir, file), Vars: vars, Site: site})
 	for _, n := range x.Nodes {
 		switch n.Kind.Name {
 		case "report", "curate", "endpoint":
@@ -268,15 +265,11 @@ func (s *scripted) tasks(job *engine.Job) (tasks []*bfcl.Task, ports []string, e
 
 // benchmark loads the benchmark once for all scripts.
 func benchmark(dir string) (*bfcl.Data, error) {
-	loaded.Do(func() { loaded.data, loaded.err = bfcl.LoadData(dir) })
-	return loaded.data, loaded.err
+	load, _ := benchmarks.LoadOrStore(dir, sync.OnceValues(func() (*bfcl.Data, error) { return bfcl.LoadData(dir) }))
+	return load.(func() (*bfcl.Data, error))()
 }
 
-var loaded struct {
-	sync.Once
-	data *bfcl.Data
-	err  error
-}
+var benchmarks sync.Map // functions by folder
 
 // chance is the probability of success on a task under a token.
 func (p policy) chance(task *bfcl.Task, token string) float64 {

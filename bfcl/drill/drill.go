@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"rcgrpo/bfcl"
@@ -173,7 +174,7 @@ func (d *draft) choose() (intent, made, bool) {
 	for _, refers := range []bool{later, false} {
 		var fit []intent
 		for _, in := range intents() {
-			if in.later == refers && d.offers(in.class) {
+			if in.later == refers && slices.Contains(d.classes, in.class) {
 				fit = append(fit, in)
 			}
 		}
@@ -185,15 +186,6 @@ func (d *draft) choose() (intent, made, bool) {
 		}
 	}
 	return intent{}, made{}, false
-}
-
-func (d *draft) offers(class string) bool {
-	for _, c := range d.classes {
-		if c == class {
-			return true
-		}
-	}
-	return false
 }
 
 // made is an intent with its values: those of the phrasing, and its calls.

@@ -7,14 +7,12 @@ import (
 	"testing"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/internal/must"
 )
 
 func generateT(t *testing.T, seed uint64, form Form, set Set, n int) []*bfcl.Task {
 	t.Helper()
-	tasks, err := Generate(rand.New(rand.NewPCG(seed, 1)), form, set, "drill", n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tasks := must.Get(Generate(rand.New(rand.NewPCG(seed, 1)), form, set, "drill", n))(t)
 	if len(tasks) != n {
 		t.Fatalf("got %d drills, want %d", len(tasks), n)
 	}
@@ -133,10 +131,7 @@ func TestWordsOfHeldOutWordingOccurInTraining(t *testing.T) {
 func TestGroundTruthOfEveryDrillPasses(t *testing.T) {
 	for _, set := range []Set{Train, Test, TestNew} {
 		for _, task := range generateT(t, 11, Multi, set, 300) {
-			settings, err := bfcl.SettingsFor([]*bfcl.Task{task}, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			settings := must.Get(bfcl.SettingsFor([]*bfcl.Task{task}, ""))(t)
 			e, err := task.Start(settings)
 			if err != nil {
 				t.Fatalf("%s: %v", task.ID, err)
@@ -211,8 +206,6 @@ func TestImpossibleRequestsAreErrors(t *testing.T) {
 func BenchmarkGenerate(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for b.Loop() {
-		if _, err := generate(rng, Multi, Train); err != nil {
-			b.Fatal(err)
-		}
+		must.Get(generate(rng, Multi, Train))(b)
 	}
 }

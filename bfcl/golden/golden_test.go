@@ -8,23 +8,18 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/golden"
+	"rcgrpo/internal/must"
 )
 
 // TestGoldenTrajectories replays every recorded trajectory. Only the records of
 // testdata/unsupported.txt may differ; its columns are file, record and the first call outside the
 // supported subset of Python. RCGRPO_UPDATE=1 rewrites the list.
 func TestGoldenTrajectories(t *testing.T) {
-	data, err := bfcl.LoadData(fixtures.Benchmark(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(bfcl.LoadData(fixtures.Benchmark(t)))(t)
 	var unsupported strings.Builder
 	for _, form := range []string{"ground_truth", "perturbed", "fuzz", "directed", "decode"} {
 		file := "golden_" + form + ".jsonl"
-		report, err := golden.ReplayFile(data, fixtures.Path(t, "bfcl/"+file), "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		report := must.Get(golden.ReplayFile(data, fixtures.Path(t, "bfcl/"+file), ""))(t)
 		if n := report.Prompting; n > 0 && form != "decode" {
 			t.Errorf("%s: %d records have the format prompting", form, n)
 		}
@@ -46,14 +41,9 @@ func TestGoldenTrajectories(t *testing.T) {
 	}
 	const list = "testdata/unsupported.txt"
 	if os.Getenv("RCGRPO_UPDATE") == "1" {
-		if err := os.WriteFile(list, []byte(unsupported.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(list, []byte(unsupported.String()), 0o644))
 	}
-	want, err := os.ReadFile(list)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := must.Get(os.ReadFile(list))(t)
 	if got := unsupported.String(); got != string(want) {
 		t.Errorf("the unsupported calls differ from %s: got\n%s\nwant\n%s", list, got, want)
 	}

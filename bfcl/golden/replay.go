@@ -16,6 +16,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/renameio/v2"
+
 	"rcgrpo/bfcl"
 	"rcgrpo/bfcl/internal/py"
 )
@@ -80,31 +82,26 @@ func ReplayFile(d *bfcl.Data, inPath, outPath string) (Report, error) {
 	if outPath == "" {
 		return Replay(d, in, nil)
 	}
-	aside := outPath + ".part"
-	out, err := os.Create(aside)
+	out, err := renameio.NewPendingFile(outPath, renameio.WithPermissions(0o644))
 	if err != nil {
 		return Report{}, fmt.Errorf("replay: %w", err)
 	}
-	defer os.Remove(aside)
-	var w io.WriteCloser = out
-	if strings.HasSuffix(outPath, ".gz") {
-		w = gzip.NewWriter(out)
+	defer out.Cleanup()
+	report, err := writeReplay(d, in, out, strings.HasSuffix(outPath, ".gz"))
+	if err == nil {
+		err = out.CloseAtomicallyReplace()
 	}
+	return report, err
+}
+
+// writeReplay is Replay with an output that may be gzipped.
+func writeReplay(d *bfcl.Data, in io.Reader, out io.Writer, zipped bool) (Report, error) {
+	if !zipped {
+		return Replay(d, in, out)
+	}
+	w := gzip.NewWriter(out)
 	report, err := Replay(d, in, w)
-	if err != nil {
-		out.Close()
-		return report, err
-	}
-	if w != out {
-		if err := w.Close(); err != nil {
-			out.Close()
-			return report, fmt.Errorf("replay: %s: %w", outPath, err)
-		}
-	}
-	if err := out.Close(); err != nil {
-		return report, fmt.Errorf("replay: %s: %w", outPath, err)
-	}
-	return report, os.Rename(aside, outPath)
+	return report, cmp.Or(err, w.Close())
 }
 
 type replayer struct {
@@ -129,7 +126,7 @@ type recorded struct {
 	Long    bool   `json:"long_context"`
 	Text    string `json:"text"`
 	Empty   bool   `json:"empty"`
-	Exc     *string
+	Exc     string
 	Tools   []string            `json:"tools"`
 	HeldOut map[string][]string `json:"held_out"`
 
@@ -159,8 +156,8 @@ type recordedResult struct {
 	Call   string          `json:"call"`
 	R      json.RawMessage `json:"r"`
 	Result *string         `json:"result"`
-	Exc    *string         `json:"exc"`
-	RT     *string         `json:"rt"`
+	Exc    string          `json:"exc"` // "" for null
+	RT     string          `json:"rt"`
 	ND     bool            `json:"nd"`
 }
 
@@ -262,10 +259,9 @@ func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedRe
 		return
 	}
 	where += " " + call
-	exc, rt := deref(want.Exc), deref(want.RT)
-	if got.Exception != exc || got.Type != rt {
+	if got.Exception != want.Exc || got.Type != want.RT {
 		r.differ(where, "got exception %q and type %q, want %q and %q (result %q)", got.Exception, got.Type,
-			exc, rt, got.Text)
+			want.Exc, want.RT, got.Text)
 		return
 	}
 	var same bool
@@ -281,20 +277,13 @@ func (r *replayer) compare(where, call string, got bfcl.Outcome, want recordedRe
 	switch {
 	case same:
 	case want.ND && sameWords(got.Text, wanted),
-		exc == "SyntaxError" && strings.HasPrefix(got.Text, "Error during execution: "),
-		exc == "TypeError" && !strings.Contains(wanted, "argument") &&
+		want.Exc == "SyntaxError" && strings.HasPrefix(got.Text, "Error during execution: "),
+		want.Exc == "TypeError" && !strings.Contains(wanted, "argument") &&
 			strings.HasPrefix(got.Text, "Error during execution: "):
 		r.report.Allowed++
 	default:
 		r.differ(where, "got %q, want %q", clip(got.Text), clip(wanted))
 	}
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }
 
 func clip(s string) string {
@@ -737,8 +726,8 @@ func (r *replayer) decode(rec *recorded) error {
 	r.report.Calls += len(want)
 	got, err := decoder(rec.Text)
 	switch {
-	case (err != nil) != (rec.Exc != nil):
-		r.differ(rec.Format, "%q: got error %v, want %q (calls %q)", clip(rec.Text), err, deref(rec.Exc), got)
+	case (err != nil) != (rec.Exc != ""):
+		r.differ(rec.Format, "%q: got error %v, want %q (calls %q)", clip(rec.Text), err, rec.Exc, got)
 	case err == nil && !slices.Equal(got, want):
 		r.differ(rec.Format, "%q: got %q, want %q", clip(rec.Text), got, want)
 	case err == nil && bfcl.EmptyStep(got) != rec.Empty:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"rcgrpo/bfcl"
@@ -136,8 +137,9 @@ func (c *dataCommand) replay(in, out string, verify bool) error {
 		fmt.Fprintf(w, "%-12s n %d, accepted %d (%.1f%%), mean reward %.3f\n",
 			score.Category, score.N, score.Passed, 100*score.Accuracy, score.Reward)
 	}
+	replayed := english.Plural(report.Trajectories, "trajectory", "") + ", " + english.Plural(report.Calls, "call", "")
 	if !verify {
-		fmt.Fprintf(w, "%d trajectories, %d calls\n", report.Trajectories, report.Calls)
+		fmt.Fprintln(w, replayed)
 		return nil
 	}
 	for _, d := range report.Differing {
@@ -146,9 +148,8 @@ func (c *dataCommand) replay(in, out string, verify bool) error {
 	for _, call := range report.Unsupported {
 		fmt.Fprintf(w, "unsupported, the rest of the record is not compared: %s\n", call)
 	}
-	fmt.Fprintf(w, "%d trajectories, %d calls, of the unimplemented format prompting: %d, allowed differences: %d, "+
-		"differing: %d, unsupported: %d\n", report.Trajectories, report.Calls, report.Prompting, report.Allowed,
-		len(report.Differing), len(report.Unsupported))
+	fmt.Fprintf(w, "%s, of the unimplemented format prompting: %d, allowed differences: %d, differing: %d, "+
+		"unsupported: %d\n", replayed, report.Prompting, report.Allowed, len(report.Differing), len(report.Unsupported))
 	if len(report.Differing) > 0 {
 		return exitCode(exitFailed)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 func runBFCL(stdin string, args ...string) (code int, stdout, stderr string) {
@@ -61,12 +62,10 @@ func TestBFCLReplayVerifiesAndWrites(t *testing.T) {
 	wrong := filepath.Join(t.TempDir(), "wrong.jsonl")
 	record := `{"sid": "mine", "class": "MathAPI", "task": "multi_turn_base_0", ` +
 		`"calls": [{"call": "add(a=1, b=2)", "r": "4", "exc": null, "rt": "dict"}]}`
-	if err := os.WriteFile(wrong, []byte(record), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(wrong, []byte(record), 0o600))
 	code, text, _ = runBFCL("", "replay", "--data", dir, "--in", wrong, "--verify")
 	if code != 1 || !strings.Contains(text, "mine add(a=1, b=2)") ||
-		!strings.Contains(text, "1 trajectories, 1 calls, of the unimplemented format prompting: 0, allowed differences: 0, "+
+		!strings.Contains(text, "1 trajectory, 1 call, of the unimplemented format prompting: 0, allowed differences: 0, "+
 			"differing: 1, unsupported: 0\n") {
 		t.Errorf("got code %d, %s", code, text)
 	}

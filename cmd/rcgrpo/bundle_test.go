@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcgrpo/internal/must"
 )
 
 // rebundle forges a bundle in a script. rebundle IN OUT NAME PATTERN TEXT replaces a regular expression in a file,
@@ -97,28 +99,18 @@ func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 		}
 		dir := t.TempDir()
 		fifo := filepath.Join(dir, "slow.tar.gz") // has no content, so the command waits for it
-		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, syscall.Mkfifo(fifo, 0o600))
 		c := exec.Command(binary, "verify", fifo)
 		c.Env = append(os.Environ(), "TMPDIR="+dir)
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, c.Start())
 		writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the command reads; it handles signals by then
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		unpacked, err := filepath.Glob(filepath.Join(dir, "rcgrpo-bundle-*"))
 		if err != nil || len(unpacked) != 1 {
 			t.Fatalf("got folders %q, %v while the command reads, want one", unpacked, err)
 		}
-		if err := os.WriteFile(filepath.Join(unpacked[0], "file"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.Process.Signal(signal); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(unpacked[0], "file"), nil, 0o600))
+		must.OK(t, c.Process.Signal(signal))
 		c.Wait()
 		writer.Close()
 		if got := c.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != signal {

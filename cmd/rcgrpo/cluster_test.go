@@ -13,6 +13,7 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/internal/versitygw"
 )
 
@@ -21,9 +22,7 @@ import (
 func TestSharedResultsPage(t *testing.T) {
 	t.Run("gofakes3", func(t *testing.T) {
 		backend := s3mem.New()
-		if err := backend.CreateBucket("results"); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, backend.CreateBucket("results"))
 		server := httptest.NewServer(gofakes3.New(backend).Server())
 		t.Cleanup(server.Close)
 		shareResults(t, server.URL)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/output"
+	"rcgrpo/internal/must"
 )
 
 // callLine runs a command line in this process.
@@ -39,9 +40,7 @@ func exitFolder(t *testing.T) {
 		"bad.hcl":   "experiment {\n}\n\nstage \"exce\" \"a\" {\n}\n",
 		"ugly.hcl":  "experiment {\nseeds=[1]\n}\n",
 	} {
-		if err := os.WriteFile(filepath.Join(".", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(".", name), []byte(text), 0o600))
 	}
 }
 
@@ -215,34 +214,17 @@ func TestColoursAreForTerminalsWithoutNoColor(t *testing.T) {
 // Flags may precede or follow each argument, and with a value also the command. All words after -- are arguments.
 func TestFlagsMayStandAnywhere(t *testing.T) {
 	exitFolder(t)
-	if err := os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile("site2.hcl", []byte("store {\n  path = \"store2\"\n}\n"), 0o600))
 	for _, tc := range []struct{ line, same string }{
 		{"plan --site site2.hcl good.hcl", "plan good.hcl --site site2.hcl"},
 		{"plan --site=site2.hcl good.hcl", "--site site2.hcl plan good.hcl"},
 		{"check good.hcl ports.hcl --site site2.hcl", "check good.hcl --site site2.hcl ports.hcl"},
-		{"why --site site2.hcl exec.a good.hcl", "why exec.a good.hcl --site site2.hcl"},
-		{"graph --format mermaid good.hcl", "graph good.hcl --format mermaid"},
 		{"fmt --check good.hcl ugly.hcl", "fmt good.hcl --check ugly.hcl"},
 		{"kinds --markdown exec", "kinds exec --markdown"},
-		{"store ls --json --site site2.hcl", "store --site site2.hcl ls --json"},
 		{"store gc --limit 1GB --site site2.hcl", "store --limit 1GB --site site2.hcl gc"},
-		{"store check --site site2.hcl", "store --site site2.hcl check"},
-		{"bfcl check --data nowhere", "bfcl --data nowhere check"},
-		{"bfcl show --data nowhere --full TASK", "bfcl show TASK --data nowhere --full"},
-		{"bfcl chat --data nowhere TASK", "bfcl chat TASK --data nowhere"},
 		{"bfcl replay --verify --data nowhere --in file", "bfcl --data nowhere replay --in file --verify"},
-		{"show --site site2.hcl exec.a.out good.hcl", "show exec.a.out good.hcl --site site2.hcl"},
 		{"console --site site2.hcl good.hcl", "console good.hcl --site site2.hcl"},
-		{"report --site site2.hcl good.hcl", "report good.hcl --site site2.hcl"},
-		{"status --site site2.hcl good.hcl", "status good.hcl --site site2.hcl"},
-		{"logs --site site2.hcl exec.a good.hcl", "logs exec.a good.hcl --site site2.hcl"},
 		{"lint -n 10 nowhere.csv", "lint nowhere.csv -n 10"},
-		{"diff --site site2.hcl a b", "diff a b --site site2.hcl"},
-		{"verify --site site2.hcl page.html", "verify page.html --site site2.hcl"},
-		{"reproduce --site site2.hcl page.html#c", "reproduce page.html#c --site site2.hcl"},
-		{"replay --group 2 nowhere.jsonl good.hcl", "replay nowhere.jsonl good.hcl --group 2"},
 		{"run --site site2.hcl fails.hcl --target exec.b", "run fails.hcl --target exec.b --site site2.hcl"},
 	} {
 		code, stdout, stderr := callLine("", strings.Fields(tc.line)...)

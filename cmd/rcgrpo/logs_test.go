@@ -17,6 +17,7 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // loggedRun is a hand-made run folder with one stage.
@@ -29,19 +30,12 @@ type loggedRun struct {
 func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool, nodes ...runs.NodeRecord) *loggedRun {
 	t.Helper()
 	r := &loggedRun{T: t, dir: filepath.Join(store.Runs("x"), id)}
-	if err := os.MkdirAll(filepath.Join(r.dir, "logs"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	lock, err := os.Create(filepath.Join(r.dir, "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(r.dir, "logs"), 0o700))
+	lock := must.Get(os.Create(filepath.Join(r.dir, "lock")))(t)
 	r.lock = lock
 	t.Cleanup(func() { lock.Close() })
 	if live {
-		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, unix.Flock(int(lock.Fd()), unix.LOCK_EX))
 	}
 	if nodes == nil {
 		nodes = []runs.NodeRecord{{Address: "stage.toy.a", Verb: string(plan.MustRun)}}
@@ -52,22 +46,14 @@ func newLoggedRun(t *testing.T, store *artifact.Store, id string, live bool, nod
 
 func (r *loggedRun) append(name, text string) {
 	r.Helper()
-	f, err := os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		r.Fatal(err)
-	}
+	f := must.Get(os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))(r)
 	defer f.Close()
-	if _, err := f.WriteString(text); err != nil {
-		r.Fatal(err)
-	}
+	must.Get(f.WriteString(text))(r)
 }
 
 func (r *loggedRun) json(name string, v any) {
 	r.Helper()
-	b, err := json.Marshal(v)
-	if err != nil {
-		r.Fatal(err)
-	}
+	b := must.Get(json.Marshal(v))(r)
 	r.append(name, string(b)+"\n")
 }
 
@@ -77,19 +63,13 @@ func (r *loggedRun) event(kind runs.EventKind) {
 
 func logStore(t *testing.T) *artifact.Store {
 	t.Helper()
-	store, err := artifact.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(t.TempDir()))(t)
 	return store
 }
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
 	t.Helper()
-	w, err := runs.NewWatch(store, "x", "stage.toy.a", runs.Folder(folder))
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(runs.NewWatch(store, "x", "stage.toy.a", runs.Folder(folder)))(t)
 	out := new(bytes.Buffer)
 	p := &logPrinter{Watch: w, out: out, note: io.Discard, pinned: folder != ""}
 	t.Cleanup(p.close)
@@ -146,10 +126,8 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 	want("two")
 	// The third run adopts the stage: its log is a link to the log of the second run.
 	third := newLoggedRun(t, store, "3", true)
-	if err := os.Symlink(filepath.Join(second.dir, "logs", "toy.a.log"),
-		filepath.Join(third.dir, "logs", "toy.a.log")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Symlink(filepath.Join(second.dir, "logs", "toy.a.log"),
+		filepath.Join(third.dir, "logs", "toy.a.log")))
 	third.event(runs.EventAdopted)
 	second.lock.Close()
 	second.append("logs/toy.a.log", "three\n")
@@ -204,9 +182,7 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 		t.Fatal(lock, err)
 	}
 	holder := map[string]string{"run": maker.dir, "address": "stage.toy.a"}
-	if err := artifact.Describe(lock.File(), holder); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, artifact.Describe(lock.File(), holder))
 	if p, _ := printerOf(t, store, ""); string(p.Folder) != maker.dir {
 		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
 	}
@@ -250,9 +226,7 @@ func TestForeignTextCannotControlTheTerminal(t *testing.T) {
 			var got bytes.Buffer
 			w := printableLog(&got)
 			for _, part := range []string{text[:cut], text[cut:]} {
-				if _, err := io.WriteString(w, part); err != nil {
-					t.Fatal(err)
-				}
+				must.Get(io.WriteString(w, part))(t)
 			}
 			if err := w.Close(); err != nil || got.String() != want {
 				t.Errorf("%q, cut at %d: got %q, %v, want %q", text, cut, got.String(), err, want)

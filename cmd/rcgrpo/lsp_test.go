@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // nvimSession opens x.hcl in Neovim, lets the server of the command in $RCGRPO answer, and writes the answers to $OUT.
@@ -76,9 +78,7 @@ stage "exec" "b" {
 `
 	files := map[string]string{"x.hcl": text, "session.lua": nvimSession}
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	c := exec.CommandContext(t.Context(), nvim, "--headless", "--clean", "-n", "-c", "luafile session.lua")
 	c.Dir = dir

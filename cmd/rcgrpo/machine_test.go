@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // place is a folder with an experiment, a store and the command.
@@ -25,9 +27,7 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Chmod(filepath.Dir(dir), 0o755))
 	p := &place{T: t, dir: dir, binary: commandBinary(t, dir)}
 	p.env = append(os.Environ(), "HOME="+dir, "RCGRPO_LEASES="+filepath.Join(dir, "leases"), "LC_ALL=C")
 	p.put("site.hcl", "store {\n  path = \"store\"\n}\n")
@@ -36,9 +36,7 @@ func newPlace(t *testing.T) *place {
 
 func (p *place) put(name, text string) {
 	p.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
-		p.Fatal(err)
-	}
+	must.OK(p, os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644))
 }
 
 // rcgrpo runs the command in the place and returns its output and exit code.
@@ -152,10 +150,7 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 	}
 	tmux("send-keys", "-t", "s", "./rcgrpo run x.hcl", "Enter")
 	await("1 running")
-	in, err := os.OpenFile(gate, os.O_WRONLY, 0) // returns when the stage reads
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := must.Get(os.OpenFile(gate, os.O_WRONLY, 0))(t) // returns when the stage reads
 	tmux("send-keys", "-t", "s", "C-z")
 	await("Stopped")
 	p.want(exitDone, []string{"its engine is stopped (process "}, "status", "x.hcl")
@@ -191,9 +186,7 @@ func TestTwoUsersAndOneStore(t *testing.T) {
 	const owner, other = 54321, 54322
 	for _, name := range []string{"", "store"} { // a folder for both
 		dir := filepath.Join(p.dir, name)
-		if err := errors.Join(os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, errors.Join(os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777)))
 	}
 	p.put("x.hcl", twoStages)
 	as := func(user uint32) {
@@ -226,9 +219,7 @@ func TestStoreOnAFileSystemWithoutLinksAndModes(t *testing.T) {
 	needs(t, "mkfs.exfat", "mount.exfat-fuse", "losetup", "umount")
 	p := newPlace(t)
 	image, to := filepath.Join(p.dir, "image"), filepath.Join(p.dir, "mounted")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20), os.Mkdir(to, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20), os.Mkdir(to, 0o755)))
 	runTool(t, "mkfs.exfat", image)
 	device, err := exec.Command("losetup", "-f", "--show", image).Output()
 	if err != nil {
@@ -279,9 +270,7 @@ stage "exec" "numbers" {
 }
 `)
 	locales := filepath.Join(p.dir, "locales")
-	if err := os.Mkdir(locales, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.Mkdir(locales, 0o755))
 	const other = "ps_AF.UTF-8"
 	if out, err := exec.Command("localedef", "-i", "ps_AF", "-f", "UTF-8",
 		filepath.Join(locales, other)).CombinedOutput(); err != nil {
@@ -294,16 +283,11 @@ stage "exec" "numbers" {
 		if out, err := point.Output(); err != nil || strings.TrimSpace(string(out)) != wantPoint {
 			t.Fatalf("%s: got the decimal point %q, %v, so the test proves nothing", locale, out, err)
 		}
-		if err := os.RemoveAll(filepath.Join(p.dir, "store")); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.RemoveAll(filepath.Join(p.dir, "store")))
 		plan, _ = p.rcgrpo("plan", "x.hcl")
 		p.want(exitDone, []string{"1 done"}, "run", "--replace", "exec.numbers", "x.hcl")
 		p.want(exitDone, []string{"nothing to do"}, "run", "x.hcl")
-		b, err := os.ReadFile(filepath.Join(p.dir, "numbers.txt"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(filepath.Join(p.dir, "numbers.txt")))(t)
 		return plan, string(b)
 	}
 	wantPlan, wantFile := outcome("C", ".")

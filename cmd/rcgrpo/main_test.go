@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"rcgrpo/internal/must"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden text of the scripts")
@@ -26,10 +28,7 @@ func TestMain(m *testing.M) {
 // commandBinary links or copies the test binary into a folder as rcgrpo, and returns its path.
 func commandBinary(t *testing.T, dir string) string {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())(t)
 	path := filepath.Join(dir, "rcgrpo")
 	if os.Link(self, path) == nil {
 		return path
@@ -38,9 +37,7 @@ func commandBinary(t *testing.T, dir string) string {
 	if err == nil {
 		err = os.WriteFile(path, program, 0o755)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	return path
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
+	"rcgrpo/internal/must"
 )
 
 // The script run_notify has the other outcomes.
@@ -21,9 +22,7 @@ func TestNotifySendsAnErrorOfTheRun(t *testing.T) {
 	r.observe(runs.Event{Kind: runs.EventPlanned, Path: dir, Time: now})
 	r.observe(runs.Event{Kind: runs.EventEnded, Counts: map[string]int{"done": 2}, Time: now.Add(3 * time.Second)})
 	site := &lang.Site{Path: filepath.Join(dir, "site.hcl"), Notify: []string{"sh", "-c", "cat > told"}}
-	if err := r.send(site, errors.New("write events: no space left")); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, r.send(site, errors.New("write events: no space left")))
 	got, err := os.ReadFile(filepath.Join(dir, "told"))
 	for _, want := range []string{`"outcome":"failed"`, `"error":"write events: no space left"`, `"seconds":3`} {
 		if err != nil || !strings.Contains(string(got), want) {

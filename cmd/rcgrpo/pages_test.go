@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // session runs the commands of a page as a script.
@@ -30,10 +31,7 @@ type session struct {
 
 func newSession(t *testing.T, path string) *session {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join(fixtures.Root(t), path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join(fixtures.Root(t), path)))(t)
 	return &session{T: t, page: string(page)}
 }
 
@@ -66,9 +64,7 @@ func (s *session) run(site string, prepare func(work string) error) {
 	s.file("site.hcl", site)
 	dir := s.TempDir()
 	text := s.script.String() + "\n" + s.files.String()
-	if err := os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(text), 0o644); err != nil {
-		s.Fatal(err)
-	}
+	must.OK(s, os.WriteFile(filepath.Join(dir, "page.txtar"), []byte(text), 0o644))
 	testscript.Run(s.T, testscript.Params{
 		Dir: dir, Cmds: map[string]func(*testscript.TestScript, bool, []string){"changes": changes, "edit": edit,
 			"api": api},
@@ -313,10 +309,7 @@ func longContext(from, to string) error {
 // .deps/mcp-python, where .ci/run installs it, has the package openai.
 func TestServingPage(t *testing.T) {
 	s := newSession(t, "docs/serving.md")
-	port, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	port := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	address := port.Addr().String()
 	port.Close()
 	onPort := strings.NewReplacer("localhost:8000", address, "127.0.0.1:8000", address)
@@ -511,10 +504,7 @@ stdout 'trial: 2 experts played twice, with equal results and reward 1'`)
 // Only pages whose commands are tested have blocks of commands.
 func TestAllCommandsOfThePagesAreTested(t *testing.T) {
 	t.Chdir(fixtures.Root(t))
-	paths, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	paths := must.Get(filepath.Glob("docs/*.md"))(t)
 	for _, path := range append(paths, "README.md", "CONTRIBUTING.md", "CHANGELOG.md") {
 		commands := shellCommands(newSession(t, path).page)
 		if run := slices.Contains([]string{"README.md", filepath.Join("docs", "tutorial.md"),

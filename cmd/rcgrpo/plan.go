@@ -77,7 +77,7 @@ func writeQueue(w io.Writer, p *plan.Plan) {
 	expected := map[*lang.Node]time.Duration{}
 	nodes := map[string][]*lang.Node{}
 	for _, n := range p.Nodes {
-		if name := p.Experiment.Site.ExecutorOf(n.Node); (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && !n.InEngine() {
+		if name := p.Experiment.Site.ExecutorOf(n.Node); executes(n.Verb) && !n.InEngine() {
 			nodes[name], expected[n.Node] = append(nodes[name], n.Node), n.Estimate
 		}
 	}
@@ -154,7 +154,8 @@ func (l *planLine) address() string {
 	return l.stem + "@" + strings.Join(l.seeds, ",")
 }
 
-func (l *planLine) runs() bool { return l.verb == plan.MustRun || l.verb == plan.MayRun }
+// executes reports whether a run executes, or may execute, a stage with the verb.
+func executes(v plan.Verb) bool { return v == plan.MustRun || v == plan.MayRun }
 
 // fetchText returns the size of what a run fetches for a node, and the expected time.
 func fetchText(p *plan.Plan, n *plan.Planned) string {
@@ -174,7 +175,7 @@ const minDuration = 100 * time.Millisecond
 
 // cost returns the time, GPUs and start of a line that runs; "" if they are unknown.
 func (l *planLine) cost() string {
-	if !l.known || l.expect < minDuration || !l.runs() {
+	if !l.known || l.expect < minDuration || !executes(l.verb) {
 		return ""
 	}
 	text := "~" + runs.DurationText(l.expect.Seconds())
@@ -207,7 +208,7 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 	var shown []*planLine
 	width := 0
 	for _, l := range planLines(p, f) {
-		if !o.all && !l.runs() && l.verb != plan.Fetch {
+		if !o.all && !executes(l.verb) && l.verb != plan.Fetch {
 			continue
 		}
 		shown = append(shown, l)
@@ -327,7 +328,7 @@ func hoursFrom(f plan.Forecast) string {
 // callCost returns the expected dollars of the calls of a node that runs: those of its recorded run, else an estimate.
 // ok is false if they are unknown; the error is that of an unknown price.
 func callCost(p *plan.Plan, n *plan.Planned) (dollars float64, ok bool, err error) {
-	if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
+	if !executes(n.Verb) {
 		return 0, false, nil
 	}
 	if n.Last != nil && n.Last.Outputs["calls"].Type != "" {
@@ -425,7 +426,7 @@ func withOthers(stems []string, what string) string {
 
 // adviceOf returns the advice for a stage that runs or may run.
 func adviceOf(n *plan.Planned) string {
-	if n.Verb != plan.MustRun && n.Verb != plan.MayRun {
+	if !executes(n.Verb) {
 		return ""
 	}
 	return stages.Advice(n.Node)

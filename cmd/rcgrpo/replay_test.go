@@ -26,9 +26,7 @@ func rolloutsIn(t *testing.T) (dir string) {
 			}
 		}
 	}
-	if err := artifact.WriteRows(dir, rl.TrajectoriesFile, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, artifact.WriteRows(dir, rl.TrajectoriesFile, rows))
 	return dir
 }
 
@@ -88,9 +86,7 @@ func TestReplayRejectsWrongArguments(t *testing.T) {
 
 func emptyFile(t *testing.T) string {
 	dir := t.TempDir()
-	if err := artifact.WriteRows(dir, rl.TrajectoriesFile, []*rl.Trajectory{}); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, artifact.WriteRows(dir, rl.TrajectoriesFile, []*rl.Trajectory{}))
 	return filepath.Join(dir, rl.TrajectoriesFile)
 }
 
@@ -126,9 +122,7 @@ stage "rc-grpo" "arm" {
   }
 }
 `
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	x, diags := lang.Load(lang.Source{Path: path}, kinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)

@@ -68,7 +68,7 @@ func (c *command) report(x *lang.Experiment, targets []string, bundle string) er
 	}
 	missing := 0
 	for _, n := range p.Nodes {
-		if (n.Verb == plan.MustRun || n.Verb == plan.MayRun) && !isReport(n.Node) {
+		if executes(n.Verb) && !isReport(n.Node) {
 			missing++
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/cmd/rcgrpo/internal/views"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 const schemaFolder = "../../docs/schemas"
@@ -77,19 +78,12 @@ func simplify(s *jsonschema.Schema, name string, exact bool) {
 
 func TestSchemasAreThoseOfTheTypes(t *testing.T) {
 	for command := range jsonTypes {
-		s, err := schemaOf(command, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(schemaOf(command, false))(t)
 		var want bytes.Buffer
-		if err := output.JSON(&want, s); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, output.JSON(&want, s))
 		path := filepath.Join(schemaFolder, command+".json")
 		if *update {
-			if err := os.WriteFile(path, want.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(path, want.Bytes(), 0o644))
 			continue
 		}
 		if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want.Bytes()) {

@@ -111,13 +111,18 @@ const mcpHelp = "The server speaks on standard input and output, or over HTTP wi
 	"episode of its own.\nThe tool next_request returns the first request of the user, then the next ones; the last " +
 	"call returns the verdict."
 
+func newMCPCommand(use, short string) (c *dataCommand, listen *string) {
+	c = newBFCLCommand(use, short, wantArgs(0, 0, ""))
+	c.Long = c.Short + ".\n" + mcpHelp
+	return c, c.Flags().String("listen", "", "serve HTTP on `HOST:PORT` of this machine, and print the URL; port 0 is any")
+}
+
 func mcpBFCLCommand() *cobra.Command {
-	c := newBFCLCommand("bfcl", "Offer the tools of a task", wantArgs(0, 0, ""))
-	c.Long = c.Short + ".\n" + mcpHelp + "\nWith --listen and neither --task nor --classes, URL/TASK is the address of " +
+	c, listen := newMCPCommand("bfcl", "Offer the tools of a task")
+	c.Long += "\nWith --listen and neither --task nor --classes, URL/TASK is the address of " +
 		"each task."
 	task := c.Flags().String("task", "", "`ID` of the task")
 	classes := c.Flags().StringSlice("classes", nil, "offer the tools of `CLASSES` in their first state, without requests")
-	listen := c.Flags().String("listen", "", "serve HTTP on `HOST:PORT` of this machine, and print the URL; port 0 is any")
 	return c.runs(func([]string) error {
 		if *task != "" && *classes != nil || *task == "" && *classes == nil && *listen == "" {
 			return misuse("name either the task, --task ID, or classes, --classes NAME,NAME")
@@ -136,10 +141,8 @@ func mcpBFCLCommand() *cobra.Command {
 }
 
 func mcpDrillsCommand() *cobra.Command {
-	c := newBFCLCommand("drills", "Offer the tools of a generated task", wantArgs(0, 0, ""))
-	c.Long = c.Short + ".\n" + mcpHelp
+	c, listen := newMCPCommand("drills", "Offer the tools of a generated task")
 	seed := c.Flags().Int64("seed", 1, "`NUMBER` of the task: the first training drill of tasks with this seed")
-	listen := c.Flags().String("listen", "", "serve HTTP on `HOST:PORT` of this machine, and print the URL; port 0 is any")
 	return c.runs(func([]string) error {
 		data, err := c.data()
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"rcgrpo/internal/must"
 )
 
 // raced reports whether the race detector is on. It makes commands tens of times slower.
@@ -40,13 +42,9 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 	site := fmt.Sprintf("store {\n  path = %q\n}\nexecutor \"local\" {\n  cpus = 4\n}\n", filepath.Join(base, "store"))
 	checkouts := []string{filepath.Join(base, "one"), filepath.Join(base, "two")}
 	for _, dir := range checkouts {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.Mkdir(dir, 0o755))
 		for name, content := range map[string]string{"x.hcl": text.String(), "site.hcl": site} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 		}
 	}
 	command := func(ctx context.Context, dir string, args ...string) ([]byte, error) {
@@ -82,10 +80,7 @@ func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
 	over()
 	looking.Wait()
 
-	b, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(log))(t)
 	lines := strings.Fields(string(b))
 	slices.Sort(lines)
 	if distinct := slices.Compact(slices.Clone(lines)); len(lines) != stages || len(distinct) != stages {

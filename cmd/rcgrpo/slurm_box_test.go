@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // slurmBox starts a Slurm cluster on this machine, which ends with the test.
@@ -20,10 +21,7 @@ func slurmBox(t *testing.T) (folder string) {
 	if _, err := exec.LookPath("slurmctld"); err != nil || os.Getuid() != 0 {
 		t.Skip("no Slurm here: as root, run bench/slurm.sh install")
 	}
-	box, err := os.MkdirTemp("", "box") // a short path for the sockets
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := must.Get(os.MkdirTemp("", "box"))(t) // a short path for the sockets
 	script := filepath.Join(fixtures.Root(t), "bench", "slurm.sh")
 	up := exec.Command(script, "up", box, "4")
 	up.Env = append(os.Environ(), fmt.Sprintf("BASE_PORT=%d", 16000+os.Getpid()%2000*8),
@@ -40,9 +38,7 @@ func runRanks(t *testing.T, script, resources string) {
 	t.Helper()
 	work := t.TempDir()
 	text := script + fmt.Sprintf(ranksFiles, resources)
-	if err := os.WriteFile(filepath.Join(work, "ranks.txtar"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(work, "ranks.txtar"), []byte(text), 0o644))
 	testscript.Run(t, testscript.Params{Dir: work, Setup: func(e *testscript.Env) error {
 		e.Setenv("HOME", e.WorkDir)
 		e.Setenv("RCGRPO_LEASES", filepath.Join(e.WorkDir, ".leases"))

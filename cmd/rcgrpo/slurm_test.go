@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // TestSlurmPage runs the commands of the first part of docs/cluster.md on a cluster on this machine. Its secret reaches
@@ -47,10 +48,7 @@ stage "exec" "token" {
 // missing.
 func TestRanksOnSlurmCommitTheFilesOfTheLocalExecutor(t *testing.T) {
 	box := slurmBox(t)
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		t.Fatal(err)
-	}
+	maps := must.Get(os.ReadFile("/proc/self/maps"))(t)
 	libtorch := regexp.MustCompile(`/\S*/libtorch_cpu\.so`).Find(maps)
 	runRanks(t, fmt.Sprintf(ranksScript, box, filepath.Dir(string(libtorch))), "cpus = 2\n    processes = 2")
 }

@@ -7,12 +7,12 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/engine/artifact"
@@ -170,15 +170,14 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	ctx, _, stop := interrupt.Context(c.stderr())
 	defer stop()
 	var moved atomic.Int64
-	var group sync.WaitGroup
-	slots := make(chan struct{}, 2*r.Parallel) // half of them work on this machine
+	var group errgroup.Group
+	group.SetLimit(2 * r.Parallel) // half of them work on this machine
 	for _, m := range all {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			if move(ctx, m) == nil { // the remote reports the error
 				moved.Add(1)
 			}
+			return nil
 		})
 	}
 	group.Wait()

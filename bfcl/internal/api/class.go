@@ -91,28 +91,31 @@ func Optional(name string, def py.Value) Param { return Param{Name: name, Defaul
 
 // on0 describes a method of the class T without parameters, on1 to on4 one with so many parameters,
 // and onAll one that takes its arguments as a list.
-func on0[T Instance](name string, f func(T) (py.Value, error)) Method {
-	return onAll(name, func(t T, _ []py.Value) (py.Value, error) { return f(t) })
+func on0[T Instance](name string, f func(T) py.Value) Method {
+	return onAll(name, func(t T, _ []py.Value) py.Value { return f(t) })
 }
 
-func on1[T Instance](name string, f func(T, py.Value) (py.Value, error), params ...Param) Method {
-	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0]) }, params...)
+func on1[T Instance](name string, f func(T, py.Value) py.Value, params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) py.Value { return f(t, a[0]) }, params...)
 }
 
-func on2[T Instance](name string, f func(t T, a, b py.Value) (py.Value, error), params ...Param) Method {
-	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1]) }, params...)
+func on2[T Instance](name string, f func(t T, a, b py.Value) py.Value, params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) py.Value { return f(t, a[0], a[1]) }, params...)
 }
 
-func on3[T Instance](name string, f func(t T, a, b, c py.Value) (py.Value, error), params ...Param) Method {
-	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1], a[2]) }, params...)
+func on3[T Instance](name string, f func(t T, a, b, c py.Value) py.Value, params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) py.Value { return f(t, a[0], a[1], a[2]) }, params...)
 }
 
-func on4[T Instance](name string, f func(t T, a, b, c, d py.Value) (py.Value, error), params ...Param) Method {
-	return onAll(name, func(t T, a []py.Value) (py.Value, error) { return f(t, a[0], a[1], a[2], a[3]) }, params...)
+func on4[T Instance](name string, f func(t T, a, b, c, d py.Value) py.Value, params ...Param) Method {
+	return onAll(name, func(t T, a []py.Value) py.Value { return f(t, a[0], a[1], a[2], a[3]) }, params...)
 }
 
-func onAll[T Instance](name string, f func(T, []py.Value) (py.Value, error), params ...Param) Method {
-	return Method{name, params, func(in Instance, args []py.Value) (py.Value, error) { return f(in.(T), args) }}
+func onAll[T Instance](name string, f func(T, []py.Value) py.Value, params ...Param) Method {
+	return Method{name, params, func(in Instance, args []py.Value) (reply py.Value, err error) {
+		defer catch(&err)
+		return f(in.(T), args), nil
+	}}
 }
 
 // guarded returns a method that refuses with an error reply unless allowed holds for the instance.

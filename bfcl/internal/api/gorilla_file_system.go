@@ -72,8 +72,8 @@ func (d *Directory) PyEqual(other py.Value) bool {
 	if !ok {
 		return false
 	}
-	eq, err := d.equal(o, 0)
-	return eq && err == nil
+	equal, err := d.equal(o, 0)
+	return equal && err == nil
 }
 
 // maxTreeDepth is the depth at which Python's recursion limit ends a walk of a directory that
@@ -82,6 +82,13 @@ const maxTreeDepth = 900
 
 func errTreeDepth() error {
 	return py.Raise("RecursionError", "maximum recursion depth exceeded in comparison")
+}
+
+// checkTreeDepth raises a RecursionError beyond maxTreeDepth.
+func checkTreeDepth(depth int) {
+	if depth > maxTreeDepth {
+		panic(errTreeDepth())
+	}
 }
 
 func (d *Directory) equal(o *Directory, depth int) (bool, error) {
@@ -94,8 +101,7 @@ func (d *Directory) equal(o *Directory, depth int) (bool, error) {
 	if !py.Equal(d.Name, o.Name) || d.Contents.Len() != o.Contents.Len() {
 		return false, nil
 	}
-	for i := range d.Contents.Len() {
-		name, item := d.Contents.At(i)
+	for name, item := range d.Contents.All() {
 		other, ok := o.Contents.Get(name)
 		if !ok {
 			return false, nil
@@ -113,45 +119,10 @@ func (d *Directory) equal(o *Directory, depth int) (bool, error) {
 	return true, nil
 }
 
-// PyClone copies the tree below the directory and, through the memo, its parents. A nil memo is for
-// trees without sharing, such as a newly loaded one.
-func (d *Directory) PyClone(m *py.Memo) py.Value {
-	if m == nil {
-		return d.cloneTree(d.Parent)
-	}
-	return d.cloneShared(m)
-}
+// PyClone copies the tree below the directory and, through the memo, its parents.
+func (d *Directory) PyClone(m *py.Memo) py.Value { return d.clone(m) }
 
-func (d *Directory) cloneTree(parent *Directory) *Directory {
-	c := &Directory{Name: d.Name, Parent: parent}
-	c.Contents = d.Contents.ShallowCopy()
-	files := 0
-	for i := range c.Contents.Len() {
-		if _, item := c.Contents.At(i); isFile(item) {
-			files++
-		}
-	}
-	slab := make([]File, files)
-	for i := range c.Contents.Len() {
-		switch _, item := c.Contents.At(i); item := item.(type) {
-		case *File:
-			f := &slab[0]
-			slab = slab[1:]
-			*f = *item
-			c.Contents.SetAt(i, f)
-		case *Directory:
-			c.Contents.SetAt(i, item.cloneTree(c))
-		}
-	}
-	return c
-}
-
-func isFile(v py.Value) bool {
-	_, ok := v.(*File)
-	return ok
-}
-
-func (d *Directory) cloneShared(m *py.Memo) *Directory {
+func (d *Directory) clone(m *py.Memo) *Directory {
 	if c, ok := m.Get(d); ok {
 		return c.(*Directory)
 	}
@@ -159,38 +130,39 @@ func (d *Directory) cloneShared(m *py.Memo) *Directory {
 	m.Put(d, c)
 	c.Contents = d.Contents.Clone(m)
 	if d.Parent != nil {
-		c.Parent = d.Parent.cloneShared(m)
+		c.Parent = d.Parent.clone(m)
 	}
 	return c
 }
 
 // get returns the entry of that name: the directory itself for ".", nil if there is none.
-func (d *Directory) get(name py.Value) (py.Value, error) {
+func (d *Directory) get(name py.Value) py.Value {
 	if s, ok := name.(string); ok {
 		if s == "." {
-			return d, nil
+			return d
 		}
-		item, _ := d.Contents.GetStr(s)
-		return item, nil
+		item, _ := d.Contents.Get(s)
+		return item
 	}
-	item, _, err := d.Contents.GetErr(name)
-	return item, err
+	item, _ := get(d.Contents, name)
+	return item
 }
 
-func (d *Directory) addFile(name, content py.Value) error {
+func (d *Directory) addFile(name, content py.Value) {
 	if d.Contents.Has(name) {
-		return py.Raise("ValueError", "File '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name))
+		panic(py.Raise("ValueError", "File '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name)))
 	}
-	return d.Contents.SetErr(name, &File{Name: name, Content: content})
+	check(d.Contents.SetErr(name, &File{Name: name, Content: content}))
 }
 
-// addDirectory adds an empty directory with the table contents; nil means a new table.
-func (d *Directory) addDirectory(name py.Value) (*Directory, error) {
+// addDirectory adds an empty directory and returns it.
+func (d *Directory) addDirectory(name py.Value) *Directory {
 	if d.Contents.Has(name) {
-		return nil, py.Raise("ValueError", "Directory '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name))
+		panic(py.Raise("ValueError", "Directory '%s' already exists in directory '%s'.", py.Str(name), py.Str(d.Name)))
 	}
 	sub := newDirectory(name, d)
-	return sub, d.Contents.SetErr(name, sub)
+	check(d.Contents.SetErr(name, sub))
+	return sub
 }
 
 // gorillaFileSystem implements GorillaFileSystem (bfcl/SPEC.md 13.1).
@@ -203,36 +175,27 @@ type gorillaFileSystem struct {
 func newGorillaFileSystem() Instance { return &gorillaFileSystem{} }
 
 // Load builds the tree of scenario["root"], or an empty root named "/".
-func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+func (g *gorillaFileSystem) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
+	defer catch(&err)
 	g.longContext = longContext
 	g.root = newDirectory("/", nil)
-	if scenario != nil {
-		if v, ok := scenario.GetStr("root"); ok {
-			top, ok := v.(*py.Dict)
-			if !ok {
-				return py.AttributeError(v, "keys")
-			}
-			if top.Len() == 0 {
-				return py.Raise("IndexError", "list index out of range")
-			}
-			name, node := top.At(0)
-			contents, err := nodeContents(node)
-			if err != nil {
-				return err
-			}
-			l := &treeLoader{longContext: longContext}
-			if longContext {
-				if err := l.readConstants(s); err != nil {
-					return err
-				}
-			}
-			g.root = newDirectory(name, nil)
-			if err := l.fill(g.root, contents, 0); err != nil {
-				return err
-			}
-		}
-	}
 	g.here = g.root
+	if scenario == nil || !scenario.Has("root") {
+		return nil
+	}
+	top := asDict(field(scenario, "root"), "keys")
+	if top.Len() == 0 {
+		panic(py.Raise("IndexError", "list index out of range"))
+	}
+	name, node := top.At(0)
+	contents := nodeContents(node)
+	l := &treeLoader{longContext: longContext}
+	if longContext {
+		l.readConstants(s)
+	}
+	g.root = newDirectory(name, nil)
+	g.here = g.root
+	l.fill(g.root, contents, 0)
 	return nil
 }
 
@@ -244,91 +207,61 @@ type treeLoader struct {
 	populate    []py.Value      // names of the files added to leaf directories
 }
 
-func (l *treeLoader) readConstants(s *Shared) error {
+func (l *treeLoader) readConstants(s *Shared) {
 	var ok bool
 	if l.extension, ok = s.Long["FILE_CONTENT_EXTENSION"].(string); !ok {
-		return py.Raise("ValueError", "the long-context constant FILE_CONTENT_EXTENSION is missing or not a text")
+		panic(py.Raise("ValueError", "the long-context constant FILE_CONTENT_EXTENSION is missing or not a text"))
 	}
 	tail, ok := s.Long["FILES_TAIL_USED"].(*py.List)
 	if !ok {
-		return py.Raise("ValueError", "the long-context constant FILES_TAIL_USED is missing or not a list")
+		panic(py.Raise("ValueError", "the long-context constant FILES_TAIL_USED is missing or not a list"))
 	}
 	populate, ok := s.Long["POPULATE_FILE_EXTENSION"].(*py.List)
 	if !ok {
-		return py.Raise("ValueError", "the long-context constant POPULATE_FILE_EXTENSION is missing or not a list")
+		panic(py.Raise("ValueError", "the long-context constant POPULATE_FILE_EXTENSION is missing or not a list"))
 	}
 	l.tail = make(map[string]bool, len(tail.Items))
 	for _, v := range tail.Items {
 		l.tail[py.Str(v)] = true
 	}
 	l.populate = populate.Items
-	return nil
 }
 
-func nodeContents(node py.Value) (*py.Dict, error) {
+func nodeContents(node py.Value) *py.Dict {
 	d, ok := node.(*py.Dict)
 	if !ok {
-		return nil, py.Raise("TypeError", "a directory of the scenario is a %s, not a dict", py.TypeName(node))
+		panic(py.Raise("TypeError", "a directory of the scenario is a %s, not a dict", py.TypeName(node)))
 	}
-	v, err := d.Index("contents")
-	if err != nil {
-		return nil, err
-	}
-	contents, ok := v.(*py.Dict)
-	if !ok {
-		return nil, py.AttributeError(v, "items")
-	}
-	return contents, nil
+	return asDict(try(d.Index("contents")), "items")
 }
 
-func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) error {
-	if depth > maxTreeDepth {
-		return errTreeDepth()
-	}
+func (l *treeLoader) fill(dir *Directory, contents *py.Dict, depth int) {
+	checkTreeDepth(depth)
 	leaf := true
-	for i := range contents.Len() {
-		name, v := contents.At(i)
+	for name, v := range contents.All() {
 		node, ok := v.(*py.Dict)
 		if !ok {
-			return py.Raise("TypeError", "the entry '%s' of the scenario is a %s, not a dict", py.Str(name), py.TypeName(v))
+			panic(py.Raise("TypeError", "the entry '%s' of the scenario is a %s, not a dict", py.Str(name), py.TypeName(v)))
 		}
-		kind, err := node.Index("type")
-		if err != nil {
-			return err
-		}
-		switch kind {
+		switch try(node.Index("type")) {
 		case "directory":
 			leaf = false
 			sub := newDirectory(name, dir)
-			below, err := nodeContents(node)
-			if err != nil {
-				return err
-			}
-			if err := l.fill(sub, below, depth+1); err != nil {
-				return err
-			}
+			l.fill(sub, nodeContents(node), depth+1)
 			dir.Contents.Set(name, sub)
 		case "file":
-			content, err := node.Index("content")
-			if err != nil {
-				return err
-			}
+			content := try(node.Index("content"))
 			if l.longContext && !l.tail[py.Str(name)] {
-				if content, err = py.Add(content, l.extension); err != nil {
-					return err
-				}
+				content = try(py.Add(content, l.extension))
 			}
 			dir.Contents.Set(name, &File{Name: name, Content: content})
 		}
 	}
 	if leaf && l.longContext {
 		for _, name := range l.populate {
-			if err := dir.addFile(name, ""); err != nil {
-				return err
-			}
+			dir.addFile(name, "")
 		}
 	}
-	return nil
 }
 
 func (g *gorillaFileSystem) State() []Attr {
@@ -346,18 +279,10 @@ func (g *gorillaFileSystem) Private() []Attr {
 
 // Clone also copies directories that are reachable only as parents of moved ones.
 func (g *gorillaFileSystem) Clone(m *py.Memo) Instance {
-	c := &gorillaFileSystem{longContext: g.longContext}
-	if m == nil && g.here == g.root {
-		c.root = g.root.cloneTree(nil)
-		c.here = c.root
-		return c
-	}
 	if m == nil {
 		m = &py.Memo{}
 	}
-	c.root = g.root.cloneShared(m)
-	c.here = g.here.cloneShared(m)
-	return c
+	return &gorillaFileSystem{longContext: g.longContext, root: g.root.clone(m), here: g.here.clone(m)}
 }
 
 // failure returns the reply {"error": ...} of the file tools.
@@ -382,61 +307,44 @@ func (g *gorillaFileSystem) path() (string, error) {
 	return b.String(), nil
 }
 
-func (g *gorillaFileSystem) pwd() (py.Value, error) {
-	path, err := g.path()
-	return py.NewDict("current_working_directory", path), err
+func (g *gorillaFileSystem) pwd() py.Value {
+	return py.NewDict("current_working_directory", try(g.path()))
 }
 
-func (g *gorillaFileSystem) ls(all py.Value) (py.Value, error) {
+func (g *gorillaFileSystem) ls(all py.Value) py.Value {
 	names := make([]py.Value, 0, g.here.Contents.Len())
-	for i := range g.here.Contents.Len() {
-		name, _ := g.here.Contents.At(i)
-		if !py.Truthy(all) {
-			s, ok := name.(string)
-			if !ok {
-				return nil, py.AttributeError(name, "startswith")
-			}
-			if strings.HasPrefix(s, ".") {
-				continue
-			}
+	for name := range g.here.Contents.All() {
+		if py.Truthy(all) || !strings.HasPrefix(receiver[string](name, "startswith"), ".") {
+			names = append(names, name)
 		}
-		names = append(names, name)
 	}
-	return py.NewDict("current_directory_content", py.NewList(names...)), nil
+	return py.NewDict("current_directory_content", py.NewList(names...))
 }
 
-func (g *gorillaFileSystem) cd(v py.Value) (py.Value, error) {
-	folder, ok := v.(string)
-	if !ok {
-		return nil, py.AttributeError(v, "rstrip")
-	}
-	folder = strings.TrimRight(folder, "/")
+func (g *gorillaFileSystem) cd(v py.Value) py.Value {
+	folder := strings.TrimRight(receiver[string](v, "rstrip"), "/")
 	if folder == "" {
 		folder = "/"
 	}
 	if folder != "/" && strings.Contains(folder, "/") {
-		return failure("cd: ", folder, ": Unsupported path. Only one folder level at a time is supported."), nil
+		return failure("cd: ", folder, ": Unsupported path. Only one folder level at a time is supported.")
 	}
 	if folder == ".." {
 		if g.here.Parent != nil {
 			g.here = g.here.Parent
-			return py.NewDict(), nil
+			return py.NewDict()
 		}
-		atRoot, err := g.root.equal(g.here, 0)
-		if err != nil {
-			return nil, err
+		if atRoot := try(g.root.equal(g.here, 0)); atRoot {
+			return failure("Current directory is already the root. Cannot go back.")
 		}
-		if atRoot {
-			return failure("Current directory is already the root. Cannot go back."), nil
-		}
-		return failure("cd: ..: No such directory"), nil
+		return failure("cd: ..: No such directory")
 	}
 	target := g.navigate(folder)
 	if target == nil {
-		return navigationError("cd", folder), nil
+		return navigationError("cd", folder)
 	}
 	g.here = target
-	return py.NewDict("current_working_directory", target.Name), nil
+	return py.NewDict("current_working_directory", target.Name)
 }
 
 // navigate follows a relative or absolute path; it returns nil if the path does not exist.
@@ -452,8 +360,7 @@ func (g *gorillaFileSystem) navigate(path string) *Directory {
 		dir = g.root
 	}
 	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		item, _ := dir.get(name) // a string is always hashable
-		sub, ok := item.(*Directory)
+		sub, ok := dir.get(name).(*Directory)
 		if !ok {
 			return nil
 		}
@@ -470,307 +377,212 @@ const badNameRunes = `|/\?%*:"><`
 
 // badName reports whether a name contains a forbidden character. Python evaluates "c in name", so a
 // list is searched for items and a number raises a TypeError.
-func badName(name py.Value) (bool, error) {
+func badName(name py.Value) bool {
 	if s, ok := name.(string); ok {
-		return strings.ContainsAny(s, badNameRunes), nil
+		return strings.ContainsAny(s, badNameRunes)
 	}
 	for _, c := range badNameRunes {
-		if in, err := py.Contains(name, string(c)); in || err != nil {
-			return in, err
+		if try(py.Contains(name, string(c))) {
+			return true
 		}
 	}
-	return false, nil
-}
-
-// has returns "name in contents"; an unhashable name is an error.
-func (g *gorillaFileSystem) has(name py.Value) (bool, error) {
-	_, ok, err := g.here.Contents.GetErr(name)
-	return ok, err
+	return false
 }
 
 // entry returns the entry of the current directory with that name.
-func (g *gorillaFileSystem) entry(name py.Value) (item py.Value, exists bool, err error) {
-	if exists, err = g.has(name); !exists || err != nil {
-		return nil, false, err
+func (g *gorillaFileSystem) entry(name py.Value) (item py.Value, exists bool) {
+	if _, exists = get(g.here.Contents, name); !exists {
+		return nil, false
 	}
-	item, err = g.here.get(name)
-	return item, true, err
+	return g.here.get(name), true
 }
 
 // refuseNew returns the refusal of a name that no new entry can have, or None. It begins with prefix.
-func (g *gorillaFileSystem) refuseNew(prefix string, name py.Value) (py.Value, error) {
-	bad, err := badName(name)
-	if err != nil {
-		return nil, err
+func (g *gorillaFileSystem) refuseNew(prefix string, name py.Value) py.Value {
+	if badName(name) {
+		return failure(prefix, " '", py.Str(name), "': Invalid character")
 	}
-	if bad {
-		return failure(prefix, " '", py.Str(name), "': Invalid character"), nil
-	}
-	exists, err := g.has(name)
-	if !exists || err != nil {
-		return nil, err
-	}
-	return failure(prefix, " '", py.Str(name), "': File exists"), nil
-}
-
-func (g *gorillaFileSystem) mkdir(name py.Value) (py.Value, error) {
-	if refusal, err := g.refuseNew("mkdir: cannot create directory", name); refusal != nil || err != nil {
-		return refusal, err
-	}
-	_, err := g.here.addDirectory(name)
-	return nil, err
-}
-
-func (g *gorillaFileSystem) touch(name py.Value) (py.Value, error) {
-	if refusal, err := g.refuseNew("touch: cannot touch", name); refusal != nil || err != nil {
-		return refusal, err
-	}
-	return nil, g.here.addFile(name, "")
-}
-
-func (g *gorillaFileSystem) echo(content, name py.Value) (py.Value, error) {
-	if name == nil {
-		return py.NewDict("terminal_output", content), nil
-	}
-	bad, err := badName(name)
-	if err != nil {
-		return nil, err
-	}
-	if bad {
-		return failure("echo: cannot write to '", py.Str(name), "': Invalid character"), nil
-	}
-	if !py.Truthy(name) {
-		return py.NewDict("terminal_output", content), nil
-	}
-	item, exists, err := g.entry(name)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return failure("echo: cannot write to '", py.Str(name), "': No such file"), nil
-	}
-	f, ok := item.(*File)
-	if !ok {
-		return nil, py.AttributeError(item, "_write")
-	}
-	f.Content = content
-	return nil, nil
-}
-
-func (g *gorillaFileSystem) cat(name py.Value) (py.Value, error) {
-	bad, err := badName(name)
-	if err != nil {
-		return nil, err
-	}
-	if bad {
-		return failure("cat: '", py.Str(name), "': Invalid character"), nil
-	}
-	item, exists, err := g.entry(name)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return failure("cat: '", py.Str(name), "': No such file or directory"), nil
-	}
-	if f, ok := item.(*File); ok {
-		return py.NewDict("file_content", f.Content), nil
-	}
-	return failure("cat: '", py.Str(name), "': Is a directory"), nil
-}
-
-// file returns the file of that name, or nil for a directory or no entry.
-func (g *gorillaFileSystem) file(name py.Value) (*File, error) {
-	item, _, err := g.entry(name)
-	f, _ := item.(*File)
-	return f, err
-}
-
-// text returns the content as a string, or Python's AttributeError for the method that the tool
-// calls.
-func (f *File) text(method string) (string, error) {
-	s, ok := f.Content.(string)
-	if !ok {
-		return "", py.AttributeError(f.Content, method)
-	}
-	return s, nil
-}
-
-func (f *File) lines() ([]string, error) {
-	text, err := f.text("splitlines")
-	return py.SplitLines(text), err
-}
-
-// lines returns the lines of a file, or the reply of a tool that there is none.
-func (g *gorillaFileSystem) lines(tool string, name py.Value) (lines []string, missing py.Value, err error) {
-	f, err := g.file(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	if f == nil {
-		return nil, failure(tool, ": ", py.Str(name), ": No such file or directory"), nil
-	}
-	lines, err = f.lines()
-	return lines, nil, err
-}
-
-func (g *gorillaFileSystem) find(path, name py.Value) (py.Value, error) {
-	p, isText := path.(string)
-	switch {
-	case path == nil:
-		return nil, py.AttributeError(path, "rstrip")
-	case !isText:
-		return nil, py.AttributeError(path, "strip")
-	}
-	start := g.navigate(p)
-	if start == nil {
-		return navigationError("find", p), nil
-	}
-	matches := py.NewList()
-	if err := findBelow(start, strings.TrimRight(p, "/"), name, matches, 0); err != nil {
-		return nil, err
-	}
-	return py.NewDict("matches", matches), nil
-}
-
-func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int) error {
-	if depth > maxTreeDepth {
-		return errTreeDepth()
-	}
-	for i := range dir.Contents.Len() {
-		key, item := dir.Contents.At(i)
-		path := prefix + "/" + py.Str(key)
-		hit := name == nil
-		if !hit {
-			var err error
-			if hit, err = py.Contains(key, name); err != nil {
-				return err
-			}
-		}
-		if hit {
-			matches.Append(path)
-		}
-		if sub, ok := item.(*Directory); ok {
-			if err := findBelow(sub, path, name, matches, depth+1); err != nil {
-				return err
-			}
-		}
+	if _, exists := g.entry(name); exists {
+		return failure(prefix, " '", py.Str(name), "': File exists")
 	}
 	return nil
 }
 
-func (g *gorillaFileSystem) wc(name, mode py.Value) (py.Value, error) {
+func (g *gorillaFileSystem) mkdir(name py.Value) py.Value {
+	if refusal := g.refuseNew("mkdir: cannot create directory", name); refusal != nil {
+		return refusal
+	}
+	g.here.addDirectory(name)
+	return nil
+}
+
+func (g *gorillaFileSystem) touch(name py.Value) py.Value {
+	if refusal := g.refuseNew("touch: cannot touch", name); refusal != nil {
+		return refusal
+	}
+	g.here.addFile(name, "")
+	return nil
+}
+
+func (g *gorillaFileSystem) echo(content, name py.Value) py.Value {
+	if name == nil {
+		return py.NewDict("terminal_output", content)
+	}
+	if badName(name) {
+		return failure("echo: cannot write to '", py.Str(name), "': Invalid character")
+	}
+	if !py.Truthy(name) {
+		return py.NewDict("terminal_output", content)
+	}
+	item, exists := g.entry(name)
+	if !exists {
+		return failure("echo: cannot write to '", py.Str(name), "': No such file")
+	}
+	receiver[*File](item, "_write").Content = content
+	return nil
+}
+
+func (g *gorillaFileSystem) cat(name py.Value) py.Value {
+	if badName(name) {
+		return failure("cat: '", py.Str(name), "': Invalid character")
+	}
+	item, exists := g.entry(name)
+	if !exists {
+		return failure("cat: '", py.Str(name), "': No such file or directory")
+	}
+	if f, ok := item.(*File); ok {
+		return py.NewDict("file_content", f.Content)
+	}
+	return failure("cat: '", py.Str(name), "': Is a directory")
+}
+
+// file returns the file of that name, or nil for a directory or no entry.
+func (g *gorillaFileSystem) file(name py.Value) *File {
+	item, _ := g.entry(name)
+	f, _ := item.(*File)
+	return f
+}
+
+// text returns the content as the receiver of a method of strings.
+func (f *File) text(method string) string { return receiver[string](f.Content, method) }
+
+func (f *File) lines() []string { return py.SplitLines(f.text("splitlines")) }
+
+// lines returns the lines of a file, or the reply of a tool that there is none.
+func (g *gorillaFileSystem) lines(tool string, name py.Value) (lines []string, missing py.Value) {
+	f := g.file(name)
+	if f == nil {
+		return nil, failure(tool, ": ", py.Str(name), ": No such file or directory")
+	}
+	return f.lines(), nil
+}
+
+func (g *gorillaFileSystem) find(path, name py.Value) py.Value {
+	p, isText := path.(string)
+	switch {
+	case path == nil:
+		panic(py.AttributeError(path, "rstrip"))
+	case !isText:
+		panic(py.AttributeError(path, "strip"))
+	}
+	start := g.navigate(p)
+	if start == nil {
+		return navigationError("find", p)
+	}
+	matches := py.NewList()
+	findBelow(start, strings.TrimRight(p, "/"), name, matches, 0)
+	return py.NewDict("matches", matches)
+}
+
+func findBelow(dir *Directory, prefix string, name py.Value, matches *py.List, depth int) {
+	checkTreeDepth(depth)
+	for key, item := range dir.Contents.All() {
+		path := prefix + "/" + py.Str(key)
+		if name == nil || try(py.Contains(key, name)) {
+			matches.Append(path)
+		}
+		if sub, ok := item.(*Directory); ok {
+			findBelow(sub, path, name, matches, depth+1)
+		}
+	}
+}
+
+func (g *gorillaFileSystem) wc(name, mode py.Value) py.Value {
 	m, _ := mode.(string)
 	if m != "l" && m != "w" && m != "c" {
-		return failure("wc: invalid mode '", py.Str(mode), "'"), nil
+		return failure("wc: invalid mode '", py.Str(mode), "'")
 	}
-	f, err := g.file(name)
-	if err != nil {
-		return nil, err
-	}
+	f := g.file(name)
 	if f == nil {
-		return failure("wc: ", py.Str(name), ": No such file or directory"), nil
+		return failure("wc: ", py.Str(name), ": No such file or directory")
 	}
 	count, kind := 0, "characters"
 	switch m {
 	case "l":
-		kind = "lines"
-		var lines []string
-		lines, err = f.lines()
-		count = len(lines)
+		count, kind = len(f.lines()), "lines"
 	case "w":
-		kind = "words"
-		var text string
-		text, err = f.text("split")
-		count = len(strings.FieldsFunc(text, py.Space))
+		count, kind = len(strings.FieldsFunc(f.text("split"), py.Space)), "words"
 	default:
-		count, err = py.Len(f.Content)
+		count = try(py.Len(f.Content))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("count", int64(count), "type", kind), nil
+	return py.NewDict("count", int64(count), "type", kind)
 }
 
-func (g *gorillaFileSystem) sort(name py.Value) (py.Value, error) {
-	lines, missing, err := g.lines("sort", name)
-	if missing != nil || err != nil {
-		return missing, err
+func (g *gorillaFileSystem) sort(name py.Value) py.Value {
+	lines, missing := g.lines("sort", name)
+	if missing != nil {
+		return missing
 	}
 	sort.Strings(lines) // byte order of UTF-8 is code point order
-	return py.NewDict("sorted_content", strings.Join(lines, "\n")), nil
+	return py.NewDict("sorted_content", strings.Join(lines, "\n"))
 }
 
-func (g *gorillaFileSystem) grep(name, pattern py.Value) (py.Value, error) {
-	lines, missing, err := g.lines("grep", name)
-	if missing != nil || err != nil {
-		return missing, err
+func (g *gorillaFileSystem) grep(name, pattern py.Value) py.Value {
+	lines, missing := g.lines("grep", name)
+	if missing != nil {
+		return missing
 	}
 	found := py.NewList()
 	for _, line := range lines {
-		hit, err := py.Contains(line, pattern)
-		if err != nil {
-			return nil, err
-		}
-		if hit {
+		if try(py.Contains(line, pattern)) {
 			found.Append(line)
 		}
 	}
-	return py.NewDict("matching_lines", found), nil
+	return py.NewDict("matching_lines", found)
 }
 
-func (g *gorillaFileSystem) tail(name, count py.Value) (py.Value, error) {
-	lines, missing, err := g.lines("tail", name)
-	if missing != nil || err != nil {
-		return missing, err
+func (g *gorillaFileSystem) tail(name, count py.Value) py.Value {
+	lines, missing := g.lines("tail", name)
+	if missing != nil {
+		return missing
 	}
-	more, err := py.Compare(">", count, int64(len(lines)))
-	if err != nil {
-		return nil, err
-	}
-	if more {
+	if try(py.Compare(">", count, int64(len(lines)))) {
 		count = int64(len(lines))
 	}
 	if _, ok := count.(float64); ok {
-		return nil, py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method")
+		panic(py.Raise("TypeError", "slice indices must be integers or None or have an __index__ method"))
 	}
 	from := len(lines) // a count below -len(lines) selects no lines
-	whole, err := py.Int(count)
-	if err != nil {
-		return nil, err
-	}
-	if n, ok := whole.(int64); ok && -n < int64(len(lines)) {
+	if n, ok := try(py.Int(count)).(int64); ok && -n < int64(len(lines)) {
 		from = int(-n)
 		if from < 0 {
 			from += len(lines)
 		}
 	}
-	return py.NewDict("last_lines", strings.Join(lines[from:], "\n")), nil
+	return py.NewDict("last_lines", strings.Join(lines[from:], "\n"))
 }
 
-func (g *gorillaFileSystem) diff(name1, name2 py.Value) (py.Value, error) {
-	f1, err := g.file(name1)
-	if err != nil {
-		return nil, err
-	}
+func (g *gorillaFileSystem) diff(name1, name2 py.Value) py.Value {
+	f1 := g.file(name1)
 	missing := failure("diff: ", py.Str(name1), " or ", py.Str(name2), ": No such file or directory")
-	if exists, _ := g.has(name1); !exists {
-		return missing, nil
+	if _, exists := g.entry(name1); !exists {
+		return missing
 	}
-	f2, err := g.file(name2)
-	if err != nil {
-		return nil, err
-	}
+	f2 := g.file(name2)
 	if f1 == nil || f2 == nil {
-		return missing, nil
+		return missing
 	}
-	lines1, err := f1.lines()
-	if err != nil {
-		return nil, err
-	}
-	lines2, err := f2.lines()
-	if err != nil {
-		return nil, err
-	}
+	lines1, lines2 := f1.lines(), f2.lines()
 	var b strings.Builder
 	for i := range min(len(lines1), len(lines2)) {
 		if lines1[i] == lines2[i] {
@@ -784,151 +596,117 @@ func (g *gorillaFileSystem) diff(name1, name2 py.Value) (py.Value, error) {
 		b.WriteString("\n+ ")
 		b.WriteString(lines2[i])
 	}
-	return py.NewDict("diff_lines", b.String()), nil
+	return py.NewDict("diff_lines", b.String())
 }
 
-func (g *gorillaFileSystem) du(human py.Value) (py.Value, error) {
-	total, err := size(g.here, 0)
-	if err != nil {
-		return nil, err
-	}
+func (g *gorillaFileSystem) du(human py.Value) py.Value {
+	total := size(g.here, 0)
 	if !py.Truthy(human) {
-		return py.NewDict("disk_usage", py.Str(total)+" bytes"), nil
+		return py.NewDict("disk_usage", py.Str(total)+" bytes")
 	}
 	amount := float64(total)
 	for _, unit := range []string{"B", "KB", "MB", "GB", "TB"} {
 		if amount < 1024 {
-			return py.NewDict("disk_usage", py.Fixed(amount, 2)+" "+unit), nil
+			return py.NewDict("disk_usage", py.Fixed(amount, 2)+" "+unit)
 		}
 		amount /= 1024
 	}
-	return py.NewDict("disk_usage", py.Fixed(amount, 2)+" PB"), nil
+	return py.NewDict("disk_usage", py.Fixed(amount, 2)+" PB")
 }
 
 // size returns the number of UTF-8 bytes of all file contents below an item.
-func size(item py.Value, depth int) (int64, error) {
-	if depth > maxTreeDepth {
-		return 0, errTreeDepth()
-	}
+func size(item py.Value, depth int) int64 {
+	checkTreeDepth(depth)
 	switch item := item.(type) {
 	case *File:
-		text, err := item.text("encode")
-		return int64(len(text)), err
+		return int64(len(item.text("encode")))
 	case *Directory:
 		var total int64
-		for i := range item.Contents.Len() {
-			_, child := item.Contents.At(i)
-			n, err := size(child, depth+1)
-			if err != nil {
-				return 0, err
-			}
-			total += n
+		for _, child := range item.Contents.All() {
+			total += size(child, depth+1)
 		}
-		return total, nil
+		return total
 	}
-	return 0, nil
+	return 0
 }
 
-func (g *gorillaFileSystem) rm(name py.Value) (py.Value, error) {
-	exists, err := g.has(name)
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return failure("rm: cannot remove '", py.Str(name), "': No such file or directory"), nil
+func (g *gorillaFileSystem) rm(name py.Value) py.Value {
+	if _, exists := g.entry(name); !exists {
+		return failure("rm: cannot remove '", py.Str(name), "': No such file or directory")
 	}
 	g.here.Contents.Delete(name)
-	return py.NewDict("result", "'"+py.Str(name)+"' removed"), nil
+	return py.NewDict("result", "'"+py.Str(name)+"' removed")
 }
 
-func (g *gorillaFileSystem) rmdir(name py.Value) (py.Value, error) {
-	item, exists, err := g.entry(name)
-	if err != nil {
-		return nil, err
-	}
+func (g *gorillaFileSystem) rmdir(name py.Value) py.Value {
+	item, exists := g.entry(name)
 	dir, ok := item.(*Directory)
 	switch {
 	case !exists:
-		return failure("rmdir: cannot remove '", py.Str(name), "': No such file or directory"), nil
+		return failure("rmdir: cannot remove '", py.Str(name), "': No such file or directory")
 	case !ok:
-		return failure("rmdir: cannot remove '", py.Str(name), "': Not a directory"), nil
+		return failure("rmdir: cannot remove '", py.Str(name), "': Not a directory")
 	case dir.Contents.Len() > 0:
-		return failure("rmdir: cannot remove '", py.Str(name), "': Directory not empty"), nil
+		return failure("rmdir: cannot remove '", py.Str(name), "': Directory not empty")
 	}
 	g.here.Contents.Delete(name)
-	return py.NewDict("result", "'"+py.Str(name)+"' removed"), nil
+	return py.NewDict("result", "'"+py.Str(name)+"' removed")
 }
 
-func (g *gorillaFileSystem) mv(source, destination py.Value) (py.Value, error) {
+func (g *gorillaFileSystem) mv(source, destination py.Value) py.Value {
 	return g.transfer("mv", "move", "moved", source, destination)
 }
 
-func (g *gorillaFileSystem) cp(source, destination py.Value) (py.Value, error) {
+func (g *gorillaFileSystem) cp(source, destination py.Value) py.Value {
 	return g.transfer("cp", "copy", "copied", source, destination)
 }
 
 // transfer implements mv and cp: identical checks in identical order, into a directory or to a new
 // name.
-func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) (py.Value, error) {
-	item, exists, err := g.entry(source)
-	if err != nil {
-		return nil, err
-	}
+func (g *gorillaFileSystem) transfer(tool, verb, done string, source, destination py.Value) py.Value {
+	item, exists := g.entry(source)
 	from := py.Str(source)
 	if !exists {
-		return failure(tool, ": cannot ", verb, " '", from, "': No such file or directory"), nil
+		return failure(tool, ": cannot ", verb, " '", from, "': No such file or directory")
 	}
-	slash, err := py.Contains(destination, "/")
-	if err != nil {
-		return nil, err
+	if try(py.Contains(destination, "/")) {
+		return failure(tool, ": path not allowed in destination. Provide only a file or directory name.")
 	}
-	if slash {
-		return failure(tool, ": path not allowed in destination. Provide only a file or directory name."), nil
-	}
-	at, taken, err := g.entry(destination)
-	if err != nil {
-		return nil, err
-	}
+	at, taken := g.entry(destination)
 	to := py.Str(destination)
 	target, name := g.here, destination
 	if taken {
 		dir, ok := at.(*Directory)
 		if !ok {
-			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "': Not a directory"), nil
+			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "': Not a directory")
 		}
 		key := to + "/" + from // cp looks up this key, which no directory has
 		if tool == "mv" {
 			key = from
 		}
-		if dir.Contents.HasStr(key) {
-			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "/", from, "': File exists"), nil
+		if dir.Contents.Has(key) {
+			return failure(tool, ": cannot ", verb, " '", from, "' to '", to, "/", from, "': File exists")
 		}
 		target, name, to = dir, source, to+"/"+from
 	}
 	if tool == "mv" {
 		g.here.Contents.Delete(source)
 	}
-	if err := place(target, name, item, tool == "cp"); err != nil {
-		return nil, err
-	}
-	return py.NewDict("result", "'"+from+"' "+done+" to '"+to+"'"), nil
+	place(target, name, item, tool == "cp")
+	return py.NewDict("result", "'"+from+"' "+done+" to '"+to+"'")
 }
 
 // place adds an item under a name: a file as a new file; a directory as a new directory with the
 // original's table or, for a copy, with a new table of the same objects.
-func place(target *Directory, name, item py.Value, copied bool) error {
+func place(target *Directory, name, item py.Value, copied bool) {
 	switch item := item.(type) {
 	case *File:
-		return target.addFile(name, item.Content)
+		target.addFile(name, item.Content)
 	case *Directory:
-		dir, err := target.addDirectory(name)
-		if err != nil {
-			return err
-		}
+		dir := target.addDirectory(name)
 		dir.Contents = item.Contents
 		if copied {
-			dir.Contents = item.Contents.ShallowCopy()
+			dir.Contents = item.Contents.ShallowCopy() // after the addition: a copy into itself contains itself
 		}
 	}
-	return nil
 }

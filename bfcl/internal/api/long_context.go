@@ -2,14 +2,13 @@ package api
 
 import "rcgrpo/bfcl/internal/py"
 
-// require returns an error if one of the named long-context constants is missing.
-func (s *Shared) require(names ...string) error {
+// require raises an error if one of the named long-context constants is missing.
+func (s *Shared) require(names ...string) {
 	for _, name := range names {
 		if s == nil || s.Long[name] == nil {
-			return py.Raise("ValueError", "the long-context constant %s is missing", name)
+			panic(py.Raise("ValueError", "the long-context constant %s is missing", name))
 		}
 	}
-	return nil
 }
 
 // constant returns a long-context constant for a reply, which must not change it.

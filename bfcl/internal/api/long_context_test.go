@@ -8,6 +8,7 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
+	"rcgrpo/internal/must"
 )
 
 // smallLong returns small long-context constants.
@@ -27,15 +28,11 @@ func smallLong(t testing.TB) map[string]py.Value {
 }
 
 func constantsOf(t testing.TB, raw []byte) map[string]py.Value {
-	v, err := py.FromJSON(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(py.FromJSON(raw))(t)
 	constants := make(map[string]py.Value)
-	v.(*py.Dict).Each(func(k, v py.Value) bool {
+	for k, v := range v.(*py.Dict).All() {
 		constants[k.(string)] = v
-		return true
-	})
+	}
 	return constants
 }
 
@@ -71,9 +68,7 @@ func TestTablesAgreeWithUpstream(t *testing.T) {
 		}
 		Default map[string]json.RawMessage `json:"default_state"`
 	}
-	if err := json.Unmarshal(raw, &tables); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, json.Unmarshal(raw, &tables))
 	car := start(t, "VehicleControlAPI", "", nil)
 	for city, code := range tables.Vehicle.Zipcodes {
 		car.want("get_zipcode_based_on_city("+py.Repr(city)+")", `{"zipcode": "`+code+`"}`)
@@ -106,10 +101,7 @@ func TestTablesAgreeWithUpstream(t *testing.T) {
 		trading.want("get_symbol_by_name("+py.Repr(name)+")", `{"symbol": "`+symbol+`"}`)
 	}
 	for sector, stocks := range tables.Trading.Sector {
-		v, err := py.FromJSON(stocks)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(py.FromJSON(stocks))(t)
 		trading.want(fmt.Sprintf("get_available_stocks(%q)", sector), resultOf(py.NewDict("stock_list", v), nil))
 	}
 	if len(tables.Vehicle.Distances) != len(distances) || len(tables.Travel.Flights) != len(flights) ||
@@ -125,18 +117,15 @@ func TestTablesAgreeWithUpstream(t *testing.T) {
 // sameDefaults compares the state of an instance without a scenario with the official default.
 func sameDefaults(t *testing.T, p *play, raw json.RawMessage) {
 	t.Helper()
-	v, err := py.FromJSON(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := must.Get(py.FromJSON(raw))(t)
 	defaults := v.(*py.Dict)
 	for _, a := range append(p.it.State(), p.it.Private()...) {
-		want, ok := defaults.GetStr(a.Name)
+		want, ok := defaults.Get(a.Name)
 		if !ok {
 			continue // long_context, and names without a default
 		}
-		if d, ok := want.(*py.Dict); ok && d.HasStr("$dict") {
-			pairs, _ := d.GetStr("$dict")
+		if d, ok := want.(*py.Dict); ok && d.Has("$dict") {
+			pairs, _ := d.Get("$dict")
 			d = py.NewDict()
 			for _, pair := range pairs.(*py.List).Items {
 				d.Set(pair.(*py.List).Items[0], pair.(*py.List).Items[1])

@@ -37,32 +37,30 @@ func (mathAPI) Private() []Attr                    { return nil }
 func (mathAPI) Clone(*py.Memo) Instance            { return mathAPI{} }
 
 // mathResult returns the reply {"result": v}. A TypeError becomes the reply {"error": notNumber}; other
-// errors are returned.
-func mathResult(v py.Value, err error, notNumber string) (py.Value, error) {
-	if err == nil {
-		return py.NewDict("result", v), nil
-	}
+// errors are raised.
+func mathResult(v py.Value, err error, notNumber string) py.Value {
 	if py.IsException(err, "TypeError") {
-		return fault(notNumber), nil
+		return fault(notNumber)
 	}
-	return nil, err
+	check(err)
+	return py.NewDict("result", v)
 }
 
-func bothNumbers(v py.Value, err error) (py.Value, error) {
+func bothNumbers(v py.Value, err error) py.Value {
 	return mathResult(v, err, "Both inputs must be numbers")
 }
 
-func allNumbers(v py.Value, err error) (py.Value, error) {
+func allNumbers(v py.Value, err error) py.Value {
 	return mathResult(v, err, "All elements in the list must be numbers")
 }
 
 // logarithm replies with the text of any error.
-func (mathAPI) logarithm(value, base, precision py.Value) (py.Value, error) {
+func (mathAPI) logarithm(value, base, precision py.Value) py.Value {
 	v, err := py.Logarithm(value, base, precision)
 	if err != nil {
-		return fault(py.AsException(err).Message), nil
+		return fault(py.AsException(err).Message)
 	}
-	return py.NewDict("result", v), nil
+	return py.NewDict("result", v)
 }
 
 func sumOf(numbers py.Value) (py.Value, error) {
@@ -85,16 +83,16 @@ func meanOf(numbers py.Value) (py.Value, error) {
 	return py.TrueDiv(sum, int64(n))
 }
 
-func (mathAPI) mean(numbers py.Value) (py.Value, error) {
+func (mathAPI) mean(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate mean of an empty list"), nil
+		return fault("Cannot calculate mean of an empty list")
 	}
 	return allNumbers(meanOf(numbers))
 }
 
-func (mathAPI) deviation(numbers py.Value) (py.Value, error) {
+func (mathAPI) deviation(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate standard deviation of an empty list"), nil
+		return fault("Cannot calculate standard deviation of an empty list")
 	}
 	return allNumbers(standardDeviation(numbers))
 }
@@ -135,57 +133,35 @@ var metres = map[string]py.Value{"km": int64(1000), "m": int64(1), "cm": 0.01, "
 
 // convertSI converts lengths in two rounded products: to metres, then by the inverse of the target
 // unit.
-func (mathAPI) convertSI(value, unitIn, unitOut py.Value) (py.Value, error) {
+func (mathAPI) convertSI(value, unitIn, unitOut py.Value) py.Value {
 	if !py.IsNumber(value) {
-		return fault("Value must be a number"), nil
+		return fault("Value must be a number")
 	}
-	in, known, err := siUnit(unitIn)
-	var out py.Value
-	if known {
-		out, known, err = siUnit(unitOut)
+	for _, unit := range []py.Value{unitIn, unitOut} {
+		check(py.Hashable(unit))
+		if name, _ := unit.(string); metres[name] == nil {
+			return noConversion(unitIn, unitOut)
+		}
 	}
-	if err != nil {
-		return nil, err
+	inverse := try(py.TrueDiv(int64(1), metres[unitOut.(string)]))
+	length, err := py.Mul(value, metres[unitIn.(string)])
+	if err == nil {
+		length, err = py.Mul(length, inverse)
 	}
-	if !known {
-		return noConversion(unitIn, unitOut), nil
-	}
-	inverse, err := py.TrueDiv(int64(1), out)
-	if err != nil {
-		return nil, err
-	}
-	return converted(value, in, inverse)
-}
-
-func siUnit(unit py.Value) (py.Value, bool, error) {
-	name, ok := unit.(string)
-	if !ok {
-		return nil, false, py.Hashable(unit)
-	}
-	factor, ok := metres[name]
-	return factor, ok, nil
+	return conversion(length, err)
 }
 
 func noConversion(in, out py.Value) py.Value {
 	return fault("Conversion from '" + py.Str(in) + "' to '" + py.Str(out) + "' is not supported")
 }
 
-// converted returns the reply with the product of value and factors, from left to right.
-func converted(value py.Value, factors ...py.Value) (py.Value, error) {
-	for _, f := range factors {
-		var err error
-		if value, err = py.Mul(value, f); err != nil {
-			return conversionFault(err)
-		}
-	}
-	return py.NewDict("result", value), nil
-}
-
-func conversionFault(err error) (py.Value, error) {
+// conversion returns the reply {"result": v}. An OverflowError becomes an error reply; other errors are raised.
+func conversion(v py.Value, err error) py.Value {
 	if py.IsException(err, "OverflowError") {
-		return fault("Conversion resulted in a value too large to represent"), nil
+		return fault("Conversion resulted in a value too large to represent")
 	}
-	return nil, err
+	check(err)
+	return py.NewDict("result", v)
 }
 
 // imperial contains the factors by "from_to_to".
@@ -198,21 +174,17 @@ var imperial = map[string]float64{
 	"celsius_to_fahrenheit": 1.8, "fahrenheit_to_celsius": 5.0 / 9,
 }
 
-func (mathAPI) convertImperial(value, in, out py.Value) (py.Value, error) {
+func (mathAPI) convertImperial(value, in, out py.Value) py.Value {
 	if !py.IsNumber(value) {
-		return fault("Value must be a number"), nil
+		return fault("Value must be a number")
 	}
-	same, err := py.EqualErr(in, out)
-	if err != nil {
-		return nil, err
-	}
-	if same {
-		return py.NewDict("result", value), nil
+	if try(py.EqualErr(in, out)) {
+		return py.NewDict("result", value)
 	}
 	key := py.Str(in) + "_to_" + py.Str(out)
 	factor, ok := imperial[key]
 	if !ok {
-		return noConversion(in, out), nil
+		return noConversion(in, out)
 	}
 	// Python compares the units again here; a unit of another type with the same text gets the
 	// plain product.
@@ -222,44 +194,43 @@ func (mathAPI) convertImperial(value, in, out py.Value) (py.Value, error) {
 		if err == nil {
 			f, err = py.Add(f, int64(32))
 		}
-		if err != nil {
-			return conversionFault(err)
-		}
-		return py.NewDict("result", f), nil
+		return conversion(f, err)
 	case in == "fahrenheit" && out == "celsius":
-		if value, err = py.Sub(value, int64(32)); err != nil {
-			return conversionFault(err)
+		f, err := py.Sub(value, int64(32))
+		if err == nil {
+			f, err = py.Mul(f, factor)
 		}
+		return conversion(f, err)
 	}
-	return converted(value, factor)
+	return conversion(py.Mul(value, factor))
 }
 
-func (mathAPI) add(a, b py.Value) (py.Value, error) { return bothNumbers(py.Add(a, b)) }
+func (mathAPI) add(a, b py.Value) py.Value { return bothNumbers(py.Add(a, b)) }
 
-func (mathAPI) subtract(a, b py.Value) (py.Value, error) { return bothNumbers(py.Sub(a, b)) }
+func (mathAPI) subtract(a, b py.Value) py.Value { return bothNumbers(py.Sub(a, b)) }
 
-func (mathAPI) multiply(a, b py.Value) (py.Value, error) {
+func (mathAPI) multiply(a, b py.Value) py.Value {
 	if !py.IsNumber(a) || !py.IsNumber(b) {
-		return fault("Both inputs must be numbers"), nil
+		return fault("Both inputs must be numbers")
 	}
 	return bothNumbers(py.Mul(a, b))
 }
 
-func (mathAPI) divide(a, b py.Value) (py.Value, error) {
+func (mathAPI) divide(a, b py.Value) py.Value {
 	if py.Equal(b, int64(0)) {
-		return fault("Cannot divide by zero"), nil
+		return fault("Cannot divide by zero")
 	}
 	return bothNumbers(py.TrueDiv(a, b))
 }
 
-func (mathAPI) power(base, exponent py.Value) (py.Value, error) {
+func (mathAPI) power(base, exponent py.Value) py.Value {
 	return bothNumbers(py.Pow(base, exponent))
 }
 
-func (mathAPI) squareRoot(number, precision py.Value) (py.Value, error) {
+func (mathAPI) squareRoot(number, precision py.Value) py.Value {
 	negative, err := py.Compare("<", number, int64(0))
 	if negative {
-		return fault("Cannot calculate square root of a negative number"), nil
+		return fault("Cannot calculate square root of a negative number")
 	}
 	var root py.Value
 	if err == nil {
@@ -268,19 +239,19 @@ func (mathAPI) squareRoot(number, precision py.Value) (py.Value, error) {
 	return mathResult(root, err, "Input must be a number or computation resulted in an invalid operation")
 }
 
-func (mathAPI) absolute(number py.Value) (py.Value, error) {
+func (mathAPI) absolute(number py.Value) py.Value {
 	v, err := py.Abs(number)
 	return mathResult(v, err, "Input must be a number")
 }
 
-func (mathAPI) round(number, places py.Value) (py.Value, error) {
+func (mathAPI) round(number, places py.Value) py.Value {
 	v, err := py.Round(number, places)
 	return mathResult(v, err, "First input must be a number, second input must be an integer")
 }
 
-func (mathAPI) percentage(part, whole py.Value) (py.Value, error) {
+func (mathAPI) percentage(part, whole py.Value) py.Value {
 	if py.Equal(whole, int64(0)) {
-		return fault("Whole value cannot be zero"), nil
+		return fault("Whole value cannot be zero")
 	}
 	v, err := py.TrueDiv(part, whole)
 	if err == nil {
@@ -289,18 +260,18 @@ func (mathAPI) percentage(part, whole py.Value) (py.Value, error) {
 	return bothNumbers(v, err)
 }
 
-func (mathAPI) min(numbers py.Value) (py.Value, error) {
+func (mathAPI) min(numbers py.Value) py.Value {
 	return mathExtreme(numbers, "<", "Cannot find minimum of an empty list")
 }
 
-func (mathAPI) max(numbers py.Value) (py.Value, error) {
+func (mathAPI) max(numbers py.Value) py.Value {
 	return mathExtreme(numbers, ">", "Cannot find maximum of an empty list")
 }
 
 // mathExtreme returns the first minimum (op "<") or maximum (">").
-func mathExtreme(numbers py.Value, op, empty string) (py.Value, error) {
+func mathExtreme(numbers py.Value, op, empty string) py.Value {
 	if !py.Truthy(numbers) {
-		return fault(empty), nil
+		return fault(empty)
 	}
 	items, err := py.Iterate(numbers)
 	if err != nil {
@@ -316,12 +287,12 @@ func mathExtreme(numbers py.Value, op, empty string) (py.Value, error) {
 			best = item
 		}
 	}
-	return py.NewDict("result", best), nil
+	return py.NewDict("result", best)
 }
 
-func (mathAPI) sum(numbers py.Value) (py.Value, error) {
+func (mathAPI) sum(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate sum of an empty list"), nil
+		return fault("Cannot calculate sum of an empty list")
 	}
 	return allNumbers(sumOf(numbers))
 }

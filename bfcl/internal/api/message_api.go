@@ -1,6 +1,7 @@
 package api
 
 import (
+	"slices"
 	"strings"
 
 	"rcgrpo/bfcl/internal/py"
@@ -36,12 +37,9 @@ type messageAPI struct {
 
 func newMessageAPI() Instance { return &messageAPI{} }
 
-func (a *messageAPI) Load(scenario *py.Dict, _ *Shared, _ bool) error {
-	seed, ok := setting(scenario, "random_seed", int64(messageSeed)).(int64)
-	if !ok {
-		return py.Raise("TypeError", "random_seed of MessageAPI must be an integer of at most 64 bits")
-	}
-	a.random = py.NewRandom(seed)
+func (a *messageAPI) Load(scenario *py.Dict, _ *Shared, _ bool) (err error) {
+	defer catch(&err)
+	a.random = seeded(scenario, messageSeed)
 	a.ids = setting(scenario, "generated_ids", py.NewSet())
 	a.userCount = setting(scenario, "user_count", int64(4))
 	a.users = setting(scenario, "user_map", py.NewDict("Alice", "USR001", "Bob", "USR002", "Catherine",
@@ -74,16 +72,13 @@ func (a *messageAPI) Clone(m *py.Memo) Instance {
 	}
 }
 
-func (a *messageAPI) list() (py.Value, error) {
-	users, err := asDict(a.users, "keys")
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("user_list", py.NewList(users.Keys()...)), nil
+func (a *messageAPI) list() py.Value {
+	users := asDict(a.users, "keys")
+	return py.NewDict("user_list", py.NewList(users.Keys()...))
 }
 
-func (a *messageAPI) status() (py.Value, error) {
-	return py.NewDict("login_status", py.Truthy(a.user)), nil
+func (a *messageAPI) status() py.Value {
+	return py.NewDict("login_status", py.Truthy(a.user))
 }
 
 // loginRequired makes a method refuse if no user is logged in.
@@ -91,177 +86,110 @@ func loginRequired(m Method) Method {
 	return guarded(m, func(a *messageAPI) bool { return py.Truthy(a.user) }, "No user is currently logged in.")
 }
 
-func (a *messageAPI) userID(name py.Value) (py.Value, error) {
-	known, err := py.Contains(a.users, name)
-	if err != nil {
-		return nil, err
+func (a *messageAPI) userID(name py.Value) py.Value {
+	if !try(py.Contains(a.users, name)) {
+		return fault("User '" + py.Str(name) + "' not found in the workspace.")
 	}
-	if !known {
-		return fault("User '" + py.Str(name) + "' not found in the workspace."), nil
-	}
-	users, err := asDict(a.users, "get")
-	if err != nil {
-		return nil, err
-	}
-	id, _ := users.Get(name)
-	return py.NewDict("user_id", id), nil
+	id, _ := asDict(a.users, "get").Get(name)
+	return py.NewDict("user_id", id)
 }
 
 // knows reports whether a user has the id.
-func (a *messageAPI) knows(id py.Value) (bool, error) {
-	users, err := asDict(a.users, "values")
-	if err != nil {
-		return false, err
-	}
-	for i := range users.Len() {
-		_, have := users.At(i)
-		if same, err := py.EqualErr(have, id); same || err != nil {
-			return same, err
-		}
-	}
-	return false, nil
+func (a *messageAPI) knows(id py.Value) bool {
+	users := asDict(a.users, "values")
+	return slices.ContainsFunc(users.Values(), func(have py.Value) bool { return try(py.EqualErr(have, id)) })
 }
 
-func (a *messageAPI) login(id py.Value) (py.Value, error) {
-	known, err := a.knows(id)
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		return py.NewDict("login_status", false, "message", "User ID '"+py.Str(id)+"' not found."), nil
+func (a *messageAPI) login(id py.Value) py.Value {
+	if !a.knows(id) {
+		return py.NewDict("login_status", false, "message", "User ID '"+py.Str(id)+"' not found.")
 	}
 	a.user = id
-	return py.NewDict("login_status", true, "message", "User '"+py.Str(id)+"' logged in successfully."), nil
+	return py.NewDict("login_status", true, "message", "User '"+py.Str(id)+"' logged in successfully.")
 }
 
-func (a *messageAPI) send(receiver, text py.Value) (py.Value, error) {
-	known, err := a.knows(receiver)
-	if err != nil {
-		return nil, err
+func (a *messageAPI) send(receiver, text py.Value) py.Value {
+	if !a.knows(receiver) {
+		return fault("Receiver ID '" + py.Str(receiver) + "' not found.")
 	}
-	if !known {
-		return fault("Receiver ID '" + py.Str(receiver) + "' not found."), nil
-	}
-	id, err := a.newID()
-	if err != nil {
-		return nil, err
-	}
+	id := a.newID()
 	message := py.MakeDict(1)
-	if err := message.SetErr(receiver, text); err != nil {
-		return nil, err
-	}
-	inbox, err := asList(a.inbox, "append")
-	if err != nil {
-		return nil, err
-	}
-	inbox.Append(message)
-	if a.count, err = increment(a.count); err != nil {
-		return nil, err
-	}
+	check(message.SetErr(receiver, text))
+	asList(a.inbox, "append").Append(message)
+	a.count = increment(a.count)
 	return py.NewDict("sent_status", true, "message_id", py.NewDict("new_id", id),
-		"message", "Message sent to '"+py.Str(receiver)+"' successfully."), nil
+		"message", "Message sent to '"+py.Str(receiver)+"' successfully.")
 }
 
 // newID draws ids until one is new, at most a million times.
-func (a *messageAPI) newID() (py.Value, error) {
+func (a *messageAPI) newID() py.Value {
 	for range 1_000_000 {
 		id := a.random.RandInt(10000, 99999)
-		used, err := py.Contains(a.ids, id)
-		if err != nil {
-			return nil, err
+		if !try(py.Contains(a.ids, id)) {
+			check(receiver[*py.Set](a.ids, "add").Add(id))
+			return id
 		}
-		if used {
-			continue
-		}
-		ids, ok := a.ids.(*py.Set)
-		if !ok {
-			return nil, py.AttributeError(a.ids, "add")
-		}
-		return id, ids.Add(id)
 	}
-	return nil, py.Raise("RuntimeError", "no message id is left")
+	panic(py.Raise("RuntimeError", "no message id is left"))
 }
 
 // firstPair returns receiver and content of a message. An empty message is an error.
-func firstPair(message py.Value) (receiver, content py.Value, err error) {
-	d, err := asDict(message, "items")
-	if err != nil {
-		return nil, nil, err
-	}
+func firstPair(message py.Value) (receiver, content py.Value) {
+	d := asDict(message, "items")
 	if d.Len() == 0 {
-		return nil, nil, py.Raise("IndexError", "list index out of range")
+		panic(py.Raise("IndexError", "list index out of range"))
 	}
 	receiver, content = d.At(0)
-	return receiver, content, nil
+	return receiver, content
 }
 
 // delete finds the receiver's latest message and removes the first message equal to it, which may
 // be another one.
-func (a *messageAPI) delete(receiver py.Value) (py.Value, error) {
+func (a *messageAPI) delete(receiver py.Value) py.Value {
 	inbox, ok := a.inbox.(*py.List)
 	if !ok {
-		return nil, py.Raise("TypeError", "'%s' object is not subscriptable", py.TypeName(a.inbox))
+		panic(py.Raise("TypeError", "'%s' object is not subscriptable", py.TypeName(a.inbox)))
 	}
 	for i := len(inbox.Items) - 1; i >= 0; i-- {
 		message := inbox.Items[i]
-		have, _, err := firstPair(message)
-		if err != nil {
-			return nil, err
-		}
+		have, _ := firstPair(message)
 		if py.Equal(have, receiver) {
 			inbox.Remove(message)
 			return py.NewDict("deleted_status", true, "receiver_id", have,
-				"message", "Receiver "+py.Str(receiver)+"'s latest message deleted successfully."), nil
+				"message", "Receiver "+py.Str(receiver)+"'s latest message deleted successfully.")
 		}
 	}
-	return fault("Receiver ID " + py.Str(receiver) + " not found."), nil
+	return fault("Receiver ID " + py.Str(receiver) + " not found.")
 }
 
 // view groups all messages by receiver in order of first appearance.
-func (a *messageAPI) view() (py.Value, error) {
-	inbox, err := py.Iterate(a.inbox)
-	if err != nil {
-		return nil, err
-	}
+func (a *messageAPI) view() py.Value {
+	inbox := try(py.Iterate(a.inbox))
 	byReceiver := py.MakeDict(len(inbox))
 	for _, message := range inbox {
-		receiver, content, err := firstPair(message)
-		if err != nil {
-			return nil, err
-		}
+		receiver, content := firstPair(message)
 		if texts, ok := byReceiver.Get(receiver); ok {
 			texts.(*py.List).Append(content)
 			continue
 		}
 		byReceiver.Set(receiver, py.NewList(content))
 	}
-	return py.NewDict("messages", byReceiver), nil
+	return py.NewDict("messages", byReceiver)
 }
 
 // addContact assigns the next id to a new name. The count advances even if the id is taken.
-func (a *messageAPI) addContact(name py.Value) (py.Value, error) {
-	known, err := py.Contains(a.users, name)
-	if err != nil {
-		return nil, err
+func (a *messageAPI) addContact(name py.Value) py.Value {
+	if try(py.Contains(a.users, name)) {
+		return fault("User name '" + py.Str(name) + "' already exists.")
 	}
-	if known {
-		return fault("User name '" + py.Str(name) + "' already exists."), nil
-	}
-	if a.userCount, err = increment(a.userCount); err != nil {
-		return nil, err
-	}
+	a.userCount = increment(a.userCount)
 	id := "USR" + zeroPadded(py.Str(a.userCount), 3)
-	if known, err = a.knows(id); err != nil {
-		return nil, err
+	if a.knows(id) {
+		return fault("User ID '" + id + "' already exists.")
 	}
-	if known {
-		return fault("User ID '" + id + "' already exists."), nil
-	}
-	if err := py.SetItem(a.users, name, id); err != nil {
-		return nil, err
-	}
+	check(py.SetItem(a.users, name, id))
 	return py.NewDict("added_status", true, "user_id", id, "message",
-		"Contact '"+py.Str(name)+"' added successfully."), nil
+		"Contact '"+py.Str(name)+"' added successfully.")
 }
 
 // zeroPadded is str.zfill: it inserts zeros between sign and digits.
@@ -278,47 +206,27 @@ func zeroPadded(s string, width int) string {
 }
 
 // search is case-insensitive. A message that is not a string is an error.
-func (a *messageAPI) search(keyword py.Value) (py.Value, error) {
-	wanted, err := lower(keyword)
-	if err != nil {
-		return nil, err
-	}
-	inbox, err := py.Iterate(a.inbox)
-	if err != nil {
-		return nil, err
-	}
+func (a *messageAPI) search(keyword py.Value) py.Value {
+	wanted := lower(keyword)
+	inbox := try(py.Iterate(a.inbox))
 	found := py.NewList()
 	for _, message := range inbox {
-		receiver, content, err := firstPair(message)
-		if err != nil {
-			return nil, err
-		}
-		text, err := lower(content)
-		if err != nil {
-			return nil, err
-		}
+		receiver, content := firstPair(message)
+		text := lower(content)
 		if strings.Contains(text, wanted) {
 			found.Append(py.NewDict("receiver_id", receiver, "message", content))
 		}
 	}
-	return py.NewDict("results", found), nil
+	return py.NewDict("results", found)
 }
 
-func (a *messageAPI) stats() (py.Value, error) {
-	inbox, err := py.Iterate(a.inbox)
-	if err != nil {
-		return nil, err
-	}
+func (a *messageAPI) stats() py.Value {
+	inbox := try(py.Iterate(a.inbox))
 	contacts := py.NewSet()
 	for _, message := range inbox {
-		receiver, _, err := firstPair(message)
-		if err != nil {
-			return nil, err
-		}
-		if err := contacts.Add(receiver); err != nil {
-			return nil, err
-		}
+		receiver, _ := firstPair(message)
+		check(contacts.Add(receiver))
 	}
 	return py.NewDict("stats", py.NewDict("received_count", int64(len(inbox)), "total_contacts",
-		int64(contacts.Len()))), nil
+		int64(contacts.Len())))
 }

@@ -5,13 +5,12 @@ import (
 	"math"
 	"math/big"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl/internal/py"
+	"rcgrpo/internal/must"
 )
 
 // play is a started instance.
@@ -32,16 +31,11 @@ func start(t testing.TB, class, scenario string, long map[string]py.Value) *play
 	p := &play{t, c, c.New()}
 	var s *py.Dict
 	if scenario != "" {
-		v, err := py.FromJSON([]byte(scenario))
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(py.FromJSON([]byte(scenario)))(t)
 		s = v.(*py.Dict)
 	}
 	shared := NewShared(long, time.Date(2026, 3, 23, 0, 0, 0, 0, time.UTC))
-	if err := p.it.Load(s, shared, long != nil); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, p.it.Load(s, shared, long != nil))
 	return p
 }
 
@@ -110,10 +104,7 @@ func stateText(it Instance) string {
 
 // TestSessions replays testdata/sessions.txt, which describes its own format.
 func TestSessions(t *testing.T) {
-	raw, err := os.ReadFile("testdata/sessions.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	raw := must.Get(os.ReadFile("testdata/sessions.txt"))(t)
 	long := smallLong(t)
 	preamble, rest, _ := strings.Cut(string(raw), "\n== ")
 	scenarios := map[string]string{}
@@ -309,58 +300,5 @@ func TestZeroPadded(t *testing.T) {
 		if got := zeroPadded(in, 3); got != want {
 			t.Errorf("zeroPadded(%q, 3): got %q, want %q", in, got, want)
 		}
-	}
-}
-
-func BenchmarkCalls(b *testing.B) {
-	raw, err := os.ReadFile(filepath.Join(fixtures.Benchmark(b), "long_context.json"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	long := constantsOf(b, raw)
-	const user = `{"authenticated": true}`
-	for _, bm := range []struct {
-		class, scenario, call string
-		long                  map[string]py.Value
-	}{
-		{"TicketAPI", `{"ticket_queue": [{"id": 1, "status": "Open"}, {"id": 2}]}`, "get_ticket(2)", nil},
-		{"TicketAPI", `{"ticket_queue": [{"id": 1, "status": "Open"}]}`, "edit_ticket(1, {'priority': 3})", nil},
-		{"MessageAPI", `{"current_user": "USR001"}`, "view_messages_sent()", nil},
-		{"TwitterAPI", `{"tweets": {"1": {"content": "Text", "tags": ["#t"]}}}`, "search_tweets('text')", nil},
-		{"MathAPI", "", "mean([1.5, 2, 3.25])", nil},
-		{"MathAPI", "", "standard_deviation([1.5, 2, 3.25, 9])", nil},
-		{"TradingBot", "", "get_stock_info('AAPL')", long},
-		{"TradingBot", "", "get_order_details(12345)", long},
-		{"TradingBot", user, "get_watchlist()", long},
-		{"TradingBot", user, "get_transaction_history()", long},
-		{"TradingBot", "", "get_available_stocks('Technology')", long},
-		{"TravelAPI", "", "get_flight_cost('SFO', 'LAX', '2024-11-16', 'first')", long},
-		{"TravelAPI", "", "get_all_credit_cards()", long},
-		{"VehicleControlAPI", "", "estimate_distance('94016', '83214')", long},
-		{"VehicleControlAPI", "", "check_tire_pressure()", long},
-		{"VehicleControlAPI", "", "get_outside_temperature_from_google()", long},
-		{"VehicleControlAPI", "", "pressBrakePedal(0.5)", long},
-	} {
-		p := start(b, bm.class, bm.scenario, bm.long)
-		method, args := p.parse(bm.call)
-		b.Run(bm.class+"/"+method.Name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				v, err := method.Call(p.it, args)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_ = resultOf(v, nil)
-			}
-		})
-	}
-	for _, name := range longClasses {
-		p := start(b, name, "", long)
-		b.Run(name+"/Clone", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				p.it.Clone(nil)
-			}
-		})
 	}
 }

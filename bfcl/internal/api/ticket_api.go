@@ -42,155 +42,105 @@ func (t *ticketAPI) Clone(m *py.Memo) Instance {
 	return &ticketAPI{queue: py.Clone(t.queue, m), counter: py.Clone(t.counter, m), user: py.Clone(t.user, m)}
 }
 
-func (t *ticketAPI) create(title, description, priority py.Value) (py.Value, error) {
+func (t *ticketAPI) create(title, description, priority py.Value) py.Value {
 	if !py.Truthy(t.user) {
-		return fault("User not authenticated. Please log in to create a ticket."), nil
+		return fault("User not authenticated. Please log in to create a ticket.")
 	}
-	wrong, err := py.Compare("<", priority, int64(1))
-	if err == nil && !wrong {
-		wrong, err = py.Compare(">", priority, int64(5))
-	}
-	if err != nil {
-		return nil, err
-	}
-	if wrong {
-		return fault("Invalid priority. Priority must be between 1 and 5."), nil
+	if try(py.Compare("<", priority, int64(1))) || try(py.Compare(">", priority, int64(5))) {
+		return fault("Invalid priority. Priority must be between 1 and 5.")
 	}
 	ticket := py.NewDict("id", t.counter, "title", title, "description", description, "status", "Open",
 		"priority", priority, "created_by", t.user)
-	queue, err := asList(t.queue, "append")
-	if err != nil {
-		return nil, err
-	}
-	queue.Append(ticket)
-	if t.counter, err = increment(t.counter); err != nil {
-		return nil, err
-	}
-	return ticket, nil
+	asList(t.queue, "append").Append(ticket)
+	t.counter = increment(t.counter)
+	return ticket
 }
 
-// increment returns v + 1, or v itself with an error.
-func increment(v py.Value) (py.Value, error) {
-	next, err := inPlace("+", v, int64(1))
-	if err != nil {
-		return v, err
-	}
-	return next, nil
-}
+func increment(v py.Value) py.Value { return inPlace("+", v, int64(1)) }
 
 // find returns the first ticket with that id, or None. A preceding ticket without an id is an
 // error.
-func (t *ticketAPI) find(id py.Value) (py.Value, error) {
-	queue, err := py.Iterate(t.queue)
-	if err != nil {
-		return nil, err
-	}
-	for _, ticket := range queue {
-		have, err := field(ticket, "id")
-		if err != nil {
-			return nil, err
-		}
-		same, err := py.EqualErr(have, id)
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			return ticket, nil
+func (t *ticketAPI) find(id py.Value) py.Value {
+	for _, ticket := range try(py.Iterate(t.queue)) {
+		if try(py.EqualErr(field(ticket, "id"), id)) {
+			return ticket
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 func ticketMissing(id py.Value) py.Value {
 	return fault("Ticket with ID " + py.Str(id) + " not found.")
 }
 
-func (t *ticketAPI) get(id py.Value) (py.Value, error) {
-	ticket, err := t.find(id)
-	if ticket == nil && err == nil {
-		return ticketMissing(id), nil
+func (t *ticketAPI) get(id py.Value) py.Value {
+	ticket := t.find(id)
+	if ticket == nil {
+		return ticketMissing(id)
 	}
-	return ticket, err
+	return ticket
 }
 
-func (t *ticketAPI) close(id py.Value) (py.Value, error) {
+func (t *ticketAPI) close(id py.Value) py.Value {
 	return t.finish(id, "Closed", "closed")
 }
 
-func (t *ticketAPI) resolve(id, resolution py.Value) (py.Value, error) {
+func (t *ticketAPI) resolve(id, resolution py.Value) py.Value {
 	return t.finish(id, "Resolved", "resolved", resolution)
 }
 
-func (t *ticketAPI) login(name, password py.Value) (py.Value, error) {
+func (t *ticketAPI) login(name, password py.Value) py.Value {
 	success := py.Truthy(name) && py.Truthy(password)
 	if success {
 		t.user = name
 	}
-	return py.NewDict("success", success), nil
+	return py.NewDict("success", success)
 }
 
-func (t *ticketAPI) status() (py.Value, error) {
-	return py.NewDict("login_status", py.Truthy(t.user)), nil
+func (t *ticketAPI) status() py.Value {
+	return py.NewDict("login_status", py.Truthy(t.user))
 }
 
-func (t *ticketAPI) logout() (py.Value, error) {
+func (t *ticketAPI) logout() py.Value {
 	was := py.Truthy(t.user)
 	if was {
 		t.user = nil
 	}
-	return py.NewDict("success", was), nil
+	return py.NewDict("success", was)
 }
 
 // finish sets a ticket's final status and an optional resolution. It refuses only a ticket that
 // already has this status.
-func (t *ticketAPI) finish(id py.Value, status, word string, resolution ...py.Value) (py.Value, error) {
-	ticket, err := t.find(id)
-	if err != nil {
-		return nil, err
-	}
+func (t *ticketAPI) finish(id py.Value, status, word string, resolution ...py.Value) py.Value {
+	ticket := t.find(id)
 	if ticket == nil {
-		return ticketMissing(id), nil
+		return ticketMissing(id)
 	}
-	have, err := field(ticket, "status")
-	if err != nil {
-		return nil, err
+	if py.Equal(field(ticket, "status"), status) {
+		return fault("Ticket with ID " + py.Str(id) + " is already " + word + ".")
 	}
-	if py.Equal(have, status) {
-		return fault("Ticket with ID " + py.Str(id) + " is already " + word + "."), nil
-	}
-	if err := py.SetItem(ticket, "status", status); err != nil {
-		return nil, err
-	}
+	check(py.SetItem(ticket, "status", status))
 	for _, r := range resolution {
-		if err := py.SetItem(ticket, "resolution", r); err != nil {
-			return nil, err
-		}
+		check(py.SetItem(ticket, "resolution", r))
 	}
-	return py.NewDict("status", "Ticket "+py.Str(id)+" has been "+word+" successfully."), nil
+	return py.NewDict("status", "Ticket "+py.Str(id)+" has been "+word+" successfully.")
 }
 
 // edit updates fields of a ticket, ignoring None. One invalid field refuses all updates.
-func (t *ticketAPI) edit(id, updates py.Value) (py.Value, error) {
-	ticket, err := t.find(id)
-	if err != nil {
-		return nil, err
-	}
+func (t *ticketAPI) edit(id, updates py.Value) py.Value {
+	ticket := t.find(id)
 	if ticket == nil {
-		return ticketMissing(id), nil
+		return ticketMissing(id)
 	}
-	fields, err := asDict(updates, "keys")
-	if err != nil {
-		return nil, err
-	}
+	fields := asDict(updates, "keys")
 	refused, n := "", 0
-	for i := range fields.Len() {
-		key, _ := fields.At(i)
+	for key := range fields.All() {
 		name, isText := key.(string)
 		switch {
 		case isText && (name == "title" || name == "description" || name == "status" || name == "priority"):
 			continue
 		case !isText:
-			return nil, py.Raise("TypeError", "sequence item %d: expected str instance, %s found", n, py.TypeName(key))
+			panic(py.Raise("TypeError", "sequence item %d: expected str instance, %s found", n, py.TypeName(key)))
 		case n > 0:
 			refused += ", "
 		}
@@ -198,60 +148,40 @@ func (t *ticketAPI) edit(id, updates py.Value) (py.Value, error) {
 		n++
 	}
 	if n > 0 {
-		return fault("Invalid fields for update: " + refused), nil
+		return fault("Invalid fields for update: " + refused)
 	}
-	for i := range fields.Len() {
-		key, val := fields.At(i)
+	for key, val := range fields.All() {
 		if val == nil {
 			continue
 		}
-		if err := py.SetItem(ticket, key.(string), val); err != nil {
-			return nil, err
-		}
+		check(py.SetItem(ticket, key.(string), val))
 	}
-	return py.NewDict("status", "Ticket "+py.Str(id)+" has been updated successfully."), nil
+	return py.NewDict("status", "Ticket "+py.Str(id)+" has been updated successfully.")
 }
 
 // ofUser returns the tickets that the user created, optionally filtered by a case-insensitive
 // status.
-func (t *ticketAPI) ofUser(status py.Value) (py.Value, error) {
+func (t *ticketAPI) ofUser(status py.Value) py.Value {
 	if !py.Truthy(t.user) {
-		return py.NewList(fault("User not authenticated. Please log in to view tickets.")), nil
-	}
-	queue, err := py.Iterate(t.queue)
-	if err != nil {
-		return nil, err
+		return py.NewList(fault("User not authenticated. Please log in to view tickets."))
 	}
 	own := py.NewList()
-	for _, ticket := range queue {
-		by, err := field(ticket, "created_by")
-		if err != nil {
-			return nil, err
-		}
-		if py.Equal(by, t.user) {
+	for _, ticket := range try(py.Iterate(t.queue)) {
+		if py.Equal(field(ticket, "created_by"), t.user) {
 			own.Append(ticket)
 		}
 	}
 	if !py.Truthy(status) {
-		return own, nil
+		return own
 	}
 	matching := py.NewList()
 	for _, ticket := range own.Items {
-		have, err := field(ticket, "status")
-		if err != nil {
-			return nil, err
-		}
-		a, err := lower(have)
-		if err != nil {
-			return nil, err
-		}
-		b, err := lower(status)
-		if err != nil {
-			return nil, err
-		}
+		have := field(ticket, "status")
+		a := lower(have)
+		b := lower(status)
 		if a == b {
 			matching.Append(ticket)
 		}
 	}
-	return matching, nil
+	return matching
 }

@@ -49,23 +49,17 @@ type tradingBot struct {
 func newTradingBot() Instance { return &tradingBot{} }
 
 // Load converts order keys of digits to integers.
-func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
+	defer catch(&err)
 	b.shared, b.long = s, longContext
 	if longContext {
-		if err := s.require("AUTOMOBILE_EXTENSION", "MA_20_EXTENSION", "MA_5_EXTENSION", "ORDER_DETAIL_EXTENSION",
-			"TECHNOLOGY_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "WATCH_LIST_EXTENSION"); err != nil {
-			return err
-		}
+		s.require("AUTOMOBILE_EXTENSION", "MA_20_EXTENSION", "MA_5_EXTENSION", "ORDER_DETAIL_EXTENSION",
+			"TECHNOLOGY_EXTENSION", "TRANSACTION_HISTORY_EXTENSION", "WATCH_LIST_EXTENSION")
 	}
-	var err error
-	if b.random, err = seeded(scenario, tradingSeed); err != nil {
-		return err
-	}
-	if b.orders, err = numberKeys(settingElse(scenario, "orders", defaultOrders)); err != nil {
-		return err
-	}
-	b.stocks = settingElse(scenario, "stocks", defaultStocks)
-	b.account = settingElse(scenario, "account_info", defaultAccount)
+	b.random = seeded(scenario, tradingSeed)
+	b.orders = numberKeys(setting(scenario, "orders", defaultOrders()))
+	b.stocks = setting(scenario, "stocks", defaultStocks())
+	b.account = setting(scenario, "account_info", defaultAccount())
 	b.authenticated = setting(scenario, "authenticated", false)
 	b.market = setting(scenario, "market_status", "Closed")
 	b.counter = setting(scenario, "order_counter", int64(12446))
@@ -75,22 +69,16 @@ func (b *tradingBot) Load(scenario *py.Dict, s *Shared, longContext bool) error 
 }
 
 // numberKeys returns a copy of orders whose keys of digits are integers.
-func numberKeys(orders py.Value) (*py.Dict, error) {
-	from, err := asDict(orders, "items")
-	if err != nil {
-		return nil, err
-	}
+func numberKeys(orders py.Value) *py.Dict {
+	from := asDict(orders, "items")
 	to := py.MakeDict(from.Len())
-	for i := range from.Len() {
-		key, order := from.At(i)
+	for key, order := range from.All() {
 		if text, ok := key.(string); ok && py.IsDigit(text) {
-			if key, err = py.Int(text); err != nil {
-				return nil, err
-			}
+			key = try(py.Int(text))
 		}
 		to.Set(key, order)
 	}
-	return to, nil
+	return to
 }
 
 func (b *tradingBot) State() []Attr {

@@ -36,7 +36,7 @@ var defaultMarket = []struct {
 func defaultStocks() py.Value {
 	stocks := py.MakeDict(len(defaultMarket))
 	for _, s := range defaultMarket {
-		stocks.SetStr(s.symbol, py.NewDict("price", s.price, "percent_change", s.change, "volume", s.volume,
+		stocks.Set(s.symbol, py.NewDict("price", s.price, "percent_change", s.change, "volume", s.volume,
 			"MA(5)", s.ma5, "MA(20)", s.ma20))
 	}
 	return stocks

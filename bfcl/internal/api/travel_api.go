@@ -56,12 +56,10 @@ type travelAPI struct {
 func newTravelAPI() Instance { return &travelAPI{} }
 
 // Load appends the cards and bookings of long context to those of the scenario.
-func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
+	defer catch(&err)
 	a.shared, a.long = s, longContext
-	var err error
-	if a.random, err = seeded(scenario, travelSeed); err != nil {
-		return err
-	}
+	a.random = seeded(scenario, travelSeed)
 	a.cards = setting(scenario, "credit_card_list", &py.Dict{})
 	a.bookings = setting(scenario, "booking_record", &py.Dict{})
 	a.token = setting(scenario, "access_token", nil)
@@ -74,35 +72,20 @@ func (a *travelAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
 	if !longContext {
 		return nil
 	}
-	if err := s.require("BOOKING_RECORD_EXTENSION", "CREDIT_CARD_EXTENSION"); err != nil {
-		return err
-	}
-	if err := extend(a.cards, s.ownConstant("CREDIT_CARD_EXTENSION")); err != nil {
-		return err
-	}
-	return extend(a.bookings, s.ownConstant("BOOKING_RECORD_EXTENSION"))
+	s.require("BOOKING_RECORD_EXTENSION", "CREDIT_CARD_EXTENSION")
+	extend(a.cards, s.ownConstant("CREDIT_CARD_EXTENSION"))
+	extend(a.bookings, s.ownConstant("BOOKING_RECORD_EXTENSION"))
+	return nil
 }
 
 // extend adds the entries of more whose keys are not in table.
-func extend(table, more py.Value) error {
-	from, err := asDict(more, "items")
-	if err != nil {
-		return err
-	}
-	for i := range from.Len() {
-		key, record := from.At(i)
-		known, err := py.Contains(table, key)
-		if err != nil {
-			return err
-		}
-		if known {
-			continue
-		}
-		if err := py.SetItem(table, key, record); err != nil {
-			return err
+func extend(table, more py.Value) {
+	from := asDict(more, "items")
+	for key, record := range from.All() {
+		if !try(py.Contains(table, key)) {
+			check(py.SetItem(table, key, record))
 		}
 	}
-	return nil
 }
 
 func (a *travelAPI) State() []Attr {

@@ -28,125 +28,90 @@ func (a *travelAPI) number(low, high int64) string {
 }
 
 // authenticate always succeeds and replaces the token.
-func (a *travelAPI) authenticate(args []py.Value) (py.Value, error) {
+func (a *travelAPI) authenticate(args []py.Value) py.Value {
 	grant := args[3]
 	a.expiresIn = int64(2)
 	a.token = a.number(100000, 999999)
 	a.tokenType = "Bearer"
 	a.scope = grant
 	a.firstName, a.lastName = args[4], args[5]
-	return py.NewDict("expires_in", int64(2), "access_token", a.token, "token_type", "Bearer", "scope", grant), nil
+	return py.NewDict("expires_in", int64(2), "access_token", a.token, "token_type", "Bearer", "scope", grant)
 }
 
-func (a *travelAPI) status() (py.Value, error) {
-	return py.NewDict("status", a.expiresIn != nil && !py.Equal(a.expiresIn, int64(0))), nil
+func (a *travelAPI) status() py.Value {
+	return py.NewDict("status", a.expiresIn != nil && !py.Equal(a.expiresIn, int64(0)))
 }
 
-func (a *travelAPI) listCards() (py.Value, error) {
-	return py.NewDict("credit_card_list", a.cards), nil
+func (a *travelAPI) listCards() py.Value {
+	return py.NewDict("credit_card_list", a.cards)
 }
 
-func (a *travelAPI) history(token py.Value) (py.Value, error) {
+func (a *travelAPI) history(token py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem), nil
+		return fault(problem)
 	}
-	return py.NewDict("booking_history", py.Clone(a.bookings, &py.Memo{})), nil
+	return py.NewDict("booking_history", py.Clone(a.bookings, &py.Memo{}))
 }
 
-func (a *travelAPI) fiscalYear(_, _ py.Value) (py.Value, error) {
-	return py.NewDict("budget_fiscal_year", "2018"), nil
+func (a *travelAPI) fiscalYear(_, _ py.Value) py.Value {
+	return py.NewDict("budget_fiscal_year", "2018")
 }
 
-func (a *travelAPI) nearest(city py.Value) (py.Value, error) {
+func (a *travelAPI) nearest(city py.Value) py.Value {
 	return replyFor("nearest_airport", nearestAirports, city, "Unknown")
 }
 
-func (a *travelAPI) airports() (py.Value, error) {
+func (a *travelAPI) airports() py.Value {
 	codes := make([]py.Value, len(airportCodes))
 	for i, code := range airportCodes {
 		codes[i] = code
 	}
-	return py.NewList(codes...), nil
+	return py.NewList(codes...)
 }
 
 // register compares the card's number with the ids of cards, as Python does, so it hardly ever
 // finds a duplicate.
-func (a *travelAPI) register(args []py.Value) (py.Value, error) {
+func (a *travelAPI) register(args []py.Value) py.Value {
 	token, number, expires, holder, verification := args[0], args[1], args[2], args[3], args[4]
 	if a.expiresIn == nil {
-		return fault("Token not initialized"), nil
+		return fault("Token not initialized")
 	}
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem), nil
+		return fault(problem)
 	}
-	known, err := py.Contains(a.cards, number)
-	if err != nil {
-		return nil, err
-	}
-	if known {
-		return fault("Card already registered"), nil
+	if try(py.Contains(a.cards, number)) {
+		return fault("Card already registered")
 	}
 	id := a.number(100000000000, 999999999999)
-	if err := py.SetItem(a.cards, id, py.NewDict("card_number", number, "expiration_date", expires,
+	check(py.SetItem(a.cards, id, py.NewDict("card_number", number, "expiration_date", expires,
 		"cardholder_name", holder, "card_verification_number", verification,
-		"balance", a.random.RandInt(10000, 99999))); err != nil {
-		return nil, err
-	}
-	return py.NewDict("card_id", id), nil
+		"balance", a.random.RandInt(10000, 99999))))
+	return py.NewDict("card_id", id)
 }
 
-func (a *travelAPI) balance(token, card py.Value) (py.Value, error) {
+func (a *travelAPI) balance(token, card py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem), nil
+		return fault(problem)
 	}
-	known, err := py.Contains(a.cards, card)
-	if err != nil {
-		return nil, err
+	if !try(py.Contains(a.cards, card)) {
+		cards := asDict(a.cards, "keys")
+		return fault("Card not registered. Here are a list of card_id's: " + py.Repr(py.NewList(cards.Keys()...)))
 	}
-	if !known {
-		cards, err := asDict(a.cards, "keys")
-		if err != nil {
-			return nil, err
-		}
-		return fault("Card not registered. Here are a list of card_id's: " + py.Repr(py.NewList(cards.Keys()...))), nil
-	}
-	balance, err := a.cardBalance(card)
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("card_balance", balance), nil
-}
-
-func (a *travelAPI) cardBalance(card py.Value) (py.Value, error) {
-	record, err := py.GetItem(a.cards, card)
-	if err != nil {
-		return nil, err
-	}
-	return field(record, "balance")
+	return py.NewDict("card_balance", field(try(py.GetItem(a.cards, card)), "balance"))
 }
 
 // charge changes the balance of a card by amount: "-" pays, "+" refunds.
-func (a *travelAPI) charge(card py.Value, operator string, amount py.Value) error {
-	record, err := py.GetItem(a.cards, card)
-	if err != nil {
-		return err
-	}
-	balance, err := field(record, "balance")
-	if err != nil {
-		return err
-	}
-	if balance, err = inPlace(operator, balance, amount); err != nil {
-		return err
-	}
-	return py.SetItem(record, "balance", balance)
+func (a *travelAPI) charge(card py.Value, operator string, amount py.Value) {
+	record := try(py.GetItem(a.cards, card))
+	check(py.SetItem(record, "balance", inPlace(operator, field(record, "balance"), amount)))
 }
 
 // costs returns the cost of a flight; in long context the costs of all flights on this day in this
 // class.
-func (a *travelAPI) costs(from, to, date, class py.Value) (py.Value, error) {
-	cost, multiplier, err := flightCost(from, to, date, class)
-	if err != nil {
-		return nil, err
+func (a *travelAPI) costs(from, to, date, class py.Value) py.Value {
+	cost, multiplier, refusal := flightCost(from, to, date, class)
+	if refusal != "" {
+		panic(py.Raise("ValueError", "%s", refusal))
 	}
 	if a.long {
 		a.priced = int64(len(flights))
@@ -154,25 +119,23 @@ func (a *travelAPI) costs(from, to, date, class py.Value) (py.Value, error) {
 		for i, f := range flights {
 			costs[i] = float64(f.base * multiplier)
 		}
-		return py.NewDict("travel_cost_list", py.NewList(costs...)), nil
+		return py.NewDict("travel_cost_list", py.NewList(costs...))
 	}
 	a.priced = 1
-	return py.NewDict("travel_cost_list", py.NewList(cost)), nil
+	return py.NewDict("travel_cost_list", py.NewList(cost))
 }
 
 // flightCost returns the cost of a flight and the factor of the base cost: 1, 2 or 5 by class,
 // doubled by a date with an even digit sum. The date is not validated.
-func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, err error) {
+func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, refusal string) {
 	for _, airport := range []py.Value{from, to} {
-		if err := py.Hashable(airport); err != nil {
-			return 0, 0, err
-		}
+		check(py.Hashable(airport))
 	}
 	a, _ := from.(string)
 	b, _ := to.(string)
 	base, ok := flightBase()[[2]string{a, b}]
 	if !ok {
-		return 0, 0, py.Raise("ValueError", "No available route for the given airports.")
+		return 0, 0, "No available route for the given airports."
 	}
 	switch class {
 	case "economy":
@@ -182,354 +145,224 @@ func flightCost(from, to, date, class py.Value) (cost float64, multiplier int, e
 	case "first":
 		multiplier = 5
 	default:
-		return 0, 0, py.Raise("ValueError", "Invalid travel class. Options are: economy, business, first.")
+		return 0, 0, "Invalid travel class. Options are: economy, business, first."
 	}
-	odd, err := oddDigitSum(date)
-	if err != nil {
-		return 0, 0, err
-	}
-	if !odd {
+	if !oddDigitSum(date) {
 		multiplier *= 2
 	}
-	return float64(base * multiplier), multiplier, nil
+	return float64(base * multiplier), multiplier, ""
 }
 
 // oddDigitSum reports whether the digits of a string, or of a list of strings, have an odd sum.
-func oddDigitSum(date py.Value) (bool, error) {
-	if text, ok := date.(string); ok {
-		if odd, plain := oddASCIIDigitSum(text); plain {
-			return odd, nil
-		}
-	}
-	parts, err := py.Iterate(date)
-	if err != nil {
-		return false, err
-	}
+func oddDigitSum(date py.Value) bool {
 	var sum py.Value = int64(0)
-	for _, part := range parts {
-		text, ok := part.(string)
-		if !ok {
-			return false, py.AttributeError(part, "isdigit")
-		}
-		if !py.IsDigit(text) {
-			continue
-		}
-		number, err := py.Int(text)
-		if err != nil {
-			return false, err
-		}
-		if sum, err = py.Add(sum, number); err != nil {
-			return false, err
+	for _, part := range try(py.Iterate(date)) {
+		if text := receiver[string](part, "isdigit"); py.IsDigit(text) {
+			sum = try(py.Add(sum, try(py.Int(text))))
 		}
 	}
-	rest, err := py.Mod(sum, int64(2))
-	return py.Truthy(rest), err
-}
-
-// oddASCIIDigitSum is oddDigitSum of a string; plain is false if it is not ASCII.
-func oddASCIIDigitSum(s string) (odd, plain bool) {
-	for i := range len(s) {
-		switch c := s[i]; {
-		case c >= 0x80:
-			return false, false
-		case c >= '0' && c <= '9' && c&1 == 1:
-			odd = !odd
-		}
-	}
-	return odd, true
+	return py.Truthy(try(py.Mod(sum, int64(2))))
 }
 
 const bookingStatus = "booking_status"
 
 // book checks its arguments, charges the card and stores the booking. It compares the budget limit
 // with the balance of the card, not with the cost.
-func (a *travelAPI) book(args []py.Value) (py.Value, error) {
+func (a *travelAPI) book(args []py.Value) py.Value {
 	token, card, date, from, to, class := args[0], args[1], args[2], args[3], args[4], args[5]
 	if problem := a.refuse(token); problem != "" {
-		return denied(bookingStatus, problem), nil
+		return denied(bookingStatus, problem)
 	}
-	known, err := py.Contains(a.cards, card)
-	if err != nil {
-		return nil, err
-	}
+	known := try(py.Contains(a.cards, card))
 	if !known {
-		return denied(bookingStatus, "Card not registered"), nil
+		return denied(bookingStatus, "Card not registered")
 	}
-	record, err := py.GetItem(a.cards, card)
-	if err != nil {
-		return nil, err
+	record := try(py.GetItem(a.cards, card))
+	if !try(py.Contains(record, "balance")) {
+		return denied(bookingStatus, "Balance not found")
 	}
-	if known, err = py.Contains(record, "balance"); err != nil {
-		return nil, err
-	}
-	if !known {
-		return denied(bookingStatus, "Balance not found"), nil
-	}
-	cost, refusal, err := quote(date, from, to, class)
-	if err != nil {
-		return nil, err
-	}
+	cost, refusal := quote(date, from, to, class)
 	if refusal != "" {
-		return denied(bookingStatus, refusal), nil
+		return denied(bookingStatus, refusal)
 	}
 	a.priced = 1
 	if a.long {
 		a.priced = int64(len(flights))
 	}
-	if refusal, err = a.tooPoor(record, cost); err != nil {
-		return nil, err
+	if refusal = a.tooPoor(record, cost); refusal != "" {
+		return denied(bookingStatus, refusal)
 	}
-	if refusal != "" {
-		return denied(bookingStatus, refusal), nil
-	}
-	if err := a.charge(card, "-", cost); err != nil {
-		return nil, err
-	}
+	a.charge(card, "-", cost)
 	booking, transaction := a.number(1000000, 9999999), a.number(10000000, 99999999)
-	if err := py.SetItem(a.bookings, booking, py.NewDict("card_id", card, "travel_date", date, "travel_from", from,
-		"travel_to", to, "travel_class", class, "travel_cost", cost, "transaction_id", transaction)); err != nil {
-		return nil, err
-	}
+	check(py.SetItem(a.bookings, booking, py.NewDict("card_id", card, "travel_date", date, "travel_from", from,
+		"travel_to", to, "travel_class", class, "travel_cost", cost, "transaction_id", transaction)))
 	var history py.Value = &py.Dict{}
 	if a.long {
 		history = a.bookings
 	}
 	return py.NewDict("booking_id", booking, "transaction_id", transaction, bookingStatus, true,
-		"booking_history", history), nil
+		"booking_history", history)
 }
 
 // quote returns the cost of a flight, or the reason for a refusal.
-func quote(date, from, to, class py.Value) (cost float64, refusal string, err error) {
+func quote(date, from, to, class py.Value) (cost float64, refusal string) {
 	if !isAirport(from) {
-		return 0, "Invalid departure airport code: " + py.Str(from), nil
+		return 0, "Invalid departure airport code: " + py.Str(from)
 	}
 	if !isAirport(to) {
-		return 0, "Invalid destination airport code: " + py.Str(to), nil
+		return 0, "Invalid destination airport code: " + py.Str(to)
 	}
-	if _, err := py.ParseDate(date); err != nil {
-		if py.IsException(err, "ValueError") {
-			return 0, "Invalid date format. Use YYYY-MM-DD.", nil
-		}
-		return 0, "", err
-	}
-	if class != "economy" && class != "business" && class != "first" {
-		if err := py.Hashable(class); err != nil {
-			return 0, "", err
-		}
-		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}", nil // a Python set
-	}
-	cost, _, err = flightCost(from, to, date, class)
+	_, err := py.ParseDate(date)
 	if py.IsException(err, "ValueError") {
-		return 0, py.AsException(err).Message, nil
+		return 0, "Invalid date format. Use YYYY-MM-DD."
 	}
-	return cost, "", err
+	check(err)
+	if class != "economy" && class != "business" && class != "first" {
+		check(py.Hashable(class))
+		return 0, "Invalid travel class. Must be one of {'economy', 'business', 'first'}" // a Python set
+	}
+	cost, _, refusal = flightCost(from, to, date, class)
+	return cost, refusal
 }
 
 // tooPoor returns the reason why a card cannot pay cost, or "".
-func (a *travelAPI) tooPoor(card py.Value, cost float64) (string, error) {
-	balance, err := field(card, "balance")
-	if err != nil {
-		return "", err
+func (a *travelAPI) tooPoor(card py.Value, cost float64) string {
+	balance := field(card, "balance")
+	switch {
+	case try(py.Compare("<", balance, cost)):
+		return "Insufficient funds"
+	case a.limit != nil && try(py.Compare("<", balance, a.limit)):
+		return "Balance is less than budget limit"
 	}
-	short, err := py.Compare("<", balance, cost)
-	if err != nil {
-		return "", err
-	}
-	if short {
-		return "Insufficient funds", nil
-	}
-	if a.limit == nil {
-		return "", nil
-	}
-	below, err := py.Compare("<", balance, a.limit)
-	if err != nil || !below {
-		return "", err
-	}
-	return "Balance is less than budget limit", nil
+	return ""
 }
 
 // cancel refunds a booking to its card and deletes it.
-func (a *travelAPI) cancel(token, booking py.Value) (py.Value, error) {
+func (a *travelAPI) cancel(token, booking py.Value) py.Value {
 	const status = "cancel_status"
 	if problem := a.refuse(token); problem != "" {
-		return denied(status, problem), nil
+		return denied(status, problem)
 	}
-	record, known, err := a.booking(booking)
-	if err != nil {
-		return nil, err
-	}
+	record, known := a.booking(booking)
 	if !known {
-		return denied(status, "Booking not found"), nil
+		return denied(status, "Booking not found")
 	}
-	card, err := field(record, "card_id")
-	if err != nil {
-		return nil, err
-	}
-	cost, err := field(record, "travel_cost")
-	if err != nil {
-		return nil, err
-	}
-	if err := a.charge(card, "+", cost); err != nil {
-		return nil, err
-	}
+	a.charge(field(record, "card_id"), "+", field(record, "travel_cost"))
 	bookings, ok := a.bookings.(*py.Dict)
 	if !ok {
-		return nil, py.Raise("TypeError", "'%s' object doesn't support item deletion", py.TypeName(a.bookings))
+		panic(py.Raise("TypeError", "'%s' object doesn't support item deletion", py.TypeName(a.bookings)))
 	}
 	bookings.Delete(booking)
-	return py.NewDict("cancel_status", true), nil
+	return py.NewDict("cancel_status", true)
 }
 
 // booking returns the record of a booking.
-func (a *travelAPI) booking(id py.Value) (record py.Value, known bool, err error) {
-	if known, err = py.Contains(a.bookings, id); !known || err != nil {
-		return nil, false, err
+func (a *travelAPI) booking(id py.Value) (record py.Value, known bool) {
+	if !try(py.Contains(a.bookings, id)) {
+		return nil, false
 	}
-	record, err = py.GetItem(a.bookings, id)
-	return record, true, err
+	return try(py.GetItem(a.bookings, id)), true
 }
 
 // invoiceFields are the fields that an invoice copies from its booking.
 var invoiceFields = []string{"travel_date", "travel_from", "travel_to", "travel_class", "travel_cost", "transaction_id"}
 
-func (a *travelAPI) invoice(token, id, _ py.Value) (py.Value, error) {
+func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem), nil
+		return fault(problem)
 	}
-	record, known, err := a.booking(id)
-	if err != nil {
-		return nil, err
-	}
+	record, known := a.booking(id)
 	if !known {
-		return fault("Booking not found"), nil
+		return fault("Booking not found")
 	}
 	invoice := py.MakeDict(1 + len(invoiceFields))
-	invoice.SetStr("booking_id", id)
+	invoice.Set("booking_id", id)
 	for _, name := range invoiceFields {
-		v, err := field(record, name)
-		if err != nil {
-			return nil, err
-		}
-		invoice.SetStr(name, v)
+		invoice.Set(name, field(record, name))
 	}
-	return py.NewDict("invoice", invoice), nil
+	return py.NewDict("invoice", invoice)
 }
 
-func (a *travelAPI) support(booking, _ py.Value) (py.Value, error) {
-	known, err := py.Contains(a.bookings, booking)
-	if err != nil {
-		return nil, err
-	}
-	if !known {
-		return fault("Booking not found"), nil
+func (a *travelAPI) support(booking, _ py.Value) py.Value {
+	if !try(py.Contains(a.bookings, booking)) {
+		return fault("Booking not found")
 	}
 	return py.NewDict("customer_support_message",
 		"Thank you for contacting customer support. Your message has been received "+
-			"and we will get back to you shortly."), nil
+			"and we will get back to you shortly.")
 }
 
 // insure charges the card without checking its balance.
-func (a *travelAPI) insure(args []py.Value) (py.Value, error) {
+func (a *travelAPI) insure(args []py.Value) py.Value {
 	token, booking, cost, card := args[0], args[2], args[3], args[4]
 	const status = "insurance_status"
 	if problem := a.refuse(token); problem != "" {
-		return denied(status, problem), nil
+		return denied(status, problem)
 	}
 	if a.limit != nil {
-		over, err := py.Compare("<", a.limit, cost)
-		if err != nil {
-			return nil, err
-		}
-		if over {
-			return denied(status, "Exceeded budget limit"), nil
+		if try(py.Compare("<", a.limit, cost)) {
+			return denied(status, "Exceeded budget limit")
 		}
 	}
-	known, err := py.Contains(a.bookings, booking)
-	if err != nil {
-		return nil, err
-	}
+	known := try(py.Contains(a.bookings, booking))
 	if !known {
-		return denied(status, "Booking not found"), nil
+		return denied(status, "Booking not found")
 	}
-	if known, err = py.Contains(a.cards, card); err != nil {
-		return nil, err
-	}
+	known = try(py.Contains(a.cards, card))
 	if !known {
-		return denied(status, "Credit card not registered"), nil
+		return denied(status, "Credit card not registered")
 	}
-	if err := a.charge(card, "-", cost); err != nil {
-		return nil, err
-	}
-	return py.NewDict("insurance_id", a.number(100000000, 999999999), status, true), nil
+	a.charge(card, "-", cost)
+	return py.NewDict("insurance_id", a.number(100000000, 999999999), status, true)
 }
 
-func (a *travelAPI) setLimit(token, limit py.Value) (py.Value, error) {
+func (a *travelAPI) setLimit(token, limit py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem), nil
+		return fault(problem)
 	}
-	limit, err := py.Float(limit)
-	if err != nil {
-		return nil, err
-	}
-	a.limit = limit
-	return py.NewDict("budget_limit", limit), nil
+	a.limit = try(py.Float(limit))
+	return py.NewDict("budget_limit", a.limit)
 }
 
 // exchange converts from US dollars, or to US dollars with rounding to cents.
-func (a *travelAPI) exchange(base, target, value py.Value) (py.Value, error) {
+func (a *travelAPI) exchange(base, target, value py.Value) py.Value {
 	for _, rate := range exchangeRates {
-		var amount py.Value
-		var err error
 		switch {
 		case base == "USD" && target == rate.currency:
-			if amount, err = py.Mul(value, rate.perDollar); err == nil {
-				amount, err = py.Float(amount)
-			}
+			amount := try(py.Mul(value, rate.perDollar))
+			return py.NewDict("exchanged_value", try(py.Float(amount)))
 		case base == rate.currency && target == "USD":
-			if amount, err = py.TrueDiv(value, rate.perDollar); err == nil {
-				amount, err = py.Round(amount, int64(2))
-			}
-		default:
-			continue
+			amount := try(py.TrueDiv(value, rate.perDollar))
+			return py.NewDict("exchanged_value", try(py.Round(amount, int64(2))))
 		}
-		if err != nil {
-			return nil, err
-		}
-		return py.NewDict("exchanged_value", amount), nil
 	}
-	return nil, py.Raise("ValueError", "No available exchange rate for the given currencies.")
+	panic(py.Raise("ValueError", "No available exchange rate for the given currencies."))
 }
 
 // verify compares names with the authenticated user's, and requires an age of 18 today and a
 // passport of the United States.
-func (a *travelAPI) verify(firstName, lastName, birth, passport py.Value) (py.Value, error) {
+func (a *travelAPI) verify(firstName, lastName, birth, passport py.Value) py.Value {
 	if !py.Equal(a.firstName, firstName) || !py.Equal(a.lastName, lastName) {
 		return unverified("Cannot book flight information for another user.Expected " + py.Str(a.firstName) + " " +
-			py.Str(a.lastName) + ", got " + py.Str(firstName) + " " + py.Str(lastName)), nil
+			py.Str(a.lastName) + ", got " + py.Str(firstName) + " " + py.Str(lastName))
 	}
 	born, err := py.ParseDate(birth)
 	if py.IsException(err, "ValueError") {
-		return unverified("Invalid date of birth format. Please use YYYY-MM-DD."), nil
+		return unverified("Invalid date of birth format. Please use YYYY-MM-DD.")
 	}
-	if err != nil {
-		return nil, err
-	}
+	check(err)
 	year, month, day := a.shared.Today.Date()
 	age := year - born.Year()
 	if month < born.Month() || month == born.Month() && day < born.Day() {
 		age--
 	}
 	if age < 18 {
-		return unverified("Traveler must be at least 18 years old."), nil
+		return unverified("Traveler must be at least 18 years old.")
 	}
-	text, ok := passport.(string)
-	if !ok {
-		return nil, py.AttributeError(passport, "startswith")
+	if !strings.HasPrefix(receiver[string](passport, "startswith"), "US") {
+		return unverified("Passport must be issued by the United States.")
 	}
-	if !strings.HasPrefix(text, "US") {
-		return unverified("Passport must be issued by the United States."), nil
-	}
-	return py.NewDict("verification_status", true), nil
+	return py.NewDict("verification_status", true)
 }
 
 func unverified(reason string) py.Value {

@@ -44,7 +44,8 @@ type twitterAPI struct {
 
 func newTwitterAPI() Instance { return &twitterAPI{} }
 
-func (t *twitterAPI) Load(scenario *py.Dict, s *Shared, _ bool) error {
+func (t *twitterAPI) Load(scenario *py.Dict, s *Shared, _ bool) (err error) {
+	defer catch(&err)
 	t.shared = s
 	t.username = setting(scenario, "username", "john")
 	t.password = setting(scenario, "password", "john123")
@@ -53,10 +54,7 @@ func (t *twitterAPI) Load(scenario *py.Dict, s *Shared, _ bool) error {
 	t.retweets = setting(scenario, "retweets", py.NewDict())
 	t.following = setting(scenario, "following_list", py.NewList("alice", "bob"))
 	t.counter = setting(scenario, "tweet_counter", int64(0))
-	tweets, err := asDict(setting(scenario, "tweets", py.NewDict()), "items")
-	if err != nil {
-		return err
-	}
+	tweets := asDict(setting(scenario, "tweets", py.NewDict()), "items")
 	t.tweets = py.MakeDict(tweets.Len())
 	for i := range tweets.Len() {
 		key, tweet := tweets.At(i)
@@ -97,7 +95,7 @@ func before(doing string, m Method) Method {
 		"User not authenticated. Please authenticate before "+doing+".")
 }
 
-func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
+func (t *twitterAPI) post(content, tags, mentions py.Value) py.Value {
 	if tags == sharedDefault {
 		tags = t.shared.TweetTags
 	}
@@ -105,273 +103,162 @@ func (t *twitterAPI) post(content, tags, mentions py.Value) (py.Value, error) {
 		mentions = t.shared.TweetMentions
 	}
 	tweet := py.NewDict("id", t.counter, "username", t.username, "content", content, "tags", tags, "mentions", mentions)
-	if err := t.tweets.SetErr(t.counter, tweet); err != nil {
-		return nil, err
-	}
-	var err error
-	if t.counter, err = increment(t.counter); err != nil {
-		return nil, err
-	}
-	return tweet, nil
+	check(t.tweets.SetErr(t.counter, tweet))
+	t.counter = increment(t.counter)
+	return tweet
 }
 
-func (t *twitterAPI) login(name, password py.Value) (py.Value, error) {
+func (t *twitterAPI) login(name, password py.Value) py.Value {
 	success := py.Equal(name, t.username) && py.Equal(password, t.password)
 	if success {
 		t.authenticated = true
 	}
-	return py.NewDict("authentication_status", success), nil
+	return py.NewDict("authentication_status", success)
 }
 
-func (t *twitterAPI) status() (py.Value, error) {
-	return py.NewDict("login_status", py.Truthy(t.authenticated)), nil
+func (t *twitterAPI) status() py.Value {
+	return py.NewDict("login_status", py.Truthy(t.authenticated))
 }
 
-func (t *twitterAPI) listFollowing() (py.Value, error) {
-	return py.NewDict("following_list", t.following), nil
+func (t *twitterAPI) listFollowing() py.Value {
+	return py.NewDict("following_list", t.following)
 }
 
 // find returns the tweet of an id, or the reply that there is none.
-func (t *twitterAPI) find(id py.Value) (tweet, missing py.Value, err error) {
-	tweet, known, err := t.tweets.GetErr(id)
-	if !known && err == nil {
+func (t *twitterAPI) find(id py.Value) (tweet, missing py.Value) {
+	tweet, known := get(t.tweets, id)
+	if !known {
 		missing = fault("Tweet with ID " + py.Str(id) + " not found.")
 	}
-	return tweet, missing, err
+	return tweet, missing
 }
 
-func (t *twitterAPI) tweet(id py.Value) (py.Value, error) {
-	tweet, missing, err := t.find(id)
+func (t *twitterAPI) tweet(id py.Value) py.Value {
+	tweet, missing := t.find(id)
 	if missing != nil {
-		return missing, nil
+		return missing
 	}
-	return tweet, err
+	return tweet
 }
 
-func (t *twitterAPI) commentsOn(id py.Value) (py.Value, error) {
-	if _, missing, err := t.find(id); missing != nil || err != nil {
-		return missing, err
+func (t *twitterAPI) commentsOn(id py.Value) py.Value {
+	if _, missing := t.find(id); missing != nil {
+		return missing
 	}
-	comments, err := asDict(t.comments, "get")
-	if err != nil {
-		return nil, err
-	}
+	comments := asDict(t.comments, "get")
 	if own, ok := comments.Get(id); ok {
-		return own, nil
+		return own
 	}
-	return py.NewList(), nil
+	return py.NewList()
 }
 
 // listOf returns table[key]; it inserts a new list if the key is absent.
-func listOf(table, key py.Value) (py.Value, error) {
-	known, err := py.Contains(table, key)
-	if err != nil {
-		return nil, err
+func listOf(table, key py.Value) py.Value {
+	if !try(py.Contains(table, key)) {
+		check(py.SetItem(table, key, py.NewList()))
 	}
-	if !known {
-		if err := py.SetItem(table, key, py.NewList()); err != nil {
-			return nil, err
-		}
-	}
-	return py.GetItem(table, key)
+	return try(py.GetItem(table, key))
 }
 
-func (t *twitterAPI) retweet(id py.Value) (py.Value, error) {
-	if _, missing, err := t.find(id); missing != nil || err != nil {
-		return missing, err
+func (t *twitterAPI) retweet(id py.Value) py.Value {
+	if _, missing := t.find(id); missing != nil {
+		return missing
 	}
-	own, err := listOf(t.retweets, t.username)
-	if err != nil {
-		return nil, err
+	own := listOf(t.retweets, t.username)
+	if try(py.Contains(own, id)) {
+		return py.NewDict("retweet_status", "Already retweeted")
 	}
-	again, err := py.Contains(own, id)
-	if err != nil {
-		return nil, err
-	}
-	if again {
-		return py.NewDict("retweet_status", "Already retweeted"), nil
-	}
-	ids, err := asList(own, "append")
-	if err != nil {
-		return nil, err
-	}
-	ids.Append(id)
-	return py.NewDict("retweet_status", "Successfully retweeted"), nil
+	asList(own, "append").Append(id)
+	return py.NewDict("retweet_status", "Successfully retweeted")
 }
 
-func (t *twitterAPI) comment(id, text py.Value) (py.Value, error) {
-	if _, missing, err := t.find(id); missing != nil || err != nil {
-		return missing, err
+func (t *twitterAPI) comment(id, text py.Value) py.Value {
+	if _, missing := t.find(id); missing != nil {
+		return missing
 	}
-	under, err := listOf(t.comments, id)
-	if err != nil {
-		return nil, err
-	}
-	comments, err := asList(under, "append")
-	if err != nil {
-		return nil, err
-	}
+	comments := asList(listOf(t.comments, id), "append")
 	comments.Append(py.NewDict("username", t.username, "content", text))
-	return py.NewDict("comment_status", "Comment added successfully"), nil
+	return py.NewDict("comment_status", "Comment added successfully")
 }
 
 // mention extends the tweet's list in place; tweets with the shared default share it. A string
 // counts as a list of characters.
-func (t *twitterAPI) mention(id, names py.Value) (py.Value, error) {
-	tweet, missing, err := t.find(id)
-	if missing != nil || err != nil {
-		return missing, err
+func (t *twitterAPI) mention(id, names py.Value) py.Value {
+	tweet, missing := t.find(id)
+	if missing != nil {
+		return missing
 	}
-	have, err := field(tweet, "mentions")
-	if err != nil {
-		return nil, err
-	}
-	mentions, err := asList(have, "extend")
-	if err != nil {
-		return nil, err
-	}
-	more, err := py.Iterate(names)
-	if err != nil {
-		return nil, err
-	}
-	mentions.Items = append(mentions.Items, more...)
-	return py.NewDict("mention_status", "Users mentioned successfully"), nil
+	mentions := asList(field(tweet, "mentions"), "extend")
+	mentions.Items = append(mentions.Items, try(py.Iterate(names))...)
+	return py.NewDict("mention_status", "Users mentioned successfully")
 }
 
-func (t *twitterAPI) follow(name py.Value) (py.Value, error) {
-	already, err := py.Contains(t.following, name)
-	if err != nil {
-		return nil, err
-	}
+func (t *twitterAPI) follow(name py.Value) py.Value {
+	already := try(py.Contains(t.following, name))
 	if !already {
-		following, err := asList(t.following, "append")
-		if err != nil {
-			return nil, err
-		}
-		following.Append(name)
+		asList(t.following, "append").Append(name)
 	}
-	return py.NewDict("follow_status", !already), nil
+	return py.NewDict("follow_status", !already)
 }
 
-func (t *twitterAPI) unfollow(name py.Value) (py.Value, error) {
-	followed, err := py.Contains(t.following, name)
-	if err != nil {
-		return nil, err
-	}
+func (t *twitterAPI) unfollow(name py.Value) py.Value {
+	followed := try(py.Contains(t.following, name))
 	if followed {
-		following, err := asList(t.following, "remove")
-		if err != nil {
-			return nil, err
-		}
-		following.Remove(name)
+		asList(t.following, "remove").Remove(name)
 	}
-	return py.NewDict("unfollow_status", followed), nil
+	return py.NewDict("unfollow_status", followed)
 }
 
-func (t *twitterAPI) tweetsOf(name py.Value) (py.Value, error) {
-	tweets, err := t.ofUser(name)
-	if err != nil {
-		return nil, err
-	}
-	return tweets, nil
-}
+func (t *twitterAPI) tweetsOf(name py.Value) py.Value { return t.ofUser(name) }
 
-func (t *twitterAPI) ofUser(name py.Value) (*py.List, error) {
+func (t *twitterAPI) ofUser(name py.Value) *py.List {
 	own := py.NewList()
-	for i := range t.tweets.Len() {
-		_, tweet := t.tweets.At(i)
-		author, err := field(tweet, "username")
-		if err != nil {
-			return nil, err
-		}
-		if py.Equal(author, name) {
+	for _, tweet := range t.tweets.All() {
+		if py.Equal(field(tweet, "username"), name) {
 			own.Append(tweet)
 		}
 	}
-	return own, nil
+	return own
 }
 
 // search finds the keyword in texts, case-insensitively, or as an equal tag.
-func (t *twitterAPI) search(keyword py.Value) (py.Value, error) {
+func (t *twitterAPI) search(keyword py.Value) py.Value {
 	found := py.NewList()
 	if t.tweets.Len() == 0 {
-		return found, nil
+		return found
 	}
-	wanted, err := lower(keyword)
-	if err != nil {
-		return nil, err
-	}
-	for i := range t.tweets.Len() {
-		_, tweet := t.tweets.At(i)
-		content, err := field(tweet, "content")
-		if err != nil {
-			return nil, err
-		}
-		text, err := lower(content)
-		if err != nil {
-			return nil, err
-		}
-		hit := strings.Contains(text, wanted)
-		if !hit {
-			if hit, err = tagged(tweet, wanted); err != nil {
-				return nil, err
-			}
-		}
-		if hit {
+	wanted := lower(keyword)
+	for _, tweet := range t.tweets.All() {
+		text := lower(field(tweet, "content"))
+		if strings.Contains(text, wanted) || tagged(tweet, wanted) {
 			found.Append(tweet)
 		}
 	}
-	return found, nil
+	return found
 }
 
 // tagged reports whether one of the tweet's tags, in lower case, equals wanted. It checks all tags,
 // because a tag that is not a string is an error.
-func tagged(tweet py.Value, wanted string) (bool, error) {
-	tags, err := field(tweet, "tags")
-	if err != nil {
-		return false, err
-	}
-	items, err := py.Iterate(tags)
-	if err != nil {
-		return false, err
-	}
+func tagged(tweet py.Value, wanted string) bool {
 	hit := false
-	for _, item := range items {
-		tag, err := lower(item)
-		if err != nil {
-			return false, err
-		}
+	for _, item := range try(py.Iterate(field(tweet, "tags"))) {
+		tag := lower(item)
 		hit = hit || tag == wanted
 	}
-	return hit, nil
+	return hit
 }
 
 // stats counts tweets, retweets and, for the account itself, followed users.
-func (t *twitterAPI) stats(name py.Value) (py.Value, error) {
-	tweets, err := t.ofUser(name)
-	if err != nil {
-		return nil, err
-	}
+func (t *twitterAPI) stats(name py.Value) py.Value {
+	tweets := t.ofUser(name)
 	following := 0
 	if py.Equal(name, t.username) {
-		if following, err = py.Len(t.following); err != nil {
-			return nil, err
-		}
-	}
-	retweets, err := asDict(t.retweets, "get")
-	if err != nil {
-		return nil, err
-	}
-	own, known, err := retweets.GetErr(name)
-	if err != nil {
-		return nil, err
+		following = try(py.Len(t.following))
 	}
 	retweeted := 0
-	if known {
-		if retweeted, err = py.Len(own); err != nil {
-			return nil, err
-		}
+	if own, known := get(asDict(t.retweets, "get"), name); known {
+		retweeted = try(py.Len(own))
 	}
 	return py.NewDict("tweet_count", int64(len(tweets.Items)), "following_count", int64(following),
-		"retweet_count", int64(retweeted)), nil
+		"retweet_count", int64(retweeted))
 }

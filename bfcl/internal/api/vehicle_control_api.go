@@ -54,25 +54,19 @@ type vehicleControlAPI struct {
 func newVehicleControlAPI() Instance { return &vehicleControlAPI{} }
 
 // Load reads some attributes under other names than State returns, and counts the unlocked doors.
-func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool) error {
+func (v *vehicleControlAPI) Load(scenario *py.Dict, s *Shared, longContext bool) (err error) {
+	defer catch(&err)
 	v.shared, v.long = s, longContext
 	if longContext {
-		if err := s.require("CAR_STATUS_METADATA_EXTENSION", "INTERMEDIARY_CITIES", "LONG_WEATHER_EXTENSION",
-			"PARKING_BRAKE_INSTRUCTION"); err != nil {
-			return err
-		}
+		s.require("CAR_STATUS_METADATA_EXTENSION", "INTERMEDIARY_CITIES", "LONG_WEATHER_EXTENSION",
+			"PARKING_BRAKE_INSTRUCTION")
 	}
-	var err error
-	if v.random, err = seeded(scenario, vehicleSeed); err != nil {
-		return err
-	}
-	if v.doors, err = asDict(setting(scenario, "doorStatus", py.NewDict("driver", "unlocked", "passenger", "unlocked",
-		"rear_left", "unlocked", "rear_right", "unlocked")), "keys"); err != nil {
-		return err
-	}
+	v.random = seeded(scenario, vehicleSeed)
+	v.doors = asDict(setting(scenario, "doorStatus", py.NewDict("driver", "unlocked", "passenger", "unlocked",
+		"rear_left", "unlocked", "rear_right", "unlocked")), "keys")
 	v.unlocked = 4
-	for i := range v.doors.Len() {
-		if _, status := v.doors.At(i); status == "locked" {
+	for _, status := range v.doors.All() {
+		if status == "locked" {
 			v.unlocked--
 		}
 	}

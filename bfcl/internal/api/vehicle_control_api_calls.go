@@ -7,35 +7,32 @@ import (
 	"rcgrpo/bfcl/internal/py"
 )
 
-func (v *vehicleControlAPI) log(messages py.Value) (py.Value, error) {
-	return py.NewDict("log", messages), nil
+func (v *vehicleControlAPI) log(messages py.Value) py.Value {
+	return py.NewDict("log", messages)
 }
 
-func (v *vehicleControlAPI) tireShop() (py.Value, error) {
-	return py.NewDict("shopLocation", "456 Oakwood Avenue, Rivermist, 83214"), nil
+func (v *vehicleControlAPI) tireShop() py.Value {
+	return py.NewDict("shopLocation", "456 Oakwood Avenue, Rivermist, 83214")
 }
 
-func (v *vehicleControlAPI) noWeather() (py.Value, error) {
-	return py.NewDict("error", int64(404)), nil
+func (v *vehicleControlAPI) noWeather() py.Value {
+	return py.NewDict("error", int64(404))
 }
 
-func (v *vehicleControlAPI) speed() (py.Value, error) {
-	return py.NewDict("currentSpeed", v.random.Uniform(0, 120)), nil
+func (v *vehicleControlAPI) speed() py.Value {
+	return py.NewDict("currentSpeed", v.random.Uniform(0, 120))
 }
 
 // navigate stores the destination even if the reply cannot be built.
-func (v *vehicleControlAPI) navigate(destination py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) navigate(destination py.Value) py.Value {
 	v.destination = destination
-	text, err := py.Add("Navigating to ", destination)
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("status", text), nil
+	text := try(py.Add("Navigating to ", destination))
+	return py.NewDict("status", text)
 }
 
 // ignite starts the engine. "STOP" stops it, then runs the same checks, so it never reports
 // success.
-func (v *vehicleControlAPI) ignite(mode py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) ignite(mode py.Value) py.Value {
 	if mode == "STOP" {
 		v.engine = "stopped"
 	}
@@ -43,139 +40,93 @@ func (v *vehicleControlAPI) ignite(mode py.Value) (py.Value, error) {
 		return v.unlockedDoors()
 	}
 	if v.pedal != "pressed" {
-		return fault("Brake pedal needs to be pressed when starting the engine."), nil
+		return fault("Brake pedal needs to be pressed when starting the engine.")
 	}
 	if !py.Equal(v.pedalForce, 1000.0) {
-		return fault("Must press the brake fully before starting the engine."), nil
+		return fault("Must press the brake fully before starting the engine.")
 	}
-	empty, err := py.Compare("<", v.fuel, 0.0)
 	switch {
-	case err != nil:
-		return nil, err
-	case empty:
-		return fault("Fuel tank is empty."), nil
+	case try(py.Compare("<", v.fuel, 0.0)):
+		return fault("Fuel tank is empty.")
 	case mode != "START":
-		return fault("Invalid ignition mode."), nil
+		return fault("Invalid ignition mode.")
 	}
 	v.engine = "running"
-	return py.NewDict("engineState", v.engine, "fuelLevel", v.fuel, "batteryVoltage", v.battery), nil
+	return py.NewDict("engineState", v.engine, "fuelLevel", v.fuel, "batteryVoltage", v.battery)
 }
 
-func (v *vehicleControlAPI) unlockedDoors() (py.Value, error) {
+func (v *vehicleControlAPI) unlockedDoors() py.Value {
 	var open []py.Value
-	for i := range v.doors.Len() {
-		if door, status := v.doors.At(i); status == "unlocked" {
+	for door, status := range v.doors.All() {
+		if status == "unlocked" {
 			open = append(open, door)
 		}
 	}
-	names, err := join(open)
-	if err != nil {
-		return nil, err
-	}
-	return fault("All doors must be locked before starting the engine. Here are the unlocked doors: " + names), nil
+	return fault("All doors must be locked before starting the engine. Here are the unlocked doors: " + join(open))
 }
 
 // tankCapacity is in gallons.
 const tankCapacity = int64(50)
 
-func (v *vehicleControlAPI) fill(amount py.Value) (py.Value, error) {
-	negative, err := py.Compare("<", amount, int64(0))
-	if err != nil {
-		return nil, err
+func (v *vehicleControlAPI) fill(amount py.Value) py.Value {
+	if try(py.Compare("<", amount, int64(0))) {
+		return fault("Fuel amount cannot be negative.")
 	}
-	if negative {
-		return fault("Fuel amount cannot be negative."), nil
+	level := try(py.Add(v.fuel, amount))
+	if try(py.Compare(">", level, tankCapacity)) {
+		return fault("Cannot fill gas above the tank capacity.")
 	}
-	level, err := py.Add(v.fuel, amount)
-	if err != nil {
-		return nil, err
-	}
-	over, err := py.Compare(">", level, tankCapacity)
-	if err != nil {
-		return nil, err
-	}
-	if over {
-		return fault("Cannot fill gas above the tank capacity."), nil
-	}
-	under, err := py.Compare("<", level, 0.0)
-	if err != nil {
-		return nil, err
-	}
-	if under {
-		return fault("Fuel tank is empty. Min fuel level is 0 gallons."), nil
+	if try(py.Compare("<", level, 0.0)) {
+		return fault("Fuel tank is empty. Min fuel level is 0 gallons.")
 	}
 	v.fuel = level
-	return py.NewDict("fuelLevel", level), nil
+	return py.NewDict("fuelLevel", level)
 }
 
 // lock locks or unlocks doors in order; doors before an unknown one stay changed.
-func (v *vehicleControlAPI) lock(unlock, doors py.Value) (py.Value, error) {
-	names, err := py.Iterate(doors)
-	if err != nil {
-		return nil, err
-	}
+func (v *vehicleControlAPI) lock(unlock, doors py.Value) py.Value {
+	names := try(py.Iterate(doors))
 	status, change := "locked", int64(-1)
 	if py.Truthy(unlock) {
 		status, change = "unlocked", 1
 	}
 	for _, name := range names {
-		have, err := v.doors.Index(name)
-		if err != nil {
-			return nil, err
+		if try(v.doors.Index(name)) != status {
+			v.doors.Set(name, status)
+			v.unlocked += change
 		}
-		if have == status {
-			continue
-		}
-		v.doors.Set(name, status)
-		v.unlocked += change
 	}
-	return py.NewDict("lockStatus", status, "remainingUnlockedDoors", v.unlocked), nil
+	return py.NewDict("lockStatus", status, "remainingUnlockedDoors", v.unlocked)
 }
 
 // adjustClimate stores the temperature in degrees Celsius and replies with the given one.
-func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value) (py.Value, error) {
-	fits, err := between(fan, int64(0), int64(100))
-	if err != nil {
-		return nil, err
-	}
-	if !fits {
-		return fault("Fan speed must be between 0 and 100."), nil
+func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value) py.Value {
+	if !between(fan, int64(0), int64(100)) {
+		return fault("Fan speed must be between 0 and 100.")
 	}
 	v.temperature = temperature
 	if unit == "fahrenheit" {
-		if v.temperature, err = celsius(temperature); err != nil {
-			v.temperature = temperature
-			return nil, err
-		}
+		v.temperature = celsius(temperature)
 	}
 	v.fan, v.climate = fan, mode
-	return py.NewDict("currentACTemperature", temperature, "climateMode", mode, "humidityLevel", v.humidity), nil
+	return py.NewDict("currentACTemperature", temperature, "climateMode", mode, "humidityLevel", v.humidity)
 }
 
-func celsius(fahrenheit py.Value) (py.Value, error) {
-	c, err := py.Sub(fahrenheit, int64(32))
-	if err == nil {
-		c, err = py.Mul(c, int64(5))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return py.TrueDiv(c, int64(9))
+func celsius(fahrenheit py.Value) py.Value {
+	c := try(py.Mul(try(py.Sub(fahrenheit, int64(32))), int64(5)))
+	return try(py.TrueDiv(c, int64(9)))
 }
 
-func between(v, low, high py.Value) (bool, error) {
-	if above, err := py.Compare("<=", low, v); !above || err != nil {
-		return false, err
-	}
-	return py.Compare("<=", v, high)
+func between(v, low, high py.Value) bool {
+	return try(py.Compare("<=", low, v)) && try(py.Compare("<=", v, high))
 }
 
 // weather draws a temperature. In long context all replies are one object, so replies within one
 // expression show the latest temperature.
-func (v *vehicleControlAPI) weather() (py.Value, error) {
+func (v *vehicleControlAPI) weather() py.Value {
 	now := v.random.Uniform(-10, 40)
 	if !v.long {
-		return py.NewDict("outsideTemperature", now), nil
+		return py.NewDict("outsideTemperature", now)
 	}
 	if v.week == nil {
 		v.week = &py.Dict{}
@@ -183,58 +134,58 @@ func (v *vehicleControlAPI) weather() (py.Value, error) {
 			v.week = days
 		}
 	}
-	v.week.SetStr("outsideTemperature", now)
-	return v.week, nil
+	v.week.Set("outsideTemperature", now)
+	return v.week
 }
 
-func (v *vehicleControlAPI) setHeadlights(mode py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) setHeadlights(mode py.Value) py.Value {
 	switch mode {
 	case "on":
 		v.headlights = "on"
 	case "off", "auto":
 		v.headlights = "off"
 	default:
-		return fault("Invalid headlight mode."), nil
+		return fault("Invalid headlight mode.")
 	}
-	return py.NewDict("headlightStatus", v.headlights), nil
+	return py.NewDict("headlightStatus", v.headlights)
 }
 
-func (v *vehicleControlAPI) status(option py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) status(option py.Value) py.Value {
 	reply := py.MakeDict(5)
 	if v.long {
-		reply.SetStr("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
+		reply.Set("metadata", v.shared.constant("CAR_STATUS_METADATA_EXTENSION"))
 	}
 	switch option {
 	case "fuel":
-		reply.SetStr("fuelLevel", v.fuel)
+		reply.Set("fuelLevel", v.fuel)
 	case "battery":
-		reply.SetStr("batteryVoltage", v.battery)
+		reply.Set("batteryVoltage", v.battery)
 	case "doors":
-		reply.SetStr("doorStatus", v.doors)
+		reply.Set("doorStatus", v.doors)
 	case "climate":
-		reply.SetStr("currentACTemperature", v.temperature)
-		reply.SetStr("fanSpeed", v.fan)
-		reply.SetStr("climateMode", v.climate)
-		reply.SetStr("humidityLevel", v.humidity)
+		reply.Set("currentACTemperature", v.temperature)
+		reply.Set("fanSpeed", v.fan)
+		reply.Set("climateMode", v.climate)
+		reply.Set("humidityLevel", v.humidity)
 	case "headlights":
-		reply.SetStr("headlightStatus", v.headlights)
+		reply.Set("headlightStatus", v.headlights)
 	case "parkingBrake":
-		reply.SetStr("parkingBrakeStatus", v.parkingBrake)
-		reply.SetStr("parkingBrakeForce", v.parkingForce)
-		reply.SetStr("slopeAngle", v.slope)
+		reply.Set("parkingBrakeStatus", v.parkingBrake)
+		reply.Set("parkingBrakeForce", v.parkingForce)
+		reply.Set("slopeAngle", v.slope)
 	case "brakePedal":
-		reply.SetStr("brakePedalStatus", v.pedal)
-		reply.SetStr("brakePedalForce", v.pedalForce)
+		reply.Set("brakePedalStatus", v.pedal)
+		reply.Set("brakePedalForce", v.pedalForce)
 	case "engine":
-		reply.SetStr("engineState", v.engine)
+		reply.Set("engineState", v.engine)
 	default:
-		reply.SetStr("error", "Invalid option")
+		reply.Set("error", "Invalid option")
 	}
-	return reply, nil
+	return reply
 }
 
 // activateParkingBrake sets the slope to 10 degrees, engaged or released.
-func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	var status string
 	var force float64
 	switch mode {
@@ -243,129 +194,92 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) (py.Value, error
 	case "release":
 		status, force = "released", 0
 	default:
-		return fault("Invalid mode"), nil
+		return fault("Invalid mode")
 	}
 	v.parkingBrake, v.parkingForce, v.slope = status, force, 10.0
 	reply := py.MakeDict(4)
 	if v.long {
-		reply.SetStr("parkingBrakeInstruction", v.shared.constant("PARKING_BRAKE_INSTRUCTION"))
+		reply.Set("parkingBrakeInstruction", v.shared.constant("PARKING_BRAKE_INSTRUCTION"))
 	}
-	reply.SetStr("parkingBrakeStatus", v.parkingBrake)
-	reply.SetStr("_parkingBrakeForce", v.parkingForce)
-	reply.SetStr("_slopeAngle", v.slope)
-	return reply, nil
+	reply.Set("parkingBrakeStatus", v.parkingBrake)
+	reply.Set("_parkingBrakeForce", v.parkingForce)
+	reply.Set("_slopeAngle", v.slope)
+	return reply
 }
 
 // press stores the force with the number type of the position and replies with a float.
-func (v *vehicleControlAPI) press(position py.Value) (py.Value, error) {
-	fits, err := between(position, int64(0), int64(1))
-	if err != nil {
-		return nil, err
-	}
-	if !fits {
-		return fault("Pedal position must be between 0 and 1."), nil
+func (v *vehicleControlAPI) press(position py.Value) py.Value {
+	if !between(position, int64(0), int64(1)) {
+		return fault("Pedal position must be between 0 and 1.")
 	}
 	if py.Equal(position, int64(0)) {
 		return v.release()
 	}
-	force, err := py.Mul(position, int64(1000))
-	if err != nil {
-		return nil, err
-	}
+	force := try(py.Mul(position, int64(1000)))
 	v.pedal, v.pedalForce = "pressed", force
-	shown, err := py.Float(force)
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("brakePedalStatus", v.pedal, "brakePedalForce", shown), nil
+	return py.NewDict("brakePedalStatus", v.pedal, "brakePedalForce", try(py.Float(force)))
 }
 
-func (v *vehicleControlAPI) release() (py.Value, error) {
+func (v *vehicleControlAPI) release() py.Value {
 	v.pedal, v.pedalForce = "released", 0.0
-	return py.NewDict("brakePedalStatus", "released", "brakePedalForce", 0.0), nil
+	return py.NewDict("brakePedalStatus", "released", "brakePedalForce", 0.0)
 }
 
 // setCruise stores the distance of an active cruise control before it checks the speed.
-func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) (py.Value, error) {
-	distance, err := py.Float(distance)
-	if err != nil {
-		return nil, err
-	}
-	if speed, err = py.Float(speed); err != nil {
-		return nil, err
-	}
+func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) py.Value {
+	distance = try(py.Float(distance))
+	speed = try(py.Float(speed))
 	if v.engine == "stopped" {
-		return fault("Start the engine before activating the cruise control."), nil
+		return fault("Start the engine before activating the cruise control.")
 	}
 	v.distance = distance
 	active := py.Truthy(activate)
 	if s, ok := speed.(float64); active && (!ok || !(s >= 0 && s <= 120 && math.Mod(s, 5) == 0)) {
-		return fault("Invalid speed"), nil
+		return fault("Invalid speed")
 	}
 	v.cruise = "inactive"
 	if active {
 		v.cruise = "active"
 	}
-	return py.NewDict("cruiseStatus", v.cruise, "currentSpeed", speed, "distanceToNextVehicle", distance), nil
+	return py.NewDict("cruiseStatus", v.cruise, "currentSpeed", speed, "distanceToNextVehicle", distance)
 }
 
 const milesPerGallon = 20.0
 
-func (v *vehicleControlAPI) canDrive(distance py.Value) (py.Value, error) {
-	reach, err := py.Mul(v.fuel, milesPerGallon)
-	if err != nil {
-		return nil, err
-	}
-	short, err := py.Compare("<", reach, distance)
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict("canDrive", !short), nil
+func (v *vehicleControlAPI) canDrive(distance py.Value) py.Value {
+	reach := try(py.Mul(v.fuel, milesPerGallon))
+	short := try(py.Compare("<", reach, distance))
+	return py.NewDict("canDrive", !short)
 }
 
-func (v *vehicleControlAPI) toLiter(gallon py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) toLiter(gallon py.Value) py.Value {
 	return product("liter", gallon, 3.78541)
 }
 
-func (v *vehicleControlAPI) toGallon(liter py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) toGallon(liter py.Value) py.Value {
 	return product("gallon", liter, 0.264172)
 }
 
 // product returns the reply {key: v * factor}.
-func product(key string, v py.Value, factor float64) (py.Value, error) {
-	p, err := py.Mul(v, factor)
-	if err != nil {
-		return nil, err
-	}
-	return py.NewDict(key, p), nil
+func product(key string, v py.Value, factor float64) py.Value {
+	return py.NewDict(key, try(py.Mul(v, factor)))
 }
 
 // checkTires reports healthy tires if their mean pressure is 30 to 35 psi.
-func (v *vehicleControlAPI) checkTires() (py.Value, error) {
+func (v *vehicleControlAPI) checkTires() py.Value {
 	sum := v.frontLeftTire
-	var err error
 	for _, tire := range []py.Value{v.frontRightTire, v.rearLeft, v.rearRight} {
-		if sum, err = py.Add(sum, tire); err != nil {
-			return nil, err
-		}
+		sum = try(py.Add(sum, tire))
 	}
-	mean, err := py.TrueDiv(sum, int64(4))
-	if err != nil {
-		return nil, err
-	}
-	healthy, err := between(mean, int64(30), int64(35))
-	if err != nil {
-		return nil, err
-	}
-	var info py.Value
+	mean := try(py.TrueDiv(sum, int64(4)))
+	healthy := between(mean, int64(30), int64(35))
+	var info py.Value = &py.Dict{}
 	if v.long {
 		info = v.shared.constant("CAR_STATUS_METADATA_EXTENSION")
-	} else {
-		info = &py.Dict{}
 	}
 	return py.NewDict("frontLeftTirePressure", v.frontLeftTire, "frontRightTirePressure", v.frontRightTire,
 		"rearLeftTirePressure", v.rearLeft, "rearRightTirePressure", v.rearRight,
-		"healthy_tire_pressure", healthy, "car_info", info), nil
+		"healthy_tire_pressure", healthy, "car_info", info)
 }
 
 // zipcodes are the cities of get_zipcode_based_on_city.
@@ -375,9 +289,9 @@ var zipcodes = map[string]string{
 	"Autumnville": "51479", "San Francisco": "94016",
 }
 
-func (v *vehicleControlAPI) zipcode(city py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) zipcode(city py.Value) py.Value {
 	name, _ := city.(string)
-	return py.NewDict("zipcode", cmp.Or(zipcodes[name], "00000")), nil
+	return py.NewDict("zipcode", cmp.Or(zipcodes[name], "00000"))
 }
 
 // distances are the known distances between zip codes, the smaller code first.
@@ -387,17 +301,17 @@ var distances = map[[2]string]float64{
 	{"74532", "83214"}: 750, {"74532", "94016"}: 880, {"83214", "94016"}: 980, {"94016", "94704"}: 600,
 }
 
-func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) (py.Value, error) {
+func (v *vehicleControlAPI) estimateDistance(cityA, cityB py.Value) py.Value {
 	a, _ := cityA.(string)
 	b, _ := cityB.(string)
 	reply := py.MakeDict(2)
 	if distance, ok := distances[[2]string{min(a, b), max(a, b)}]; ok {
-		reply.SetStr("distance", distance)
+		reply.Set("distance", distance)
 	} else {
-		reply.SetStr("error", "distance not found in database.")
+		reply.Set("error", "distance not found in database.")
 	}
 	if v.long {
-		reply.SetStr("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
+		reply.Set("intermediaryCities", v.shared.constant("INTERMEDIARY_CITIES"))
 	}
-	return reply, nil
+	return reply
 }

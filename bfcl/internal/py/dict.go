@@ -2,6 +2,7 @@ package py
 
 import (
 	"fmt"
+	"iter"
 	"math"
 	"math/big"
 	"slices"
@@ -40,8 +41,6 @@ func (d *Dict) Len() int { return len(d.entries) }
 // At returns the i-th entry in insertion order.
 func (d *Dict) At(i int) (key, val Value) { return d.entries[i].key, d.entries[i].val }
 
-func (d *Dict) SetAt(i int, v Value) { d.entries[i].val = v }
-
 func (d *Dict) Keys() []Value {
 	keys := make([]Value, len(d.entries))
 	for i := range d.entries {
@@ -58,31 +57,15 @@ func (d *Dict) Values() []Value {
 	return vals
 }
 
-// Each calls f for every entry in order until f returns false.
-func (d *Dict) Each(f func(k, v Value) bool) {
-	for i := range d.entries {
-		if !f(d.entries[i].key, d.entries[i].val) {
-			return
+// All iterates over the entries in insertion order.
+func (d *Dict) All() iter.Seq2[Value, Value] {
+	return func(yield func(key, val Value) bool) {
+		for _, e := range d.entries {
+			if !yield(e.key, e.val) {
+				return
+			}
 		}
 	}
-}
-
-func (d *Dict) GetStr(k string) (Value, bool) {
-	if i := d.findStr(k); i >= 0 {
-		return d.entries[i].val, true
-	}
-	return nil, false
-}
-
-func (d *Dict) HasStr(k string) bool { return d.findStr(k) >= 0 }
-
-// SetStr sets the value of a string key; an existing entry keeps its position.
-func (d *Dict) SetStr(k string, v Value) {
-	if i := d.findStr(k); i >= 0 {
-		d.entries[i].val = v
-		return
-	}
-	d.add(k, v)
 }
 
 // Get treats an unhashable key as absent.
@@ -158,19 +141,10 @@ func (d *Dict) add(k, v Value) {
 	d.entries = append(d.entries, entry{k, v})
 }
 
-// findStr is find for a string. It allocates nothing in a small dict.
-func (d *Dict) findStr(k string) int {
-	if len(d.entries) < indexFrom {
-		return slices.IndexFunc(d.entries, func(e entry) bool { return e.key == k })
-	}
-	i, _ := d.find(k)
-	return i
-}
-
 // find returns the position of a key, or -1. An unhashable key is a TypeError.
 func (d *Dict) find(k Value) (int, error) {
-	if s, ok := k.(string); ok && len(d.entries) < indexFrom {
-		return d.findStr(s), nil
+	if s, ok := k.(string); ok && len(d.entries) < indexFrom { // without an allocation
+		return slices.IndexFunc(d.entries, func(e entry) bool { return e.key == s }), nil
 	}
 	h, err := hashKey(k)
 	if err != nil {

@@ -136,7 +136,7 @@ func (r *jsonReader) object(depth int) Value {
 			break
 		}
 		r.space()
-		d.SetStr(key, r.value(depth+1))
+		d.Set(key, r.value(depth+1))
 		r.space()
 		if r.take('}') {
 			break

@@ -50,10 +50,3 @@ func FuzzPowIsNearItsDefinition(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkPow(b *testing.B) {
-	x := 47.985
-	for b.Loop() {
-		_ = pow(x, 2.5)
-	}
-}

@@ -101,9 +101,3 @@ func FuzzLogarithmText(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkLogarithm(b *testing.B) {
-	for b.Loop() {
-		_, _ = Logarithm(int64(1492), 2.5, int64(10))
-	}
-}

@@ -333,47 +333,42 @@ const hexDigits = "0123456789abcdef"
 
 // AppendJSON appends s like json.dumps: quoted, with everything beyond ASCII escaped.
 func AppendJSON(b []byte, s string) []byte {
-	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		if i += plainRun(s[i:], '"'); i == len(s) {
-			break
-		}
-		c := s[i]
-		b = append(b, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-			i++
-		case '\n':
-			b = append(b, '\\', 'n')
-			i++
-		case '\r':
-			b = append(b, '\\', 'r')
-			i++
-		case '\t':
-			b = append(b, '\\', 't')
-			i++
-		case '\b':
-			b = append(b, '\\', 'b')
-			i++
-		case '\f':
-			b = append(b, '\\', 'f')
-			i++
-		default:
-			r, n := utf8.DecodeRuneInString(s[i:])
-			i += n
-			if r > 0xffff {
-				r -= 0x10000
-				b = appendU(b, 0xd800+r>>10)
-				r = 0xdc00 + r&0x3ff
-			}
-			b = appendU(b, r)
-		}
-		start = i
+	return appendQuoted(b, s, '"', "\n\r\t\b\f", appendJSONRune)
+}
+
+// AppendRepr appends the repr of a string: single quotes unless it contains ' and no ",
+// non-printable runes escaped.
+func AppendRepr(b []byte, s string) []byte {
+	quote := byte('\'')
+	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
+		quote = '"'
 	}
-	b = append(b, s[start:]...)
-	return append(b, '"')
+	return appendQuoted(b, s, quote, "\n\r\t", appendReprRune)
+}
+
+// appendQuoted appends s in quotes. Quotes, backslashes and the characters of short become a
+// backslash and one character; long appends every other rune that is not plain.
+func appendQuoted(b []byte, s string, quote byte, short string, long func([]byte, rune, string) []byte) []byte {
+	b = append(b, quote)
+	for {
+		n := plainRun(s, quote)
+		b = append(b, s[:n]...)
+		if s = s[n:]; s == "" {
+			return append(b, quote)
+		}
+		at := strings.IndexByte(short, s[0])
+		switch n = 1; {
+		case s[0] == quote || s[0] == '\\':
+			b = append(b, '\\', s[0])
+		case at >= 0:
+			b = append(b, '\\', "nrtbf"[at])
+		default:
+			var r rune
+			r, n = utf8.DecodeRuneInString(s)
+			b = long(b, r, s[:n])
+		}
+		s = s[n:]
+	}
 }
 
 // plainRun returns the length of the prefix of s that json.dumps and repr copy unchanged: printable
@@ -390,43 +385,13 @@ func appendU(b []byte, r rune) []byte {
 	return append(b, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
 }
 
-// AppendRepr appends the repr of a string: single quotes unless it contains ' and no ",
-// non-printable runes escaped.
-func AppendRepr(b []byte, s string) []byte {
-	quote := byte('\'')
-	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
-		quote = '"'
+func appendJSONRune(b []byte, r rune, _ string) []byte {
+	if r > 0xffff {
+		r -= 0x10000
+		b = appendU(b, 0xd800+r>>10)
+		r = 0xdc00 + r&0x3ff
 	}
-	b = append(b, quote)
-	start := 0
-	for i := 0; i < len(s); {
-		if i += plainRun(s[i:], quote); i == len(s) {
-			break
-		}
-		c := s[i]
-		b = append(b, s[start:i]...)
-		switch {
-		case c == quote || c == '\\':
-			b = append(b, '\\', c)
-			i++
-		case c == '\n':
-			b = append(b, '\\', 'n')
-			i++
-		case c == '\r':
-			b = append(b, '\\', 'r')
-			i++
-		case c == '\t':
-			b = append(b, '\\', 't')
-			i++
-		default:
-			r, n := utf8.DecodeRuneInString(s[i:])
-			b = appendReprRune(b, r, s[i:i+n])
-			i += n
-		}
-		start = i
-	}
-	b = append(b, s[start:]...)
-	return append(b, quote)
+	return appendU(b, r)
 }
 
 func appendReprRune(b []byte, r rune, text string) []byte {

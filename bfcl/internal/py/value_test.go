@@ -6,6 +6,8 @@ import (
 	"math/big"
 	"slices"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
@@ -13,7 +15,7 @@ func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
 	d := NewDict(int64(1), "one", "1", "text", huge, "huge", nil, "none", Tuple{int64(1), "a"}, "tuple", 0.5,
 		"half")
 	for i := range 100 {
-		d.SetStr(fmt.Sprintf("filler %d", i), nil) // exceeds indexFrom
+		d.Set(fmt.Sprintf("filler %d", i), nil) // exceeds indexFrom
 	}
 	for name, tc := range map[string]struct {
 		key  Value
@@ -81,7 +83,7 @@ func TestEqualityAsInPython(t *testing.T) {
 
 func TestTextsOfValues(t *testing.T) {
 	loop := NewDict("a", int64(1))
-	loop.SetStr("self", loop)
+	loop.Set("self", loop)
 	for name, tc := range map[string]struct {
 		v    Value
 		repr string
@@ -112,10 +114,7 @@ func TestTextsOfValues(t *testing.T) {
 		}
 	}
 	for digits, refused := range map[int64]bool{4300: false, 4301: true} {
-		v, err := Pow(int64(10), digits-1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		v := must.Get(Pow(int64(10), digits-1))(t)
 		if _, err := Result(NewDict("result", v)); (err != nil) != refused {
 			t.Errorf("an int of %d digits: got %v, refused should be %v", digits, err, refused)
 		}
@@ -131,8 +130,22 @@ func TestEvaluationOfExpressions(t *testing.T) {
 		"1, 'a',": "(1, 'a')",
 		"'x' 'y'": "'xy'", "r'\\n'": `'\\n'`, "0x1f": "31", "1_000": "1000", "(1)": "1", "1e400": "inf",
 		"max": "NameError: name 'max' is not defined", "max()": "NameError: name 'max' is not defined",
-		"{}['k']": "KeyError: 'k'", "[][0]": "IndexError: list index out of range",
-		"{[]: 1}": "TypeError: unhashable type: 'list'", "-'a'": "TypeError: bad operand type for unary -: 'str'",
+
+		"{}['k']": "KeyError: 'k'", "{1: 'one'}[1.0]": "'one'", "{}[[]]": "TypeError: unhashable type: 'list'",
+		"['a', 'b', 'c'][-3]": "'a'", "['a', 'b'][True]": "'b'", "[][0]": "IndexError: list index out of range",
+		"['a'][-2]":                      "IndexError: list index out of range",
+		"[1][1208925819614629174706176]": "IndexError: cannot fit 'int' into an index-sized integer",
+		"[1]['k']":                       "TypeError: list indices must be integers or slices, not str",
+		"('a',)[0]":                      "'a'",
+		"('a',)[1]":                      "IndexError: tuple index out of range",
+		"'aé'[-1]":                       "'é'",
+		"''[0]":                          "IndexError: string index out of range",
+		"'abc'['k']":                     "TypeError: string indices must be integers, not 'str'",
+		"5['k']":                         "TypeError: 'int' object is not subscriptable",
+		"None[0]":                        "TypeError: 'NoneType' object is not subscriptable",
+		"{'a'}[0]":                       "TypeError: 'set' object is not subscriptable",
+		"{[]: 1}":                        "TypeError: unhashable type: 'list'",
+		"-'a'":                           "TypeError: bad operand type for unary -: 'str'",
 
 		"f(1":         "SyntaxError: '(' was never closed (<string>, line 1)",
 		"f(a=1, a=2)": "SyntaxError: keyword argument repeated: a (<string>, line 1)",
@@ -167,6 +180,27 @@ func TestEvaluationOfExpressions(t *testing.T) {
 	}
 }
 
+func TestItemAssignment(t *testing.T) {
+	list, dict := NewList("a", "b"), NewDict("k", "v")
+	for name, tc := range map[string]struct {
+		in, key Value
+		err     string
+	}{
+		"dict":             {dict, "k", ""},
+		"dict, unhashable": {dict, dict, "TypeError: unhashable type: 'dict'"},
+		"list":             {list, int64(-1), ""},
+		"list, outside":    {list, int64(2), "IndexError: list assignment index out of range"},
+		"list, text":       {list, "k", "TypeError: list indices must be integers or slices, not str"},
+		"text":             {"abc", int64(0), "TypeError: 'str' object does not support item assignment"},
+		"None":             {nil, "k", "TypeError: 'NoneType' object does not support item assignment"},
+	} {
+		must.Match(t, SetItem(tc.in, tc.key, "new"), tc.err, name)
+		if got, _ := GetItem(tc.in, tc.key); tc.err == "" && got != "new" {
+			t.Errorf("%s: got %v after the assignment, want new", name, got)
+		}
+	}
+}
+
 type nothing struct{}
 
 func (nothing) Lookup(name string) (Value, error) {
@@ -194,8 +228,8 @@ func TestCloneKeepsSharing(t *testing.T) {
 	inner := NewList("x")
 	outer := NewDict("a", inner, "b", inner)
 	c := Clone(outer, &Memo{}).(*Dict)
-	a, _ := c.GetStr("a")
-	b, _ := c.GetStr("b")
+	a, _ := c.Get("a")
+	b, _ := c.Get("b")
 	if a != b || a == Value(inner) {
 		t.Error("two references to one list became two lists, or the list was not copied")
 	}

@@ -18,35 +18,19 @@ import (
 // shown commits an artifact that fill writes and returns the output of show.
 func shown(t *testing.T, typ string, set func(*View), fill func(dir string) error) (string, error) {
 	t.Helper()
-	store, err := artifact.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	staging, err := store.Begin(strings.Repeat("a", 64))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := staging.Dir("out")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fill(dir); err != nil {
-		t.Fatal(err)
-	}
-	c, err := staging.Commit(artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}, map[string]string{"out": typ})
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, err := store.Open(c.Manifest, "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(artifact.Open(t.TempDir()))(t)
+	staging := must.Get(store.Begin(strings.Repeat("a", 64)))(t)
+	dir := must.Get(staging.Dir("out"))(t)
+	must.OK(t, fill(dir))
+	manifest := artifact.Manifest{Experiment: "x", Address: "stage.toy.a"}
+	c := must.Get(staging.Commit(manifest, map[string]string{"out": typ}))(t)
+	a := must.Get(store.Open(c.Manifest, "out"))(t)
 	var b bytes.Buffer
 	v := &View{Artifact: a, Out: &b, Width: 100, Pick: -1}
 	if set != nil {
 		set(v)
 	}
-	err = v.Print()
+	err := v.Print()
 	text := strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(b.String())
 	if problems, checkErr := store.Check(); checkErr != nil || len(problems) > 0 {
 		t.Errorf("check: %v, %v", problems, checkErr)
@@ -65,9 +49,7 @@ func TestShowMetricsAsTableWithCurves(t *testing.T) {
 		}
 		return artifact.WriteRows(dir, rl.MetricsFile, rows)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	must.Contain(t, got, "8 updates", "█▇▆▅▄▃▂▁", "▄▄▄▄▄▄▄▄", "── times")
 }
 
@@ -80,20 +62,16 @@ func TestShowScoresWithWilsonIntervals(t *testing.T) {
 		}
 		rows = append(rows, s)
 	}
-	got, err := shown(t, "scores", nil, func(dir string) error { return artifact.WriteRows(dir, rl.ScoresFile, rows) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(shown(t, "scores", nil, func(dir string) error {
+		return artifact.WriteRows(dir, rl.ScoresFile, rows)
+	}))(t)
 	// Wilson interval of 8 of 10 at 95 %: 0.490 to 0.943.
 	must.Contain(t, got, "10 episodes", "80.0 %", "8/10 · 49.0 … 94.3", "10/10", "all", "base", "high")
 
-	got, err = shown(t, "scores", nil, func(dir string) error {
+	got = must.Get(shown(t, "scores", nil, func(dir string) error {
 		return errors.Join(artifact.WriteRows(dir, rl.ScoresFile, rows),
 			artifact.WriteRows(dir, rl.PassesFile, rl.Passes(rows, []int{1, 5})))
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))(t)
 	must.Contain(t, got, "pass@k", "0.8", "1") // 8 of 10 succeed, so 5 always hold one that did
 }
 
@@ -110,10 +88,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 	fill := func(dir string) error {
 		return artifact.WriteRows(dir, rl.TrajectoriesFile, []rl.Trajectory{other, trajectory})
 	}
-	got, err := shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must.Get(shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill))(t)
 	must.Contain(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
 		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n",
 		`tool       {"files": []}`)
@@ -121,25 +96,19 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Error("what the policy wrote steers the terminal")
 	}
 	trajectory.Mask[2] = false // the second step began with a token that was given
-	if got, err = shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill); err != nil {
-		t.Fatal(err)
-	}
+	got = must.Get(shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill))(t)
 	must.Contain(t, got, "\n           ·▄\n")
 	trajectory.Segments = []rl.Segment{{IDs: []int32{5, 6}, Mask: []bool{false, true}, Logp: []float32{0, -3},
 		Messages: []rl.Message{{Role: "user", Text: "Help me.", To: 1},
 			{Role: "assistant", Text: "[help()]", From: 1, To: 2}}}}
-	if got, err = shown(t, "trajectories", func(v *View) { v.Task = "drill_1" }, fill); err != nil {
-		t.Fatal(err)
-	}
+	got = must.Get(shown(t, "trajectories", func(v *View) { v.Task = "drill_1" }, fill))(t)
 	must.Contain(t, got, "1 trajectory", "List the files.",
 		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
 		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
 	layout := func(t *rl.Trajectory) []stages.Piece {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
 	}
-	if got, err = shown(t, "trajectories", func(v *View) { v.Pick, v.Layout = 1, layout }, fill); err != nil {
-		t.Fatal(err)
-	}
+	got = must.Get(shown(t, "trajectories", func(v *View) { v.Pick, v.Layout = 1, layout }, fill))(t)
 	must.Contain(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
 	if _, err := shown(t, "trajectories", func(v *View) { v.Task = "drill_9" }, fill); err == nil {
 		t.Error("a task that is not there: got no error, want one")
@@ -153,9 +122,7 @@ func TestShowCheckpointsSettingsAndFiles(t *testing.T) {
 			os.Mkdir(filepath.Join(dir, "adapter"), 0o755),
 			os.WriteFile(filepath.Join(dir, "adapter", "adapter_config.json"), []byte(`{"r": 16}`), 0o644))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, err)
 	must.Contain(t, got, "hidden_size", "128", "config.json", "19 B",
 		"adapter/adapter_config.json\n  r                            16")
 }

@@ -17,7 +17,7 @@ func (c *calendarAPI) Load(scenario *py.Dict, _ *Shared, _ bool) error {
 	if scenario == nil {
 		return nil
 	}
-	if events, ok := scenario.GetStr("events"); ok {
+	if events, ok := scenario.Get("events"); ok {
 		if list, isList := events.(*py.List); isList {
 			c.events = list
 		}
@@ -30,9 +30,9 @@ func (c *calendarAPI) Private() []Attr { return nil }
 
 func (c *calendarAPI) Clone(m *py.Memo) Instance { return &calendarAPI{c.events.Clone(m)} }
 
-func (c *calendarAPI) add(title, day py.Value) (py.Value, error) {
+func (c *calendarAPI) add(title, day py.Value) py.Value {
 	c.events.Append(py.NewDict("title", title, "day", day))
-	return py.NewDict("count", int64(len(c.events.Items))), nil
+	return py.NewDict("count", int64(len(c.events.Items)))
 }
 
-func (c *calendarAPI) list() (py.Value, error) { return py.NewDict("events", c.events), nil }
+func (c *calendarAPI) list() py.Value { return py.NewDict("events", c.events) }
