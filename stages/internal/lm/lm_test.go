@@ -92,9 +92,9 @@ func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Se
 	return all
 }
 
-func allStats(t *testing.T, m *Model, all []Sequence, ref *Model, temperature float64) TokenStats {
+func allStats(t testing.TB, m *Model, all []Sequence, ref *Model, temperature float64) TokenStats {
 	t.Helper()
-	return must.Get(m.Stats(t.Context(), all, ref, temperature))(t)
+	return must.Get(m.run(t.Context(), all, ref, temperature, DefaultMicroTokens, nothing, nil, nil))(t)
 }
 
 func TestParametersOfTheDrillModel(t *testing.T) {

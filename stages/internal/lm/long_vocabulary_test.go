@@ -74,7 +74,7 @@ func peakOf(t *testing.T, pass string) {
 	tr := newTrainer(t, m, adamW(DefaultMicroTokens))
 	descendOnce := func(sequences []Sequence) {
 		if pass == "log-probabilities" {
-			must.Get(m.Stats(t.Context(), sequences, nil, 1))(t)
+			allStats(t, m, sequences, nil, 1)
 		} else {
 			must.Get(tr.Accumulate(t.Context(), sequences, nil, 1, descend))(t)
 		}
