@@ -238,6 +238,7 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, straight) {
 		t.Errorf("the resumed training has other weights (%v)", err)
 	}
+	must.Match(t, newTrainer(t, m, adamW(DefaultMicroTokens)).LoadState(dir), "no state of this model")
 	if _, err := NewAdapter(m, dropping(1, 0), rand.New(rand.NewPCG(1, 2))); err == nil {
 		t.Error("a dropout of everything is accepted")
 	}

@@ -159,21 +159,6 @@ func TestAdapterTrainsOnlyItsVocabularyRows(t *testing.T) {
 	}
 }
 
-func TestResumedAdapterTrainingIsIdentical(t *testing.T) {
-	m, dir := newModel(t, tiny(false), 1), t.TempDir()
-	straight, _ := drilled(t, m, 6)
-	_, tr := drilled(t, m, 3)
-	must.OK(t, tr.Save(dir))
-	resumed, tr := drilled(t, m, 1)
-	must.OK(t, tr.Restore(dir))
-	descendOn(t, tr, 3)
-	want, _ := straight.Model().Weights()
-	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("the resumed run has other weights (%v)", err)
-	}
-	must.Match(t, newTrainer(t, m, adamW(DefaultMicroTokens)).LoadState(dir), "no state of this model")
-}
-
 func TestSavedAdapterMergesToIdenticalWeights(t *testing.T) {
 	for _, tied := range []bool{true, false} {
 		m, dir := newModel(t, tiny(tied), 1), t.TempDir()

@@ -260,13 +260,6 @@ func (s *Scope) flashBackward(dout, q, k, v, out, lse *Tensor, t *sequences, hea
 	return own(0), own(1), own(2)
 }
 
-// flashAnyOrder makes flashBackward add in any order, or stops that, to measure the price of the fixed order.
-func flashAnyOrder(on bool) {
-	if C.flash_any_order(0); on {
-		C.flash_any_order(1)
-	}
-}
-
 // alignedSegments are the sequences for composed attention.
 func (s *Scope) alignedSegments(t *sequences, kind DType) (parts []segment) {
 	for i := range len(t.queries) - 1 {

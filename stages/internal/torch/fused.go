@@ -84,13 +84,9 @@ func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
 		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want %v", name, have, shape))
 		return nil
 	}
-	strides := t.strides()
-	for i, step := len(shape)-1, int64(1); i >= 0; i-- {
-		if shape[i] > 1 && strides[i] != step {
-			s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
-			return nil
-		}
-		step *= shape[i]
+	if !libtch.AtIsContiguous(t.c) {
+		s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
+		return nil
 	}
 	return (*C.float)(libtch.AtDataPtr(t.c))
 }
