@@ -22,8 +22,8 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// A test binary with this variable does what the case that it holds does with a model, and prints by how many
-// bytes its resident memory grew at most.
+// peakVariable holds a peakCase as JSON. A test binary that has it runs the case and prints by how many bytes its
+// resident memory grew at most.
 const peakVariable = "RCGRPO_TEST_PEAK"
 
 // testPiece is the hostPiece of these tests, small beside all weights.
@@ -41,7 +41,7 @@ type peakCase struct {
 	peers Peers
 }
 
-// measurePeak does what the variable asks for, and ends the process; without it nothing.
+// measurePeak runs the case in peakVariable, if there is one, and ends the process.
 func measurePeak() {
 	text := os.Getenv(peakVariable)
 	if text == "" {
@@ -227,8 +227,8 @@ func (c peakCase) sequences(rng *rand.Rand) (all []Sequence) {
 	return all
 }
 
-// The plan is what the process of a stage grows by. The allocator's rounding and what libraries keep for threads
-// stand against activations that are counted as if all of a pass were alive at its fullest moment.
+// The process of a stage grows by the planned memory. The allocator's rounding and the libraries' buffers per thread
+// add to it; activations are less, because the plan counts all of a pass at its peak.
 func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 	shape := func(vocab, hidden, layers, heads, mlp int) Config {
 		return Config{Family: "qwen2", Vocab: vocab, Hidden: hidden, Layers: layers, Heads: heads, KVHeads: heads / 2,
@@ -284,7 +284,7 @@ func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 			must.OK(t, newModel(t, warmUp, 1).Save(filepath.Join(c.Folder, "warm")))
 			plan := c.Config.Memory(c.Use)
 			var least, most float64
-			for range 5 { // now and then the allocator puts a buffer behind the hole of the one before
+			for range 5 { // sometimes a freed block is too fragmented for the next buffer
 				peaks := c.peaks(t)
 				ratios := make([]float64, len(peaks))
 				for rank, got := range peaks {
