@@ -94,7 +94,7 @@ func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Se
 
 func allStats(t testing.TB, m *Model, all []Sequence, ref *Model, temperature float64) TokenStats {
 	t.Helper()
-	return must.Get(m.run(t.Context(), all, ref, temperature, DefaultMicroTokens, nothing, nil, nil))(t)
+	return must.Get(m.Stats(t.Context(), all, ref, temperature))(t)
 }
 
 // The gradient of a random combination of each statistic against central differences of fourth order in a random

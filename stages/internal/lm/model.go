@@ -330,3 +330,39 @@ func (m *Model) Precision() Precision {
 	}
 	return Float32
 }
+
+// Use changes the precision of a model that is not frozen. Earlier decoders must not be used any more.
+func (m *Model) Use(p Precision) error {
+	if err := p.Check(); err != nil || p == m.Precision() {
+		return err
+	}
+	if m.master == nil {
+		return fmt.Errorf("compute in %s: a frozen model has no float32 weights", p)
+	}
+	err := m.do(func(s *torch.Scope) {
+		next := *m
+		next.kind, next.flat, next.vectors = torch.Float32, m.master, nil
+		if p == BF16 {
+			next.kind, next.flat = torch.BFloat16, s.As(m.master, torch.BFloat16)
+			first := int64(vectorsAt(m.cfg))
+			next.vectors = s.Empty(torch.Float32, m.master.Size(0)-first)
+			s.Copy_(next.vectors, s.Narrow(m.master, 0, first, next.vectors.Size(0)))
+		}
+		next.w = viewsOf(s, next.cfg, next.flat, next.vectors)
+		if s.Err() != nil {
+			return
+		}
+		s.Free(m.w.all...)
+		s.Free(m.vectors)
+		if m.flat != m.master {
+			s.Free(m.flat)
+		}
+		s.Keep(next.flat, next.vectors)
+		s.Keep(next.w.all...)
+		*m = next
+	})
+	if err != nil {
+		return fmt.Errorf("compute in %s: %w", p, err)
+	}
+	return nil
+}

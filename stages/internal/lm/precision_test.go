@@ -16,19 +16,11 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// use returns a copy of a model with products in a precision.
+// use makes a model compute in a precision.
 func use(t testing.TB, m *Model, p Precision) *Model {
 	t.Helper()
-	return copied(t, m, m.device, p)
-}
-
-func copied(t testing.TB, m *Model, device torch.Device, p Precision) *Model {
-	t.Helper()
-	dir := t.TempDir()
-	must.OK(t, m.Save(dir))
-	copied := must.Get(Load(dir, device, Buffers{Precision: p}))(t)
-	t.Cleanup(func() { copied.Close() })
-	return copied
+	must.OK(t, m.Use(p))
+	return m
 }
 
 // bench/fixtures/hf/README.md gives what implementations of bfloat16 differ by among each other: 0.5 in logits
@@ -204,8 +196,7 @@ func TestLogitsInBF16AreNotRounded(t *testing.T) {
 }
 
 func TestFrozenModelsComputeTheSame(t *testing.T) {
-	exact := shake(t, newModel(t, tiny(false), 1), 2, 0.1)
-	m := use(t, exact, BF16)
+	m := use(t, shake(t, newModel(t, tiny(false), 1), 2, 0.1), BF16)
 	all := someSequences(rand.New(rand.NewPCG(5, 5)), 7, 20, m.cfg.Vocab, 0.6)
 	want := allStats(t, m, all, nil, 1)
 	c := must.Get(m.Clone())(t)
@@ -217,10 +208,13 @@ func TestFrozenModelsComputeTheSame(t *testing.T) {
 	if c.master != nil {
 		t.Error("a frozen model still has weights in float32")
 	}
+	must.Match(t, c.Use(Float32), "a frozen model has no float32 weights")
+	must.Match(t, m.Use("fp8"), `unknown precision "fp8"`)
 	_, err := NewTrainer(c, adamW(DefaultMicroTokens), Peers{})
 	must.Match(t, err, "the model is frozen")
-	if got := allStats(t, exact, all, nil, 1); slices.Equal(got.Logp, want.Logp) {
-		t.Error("the numbers of float32 are those of bfloat16")
+	must.OK(t, m.Use(Float32))
+	if got := allStats(t, m, all, nil, 1); slices.Equal(got.Logp, want.Logp) {
+		t.Error("back in float32 the numbers are still those of bfloat16")
 	}
 }
 

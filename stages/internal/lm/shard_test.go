@@ -84,11 +84,17 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 	pieceLen = 100 // so that each rank has pieces of the files
 	digests := map[string]string{}
 	device := must.Get(torch.ParseDevice(cmp.Or(os.Getenv(deviceVariable), "cpu")))(t) // all ranks share it
+	initial := map[bool]string{true: t.TempDir(), false: t.TempDir()}
+	for tied, dir := range initial {
+		must.OK(t, newModel(t, tiny(tied), 1).Save(dir))
+	}
 	for _, precision := range []Precision{Float32, BF16} {
 		for _, tied := range []bool{true, false} {
 			for _, lora := range []bool{false, true} {
 				name := fmt.Sprintf("%s, tied %v, lora %v", precision, tied, lora)
-				m := copied(t, newModel(t, tiny(tied), 1), device, precision)
+				base := must.Get(Load(initial[tied], device, Buffers{Precision: precision}))(t)
+				t.Cleanup(func() { base.Close() })
+				m := base
 				o := adamW(40)
 				o.Decay = 0.1
 				if precision == BF16 && !lora && tied {

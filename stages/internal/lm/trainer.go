@@ -205,6 +205,11 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 }
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
+func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
+	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil, nil)
+}
+
+// Stats is Model.Stats with the trainer's micro-batches.
 func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats,
 	error) {
 	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
