@@ -144,7 +144,7 @@ func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*
 	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
 		Host: lm.Host(o.Host), MicroTokens: microTokens}
 	if p.adapter != nil {
-		return p.adapter.RankTrainer(c, peers)
+		return p.adapter.Trainer(c, peers)
 	}
 	return lm.NewTrainer(p.Model, c, peers)
 }

@@ -168,7 +168,7 @@ func TestHostPlacementChangesNoByte(t *testing.T) {
 					a := must.Get(NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: Projections, Rows: []int32{7}},
 						rand.New(rand.NewPCG(1, 2))))(t)
 					t.Cleanup(func() { a.Close() })
-					tr = must.Get(a.Trainer(o))(t)
+					tr = must.Get(a.Trainer(o, Peers{}))(t)
 					t.Cleanup(func() { tr.Close() })
 				} else {
 					tr = newTrainer(t, m, o)

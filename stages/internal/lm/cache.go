@@ -58,20 +58,11 @@ func (c *cache) reserve(s *torch.Scope, _, want []int) error {
 	return nil
 }
 
-func (c *cache) lend(s *torch.Scope, loan loan) {
-	for l := range c.keys {
-		for _, cache := range []struct {
-			all  *torch.Tensor
-			time int64 // axis of positions
-		}{{c.keys[l], keyTime}, {c.values[l], valueTime}} {
-			s.Nest(func(s *torch.Scope) {
-				of := func(slot int) *torch.Tensor {
-					return s.Narrow(s.Narrow(cache.all, 0, int64(slot), 1), cache.time, 0, int64(loan.n))
-				}
-				s.Copy_(of(loan.to), of(loan.from))
-			})
-		}
+func (c *cache) prefix(s *torch.Scope, l, slot, n int) (keys, values *torch.Tensor) {
+	part := func(t *torch.Tensor, time int64) *torch.Tensor {
+		return s.Narrow(s.Narrow(t, 0, int64(slot), 1), time, 0, int64(n))
 	}
+	return part(c.keys[l], keyTime), part(c.values[l], valueTime)
 }
 
 func (c *cache) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor {
@@ -91,12 +82,4 @@ func enough(have, want, most int) int {
 	return min(most, max(want, 2*have))
 }
 
-func (c *cache) free() error {
-	err := c.m.do(func(s *torch.Scope) {
-		s.Free(c.keys...)
-		s.Free(c.values...)
-		s.Trim()
-	})
-	*c = cache{m: c.m, mostSlots: c.mostSlots, mostTokens: c.mostTokens}
-	return err
-}
+func (c *cache) buffers() []*torch.Tensor { return slices.Concat(c.keys, c.values) }

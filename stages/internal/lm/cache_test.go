@@ -25,9 +25,8 @@ func wide(t *testing.T, d *Decoder) *Decoder {
 	return d
 }
 
-// Sequences that come one after another and grow by pieces of up to 40 tokens draw the same, bit for bit, from a
-// cache that grows with them as from one that has all its room from the start, and again after the memory was
-// given back.
+// Sequences that start one after another and grow by up to 40 tokens get identical draws from a cache that grows with
+// them, from one with all its room from the start, and from one whose memory was released.
 func TestGrowingCacheGivesIdenticalLogprobs(t *testing.T) {
 	for name, p := range map[string]Precision{"float32": Float32, "bf16": BF16} {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +66,8 @@ func TestGrowingCacheGivesIdenticalLogprobs(t *testing.T) {
 	}
 }
 
-// A cache has room for who asked and at most twice what they hold; its numbers are those of the products, and
-// Release frees all of it.
+// A cache has room for the slots in use and at most twice their tokens, in the type of products. Release frees all of
+// it.
 func TestCacheAllocatesForTheRequestsInUse(t *testing.T) {
 	bytes := func(d *Decoder) (n int64) {
 		number := map[torch.DType]int64{torch.Float32: 4, torch.BFloat16: 2}

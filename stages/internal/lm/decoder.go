@@ -22,6 +22,7 @@ type Decoder struct {
 	m        *Model
 	slots    int
 	maxLen   int
+	tokens   int       // of all slots together, where they share a pool
 	held     [][]int32 // tokens in each slot
 	cache    slotCache // keys and values of these tokens
 	computed int       // tokens that the model has processed
@@ -33,10 +34,11 @@ type slotCache interface {
 	// reserve makes room for want[slot] tokens in each slot, which holds live[slot]. An error that is not one of s has
 	// no effect.
 	reserve(s *torch.Scope, live, want []int) error
-	lend(s *torch.Scope, l loan) // both slots have room for it
+	// prefix returns views of the first n tokens of a slot in layer l, for which it has room.
+	prefix(s *torch.Scope, l, slot, n int) (keys, values *torch.Tensor)
 	// attend stores the keys and values of rows in layer l, and returns their attention.
 	attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor
-	free() error // and empties all slots
+	buffers() []*torch.Tensor
 }
 
 var _ rl.Sampler = (*Decoder)(nil)
@@ -48,20 +50,25 @@ func NewDecoder(m *Model, slots, maxLen int) (*Decoder, error) {
 		return nil, fmt.Errorf("decoder: %d slots of %d tokens; want at least one slot and 1 to %d tokens", slots, maxLen,
 			m.cfg.MaxPosition)
 	}
-	d := &Decoder{m: m, slots: slots, maxLen: maxLen, held: make([][]int32, slots), scratch: make([]float32, m.cfg.Vocab)}
-	if torch.Flashes(m.device, m.kind, int64(m.cfg.HeadDim)) {
-		d.cache = newPool(m, slots, slots*cacheLength(maxLen))
-	} else {
-		d.cache = &cache{m: m, mostSlots: slots, mostTokens: maxLen}
-	}
+	d := &Decoder{m: m, slots: slots, maxLen: maxLen, tokens: slots * cacheLength(maxLen), held: make([][]int32, slots),
+		scratch: make([]float32, m.cfg.Vocab)}
+	d.cache = d.emptyCache()
 	return d, nil
+}
+
+func (d *Decoder) emptyCache() slotCache {
+	if torch.Flashes(d.m.device, d.m.kind, int64(d.m.cfg.HeadDim)) {
+		return &pool{m: d.m, ranges: ranges{d.tokens, make([]int, d.slots)}}
+	}
+	return &cache{m: d.m, mostSlots: d.slots, mostTokens: d.maxLen}
 }
 
 // LimitTokens bounds the tokens of all slots together, on devices where slots share them; 0 changes nothing. Call it
 // before the first request.
 func (d *Decoder) LimitTokens(n int) {
-	if p, ok := d.cache.(*pool); ok && n > 0 {
-		p.size = n
+	if n > 0 {
+		d.tokens = n
+		d.cache = d.emptyCache()
 	}
 }
 
@@ -100,7 +107,12 @@ func (d *Decoder) Release() error {
 	for slot := range d.held {
 		d.Cut(slot, 0)
 	}
-	return d.cache.free()
+	buffers := d.cache.buffers()
+	d.cache = d.emptyCache()
+	return d.m.do(func(s *torch.Scope) {
+		s.Free(buffers...)
+		s.Trim()
+	})
 }
 
 // Next appends each request's tokens to its slot and samples the next token. All tokens of all requests are rows

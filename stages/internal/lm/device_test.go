@@ -199,7 +199,7 @@ func (tc trainingCase) trainer(t *testing.T, c Config, device torch.Device, peer
 	if u.Adapter > 0 {
 		a := must.Get(NewAdapter(m, deviceLoRA, rand.New(rand.NewPCG(5, 5))))(t)
 		t.Cleanup(func() { a.Close() })
-		tr = must.Get(a.RankTrainer(o, peers))(t)
+		tr = must.Get(a.Trainer(o, peers))(t)
 		if u.Reference {
 			ref = m
 		}
@@ -419,7 +419,7 @@ func TestSamplerGapOnADevice(t *testing.T) {
 		}
 	}
 	must.OK(t, d.Release())
-	gaps := must.Get(m.Stats(t.Context(), all, nil, 1))(t).Logp
+	gaps := allStats(t, m, all, nil, 1).Logp
 	for i, logp := range slices.Concat(sampled...) {
 		gaps[i] = math.Abs(gaps[i] - logp)
 	}

@@ -30,7 +30,7 @@ func passed(t *testing.T, tr *Trainer, all []Sequence, ref *Model) (TokenStats, 
 	return stats, g
 }
 
-// apart is by how much of its norm a gradient differs from another.
+// apart returns the norm of the difference of two gradients as a share of the second's norm.
 func apart(got, want []float32) float64 {
 	far, size := 0.0, 0.0
 	for i, v := range want {
@@ -54,8 +54,8 @@ func TestZeroDropoutIsIdenticalToNone(t *testing.T) {
 	}
 }
 
-// A pass under a dropout that is too small to leave anything out goes through base and adapter apart, and gives
-// what the merged weights give, in numbers and gradient.
+// A pass with a dropout too small to zero anything computes base and adapter separately. Statistics and gradient equal
+// those of the merged weights.
 func TestSeparateAdapterPassEqualsMergedWeights(t *testing.T) {
 	for name, p := range map[string]struct {
 		precision Precision
@@ -132,7 +132,7 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 	}
 }
 
-// Seed and update alone say what is left out: not how a batch is split or packed, nor what sequences share.
+// Masks depend on seed and update only: not on how a batch is split or packed, nor on shared prefixes.
 func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 1), 2, 0.1)
 	all := someSequences(rand.New(rand.NewPCG(2, 2)), 12, 20, m.cfg.Vocab, 0.5)
@@ -164,8 +164,8 @@ func TestDropoutDoesNotDependOnTheSplit(t *testing.T) {
 	}
 }
 
-// Masks leave out the share that was asked for, on their own in every projection and place, and what stays makes
-// up for it: over many updates the mean of what goes into the adapter is the input.
+// Masks zero the given share of inputs, independently for every projection and place, and the others are scaled up:
+// over many updates the mean input of the adapter is the input.
 func TestDropoutKeepsTheExpectation(t *testing.T) {
 	const p, rows, updates = 0.3, 50, 200
 	m := newModel(t, tiny(true), 1)
@@ -201,8 +201,8 @@ func TestDropoutKeepsTheExpectation(t *testing.T) {
 	}
 }
 
-// Evaluation, log-probabilities without a gradient, and sampling read the merged weights, of which nothing is
-// left out; the file for peft says what the training left out; and a training that resumes leaves out the same.
+// Evaluation, log-probabilities without a gradient, and sampling read the merged weights without dropout. The file for
+// peft contains the dropout, and a resumed training has the same masks.
 func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	m, dir := newModel(t, tiny(false), 1), t.TempDir()
 	a, tr := drilledAs(t, m, 3, dropping(0.3, 4))
@@ -238,6 +238,7 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, straight) {
 		t.Errorf("the resumed training has other weights (%v)", err)
 	}
+	must.Match(t, newTrainer(t, m, adamW(DefaultMicroTokens)).LoadState(dir), "no state of this model")
 	if _, err := NewAdapter(m, dropping(1, 0), rand.New(rand.NewPCG(1, 2))); err == nil {
 		t.Error("a dropout of everything is accepted")
 	}

@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -67,6 +68,11 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 	whole := t.TempDir()
 	must.OK(t, llama(t).Save(whole))
 	weights := must.Get(os.ReadFile(filepath.Join(whole, weightsFile)))(t)
+	holding := func(bits uint32) map[string]string { // in the last number but one
+		text := slices.Clone(weights)
+		binary.LittleEndian.PutUint32(text[len(text)-8:], bits)
+		return map[string]string{weightsFile: string(text)}
+	}
 	for name, tc := range map[string]struct {
 		files map[string]string
 		edits map[string]any
@@ -89,6 +95,9 @@ func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {
 		"a missing shard": {
 			map[string]string{indexFile: `{"weight_map": {"model.embed_tokens.weight": "a.safetensors"}}`},
 			nil, "a.safetensors: no such file"},
+		"NaN":  {holding(0x7fc00000), nil, "holds NaN at index 6 of 8: weights must be finite"},
+		"+Inf": {holding(0x7f800000), nil, "holds +Inf at index"},
+		"-Inf": {holding(0xff800000), nil, "holds -Inf at index"},
 		"a tied head stored again": {map[string]string{weightsFile: string(weights)},
 			map[string]any{"tie_word_embeddings": true, "model_type": "llama"}, ""},
 	} {

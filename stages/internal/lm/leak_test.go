@@ -19,7 +19,7 @@ func TestTenThousandUpdatesDoNotLeak(t *testing.T) {
 		rand.New(rand.NewPCG(1, 2))))(t)
 	defer a.Close()
 	whole := newTrainer(t, m, adamW(20))
-	low := must.Get(a.Trainer(adamW(DefaultMicroTokens)))(t)
+	low := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
 	defer low.Close()
 	r := rand.New(rand.NewPCG(5, 5))
 	updates := 0

@@ -216,20 +216,17 @@ func (a *Adapter) Close() error {
 	return errors.Join(err, a.model.Close())
 }
 
-// Trainer returns a trainer of the adapter; the base is frozen.
-func (a *Adapter) Trainer(o OptimizerConfig) (*Trainer, error) { return a.RankTrainer(o, Peers{}) }
-
-// RankTrainer is Trainer for one of several ranks, whose adapters and bases are equal.
-func (a *Adapter) RankTrainer(o OptimizerConfig, peers Peers) (*Trainer, error) {
+// Trainer returns a trainer of the adapter; the base is frozen. With peers, adapters and bases are equal in all ranks.
+func (a *Adapter) Trainer(o OptimizerConfig, peers Peers) (*Trainer, error) {
 	t := &Trainer{m: a.model, p: a.flat, adapter: a, o: o, peers: peers}
 	return t, t.start()
 }
 
 // gradientViews returns the targets of a backward pass: grad, the adapter's gradient, and for norms and biases, which
-// are not trained, an unused buffer.
-func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) views {
+// are not trained, unused buffers.
+func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) *views {
 	c := a.base.cfg
-	v := views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
+	v := &views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
 		a.addProduct(s, grad, l, dy, x, keys, names)
 	}}
 	vector := func(n int) *torch.Tensor {

@@ -44,7 +44,8 @@ func drilledAs(t *testing.T, m *Model, updates int, c LoRA) (*Adapter, *Trainer)
 	t.Helper()
 	a := must.Get(NewAdapter(m, c, rand.New(rand.NewPCG(1, 2))))(t)
 	t.Cleanup(func() { a.Close() })
-	tr := must.Get(a.Trainer(OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1, Decay: 0.1, MicroTokens: 40}))(t)
+	tr := must.Get(a.Trainer(OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1, Decay: 0.1, MicroTokens: 40},
+		Peers{}))(t)
 	t.Cleanup(func() { tr.Close() })
 	descendOn(t, tr, updates)
 	return a, tr
@@ -109,8 +110,7 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 // In bfloat16 the gradient of an adapter is that in float32 up to the rounding of products, 2^-8 of each.
 func TestGradientOfAnAdapterInBF16(t *testing.T) {
 	gradient := func(p Precision) []float32 {
-		m := newModel(t, tiny(false), 1)
-		must.OK(t, m.Use(p))
+		m := use(t, newModel(t, tiny(false), 1), p)
 		_, tr := drilled(t, m, 0)
 		if tr.m.Precision() != p {
 			t.Fatalf("the merged model computes in %s, want %s", tr.m.Precision(), p)
@@ -157,21 +157,6 @@ func TestAdapterTrainsOnlyItsVocabularyRows(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestResumedAdapterTrainingIsIdentical(t *testing.T) {
-	m, dir := newModel(t, tiny(false), 1), t.TempDir()
-	straight, _ := drilled(t, m, 6)
-	_, tr := drilled(t, m, 3)
-	must.OK(t, tr.Save(dir))
-	resumed, tr := drilled(t, m, 1)
-	must.OK(t, tr.Restore(dir))
-	descendOn(t, tr, 3)
-	want, _ := straight.Model().Weights()
-	if got, err := resumed.Model().Weights(); err != nil || !slices.Equal(got, want) {
-		t.Errorf("the resumed run has other weights (%v)", err)
-	}
-	must.Match(t, newTrainer(t, m, adamW(DefaultMicroTokens)).LoadState(dir), "no state of this model")
 }
 
 func TestSavedAdapterMergesToIdenticalWeights(t *testing.T) {

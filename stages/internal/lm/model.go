@@ -8,7 +8,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/torch"
@@ -27,7 +26,7 @@ type Model struct {
 	adapter *Adapter      // if its product is merged into flat
 	sharded *Trainer      // if its ranks share the master
 	rank    *ranks.Rank   // of those that train it and call Save together; nil for one process
-	w       views         // views of flat, with the norms of vectors
+	w       *views        // of flat, with the norms of vectors
 	// cos and sin of the rotary angles, [MaxPosition, HeadDim/2].
 	cos, sin *torch.Tensor
 }
@@ -135,7 +134,7 @@ func place(cfg Config, device torch.Device, b Buffers, fill func(s *torch.Scope,
 		if err := fill(s, m); err != nil {
 			return err
 		}
-		m.w = m.views(s)
+		m.w = viewsOf(s, m.cfg, m.flat, m.vectors)
 		m.angles(s)
 		if s.Err() == nil {
 			s.Keep(m.flat, m.vectors, m.master, m.cos, m.sin)
@@ -164,37 +163,25 @@ func (m *Model) angles(s *torch.Scope) {
 	m.sin = s.FromFloat32(sin, int64(m.cfg.MaxPosition), int64(half))
 }
 
-// views returns the matrices that passes read.
-func (m *Model) views(s *torch.Scope) views {
-	v := viewsOf(s, m.cfg, m.flat)
-	if m.vectors == nil {
-		return v
-	}
-	weights, _ := layout(m.cfg)
-	norms := map[string]*torch.Tensor{}
-	for _, w := range weights {
-		if strings.HasSuffix(w.name, "norm.weight") {
-			norms[w.name] = cut(s, m.vectors, w.offset-vectorsAt(m.cfg), m.cfg.Hidden)
-			v.all = append(v.all, norms[w.name])
-		}
-	}
-	v.norm = norms[normName]
-	for l := range v.layers {
-		v.layers[l].norm1 = norms[layerName(l, "input_layernorm.weight")]
-		v.layers[l].norm2 = norms[layerName(l, "post_attention_layernorm.weight")]
-	}
-	return v
-}
-
-func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
+// viewsOf returns the matrices in a flat buffer. Norms are in vectors, the float32 end of the buffer, unless it is nil.
+func viewsOf(s *torch.Scope, cfg Config, flat, vectors *torch.Tensor) *views {
 	weights, _ := layout(cfg)
 	offset := map[string]int{}
 	for _, w := range weights {
 		offset[w.name] = w.offset
 	}
-	var v views
+	v := &views{}
 	cut := func(name string, shape ...int) *torch.Tensor {
 		t := cut(s, flat, offset[name], shape...)
+		v.all = append(v.all, t)
+		return t
+	}
+	first := vectorsAt(cfg)
+	norm := func(name string) *torch.Tensor {
+		if vectors == nil {
+			return cut(name, cfg.Hidden)
+		}
+		t := s.Narrow(vectors, 0, int64(offset[name]-first), int64(cfg.Hidden))
 		v.all = append(v.all, t)
 		return t
 	}
@@ -213,8 +200,8 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 			o:      cut(at("self_attn.o_proj.weight"), cfg.Hidden, q),
 			gateUp: cut(at("mlp.gate_proj.weight"), 2*cfg.MLP, cfg.Hidden),
 			down:   cut(at("mlp.down_proj.weight"), cfg.Hidden, cfg.MLP),
-			norm1:  cut(at("input_layernorm.weight"), cfg.Hidden),
-			norm2:  cut(at("post_attention_layernorm.weight"), cfg.Hidden),
+			norm1:  norm(at("input_layernorm.weight")),
+			norm2:  norm(at("post_attention_layernorm.weight")),
 		}
 		if cfg.bias() {
 			layer.qkvBias = cut(at("self_attn.q_proj.bias"), q+2*kv)
@@ -223,7 +210,7 @@ func viewsOf(s *torch.Scope, cfg Config, flat *torch.Tensor) views {
 		}
 		v.layers = append(v.layers, layer)
 	}
-	v.norm = cut(normName, cfg.Hidden)
+	v.norm = norm(normName)
 	return v
 }
 
@@ -361,7 +348,7 @@ func (m *Model) Use(p Precision) error {
 			next.vectors = s.Empty(torch.Float32, m.master.Size(0)-first)
 			s.Copy_(next.vectors, s.Narrow(m.master, 0, first, next.vectors.Size(0)))
 		}
-		next.w = next.views(s)
+		next.w = viewsOf(s, next.cfg, next.flat, next.vectors)
 		if s.Err() != nil {
 			return
 		}

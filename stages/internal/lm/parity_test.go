@@ -198,7 +198,7 @@ func learnAll(ids []int32) Sequence {
 func TestLogProbsEqualTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		for _, q := range p.Sequences {
-			stats := must.Get(m.Stats(t.Context(), []Sequence{learnAll(q.InputIDs)}, nil, 1))(t)
+			stats := allStats(t, m, []Sequence{learnAll(q.InputIDs)}, nil, 1)
 			want := q.Logps
 			if p.widened() {
 				want = q.WidenedLogps
@@ -268,7 +268,7 @@ func TestPaddedRowsOfTheReferenceAreOursWithoutPadding(t *testing.T) {
 		for _, b := range p.Padded {
 			for i, row := range b.Rows {
 				ids := b.InputIDs[i][row.First:][:row.Length]
-				stats := must.Get(m.Stats(t.Context(), []Sequence{learnAll(ids)}, nil, 1))(t)
+				stats := allStats(t, m, []Sequence{learnAll(ids)}, nil, 1)
 				nearAll(t, "log-probability", stats.Logp, row.Logps, 1e-4)
 				nearAll(t, "last logits", logitsAfter(t, m, ids), row.Last, 1e-4)
 			}
@@ -400,7 +400,7 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 		a := must.Get(LoadAdapter(filepath.Join(dir, want.Init), m))(t)
 		defer a.Close()
 		tr := must.Get(a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip,
-			MicroTokens: 64}))(t)
+			MicroTokens: 64}, Peers{}))(t)
 		defer tr.Close()
 		for i, b := range p.Training.Batches {
 			near(t, "loss", meanLoss(t, tr, b), want.Loss[i], 1e-5*want.Loss[i])

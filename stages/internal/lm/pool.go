@@ -3,6 +3,8 @@
 package lm
 
 import (
+	"slices"
+
 	"rcgrpo/stages/internal/torch"
 	"rcgrpo/stages/rl"
 )
@@ -14,10 +16,6 @@ type pool struct {
 	ranges
 	keys, values []*torch.Tensor // per layer [tokens, kvHeads·D]; none before the first request
 	err          error           // of a move, after which the content is undefined
-}
-
-func newPool(m *Model, slots, tokens int) *pool {
-	return &pool{m: m, ranges: ranges{tokens, make([]int, slots)}}
 }
 
 // reserve makes room for want[slot] tokens in each slot, which holds live[slot]. It fails with rl.ErrNoRoom and without
@@ -70,17 +68,9 @@ func (p *pool) allocate(s *torch.Scope) {
 	}
 }
 
-func (p *pool) lend(s *torch.Scope, loan loan) {
-	for l := range p.keys {
-		for _, buffer := range []*torch.Tensor{p.keys[l], p.values[l]} {
-			s.Nest(func(s *torch.Scope) {
-				of := func(slot int) *torch.Tensor {
-					return s.Narrow(buffer, 0, int64(p.start[slot]), int64(loan.n))
-				}
-				s.Copy_(of(loan.to), of(loan.from))
-			})
-		}
-	}
+func (p *pool) prefix(s *torch.Scope, l, slot, n int) (keys, values *torch.Tensor) {
+	start := int64(p.start[slot])
+	return s.Narrow(p.keys[l], 0, start, int64(n)), s.Narrow(p.values[l], 0, start, int64(n))
 }
 
 func (p *pool) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) *torch.Tensor {
@@ -88,12 +78,4 @@ func (p *pool) attend(s *torch.Scope, l int, qkv *torch.Tensor, rows *stepRows) 
 		int64(p.m.cfg.KVHeads))
 }
 
-func (p *pool) free() error {
-	err := p.m.do(func(s *torch.Scope) {
-		s.Free(p.keys...)
-		s.Free(p.values...)
-		s.Trim()
-	})
-	*p = *newPool(p.m, len(p.start), p.size)
-	return err
-}
+func (p *pool) buffers() []*torch.Tensor { return slices.Concat(p.keys, p.values) }

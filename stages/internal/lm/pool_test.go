@@ -125,26 +125,3 @@ func TestDecoderWithoutRoomIsUnchanged(t *testing.T) {
 		t.Errorf("got %v, want %v", got[0], want[0])
 	}
 }
-
-// Statistics and gradients of a training pass over the tables of flash attention are those over masks.
-func TestPassesWithFlashAttentionEqualThoseWithMasks(t *testing.T) {
-	m := shake(t, newModel(t, flashable, 3), 5, 0.3)
-	all := someSequences(rand.New(rand.NewPCG(2, 2)), 10, 40, m.cfg.Vocab, 0.4)
-	all = append(all, Sequence{IDs: slices.Concat(all[0].IDs[:5], all[1].IDs), Learn: slices.Concat(all[0].Learn[:5],
-		all[1].Learn)}) // shares a prefix
-	run := func() (TokenStats, []float32) {
-		tr := newTrainer(t, m, adamW(64))
-		stats := must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		return stats, must.Get(tr.Gradient())(t)
-	}
-	torch.Compose(true)
-	stats, gradient := run()
-	emulateFlash(t)
-	gotStats, got := run()
-	for i := range stats.Logp {
-		near(t, "logprob", gotStats.Logp[i], stats.Logp[i], 1e-5)
-	}
-	for i := range gradient {
-		near(t, "gradient", float64(got[i]), float64(gradient[i]), 1e-5*(1+math.Abs(float64(gradient[i]))))
-	}
-}

@@ -110,6 +110,13 @@ func passes(parts []part) (early [][]part, last []part) {
 
 func (d *Decoder) lend(s *torch.Scope, loans []loan) {
 	for _, loan := range loans {
-		d.cache.lend(s, loan)
+		for l := range d.m.cfg.Layers {
+			s.Nest(func(s *torch.Scope) {
+				keys, values := d.cache.prefix(s, l, loan.from, loan.n)
+				toKeys, toValues := d.cache.prefix(s, l, loan.to, loan.n)
+				s.Copy_(toKeys, keys)
+				s.Copy_(toValues, values)
+			})
+		}
 	}
 }

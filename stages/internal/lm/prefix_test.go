@@ -12,7 +12,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// family is sequences that begin alike for so many tokens and then differ, n tokens each.
+// family returns sequences of n tokens, of which each shares a prefix of so many tokens with one trunk.
 func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	trunk := make([]int32, n)
 	for t := range trunk {
@@ -36,7 +36,7 @@ func TestSharedPrefixesSampleIdentically(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	first := family(r, m.cfg.Vocab, 50, 50, 50, 49, 30, 12, 3, 0)
 	second := family(r, m.cfg.Vocab, 40, 40, 25, 40)
-	shorter := slices.Clone(first[0][:20]) // the beginning of another one, whole
+	shorter := slices.Clone(first[0][:20]) // a prefix of another sequence
 	all := slices.Concat(first, second, [][]int32{shorter})
 
 	ask := func(slot int, ids []int32) rl.Request {
@@ -79,7 +79,7 @@ func TestSharedPrefixesSampleIdentically(t *testing.T) {
 		compare(name, d, draws)
 	}
 	d := newDecoder(t, m, len(all), 64)
-	for i := range all { // what slots held before is of no use to anyone
+	for i := range all { // the earlier tokens of the slots are no prefix of any sequence
 		next(d, ask(i, []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}))
 		d.Cut(i, 0)
 	}
@@ -90,7 +90,7 @@ func TestSharedPrefixesSampleIdentically(t *testing.T) {
 	compare("one after another", d, draws)
 }
 
-// A call with more tokens than a pass holds gives every slot the bits that it has alone.
+// A call with more tokens than a pass holds gives every slot the same bits as a call for this slot alone.
 func TestLongPromptsAreSplitIntoPasses(t *testing.T) {
 	m := newModel(t, drillSize(), 1)
 	const slots, length = 14, 350 // 4,900 tokens

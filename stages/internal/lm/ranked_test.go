@@ -22,7 +22,7 @@ func TestGivenAndTopTokensHaveTheLogprobsOfTheModel(t *testing.T) {
 		learn[i] = i > 0
 	}
 	for _, temperature := range []float64{1, 0.6} {
-		want := must.Get(m.Stats(t.Context(), []Sequence{{IDs: ids, Learn: learn}}, nil, temperature))(t)
+		want := allStats(t, m, []Sequence{{IDs: ids, Learn: learn}}, nil, temperature)
 		d.Cut(0, 0)
 		for i := range ids[:len(ids)-1] {
 			request := rl.Request{Feed: ids[i : i+1], Temperature: temperature, U: 0.3, Top: 4}

@@ -56,11 +56,13 @@ func eachPiece(n, row int, f func(at, n int) error) error {
 // maxHeader is the format's limit of a header's length.
 const maxHeader = 100_000_000
 
+const metadataName = "__metadata__"
+
 // writeSafetensors writes tensors in float32, sorted by name. Equal tensors give identical files. All ranks of r call
 // it and write their pieces into the file of rank 0, whose path counts; it returns when the file is complete.
 func writeSafetensors(r *ranks.Rank, path string, tensors map[string]writtenTensor, metadata map[string]string) error {
 	names := slices.Sorted(maps.Keys(tensors))
-	entries, starts, end := map[string]any{"__metadata__": metadata}, map[string]int{}, 0
+	entries, starts, end := map[string]any{metadataName: metadata}, map[string]int{}, 0
 	for _, name := range names {
 		t := tensors[name]
 		starts[name] = end
@@ -179,17 +181,16 @@ func (r *weightsReader) parse() error {
 	if !utf8.Valid(header) {
 		return errors.New("its header is no valid UTF-8")
 	}
+	if text, ok := entries[metadataName]; ok {
+		if err := json.Unmarshal(text, &r.metadata); err != nil {
+			return fmt.Errorf("its entry %q: %w", metadataName, err)
+		}
+		delete(entries, metadataName)
+	}
 	for _, name := range slices.Sorted(maps.Keys(entries)) {
 		var t fileTensor
-		var target any = &t
-		if name == "__metadata__" {
-			target = &r.metadata
-		}
-		if err := json.Unmarshal(entries[name], target); err != nil {
+		if err := json.Unmarshal(entries[name], &t); err != nil {
 			return fmt.Errorf("its entry %q: %w", name, err)
-		}
-		if name == "__metadata__" {
-			continue
 		}
 		if err := t.check(bodyLen); err != nil {
 			return fmt.Errorf("tensor %q %w", name, err)
@@ -276,13 +277,10 @@ func (f fileTensor) check(bytes int) error {
 }
 
 func halfToFloat(h uint16) float32 {
-	sign, exponent, fraction := uint32(h>>15)<<31, uint32(h>>10)&31, uint32(h)&1023
-	switch exponent {
-	case 0: // zero and subnormals: fraction·2⁻²⁴
-		v := math.Float32bits(float32(fraction) / (1 << 24))
-		return math.Float32frombits(v | sign)
-	case 31:
-		return math.Float32frombits(sign | 0xff<<23 | fraction<<13)
+	sign, rest := uint32(h>>15)<<31, uint32(h&0x7fff)<<13
+	if h>>10&31 == 31 { // infinite or NaN
+		return math.Float32frombits(sign | 0xff<<23 | rest)
 	}
-	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
+	value := math.Float32frombits(rest) * 0x1p112 // the difference of the exponents' biases; exact for subnormals too
+	return math.Float32frombits(sign | math.Float32bits(value))
 }

@@ -49,7 +49,7 @@ func BenchmarkShape(b *testing.B) {
 				all[i] = learnAll(q.IDs)
 			}
 			measure(b, tokens, func() {
-				must.Get(m.Stats(b.Context(), all, nil, 1))(b)
+				allStats(b, m, all, nil, 1)
 			})
 		})
 		b.Run(size.name+"/generate", func(b *testing.B) {

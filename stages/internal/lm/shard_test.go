@@ -3,6 +3,7 @@
 package lm
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -82,12 +83,18 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 	t.Cleanup(func() { pieceLen = before })
 	pieceLen = 100 // so that each rank has pieces of the files
 	digests := map[string]string{}
+	device := must.Get(torch.ParseDevice(cmp.Or(os.Getenv(deviceVariable), "cpu")))(t) // all ranks share it
+	initial := map[bool]string{true: t.TempDir(), false: t.TempDir()}
+	for tied, dir := range initial {
+		must.OK(t, newModel(t, tiny(tied), 1).Save(dir))
+	}
 	for _, precision := range []Precision{Float32, BF16} {
 		for _, tied := range []bool{true, false} {
 			for _, lora := range []bool{false, true} {
 				name := fmt.Sprintf("%s, tied %v, lora %v", precision, tied, lora)
-				m := onNamedDevice(t, newModel(t, tiny(tied), 1))
-				must.OK(t, m.Use(precision))
+				base := must.Get(Load(initial[tied], device, Buffers{Precision: precision}))(t)
+				t.Cleanup(func() { base.Close() })
+				m := base
 				o := adamW(40)
 				o.Decay = 0.1
 				if precision == BF16 && !lora && tied {
@@ -98,7 +105,7 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 					a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections, Rows: []int32{7, 2},
 						Dropout: 0.1, Seed: 3}, rand.New(rand.NewPCG(1, 2))))(t)
 					t.Cleanup(func() { a.Close() })
-					m, tr = a.Model(), must.Get(a.RankTrainer(o, peers))(t)
+					m, tr = a.Model(), must.Get(a.Trainer(o, peers))(t)
 				} else {
 					tr = must.Get(NewTrainer(m, o, peers))(t)
 				}
@@ -146,19 +153,6 @@ func weightsOfPasses(t *testing.T, m *Model) (all []float32) {
 		}
 	}))
 	return all
-}
-
-// onNamedDevice returns m, or a copy on the GPU that RCGRPO_DEVICE names, which all ranks then share.
-func onNamedDevice(t *testing.T, m *Model) *Model {
-	t.Helper()
-	name, dir := os.Getenv(deviceVariable), t.TempDir()
-	if name == "" || name == "cpu" {
-		return m
-	}
-	must.OK(t, m.Save(dir))
-	copied := must.Get(Load(dir, must.Get(torch.ParseDevice(name))(t), Buffers{}))(t)
-	t.Cleanup(func() { copied.Close() })
-	return copied
 }
 
 // saveAs saves a state as blocks or as files of rank 0.

@@ -29,7 +29,7 @@ type Trainer struct {
 	// sum is nil until a second round begins.
 	grad, sum  *torch.Tensor
 	ended      bool
-	g          views // of grad
+	g          *views // of grad
 	peers      Peers
 	step       int // updates made
 	skippedRow int // updates skipped in a row
@@ -96,9 +96,9 @@ func (t *Trainer) startGradient(s *torch.Scope) {
 		return
 	}
 	grad := s.Zeros(torch.Float32, t.n)
-	var g views
+	var g *views
 	if t.adapter == nil {
-		g = viewsOf(s, t.m.cfg, grad)
+		g = viewsOf(s, t.m.cfg, grad, nil)
 	} else {
 		g = t.adapter.gradientViews(s, grad)
 	}
@@ -111,9 +111,11 @@ func (t *Trainer) startGradient(s *torch.Scope) {
 
 // endGradient frees the gradient, and what the passes before have used.
 func (t *Trainer) endGradient(s *torch.Scope) {
-	s.Free(t.g.all...)
+	if t.g != nil {
+		s.Free(t.g.all...)
+	}
 	s.Free(t.grad, t.sum)
-	t.grad, t.sum, t.g, t.ended = nil, nil, views{}, false
+	t.grad, t.sum, t.g, t.ended = nil, nil, nil, false
 	s.Trim()
 }
 
@@ -163,8 +165,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 			if err != nil || !any || len(b.owner) == 0 {
 				return err
 			}
-			dhidden := h.backward(s, weights, &t.g)
-			t.m.backward(s, b, tp, dhidden, &t.g)
+			t.m.backward(s, b, tp, h.backward(s, weights, t.g), t.g)
 			return s.Err()
 		})
 }

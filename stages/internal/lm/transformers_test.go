@@ -59,7 +59,7 @@ func TestFoldersForTransformers(t *testing.T) {
 		a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
 			rand.New(rand.NewPCG(1, 2))))(t)
 		defer a.Close()
-		tr := must.Get(a.Trainer(adamW(DefaultMicroTokens)))(t)
+		tr := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
 		defer tr.Close()
 		descendOn(t, tr, 3)
 		must.OK(t, a.Save(filepath.Join(out, name+"-rows-lora"), name))
@@ -73,7 +73,7 @@ func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
 	a := must.Get(NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
 		rand.New(rand.NewPCG(1, 2))))(t)
 	t.Cleanup(func() { a.Close() })
-	tr := must.Get(a.Trainer(adamW(DefaultMicroTokens)))(t)
+	tr := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
 	defer tr.Close()
 	for range 3 {
 		meanLoss(t, tr, b)

@@ -63,38 +63,29 @@ func (r *Rank) Part(round, n int) (part int, ok bool) {
 // Rounds returns the number of rounds of n parts.
 func (r *Rank) Rounds(n int) int { return (n + r.Count() - 1) / r.Count() }
 
-// direct is the longest message of Share that takes one Gather.
-const direct = 248
-
 // Share returns the messages of all ranks, of any length, in their order.
 func (r *Rank) Share(own []byte) ([][]byte, error) {
 	if r.Count() == 1 {
 		return [][]byte{own}, nil
 	}
-	head := make([]byte, 8+direct)
-	binary.LittleEndian.PutUint64(head, uint64(len(own)))
-	copy(head[8:], own)
-	heads, err := r.wire.Gather(head)
+	lengths, err := r.wire.Gather(binary.LittleEndian.AppendUint64(nil, uint64(len(own))))
 	if err != nil {
 		return nil, err
 	}
-	sizes, longest := make([]int, len(heads)), 0
-	for i, h := range heads {
-		sizes[i] = int(binary.LittleEndian.Uint64(h))
-		longest = max(longest, sizes[i])
-		heads[i] = h[8:]
+	longest := uint64(0)
+	for _, n := range lengths {
+		longest = max(longest, binary.LittleEndian.Uint64(n))
 	}
-	if longest > direct {
-		whole := make([]byte, longest)
-		copy(whole, own)
-		if heads, err = r.wire.Gather(whole); err != nil {
-			return nil, err
-		}
+	padded := make([]byte, longest)
+	copy(padded, own)
+	messages, err := r.wire.Gather(padded)
+	if err != nil {
+		return nil, err
 	}
-	for i := range heads {
-		heads[i] = heads[i][:sizes[i]]
+	for i, n := range lengths {
+		messages[i] = messages[i][:binary.LittleEndian.Uint64(n)]
 	}
-	return heads, nil
+	return messages, nil
 }
 
 // ShareValues returns the values of all ranks, passed by encoding/gob, which keeps NaN and infinities.

@@ -25,7 +25,7 @@ type PeerError struct {
 	Text string
 }
 
-// Echo tells the engine that the failure follows from that of another rank.
+// Echo marks the failure for the engine as a consequence of another rank's.
 func (e *PeerError) Echo() bool { return true }
 
 func (e *PeerError) Error() string { return fmt.Sprintf("rank %d: %s", e.Rank, e.Text) }
@@ -78,7 +78,7 @@ func (r *Rank) Sync(p Point) (Point, error) {
 
 func (f Fact) String() string { return f.Name + " " + f.Value }
 
-// factAt returns fact k, or says that there is none.
+// factAt formats fact k, or returns "none".
 func factAt(facts []Fact, k int) string {
 	if k >= len(facts) {
 		return "none"

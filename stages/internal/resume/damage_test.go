@@ -103,6 +103,9 @@ func TestDamagedStateIsReportedAndTheOlderOneRestored(t *testing.T) {
 		}, "in format 3; this one reads format 2"},
 		"rows": {func(t *testing.T, dir string) { change(t, filepath.Join(dir, "rows", "sums"), flip(0.6)) },
 			"the rows sums beside it are damaged"},
+		"rows cut": {func(t *testing.T, dir string) {
+			change(t, filepath.Join(dir, "rows", "sums"), func(b []byte) []byte { return b[:5] })
+		}, "the rows sums beside it are damaged"},
 		"best flipped": {func(t *testing.T, dir string) { change(t, bestOf(t, dir), flip(0)) },
 			"inner/weight is damaged"},
 		"best gone": {func(t *testing.T, dir string) { os.RemoveAll(filepath.Dir(bestOf(t, dir))) }, "no such file"},
@@ -111,12 +114,13 @@ func TestDamagedStateIsReportedAndTheOlderOneRestored(t *testing.T) {
 			dir := trained(t)
 			tc.harm(t, dir)
 			c := open(t, dir, 2)
-			wantWeight, wantBest := 3, "3"
+			wantWeight, wantBest, logged := 3, "3", []int{3, 4, 5}
 			if tc.want == "" {
-				wantWeight, wantBest = 10, "10"
+				wantWeight, wantBest, logged = 10, "10", []int{5}
 			}
-			if c.weight != wantWeight || best(t, c) != wantBest {
-				t.Errorf("weight %d, best %s; want %d and %s", c.weight, best(t, c), wantWeight, wantBest)
+			if c.weight != wantWeight || best(t, c) != wantBest || !slices.Equal(c.logged, logged) {
+				t.Errorf("weight %d, best %s, logged %v; want %d, %s and %v", c.weight, best(t, c), c.logged, wantWeight,
+					wantBest, logged)
 			}
 			said := strings.Join(c.Passed, "; ")
 			if tc.want == "" && said != "" {

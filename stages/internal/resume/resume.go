@@ -114,8 +114,8 @@ func stateName(update int) string { return fmt.Sprintf("%09d", update) }
 // Save into progress, and returns the number of updates. Without a state it returns 0. Passed explains why newer
 // states could not be used; they are removed. Afterwards Replayed and Append are ready.
 //
-// If read fails, it may have filled a part of its target. An older state fills it again; without one, the
-// returned error tells that the next attempt starts again.
+// If read fails, it may have filled a part of its target. An older state fills it again; without one, Restore returns
+// an error and the next attempt starts from the first update.
 func (t *Scratch) Restore(progress any, read func(dir string) error) (update int, err error) {
 	known, err := numbered(t.states())
 	if err != nil {

@@ -139,45 +139,6 @@ func TestDamagedRecordsEndTheLog(t *testing.T) {
 	}
 }
 
-func TestDamagedStateFallsBackToTheOlderOne(t *testing.T) {
-	for name, harm := range map[string]func(dir string) error{
-		"a changed byte": func(dir string) error {
-			return os.WriteFile(filepath.Join(dir, "states", stateName(4), "weight"), []byte("99"), 0o600)
-		},
-		"a missing file": func(dir string) error { return os.Remove(filepath.Join(dir, "states", stateName(4), "weight")) },
-		"no state file": func(dir string) error {
-			return os.Truncate(filepath.Join(dir, "states", stateName(4), stateFile), 0)
-		},
-		"rows that are shorter than it says": func(dir string) error {
-			return os.Truncate(filepath.Join(dir, "rows", "sums"), 5)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			c := open(t, dir, 2)
-			for n := 1; n <= 5; n++ {
-				c.update(t, n)
-				if n%2 == 0 {
-					c.save(t, n)
-				}
-			}
-			c.Close()
-			must.OK(t, harm(dir))
-			c = open(t, dir, 2)
-			if c.weight != 3 || !slices.Equal(c.logged, []int{3, 4, 5}) || c.sums(t) != "1\n3\n" {
-				t.Fatalf("weight %d, logged %v, rows %q; want 3, [3 4 5] and two rows", c.weight, c.logged, c.sums(t))
-			}
-			c.update(t, 3)
-			c.update(t, 4)
-			c.save(t, 4)
-			c.Close()
-			if c = open(t, dir, 2); c.weight != 10 || c.sums(t) != "1\n3\n6\n10\n" {
-				t.Errorf("saved again: weight %d, rows %q", c.weight, c.sums(t))
-			}
-		})
-	}
-}
-
 // A training that is told to stop saves the update before the open one, whose records are in the log already.
 func TestRecordsOfTheOpenUpdateSurviveASave(t *testing.T) {
 	dir := t.TempDir()

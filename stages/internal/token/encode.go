@@ -15,14 +15,13 @@ type Recognise int
 
 const (
 	Nothing    Recognise = iota // none: for text of users and tools
-	NotSpecial                  // added tokens that are not special (Qwen's <tool_call>)
 	Everything                  // all added tokens: for rendered templates
 )
 
 // Encode returns the ids of an ordinary text, without recognizing added tokens and without adding tokens.
 func (t *Tokenizer) Encode(text string) []int32 { return t.EncodeAs(text, Nothing) }
 
-// EncodeAs returns the ids of a text and recognizes some added tokens.
+// EncodeAs returns the ids of a text and recognizes added tokens as see says.
 func (t *Tokenizer) EncodeAs(text string, see Recognise) []int32 {
 	return t.EncodeParts(Part{text, see})
 }
@@ -63,7 +62,7 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 // split calls token for the added tokens of a text and between for the text between them, in order.
 func split(text string, f *finder, see Recognise, token func(Added), between func(string)) {
 	for see != Nothing {
-		from, a := f.find(text, see == Everything)
+		from, a := f.find(text)
 		if from < 0 {
 			break
 		}

@@ -110,10 +110,10 @@ func (f *finder) add(a Added) {
 	slices.SortStableFunc(*list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
 }
 
-func (f *finder) find(text string, special bool) (from int, found Added) {
+func (f *finder) find(text string) (from int, found Added) {
 	for i := 0; i < len(text); i++ {
 		for _, a := range f.byFirst[text[i]] {
-			if (special || !a.Special) && strings.HasPrefix(text[i:], a.Content) {
+			if strings.HasPrefix(text[i:], a.Content) {
 				return i, a
 			}
 		}

@@ -1,8 +1,6 @@
 package token
 
 import (
-	"cmp"
-	"container/heap"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -98,7 +96,6 @@ type learner struct {
 	words  []piece
 	counts map[pair]int
 	where  map[pair]map[int]bool // words that contain or contained a pair
-	queue  frequent              // every pair with a positive count, some with an outdated one
 }
 
 // learn adds up to n merges, each of the most frequent pair.
@@ -109,17 +106,10 @@ func (t *Tokenizer) learn(words []piece, n int) {
 			l.count(pair{w.ids[j], w.ids[j+1]}, i, w.n)
 		}
 	}
-	for p, n := range l.counts {
-		l.queue = append(l.queue, counted{p, n})
-	}
-	heap.Init(&l.queue)
-	for n > 0 && len(l.queue) > 0 {
-		top := heap.Pop(&l.queue).(counted)
-		if now := l.counts[top.pair]; now != top.n || now <= 0 { // outdated by other merges
-			if now > 0 {
-				heap.Push(&l.queue, counted{top.pair, now})
-			}
-			continue
+	for n > 0 {
+		top, ok := l.mostFrequent()
+		if !ok {
+			break
 		}
 		token := string(t.bytes[top.left]) + string(t.bytes[top.right])
 		id, known := t.ids[token]
@@ -129,12 +119,23 @@ func (t *Tokenizer) learn(words []piece, n int) {
 			t.ids[token] = id
 			n--
 		}
-		if _, again := t.merges[top.pair]; !again {
-			t.merges[top.pair] = merge{int32(len(t.order)), id}
-			t.order = append(t.order, top.pair)
+		if _, again := t.merges[top]; !again {
+			t.merges[top] = merge{int32(len(t.order)), id}
+			t.order = append(t.order, top)
 		}
-		l.merge(top.pair, id)
+		l.merge(top, id)
 	}
+}
+
+// mostFrequent returns the pair with the highest count, of equals the one with smaller ids; ok is false without a pair.
+func (l *learner) mostFrequent() (top pair, ok bool) {
+	most := 0
+	for p, n := range l.counts {
+		if n > most || n == most && n > 0 && (p.left < top.left || p.left == top.left && p.right < top.right) {
+			top, most = p, n
+		}
+	}
+	return top, most > 0
 }
 
 // count adds n occurrences of a pair in a word.
@@ -150,12 +151,10 @@ func (l *learner) count(p pair, word, n int) {
 
 // merge replaces a pair by id in all words.
 func (l *learner) merge(p pair, id int32) {
-	grown := map[pair]bool{}
 	exchange := func(old, new pair, word int) {
 		n := l.words[word].n
 		l.count(old, word, -n)
 		l.count(new, word, n)
-		grown[new] = true
 	}
 	for i := range l.where[p] {
 		w := &l.words[i]
@@ -175,30 +174,4 @@ func (l *learner) merge(p pair, id int32) {
 	}
 	delete(l.counts, p)
 	delete(l.where, p)
-	for p := range grown {
-		heap.Push(&l.queue, counted{p, l.counts[p]})
-	}
-}
-
-type counted struct {
-	pair
-	n int
-}
-
-// frequent is a heap: highest count first, then smaller ids. The order is total, so the order of pushes has no
-// effect.
-type frequent []counted
-
-func (f frequent) Len() int { return len(f) }
-func (f frequent) Less(i, j int) bool {
-	a, b := f[i], f[j]
-	return cmp.Or(cmp.Compare(b.n, a.n), cmp.Compare(a.left, b.left), cmp.Compare(a.right, b.right)) < 0
-}
-func (f frequent) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
-func (f *frequent) Push(x any)   { *f = append(*f, x.(counted)) }
-func (f *frequent) Pop() any {
-	old := *f
-	x := old[len(old)-1]
-	*f = old[:len(old)-1]
-	return x
 }

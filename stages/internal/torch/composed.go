@@ -9,9 +9,9 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// The fused operations composed of libtorch's operations, for GPUs and bfloat16, for which there are no kernels.
-// Norms, statistics and sums of gradients are float32 for all operands. The contracts are those of fused.go;
-// differences are noted.
+// Fused operations composed of libtorch's operations, for GPUs and bfloat16, for which there are no kernels. Norms,
+// statistics and sums of gradients are float32 for all operands. The contracts are those of fused.go; differences are
+// noted.
 
 // composeAll selects the composed operations on the CPU in float32 too.
 var composeAll atomic.Bool
@@ -103,77 +103,27 @@ func wide[E int32 | int64](v []E) []int64 {
 	return w
 }
 
-func (s *Scope) composedRMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
-	s.Nest(func(s *Scope) {
-		wide := s.As(x, Float32)
-		r := s.Rsqrt(s.AddScalar(s.MeanAxis(s.Square(wide), 1, true), eps)) // [N, 1]
-		y, rstd = s.Empty(kind, x.Size(0), x.Size(1)), s.View(r, -1)
-		s.MulInto(y, s.Mul(wide, r), w)
-		s.Keep(y, rstd)
-	})
-	return y, rstd
-}
-
-func (s *Scope) composedRMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
-	s.Nest(func(s *Scope) {
-		r, wide := s.View(rstd, -1, 1), s.As(dy, Float32)
-		normed := s.Mul(x, r)
-		dn := s.Mul(wide, w)
-		along := s.MeanAxis(s.Mul(dn, normed), 1, true)
-		s.Add_(dx, s.Mul(r, s.Sub(dn, s.Mul(normed, along))))
-		s.Add_(dw, s.SumAxis(s.Mul(wide, normed), 0, false))
-	})
-}
-
 func (s *Scope) composedRope_(x *Tensor, heads, d int64, positions []int32, cos, sin *Tensor, back bool) {
 	s.Nest(func(s *Scope) {
-		c := once(s, sourceOf(positions, "cos", cos), func(s *Scope) *Tensor {
-			return s.with(func(s *Scope) *Tensor {
-				c := s.IndexSelect(cos, 0, index(s, positions))
-				return s.Unsqueeze(s.Cat(1, c, c), 1) // [N, 1, d]
+		halves := func(name string, table *Tensor, first, second float64) *Tensor { // [N, 1, d]
+			return once(s, sourceOf(positions, name, table), func(s *Scope) *Tensor {
+				return s.with(func(s *Scope) *Tensor {
+					half := s.IndexSelect(table, 0, index(s, positions))
+					return s.Unsqueeze(s.Cat(1, s.MulScalar(half, first), s.MulScalar(half, second)), 1)
+				})
 			})
-		})
-		name, sign := "sin", 1.0
-		if back {
-			name, sign = "sin back", -1
 		}
-		n := once(s, sourceOf(positions, name, sin), func(s *Scope) *Tensor {
-			return s.with(func(s *Scope) *Tensor {
-				n := s.MulScalar(s.IndexSelect(sin, 0, index(s, positions)), sign)
-				return s.Unsqueeze(s.Cat(1, s.Neg(n), n), 1)
-			})
-		})
+		c, n := halves("cos", cos, 1, 1), (*Tensor)(nil)
+		if back {
+			n = halves("sin back", sin, 1, -1)
+		} else {
+			n = halves("sin", sin, -1, 1)
+		}
 		a := s.View(s.Narrow(x, 1, 0, heads*d), int64(len(positions)), heads, d)
 		turned := s.Mul(a, c) // in float32
 		s.Addcmul_(turned, s.Roll(a, d/2, 2), n)
 		s.Copy_(a, turned)
 	})
-}
-
-func (s *Scope) composedSwiGLU(gu *Tensor) *Tensor {
-	return s.with(func(s *Scope) *Tensor {
-		m := gu.Size(1) / 2
-		return s.Mul(s.Silu(s.Narrow(gu, 1, 0, m)), s.Narrow(gu, 1, m, m))
-	})
-}
-
-func (s *Scope) composedSwiGLUBackward(gu, dy *Tensor) *Tensor {
-	return s.with(func(s *Scope) *Tensor {
-		m := gu.Size(1) / 2
-		g, u := s.Narrow(gu, 1, 0, m), s.Narrow(gu, 1, m, m)
-		dgu := s.Empty(gu.DType(), gu.Size(0), 2*m)
-		s.Copy_(s.Narrow(dgu, 1, 0, m), s.siluBackward(s.Mul(dy, u), g))
-		s.MulInto(s.Narrow(dgu, 1, m, m), dy, s.Silu(g))
-		return dgu
-	})
-}
-
-func (s *Scope) composedColumnSum_(sum, y *Tensor) {
-	s.Nest(func(s *Scope) { s.Add_(sum, s.SumAxis(s.As(y, Float32), 0, false)) })
-}
-
-func (s *Scope) composedRowsAdd_(table *Tensor, ids []int64, x *Tensor) {
-	s.Nest(func(s *Scope) { s.indexAdd_(table, index(s, ids), s.As(x, table.DType())) })
 }
 
 func (s *Scope) logProbs(logits *Tensor, temperature float64) *Tensor {
@@ -272,28 +222,6 @@ func (s *Scope) composedSampleRows(logits *Tensor, temperatures, u []float64) (t
 		}
 	})
 	return tokens, logps
-}
-
-// squareChunk is the number of elements whose squares a sum computes at once, to limit its intermediates.
-const squareChunk = 32 << 20
-
-func chunks(n int64, f func(start, length int64)) {
-	for at := int64(0); at < n; at += squareChunk {
-		f(at, min(squareChunk, n-at))
-	}
-}
-
-func (s *Scope) composedSquareSum(t *Tensor) (sum float64) {
-	s.Nest(func(s *Scope) {
-		total := s.Zeros(Float64, 1)
-		chunks(t.Size(0), func(start, length int64) {
-			s.Nest(func(s *Scope) { s.Add_(total, s.Sum(s.Square(s.As(s.Narrow(t, 0, start, length), Float64)))) })
-		})
-		if read := s.Float64s(total); len(read) == 1 {
-			sum = read[0]
-		}
-	})
-	return sum
 }
 
 // Operations used only by the compositions.

@@ -25,7 +25,7 @@ func (s *Scope) segments(p *Packing, kind DType) []segment {
 			if len(places) == 0 {
 				continue
 			}
-			path = path[:places[len(places)-1]+1] // nobody sees further
+			path = path[:places[len(places)-1]+1] // no query sees further
 			g := segment{first: int64(p.QueryBounds[i]), queries: int64(len(places)), start: int64(path[0]),
 				length: int64(len(path))}
 			if !consecutive(path) {
@@ -85,14 +85,6 @@ func (g *segment) attend(s *Scope, q, k, v *Tensor) *Tensor {
 	return s.Attention(q, spread(k), spread(v), g.mask)
 }
 
-// composedAttention returns the attention and the logsumexp of its scores, which masks leave out.
-func (s *Scope) composedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads, d int64) (out, lse *Tensor) {
-	if Flashes(s.worker.device, q.DType(), d) {
-		return s.flashAttention(q, k, v, p, heads, kvHeads)
-	}
-	return s.attendSegments(q, k, v, s.segments(p, q.DType()), heads, kvHeads), s.Empty(Float32, 1)
-}
-
 func (s *Scope) attendSegments(q, k, v *Tensor, parts []segment, heads, kvHeads int64) *Tensor {
 	r, d := heads/kvHeads, q.Size(1)/heads
 	out := s.Empty(q.DType(), q.Size(0), heads*d)
@@ -104,15 +96,6 @@ func (s *Scope) attendSegments(q, k, v *Tensor, parts []segment, heads, kvHeads 
 		})
 	}
 	return out
-}
-
-func (s *Scope) composedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads, d int64, dq,
-	dk, dv *Tensor) {
-	if Flashes(s.worker.device, q.DType(), d) {
-		s.flashAttentionBackward(q, k, v, out, lse, dout, p, heads, kvHeads, dq, dk, dv)
-		return
-	}
-	s.attendSegmentsBackward(q, k, v, dout, s.segments(p, q.DType()), heads, kvHeads, dq, dk, dv)
 }
 
 // attendSegmentsBackward recomputes a segment's attention with libtorch's automatic gradient.
@@ -154,13 +137,13 @@ func (s *Scope) Cache(kind DType, slots, kvHeads, d, length int64) (keys, values
 
 // cachePlan divides the rows of a pass into single rows, which run at once, and runs of consecutive positions.
 type cachePlan struct {
-	at     *Tensor // place of each row in a cache of rows [slots·T]
+	at     *Tensor // index of each row in a cache of rows [slots·T]
 	single struct {
 		rows        *Tensor // of the pass; nil for all in order
 		count       int64
-		first, span int64   // slots first..first+span-1 answer together
-		asks        *Tensor // the row that asks each of them [span]; nil for all in order
-		answer      *Tensor // where each row's answer lies among them [count]; nil for in order
+		first, span int64   // slots first..first+span-1 are computed together
+		asks        *Tensor // row of the query of each of them [span]; nil for all in order
+		answer      *Tensor // index of each row's slot among them [count]; nil for in order
 		mask        *Tensor // [span, 1, 1, length]
 		length      int64
 	}

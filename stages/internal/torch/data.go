@@ -75,7 +75,7 @@ func (s *Scope) FromFloat32(data []float32, shape ...int64) *Tensor {
 // FromInt64 returns a tensor with a copy of data, row by row.
 func (s *Scope) FromInt64(data []int64, shape ...int64) *Tensor { return from(s, Int64, data, shape) }
 
-func from[E float32 | int64](s *Scope, kind DType, data []E, shape []int64) *Tensor {
+func from[E float32 | int32 | int64](s *Scope, kind DType, data []E, shape []int64) *Tensor {
 	n := int64(1)
 	for _, d := range shape {
 		n *= d

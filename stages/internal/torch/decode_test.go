@@ -11,7 +11,7 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// oneByOne is what Decode does, as operations of their own.
+// oneByOne computes Decode with separate operations.
 func oneByOne(s *Scope, d *Decoder, rows *DecoderRows) *Tensor {
 	x := s.IndexSelect(d.Embed, 0, s.FromInt64(rows.IDs, int64(len(rows.IDs))))
 	for l, w := range d.Layers {
@@ -34,7 +34,7 @@ func oneByOne(s *Scope, d *Decoder, rows *DecoderRows) *Tensor {
 	return s.Linear(h, d.Head, nil)
 }
 
-// randomDecoder has empty caches of its own; equal seeds give equal weights.
+// randomDecoder returns a decoder with empty caches. All have the same weights.
 func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool) *Decoder {
 	const hidden, mlp, vocabulary, layers = 40, 56, 70, 3
 	r := rand.New(rand.NewPCG(3, 3))
@@ -55,8 +55,7 @@ func randomDecoder(s *Scope, heads, kvHeads, dim, slots, length int64, bias bool
 	return d
 }
 
-// passesOf begins in all slots with beginnings of many lengths, some of them in two passes, and then goes on by
-// single rows.
+// passesOf starts all slots with prefixes of many lengths, some in two passes, and continues with single rows.
 func passesOf(slots int, steps int) (passes []*DecoderRows) {
 	r := rand.New(rand.NewPCG(4, 4))
 	at := make([]int32, slots)
@@ -82,7 +81,7 @@ func passesOf(slots int, steps int) (passes []*DecoderRows) {
 	return passes
 }
 
-// Whatever the machine's instructions, and however many threads share whatever rows.
+// For all instruction sets and numbers of threads.
 func TestDecodeIsIdenticalToItsOperations(t *testing.T) {
 	defer limitKernels(2)
 	before := must.Get(SetThreads(1))(t)
@@ -120,7 +119,7 @@ func TestDecodeIsIdenticalToItsOperations(t *testing.T) {
 	}
 }
 
-// A thread's share is whole slots, and what is too uneven is for all threads together.
+// A part consists of whole slots. If the parts would be too uneven, all threads share one.
 func TestPartsOfAPass(t *testing.T) {
 	rows := func(lengths ...int) *DecoderRows {
 		r := &DecoderRows{}

@@ -29,7 +29,7 @@ import (
 	"github.com/sugarme/gotch/libtch"
 )
 
-// Device is a place of tensors. The zero value is the CPU.
+// Device is the CPU or a GPU. The zero value is the CPU.
 type Device struct {
 	cuda int // 0 is the CPU, n+1 the GPU with index n
 }

@@ -55,13 +55,8 @@ int flash_forward(void *q, void *k, void *v, void *bounds, void *starts, void *u
 }
 
 // Deterministic algorithms, as an error where there is none, while it lives; afterwards as a warning, as on a GPU.
-static bool any_order = false;
-void flash_any_order(int on) { any_order = on != 0; }
 struct Deterministic {
-	Deterministic() {
-		if (!any_order)
-			at::globalContext().setDeterministicAlgorithms(true, false);
-	}
+	Deterministic() { at::globalContext().setDeterministicAlgorithms(true, false); }
 	~Deterministic() { at::globalContext().setDeterministicAlgorithms(true, true); }
 };
 

@@ -21,8 +21,6 @@ int flash_forward(void *q, void *k, void *v, void *bounds, void *starts, void *u
 // The gradients of q, k and v of flash_forward, by an algorithm whose sums have a fixed order. 0 after an exception.
 int flash_backward(void *dout, void *q, void *k, void *v, void *out, void *lse, void *bounds, void *starts,
 	int64_t queries, int64_t keys, void **made);
-// Makes flash_backward use the algorithm whose sums have any order, or stops that; to measure the price of the order.
-void flash_any_order(int on);
 // Makes one AdamW step of float32 parameters p with gradient g, moments m and v, and the number of steps with this one
 // in step [1]. g is first divided by scale [1], unless that is null. 0 after an exception.
 int fused_adamw(void *p, void *g, void *m, void *v, void *step, double lr, double beta1, double beta2, double decay,

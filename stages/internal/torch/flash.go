@@ -103,7 +103,7 @@ func (s *Scope) rowsAt(t *Tensor, at []int32) *Tensor {
 	return s.IndexSelect(t, 0, index(s, at))
 }
 
-// flashAttention is composedAttention of variable lengths. lse belongs to the backward pass.
+// flashAttention is PackedAttention of variable lengths. lse belongs to flashAttentionBackward.
 func (s *Scope) flashAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	t := s.sequencesOf(p)
 	s.Nest(func(s *Scope) {
@@ -115,7 +115,7 @@ func (s *Scope) flashAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64
 	return out, lse
 }
 
-// flashAttentionBackward is composedAttentionBackward of variable lengths. Rows that several paths contain add their
+// flashAttentionBackward is PackedAttentionBackward of variable lengths. Rows that several paths contain add their
 // gradients in float32.
 func (s *Scope) flashAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Packing, heads, kvHeads int64, dq, dk,
 	dv *Tensor) {
@@ -260,13 +260,6 @@ func (s *Scope) flashBackward(dout, q, k, v, out, lse *Tensor, t *sequences, hea
 	return own(0), own(1), own(2)
 }
 
-// flashAnyOrder makes flashBackward add in any order, or stops that, to measure the price of the fixed order.
-func flashAnyOrder(on bool) {
-	if C.flash_any_order(0); on {
-		C.flash_any_order(1)
-	}
-}
-
 // alignedSegments are the sequences for composed attention.
 func (s *Scope) alignedSegments(t *sequences, kind DType) (parts []segment) {
 	for i := range len(t.queries) - 1 {
@@ -297,6 +290,6 @@ func (s *Scope) int32s(v []int32) *Tensor {
 		return nil
 	}
 	return once(s, sourceOf(v, "int32", nil), func(s *Scope) *Tensor {
-		return s.with(func(s *Scope) *Tensor { return s.As(s.FromInt64(wide(v), int64(len(v))), Int32) })
+		return from(s, Int32, v, []int64{int64(len(v))})
 	})
 }

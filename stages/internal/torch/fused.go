@@ -19,8 +19,8 @@ import (
 )
 
 // Parts of a decoder that libtorch would compose of many passes over memory, each as one pass, with explicit
-// gradients. The kernels require float32 CPU tensors with contiguous rows; on a GPU and in bfloat16 composed.go
-// computes the same.
+// gradients. The kernels require float32 CPU tensors with contiguous rows. On a GPU and in bfloat16 the same is
+// composed of libtorch's operations: here, where that is short, otherwise in composed.go.
 
 // rows is a matrix in the form of the kernels: n rows of d floats, ld apart.
 type rows struct {
@@ -84,13 +84,9 @@ func (s *Scope) floats(name string, t *Tensor, shape ...int64) *C.float {
 		s.Fail(fmt.Errorf("torch %s: operand has shape %v, want %v", name, have, shape))
 		return nil
 	}
-	strides := t.strides()
-	for i, step := len(shape)-1, int64(1); i >= 0; i-- {
-		if shape[i] > 1 && strides[i] != step {
-			s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
-			return nil
-		}
-		step *= shape[i]
+	if !libtch.AtIsContiguous(t.c) {
+		s.Fail(fmt.Errorf("torch %s: the operand %v has gaps", name, shape))
+		return nil
 	}
 	return (*C.float)(libtch.AtDataPtr(t.c))
 }
@@ -122,7 +118,14 @@ func limitKernels(level int) { C.k_limit(C.int(level)) }
 func (s *Scope) RMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor) {
 	const name = "rms norm"
 	if s.composesOf(x) || kind != Float32 {
-		return s.composedRMSNorm(kind, x, w, eps)
+		s.Nest(func(s *Scope) {
+			wide := s.As(x, Float32)
+			r := s.Rsqrt(s.AddScalar(s.MeanAxis(s.Square(wide), 1, true), eps)) // [N, 1]
+			y, rstd = s.Empty(kind, x.Size(0), x.Size(1)), s.View(r, -1)
+			s.MulInto(y, s.Mul(wide, r), w)
+			s.Keep(y, rstd)
+		})
+		return y, rstd
 	}
 	xs := s.whole(name, x, -1, -1)
 	ws := s.whole(name, w, 1, xs.d)
@@ -141,7 +144,14 @@ func (s *Scope) RMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor)
 func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	const name = "rms norm backward"
 	if s.composesOf(dy) {
-		s.composedRMSNormBackward(x, w, rstd, dy, dx, dw)
+		s.Nest(func(s *Scope) {
+			r, wide := s.View(rstd, -1, 1), s.As(dy, Float32)
+			normed := s.Mul(x, r)
+			dn := s.Mul(wide, w)
+			along := s.MeanAxis(s.Mul(dn, normed), 1, true)
+			s.Add_(dx, s.Mul(r, s.Sub(dn, s.Mul(normed, along))))
+			s.Add_(dw, s.SumAxis(s.Mul(wide, normed), 0, false))
+		})
 		return
 	}
 	xs := s.whole(name, x, -1, -1)
@@ -196,7 +206,10 @@ func ints(v []int32) *C.int32_t { return (*C.int32_t)(unsafe.Pointer(unsafe.Slic
 func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 	const name = "swiglu"
 	if s.composesOf(gu) {
-		return s.composedSwiGLU(gu)
+		return s.with(func(s *Scope) *Tensor {
+			m := gu.Size(1) / 2
+			return s.Mul(s.Silu(s.Narrow(gu, 1, 0, m)), s.Narrow(gu, 1, m, m))
+		})
 	}
 	in := s.whole(name, gu, -1, -1)
 	y := s.Empty(Float32, in.n, in.d/2)
@@ -211,7 +224,14 @@ func (s *Scope) SwiGLU(gu *Tensor) *Tensor {
 func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 	const name = "swiglu backward"
 	if s.composesOf(gu) {
-		return s.composedSwiGLUBackward(gu, dy)
+		return s.with(func(s *Scope) *Tensor {
+			m := gu.Size(1) / 2
+			g, u := s.Narrow(gu, 1, 0, m), s.Narrow(gu, 1, m, m)
+			dgu := s.Empty(gu.DType(), gu.Size(0), 2*m)
+			s.Copy_(s.Narrow(dgu, 1, 0, m), s.siluBackward(s.Mul(dy, u), g))
+			s.MulInto(s.Narrow(dgu, 1, m, m), dy, s.Silu(g))
+			return dgu
+		})
 	}
 	in := s.whole(name, gu, -1, -1)
 	grad := s.whole(name, dy, in.n, in.d/2)
@@ -227,7 +247,7 @@ func (s *Scope) SwiGLUBackward(gu, dy *Tensor) *Tensor {
 func (s *Scope) ColumnSum_(sum, y *Tensor) {
 	const name = "column sum"
 	if s.composesOf(y) {
-		s.composedColumnSum_(sum, y)
+		s.Nest(func(s *Scope) { s.Add_(sum, s.SumAxis(s.As(y, Float32), 0, false)) })
 		return
 	}
 	ys := s.whole(name, y, -1, -1)
@@ -246,7 +266,7 @@ func (s *Scope) RowsAdd_(table *Tensor, ids []int64, x *Tensor) {
 		return
 	}
 	if s.composesOf(table) {
-		s.composedRowsAdd_(table, ids, x)
+		s.Nest(func(s *Scope) { s.indexAdd_(table, index(s, ids), s.As(x, table.DType())) })
 		return
 	}
 	to, from = s.whole(name, table, to.n, to.d), s.whole(name, x, from.n, to.d)
@@ -351,12 +371,15 @@ func (s *Scope) scratch(floats int64) (*Tensor, *C.float) {
 // PackedAttention computes causal softmax(q·kᵀ/√D)·v with grouped queries over packed segments.
 //
 //	q [Q, heads·D], k and v [N, kvHeads·D], each possibly columns of a wider matrix;
-//	out [Q, heads·D]; lse [Q, heads], the logsumexp of the scores, for the gradient
+//	out [Q, heads·D]; lse [Q, heads], the logsumexp of the scores, for the gradient; empty for attention by segments
 func (s *Scope) PackedAttention(q, k, v *Tensor, p *Packing, heads, kvHeads int64) (out, lse *Tensor) {
 	const name = "attention"
 	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		return s.composedAttention(q, k, v, p, heads, kvHeads, a.d)
+		if Flashes(s.worker.device, q.DType(), a.d) {
+			return s.flashAttention(q, k, v, p, heads, kvHeads)
+		}
+		return s.attendSegments(q, k, v, s.segments(p, q.DType()), heads, kvHeads), s.Empty(Float32, 1)
 	}
 	if s.Err() != nil {
 		return &Tensor{}, &Tensor{}
@@ -381,7 +404,11 @@ func (s *Scope) PackedAttentionBackward(q, k, v, out, lse, dout *Tensor, p *Pack
 	const name = "attention backward"
 	a := s.attention(name, q, k, v, p, heads, kvHeads)
 	if s.composesOf(q) {
-		s.composedAttentionBackward(q, k, v, out, lse, dout, p, heads, kvHeads, a.d, dq, dk, dv)
+		if Flashes(s.worker.device, q.DType(), a.d) {
+			s.flashAttentionBackward(q, k, v, out, lse, dout, p, heads, kvHeads, dq, dk, dv)
+		} else {
+			s.attendSegmentsBackward(q, k, v, dout, s.segments(p, q.DType()), heads, kvHeads, dq, dk, dv)
+		}
 		return
 	}
 	os, dos := s.whole(name, out, a.q.n, a.q.d), s.whole(name, dout, a.q.n, a.q.d)
@@ -570,10 +597,24 @@ func sample(n int, v int64, logits *C.float, temperatures, u []float64, scratch 
 	return tokens, logps
 }
 
+// squareChunk is the number of elements whose squares a composed sum computes at once, to limit its intermediates.
+const squareChunk = 32 << 20
+
 // SquareSum returns Σ t² in float64 and a fixed order.
-func (s *Scope) SquareSum(t *Tensor) float64 {
+func (s *Scope) SquareSum(t *Tensor) (sum float64) {
 	if s.composesOf(t) {
-		return s.composedSquareSum(t)
+		s.Nest(func(s *Scope) {
+			total, n := s.Zeros(Float64, 1), t.Size(0)
+			for at := int64(0); at < n; at += squareChunk {
+				s.Nest(func(s *Scope) {
+					s.Add_(total, s.Sum(s.Square(s.As(s.Narrow(t, 0, at, min(squareChunk, n-at)), Float64))))
+				})
+			}
+			if read := s.Float64s(total); len(read) == 1 {
+				sum = read[0]
+			}
+		})
+		return sum
 	}
 	x := s.whole("square sum", t, 1, -1)
 	if s.Err() != nil {

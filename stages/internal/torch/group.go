@@ -75,7 +75,7 @@ type peerError struct{}
 
 func (peerError) Error() string { return "the ranks lost contact" }
 
-// Echo tells the engine that the failure follows from that of another rank.
+// Echo marks the failure for the engine as a consequence of another rank's.
 func (peerError) Echo() bool { return true }
 
 // Loopback is the address of groups whose ranks are on one host.

@@ -136,7 +136,6 @@ func (s *Scope) Neg(a *Tensor) *Tensor    { return s.op1("neg", libtch.AtgNeg, a
 func (s *Scope) Exp(a *Tensor) *Tensor    { return s.op1("exp", libtch.AtgExp, a) }
 func (s *Scope) Log(a *Tensor) *Tensor    { return s.op1("log", libtch.AtgLog, a) }
 func (s *Scope) Square(a *Tensor) *Tensor { return s.op1("square", libtch.AtgSquare, a) }
-func (s *Scope) Sqrt(a *Tensor) *Tensor   { return s.op1("sqrt", libtch.AtgSqrt, a) }
 func (s *Scope) Rsqrt(a *Tensor) *Tensor  { return s.op1("rsqrt", libtch.AtgRsqrt, a) }
 func (s *Scope) Silu(a *Tensor) *Tensor   { return s.op1("silu", libtch.AtgSilu, a) }
 
@@ -273,12 +272,6 @@ func (s *Scope) Add_(a, b *Tensor) { s.do2("add_", libtch.AtgAdd_, a, b) }
 
 // Addcmul_ adds the products b·c to a.
 func (s *Scope) Addcmul_(a, b, c *Tensor) { s.do3("addcmul_", libtch.AtgAddcmul_, a, b, c) }
-
-func (s *Scope) MulScalar_(a *Tensor, v float64) {
-	s.do("mul_ scalar", operands{a}, func(out *libtch.Ctensor) {
-		withScalar(v, func(c libtch.Cscalar) { libtch.AtgMulScalar_(out, a.c, c) })
-	})
-}
 
 // Copy_ writes b over a, converting type and device.
 func (s *Scope) Copy_(a, b *Tensor) {
