@@ -12,7 +12,7 @@ import (
 // longtable with the rules of booktabs. A table that is wider than the text continues with its first column repeated.
 // Details are below their value; a mark is bold (best) or italic (departs from the paper).
 func (p *Page) LaTeX(w io.Writer) error {
-	out := new(document)
+	out := &sticky{w: w}
 	out.line("% Tables of: " + clean(p.Title))
 	out.line(`% The document requires \usepackage[T1]{fontenc} and \usepackage{array,booktabs,longtable}, one column`)
 	out.line(fmt.Sprintf("%% of text, and lines of at least %d pt.", latexLine))
@@ -25,11 +25,11 @@ func (p *Page) LaTeX(w io.Writer) error {
 	for _, t := range p.Tables() {
 		t.latex(out)
 	}
-	return out.writeTo(w)
+	return out.err
 }
 
 // latexHead writes the question, its answers, the run, and the limits of the result.
-func (p *Page) latexHead(out *document) {
+func (p *Page) latexHead(out *sticky) {
 	paragraph := func(bold, text string) {
 		if bold+text != "" {
 			out.line(`{\raggedright\noindent\textbf{` + latexText(bold) + `} ` + latexText(text) + `\par}`)
@@ -48,7 +48,7 @@ func (p *Page) latexHead(out *document) {
 }
 
 // latexForest draws the effects with the picture environment.
-func (f *Figure) latexForest(out *document) {
+func (f *Figure) latexForest(out *sticky) {
 	const rowHeight = 20 // points
 	rows := f.forestRows()
 	low, high := f.extent()
@@ -100,7 +100,7 @@ const (
 	latexWide = 110 // widest column of text
 )
 
-func (t *Table) latex(out *document) {
+func (t *Table) latex(out *sticky) {
 	least, natural := make([]float64, len(t.Columns)), make([]float64, len(t.Columns))
 	for i, c := range t.Columns {
 		texts := []string{c.Name}
@@ -130,7 +130,7 @@ func (t *Table) latex(out *document) {
 }
 
 // latexPart writes some columns, including the first of the table. Their widths are shares of the line.
-func (t *Table) latexPart(out *document, columns []int, least, natural []float64) {
+func (t *Table) latexPart(out *sticky, columns []int, least, natural []float64) {
 	widths, sum := make([]float64, len(columns)), 0.0
 	for i, c := range columns {
 		widths[i] = natural[c] + latexGap

@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	"github.com/mitchellh/go-wordwrap"
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
 
 	"rcgrpo/reports/stats"
 )
@@ -19,36 +22,39 @@ type format struct {
 	title, name, expect, answer, run, limit, failure, log, lead string
 	section, transcripts                                        string
 
-	width  int // of a line; 0: lines are not wrapped
-	table  func(*Table, *document)
-	figure func(*Figure, *document)
+	line   func(string) // writes a paragraph
+	table  func(*Table) error
+	figure func(*Figure)
 }
 
 // Text writes the page for a terminal of the given width: complete tables, and one line of blocks for each curve.
 func (p *Page) Text(w io.Writer, width int) error {
-	return p.write(w, format{
+	out := &sticky{w: w}
+	return p.write(out, format{
 		escape: clean, title: "%s", name: "experiment: %s", expect: "expected: %s", answer: "→ %s",
 		run: "\n%s", limit: "· %s",
 		failure: "MISSING %s: %s", log: "  | %s", section: "── %s ", lead: "%s", transcripts: "%s, in the HTML page",
-		width:  width,
-		table:  func(t *Table, d *document) { t.text(d, width) },
-		figure: func(f *Figure, d *document) { f.text(d, width) },
-	})
+		line:   func(text string) { out.wrapped(text, width) },
+		table:  func(t *Table) error { return t.text(out, width) },
+		figure: func(f *Figure) { f.text(out, width) },
+	}, width)
 }
 
 // Markdown writes the page as GitHub-flavoured Markdown: complete tables, and of each curve two numbers.
 func (p *Page) Markdown(w io.Writer) error {
-	return p.write(w, format{
+	out := &sticky{w: w}
+	return p.write(out, format{
 		escape: escaped, title: "# %s", name: "\nExperiment: %s", expect: "\nExpected: %s", answer: "- **%s**",
 		run: "\n%s", limit: "- %s",
 		failure: "**%s** %s\n", log: "    %s", section: "## %s", lead: "\n%s", transcripts: "- %s, in the HTML page",
-		table: (*Table).markdown, figure: (*Figure).markdown,
-	})
+		line:   out.line,
+		table:  func(t *Table) error { t.markdown(out); return nil },
+		figure: func(f *Figure) { f.markdown(out) },
+	}, 0)
 }
 
-// write writes the page in a format. The heads of sections are filled with a rule up to the width.
-func (p *Page) write(w io.Writer, f format) error {
-	d := new(document)
+// write writes the page. The heads of sections are filled with a rule up to the width.
+func (p *Page) write(out *sticky, f format, width int) error {
 	paragraph := func(format string, texts ...string) {
 		if texts[0] == "" {
 			return
@@ -57,68 +63,77 @@ func (p *Page) write(w io.Writer, f format) error {
 		for _, text := range texts {
 			args = append(args, f.escape(text))
 		}
-		d.wrapped(fmt.Sprintf(format, args...), f.width)
+		f.line(fmt.Sprintf(format, args...))
 	}
-	parts := func(parts []Part) {
-		for _, part := range parts {
-			d.line("")
-			switch {
-			case part.Table != nil:
-				f.table(part.Table, d)
-			case part.Figure != nil:
-				f.figure(part.Figure, d)
-			default:
-				paragraph(f.transcripts, part.Transcripts.Summary())
-			}
-		}
-	}
-	d.wrapped(fmt.Sprintf(f.title, f.escape(cmp.Or(p.Question, p.Title))), f.width)
+	f.line(fmt.Sprintf(f.title, f.escape(cmp.Or(p.Question, p.Title))))
 	if p.Question != "" {
 		paragraph(f.name, p.Title)
 	}
 	paragraph(f.expect, p.Expect)
-	d.line("")
+	out.line("")
 	for _, answer := range p.Answers {
 		paragraph(f.answer, answer.String())
 	}
-	parts(p.First.Parts)
+	if err := p.parts(out, f, paragraph, p.First.Parts); err != nil {
+		return err
+	}
 	paragraph(f.run, p.Run)
 	if len(p.Limits) > 0 {
-		d.line("")
+		out.line("")
 		paragraph(f.lead, p.LimitsTitle())
-		d.line("")
+		out.line("")
 	}
 	for _, limit := range p.Limits {
 		paragraph(f.limit, limit)
 	}
 	for _, failure := range p.Failures {
-		d.line("")
+		out.line("")
 		paragraph(f.failure, failure.Address, failure.Cause)
 		for _, l := range failure.Log {
-			d.line(fmt.Sprintf(f.log, clean(l)))
+			out.line(fmt.Sprintf(f.log, clean(l)))
 		}
 	}
 	for _, s := range p.Sections {
 		head := fmt.Sprintf(f.section, f.escape(s.Title))
-		d.line("\n" + head + strings.Repeat("─", max(0, f.width-len([]rune(head)))))
+		out.line("\n" + head + strings.Repeat("─", max(0, width-len([]rune(head)))))
 		paragraph(f.lead, s.Lead)
-		parts(s.Parts)
+		if err := p.parts(out, f, paragraph, s.Parts); err != nil {
+			return err
+		}
 	}
 	for i, c := range p.Checks() {
 		if i == 0 {
-			d.line("\n" + fmt.Sprintf(f.section, "Check this page"))
+			out.line("\n" + fmt.Sprintf(f.section, "Check this page"))
 		}
 		paragraph(f.limit, strings.TrimSpace(c.Text+" "+c.Command))
 	}
-	return d.writeTo(w)
+	return out.err
+}
+
+// parts writes tables and figures, and a line for transcripts.
+func (p *Page) parts(out *sticky, f format, paragraph func(string, ...string), parts []Part) error {
+	for _, part := range parts {
+		out.line("")
+		switch {
+		case part.Table != nil:
+			if err := f.table(part.Table); err != nil {
+				return err
+			}
+		case part.Figure != nil:
+			f.figure(part.Figure)
+		default:
+			paragraph(f.transcripts, part.Transcripts.Summary())
+		}
+	}
+	return nil
 }
 
 // LimitsTitle is the heading of the limits, with their number.
 func (p *Page) LimitsTitle() string { return fmt.Sprintf("Limits of this result (%d)", len(p.Limits)) }
 
-// text writes the table with its title and notes. Details are beside their value if the terminal is wide enough, below
-// it otherwise. A table that is still too wide continues below with its first column repeated.
-func (t *Table) text(out *document, width int) {
+// text writes the table with tablewriter. Details are beside their value if the terminal is wide enough, below it
+// otherwise. A table that is still too wide continues below with its first column repeated.
+func (t *Table) text(out *sticky, width int) error {
 	title := clean(t.Title)
 	if t.ID != "" {
 		title += " [" + t.ID + "]"
@@ -129,8 +144,7 @@ func (t *Table) text(out *document, width int) {
 	}
 	var rows [][]string
 	below := func(c Cell, separator string) string {
-		detail := strings.ReplaceAll(clean(c.Detail), " · ", separator)
-		return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+detail, "\n")
+		return strings.TrimSuffix(marked(c, clean(c.Text))+"\n"+strings.ReplaceAll(clean(c.Detail), " · ", separator), "\n")
 	}
 	for _, write := range []func(Cell) string{
 		func(c Cell) string { return marked(c, clean(c.Line())) },
@@ -149,8 +163,11 @@ func (t *Table) text(out *document, width int) {
 	widths := t.widths(rows)
 	for r, pads := range t.pads() {
 		for c, pad := range pads {
-			if first, rest, ok := strings.Cut(rows[r][c], "\n"); ok && first == t.Rows[r].Cells[c].Text {
-				rows[r][c] = first + strings.Repeat("\u00a0", len(pad)) + "\n" + rest
+			if first, rest, several := strings.Cut(rows[r][c], "\n"); first == t.Rows[r].Cells[c].Text {
+				rows[r][c] = first + strings.Repeat("\u00a0", len(pad))
+				if several {
+					rows[r][c] += "\n" + rest
+				}
 			}
 		}
 	}
@@ -161,11 +178,14 @@ func (t *Table) text(out *document, width int) {
 	}
 	widths = t.widths(rows)
 	for _, columns := range split(widths, width) {
-		t.textPart(out, rows, columns)
+		if err := t.textPart(out, rows, columns); err != nil {
+			return fmt.Errorf("table %s: %w", t.ID, err)
+		}
 	}
 	for _, note := range t.Notes {
 		out.wrapped("  "+clean(note), width)
 	}
+	return out.err
 }
 
 // split divides columns into parts that are at most as wide as a line, each with the first column.
@@ -181,56 +201,49 @@ func split[N int | float64](widths []N, line N) (parts [][]int) {
 	return parts
 }
 
-// textPart writes the head, a rule and the rows of some columns, each as wide as its longest line.
-func (t *Table) textPart(out *document, rows [][]string, columns []int) {
-	widths := t.widths(rows)
-	for r := range rows {
-		if group := t.groupHead(r); group != "" {
-			widths[0] = max(widths[0], len([]rune(groupRule+clean(group)))+2)
+func (t *Table) textPart(out *sticky, rows [][]string, columns []int) error {
+	pick := func(cells []string) (picked []string) {
+		for _, i := range columns {
+			picked = append(picked, cells[i])
 		}
-	}
-	line := func(cells []string) {
-		for i, c := range columns {
-			width, text := widths[c]-2, ""
-			if c == 0 || t.Columns[c].Left {
-				width = -width
-			}
-			if i < len(cells) {
-				text = cells[i]
-			}
-			fmt.Fprintf(out, " %*s ", width, text)
-		}
-		out.WriteString("\n")
+		return picked
 	}
 	var head []string
-	rule := ""
-	for _, c := range columns {
-		head, rule = append(head, clean(t.Columns[c].Name)), rule+strings.Repeat("─", widths[c])
+	var align []tw.Align
+	for _, i := range columns {
+		side := tw.AlignRight
+		if i == 0 || t.Columns[i].Left {
+			side = tw.AlignLeft
+		}
+		head, align = append(head, clean(t.Columns[i].Name)), append(align, side)
 	}
-	line(head)
-	out.line(rule)
+	table := tablewriter.NewTable(out, tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+		Borders: tw.BorderNone,
+		Symbols: tw.NewSymbols(tw.StyleLight),
+		Settings: tw.Settings{
+			Separators: tw.Separators{BetweenColumns: tw.Off, BetweenRows: tw.Off},
+			Lines:      tw.Lines{ShowHeaderLine: tw.On, ShowTop: tw.Off, ShowBottom: tw.Off, ShowFooterLine: tw.Off},
+		},
+	})),
+		tablewriter.WithHeaderAutoFormat(tw.Off),
+		tablewriter.WithHeaderAutoWrap(tw.WrapNone),
+		tablewriter.WithRowAutoWrap(tw.WrapNone),
+		tablewriter.WithAlignment(align),
+		tablewriter.WithHeaderAlignmentConfig(tw.CellAlignment{PerColumn: align}),
+	)
+	table.Header(head)
 	for r, row := range rows {
 		if group := t.groupHead(r); group != "" {
-			line([]string{groupRule + clean(group)})
-		}
-		var cells [][]string // lines of each column
-		height := 0
-		for _, c := range columns {
-			cells = append(cells, strings.Split(row[c], "\n"))
-			height = max(height, len(cells[len(cells)-1]))
-		}
-		for i := range height {
-			var texts []string
-			for _, lines := range cells {
-				texts = append(texts, slices.Concat(lines, make([]string, height))[i])
+			if err := table.Append(append([]string{"── " + clean(group)}, make([]string, len(columns)-1)...)); err != nil {
+				return err
 			}
-			line(texts)
+		}
+		if err := table.Append(pick(row)); err != nil {
+			return err
 		}
 	}
+	return table.Render()
 }
-
-// groupRule precedes the name of a group of rows.
-const groupRule = "── "
 
 func (t *Table) rows(write func(Cell) string) [][]string {
 	rows := make([][]string, len(t.Rows))
@@ -270,7 +283,7 @@ func marked(c Cell, text string) string {
 }
 
 // text writes each series as a line of blocks between its two numbers.
-func (f *Figure) text(out *document, width int) {
+func (f *Figure) text(out *sticky, width int) {
 	note := f.Note
 	if f.curves() {
 		note += " " + f.numbers()
@@ -349,32 +362,34 @@ func clean(text string) string {
 	}, text)
 }
 
-// document collects the text of a page.
-type document struct{ strings.Builder }
-
-// writeTo writes the whole text.
-func (d *document) writeTo(w io.Writer) error {
-	_, err := io.WriteString(w, d.String())
-	return err
+// sticky is a writer that stores its first error.
+type sticky struct {
+	w   io.Writer
+	err error
 }
 
-func (d *document) line(text string) { d.WriteString(strings.TrimRight(text, " ") + "\n") }
-
-// wrapped writes a paragraph in lines of at most width, with following lines indented; with a width of 0 in one line.
-func (d *document) wrapped(text string, width int) {
-	if width == 0 {
-		d.line(text)
-		return
+func (s *sticky) Write(p []byte) (int, error) {
+	if s.err != nil {
+		return 0, s.err
 	}
+	n, err := s.w.Write(p)
+	s.err = err
+	return n, err
+}
+
+func (s *sticky) line(text string) { fmt.Fprintln(s, strings.TrimRight(text, " ")) }
+
+// wrapped writes a paragraph in lines of at most width, with following lines indented.
+func (s *sticky) wrapped(text string, width int) {
 	for i, line := range strings.Split(wordwrap.WrapString(text, uint(width-2)), "\n") {
 		if i > 0 {
 			line = "  " + line
 		}
-		d.line(line)
+		s.line(line)
 	}
 }
 
-func (t *Table) markdown(out *document) {
+func (t *Table) markdown(out *sticky) {
 	out.line("### " + escaped(t.Title) + "\n\n`" + t.ID + "`\n")
 	if t.Lead != "" {
 		out.line(escaped(t.Lead) + "\n")
@@ -415,7 +430,7 @@ func (t *Table) markdown(out *document) {
 	}
 }
 
-func (f *Figure) markdown(out *document) {
+func (f *Figure) markdown(out *sticky) {
 	note := f.Note
 	if f.curves() {
 		note = strings.TrimSpace(note + " " + f.numbers())
