@@ -30,23 +30,7 @@ import (
 
 // survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again. They
 // train all weights, or the adapter that LORA becomes.
-const survivors = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 10
-  test   = 2
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-}
-
-` + tinyModel + `
+var survivors = drillStart(10, 2) + `
 stage "sft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]

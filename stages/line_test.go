@@ -31,6 +31,18 @@ locals {
   inits = { sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }
 }
 
+defaults "rollout" "grpo" "rc-grpo" "eval" {
+  LIMITS 3 24 640
+}
+
+defaults "grpo" "rc-grpo" {
+  tasks   = stage.tasks.drills.train
+  updates = 2
+  batch   = 2
+  group   = 3
+  lr      = 1e-3
+}
+
 stage "tasks" "drills" {
   source = "drills"
   train  = 10
@@ -54,7 +66,6 @@ stage "curate" "merged" {
 stage "rollout" "merged" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = stage.tasks.merged.train
-  LIMITS 3 24 640
 }
 
 stage "rctp-ft" "merged" {
@@ -67,7 +78,6 @@ stage "rctp-ft" "merged" {
 stage "eval" "modes" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = [stage.tasks.drills.test, stage.tasks.merged.test]
-  LIMITS 3 24 640
 }
 
 stage "tasks" "corpus" {
@@ -96,7 +106,6 @@ stage "sft" "base" {
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
   tasks  = stage.tasks.drills.train
-  LIMITS 3 24 640
 }
 
 stage "curate" "data" {
@@ -135,25 +144,14 @@ stage "sft" "again" { # forgets to condition
 stage "grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.drills.train
-  updates  = 2
-  batch    = 2
-  group    = 3
-  lr       = 1e-3
   loss { aggregate = "trajectory_mean" }
   ratio { level = "token" }
   kl { estimator = "exact" }
-  LIMITS 3 24 640
 }
 
 stage "rc-grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.drills.train
-  updates  = 2
-  batch    = 2
-  group    = 3
-  lr       = 1e-3
   forecast {
     tasks   = 4
     samples = 3
@@ -167,23 +165,17 @@ stage "rc-grpo" "arm" {
     position = "before_each_action"
     init     = "copy:<|assistant|>"
   }
-  LIMITS 3 24 640
 }
 
 stage "grpo" "penalty" {
   policy  = stage.sft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
-  updates = 2
-  batch   = 2
   group   = 2
-  lr      = 1e-3
   keep    = 2
   zero_variance = "resample"
   kl {
     place     = "reward"
     estimator = "k1"
   }
-  LIMITS 3 24 640
 }
 
 stage "grpo" "stopped" { # by its first update
@@ -191,15 +183,13 @@ stage "grpo" "stopped" { # by its first update
   tasks   = [stage.tasks.drills.train, stage.tasks.corpus.train]
   weights = [1, 1]
   updates = 5
-  batch   = 2
+  group   = 5
   profile = "verl"
-  lr      = 1e-3
   alarm "entropy" {
     limit   = 100
     updates = 1
     action  = "stop"
   }
-  LIMITS 3 24 640
 }
 
 stage "eval" "arm" {
@@ -210,7 +200,6 @@ stage "eval" "arm" {
   }
   policy   = each.value
   tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  LIMITS 3 24 640
 }
 
 stage "eval" "nucleus" { # of one token: what greedy takes
@@ -218,7 +207,6 @@ stage "eval" "nucleus" { # of one token: what greedy takes
   tasks       = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   temperature = 1
   top_p       = 1e-6
-  LIMITS 3 24 640
 }
 
 stage "eval" "sampled" {
@@ -228,12 +216,10 @@ stage "eval" "sampled" {
   temperature = 1
   samples     = 2
   k           = [1, 2]
-  LIMITS 3 24 640
 }
 
 stage "grpo" "refused" {
   policy  = stage.sft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
   updates = 1
   tokens { high = 1 }
 }
@@ -246,7 +232,6 @@ stage "eval" "refused" {
 
 stage "rc-grpo" "refused" {
   policy  = stage.rctp-ft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
   updates = 1
   tokens { position = "first_user" }
 }

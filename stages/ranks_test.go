@@ -37,27 +37,8 @@ const armBlocks = `
 `
 
 // shared is a small experiment with every kind that may have several ranks.
-const shared = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 10
-  test   = 5
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks  = stage.tasks.drills.train
-  spoilt = 1
-}
-
-` + tinyModel + `
-stage "sft" "plain" {
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.expert]
+var shared = drillStart(10, 5) + `
+defaults "sft" "rctp-ft" {
   epochs         = 2
   batch          = 5
   lr             = 1e-2
@@ -65,54 +46,53 @@ stage "sft" "plain" {
   LORA
 }
 
-stage "rctp-ft" "warm" {
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.mixed]
-  epochs         = 2
-  batch          = 5
-  lr             = 1e-2
-  gradient_parts = 4
-  LORA
-}
-
-stage "grpo" "plain" {
-  policy         = stage.sft.plain.checkpoint
+defaults "grpo" "rc-grpo" {
   tasks          = stage.tasks.drills.train
-  updates        = 2
-  batch          = 5
-  group          = 3
   lr             = 1e-3
   gradient_parts = 4
   checkpoints { minutes = 0 }
-  LIMITS 3 12 320
   LORA
 }
 
-stage "rc-grpo" "arm" {
-  policy         = stage.rctp-ft.warm.checkpoint
-  tasks          = stage.tasks.drills.train
-  updates        = 4
-  batch          = 6
-  group          = 4
-  lr             = 1e-3
-  minibatches    = 4
-  passes         = 2
-  gradient_parts = 4
-` + armBlocks + `  checkpoints { minutes = 0 }
-  LORA
+defaults "grpo" "rc-grpo" "rollout" "eval" {
+  LIMITS 3 12 320
 }
+
+stage "sft" "plain" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+}
+
+stage "rctp-ft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.mixed]
+}
+
+stage "grpo" "plain" {
+  policy  = stage.sft.plain.checkpoint
+  updates = 2
+  batch   = 5
+  group   = 3
+}
+
+stage "rc-grpo" "arm" {
+  policy      = stage.rctp-ft.warm.checkpoint
+  updates     = 4
+  batch       = 6
+  group       = 4
+  minibatches = 4
+  passes      = 2
+` + armBlocks + `}
 
 stage "rollout" "samples" {
   policy  = stage.rc-grpo.arm.checkpoint
   tasks   = stage.tasks.drills.train
   samples = 3
-  LIMITS 3 12 320
 }
 
 stage "eval" "score" {
   policy = stage.rc-grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.test]
-  LIMITS 3 12 320
 }
 `
 

@@ -3,6 +3,7 @@
 package stages
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,6 +59,12 @@ stage "curate" "data" {
   spoilt = 1
 }
 ` + tinyModel
+
+// drillStart returns tinyStart with so many drills.
+func drillStart(train, test int) string {
+	return strings.NewReplacer("train  = 6", fmt.Sprint("train  = ", train), "test   = 2",
+		fmt.Sprint("test   = ", test)).Replace(tinyStart)
+}
 
 // loaded writes an experiment into dir and loads it.
 func loaded(t *testing.T, dir, text string) *lang.Experiment {

@@ -33,9 +33,7 @@ func Kinds() []*lang.Kind {
 		return ports
 	}
 	draws := func(lang.Stage) bool { return true }
-	length := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ length() (string, string) }).length()
-	}
+	length := train.Length("updates")
 	return []*lang.Kind{
 		{
 			Name: "grpo", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
@@ -206,9 +204,6 @@ func (s *settings) ChoosesOn() []artifact.Ref {
 	}
 	return s.Evaluate.Tasks
 }
-
-// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
-func (s *settings) length() (setting, why string) { return "updates", s.Schedule.WhyNotResumed() }
 
 // check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {

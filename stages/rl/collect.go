@@ -1,10 +1,13 @@
 package rl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/bfcl"
 )
@@ -65,23 +68,26 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	if width < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
-	r := &collection{Collector: c, rollouts: rollouts, finished: finished, out: make([]*Trajectory, len(rollouts))}
+	r := &collection{Collector: c, finished: finished, out: make([]*Trajectory, len(rollouts))}
 	if c.Agent != nil {
 		r.stats.InPolicy = -c.Agent.InPolicy()
 	}
 	started := time.Now()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var players sync.WaitGroup
-	for range min(width, len(rollouts)) {
-		players.Go(func() {
-			if err := r.playAll(ctx); err != nil {
-				stop(err)
+	players, playing := errgroup.WithContext(ctx)
+	players.SetLimit(width)
+	for i, ask := range rollouts {
+		players.Go(func() error {
+			if playing.Err() != nil {
+				return playing.Err()
 			}
+			t, err := r.play(playing, ask)
+			if err != nil {
+				return err
+			}
+			return r.finish(i, t)
 		})
 	}
-	players.Wait()
-	err := errors.Join(context.Cause(ctx), c.Policy.Release())
+	err := errors.Join(cmp.Or(players.Wait(), ctx.Err()), c.Policy.Release())
 	r.stats.Wall = time.Since(started)
 	if c.Agent != nil {
 		r.stats.InPolicy += c.Agent.InPolicy()
@@ -98,34 +104,12 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 // collection is one Collect in progress.
 type collection struct {
 	*Collector
-	rollouts []Rollout
 
 	mu       sync.Mutex
-	next     int // index of the next rollout
 	out      []*Trajectory
 	finished func(int, *Trajectory) error
 	stats    CollectStats
 	waiting  Stopwatch // for replies
-}
-
-// playAll plays rollouts, one after another, until none is left.
-func (r *collection) playAll(ctx context.Context) error {
-	for {
-		r.mu.Lock()
-		i := r.next
-		r.next++
-		r.mu.Unlock()
-		if i >= len(r.rollouts) {
-			return nil
-		}
-		t, err := r.play(ctx, r.rollouts[i])
-		if err == nil {
-			err = r.finish(i, t)
-		}
-		if err != nil {
-			return err
-		}
-	}
 }
 
 func (r *collection) finish(i int, t *Trajectory) error {

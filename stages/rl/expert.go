@@ -53,17 +53,17 @@ func copied(task *bfcl.Task) *Trajectory {
 // play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
 // the episode before each call; watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
-	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+	watch func(turn int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
-	env, err := newEnv(task, s)
+	env, episode, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
-	if watch == nil {
-		return Play(context.Background(), env, task, turns, nil)
-	}
-	e := env.(interface{ episode() *bfcl.Episode }).episode()
-	return Play(context.Background(), env, task, turns, func(turn, call int) { watch(turn, call, e) })
+	return Play(context.Background(), env, task, turns, func(turn, _ int) {
+		if watch != nil {
+			watch(turn, episode)
+		}
+	})
 }
 
 // Play executes the given calls of each turn in an episode, one per step, then yields the turn, which in a merged task
@@ -139,7 +139,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 		return nil, nil
 	}
 	before := make([][]*bfcl.Episode, len(truth)) // copies from before each call of the ground truth
-	_, err := play(task, s, truth, func(turn, _ int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
+	_, err := play(task, s, truth, func(turn int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
 	if err != nil {
 		return nil, err
 	}

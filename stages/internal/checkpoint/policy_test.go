@@ -232,7 +232,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 					t.Errorf("%s has other bytes than the folder it came from", file)
 				}
 			}
-			codec := must.Get(again.Codec(benchmark))(t)
+			codec := must.Get(again.CodecFor(false, benchmark))(t)
 			high := id(t, again, chat.HighReward)
 			if ids := codec.User("Tell me.", true, rl.TokenHigh); !slices.Contains(ids, int32(high)) {
 				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
@@ -244,7 +244,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if text := codec.Text(codec.Begin("", rl.ToolsNamed([]string{"ls"}))); !strings.Contains(text, `"name": "ls"`) {
 				t.Errorf("the beginning lacks the tool's document: %q", text)
 			}
-			_, err := again.Codec("")
+			_, err := again.CodecFor(false, "")
 			must.Match(t, err, "data { bfcl = ")
 		})
 	}
