@@ -211,29 +211,6 @@ stage "exec" %q {
 	}
 }
 
-// A sourced file that sets a trap once made a successful stage look killed.
-func TestStageThatSourcesATrapIsNotReportedAsKilled(t *testing.T) {
-	l := newLab(t)
-	l.put("env/env.sh", "trap 'rm -f note.tmp' EXIT\n")
-	events, err := l.run(`
-stage "exec" "a" {
-  command = ["sh", "-c", "echo 1 > $out"]
-  outputs = { out = "a.txt" }
-}
-stage "exec" "b" {
-  command = ["sh", "-c", ". $env/env.sh; cp $a $out"]
-  inputs  = { env = dir("env"), a = stage.exec.a.out }
-  outputs = { out = "b.txt" }
-}
-`, plan.Options{})
-	if err != nil {
-		t.Fatal(err, events)
-	}
-	if got, _ := l.outputOf("stage.exec.b", "out"); got != "1\n" {
-		t.Errorf("got %q, want what stage a made", got)
-	}
-}
-
 // Processes that leave their stage's process group are killed and reported when the stage ends. They do not hold
 // the lock of the key, so the stage can run again immediately.
 func TestDaemonsEndWithTheirStage(t *testing.T) {

@@ -82,24 +82,6 @@ func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	}
 }
 
-func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
-	order := func(seed int64, tokens drawTokens) []string {
-		s := scripted(10, solvedBy(0))
-		s.course.rand, s.tokens = streams(seed), tokens
-		got, _, err := s.update(t.Context(), 1)
-		must.OK(t, err)
-		return tasksOf(got, 2)
-	}
-	none := func(int, string) []string { return []string{"", ""} }
-	drawn := func(u int, key string) []string { return rl.DrawTokens("iid", 0.5, 2, 1, u, key) }
-	if a, b := order(1, none), order(1, drawn); !slices.Equal(a, b) {
-		t.Errorf("without tokens %v, with tokens %v: want the same", a, b)
-	}
-	if a, b := order(1, none), order(2, none); slices.Equal(a, b) {
-		t.Errorf("two seeds have the same order %v", a)
-	}
-}
-
 func TestTasksInTheirGivenOrderSetAfterSet(t *testing.T) {
 	c := &course{sets: [][]*bfcl.Task{append(named("easy", 3), named("hard", 2)...)}, given: true, rand: streams(1)}
 	var got []string

@@ -155,29 +155,3 @@ func ofPresent(a Advantage, group []int, rewards []float64, length []int) []floa
 	}
 	return out
 }
-
-func TestAdvantagesByHand(t *testing.T) {
-	for name, tc := range map[string]struct {
-		a             Advantage
-		rewards, want []float64
-	}{
-		"one of four succeeds, centred": {Advantage{Baseline: "group_mean", Scale: "none"}, []float64{1, 0, 0, 0},
-			[]float64{0.75, -0.25, -0.25, -0.25}},
-		"one of five, population": {Advantage{Baseline: "group_mean", Scale: "group_std"},
-			[]float64{1, 0, 0, 0, 0}, []float64{2, -0.5, -0.5, -0.5, -0.5}},
-		"all equal": {Advantage{Baseline: "group_mean", Scale: "group_std", Eps: 1e-6},
-			[]float64{1, 1, 1}, []float64{0, 0, 0}},
-		"compared with the other member": {Advantage{Baseline: "leave_one_out", Scale: "none"}, []float64{1, 0},
-			[]float64{1, -1}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := tc.a.Of(make([]int, len(tc.rewards)), tc.rewards, nil)
-			for i := range got {
-				if math.Abs(got[i]-tc.want[i]) > 1e-12 {
-					t.Errorf("advantages of %v: got %v, want %v", tc.rewards, got, tc.want)
-					break
-				}
-			}
-		})
-	}
-}
