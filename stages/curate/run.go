@@ -61,7 +61,6 @@ type curation struct {
 	sum    Summary
 }
 
-// read reads the tasks.
 func (c *curation) read() (err error) {
 	if c.tasks, err = checkpoint.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
@@ -121,7 +120,6 @@ func (c *curation) groundTruth(ctx context.Context) error {
 	return nil
 }
 
-// play returns the expert trajectory of a task.
 func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task) (*rl.Trajectory, error) {
 	if task.Spec == nil {
 		return rl.Expert(task, c.bench)

@@ -396,15 +396,11 @@ func (t *training) gradient(
 // dump stores the batch of an update without a finite gradient. It returns the error that ends the training, or
 // nil.
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
-	var rows []train.Skipped
-	for i, tr := range b.rows {
+	return t.run.Skip(u, b.sequences, stats.Logp, func(i int, row *train.Skipped) {
 		of := b.trajectories[b.owner[i]]
 		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.advantages[i])
-		rows = append(rows, train.Skipped{Update: u, Task: of.Task, Token: of.Token, Reward: &reward, Advantage: &advantage,
-			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]),
-			Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
-	}
-	return t.run.Log.Dump(t.run.Job, u, rows, end)
+		row.Task, row.Token, row.Reward, row.Advantage = of.Task, of.Token, &reward, &advantage
+	}, end)
 }
 
 // checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to

@@ -115,16 +115,9 @@ type collection struct {
 func (r *collection) finish(i int, t *Trajectory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.Sampled += t.Sampled
-	for _, s := range t.Sequences() {
-		for _, sampled := range s.Mask {
-			if sampled {
-				r.stats.Sampled++
-			} else {
-				r.stats.Given++
-			}
-		}
-	}
+	sampled, given := t.Tokens()
+	r.stats.Sampled += sampled
+	r.stats.Given += given
 	r.out[i] = t
 	if r.finished == nil {
 		return nil
@@ -185,7 +178,9 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 	defer d.Close()
 	news := Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 	for t.Stop == "" {
-		reply, err := r.reply(ctx, d, t.first(news), env.Tools())
+		r.waiting.Add(1)
+		reply, err := d.Reply(ctx, t.first(news), env.Tools())
+		r.waiting.Add(-1)
 		if err != nil {
 			return err
 		}
@@ -210,13 +205,6 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 		}
 	}
 	return nil
-}
-
-// reply returns the answer of a dialogue and measures the time in which episodes wait for one.
-func (r *collection) reply(ctx context.Context, d Dialogue, news []Message, tools []Tool) (Reply, error) {
-	r.waiting.Add(1)
-	defer r.waiting.Add(-1)
-	return d.Reply(ctx, news, tools)
 }
 
 // Stopwatch measures the time in which at least one of several activities is in progress.

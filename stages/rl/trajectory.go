@@ -88,6 +88,21 @@ func (t *Trajectory) Sequences() []*Trajectory {
 	return all
 }
 
+// Tokens counts the tokens of an episode: those that the policy sampled, and those that it was given.
+func (t *Trajectory) Tokens() (sampled, given int) {
+	sampled = t.Sampled
+	for _, s := range t.Sequences() {
+		for _, own := range s.Mask {
+			if own {
+				sampled++
+			} else {
+				given++
+			}
+		}
+	}
+	return sampled, given
+}
+
 // Stop reasons of an episode.
 const (
 	StopDone      = "done"       // the policy yielded after the last turn
@@ -155,14 +170,7 @@ type Score struct {
 
 // Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
-	sampled := t.Sampled
-	for _, s := range t.Sequences() {
-		for _, own := range s.Mask {
-			if own {
-				sampled++
-			}
-		}
-	}
+	sampled, _ := t.Tokens()
 	return Score{
 		Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token,
 		Sample: t.Member, Greedy: greedy, Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure,

@@ -330,15 +330,10 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 		v["stop_"+t.Stop] += 1 / n
 		calls += t.Calls
 		errs += t.Errors
-		sampled := 0.0
-		for _, s := range t.Sequences() {
-			v["tokens"] += float64(len(s.IDs))
-			for _, own := range s.Mask {
-				sampled += indicator(own)
-			}
-		}
-		v["sampled_tokens"] += sampled / n
-		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)
+		sampled, given := t.Tokens()
+		v["tokens"] += float64(sampled + given)
+		v["sampled_tokens"] += float64(sampled) / n
+		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], float64(sampled))
 		v["truncated"] += indicator(t.Stop == rl.StopLength || t.Stop == rl.StopStep || t.Stop == rl.StopTurnLimit) / n
 		if k := len(t.Messages); k > 0 {
 			v["turns"] += float64(t.Messages[k-1].Turn+1) / n
