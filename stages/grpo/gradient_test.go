@@ -134,10 +134,10 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			gradient := must.Get(trainer.Gradient())(t)
 			loss := func(m *lm.Model) float64 {
 				stats := must.Get(m.Stats(ctx, b.sequences, reference, tc.temperature))(t)
-				out := must.Get(tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn,
-					Logp:    stats.Logp,
-					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals))(t)
-				return out.Loss
+				whole := b.Batch
+				whole.Logp, whole.LogpOld, whole.LogpRef = stats.Logp, old.Logp, stats.LogpRef
+				whole.KL, whole.Entropy = stats.KL, stats.Entropy
+				return must.Get(tc.o.Evaluate(&whole, b.totals))(t).Loss
 			}
 			if at := loss(policy); math.Abs(at-outcome.Loss) > 1e-6 {
 				t.Errorf("loss: %v in parts, %v at once", outcome.Loss, at)
@@ -192,8 +192,8 @@ func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
 		}
 		b := newBatch(trajectories, 3)
 		must.OK(t, s.prepare(t.Context(), trainer, tc.reference, b))
-		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {
-			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.advantages)
+		if zero := !slices.ContainsFunc(b.Advantage, func(a float64) bool { return a != 0 }); zero != tc.zero {
+			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.Advantage)
 		}
 	}
 }

@@ -398,7 +398,7 @@ func (t *training) gradient(
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
 	return t.run.Skip(u, b.sequences, stats.Logp, func(i int, row *train.Skipped) {
 		of := b.trajectories[b.owner[i]]
-		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.advantages[i])
+		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.Advantage[i])
 		row.Task, row.Token, row.Reward, row.Advantage = of.Task, of.Token, &reward, &advantage
 	}, end)
 }
@@ -452,9 +452,9 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 		}
 	}
 	if several {
-		b.logpOld = b.before.Logp
+		b.LogpOld = b.before.Logp
 	}
-	b.advantage(&s.Objective, s.Penalty(b.length, b.before.Logp, b.before.LogpRef))
+	b.advantage(&s.Objective, s.Penalty(b.Length, b.before.Logp, b.before.LogpRef))
 	return nil
 }
 
@@ -507,15 +507,15 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 	if stats.LogpRef != nil {
 		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
-	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.advantages)
-	objective.DescribeSampler(stats.Logp, b.logpSampled, v)
-	o.Correction.Describe(b.length, stats.Logp, b.logpSampled, v)
+	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.Advantage)
+	objective.DescribeSampler(stats.Logp, b.LogpSampled, v)
+	o.Correction.Describe(b.Length, stats.Logp, b.LogpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
 		v["entropy"] += h / float64(len(stats.Entropy))
 	}
 	if o.KL.Beta != 0 && o.KL.Place == "loss" {
-		v["kl_weight"] = o.KLWeight(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn}, b.totals)
+		v["kl_weight"] = o.KLWeight(&b.Batch, b.totals)
 	}
 }
 

@@ -77,9 +77,8 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 		part.advantage(&r.Objective, nil)
 		must.Get(hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
 			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-				out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages,
-					Turn: part.turn, Logp: now.Logp,
-					LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
+				part.Logp, part.LogpOld, part.LogpRef = now.Logp, old[step%2].Logp, now.LogpRef
+				out, err := r.Objective.Evaluate(&part.Batch, part.totals)
 				return lm.Weights{Logp: out.DLogp}, err
 			}))(t)
 		if _, _, err := hand.run.Trainer.Update(r.LR); err != nil {
