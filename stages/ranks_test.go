@@ -130,8 +130,8 @@ func startRanks(t *testing.T, dir, address string, count int) (ranks []rankProce
 	t.Helper()
 	meet := filepath.Join(t.TempDir(), "store")
 	for rank := range count {
-		r := rankProcess{exec.CommandContext(t.Context(), must.Get(os.Executable())(t)), new(bytes.Buffer)}
-		r.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %s", rankVariable, dir, address, rank, count, meet))
+		r := rankProcess{thisBinary(t, rankVariable, fmt.Sprint(dir, " ", address, " ", rank, " ", count, " ", meet)),
+			new(bytes.Buffer)}
 		r.Stderr = r.said
 		must.OK(t, r.Start())
 		ranks = append(ranks, r)
