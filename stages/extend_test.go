@@ -153,9 +153,7 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
 		}
 	}
-	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "resuming after update 20") {
-		t.Errorf("the log of the longer run says %q", log)
-	}
+	must.Contain(t, lastLog(t, steps, "rc-grpo.arm"), "resuming after update 20")
 }
 
 // lastLog is the log of a stage in the newest run below root.

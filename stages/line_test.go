@@ -347,9 +347,7 @@ func (p played) checkRefusals(t *testing.T) {
 		"stage.rc-grpo.refused": "the policy's reward tokens were trained at before_each_action; they cannot be used at " +
 			"first_user",
 	} {
-		if got := p.refused[address]; !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want it to say %q", address, got, want)
-		}
+		must.Contain(t, p.refused[address], want)
 	}
 }
 

@@ -81,11 +81,7 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 			t.Fatalf("got the error %v and the failure %v", err, failure)
 		}
 		if failure == nil {
-			told, err := os.ReadFile(log)
-			if err != nil || !strings.Contains(string(told), "memory on cpu of ") ||
-				!strings.Contains(string(told), "two moments") {
-				t.Errorf("the log has no memory plan (%v):\n%s", err, told)
-			}
+			must.Contain(t, string(must.Get(os.ReadFile(log))(t)), "memory on cpu of ", "two moments")
 			found := must.Get(store.Lookup(key))(t)
 			a := must.Get(store.Open(found, "metrics"))(t)
 			metrics = rows[rl.Metric](t, a.Dir, rl.MetricsFile)

@@ -119,9 +119,8 @@ func TestFileOverridesProfile(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	if _, mistakes := load(t, "grpo", `profile = "ver1"`); !strings.Contains(mistakes, `did you mean verl`) {
-		t.Errorf("a wrong name: got %q", mistakes)
-	}
+	_, mistakes := load(t, "grpo", `profile = "ver1"`)
+	must.Contain(t, mistakes, `did you mean verl`)
 }
 
 func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
@@ -150,9 +149,7 @@ func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
 		t.Errorf("profile = \"trl\":\n%s\nwritten out:\n%s", trl, byHand)
 	}
 	verl := settingsText(t, `profile = "verl"`)
-	if !strings.Contains(verl, "minibatches = 256\n") {
-		t.Errorf("profile = \"verl\":\n%s\nwant verl's mini-batches of 256 tasks", verl)
-	}
+	must.Contain(t, verl, "minibatches = 256\n")
 	if verl == written {
 		t.Error("profile = \"verl\" changes nothing in the key")
 	}
@@ -162,10 +159,8 @@ func TestCorrectionThatIsOffIsNotInTheKey(t *testing.T) {
 	if off := settingsText(t, ""); strings.Contains(off, "sampler_correction") {
 		t.Errorf("without the block the key contains\n%s", off)
 	}
-	if on := settingsText(t, "sampler_correction {\nmode = \"sequence\"\n}"); !strings.Contains(on,
-		"sampler_correction.mode = \"sequence\"\n") {
-		t.Errorf("with mode = \"sequence\" the key contains\n%s", on)
-	}
+	must.Contain(t, settingsText(t, "sampler_correction {\nmode = \"sequence\"\n}"),
+		"sampler_correction.mode = \"sequence\"\n")
 }
 
 func TestTokenWeightsAreAdvisedInBF16OnGPUs(t *testing.T) {

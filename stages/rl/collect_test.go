@@ -271,9 +271,7 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	fed := strings.Join(slices.Concat(p.bySlot[0], p.bySlot[1]), " ")
 	for _, episode := range []string{"^Us0AH|f f|! !-Tok:fAH|. .-Us1AH|.",
 		"^Unever0AH|a a|b b|c c|d d|e e|f f|g g|a a|b", "w0AH|. .-Uw1AH|."} { // the slot held ^U already
-		if !strings.Contains(fed, episode) {
-			t.Errorf("got %s, want %s in it", fed, episode)
-		}
+		must.Contain(t, fed, episode)
 	}
 	for i, want := range []struct{ ids, own, stop string }{
 		{"^Us0AHf!-Tok:fAH.-Us1AH.", "f!..", StopDone},

@@ -115,7 +115,7 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 func TestForecastIsUnbiasedByHand(t *testing.T) {
 	// 4 of 6 succeed; of the 15 pairs, C(4,2) = 6 are all right and C(2,2) = 1 is all wrong.
 	f := ForecastZeroVariance([]TaskSample{{High: 6, HighRight: 4}, {High: 1, HighRight: 1}}, rl.AllocationIID, 2, 1)
-	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || f.Left != 1 {
+	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || len(f.PerTask) != 1 {
 		t.Errorf("got %+v, want 6/15, 1/15, one task left out", f)
 	}
 	// Stratified, p 0.5, G 2: one of each token. 1 of 2 high ones right, 1 of 4 low ones right.
