@@ -178,35 +178,29 @@ type calling struct{ *settings }
 
 // Run plays every task and writes scores, trajectories and calls.
 func (s calling) Run(ctx context.Context, job *engine.Job) error {
-	tasks, sets, err := s.episodes(job)
-	if err != nil {
-		return err
-	}
-	trajectories, err := provider.Sampling{Policy: s.Policy, Samples: s.Samples, Limits: s.Limits, Calls: s.Calls}.
-		Run(ctx, job, tasks)
-	if err != nil {
-		return err
-	}
-	return s.write(job, trajectories, sets)
+	return s.evaluate(job, func(tasks []*bfcl.Task) ([]*rl.Trajectory, error) {
+		return provider.Sampling{Policy: s.Policy, Samples: s.Samples, Limits: s.Limits, Calls: s.Calls}.Run(ctx, job, tasks)
+	})
 }
 
-// episodes returns the tasks and the set of each episode.
-func (s *settings) episodes(job *engine.Job) (tasks []*bfcl.Task, sets []string, err error) {
+// evaluate samples all tasks and writes the port scores in rank 0, which has all episodes.
+func (s *settings) evaluate(job *engine.Job, sample func([]*bfcl.Task) ([]*rl.Trajectory, error)) error {
+	var tasks []*bfcl.Task
+	var sets []string // of each episode
 	for _, ref := range s.Tasks {
 		set, err := checkpoint.ReadTasks(job, ref)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		tasks = append(tasks, set...)
 		for _, task := range set {
 			sets = append(sets, slices.Repeat([]string{setName(ref.Port, task)}, s.Samples)...)
 		}
 	}
-	return tasks, sets, nil
-}
-
-// write writes the port scores.
-func (s *settings) write(job *engine.Job, trajectories []*rl.Trajectory, sets []string) error {
+	trajectories, err := sample(tasks)
+	if err != nil || job.Rank > 0 {
+		return err
+	}
 	scores := s.scores(trajectories, sets)
 	dir, err := job.Create("scores")
 	if err != nil {

@@ -138,10 +138,8 @@ func (r *collection) play(ctx context.Context, ask Rollout) (*Trajectory, error)
 
 // playOnce plays one episode. Its errors are those of the policy and of the context.
 func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) (*Trajectory, error) {
-	t := &Trajectory{
-		Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
-		Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
-	}
+	t := newTrajectory(ask.Task, OriginPolicy)
+	t.Member, t.Update, t.Token = ask.Member, ask.Update, ask.Token
 	env, err := r.Environment.Start(ctx, ask.Task, o)
 	if err != nil {
 		t.fail(err)

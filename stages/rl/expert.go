@@ -22,12 +22,7 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
 	}
-	t, err := play(task, s, groundTruth(task), nil)
-	if err != nil {
-		return nil, err
-	}
-	t.Origin = OriginExpert
-	return t, nil
+	return play(task, s, groundTruth(task), nil)
 }
 
 func groundTruth(task *bfcl.Task) [][]string {
@@ -40,8 +35,8 @@ func groundTruth(task *bfcl.Task) [][]string {
 
 // copied returns the trajectory of a task without an environment.
 func copied(task *bfcl.Task) *Trajectory {
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: OriginExpert,
-		Reward: 1, RState: 1, RAction: 1, Official: true, Stop: StopDone}
+	t := newTrajectory(task, OriginExpert)
+	t.Reward, t.RState, t.RAction, t.Official, t.Stop = 1, 1, 1, true, StopDone
 	for i, turn := range task.Turns {
 		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: i, Text: turn.User},
 			Message{Role: RoleAssistant, Turn: i, Text: strings.Join(turn.GroundTruth, "\n"), Calls: turn.GroundTruth})
@@ -71,7 +66,7 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 // an error if the episode ends earlier or has more turns.
 func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
 	before func(turn, call int)) (*Trajectory, error) {
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt}
+	t := newTrajectory(task, OriginExpert)
 	t.open(env)
 	for turn, calls := range turns {
 		if env.Done() {

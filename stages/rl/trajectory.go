@@ -3,6 +3,8 @@ package rl
 import (
 	"encoding/json"
 	"strings"
+
+	"rcgrpo/bfcl"
 )
 
 // Files of the artifacts with trajectories, scores and metrics, one row per line.
@@ -67,6 +69,11 @@ type Trajectory struct {
 	Spoilt   string `json:"spoilt,omitempty"`
 
 	again bool // the environment failed, and the episode can be played again
+}
+
+// newTrajectory returns the record of an episode that has not begun.
+func newTrajectory(task *bfcl.Task, origin string) *Trajectory {
+	return &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Origin: origin}
 }
 
 // Segment is a conversation of an agent that does not continue another one of its episode: of a helper, or after the
