@@ -194,7 +194,8 @@ func TestBatchesWithoutAFiniteGradientAreStored(t *testing.T) {
 	}
 }
 
-// With place = "reward" the loss has no KL term, from which the metric would be 0.
+// With place = "reward" the loss has no KL term, from which the metric would be 0. The penalty of a policy that is its
+// reference is exactly 0: one of rounding size would give groups of equal rewards advantages of full size.
 func TestKLPenaltyInTheRewardIsLogged(t *testing.T) {
 	r := alone(t)
 	r.KL.Place, r.KL.Estimator = "reward", "k1"

@@ -171,29 +171,3 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 		})
 	}
 }
-
-// A penalty of rounding size would give groups of equal rewards advantages of full size, because they are divided
-// by their deviation.
-func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
-	policy := tiny(t, 1)
-	reference := must.Get(policy.Clone())(t)
-	defer reference.Close()
-	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
-	defer trainer.Close()
-	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
-	s.KL.Place, s.KL.Estimator = "reward", "k1"
-	for name, tc := range map[string]struct {
-		reference *lm.Model
-		zero      bool
-	}{"itself": {reference, true}, "another": {tiny(t, 2), false}} {
-		trajectories := conversations()
-		for _, tr := range trajectories {
-			tr.Reward = 1
-		}
-		b := newBatch(trajectories, 3)
-		must.OK(t, s.prepare(t.Context(), trainer, tc.reference, b))
-		if zero := !slices.ContainsFunc(b.Advantage, func(a float64) bool { return a != 0 }); zero != tc.zero {
-			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.Advantage)
-		}
-	}
-}

@@ -4,7 +4,17 @@
 // An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several
 // with `minibatches` and `passes`. π_old is the logprob of the training forward before the first step, so the
 // first ratio is exactly 1. The learning rate follows updates, not steps. The reference policy is the frozen
-// checkpoint `policy`, under the same reward token. rl/objective computes the objective.
+// checkpoint `policy`, under the same reward token.
+//
+// The functions of an update, in the order of the paper:
+//
+//	rl.DrawTokens              reward tokens of a group (eq. 3)
+//	groupSource.update         groups of rollouts with their rewards
+//	updateBatch.advantage      advantages (eq. 6)
+//	settings.prepare           logprobs of the old policy
+//	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
+//	settings.accumulate        gradient in the weights
+//	training.learn             optimizer steps and alarms
 package grpo
 
 import (
