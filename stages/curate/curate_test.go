@@ -1,6 +1,7 @@
 package curate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -307,14 +308,15 @@ func TestRolloutsWithoutARewardAreNoFailures(t *testing.T) {
 }
 
 func TestRolloutsOnOtherTasksAreRefused(t *testing.T) {
-	for want, change := range map[string]func(e *rl.Trajectory){
-		`elsewhere_1 in prompt mode "", which is not one of the tasks`: func(e *rl.Trajectory) { e.Task = "elsewhere_1" },
-		`in prompt mode "merged"`:                                      func(e *rl.Trajectory) { e.Prompt = bfcl.PromptMerged },
+	for _, tc := range []struct{ task, prompt, want string }{
+		{"elsewhere_1", "", `elsewhere_1 in prompt mode "", which is not one of the tasks`},
+		{"", bfcl.PromptMerged, `in prompt mode "merged"`},
 	} {
 		b := explored(t, 3, 1)
-		change(b.rollouts[0][0])
+		e := b.rollouts[0][0]
+		e.Task, e.Prompt = cmp.Or(tc.task, e.Task), tc.prompt
 		_, _, _, err := curate(t, b, 1, 0.5, 1)
-		must.Match(t, err, want)
+		must.Match(t, err, tc.want)
 	}
 }
 

@@ -28,8 +28,12 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 				return err
 			}
 		}
-		for _, folder := range s.folders() {
-			if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o700); err != nil {
+		for _, to := range s.Outputs {
+			folder := filepath.Join(dir, filepath.FromSlash(to))
+			if !strings.HasSuffix(to, "/") {
+				folder = filepath.Dir(folder)
+			}
+			if err := os.MkdirAll(folder, 0o700); err != nil {
 				return err
 			}
 		}
@@ -56,21 +60,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	return nil
-}
-
-func (s *settings) folders() []string {
-	var all []string
-	for _, to := range s.Outputs {
-		folder := path.Clean(to)
-		if !strings.HasSuffix(to, "/") {
-			folder = path.Dir(folder)
-		}
-		if folder != "." {
-			all = append(all, folder)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {

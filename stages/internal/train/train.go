@@ -240,7 +240,8 @@ func (t *Training) WithinMemory(batch []lm.Sequence, accumulate func() error) er
 
 // Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their learned tokens.
 // describe, which may be nil, completes each row. Skip returns end as Dump does.
-func (t *Training) Skip(u int, batch []lm.Sequence, logp []float64, describe func(i int, row *Skipped), end error) error {
+func (t *Training) Skip(u int, batch []lm.Sequence, logp []float64, describe func(i int, row *Skipped),
+	end error) error {
 	rows := make([]Skipped, len(batch))
 	for i, q := range batch {
 		n := q.Learned()
