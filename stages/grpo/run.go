@@ -208,8 +208,8 @@ func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajec
 	})
 }
 
-// spread deals a list of rollouts to the ranks, so many adjacent ones to each in turn, and returns the trajectories of
-// all in the order of the list.
+// spread deals a list of rollouts to the ranks, a number of adjacent rollouts to each rank in turn, and returns all
+// trajectories in the order of the list.
 func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
 	sample func([]rl.Rollout) ([]*rl.Trajectory, error)) ([]*rl.Trajectory, error) {
 	r, groups := t.run.Peers.Rank, slices.Collect(slices.Chunk(list, adjacent))

@@ -101,7 +101,7 @@ func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
 		t.Messages = append(t.Messages, last)
 	}
 	if !env.Done() {
-		return nil, fmt.Errorf("task %s: the episode goes on after the last of %d turns", task.ID, len(turns))
+		return nil, fmt.Errorf("task %s: the episode continues after the last of %d turns", task.ID, len(turns))
 	}
 	t.Stop = env.Stop()
 	v, err := env.Verdict(ctx)

@@ -66,7 +66,7 @@ func Length(setting string) func(lang.Stage) (name, why string) {
 	return func(s lang.Stage) (name, why string) { return setting, s.(trained).training().Schedule.WhyNotResumed() }
 }
 
-// Use returns the memory use of passes of so many rows on a model of shape c.
+// Use returns the memory use of passes of up to pass rows on a model of shape c.
 func (s *Settings) Use(c lm.Config, pass int) lm.Use {
 	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass),
 		MicroBatch: s.MicroBatch, Parts: s.GradientParts, Host: lm.Host(s.Optimizer.Host)}

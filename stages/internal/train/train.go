@@ -96,7 +96,7 @@ func (t *Training) gather(phase string, own []byte) ([][]byte, error) {
 	return t.Peers.Rank.Share(own)
 }
 
-// progress is what is encoded into a state and decoded from it.
+// progress returns the value that a state stores beside weights and moments.
 func (t *Training) progress() any {
 	if t.Progress == nil {
 		return &struct{}{}
