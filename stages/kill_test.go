@@ -102,12 +102,8 @@ func doneFile(dir string) string              { return filepath.Join(dir, "done"
 // runBeside runs a node in its folder below dir, as a rank of its stage, with its inputs from beside it. Like the
 // engine, it deletes the ports of a killed attempt and keeps the scratch folder.
 func runBeside(dir string, n *lang.Node, as engine.JobSetup) error {
-	as.Dir, as.Seed, as.Inputs, as.Log = nodeDir(dir, n), 1, map[artifact.Ref]string{}, os.Stderr
-	for _, in := range n.Inputs {
-		ref := in.Ref
-		ref.Seed = nil
-		as.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
-	}
+	as.Dir, as.Seed, as.Log = nodeDir(dir, n), 1, os.Stderr
+	as.Inputs = inputsOf(n, func(n *lang.Node) string { return nodeDir(dir, n) })
 	for port := range n.Outputs {
 		if as.Rank > 0 {
 			continue // rank 0 writes it

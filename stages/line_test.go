@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
@@ -251,23 +250,12 @@ func play(t *testing.T, seed int64) played {
 	model := strings.Replace(tinyModel, "curate.data", "curate.corpus", 1)
 	x := loaded(t, root, strings.Replace(line, "MODEL", model, 1))
 	p := played{map[string]string{}, map[string]string{}}
-	for i, n := range x.Nodes {
+	for _, n := range x.Nodes {
 		stem, at, seeded := strings.Cut(n.Address, "@")
 		if seed != 0 && seeded && at != string(rune('0'+seed)) {
 			continue
 		}
-		setup := engine.JobSetup{Dir: filepath.Join(root, string(rune('a'+i/26))+string(rune('a'+i%26))),
-			Inputs: map[artifact.Ref]string{}}
-		if n.Seed != nil {
-			setup.Seed = *n.Seed
-		}
-		for _, in := range n.Inputs {
-			ref := in.Ref
-			ref.Seed = nil // as the settings name it
-			setup.Inputs[ref] = p.ports[in.From.Address+"."+ref.Port]
-		}
-		job := must.Get(engine.NewJob(setup))(t)
-		err := n.Stage.(engine.Runner).Run(t.Context(), job)
+		err := tryNode(t, n, root, nil)
 		if n.Name == "refused" {
 			if err == nil {
 				t.Errorf("%s ran", n.Address)
@@ -280,7 +268,7 @@ func play(t *testing.T, seed int64) played {
 			t.Fatalf("%s: %v", n.Address, err)
 		}
 		for port := range n.Outputs {
-			p.ports[n.Address+"."+port] = filepath.Join(setup.Dir, port)
+			p.ports[n.Address+"."+port] = filepath.Join(root, n.Address, port)
 		}
 	}
 	return p
