@@ -225,7 +225,7 @@ func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s 
 	}
 	share := o.Loss.weight(t, o.countUnits(b, s))
 	for _, tokens := range o.ratios(b, s) {
-		logRatio, weight := 0.0, 0.0
+		logRatio, weight, meanWeight := 0.0, 0.0, 1.0
 		for _, k := range tokens {
 			logRatio += b.Logp[k] - old[k]
 			weight += weights[k]
@@ -236,12 +236,10 @@ func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s 
 			terms = len(tokens)
 		}
 		if n > 0 {
-			weight /= n
-		} else {
-			weight = 1
+			meanWeight = weight / n
 		}
 		loss, slope, clipped := o.surrogate(b.Advantage[row], logRatio)
-		out.Policy += share * float64(terms) * loss * weight
+		out.Policy += share * float64(terms) * loss * meanWeight
 		out.LogRatio = append(out.LogRatio, logRatio)
 		out.Ratios += terms
 		if clipped {
