@@ -42,7 +42,7 @@ var walks = []walk{
 	}},
 	{"number", []line{
 		{"stages/rl/objective/diagnostics.go", `{"sigma2", "mean over groups`,
-			`{"best_of_group", "mean over groups of max R", "reward", "higher"}, {"sigma2", "mean over groups`},
+			`{"best_of_group", "mean over groups of max R", "reward"}, {"sigma2", "mean over groups`},
 		{"stages/rl/objective/diagnostics.go", `v["reward_range"] += (high - low) / n`,
 			`v["reward_range"] += (high - low) / n; v["best_of_group"] += high / n`},
 		{"reports/curves.go", `{id: "variance",`,

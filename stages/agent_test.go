@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/rl"
@@ -114,9 +113,7 @@ func TestAgentsPlayTheEpisodes(t *testing.T) {
 		t.Errorf("the trajectories differ with the workers, %v, or with the life of the processes, %v", a != b, a != c)
 	}
 	calls, rewards := 0, map[rl.Reward]int{}
-	path := filepath.Join(folders["r0"], "trajectories", rl.TrajectoriesFile)
-	for e, err := range artifact.ReadRows[*rl.Trajectory](path) {
-		must.OK(t, err)
+	for _, e := range rows[*rl.Trajectory](t, filepath.Join(folders["r0"], "trajectories"), rl.TrajectoriesFile) {
 		calls += e.Calls
 		rewards[e.Reward]++
 		last := e.Messages[len(e.Messages)-1]
@@ -129,17 +126,14 @@ func TestAgentsPlayTheEpisodes(t *testing.T) {
 		t.Error("no agent called a tool")
 	}
 	t.Logf("%d calls, rewards %v", calls, rewards)
-	path = filepath.Join(folders["arm"], "metrics", rl.MetricsFile)
-	updates := 0
-	for m, err := range artifact.ReadRows[rl.Metric](path) {
-		must.OK(t, err)
-		updates++
+	updates := rows[rl.Metric](t, filepath.Join(folders["arm"], "metrics"), rl.MetricsFile)
+	for _, m := range updates {
 		if gap := m.Values["sampler_gap"]; gap > 1e-3 {
 			t.Errorf("update %d: the logprobs of the server and of the training differ by %g", m.Update, gap)
 		}
 	}
-	if updates != 4 {
-		t.Errorf("got %d updates", updates)
+	if len(updates) != 4 {
+		t.Errorf("got %d updates", len(updates))
 	}
 }
 

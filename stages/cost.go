@@ -12,16 +12,10 @@ import (
 	"rcgrpo/stages/tasks"
 )
 
-// sampled is a stage that plays a number of episodes of each task.
-type sampled interface{ EpisodesPerTask() int }
-
-// CallsEndpoint reports whether the policy of a node is an endpoint.
-func CallsEndpoint(n *lang.Node) bool { return n.Outputs["calls"] != "" }
-
 // CallCost estimates the dollars of the calls of a node, before its inputs exist. ok is false for a node without calls
 // or with unknown tasks; the error is that of an unknown price.
 func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err error) {
-	if !CallsEndpoint(n) || site.BFCL == "" {
+	if n.Outputs["calls"] == "" || site.BFCL == "" { // the policy is no endpoint, or the tasks are unknown
 		return 0, false, nil
 	}
 	var model *provider.Settings
@@ -45,7 +39,7 @@ func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err erro
 		return 0, false, nil
 	}
 	episodes := 1
-	if s, is := n.Stage.(sampled); is {
+	if s, is := n.Stage.(interface{ EpisodesPerTask() int }); is {
 		episodes = s.EpisodesPerTask()
 	}
 	return float64(episodes) * price.Expect(data, list), true, nil

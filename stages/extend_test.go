@@ -19,34 +19,30 @@ import (
 )
 
 // growing is an experiment with trainings of EPOCHS and UPDATES by so many PROCESSES.
-var growing = expand(`
-experiment {
-  seeds = [1]
-}
-
+var growing = expand(drillStart(7, 2) + `
 defaults "sft" "rctp-ft" "rc-grpo" {
+  policy         = stage.model.random.checkpoint
   gradient_parts = 2
   resources      = { processes = PROCESSES }
 }
 
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 7
-  test   = 2
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-}
-
-` + tinyModel + `
-stage "sft" "warm" {
-  policy = stage.model.random.checkpoint
+defaults "sft" "rctp-ft" {
   data   = [stage.curate.data.expert]
   epochs = EPOCHS
   batch  = 3
   lr     = 1e-2
+}
+
+defaults "rc-grpo" {
+  tasks   = stage.tasks.drills.train
+  updates = UPDATES
+  batch   = 2
+  group   = 3
+  lr      = 1e-3
+  LIMITS 2 8 256
+}
+
+stage "sft" "warm" {
   schedule {
     shape  = "constant"
     warmup = 3
@@ -54,11 +50,6 @@ stage "sft" "warm" {
 }
 
 stage "rctp-ft" "adapter" {
-  policy = stage.model.random.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = EPOCHS
-  batch  = 3
-  lr     = 1e-2
   schedule {
     shape  = "constant"
     warmup = 3
@@ -69,44 +60,24 @@ stage "rctp-ft" "adapter" {
   }
 }
 
-stage "sft" "cooling" {
-  policy = stage.model.random.checkpoint
-  data   = [stage.curate.data.expert]
-  epochs = EPOCHS
-  batch  = 3
-  lr     = 1e-2
-}
+stage "sft" "cooling" {}
 
 stage "rc-grpo" "arm" {
-  policy  = stage.model.random.checkpoint
-  tasks   = stage.tasks.drills.train
-  updates = UPDATES
-  batch   = 2
-  group   = 3
-  lr      = 1e-3
-  keep    = 3
-  passes  = 2
+  keep   = 3
+  passes = 2
   evaluate {
     tasks  = [stage.tasks.drills.train]
     every  = 7
     subset = 3
   }
-  LIMITS 2 8 256
 }
 
 stage "rc-grpo" "adapter" {
-  policy  = stage.model.random.checkpoint
-  tasks   = stage.tasks.drills.train
-  updates = UPDATES
-  batch   = 2
-  group   = 3
-  lr      = 1e-3
   lora {
     rank    = 2
     alpha   = 4
     targets = ["q_proj", "down_proj"]
   }
-  LIMITS 2 8 256
 }
 `)
 
@@ -182,9 +153,7 @@ func TestTwentyUpdatesAndTwentyAreForty(t *testing.T) {
 			t.Errorf("%s is the same after 20 and 40 updates, so this shows nothing", address)
 		}
 	}
-	if log := lastLog(t, steps, "rc-grpo.arm"); !strings.Contains(log, "resuming after update 20") {
-		t.Errorf("the log of the longer run says %q", log)
-	}
+	must.Contain(t, lastLog(t, steps, "rc-grpo.arm"), "resuming after update 20")
 }
 
 // lastLog is the log of a stage in the newest run below root.

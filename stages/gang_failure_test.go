@@ -199,8 +199,7 @@ func gangEngine(dir string) int {
 // startEngine starts an engine in a process of its own.
 func startEngine(t *testing.T, dir string) (c *exec.Cmd, said *strings.Builder) {
 	t.Helper()
-	c, said = exec.Command(must.Get(os.Executable())(t)), new(strings.Builder)
-	c.Env = append(os.Environ(), engineVariable+"="+dir)
+	c, said = thisBinary(t, engineVariable, dir), new(strings.Builder)
 	c.Stdout = said
 	must.OK(t, c.Start())
 	return c, said

@@ -203,9 +203,7 @@ func TestEngineRunsAStageInSeveralProcesses(t *testing.T) {
 	}
 	status := must.Get(runs.ReadStatus(must.Get(runs.Find(store, "", "latest"))(t)))(t)
 	log := string(must.Get(os.ReadFile(status.Folder.Log("stage.sft.warm@1")))(t))
-	if log = "\n" + log; !strings.Contains(log, "\n[1] memory on cpu") || !strings.Contains(log, "\nmemory on cpu") {
-		t.Errorf("got the log %q, want a line of rank 0 and one of rank 1 with its prefix", log)
-	}
+	must.Contain(t, "\n"+log, "\nmemory on cpu", "\n[1] memory on cpu") // of rank 0, and of rank 1 with its prefix
 }
 
 func TestProcessesThatAStageCannotUseAreRefused(t *testing.T) {

@@ -30,23 +30,7 @@ import (
 
 // survivors is a small experiment whose trainings, sft.warm and rc-grpo.arm, are killed and started again. They
 // train all weights, or the adapter that LORA becomes.
-const survivors = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 10
-  test   = 2
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-}
-
-` + tinyModel + `
+var survivors = drillStart(10, 2) + `
 stage "sft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -118,12 +102,8 @@ func doneFile(dir string) string              { return filepath.Join(dir, "done"
 // runBeside runs a node in its folder below dir, as a rank of its stage, with its inputs from beside it. Like the
 // engine, it deletes the ports of a killed attempt and keeps the scratch folder.
 func runBeside(dir string, n *lang.Node, as engine.JobSetup) error {
-	as.Dir, as.Seed, as.Inputs, as.Log = nodeDir(dir, n), 1, map[artifact.Ref]string{}, os.Stderr
-	for _, in := range n.Inputs {
-		ref := in.Ref
-		ref.Seed = nil
-		as.Inputs[ref] = filepath.Join(nodeDir(dir, in.From), ref.Port)
-	}
+	as.Dir, as.Seed, as.Log = nodeDir(dir, n), 1, os.Stderr
+	as.Inputs = inputsOf(n, func(n *lang.Node) string { return nodeDir(dir, n) })
 	for port := range n.Outputs {
 		if as.Rank > 0 {
 			continue // rank 0 writes it
@@ -170,12 +150,18 @@ func train(dir string) error {
 	return nil
 }
 
+// thisBinary returns a process of this test binary with a variable.
+func thisBinary(t *testing.T, name, value string) *exec.Cmd {
+	t.Helper()
+	c := exec.CommandContext(t.Context(), must.Get(os.Executable())(t))
+	c.Env = append(os.Environ(), name+"="+value)
+	return c
+}
+
 // victim starts the process of the trainings and waits until it has loaded everything.
 func victim(t *testing.T, dir string) (cmd *exec.Cmd, said *bytes.Buffer) {
 	t.Helper()
-	self := must.Get(os.Executable())(t)
-	cmd, said = exec.Command(self), new(bytes.Buffer)
-	cmd.Env = append(os.Environ(), victimVariable+"="+dir)
+	cmd, said = thisBinary(t, victimVariable, dir), new(bytes.Buffer)
 	cmd.Stderr = said
 	out := must.Get(cmd.StdoutPipe())(t)
 	must.OK(t, cmd.Start())
@@ -195,6 +181,15 @@ func trained(t *testing.T, dir string) map[string]string {
 		out[port] = portDigest(t, filepath.Join(dir, port))
 	}
 	return out
+}
+
+// undisturbed runs an experiment to its end and returns its folder and the digests of its outputs.
+func undisturbed(t *testing.T, experiment string) (dir string, digests map[string]string) {
+	t.Helper()
+	dir = t.TempDir()
+	must.OK(t, os.WriteFile(filepath.Join(dir, "survivors.hcl"), []byte(experiment), 0o600))
+	must.OK(t, train(dir))
+	return dir, trained(t, dir)
 }
 
 const insideGroup = "rc-grpo, inside a group of rollouts"
@@ -280,13 +275,9 @@ func killTrainings(t *testing.T, experiment string, kills int) {
 	if n, err := strconv.Atoi(os.Getenv("RCGRPO_CRASH")); err == nil {
 		kills, perRun = n, 2
 	}
-	prepared := t.TempDir()
-	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
 	begin := time.Now()
-	must.OK(t, train(prepared))
+	prepared, want := undisturbed(t, experiment)
 	whole := time.Since(begin)
-	want := trained(t, prepared)
-
 	r := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 1))
 	hit := map[string]int{}
 	for extra := 20; kills > 0 || hit[insideGroup] == 0; { // at least one has to meet an open group
@@ -368,12 +359,9 @@ func rewriteLargest(t *testing.T, dir string, change func([]byte) []byte) {
 // damages these, and checks that the next attempt reports it and ends in the bytes of an undisturbed run. The
 // checkpoints are blocks.
 func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
-	prepared := t.TempDir()
 	// a checkpoint after every update
-	experiment := expand(strings.NewReplacer("LORA", "", "minutes = 0.001", "minutes = 0").Replace(survivors))
-	must.OK(t, os.WriteFile(filepath.Join(prepared, "survivors.hcl"), []byte(experiment), 0o600))
-	must.OK(t, train(prepared))
-	want := trained(t, prepared)
+	prepared, want := undisturbed(t, expand(strings.NewReplacer("LORA", "", "minutes = 0.001",
+		"minutes = 0").Replace(survivors)))
 	t.Setenv(blocksVariable, "1")
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
@@ -392,10 +380,7 @@ func TestTrainingWithDamagedCheckpointsEndsInTheSameBytes(t *testing.T) {
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v: %s", err, said)
 			}
-			if !strings.Contains(said.String(), "in the scratch folder cannot be used") ||
-				!strings.Contains(said.String(), "resuming from the") {
-				t.Errorf("said %q, want a sentence about the damage", said)
-			}
+			must.Contain(t, said.String(), "in the scratch folder cannot be used", "resuming from the")
 			for port, digest := range trained(t, dir) {
 				if digest != want[port] {
 					t.Errorf("%s has other bytes", port)

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/checkpoint"
@@ -29,6 +28,18 @@ experiment {
 
 locals {
   inits = { sft = stage.sft.warm.checkpoint, rctp = stage.rctp-ft.warm.checkpoint }
+}
+
+defaults "rollout" "grpo" "rc-grpo" "eval" {
+  LIMITS 3 24 640
+}
+
+defaults "grpo" "rc-grpo" {
+  tasks   = stage.tasks.drills.train
+  updates = 2
+  batch   = 2
+  group   = 3
+  lr      = 1e-3
 }
 
 stage "tasks" "drills" {
@@ -54,7 +65,6 @@ stage "curate" "merged" {
 stage "rollout" "merged" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = stage.tasks.merged.train
-  LIMITS 3 24 640
 }
 
 stage "rctp-ft" "merged" {
@@ -67,7 +77,6 @@ stage "rctp-ft" "merged" {
 stage "eval" "modes" {
   policy = stage.rctp-ft.merged.checkpoint
   tasks  = [stage.tasks.drills.test, stage.tasks.merged.test]
-  LIMITS 3 24 640
 }
 
 stage "tasks" "corpus" {
@@ -96,7 +105,6 @@ stage "sft" "base" {
 stage "rollout" "explore" {
   policy = stage.sft.base.checkpoint
   tasks  = stage.tasks.drills.train
-  LIMITS 3 24 640
 }
 
 stage "curate" "data" {
@@ -135,25 +143,14 @@ stage "sft" "again" { # forgets to condition
 stage "grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.drills.train
-  updates  = 2
-  batch    = 2
-  group    = 3
-  lr       = 1e-3
   loss { aggregate = "trajectory_mean" }
   ratio { level = "token" }
   kl { estimator = "exact" }
-  LIMITS 3 24 640
 }
 
 stage "rc-grpo" "arm" {
   for_each = local.inits
   policy   = each.value
-  tasks    = stage.tasks.drills.train
-  updates  = 2
-  batch    = 2
-  group    = 3
-  lr       = 1e-3
   forecast {
     tasks   = 4
     samples = 3
@@ -167,23 +164,17 @@ stage "rc-grpo" "arm" {
     position = "before_each_action"
     init     = "copy:<|assistant|>"
   }
-  LIMITS 3 24 640
 }
 
 stage "grpo" "penalty" {
   policy  = stage.sft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
-  updates = 2
-  batch   = 2
   group   = 2
-  lr      = 1e-3
   keep    = 2
   zero_variance = "resample"
   kl {
     place     = "reward"
     estimator = "k1"
   }
-  LIMITS 3 24 640
 }
 
 stage "grpo" "stopped" { # by its first update
@@ -191,15 +182,13 @@ stage "grpo" "stopped" { # by its first update
   tasks   = [stage.tasks.drills.train, stage.tasks.corpus.train]
   weights = [1, 1]
   updates = 5
-  batch   = 2
+  group   = 5
   profile = "verl"
-  lr      = 1e-3
   alarm "entropy" {
     limit   = 100
     updates = 1
     action  = "stop"
   }
-  LIMITS 3 24 640
 }
 
 stage "eval" "arm" {
@@ -210,7 +199,6 @@ stage "eval" "arm" {
   }
   policy   = each.value
   tasks    = [stage.tasks.drills.test, stage.tasks.drills.test_new]
-  LIMITS 3 24 640
 }
 
 stage "eval" "nucleus" { # of one token: what greedy takes
@@ -218,7 +206,6 @@ stage "eval" "nucleus" { # of one token: what greedy takes
   tasks       = [stage.tasks.drills.test, stage.tasks.drills.test_new]
   temperature = 1
   top_p       = 1e-6
-  LIMITS 3 24 640
 }
 
 stage "eval" "sampled" {
@@ -228,12 +215,10 @@ stage "eval" "sampled" {
   temperature = 1
   samples     = 2
   k           = [1, 2]
-  LIMITS 3 24 640
 }
 
 stage "grpo" "refused" {
   policy  = stage.sft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
   updates = 1
   tokens { high = 1 }
 }
@@ -246,7 +231,6 @@ stage "eval" "refused" {
 
 stage "rc-grpo" "refused" {
   policy  = stage.rctp-ft.warm.checkpoint
-  tasks   = stage.tasks.drills.train
   updates = 1
   tokens { position = "first_user" }
 }
@@ -266,23 +250,12 @@ func play(t *testing.T, seed int64) played {
 	model := strings.Replace(tinyModel, "curate.data", "curate.corpus", 1)
 	x := loaded(t, root, strings.Replace(line, "MODEL", model, 1))
 	p := played{map[string]string{}, map[string]string{}}
-	for i, n := range x.Nodes {
+	for _, n := range x.Nodes {
 		stem, at, seeded := strings.Cut(n.Address, "@")
 		if seed != 0 && seeded && at != string(rune('0'+seed)) {
 			continue
 		}
-		setup := engine.JobSetup{Dir: filepath.Join(root, string(rune('a'+i/26))+string(rune('a'+i%26))),
-			Inputs: map[artifact.Ref]string{}}
-		if n.Seed != nil {
-			setup.Seed = *n.Seed
-		}
-		for _, in := range n.Inputs {
-			ref := in.Ref
-			ref.Seed = nil // as the settings name it
-			setup.Inputs[ref] = p.ports[in.From.Address+"."+ref.Port]
-		}
-		job := must.Get(engine.NewJob(setup))(t)
-		err := n.Stage.(engine.Runner).Run(t.Context(), job)
+		err := tryNode(t, n, root, nil)
 		if n.Name == "refused" {
 			if err == nil {
 				t.Errorf("%s ran", n.Address)
@@ -295,7 +268,7 @@ func play(t *testing.T, seed int64) played {
 			t.Fatalf("%s: %v", n.Address, err)
 		}
 		for port := range n.Outputs {
-			p.ports[n.Address+"."+port] = filepath.Join(setup.Dir, port)
+			p.ports[n.Address+"."+port] = filepath.Join(root, n.Address, port)
 		}
 	}
 	return p
@@ -362,9 +335,7 @@ func (p played) checkRefusals(t *testing.T) {
 		"stage.rc-grpo.refused": "the policy's reward tokens were trained at before_each_action; they cannot be used at " +
 			"first_user",
 	} {
-		if got := p.refused[address]; !strings.Contains(got, want) {
-			t.Errorf("%s: got %q, want it to say %q", address, got, want)
-		}
+		must.Contain(t, p.refused[address], want)
 	}
 }
 

@@ -43,33 +43,7 @@ func plantMemory(setting string) {
 	})
 }
 
-const short = `
-experiment {
-  seeds = [1]
-}
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 10
-  test   = 2
-  pool   = 5
-}
-stage "curate" "data" {
-  tasks = stage.tasks.drills.train
-}
-stage "model" "random" {
-  corpus = [stage.curate.data.expert]
-  vocab  = 340
-  architecture {
-    family    = "qwen2"
-    hidden    = 16
-    layers    = 2
-    heads     = 1
-    kv_heads  = 1
-    mlp       = 16
-    rope_base = 1000
-    context   = 1024
-  }
-}
+var short = drillStart(10, 2) + `
 stage "sft" "warm" {
   policy = stage.model.random.checkpoint
   data   = [stage.curate.data.expert]
@@ -107,11 +81,7 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 			t.Fatalf("got the error %v and the failure %v", err, failure)
 		}
 		if failure == nil {
-			told, err := os.ReadFile(log)
-			if err != nil || !strings.Contains(string(told), "memory on cpu of ") ||
-				!strings.Contains(string(told), "two moments") {
-				t.Errorf("the log has no memory plan (%v):\n%s", err, told)
-			}
+			must.Contain(t, string(must.Get(os.ReadFile(log))(t)), "memory on cpu of ", "two moments")
 			found := must.Get(store.Lookup(key))(t)
 			a := must.Get(store.Open(found, "metrics"))(t)
 			metrics = rows[rl.Metric](t, a.Dir, rl.MetricsFile)
@@ -119,14 +89,14 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		return text, failure, metrics
 	}
 	t.Run("deterministic: it fails for want of memory and names the split to set", func(t *testing.T) {
-		_, failure, _ := run(t, "300", "")
+		_, failure, _ := run(t, "400", "")
 		if failure == nil || failure.Cause != lang.CauseOOM ||
 			!strings.Contains(failure.Text, `or on_oom = "halve_micro_batch" with mode = "fast"`) {
 			t.Errorf("got %+v", failure)
 		}
 	})
 	t.Run("retried on oom, with memory the second time", func(t *testing.T) {
-		text, failure, _ := run(t, "300:"+filepath.Join(root, "once"), `retry {
+		text, failure, _ := run(t, "400:"+filepath.Join(root, "once"), `retry {
 			attempts = 2
 			on       = ["oom"]
 			backoff  = "1ms"
@@ -148,9 +118,9 @@ func TestATrainingThatRunsOutOfMemory(t *testing.T) {
 		}
 	})
 	t.Run("fast: it halves the micro-batch, and the metrics say so", func(t *testing.T) {
-		_, failure, metrics := run(t, "300", `on_oom = "halve_micro_batch"
+		_, failure, metrics := run(t, "400", `on_oom = "halve_micro_batch"
 			mode = "fast"`)
-		if failure != nil || len(metrics) != 2 || metrics[0].Values["micro_batch"] > 300 ||
+		if failure != nil || len(metrics) != 2 || metrics[0].Values["micro_batch"] > 1000 ||
 			metrics[1].Values["micro_batch"] > metrics[0].Values["micro_batch"] {
 			t.Errorf("got %+v and the metrics %v", failure, metrics)
 		}

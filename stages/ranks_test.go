@@ -19,7 +19,6 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 // armBlocks are blocks of an rc-grpo stage whose updates use everything that can be interrupted.
@@ -37,27 +36,8 @@ const armBlocks = `
 `
 
 // shared is a small experiment with every kind that may have several ranks.
-const shared = `
-experiment {
-  seeds = [1]
-}
-
-stage "tasks" "drills" {
-  source = "drills"
-  train  = 10
-  test   = 5
-  pool   = 5
-}
-
-stage "curate" "data" {
-  tasks  = stage.tasks.drills.train
-  spoilt = 1
-}
-
-` + tinyModel + `
-stage "sft" "plain" {
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.expert]
+var shared = drillStart(10, 5) + `
+defaults "sft" "rctp-ft" {
   epochs         = 2
   batch          = 5
   lr             = 1e-2
@@ -65,54 +45,53 @@ stage "sft" "plain" {
   LORA
 }
 
-stage "rctp-ft" "warm" {
-  policy         = stage.model.random.checkpoint
-  data           = [stage.curate.data.mixed]
-  epochs         = 2
-  batch          = 5
-  lr             = 1e-2
-  gradient_parts = 4
-  LORA
-}
-
-stage "grpo" "plain" {
-  policy         = stage.sft.plain.checkpoint
+defaults "grpo" "rc-grpo" {
   tasks          = stage.tasks.drills.train
-  updates        = 2
-  batch          = 5
-  group          = 3
   lr             = 1e-3
   gradient_parts = 4
   checkpoints { minutes = 0 }
-  LIMITS 3 12 320
   LORA
 }
 
-stage "rc-grpo" "arm" {
-  policy         = stage.rctp-ft.warm.checkpoint
-  tasks          = stage.tasks.drills.train
-  updates        = 4
-  batch          = 6
-  group          = 4
-  lr             = 1e-3
-  minibatches    = 4
-  passes         = 2
-  gradient_parts = 4
-` + armBlocks + `  checkpoints { minutes = 0 }
-  LORA
+defaults "grpo" "rc-grpo" "rollout" "eval" {
+  LIMITS 3 12 320
 }
+
+stage "sft" "plain" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.expert]
+}
+
+stage "rctp-ft" "warm" {
+  policy = stage.model.random.checkpoint
+  data   = [stage.curate.data.mixed]
+}
+
+stage "grpo" "plain" {
+  policy  = stage.sft.plain.checkpoint
+  updates = 2
+  batch   = 5
+  group   = 3
+}
+
+stage "rc-grpo" "arm" {
+  policy      = stage.rctp-ft.warm.checkpoint
+  updates     = 4
+  batch       = 6
+  group       = 4
+  minibatches = 4
+  passes      = 2
+` + armBlocks + `}
 
 stage "rollout" "samples" {
   policy  = stage.rc-grpo.arm.checkpoint
   tasks   = stage.tasks.drills.train
   samples = 3
-  LIMITS 3 12 320
 }
 
 stage "eval" "score" {
   policy = stage.rc-grpo.arm.checkpoint
   tasks  = [stage.tasks.drills.test]
-  LIMITS 3 12 320
 }
 `
 
@@ -150,8 +129,8 @@ func startRanks(t *testing.T, dir, address string, count int) (ranks []rankProce
 	t.Helper()
 	meet := filepath.Join(t.TempDir(), "store")
 	for rank := range count {
-		r := rankProcess{exec.CommandContext(t.Context(), must.Get(os.Executable())(t)), new(bytes.Buffer)}
-		r.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d %d %s", rankVariable, dir, address, rank, count, meet))
+		r := rankProcess{thisBinary(t, rankVariable, fmt.Sprint(dir, " ", address, " ", rank, " ", count, " ", meet)),
+			new(bytes.Buffer)}
 		r.Stderr = r.said
 		must.OK(t, r.Start())
 		ranks = append(ranks, r)
@@ -231,26 +210,6 @@ func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// In bf16, rollouts are equal up to rounding only, so nothing is compared with one process.
-func TestTrainingsInBF16RunWithSeveralRanks(t *testing.T) {
-	dir, ranked := rankedStages(t, `precision = "bf16"`)
-	for _, n := range ranked {
-		if n.Kind.Name == "rctp-ft" || n.Kind.Name == "rc-grpo" {
-			runRanks(t, dir, n.Address, 2)
-		}
-	}
-	updates := rows[rl.Metric](t, filepath.Join(dir, "rc-grpo.arm", "metrics"), rl.MetricsFile)
-	if len(updates) != 4 {
-		t.Errorf("got %d updates, want 4", len(updates))
-	}
-	for _, row := range updates {
-		_, evaluated := row.Values["eval_reward"]
-		if evaluated != (row.Update%2 == 0) || row.Values["skipped"] != 0 {
-			t.Errorf("update %d: evaluated %v, skipped %v", row.Update, evaluated, row.Values["skipped"])
-		}
 	}
 }
 

@@ -3,6 +3,7 @@
 package stages
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -59,6 +60,12 @@ stage "curate" "data" {
 }
 ` + tinyModel
 
+// drillStart returns tinyStart with so many drills.
+func drillStart(train, test int) string {
+	return strings.NewReplacer("train  = 6", fmt.Sprint("train  = ", train), "test   = 2",
+		fmt.Sprint("test   = ", test)).Replace(tinyStart)
+}
+
 // loaded writes an experiment into dir and loads it.
 func loaded(t *testing.T, dir, text string) *lang.Experiment {
 	t.Helper()
@@ -71,32 +78,40 @@ func loaded(t *testing.T, dir, text string) *lang.Experiment {
 	return x
 }
 
-// runNode runs a node as the engine would, with its inputs from beside it.
-func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
-	t.Helper()
-	place := func(n *lang.Node) string {
-		return filepath.Join(dir, strings.NewReplacer("/", "_").Replace(n.Address))
-	}
-	seed := int64(0)
-	if n.Seed != nil {
-		seed = *n.Seed
-	}
-	setup := engine.JobSetup{Dir: place(n), Seed: seed, Site: site, Inputs: map[artifact.Ref]string{}}
+// inputsOf returns the folders of a node's inputs, given the folder of each node.
+func inputsOf(n *lang.Node, folder func(*lang.Node) string) map[artifact.Ref]string {
+	inputs := map[artifact.Ref]string{}
 	for _, in := range n.Inputs {
 		ref := in.Ref
-		ref.Seed = nil
-		setup.Inputs[ref] = filepath.Join(place(in.From), ref.Port)
+		ref.Seed = nil // as the settings name it
+		inputs[ref] = filepath.Join(folder(in.From), ref.Port)
 	}
-	job := must.Get(engine.NewJob(setup))(t)
+	return inputs
+}
+
+// tryNode runs a node as the engine would, in a folder below dir with its address, with its inputs from beside it.
+func tryNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) error {
+	t.Helper()
+	folder := func(n *lang.Node) string { return filepath.Join(dir, n.Address) }
+	setup := engine.JobSetup{Dir: folder(n), Site: site, Inputs: inputsOf(n, folder)}
+	if n.Seed != nil {
+		setup.Seed = *n.Seed
+	}
 	runner, _ := n.Stage.(engine.Runner)
 	if c, ok := n.Stage.(engine.Chooser); ok {
 		runner = c.Runner()
 	}
-	if err := runner.Run(t.Context(), job); err != nil {
+	return runner.Run(t.Context(), must.Get(engine.NewJob(setup))(t))
+}
+
+// runNode runs a node that fills its ports.
+func runNode(t *testing.T, n *lang.Node, dir string, site *lang.Site) {
+	t.Helper()
+	if err := tryNode(t, n, dir, site); err != nil {
 		t.Fatalf("%s: %v", n.Address, err)
 	}
 	for port := range n.Outputs {
-		if files, err := os.ReadDir(filepath.Join(place(n), port)); err != nil || len(files) == 0 {
+		if files, err := os.ReadDir(filepath.Join(dir, n.Address, port)); err != nil || len(files) == 0 {
 			t.Errorf("%s: port %s holds nothing (%v)", n.Address, port, err)
 		}
 	}

@@ -27,11 +27,7 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err := c.read(); err != nil {
 		return err
 	}
-	experts := c.successes
-	if len(s.Experts) == 0 {
-		experts = func() error { return c.experts(ctx) }
-	}
-	if err := experts(); err != nil {
+	if err := c.experts(ctx); err != nil {
 		return err
 	}
 	if err := c.write("expert", c.expert, nil); err != nil {
@@ -65,7 +61,6 @@ type curation struct {
 	sum    Summary
 }
 
-// read reads the tasks.
 func (c *curation) read() (err error) {
 	if c.tasks, err = checkpoint.ReadTasks(c.job, c.Tasks); err != nil {
 		return err
@@ -80,8 +75,11 @@ func (c *curation) read() (err error) {
 	return err
 }
 
-// successes takes the different rollouts with reward 1 as experts.
-func (c *curation) successes() error {
+// experts takes the different rollouts with reward 1, or without rollouts executes the ground truth of the tasks.
+func (c *curation) experts(ctx context.Context) error {
+	if len(c.Experts) == 0 {
+		return c.groundTruth(ctx)
+	}
 	err := c.eachRollout(c.Experts, func(t *rl.Trajectory) {
 		if t.Reward == 1 && c.isNew(t) {
 			t.Token = rl.TokenHigh
@@ -94,9 +92,9 @@ func (c *curation) successes() error {
 	return err
 }
 
-// experts executes the ground truth of the tasks. A ground truth without reward is an error: it would teach a failure
-// as a success.
-func (c *curation) experts(ctx context.Context) error {
+// groundTruth executes the ground truth of the tasks. A ground truth without reward is an error: it would teach a
+// failure as a success.
+func (c *curation) groundTruth(ctx context.Context) error {
 	own, err := environment.Open(ctx, environment.Options{Tasks: c.tasks, Benchmark: c.job.Site.BFCL,
 		Scratch: c.job.Dir, Log: c.job.Logf})
 	if err != nil {
@@ -122,7 +120,6 @@ func (c *curation) experts(ctx context.Context) error {
 	return nil
 }
 
-// play returns the expert trajectory of a task.
 func (c *curation) play(ctx context.Context, own rl.Environment, task *bfcl.Task) (*rl.Trajectory, error) {
 	if task.Spec == nil {
 		return rl.Expert(task, c.bench)
@@ -256,19 +253,16 @@ func (c *curation) failures(ctx context.Context) ([]*rl.Trajectory, error) {
 // real takes n failed rollouts, one per task in turn.
 func (c *curation) real(n int, order []int) []*rl.Trajectory {
 	var out []*rl.Trajectory
-	for round := 0; len(out) < n; round++ {
-		before := len(out)
+	for round, more := 0, true; more && len(out) < n; round++ {
+		more = false
 		for _, i := range order {
 			failed := c.byTask[c.tasks[i].ID]
 			if round == 0 && len(failed) == 0 {
 				c.sum.NoFailure++
 			}
 			if round < len(failed) && len(out) < n {
-				out = append(out, failed[round])
+				out, more = append(out, failed[round]), true
 			}
-		}
-		if len(out) == before {
-			break
 		}
 	}
 	return out
@@ -279,21 +273,15 @@ const variants = 64
 
 // spoilt makes n failures from experts, one per task in turn, tasks without a real failure first.
 func (c *curation) spoilt(ctx context.Context, n int, order []int, real []*rl.Trajectory) ([]*rl.Trajectory, error) {
-	has := map[string]bool{}
+	has := map[string]int{}
 	for _, t := range real {
-		has[t.Task] = true
+		has[t.Task] = 1
 	}
-	var without, with []int
-	for _, i := range order {
-		if has[c.tasks[i].ID] {
-			with = append(with, i)
-		} else {
-			without = append(without, i)
-		}
-	}
+	first := slices.Clone(order)
+	slices.SortStableFunc(first, func(i, j int) int { return has[c.tasks[i].ID] - has[c.tasks[j].ID] })
 	var out []*rl.Trajectory
 	for variant := range variants {
-		for _, i := range append(without, with...) {
+		for _, i := range first {
 			if len(out) == n {
 				return out, nil
 			}

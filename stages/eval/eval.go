@@ -3,12 +3,15 @@
 package eval
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/bfcl"
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/checkpoint"
@@ -143,4 +146,78 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 			"lies between 1 and that; got %d. Raise samples.", s.Samples, k)
 	}
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check())
+}
+
+// calls reports whether the policy is an endpoint.
+func (s *settings) calls() bool { return s.Policy.Type == provider.ArtifactType }
+
+// EpisodesPerTask returns the number of episodes per task.
+func (s *settings) EpisodesPerTask() int { return s.Samples }
+
+// greedy reports whether pages compare the scores with those of greedy decoding. An API model is evaluated so with one
+// episode per task, at the temperature of its endpoint.
+func (s *settings) greedy() bool {
+	if s.calls() {
+		return s.Samples == 1
+	}
+	return s.Temperature == 0
+}
+
+// Runner returns the stage with an endpoint, which needs no tensors, or the one with a checkpoint, if this binary has
+// tensors.
+func (s *settings) Runner() engine.Runner {
+	if s.calls() {
+		return calling{s}
+	}
+	r, _ := any(s).(engine.Runner)
+	return r
+}
+
+// calling is a stage whose policy is an endpoint.
+type calling struct{ *settings }
+
+// Run plays every task and writes scores, trajectories and calls.
+func (s calling) Run(ctx context.Context, job *engine.Job) error {
+	return s.evaluate(job, func(tasks []*bfcl.Task) ([]*rl.Trajectory, error) {
+		return provider.Sampling{Policy: s.Policy, Samples: s.Samples, Limits: s.Limits, Calls: s.Calls}.Run(ctx, job, tasks)
+	})
+}
+
+// evaluate samples all tasks and writes the port scores in rank 0, which has all episodes.
+func (s *settings) evaluate(job *engine.Job, sample func([]*bfcl.Task) ([]*rl.Trajectory, error)) error {
+	var tasks []*bfcl.Task
+	var sets []string // of each episode
+	for _, ref := range s.Tasks {
+		set, err := checkpoint.ReadTasks(job, ref)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, set...)
+		for _, task := range set {
+			sets = append(sets, slices.Repeat([]string{setName(ref.Port, task)}, s.Samples)...)
+		}
+	}
+	trajectories, err := sample(tasks)
+	if err != nil || job.Rank > 0 {
+		return err
+	}
+	scores := s.scores(trajectories, sets)
+	dir, err := job.Create("scores")
+	if err != nil {
+		return err
+	}
+	if len(s.K) > 0 {
+		if err := artifact.WriteRows(dir, rl.PassesFile, rl.Passes(scores, s.K)); err != nil {
+			return err
+		}
+	}
+	return artifact.WriteRows(dir, rl.ScoresFile, scores)
+}
+
+// setName distinguishes the prompt modes of a set, so that one evaluation may contain both.
+func setName(port string, task *bfcl.Task) string {
+	if task.Prompt == bfcl.PromptMerged {
+		return port + " " + bfcl.PromptMerged
+	}
+	return port
 }

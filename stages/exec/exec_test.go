@@ -1,7 +1,7 @@
 package exec
 
 import (
-	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,12 +144,7 @@ func TestPortOfOneFileIsPassedAsThatFile(t *testing.T) {
 		got[name] = string(b)
 	}
 	want := map[string]string{"sorted/sorted.txt": "a\nb\n", "made/made/lang": "C\ndeep\nmade\n"}
-	if g, w := text(t, got), text(t, want); g != w {
-		t.Errorf("got %s, want %s", g, w)
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
-}
-
-func text(t *testing.T, v any) string {
-	t.Helper()
-	return string(must.Get(json.Marshal(v))(t))
 }

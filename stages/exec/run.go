@@ -28,8 +28,12 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 				return err
 			}
 		}
-		for _, folder := range s.folders() {
-			if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(folder)), 0o700); err != nil {
+		for _, to := range s.Outputs {
+			folder := filepath.Join(dir, filepath.FromSlash(to))
+			if !strings.HasSuffix(to, "/") {
+				folder = filepath.Dir(folder)
+			}
+			if err := os.MkdirAll(folder, 0o700); err != nil {
 				return err
 			}
 		}
@@ -56,21 +60,6 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	return nil
-}
-
-func (s *settings) folders() []string {
-	var all []string
-	for _, to := range s.Outputs {
-		folder := path.Clean(to)
-		if !strings.HasSuffix(to, "/") {
-			folder = path.Dir(folder)
-		}
-		if folder != "." {
-			all = append(all, folder)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 func (s *settings) environment(job *engine.Job, dir string) ([]string, error) {
@@ -112,10 +101,7 @@ func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if opened.Type != "files" {
-		return opened.Dir, nil
-	}
-	if only, ok := opened.Only(); ok {
+	if only, ok := opened.Only(); ok && opened.Type == "files" {
 		return only, nil
 	}
 	return opened.Dir, nil
@@ -151,7 +137,7 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return fmt.Errorf("%s is neither a file nor a folder but %s", to, artifact.Form(info.Mode().Type()))
 	}
-	name := path.Base(path.Clean(to))
+	folder, name := path.Split(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if name := secretIn(strings.TrimPrefix(at, made), secrets); name != "" {
 			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and "+
@@ -166,10 +152,10 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 		}
 		file = filepath.ToSlash(file)
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file),
+			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(folder, file),
 				artifact.Form(d.Type()))
 		}
-		published := path.Join(path.Dir(path.Clean(to)), s.publishedName(job, name)+strings.TrimPrefix(file, name))
+		published := path.Join(folder, s.publishedName(job, name)+strings.TrimPrefix(file, name))
 		return job.Publish(port, file, published)
 	})
 	if err != nil {

@@ -5,17 +5,13 @@ package grpo
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
-	"rcgrpo/engine"
 	"rcgrpo/internal/must"
-	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
-	"rcgrpo/stages/internal/resume"
-	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
-	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -30,22 +26,16 @@ const (
 // bandit is a training on the bandit. Its prompts are the tokens 0 (none), 1 (high) and 2 (low).
 func bandit(t *testing.T, change func(s *settings)) *training {
 	t.Helper()
-	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Seed: 1}))(t)
 	s := defaults(4)
 	s.Group, s.LR, s.Updates = banditGroup, 1e-2, 40
 	change(&s)
 	m := must.Get(lm.New(lm.Config{Family: "qwen2", Vocab: banditArms, Hidden: 16, Layers: 1, Heads: 2, KVHeads: 1,
 		HeadDim: 8, MLP: 16, RopeBase: 1000,
 		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5))))(t)
-	r := &training{settings: &s, conditioning: &conditioning{p: 1}, watch: blocks.NewWatch(nil),
-		run: &train.Training{Settings: &s.Settings, Job: job, Policy: &checkpoint.Policy{Model: m, Tokenizer: letters(t)}}}
-	t.Cleanup(func() { r.close(); m.Close() })
-	r.run.Scratch = must.Get(resume.Open(job.Dir, 0, 0, 0))(t)
-	must.Get(r.run.Scratch.Restore(&struct{}{}, nil))(t)
-	r.run.Log = must.Get(train.OpenLog(r.run.Scratch))(t)
-	r.reference = must.Get(m.Clone())(t)
-	r.run.Trainer = must.Get(r.run.Policy.Trainer(*s.Optimizer, s.MicroBatch, lm.Peers{}))(t)
-	return r
+	t.Cleanup(func() { m.Close() })
+	o := s.Optimizer
+	return trainingOf(t, m, s, lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay,
+		Clip: o.ClipNorm, MicroTokens: s.MicroBatch})
 }
 
 var banditPrompts = map[string]int32{rl.TokenNone: 0, rl.TokenHigh: 1, rl.TokenLow: 2}
@@ -66,7 +56,7 @@ func chances(t *testing.T, m *lm.Model, token string) (p [banditArms]float64) {
 
 // success trains on the bandit with the given reward of the winning token, and returns the probability of winning
 // before and after under a token. allocation returns the tokens of a group.
-func success(t *testing.T, token string, allocation func(update int, key string) []string, reward float64,
+func success(t *testing.T, token string, allocation func(update int, key string) []string, reward rl.Reward,
 	change func(s *settings)) (before, after float64) {
 	t.Helper()
 	r := bandit(t, change)
@@ -89,7 +79,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 						float32(math.Log(p[given][arm]))},
 					Messages: []rl.Message{{Role: rl.RoleUser, From: 0, To: 1}, {Role: rl.RoleAssistant, From: 1, To: 2}}}
 				if arm == banditWin {
-					setReward(&e.Reward, reward)
+					e.Reward = reward
 				}
 				trajectories = append(trajectories, e)
 			}
@@ -99,15 +89,7 @@ func success(t *testing.T, token string, allocation func(update int, key string)
 	return before, chances(t, r.run.Policy.Model, token)[banditWin]
 }
 
-func setReward[R ~float64](to *R, reward float64) { *to = R(reward) }
-
-func untold(int, string) []string {
-	tokens := make([]string, banditGroup)
-	for i := range tokens {
-		tokens[i] = rl.TokenNone
-	}
-	return tokens
-}
+func untold(int, string) []string { return slices.Repeat([]string{rl.TokenNone}, banditGroup) }
 
 func conditionedHalf(update int, key string) []string {
 	return rl.DrawTokens(rl.AllocationIID, 0.5, banditGroup, 1, update, key)
@@ -120,7 +102,7 @@ func TestLearningRaisesTheRewardOfABandit(t *testing.T) {
 	for name, tc := range map[string]struct {
 		token      string
 		allocation func(int, string) []string
-		reward     float64
+		reward     rl.Reward
 		change     func(s *settings)
 		from, to   float64 // where the probability of winning has to end
 	}{

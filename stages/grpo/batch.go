@@ -13,19 +13,15 @@ import (
 // row, and each segment of an agent a further one with the same advantage. The flat lists contain N action tokens,
 // ordered by row.
 type updateBatch struct {
+	objective.Batch // of the rows [R], without Logp; LogpOld is nil in the only step of an update
+
 	trajectories []*rl.Trajectory // [B]
 	size         int              // of a group
 	rows         []*rl.Trajectory // [R] sequences of tokens
 	owner        []int            // [R] index of the row's trajectory
-	length       []int            // [R] action tokens of each row
 	first        []int            // [R] index of its first action token in the flat lists
-	turn         []int            // [N] turn of each action token
-	logpSampled  []float64        // [N] logprobs of the sampler, for diagnostics and sampler_correction
-	logpOld      []float64        // [N] of the old policy; nil in the only step of an update
 	sequences    []lm.Sequence    // [R]
-	skip         []bool           // [R] excluded from the objective; nil for none
 	penalty      []float64        // [B] subtracted from the rewards; nil for none
-	advantages   []float64        // [R]
 	totals       objective.Totals
 	before       lm.TokenStats // before the first step, if the update needs them
 }
@@ -35,12 +31,12 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 	b := &updateBatch{trajectories: trajectories, size: size}
 	b.rows, b.owner = objective.Rows(trajectories)
 	sampled := objective.NewBatch(b.rows)
-	b.length, b.turn, b.logpSampled = sampled.Length, sampled.Turn, sampled.Logp
+	b.Batch = objective.Batch{Length: sampled.Length, Turn: sampled.Turn, LogpSampled: sampled.Logp}
 	first := 0
 	for i, t := range b.rows {
 		b.sequences = append(b.sequences, lm.Sequence{IDs: t.IDs, Learn: t.Mask})
 		b.first = append(b.first, first)
-		first += b.length[i]
+		first += b.Length[i]
 	}
 	return b
 }
@@ -57,7 +53,7 @@ func (b *updateBatch) minibatches(o *objective.Objective) (steps []*updateBatch)
 	}
 	for part := range slices.Chunk(groups, o.Minibatches) {
 		step := b.of(part)
-		step.totals = o.Totals(&objective.Batch{Length: step.length, Skip: step.skip, Turn: step.turn})
+		step.totals = o.Totals(&step.Batch)
 		steps = append(steps, step)
 	}
 	return steps
@@ -67,36 +63,29 @@ func (b *updateBatch) groups() int { return len(b.trajectories) / b.size }
 
 // of returns the batch of some groups, with the advantages and totals of the whole batch if these are known.
 func (b *updateBatch) of(groups []int) *updateBatch {
-	var rows []int
 	var trajectories []*rl.Trajectory
 	for _, g := range groups {
 		trajectories = append(trajectories, b.trajectories[g*b.size:(g+1)*b.size]...)
-		rows = append(rows, b.rowsOf(g)...)
 	}
 	part := newBatch(trajectories, b.size)
 	part.totals = b.totals
-	for _, i := range rows {
-		if b.advantages != nil {
-			part.advantages = append(part.advantages, b.advantages[i])
-		}
-		if b.skip != nil {
-			part.skip = append(part.skip, b.skip[i])
-		}
-		if b.logpOld != nil {
-			part.logpOld = append(part.logpOld, b.logpOld[b.first[i]:][:b.length[i]]...)
+	for _, g := range groups {
+		for i, owner := range b.owner {
+			if owner/b.size != g {
+				continue
+			}
+			if b.Advantage != nil {
+				part.Advantage = append(part.Advantage, b.Advantage[i])
+			}
+			if b.Skip != nil {
+				part.Skip = append(part.Skip, b.Skip[i])
+			}
+			if b.LogpOld != nil {
+				part.LogpOld = append(part.LogpOld, b.LogpOld[b.first[i]:][:b.Length[i]]...)
+			}
 		}
 	}
 	return part
-}
-
-// rowsOf returns the rows of a group.
-func (b *updateBatch) rowsOf(group int) (rows []int) {
-	for i, owner := range b.owner {
-		if owner/b.size == group {
-			rows = append(rows, i)
-		}
-	}
-	return rows
 }
 
 // advantage computes the advantages from the rewards minus a penalty of each row [R], nil for none.
@@ -106,14 +95,14 @@ func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 		b.penalty = make([]float64, len(b.trajectories))
 	}
 	for i, owner := range b.owner {
-		length[owner] += b.length[i]
+		length[owner] += b.Length[i]
 		if penalty != nil {
 			b.penalty[owner] += penalty[i]
 		}
 	}
 	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty, length)
-	b.advantages, b.skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
-	b.totals = o.Totals(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn})
+	b.Advantage, b.Skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
+	b.totals = o.Totals(&b.Batch)
 }
 
 // evaluate computes the objective over the rows [first, first+n), given the model's statistics of their
@@ -121,18 +110,18 @@ func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
 func (b *updateBatch) evaluate(o *objective.Objective, first, n int, s lm.TokenStats) (*objective.Outcome, error) {
 	from := b.first[first]
 	to := from + len(s.Logp)
-	if last := first + n - 1; to != b.first[last]+b.length[last] {
+	if last := first + n - 1; to != b.first[last]+b.Length[last] {
 		return nil, fmt.Errorf("rows %d to %d: the model has %d action tokens, want %d",
-			first, last, len(s.Logp), b.first[last]+b.length[last]-from)
+			first, last, len(s.Logp), b.first[last]+b.Length[last]-from)
 	}
-	part := &objective.Batch{Length: b.length[first : first+n], Advantage: b.advantages[first : first+n],
-		Turn: b.turn[from:to],
-		Logp: s.Logp, LogpOld: s.Logp, LogpSampled: b.logpSampled[from:to], LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
-	if b.logpOld != nil {
-		part.LogpOld = b.logpOld[from:to]
+	part := objective.Batch{Length: b.Length[first : first+n], Advantage: b.Advantage[first : first+n],
+		Turn: b.Turn[from:to], LogpSampled: b.LogpSampled[from:to],
+		Logp: s.Logp, LogpOld: s.Logp, LogpRef: s.LogpRef, KL: s.KL, Entropy: s.Entropy}
+	if b.LogpOld != nil {
+		part.LogpOld = b.LogpOld[from:to]
 	}
-	if b.skip != nil {
-		part.Skip = b.skip[first : first+n]
+	if b.Skip != nil {
+		part.Skip = b.Skip[first : first+n]
 	}
-	return o.Evaluate(part, b.totals)
+	return o.Evaluate(&part, b.totals)
 }

@@ -56,17 +56,16 @@ func (w stopwatch) Next(ctx context.Context, requests []rl.Request) ([]rl.Draw, 
 }
 
 // plain is a codec whose messages are ids already: a request is the prompt of its number.
-type plain struct{ prompts map[string][]int32 }
+type plain struct {
+	rl.Codec // for what no episode here calls
+	prompts  map[string][]int32
+}
 
 func (c plain) Begin(string, []rl.Tool) []int32            { return nil }
 func (c plain) User(text string, _ bool, _ string) []int32 { return c.prompts[text] }
-func (c plain) Tool([]string) []int32                      { return nil }
 func (c plain) Header(string) []int32                      { return nil }
-func (c plain) Reply([]string) []int32                     { return nil }
-func (c plain) Between() []int32                           { return nil }
 func (c plain) Stop(int32) bool                            { return false }
 func (c plain) Parse([]int32) (string, []rl.Call)          { return "", nil }
-func (c plain) Text([]int32) string                        { return "" }
 
 // asking is the environment of one request.
 type asking struct{ text string }
@@ -97,25 +96,18 @@ func BenchmarkUpdate(b *testing.B) {
 }
 
 func benchmarkUpdate(b *testing.B, cfg lm.Config) {
-	check := func(err error) {
-		must.OK(b, err)
-	}
 	r := rand.New(rand.NewPCG(1, 2))
-	policy, err := lm.New(cfg, r)
-	check(err)
+	policy := must.Get(lm.New(cfg, r))(b)
 	defer policy.Close()
-	reference, err := policy.Clone()
-	check(err)
+	reference := must.Get(policy.Clone())(b)
 	defer reference.Close()
-	trainer, err := lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{})
-	check(err)
+	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{}))(b)
 	defer trainer.Close()
-	decoder, err := lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1)
-	check(err)
+	decoder := must.Get(lm.NewDecoder(policy, benchPrompts*benchGroup, benchPrompt+benchNew+1))(b)
 	defer decoder.Release()
 
 	var p phases
-	codec := plain{map[string][]int32{}}
+	codec := plain{prompts: map[string][]int32{}}
 	for i := range benchPrompts {
 		ids := make([]int32, benchPrompt)
 		for t := range ids {
@@ -140,7 +132,7 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 			}
 		}
 		trajectories, _, err := collector.Collect(b.Context(), list, nil)
-		check(err)
+		must.OK(b, err)
 		for i, t := range trajectories {
 			if len(t.IDs) != benchPrompt+benchNew {
 				b.Fatalf("an episode has %d tokens, want %d", len(t.IDs), benchPrompt+benchNew)
@@ -149,13 +141,13 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 		}
 		batch := newBatch(trajectories, benchGroup)
 		mark := cpu()
-		check(s.prepare(b.Context(), trainer, reference, batch))
+		must.OK(b, s.prepare(b.Context(), trainer, reference, batch))
 		_, _, err = s.accumulate(b.Context(), trainer, reference, batch)
-		check(err)
+		must.OK(b, err)
 		p.learn += cpu() - mark
 		mark = cpu()
 		_, _, err = trainer.Update(1e-5)
-		check(err)
+		must.OK(b, err)
 		p.optimizer += cpu() - mark
 		last = batch
 	}
@@ -168,8 +160,8 @@ func benchmarkUpdate(b *testing.B, cfg lm.Config) {
 	}
 	all := cpu() - begin
 	mark := cpu()
-	_, err = policy.Stats(b.Context(), last.sequences, reference, 1)
-	check(err)
+	_, err := policy.Stats(b.Context(), last.sequences, reference, 1)
+	must.OK(b, err)
 	forward := cpu() - mark
 	per := func(name string, d time.Duration, n int) { b.ReportMetric(d.Seconds()*1000/float64(n), name+"-cpu-ms") }
 	per("prefill", p.prefill, u)

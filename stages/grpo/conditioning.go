@@ -28,7 +28,7 @@ func (c *conditioning) restrict(b *updateBatch) {
 	for i, owner := range b.owner {
 		t := b.trajectories[owner]
 		if c.onlyHigh && t.Token == c.low {
-			b.advantages[i] = 0
+			b.Advantage[i] = 0
 		}
 	}
 }

@@ -19,30 +19,37 @@ type course struct {
 	given   bool
 	rand    func(stream string) *rand.Rand
 
-	slots  []slot // the list so far
-	taken  []int  // tasks of each set in slots
-	orders map[string][]int
+	list  []*bfcl.Task // so far
+	taken []int        // tasks of each set in list
+	order [][]int      // of the tasks of each set in its current pass
 }
-
-// slot is an entry of the list: the n-th task taken from a set.
-type slot struct{ set, n int }
 
 func (c *course) at(k int) *bfcl.Task {
 	if c.taken == nil {
-		c.taken, c.orders = make([]int, len(c.sets)), map[string][]int{}
+		c.taken, c.order = make([]int, len(c.sets)), make([][]int, len(c.sets))
 	}
-	for len(c.slots) <= k {
-		set := c.behind()
-		c.slots = append(c.slots, slot{set, c.taken[set]})
-		c.taken[set]++
+	for len(c.list) <= k {
+		c.list = append(c.list, c.take(c.behind()))
 	}
-	s := c.slots[k]
-	tasks := c.sets[s.set]
-	i := s.n % len(tasks)
-	if !c.given {
-		i = c.order(s.set, s.n/len(tasks))[i]
+	return c.list[k]
+}
+
+// take returns the next task of a set.
+func (c *course) take(set int) *bfcl.Task {
+	tasks := c.sets[set]
+	pass, i := c.taken[set]/len(tasks), c.taken[set]%len(tasks)
+	c.taken[set]++
+	if c.given {
+		return tasks[i]
 	}
-	return tasks[i]
+	if i == 0 {
+		stream := fmt.Sprintf("order of tasks, pass %d", pass)
+		if set > 0 {
+			stream = fmt.Sprintf("order of tasks of set %d, pass %d", set+1, pass)
+		}
+		c.order[set] = c.rand(stream).Perm(len(tasks))
+	}
+	return tasks[c.order[set][i]]
 }
 
 // behind returns the set whose number of tasks is farthest below its share of a list that is one longer; the
@@ -56,20 +63,9 @@ func (c *course) behind() int {
 		total += w
 	}
 	for i, w := range c.weights {
-		if lack := w/total*float64(len(c.slots)+1) - float64(c.taken[i]); lack > most {
+		if lack := w/total*float64(len(c.list)+1) - float64(c.taken[i]); lack > most {
 			best, most = i, lack
 		}
 	}
 	return best
-}
-
-func (c *course) order(set, pass int) []int {
-	stream := fmt.Sprintf("order of tasks, pass %d", pass)
-	if set > 0 {
-		stream = fmt.Sprintf("order of tasks of set %d, pass %d", set+1, pass)
-	}
-	if _, known := c.orders[stream]; !known {
-		c.orders[stream] = c.rand(stream).Perm(len(c.sets[set]))
-	}
-	return c.orders[stream]
 }

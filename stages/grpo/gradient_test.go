@@ -134,10 +134,10 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 			gradient := must.Get(trainer.Gradient())(t)
 			loss := func(m *lm.Model) float64 {
 				stats := must.Get(m.Stats(ctx, b.sequences, reference, tc.temperature))(t)
-				out := must.Get(tc.o.Evaluate(&objective.Batch{Length: b.length, Advantage: b.advantages, Turn: b.turn,
-					Logp:    stats.Logp,
-					LogpOld: old.Logp, LogpRef: stats.LogpRef, KL: stats.KL, Entropy: stats.Entropy}, b.totals))(t)
-				return out.Loss
+				whole := b.Batch
+				whole.Logp, whole.LogpOld, whole.LogpRef = stats.Logp, old.Logp, stats.LogpRef
+				whole.KL, whole.Entropy = stats.KL, stats.Entropy
+				return must.Get(tc.o.Evaluate(&whole, b.totals))(t).Loss
 			}
 			if at := loss(policy); math.Abs(at-outcome.Loss) > 1e-6 {
 				t.Errorf("loss: %v in parts, %v at once", outcome.Loss, at)
@@ -169,31 +169,5 @@ func TestGradientOfTheObjectiveThroughTheModel(t *testing.T) {
 				t.Errorf("%d weights checked, largest gradient %v", checked, largest)
 			}
 		})
-	}
-}
-
-// A penalty of rounding size would give groups of equal rewards advantages of full size, because they are divided
-// by their deviation.
-func TestPenaltyOfAPolicyThatIsItsReferenceIsZero(t *testing.T) {
-	policy := tiny(t, 1)
-	reference := must.Get(policy.Clone())(t)
-	defer reference.Close()
-	trainer := must.Get(lm.NewTrainer(policy, adamW(lm.DefaultMicroTokens), lm.Peers{}))(t)
-	defer trainer.Close()
-	s := &settings{Objective: objective.PaperObjective(), Temperature: 1}
-	s.KL.Place, s.KL.Estimator = "reward", "k1"
-	for name, tc := range map[string]struct {
-		reference *lm.Model
-		zero      bool
-	}{"itself": {reference, true}, "another": {tiny(t, 2), false}} {
-		trajectories := conversations()
-		for _, tr := range trajectories {
-			tr.Reward = 1
-		}
-		b := newBatch(trajectories, 3)
-		must.OK(t, s.prepare(t.Context(), trainer, tc.reference, b))
-		if zero := !slices.ContainsFunc(b.advantages, func(a float64) bool { return a != 0 }); zero != tc.zero {
-			t.Errorf("reference: %s, rewards equal: advantages %v", name, b.advantages)
-		}
 	}
 }

@@ -82,24 +82,6 @@ func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	}
 }
 
-func TestOrderOfTasksDependsOnTheSeedNotOnTokens(t *testing.T) {
-	order := func(seed int64, tokens drawTokens) []string {
-		s := scripted(10, solvedBy(0))
-		s.course.rand, s.tokens = streams(seed), tokens
-		got, _, err := s.update(t.Context(), 1)
-		must.OK(t, err)
-		return tasksOf(got, 2)
-	}
-	none := func(int, string) []string { return []string{"", ""} }
-	drawn := func(u int, key string) []string { return rl.DrawTokens("iid", 0.5, 2, 1, u, key) }
-	if a, b := order(1, none), order(1, drawn); !slices.Equal(a, b) {
-		t.Errorf("without tokens %v, with tokens %v: want the same", a, b)
-	}
-	if a, b := order(1, none), order(2, none); slices.Equal(a, b) {
-		t.Errorf("two seeds have the same order %v", a)
-	}
-}
-
 func TestTasksInTheirGivenOrderSetAfterSet(t *testing.T) {
 	c := &course{sets: [][]*bfcl.Task{append(named("easy", 3), named("hard", 2)...)}, given: true, rand: streams(1)}
 	var got []string
@@ -306,8 +288,8 @@ func TestMissingRewardsDoNotEnterTheLoss(t *testing.T) {
 		o := objective.PaperObjective()
 		o.Advantage.Missing = missing
 		b.advantage(&o, nil)
-		if !slices.Equal(b.skip, want.skip) || b.totals.Tokens != want.tokens {
-			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.skip, b.totals.Tokens,
+		if !slices.Equal(b.Skip, want.skip) || b.totals.Tokens != want.tokens {
+			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.Skip, b.totals.Tokens,
 				want.skip, want.tokens)
 		}
 		out := must.Get(b.evaluate(&o, 0, len(list), stats))(t)
@@ -336,8 +318,8 @@ func TestMaskSkipsEqualGroups(t *testing.T) {
 	o := objective.PaperObjective()
 	o.ZeroVariance = "mask"
 	b.advantage(&o, nil)
-	if want := []bool{true, true, false, false}; !slices.Equal(b.skip, want) {
-		t.Errorf("skip: got %v, want %v", b.skip, want)
+	if want := []bool{true, true, false, false}; !slices.Equal(b.Skip, want) {
+		t.Errorf("skip: got %v, want %v", b.Skip, want)
 	}
 	if b.totals.Rows != 2 || b.totals.Tokens != 5 {
 		t.Errorf("totals: got %+v, want 2 rows and 5 tokens", b.totals)
@@ -346,20 +328,13 @@ func TestMaskSkipsEqualGroups(t *testing.T) {
 	for range 10 {
 		stats.Logp, stats.LogpRef = append(stats.Logp, -1), append(stats.LogpRef, -1.5)
 	}
-	// In two parts, like micro-batches.
-	var dLogp []float64
-	for _, part := range []struct{ first, n, from, to int }{{0, 1, 0, 2}, {1, 3, 2, 10}} {
-		out := must.Get(b.evaluate(&o, part.first, part.n, lm.TokenStats{Logp: stats.Logp[part.from:part.to],
-			LogpRef: stats.LogpRef[part.from:part.to]}))(t)
-		dLogp = append(dLogp, out.DLogp...)
-	}
-	for k, d := range dLogp {
+	for k, d := range must.Get(b.evaluate(&o, 0, 4, stats))(t).DLogp {
 		if masked := k < 5; masked != (d == 0) {
 			t.Errorf("token %d: slope %v", k, d)
 		}
 	}
 	o.ZeroVariance = "keep"
-	b.skip = nil
+	b.Skip = nil
 	b.advantage(&o, nil)
 	out := must.Get(b.evaluate(&o, 0, 4, stats))(t)
 	if out.DLogp[0] == 0 {
@@ -374,14 +349,14 @@ func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
 	// group 1: 0.8 and 0, mean 0.4; group 2: 0.9 and 0.7, mean 0.8
 	for i, want := range []float64{0.4, -0.4, 0.1, -0.1} {
-		if math.Abs(b.advantages[i]-want) > 1e-12 {
-			t.Errorf("advantage %d: got %v, want %v", i, b.advantages[i], want)
+		if math.Abs(b.Advantage[i]-want) > 1e-12 {
+			t.Errorf("advantage %d: got %v, want %v", i, b.Advantage[i], want)
 		}
 	}
 	o.ZeroVariance = "mask"
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
-	if want := []bool{false, false, true, true}; !slices.Equal(b.skip, want) {
-		t.Errorf("skipped by rewards without penalty: got %v, want %v", b.skip, want)
+	if want := []bool{false, false, true, true}; !slices.Equal(b.Skip, want) {
+		t.Errorf("skipped by rewards without penalty: got %v, want %v", b.Skip, want)
 	}
 }
 
@@ -401,7 +376,7 @@ func TestRolloutsUnderLowCountInTheirGroupWithoutAPolicyGradient(t *testing.T) {
 		b := newBatch(group, len(group))
 		b.advantage(&o, nil)
 		c.restrict(b)
-		return b.advantages
+		return b.Advantage
 	}
 	all := advantages(&conditioning{p: 0.5, high: rl.TokenHigh, low: rl.TokenLow})
 	if slices.Contains(all, 0) {
@@ -430,9 +405,9 @@ func TestSegmentsHaveTheAdvantageOfTheirTrajectory(t *testing.T) {
 	b := newBatch(group, 2)
 	b.advantage(&o, nil)
 	for _, part := range []*updateBatch{b, b.of([]int{0})} {
-		if got := part.length[:3]; !slices.Equal(got, []int{2, 3, 7}) || !slices.Equal(part.owner[:3], []int{0, 1, 1}) ||
-			!(part.advantages[0] > 0) || part.advantages[1] != part.advantages[2] || !(part.advantages[1] < 0) {
-			t.Errorf("lengths %v, owners %v, advantages %v", got, part.owner, part.advantages)
+		if got := part.Length[:3]; !slices.Equal(got, []int{2, 3, 7}) || !slices.Equal(part.owner[:3], []int{0, 1, 1}) ||
+			!(part.Advantage[0] > 0) || part.Advantage[1] != part.Advantage[2] || !(part.Advantage[1] < 0) {
+			t.Errorf("lengths %v, owners %v, advantages %v", got, part.owner, part.Advantage)
 		}
 	}
 	if n := len(b.of([]int{1}).rows); b.totals.Tokens != 2+3+7+4+5 || n != 2 {

@@ -4,7 +4,17 @@
 // An update takes `batch` tasks, samples a group of G episodes of each, and makes one optimizer step, or several
 // with `minibatches` and `passes`. π_old is the logprob of the training forward before the first step, so the
 // first ratio is exactly 1. The learning rate follows updates, not steps. The reference policy is the frozen
-// checkpoint `policy`, under the same reward token. rl/objective computes the objective.
+// checkpoint `policy`, under the same reward token.
+//
+// The functions of an update, in the order of the paper:
+//
+//	rl.DrawTokens              reward tokens of a group (eq. 3)
+//	groupSource.update         groups of rollouts with their rewards
+//	updateBatch.advantage      advantages (eq. 6)
+//	settings.prepare           logprobs of the old policy
+//	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
+//	settings.accumulate        gradient in the weights
+//	training.learn             optimizer steps and alarms
 package grpo
 
 import (
@@ -33,9 +43,7 @@ func Kinds() []*lang.Kind {
 		return ports
 	}
 	draws := func(lang.Stage) bool { return true }
-	length := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ length() (string, string) }).length()
-	}
+	length := train.Length("updates")
 	return []*lang.Kind{
 		{
 			Name: "grpo", Version: 5, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
@@ -206,9 +214,6 @@ func (s *settings) ChoosesOn() []artifact.Ref {
 	}
 	return s.Evaluate.Tasks
 }
-
-// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
-func (s *settings) length() (setting, why string) { return "updates", s.Schedule.WhyNotResumed() }
 
 // check checks the settings of both kinds. tokens reports whether rollouts draw a token.
 func (s *settings) check(tokens bool) hcl.Diagnostics {

@@ -12,17 +12,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-// load decodes one stage from a file and returns it with its diagnostics.
-func load(t *testing.T, kind, body string) (lang.Stage, string) {
-	t.Helper()
-	node, mistakes := loadNode(t, kind, body)
-	if node == nil {
-		return nil, mistakes
-	}
-	return node.Stage, mistakes
-}
-
-func loadNode(t *testing.T, kind, body string) (*lang.Node, string) {
+// load decodes one stage from a file and returns its node, nil if it is invalid, and its diagnostics.
+func load(t *testing.T, kind, body string) (*lang.Node, string) {
 	t.Helper()
 	x, diags := enginetest.Load(t, append(Kinds(), enginetest.Given(map[string]string{"checkpoint": "checkpoint",
 		"tasks": "tasks"})),
@@ -31,40 +22,32 @@ func loadNode(t *testing.T, kind, body string) (*lang.Node, string) {
 	return enginetest.Node(x, kind), enginetest.Mistakes(diags)
 }
 
-func TestDefaultsAreThePapers(t *testing.T) {
-	stage, mistakes := load(t, "grpo", "")
+// valid decodes one stage without diagnostics.
+func valid(t *testing.T, kind, body string) *lang.Node {
+	t.Helper()
+	node, mistakes := load(t, kind, body)
 	if mistakes != "" {
-		t.Fatal(mistakes)
+		t.Fatalf("%s, %q: %s", kind, body, mistakes)
 	}
-	g := stage.(*grpo)
+	return node
+}
+
+func TestDefaultsAreThePapers(t *testing.T) {
+	g := valid(t, "grpo", "").Stage.(*grpo)
 	if g.Group != 5 || g.Batch != 64 || g.LR != 1e-6 || g.KL.Beta != 0.1 || g.Ratio.Level != "trajectory" ||
 		g.Tokens.High != nil {
 		t.Errorf("grpo: got %+v", g.settings)
 	}
-	stage, mistakes = load(t, "rc-grpo", "")
-	if mistakes != "" {
-		t.Fatal(mistakes)
-	}
-	c := stage.(*conditioned)
+	c := valid(t, "rc-grpo", "").Stage.(*conditioned)
 	if c.Group != 5 || c.Batch != 256 || c.Tokens.High != 0.5 || c.Tokens.Allocation != "iid" {
 		t.Errorf("rc-grpo: got %+v, %+v", c.settings, c.Tokens)
 	}
 }
 
-func TestHighOfGRPOIsAbsentOr0Or1(t *testing.T) {
-	for body, want := range map[string]float64{"tokens {\nhigh = 1\n}": 1, "tokens {\nhigh = 0\n}": 0} {
-		stage, mistakes := load(t, "grpo", body)
-		if mistakes != "" {
-			t.Fatal(mistakes)
-		}
-		if got := stage.(*grpo).Tokens.High; got == nil || *got != want {
-			t.Errorf("%q: got %v, want %v", body, got, want)
-		}
-	}
-}
-
 func TestValuesOutOfRangeAreRefused(t *testing.T) {
 	for _, tc := range []struct{ kind, body, want string }{
+		{"grpo", "tokens {\nhigh = 0\n}", ""},
+		{"grpo", "tokens {\nhigh = 1\n}", ""},
 		{"grpo", "tokens {\nhigh = 0.5\n}", "Use rc-grpo to draw tokens"},
 		{"grpo", "tokens {\nhigh = -1\n}", "got -1"},
 		{"grpo", "group = 1", "at least 2; got 1"},
@@ -86,6 +69,11 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"grpo", "keep = -1", "got -1"},
 		{"grpo", "optimizer {\nbeta1 = 1\n}", "below 1; got 1"},
 		{"grpo", "kl {\nestimator = \"exact\"\nplace = \"reward\"\n}", "place = \"loss\""},
+		{"grpo", "clip {\nlow = 1.5\n}", "low lies between 0 and 1; got 1.5"},
+		{"grpo", "loss {\naggregate = \"constant\"\n}", "divides by scale, which must be above 0; got 0"},
+		{"grpo", "kl {\nbeta = -1\n}", "leaving the reference policy; got -1"},
+		{"grpo", "advantage {\nddof = 2\n}", "0 (population) or 1 (sample); got 2"},
+		{"grpo", "advantage {\neps = -1\n}", "cannot be negative; got -1"},
 		{"grpo", "weights = [1, 2]", "for 1 sets"},
 		{"rc-grpo", "lora {\nrank = 1\nalpha = 1\n}",
 			"lr = 1e-06 is a rate for all weights. A low-rank adapter usually learns at 1e-05 to 5e-05"},
@@ -110,7 +98,7 @@ func TestValuesOutOfRangeAreRefused(t *testing.T) {
 		{"rc-grpo", "tokens {\ninit = \"zeros\"\n}", "got \"zeros\""},
 		{"rc-grpo", "group = 0", "at least 2; got 0"},
 	} {
-		if _, got := load(t, tc.kind, tc.body); !strings.Contains(got, tc.want) {
+		if _, got := load(t, tc.kind, tc.body); !strings.Contains(got, tc.want) || tc.want == "" && got != "" {
 			t.Errorf("%s, %q: got %q, want it to say %q", tc.kind, tc.body, got, tc.want)
 		}
 	}
@@ -127,22 +115,17 @@ func TestFileOverridesProfile(t *testing.T) {
 		"the paper's value wins over the profile's": {"ratio {\nlevel = \"trajectory\"\n}\nprofile = \"dr_grpo\"",
 			func(o *objective.Objective) { o.Ratio.Level = "trajectory" }},
 	} {
-		stage, mistakes := load(t, "grpo", tc.body)
-		if mistakes != "" {
-			t.Fatal(name, mistakes)
-		}
 		want := must.Get(objective.ProfileNamed("dr_grpo"))(t)
 		tc.want(&want)
-		got := stage.(*grpo).Objective
+		got := valid(t, "grpo", tc.body).Stage.(*grpo).Objective
 		if !reflect.DeepEqual(got.Advantage, want.Advantage) || got.Ratio.Level != want.Ratio.Level ||
 			got.Clip.High != want.Clip.High || got.Clip.Low != want.Clip.Low ||
 			got.Loss.Scale != 1024 || got.KL.Beta != 0 {
 			t.Errorf("%s: got %+v, want %+v", name, got, want)
 		}
 	}
-	if _, mistakes := load(t, "grpo", `profile = "ver1"`); !strings.Contains(mistakes, `did you mean verl`) {
-		t.Errorf("a wrong name: got %q", mistakes)
-	}
+	_, mistakes := load(t, "grpo", `profile = "ver1"`)
+	must.Contain(t, mistakes, `did you mean verl`)
 }
 
 func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
@@ -171,9 +154,7 @@ func TestKeyContainsTheValuesOfAProfileNotItsName(t *testing.T) {
 		t.Errorf("profile = \"trl\":\n%s\nwritten out:\n%s", trl, byHand)
 	}
 	verl := settingsText(t, `profile = "verl"`)
-	if !strings.Contains(verl, "minibatches = 256\n") {
-		t.Errorf("profile = \"verl\":\n%s\nwant verl's mini-batches of 256 tasks", verl)
-	}
+	must.Contain(t, verl, "minibatches = 256\n")
 	if verl == written {
 		t.Error("profile = \"verl\" changes nothing in the key")
 	}
@@ -183,10 +164,8 @@ func TestCorrectionThatIsOffIsNotInTheKey(t *testing.T) {
 	if off := settingsText(t, ""); strings.Contains(off, "sampler_correction") {
 		t.Errorf("without the block the key contains\n%s", off)
 	}
-	if on := settingsText(t, "sampler_correction {\nmode = \"sequence\"\n}"); !strings.Contains(on,
-		"sampler_correction.mode = \"sequence\"\n") {
-		t.Errorf("with mode = \"sequence\" the key contains\n%s", on)
-	}
+	must.Contain(t, settingsText(t, "sampler_correction {\nmode = \"sequence\"\n}"),
+		"sampler_correction.mode = \"sequence\"\n")
 }
 
 func TestTokenWeightsAreAdvisedInBF16OnGPUs(t *testing.T) {
@@ -201,11 +180,7 @@ func TestTokenWeightsAreAdvisedInBF16OnGPUs(t *testing.T) {
 		"with the correction": {"precision = \"bf16\"\nsampler_correction {\nmode = \"token\"\n}", 1, false},
 		"with a nucleus":      {"precision = \"bf16\"\ntop_p = 0.9", 1, false},
 	} {
-		stage, mistakes := load(t, "grpo", tc.body)
-		if mistakes != "" {
-			t.Fatal(name, mistakes)
-		}
-		if got := stage.(*grpo).Advice(tc.gpus); (got != "") != tc.want {
+		if got := valid(t, "grpo", tc.body).Stage.(*grpo).Advice(tc.gpus); (got != "") != tc.want {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}
@@ -214,12 +189,8 @@ func TestTokenWeightsAreAdvisedInBF16OnGPUs(t *testing.T) {
 // settingsText returns the settings that enter the key of a grpo stage.
 func settingsText(t *testing.T, body string) string {
 	t.Helper()
-	node, mistakes := loadNode(t, "grpo", body)
-	if mistakes != "" {
-		t.Fatal(mistakes)
-	}
 	var text strings.Builder
-	for _, s := range node.Settings {
+	for _, s := range valid(t, "grpo", body).Settings {
 		if s.InKey {
 			fmt.Fprintf(&text, "%s = %s\n", s.Name, s.Value)
 		}

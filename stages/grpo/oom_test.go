@@ -4,7 +4,6 @@ package grpo
 
 import (
 	"math"
-	"strings"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -86,9 +85,8 @@ func TestOutOfMemoryErrorNamesTheMicroBatch(t *testing.T) {
 			r.Split, r.Temperature = tc.split, 1
 			defer starve(tc.rows)()
 			err := r.learn(t.Context(), 1, newBatch(conversations(), r.Group), map[string]float64{})
-			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "out of memory") {
-				t.Errorf("got %v, want %q", err, tc.want)
-			}
+			must.Match(t, err, tc.want)
+			must.Match(t, err, "out of memory")
 		})
 	}
 }

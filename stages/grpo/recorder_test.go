@@ -63,41 +63,24 @@ func TestFinishedTrajectoriesOfTheOpenUpdateAreNotSampledAgain(t *testing.T) {
 	}
 }
 
-// The next attempt samples an episode again whose environment failed.
-func TestEpisodesWithoutARewardAreSampledAgain(t *testing.T) {
-	dir, list := t.TempDir(), []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1},
-		{Task: &bfcl.Task{ID: "t1"}, Update: 1, Member: 1}}
-	must.Get(openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
-		finished func(int, *rl.Trajectory) error) error {
-		return errors.Join(finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: rl.MissingReward(),
-			Stop: rl.StopError}), finished(1, &rl.Trajectory{Task: "t1", Update: 1, Member: 1, Reward: 1}))
-	}))(t)
-	got, err := openRecorder(t, dir, 0).collect(list, func(rest []rl.Rollout,
-		finished func(int, *rl.Trajectory) error) error {
-		if len(rest) != 1 || rest[0].Member != 0 {
-			t.Errorf("asked for %v again, want the member without a reward", rest)
+// The next attempt samples an episode again whose environment failed, or that was played under another reward token.
+func TestEpisodesWithoutARewardOrOfOtherTokensAreSampledAgain(t *testing.T) {
+	for name, logged := range map[string]*rl.Trajectory{
+		"no reward":     {Task: "t1", Update: 1, Token: rl.TokenLow, Reward: rl.MissingReward(), Stop: rl.StopError},
+		"another token": {Task: "t1", Update: 1, Token: rl.TokenHigh},
+	} {
+		dir, sampled := t.TempDir(), 0
+		for _, played := range []*rl.Trajectory{logged, {Task: "t1", Update: 1, Token: rl.TokenLow, Reward: 1}} {
+			list := []rl.Rollout{{Task: &bfcl.Task{ID: "t1"}, Update: 1, Token: played.Token}}
+			must.Get(openRecorder(t, dir, 0).collect(list, func(_ []rl.Rollout,
+				finished func(int, *rl.Trajectory) error) error {
+				sampled++
+				return finished(0, played)
+			}))(t)
 		}
-		return finished(0, &rl.Trajectory{Task: "t1", Update: 1, Reward: 1})
-	})
-	if err != nil || got[0].Reward != 1 || got[1].Reward != 1 {
-		t.Errorf("got %v, %v", got, err)
-	}
-}
-
-// A logged trajectory under another reward token is not reused.
-func TestTrajectoriesOfOtherTokensAreSampledAgain(t *testing.T) {
-	dir, task := t.TempDir(), &bfcl.Task{ID: "t1"}
-	r := openRecorder(t, dir, 0)
-	ask := rl.Rollout{Task: task, Update: 1, Token: rl.TokenHigh}
-	sampled := 0
-	sample := func(rest []rl.Rollout, finished func(int, *rl.Trajectory) error) error {
-		sampled++
-		return finished(0, &rl.Trajectory{Task: "t1", Update: 1, Token: rest[0].Token})
-	}
-	must.Get(r.collect([]rl.Rollout{ask}, sample))(t)
-	ask.Token = rl.TokenLow
-	if _, err := openRecorder(t, dir, 0).collect([]rl.Rollout{ask}, sample); err != nil || sampled != 2 {
-		t.Errorf("sampled %d times, %v; want 2", sampled, err)
+		if sampled != 2 {
+			t.Errorf("%s: sampled %d times, want 2", name, sampled)
+		}
 	}
 }
 

@@ -208,8 +208,8 @@ func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajec
 	})
 }
 
-// spread deals a list of rollouts to the ranks, so many adjacent ones to each in turn, and returns the trajectories of
-// all in the order of the list.
+// spread deals a list of rollouts to the ranks, a number of adjacent rollouts to each rank in turn, and returns all
+// trajectories in the order of the list.
 func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
 	sample func([]rl.Rollout) ([]*rl.Trajectory, error)) ([]*rl.Trajectory, error) {
 	r, groups := t.run.Peers.Rank, slices.Collect(slices.Chunk(list, adjacent))
@@ -396,15 +396,11 @@ func (t *training) gradient(
 // dump stores the batch of an update without a finite gradient. It returns the error that ends the training, or
 // nil.
 func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) error {
-	var rows []train.Skipped
-	for i, tr := range b.rows {
+	return t.run.Skip(u, b.sequences, stats.Logp, func(i int, row *train.Skipped) {
 		of := b.trajectories[b.owner[i]]
-		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.advantages[i])
-		rows = append(rows, train.Skipped{Update: u, Task: of.Task, Token: of.Token, Reward: &reward, Advantage: &advantage,
-			Logp: train.Numbers(stats.Logp[b.first[i] : b.first[i]+b.length[i]]),
-			Text: t.run.Policy.Tokenizer.Decode(tr.IDs, false), IDs: tr.IDs, Mask: tr.Mask})
-	}
-	return t.run.Log.Dump(t.run.Job, u, rows, end)
+		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.Advantage[i])
+		row.Task, row.Token, row.Reward, row.Advantage = of.Task, of.Token, &reward, &advantage
+	}, end)
 }
 
 // checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to
@@ -456,9 +452,9 @@ func (s *settings) prepare(ctx context.Context, trainer *lm.Trainer, reference *
 		}
 	}
 	if several {
-		b.logpOld = b.before.Logp
+		b.LogpOld = b.before.Logp
 	}
-	b.advantage(&s.Objective, s.Penalty(b.length, b.before.Logp, b.before.LogpRef))
+	b.advantage(&s.Objective, s.Penalty(b.Length, b.before.Logp, b.before.LogpRef))
 	return nil
 }
 
@@ -511,15 +507,15 @@ func (b *updateBatch) describe(o *objective.Objective, stats lm.TokenStats, v ma
 	if stats.LogpRef != nil {
 		objective.DescribeKL(stats.Logp, stats.LogpRef, stats.KL, v)
 	}
-	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.advantages)
-	objective.DescribeSampler(stats.Logp, b.logpSampled, v)
-	o.Correction.Describe(b.length, stats.Logp, b.logpSampled, v)
+	v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(b.Advantage)
+	objective.DescribeSampler(stats.Logp, b.LogpSampled, v)
+	o.Correction.Describe(b.Length, stats.Logp, b.LogpSampled, v)
 	v["entropy"] = 0
 	for _, h := range stats.Entropy {
 		v["entropy"] += h / float64(len(stats.Entropy))
 	}
 	if o.KL.Beta != 0 && o.KL.Place == "loss" {
-		v["kl_weight"] = o.KLWeight(&objective.Batch{Length: b.length, Skip: b.skip, Turn: b.turn}, b.totals)
+		v["kl_weight"] = o.KLWeight(&b.Batch, b.totals)
 	}
 }
 

@@ -24,11 +24,6 @@ func several(t *testing.T, alarms ...blocks.Alarm) *training {
 	return r
 }
 
-func weightsOf(t *testing.T, r *training) []float32 {
-	t.Helper()
-	return must.Get(r.run.Policy.Model.Weights())(t)
-}
-
 // The old policy's logprobs are those of the training forward before the first step, for all steps.
 func TestOldPolicyPrecedesTheFirstOptimizerStep(t *testing.T) {
 	for _, precision := range []lm.Precision{lm.Float32, lm.BF16} {
@@ -82,9 +77,8 @@ func TestUpdateOfSeveralStepsEqualsTheStepsByHand(t *testing.T) {
 		part.advantage(&r.Objective, nil)
 		must.Get(hand.run.Trainer.Accumulate(t.Context(), part.sequences, hand.reference, 1,
 			func(_, _ int, now lm.TokenStats) (lm.Weights, error) {
-				out, err := r.Objective.Evaluate(&objective.Batch{Length: part.length, Advantage: part.advantages,
-					Turn: part.turn, Logp: now.Logp,
-					LogpOld: old[step%2].Logp, LogpRef: now.LogpRef, Entropy: now.Entropy}, part.totals)
+				part.Logp, part.LogpOld, part.LogpRef = now.Logp, old[step%2].Logp, now.LogpRef
+				out, err := r.Objective.Evaluate(&part.Batch, part.totals)
 				return lm.Weights{Logp: out.DLogp}, err
 			}))(t)
 		if _, _, err := hand.run.Trainer.Update(r.LR); err != nil {
@@ -128,7 +122,7 @@ func TestAlarmsCheckEveryOptimizerStep(t *testing.T) {
 		r := several(t, blocks.Alarm{Name: blocks.AlarmNaN, Action: action})
 		v, moved := update(t, r, 1, func(r *training, list []*rl.Trajectory) {
 			rewards(1, 0, 0, 0, 0, 1)(r, list)
-			setReward(&list[3].Reward, math.Inf(1)) // in the second group
+			list[3].Reward = rl.Reward(math.Inf(1)) // in the second group
 		})
 		if !moved || v["skipped"] != 0.75 || v["alarm_nan"] != 1 || v["lr"] != 1e-2 {
 			t.Errorf("%s: moved %v, skipped %v, alarm %v, rate %v; want the first of four steps made", action, moved,

@@ -1,10 +1,13 @@
 package rl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/bfcl"
 )
@@ -65,23 +68,26 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 	if width < 1 {
 		return nil, CollectStats{}, errors.New("collect: the policy has no slot for an episode")
 	}
-	r := &collection{Collector: c, rollouts: rollouts, finished: finished, out: make([]*Trajectory, len(rollouts))}
+	r := &collection{Collector: c, finished: finished, out: make([]*Trajectory, len(rollouts))}
 	if c.Agent != nil {
 		r.stats.InPolicy = -c.Agent.InPolicy()
 	}
 	started := time.Now()
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	var players sync.WaitGroup
-	for range min(width, len(rollouts)) {
-		players.Go(func() {
-			if err := r.playAll(ctx); err != nil {
-				stop(err)
+	players, playing := errgroup.WithContext(ctx)
+	players.SetLimit(width)
+	for i, ask := range rollouts {
+		players.Go(func() error {
+			if playing.Err() != nil {
+				return playing.Err()
 			}
+			t, err := r.play(playing, ask)
+			if err != nil {
+				return err
+			}
+			return r.finish(i, t)
 		})
 	}
-	players.Wait()
-	err := errors.Join(context.Cause(ctx), c.Policy.Release())
+	err := errors.Join(cmp.Or(players.Wait(), ctx.Err()), c.Policy.Release())
 	r.stats.Wall = time.Since(started)
 	if c.Agent != nil {
 		r.stats.InPolicy += c.Agent.InPolicy()
@@ -98,49 +104,20 @@ func (c *Collector) Collect(ctx context.Context, rollouts []Rollout,
 // collection is one Collect in progress.
 type collection struct {
 	*Collector
-	rollouts []Rollout
 
 	mu       sync.Mutex
-	next     int // index of the next rollout
 	out      []*Trajectory
 	finished func(int, *Trajectory) error
 	stats    CollectStats
 	waiting  Stopwatch // for replies
 }
 
-// playAll plays rollouts, one after another, until none is left.
-func (r *collection) playAll(ctx context.Context) error {
-	for {
-		r.mu.Lock()
-		i := r.next
-		r.next++
-		r.mu.Unlock()
-		if i >= len(r.rollouts) {
-			return nil
-		}
-		t, err := r.play(ctx, r.rollouts[i])
-		if err == nil {
-			err = r.finish(i, t)
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
 func (r *collection) finish(i int, t *Trajectory) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stats.Sampled += t.Sampled
-	for _, s := range t.Sequences() {
-		for _, sampled := range s.Mask {
-			if sampled {
-				r.stats.Sampled++
-			} else {
-				r.stats.Given++
-			}
-		}
-	}
+	sampled, given := t.Tokens()
+	r.stats.Sampled += sampled
+	r.stats.Given += given
 	r.out[i] = t
 	if r.finished == nil {
 		return nil
@@ -161,10 +138,8 @@ func (r *collection) play(ctx context.Context, ask Rollout) (*Trajectory, error)
 
 // playOnce plays one episode. Its errors are those of the policy and of the context.
 func (r *collection) playOnce(ctx context.Context, ask Rollout, o StartOptions) (*Trajectory, error) {
-	t := &Trajectory{
-		Task: ask.Task.ID, Family: ask.Task.Family, Category: ask.Task.Category,
-		Prompt: ask.Task.Prompt, Member: ask.Member, Update: ask.Update, Token: ask.Token, Origin: OriginPolicy,
-	}
+	t := newTrajectory(ask.Task, OriginPolicy)
+	t.Member, t.Update, t.Token = ask.Member, ask.Update, ask.Token
 	env, err := r.Environment.Start(ctx, ask.Task, o)
 	if err != nil {
 		t.fail(err)
@@ -201,7 +176,9 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 	defer d.Close()
 	news := Message{Role: RoleUser, Turn: env.Turn(), Text: env.User()}
 	for t.Stop == "" {
-		reply, err := r.reply(ctx, d, t.first(news), env.Tools())
+		r.waiting.Add(1)
+		reply, err := d.Reply(ctx, t.first(news), env.Tools())
+		r.waiting.Add(-1)
 		if err != nil {
 			return err
 		}
@@ -226,13 +203,6 @@ func (r *collection) converse(ctx context.Context, ask Rollout, env Env, t *Traj
 		}
 	}
 	return nil
-}
-
-// reply returns the answer of a dialogue and measures the time in which episodes wait for one.
-func (r *collection) reply(ctx context.Context, d Dialogue, news []Message, tools []Tool) (Reply, error) {
-	r.waiting.Add(1)
-	defer r.waiting.Add(-1)
-	return d.Reply(ctx, news, tools)
 }
 
 // Stopwatch measures the time in which at least one of several activities is in progress.

@@ -250,18 +250,6 @@ func (p *drawn) Next(ctx context.Context, rs []Request) ([]Draw, error) {
 	return draws, err
 }
 
-// Over all turns of an episode each token is fed once, except the last draw.
-func TestEveryTokenOfAnEpisodeIsReadOnce(t *testing.T) {
-	p := &drawn{newScript(1, obedient), map[int][]string{}, 0}
-	got, _, err := collector(p).Collect(t.Context(), asks("abc"), nil)
-	must.OK(t, err)
-	e := got[0]
-	if turns := e.Messages[len(e.Messages)-1].Turn; turns < 1 || e.Stop != StopDone || p.fed != len(e.IDs)-1 {
-		t.Errorf("an episode of %d tokens, ended by %s in turn %d: %d were fed, want all but the last in two turns",
-			len(e.IDs), e.Stop, turns, p.fed)
-	}
-}
-
 // Each reply ends at its own stop token: it belongs to the reply, no token is drawn after it, and the next message
 // follows it, while the other episodes continue. A reply without a stop token ends at the limit. The slot of an ended
 // episode serves the next rollout.
@@ -283,9 +271,7 @@ func TestEveryReplyEndsAtItsOwnStopToken(t *testing.T) {
 	fed := strings.Join(slices.Concat(p.bySlot[0], p.bySlot[1]), " ")
 	for _, episode := range []string{"^Us0AH|f f|! !-Tok:fAH|. .-Us1AH|.",
 		"^Unever0AH|a a|b b|c c|d d|e e|f f|g g|a a|b", "w0AH|. .-Uw1AH|."} { // the slot held ^U already
-		if !strings.Contains(fed, episode) {
-			t.Errorf("got %s, want %s in it", fed, episode)
-		}
+		must.Contain(t, fed, episode)
 	}
 	for i, want := range []struct{ ids, own, stop string }{
 		{"^Us0AHf!-Tok:fAH.-Us1AH.", "f!..", StopDone},

@@ -55,13 +55,14 @@ func (f StartFunc) Close() error { return nil }
 // Benchmark is the environment of the benchmark's tasks and drills, with the step limit of l.
 func Benchmark(s bfcl.Settings, l blocks.Limits) StartFunc {
 	s.MaxSteps = l.Steps
-	return func(_ context.Context, t *bfcl.Task, _ StartOptions) (Env, error) { return newEnv(t, s) }
+	return func(_ context.Context, t *bfcl.Task, _ StartOptions) (Env, error) {
+		env, _, err := newEnv(t, s)
+		return env, err
+	}
 }
 
 // benchEnv is an episode of the benchmark.
 type benchEnv struct{ *bfcl.Episode }
-
-func (e benchEnv) episode() *bfcl.Episode { return e.Episode }
 
 // System returns "": the layouts have the benchmark's system message.
 func (e benchEnv) System() string { return "" }
@@ -133,18 +134,18 @@ func (m mergedEnv) Verdict(context.Context) (bfcl.Verdict, error) {
 	return v, nil
 }
 
-// newEnv starts an episode in the prompt mode of its task. A merged episode may have twice as many steps, because
-// its one turn contains the steps of several.
-func newEnv(t *bfcl.Task, s bfcl.Settings) (Env, error) {
+// newEnv starts an episode in the prompt mode of its task, and also returns it as the benchmark sees it. A merged
+// episode may have twice as many steps, because its one turn contains the steps of several.
+func newEnv(t *bfcl.Task, s bfcl.Settings) (Env, *bfcl.Episode, error) {
 	if t.Prompt == bfcl.PromptMerged {
 		s.MaxSteps *= 2
 	}
 	e, err := t.Start(s)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if t.Prompt == bfcl.PromptMerged {
-		return mergedEnv{benchEnv{e}}, nil
+		return mergedEnv{benchEnv{e}}, e, nil
 	}
-	return benchEnv{e}, nil
+	return benchEnv{e}, e, nil
 }

@@ -22,12 +22,7 @@ func Expert(task *bfcl.Task, s bfcl.Settings) (*Trajectory, error) {
 	if len(task.Classes) == 0 {
 		return copied(task), nil
 	}
-	t, err := play(task, s, groundTruth(task), nil)
-	if err != nil {
-		return nil, err
-	}
-	t.Origin = OriginExpert
-	return t, nil
+	return play(task, s, groundTruth(task), nil)
 }
 
 func groundTruth(task *bfcl.Task) [][]string {
@@ -40,8 +35,8 @@ func groundTruth(task *bfcl.Task) [][]string {
 
 // copied returns the trajectory of a task without an environment.
 func copied(task *bfcl.Task) *Trajectory {
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Origin: OriginExpert,
-		Reward: 1, RState: 1, RAction: 1, Official: true, Stop: StopDone}
+	t := newTrajectory(task, OriginExpert)
+	t.Reward, t.RState, t.RAction, t.Official, t.Stop = 1, 1, 1, true, StopDone
 	for i, turn := range task.Turns {
 		t.Messages = append(t.Messages, Message{Role: RoleUser, Turn: i, Text: turn.User},
 			Message{Role: RoleAssistant, Turn: i, Text: strings.Join(turn.GroundTruth, "\n"), Calls: turn.GroundTruth})
@@ -53,17 +48,17 @@ func copied(task *bfcl.Task) *Trajectory {
 // play executes the given calls in an episode of the benchmark without a step limit. It calls watch, if not nil, with
 // the episode before each call; watch may copy but not change it.
 func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
-	watch func(turn, call int, e *bfcl.Episode)) (*Trajectory, error) {
+	watch func(turn int, e *bfcl.Episode)) (*Trajectory, error) {
 	s.MaxSteps, s.MaxCalls = math.MaxInt/2, 0
-	env, err := newEnv(task, s)
+	env, episode, err := newEnv(task, s)
 	if err != nil {
 		return nil, err
 	}
-	if watch == nil {
-		return Play(context.Background(), env, task, turns, nil)
-	}
-	e := env.(interface{ episode() *bfcl.Episode }).episode()
-	return Play(context.Background(), env, task, turns, func(turn, call int) { watch(turn, call, e) })
+	return Play(context.Background(), env, task, turns, func(turn, _ int) {
+		if watch != nil {
+			watch(turn, episode)
+		}
+	})
 }
 
 // Play executes the given calls of each turn in an episode, one per step, then yields the turn, which in a merged task
@@ -71,7 +66,7 @@ func play(task *bfcl.Task, s bfcl.Settings, turns [][]string,
 // an error if the episode ends earlier or has more turns.
 func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
 	before func(turn, call int)) (*Trajectory, error) {
-	t := &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt}
+	t := newTrajectory(task, OriginExpert)
 	t.open(env)
 	for turn, calls := range turns {
 		if env.Done() {
@@ -106,7 +101,7 @@ func Play(ctx context.Context, env Env, task *bfcl.Task, turns [][]string,
 		t.Messages = append(t.Messages, last)
 	}
 	if !env.Done() {
-		return nil, fmt.Errorf("task %s: the episode goes on after the last of %d turns", task.ID, len(turns))
+		return nil, fmt.Errorf("task %s: the episode continues after the last of %d turns", task.ID, len(turns))
 	}
 	t.Stop = env.Stop()
 	v, err := env.Verdict(ctx)
@@ -139,7 +134,7 @@ func Spoil(task *bfcl.Task, s bfcl.Settings, seed uint64, variant int) (*Traject
 		return nil, nil
 	}
 	before := make([][]*bfcl.Episode, len(truth)) // copies from before each call of the ground truth
-	_, err := play(task, s, truth, func(turn, _ int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
+	_, err := play(task, s, truth, func(turn int, e *bfcl.Episode) { before[turn] = append(before[turn], e.Clone()) })
 	if err != nil {
 		return nil, err
 	}

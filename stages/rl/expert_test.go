@@ -70,12 +70,6 @@ func TestSpoiltEpisodesFailAndDescribeTheirMistakes(t *testing.T) {
 	}
 }
 
-func TestCopyDrillsCannotBeSpoilt(t *testing.T) {
-	if e, err := Spoil(drills(t, drill.Copy, 1)[0], bfcl.Settings{}, 1, 0); e != nil || err != nil {
-		t.Errorf("got %v, %v", e, err)
-	}
-}
-
 func TestLiteralsOfACall(t *testing.T) {
 	call := `f2(a='x\'y', b=[12, -3.5], c="q", d=True)`
 	var got []string

@@ -1,5 +1,10 @@
 package rl
 
+import (
+	"hash/fnv"
+	"io"
+)
+
 // A Stream is a sequence of random numbers addressed by name and position: each number is a function of the names
 // of the stream and of the position, independent of when it is drawn. So the order of episodes, their batching
 // and interruptions have no effect on the numbers.
@@ -73,11 +78,8 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// hash is FNV-1a over the bytes of a name.
 func hash(name string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 1099511628211
-	}
-	return h
+	h := fnv.New64a()
+	io.WriteString(h, name)
+	return h.Sum64()
 }

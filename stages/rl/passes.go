@@ -31,18 +31,14 @@ func PassAtK(n, c, k int) float64 { return 1 - AllDrawn(n, n-c, k) }
 func Passes(scores []Score, ks []int) []Pass {
 	type unit struct{ set, category string }
 	type count struct{ n, right, official int }
-	tasks := map[unit]map[string]*count{}
+	tasks := map[unit]map[string]count{}
 	for _, s := range scores {
 		for _, category := range []string{"all", s.Category} {
 			u := unit{s.Set, category}
 			if tasks[u] == nil {
-				tasks[u] = map[string]*count{}
+				tasks[u] = map[string]count{}
 			}
 			c := tasks[u][s.Task]
-			if c == nil {
-				c = new(count)
-				tasks[u][s.Task] = c
-			}
 			c.n++
 			if s.Reward == 1 {
 				c.right++
@@ -50,6 +46,7 @@ func Passes(scores []Score, ks []int) []Pass {
 			if s.Official {
 				c.official++
 			}
+			tasks[u][s.Task] = c
 		}
 	}
 	name := func(u unit) string { return strings.TrimPrefix(u.category, "all") } // "all" first

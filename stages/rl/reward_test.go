@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // earned are episodes with these rewards, in groups of a size; "x" is one whose environment failed.
@@ -42,10 +44,8 @@ func TestMissingRewardIsNullAndReadBackAsMissing(t *testing.T) {
 	if got := fmt.Sprint(MissingReward()); got != "missing" {
 		t.Errorf("got %q, want a word", got)
 	}
-	raw, err := json.Marshal(earned(1, "x")[0])
-	if err != nil || !strings.Contains(string(raw), `"reward":null,"r_state":null,"r_action":null`) {
-		t.Errorf("a failed episode is written as %s, %v", raw, err)
-	}
+	raw := must.Get(json.Marshal(earned(1, "x")[0]))(t)
+	must.Contain(t, string(raw), `"reward":null,"r_state":null,"r_action":null`)
 }
 
 func TestMoreThanFivePercentMissingRewardsAreAnError(t *testing.T) {
@@ -54,10 +54,8 @@ func TestMoreThanFivePercentMissingRewardsAreAnError(t *testing.T) {
 		t.Errorf("1 of 20: got %d, %v; want the other 19", len(got), err)
 	}
 	_, err := Rewarded(earned(1, ones(18)+"x"))
-	if want := "the environment failed in 1 of 19 episodes; more than 5 % without a reward end the stage"; err == nil ||
-		!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "task t18: no connection") {
-		t.Errorf("1 of 19: got %v, want %q and the failure", err, want)
-	}
+	must.Match(t, err, "the environment failed in 1 of 19 episodes; more than 5 % without a reward end the stage")
+	must.Match(t, err, "task t18: no connection")
 	if got, err := Rewarded(nil); err != nil || len(got) != 0 {
 		t.Errorf("no episode: got %v, %v", got, err)
 	}

@@ -3,6 +3,8 @@ package rl
 import (
 	"encoding/json"
 	"strings"
+
+	"rcgrpo/bfcl"
 )
 
 // Files of the artifacts with trajectories, scores and metrics, one row per line.
@@ -69,6 +71,11 @@ type Trajectory struct {
 	again bool // the environment failed, and the episode can be played again
 }
 
+// newTrajectory returns the record of an episode that has not begun.
+func newTrajectory(task *bfcl.Task, origin string) *Trajectory {
+	return &Trajectory{Task: task.ID, Family: task.Family, Category: task.Category, Prompt: task.Prompt, Origin: origin}
+}
+
 // Segment is a conversation of an agent that does not continue another one of its episode: of a helper, or after the
 // agent has shortened its history.
 type Segment struct {
@@ -86,6 +93,21 @@ func (t *Trajectory) Sequences() []*Trajectory {
 		all = append(all, &Trajectory{Messages: s.Messages, IDs: s.IDs, Mask: s.Mask, Logp: s.Logp})
 	}
 	return all
+}
+
+// Tokens counts the tokens of an episode: those that the policy sampled, and those that it was given.
+func (t *Trajectory) Tokens() (sampled, given int) {
+	sampled = t.Sampled
+	for _, s := range t.Sequences() {
+		for _, own := range s.Mask {
+			if own {
+				sampled++
+			} else {
+				given++
+			}
+		}
+	}
+	return sampled, given
 }
 
 // Stop reasons of an episode.
@@ -155,14 +177,7 @@ type Score struct {
 
 // Score returns the row of an evaluated episode of a set of tasks. The episode must have a reward.
 func (t *Trajectory) Score(set string, greedy bool) Score {
-	sampled := t.Sampled
-	for _, s := range t.Sequences() {
-		for _, own := range s.Mask {
-			if own {
-				sampled++
-			}
-		}
-	}
+	sampled, _ := t.Tokens()
 	return Score{
 		Task: t.Task, Family: t.Family, Category: t.Category, Set: set, Prompt: t.Prompt, Token: t.Token,
 		Sample: t.Member, Greedy: greedy, Reward: float64(t.Reward), Official: t.Official, Failure: t.Failure,

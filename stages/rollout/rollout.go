@@ -3,11 +3,13 @@
 package rollout
 
 import (
+	"context"
 	"math"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/stages/internal/agent"
@@ -85,4 +87,35 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		"An agent calls the policy through this program, which serves checkpoints only; here the policy is an endpoint.")
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check(),
 		s.Agent.Check())
+}
+
+// calls reports whether the policy is an endpoint.
+func (s *settings) calls() bool { return s.Policy.Type == provider.ArtifactType }
+
+// WithoutEffect returns the settings that only the other sort of policy reads.
+func (s *settings) WithoutEffect() map[string]string {
+	return provider.Unread(s.calls())
+}
+
+// Runner returns the stage with an endpoint, which needs no tensors, or the one with a checkpoint, if this binary has
+// tensors.
+func (s *settings) Runner() engine.Runner {
+	if s.calls() {
+		return calling{s}
+	}
+	r, _ := any(s).(engine.Runner)
+	return r
+}
+
+// calling is a stage whose policy is an endpoint.
+type calling struct{ *settings }
+
+// Run plays the episodes.
+func (s calling) Run(ctx context.Context, job *engine.Job) error {
+	tasks, err := checkpoint.ReadTasks(job, s.Tasks)
+	if err != nil {
+		return err
+	}
+	_, err = provider.Sampling{Policy: s.Policy, Samples: s.Samples, Limits: s.Limits, Calls: s.Calls}.Run(ctx, job, tasks)
+	return err
 }

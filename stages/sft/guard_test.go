@@ -96,9 +96,7 @@ func TestBatchesWithoutAFiniteGradientAreSkippedAndStored(t *testing.T) {
 				"the third time in a row that it is not finite; lower the learning rate; the skipped batches are in "+file) {
 				t.Fatalf("got %v", err)
 			}
-			if !strings.Contains(log.String(), "was skipped: its gradient is not finite; its batch is in "+file) {
-				t.Errorf("the log says %q", log.String())
-			}
+			must.Contain(t, log.String(), "was skipped: its gradient is not finite; its batch is in "+file)
 			if !tc.fails {
 				file = filepath.Join(dir, "metrics", "skipped.jsonl")
 				skipped := 0.0

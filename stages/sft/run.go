@@ -156,7 +156,7 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	start := time.Now()
 	row, stats, err := s.update(ctx, t, batch, s.Schedule.Rate(u-1, total, s.LR))
 	if row.Values["skipped"] == 1 {
-		err = t.Log.Dump(t.Job, u, skippedRows(t.Policy, u, batch, stats), err)
+		err = t.Skip(u, batch, stats.Logp, nil, err)
 	}
 	if err != nil {
 		return err
@@ -169,17 +169,6 @@ func (s *settings) step(ctx context.Context, t *train.Training, u, total int, ba
 	}
 	t.Job.Progress(u, total, "updates", runs.Value{Name: "loss", Value: row.Values["loss"]})
 	return nil
-}
-
-func skippedRows(p *checkpoint.Policy, u int, batch []lm.Sequence, stats lm.TokenStats) (rows []train.Skipped) {
-	logp := stats.Logp
-	for _, e := range batch {
-		n := e.Learned()
-		rows = append(rows, train.Skipped{Update: u, Logp: train.Numbers(logp[:n]), Text: p.Tokenizer.Decode(e.IDs, false),
-			IDs: e.IDs, Mask: e.Learn})
-		logp = logp[n:]
-	}
-	return rows
 }
 
 // update makes one optimizer step on the mean negative logprob of the batch's learned tokens, and returns the

@@ -29,9 +29,7 @@ func Kinds() []*lang.Kind {
 		return map[string]string{"checkpoint": "checkpoint", "metrics": "metrics"}
 	}
 	draws := func(lang.Stage) bool { return true }
-	length := func(s lang.Stage) (setting, why string) {
-		return s.(interface{ length() (string, string) }).length()
-	}
+	length := train.Length("epochs")
 	return []*lang.Kind{
 		{
 			Name: "sft", Version: 4, Outputs: outputs, Stochastic: draws, Length: length, Ranks: train.Ranks,
@@ -97,9 +95,6 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 		return u
 	}
 }
-
-// length names the setting that a longer run raises, and why it cannot resume from a shorter run.
-func (s *settings) length() (setting, why string) { return "epochs", s.Schedule.WhyNotResumed() }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
 func (s *settings) WithoutEffect() map[string]string {

@@ -65,20 +65,29 @@ func (s *settings) programEffects(e blocks.Effects) {
 	e.Add(s.URL != "" && len(s.Score) == 0, "no process starts", "program", "env", "secrets")
 }
 
+// store writes the program, which may come with a server, into the folder of each set.
+func (s *settings) store(job *engine.Job, server *environment.Server) (p *environment.Program,
+	dirs map[string]string, err error) {
+	p = &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
+		Step: s.Timeouts.Step, Score: s.Timeouts.Score, Server: server}
+	dirs = map[string]string{}
+	for _, port := range s.setPorts() {
+		dirs[port], err = job.Create(port)
+		if err == nil && s.Program != nil {
+			err = p.Write(dirs[port], s.Program.Path, s.Program.Left)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return p, dirs, nil
+}
+
 // runProgram asks the program for its tasks, tries it, and stores it beside them.
 func (s *settings) runProgram(ctx context.Context, job *engine.Job) error {
-	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
-		Step: s.Timeouts.Step, Score: s.Timeouts.Score}
-	dirs := map[string]string{}
-	for _, port := range s.setPorts() {
-		dir, err := job.Create(port)
-		if err != nil {
-			return err
-		}
-		if err := p.Write(dir, s.Program.Path, s.Program.Left); err != nil {
-			return err
-		}
-		dirs[port] = dir
+	_, dirs, err := s.store(job, nil)
+	if err != nil {
+		return err
 	}
 	pool, err := environment.OpenProgram(ctx, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
 		environment.Options{Scratch: job.Dir, Log: job.Logf})
@@ -179,7 +188,7 @@ func try(ctx context.Context, job *engine.Job, pool rl.Environment, tasks []*bfc
 // difference quotes two texts from shortly before their first difference.
 func difference(a, b string) string {
 	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
 	}
 	part := func(s string) string { return strings.ToValidUTF8(s[max(0, n-40):min(len(s), n+80)], "?") }

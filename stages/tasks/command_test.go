@@ -93,7 +93,7 @@ func TestProgramsGiveTasksAndAreTried(t *testing.T) {
 
 func TestSettingsOfAProgramAreChecked(t *testing.T) {
 	const own = "source = \"command\"\nprogram = dir(\".\")\n"
-	for body, want := range map[string]string{
+	wantMistakes(t, map[string]string{
 		"source = \"command\"":                 "Tasks of a program need its folder",
 		own:                                    "here it has none",
 		"source = \"bfcl\"\ncommand = [\"x\"]": "it is about your own tasks",
@@ -101,9 +101,5 @@ func TestSettingsOfAProgramAreChecked(t *testing.T) {
 		own + "command = [\"x\"]\nskip = 2":                 "skip = 2 has no effect",
 		own + "command = [\"x\"]\nprocesses = 0":            "got 0",
 		own + "command = [\"x\"]\nprompt = \"merged\"":      "the program writes the requests itself",
-	} {
-		if _, got := load(t, body); !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want it to say %q", body, got, want)
-		}
-	}
+	})
 }

@@ -32,19 +32,9 @@ func (s *settings) checkServer(bad func(bool, string, hcl.Range, string, ...any)
 
 // runServer reads the tasks, stores the server and its tools beside them, and tries the expected calls.
 func (s *settings) runServer(ctx context.Context, job *engine.Job) error {
-	p := &environment.Program{Command: s.Command, Env: s.Env, Secrets: s.Secrets, Start: s.Timeouts.Start,
-		Step: s.Timeouts.Step, Score: s.Timeouts.Score,
-		Server: &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score}}
-	dirs, sets := map[string]string{}, map[string][]*bfcl.Task{}
-	for _, port := range s.setPorts() {
-		dir, err := job.Create(port)
-		if err == nil && s.Program != nil {
-			err = p.Write(dir, s.Program.Path, s.Program.Left)
-		}
-		if err != nil {
-			return err
-		}
-		dirs[port] = dir
+	p, dirs, err := s.store(job, &environment.Server{URL: s.URL, Headers: s.Headers, Score: s.Score})
+	if err != nil {
+		return err
 	}
 	server, err := environment.OpenServer(ctx, p, bfcl.Program{Dir: dirs["train"], Processes: s.Processes},
 		environment.Options{Scratch: job.Dir, Log: job.Logf})
@@ -53,6 +43,7 @@ func (s *settings) runServer(ctx context.Context, job *engine.Job) error {
 	}
 	defer server.Close()
 	job.Logf("the server has %d tools", len(p.Server.Tools))
+	sets := map[string][]*bfcl.Task{}
 	for _, port := range s.setPorts() {
 		if err := p.Save(dirs[port]); err != nil {
 			return err

@@ -86,7 +86,7 @@ func TestSettingsOfAServerAreChecked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tasks.jsonl")
 	must.OK(t, os.WriteFile(path, nil, 0o600))
 	own := fmt.Sprintf("source = \"mcp\"\nfile = file(%q)\n", path)
-	for body, want := range map[string]string{
+	wantMistakes(t, map[string]string{
 		"source = \"mcp\"": "are in a file",
 		own:                "exactly one of both is set",
 		own + "command = [\"x\"]\nurl = \"http://x\"":            "exactly one of both is set",
@@ -96,9 +96,5 @@ func TestSettingsOfAServerAreChecked(t *testing.T) {
 		own + "url = \"http://x\"\nenv = { A = \"B\" }":          "no process starts",
 		own + "command = [\"x\"]\ntimeouts = { score = \"2s\" }": "no command scores",
 		"source = \"bfcl\"\nscore = [\"x\"]":                     "about the tools of an MCP server",
-	} {
-		if _, got := load(t, body); !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want it to say %q", body, got, want)
-		}
-	}
+	})
 }

@@ -107,9 +107,7 @@ func (s *settings) setPorts() []string {
 	switch {
 	case s.Source == "bfcl", s.Source == "command" && s.Test > 0, s.Source == "mcp" && s.TestFile != nil:
 		return []string{"train", "test"}
-	case s.own():
-		return []string{"train"}
-	case drill.Form(s.Form) == drill.Multi:
+	case !s.own() && drill.Form(s.Form) == drill.Multi:
 		return []string{"train", "test", "test_new"}
 	}
 	return []string{"train"}
@@ -187,17 +185,11 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		return err
 	}
 	for _, port := range s.setPorts() {
-		tasks := sets[port]
-		if s.Prompt == bfcl.PromptMerged {
-			for i, t := range tasks {
-				tasks[i] = t.Merged()
-			}
-		}
 		dir, err := job.Create(port)
 		if err != nil {
 			return err
 		}
-		if err := artifact.WriteRows(dir, bfcl.TasksFile, tasks); err != nil {
+		if err := artifact.WriteRows(dir, bfcl.TasksFile, s.prompted(sets[port])); err != nil {
 			return err
 		}
 	}
@@ -218,13 +210,19 @@ func Preview(n *lang.Node, port string, site *lang.Site) ([]*bfcl.Task, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := slices.Clone(sets[port])
-	if s.Prompt == bfcl.PromptMerged {
-		for i, t := range list {
-			list[i] = t.Merged()
-		}
+	return s.prompted(sets[port]), nil
+}
+
+// prompted returns the tasks in the prompt mode of the settings.
+func (s *settings) prompted(tasks []*bfcl.Task) []*bfcl.Task {
+	if s.Prompt != bfcl.PromptMerged {
+		return tasks
 	}
-	return list, nil
+	var merged []*bfcl.Task
+	for _, t := range tasks {
+		merged = append(merged, t.Merged())
+	}
+	return merged
 }
 
 func (s *settings) sets(job *engine.Job) (map[string][]*bfcl.Task, error) {

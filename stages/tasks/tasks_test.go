@@ -33,6 +33,16 @@ func load(t *testing.T, body string) (*lang.Experiment, string) {
 	return x, enginetest.Mistakes(diags)
 }
 
+// wantMistakes checks what the diagnostics of settings say.
+func wantMistakes(t *testing.T, settings map[string]string) {
+	t.Helper()
+	for body, want := range settings {
+		if _, got := load(t, body); !strings.Contains(got, want) {
+			t.Errorf("%q: got %q, want it to say %q", body, got, want)
+		}
+	}
+}
+
 // execute runs a stage with these settings, and with those of rest that they do not have. It returns the folder of its
 // ports, its sets of tasks and its log.
 func execute(t *testing.T, body string, rest map[string]string, setup engine.JobSetup) (dir string,
@@ -115,7 +125,7 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 }
 
 func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
-	for body, want := range map[string]string{
+	wantMistakes(t, map[string]string{
 		"source = \"bfcl\"\ntrain = 10":                              "train = 10 has no effect: it is about generated",
 		"source = \"drills\"\ntake = 10":                             "take = 10 has no effect: it is about the benchmark",
 		"source = \"bfcl\"\ntake = -1":                               "or all with 0; got -1",
@@ -133,11 +143,7 @@ func TestSettingsOfAnotherSourceAreRefused(t *testing.T) {
 		"source = \"drills\"\nskip = -1":                             "got -1",
 		"source = \"drills\"\ntest = 2000":                           "pool of 1000",
 		"source = \"drills\"\npool = 10":                             "pool of 10",
-	} {
-		if _, got := load(t, body); !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want it to say %q", body, got, want)
-		}
-	}
+	})
 }
 
 func TestSeedsShareThePoolAndDrawTheirOwnTests(t *testing.T) {

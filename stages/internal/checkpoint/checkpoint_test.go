@@ -37,15 +37,6 @@ func TestConditionOfAnEpisode(t *testing.T) {
 	}
 }
 
-func TestMetaRoundTrips(t *testing.T) {
-	dir := t.TempDir()
-	want := Meta{Family: Drill, Position: rl.BeforeEachAction, Condition: rl.TokenHigh, Trained: true, Rows: "mean"}
-	must.OK(t, want.Write(dir))
-	if got, err := ReadMeta(dir); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-}
-
 func TestInvalidMetaIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, want string }{
 		"no JSON":           {"{", MetaFile},

@@ -64,7 +64,7 @@ func PlanMemory(job *engine.Job, stage MemoryUser) (lm.Use, error) {
 	return u, nil
 }
 
-// PlanPass fails if a trajectory of so many tokens, more than a pass, does not fit in its own pass.
+// PlanPass fails if a trajectory that is longer than a pass does not fit in a pass of its own.
 func PlanPass(job *engine.Job, c lm.Config, u lm.Use, tokens int) error {
 	if tokens <= u.Pass {
 		return nil

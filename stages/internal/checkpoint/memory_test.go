@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/lm"
 )
 
@@ -68,12 +69,8 @@ func TestMemoryErrorNamesSettingsThatFit(t *testing.T) {
 			if got, want := strings.Join(offered, "; "), strings.Join(tc.want, "; "); got != want {
 				t.Errorf("offered %q, want %q", got, want)
 			}
-			for _, text := range append(tc.want, "it has "+lm.BytesText(tc.have), " and needs ", "weights ",
-				" of memory, set by `resources { memory }`") {
-				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%v lacks %q", err, text)
-				}
-			}
+			must.Contain(t, err.Error(), append(tc.want, "it has "+lm.BytesText(tc.have), " and needs ", "weights ",
+				" of memory, set by `resources { memory }`")...)
 			if strings.Contains(err.Error(), "lora") {
 				t.Errorf("%v offers another method as if it saved memory only", err)
 			}

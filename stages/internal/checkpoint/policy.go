@@ -123,17 +123,12 @@ func (p *Policy) Reference() (*lm.Model, error) {
 	return p.Model.Clone()
 }
 
-// Codec returns the policy's chat layout; see OpenCodec.
-func (p *Policy) Codec(benchmark string) (rl.Codec, error) {
-	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
-}
-
 // CodecFor returns the chat layout for tools with documents only, or also for those of the benchmark.
 func (p *Policy) CodecFor(documented bool, benchmark string) (rl.Codec, error) {
 	if documented {
 		return p.Talk()
 	}
-	return p.Codec(benchmark)
+	return codecOf(p.Meta, p.Tokenizer, p.dir, benchmark)
 }
 
 // Talk returns the policy's chat layout for conversations whose tools have documents.

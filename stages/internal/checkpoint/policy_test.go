@@ -3,15 +3,12 @@
 package checkpoint
 
 import (
-	"encoding/binary"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
@@ -39,28 +36,11 @@ func fresh(t *testing.T) *Policy {
 	return p
 }
 
-// table reads the embedding [vocabulary][width] from a saved checkpoint.
+// table returns the embedding [vocabulary][width], which comes first in the buffer of all weights.
 func table(t *testing.T, p *Policy) [][]float32 {
 	t.Helper()
-	dir := t.TempDir()
-	must.OK(t, p.Save(dir))
-	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
-	n := binary.LittleEndian.Uint64(raw)
-	var header map[string]struct {
-		Offsets []uint64 `json:"data_offsets"`
-	}
-	must.OK(t, json.Unmarshal(raw[8:8+n], &header))
-	at := 8 + n + header["model.embed_tokens.weight"].Offsets[0]
-	var rows [][]float32
-	for range p.Tokenizer.Size() {
-		var row []float32
-		for range width {
-			row = append(row, math.Float32frombits(binary.LittleEndian.Uint32(raw[at:])))
-			at += 4
-		}
-		rows = append(rows, row)
-	}
-	return rows
+	weights := must.Get(p.Model.Weights())(t)
+	return slices.Collect(slices.Chunk(weights[:p.Tokenizer.Size()*width], width))
 }
 
 func id(t *testing.T, p *Policy, name string) int {
@@ -120,6 +100,7 @@ func TestRowsOfRewardTokensStartAsTheMeanOfAllOthers(t *testing.T) {
 }
 
 func TestRewardTokenRowsAreInitializedOnce(t *testing.T) {
+	must.Match(t, fresh(t).UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 	p := fresh(t)
 	must.OK(t, p.UseTokens(rl.FirstUser, "mean"))
 	before := table(t, p)
@@ -131,11 +112,6 @@ func TestRewardTokenRowsAreInitializedOnce(t *testing.T) {
 		t.Error("rows that were there were made again")
 	}
 	must.Match(t, p.UseTokens(rl.FirstUser, "mean"), "trained at before_each_action; they cannot be used at first_user")
-}
-
-func TestRowsOfAnUnknownTokenAreRefused(t *testing.T) {
-	p := fresh(t)
-	must.Match(t, p.UseTokens(rl.FirstUser, "copy:<|nobody|>"), `no token "<|nobody|>"`)
 }
 
 func TestCheckpointsRoundTrip(t *testing.T) {
@@ -159,10 +135,11 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	}
 }
 
-// A zero in the file means zero, although the optimizer below takes it for "the default".
-func TestZeroMomentDecayIsZero(t *testing.T) {
-	one := func(o blocks.Optimizer) [][]float32 {
+// The moments' decays of the settings are those of the optimizer.
+func TestMomentDecayReachesTheOptimizer(t *testing.T) {
+	one := func(beta1 float64) [][]float32 {
 		p := fresh(t)
+		o := blocks.Optimizer{Beta1: beta1, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
 		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens, lm.Peers{}))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
@@ -175,13 +152,11 @@ func TestZeroMomentDecayIsZero(t *testing.T) {
 		}
 		return table(t, p)
 	}
-	o := blocks.Optimizer{Beta1: 0, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
-	zero, tiny, usual := one(o), one(blocks.Optimizer{Beta1: 1e-9, Beta2: 0.9, Eps: 1e-8,
-		ClipNorm: 1}), one(blocks.Optimizer{Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1})
-	if far := distance(zero, tiny); far > 1e-6 {
+	zero := one(0)
+	if far := distance(zero, one(1e-9)); far > 1e-6 {
 		t.Errorf("beta1 = 0 and 1e-9 differ by %v", far)
 	}
-	if far := distance(zero, usual); far < 1e-4 {
+	if far := distance(zero, one(0.9)); far < 1e-4 {
 		t.Errorf("beta1 = 0 and 0.9 differ by %v only", far)
 	}
 }
@@ -232,7 +207,7 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 					t.Errorf("%s has other bytes than the folder it came from", file)
 				}
 			}
-			codec := must.Get(again.Codec(benchmark))(t)
+			codec := must.Get(again.CodecFor(false, benchmark))(t)
 			high := id(t, again, chat.HighReward)
 			if ids := codec.User("Tell me.", true, rl.TokenHigh); !slices.Contains(ids, int32(high)) {
 				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
@@ -241,10 +216,8 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if _, calls := codec.Parse(call); !slices.Equal(calls, []rl.Call{{Text: "ls(a=True)"}}) {
 				t.Errorf("%q is read back as %q", codec.Text(call), calls)
 			}
-			if text := codec.Text(codec.Begin("", rl.ToolsNamed([]string{"ls"}))); !strings.Contains(text, `"name": "ls"`) {
-				t.Errorf("the beginning lacks the tool's document: %q", text)
-			}
-			_, err := again.Codec("")
+			must.Contain(t, codec.Text(codec.Begin("", rl.ToolsNamed([]string{"ls"}))), `"name": "ls"`) // its document
+			_, err := again.CodecFor(false, "")
 			must.Match(t, err, "data { bfcl = ")
 		})
 	}

@@ -100,5 +100,5 @@ type memoryOfAnother struct{}
 func (memoryOfAnother) Error() string { return "another rank: " + torch.ErrOutOfMemory.Error() }
 func (memoryOfAnother) Unwrap() error { return torch.ErrOutOfMemory }
 
-// Echo tells the engine that the failure follows from that of another rank.
+// Echo reports that the failure follows from that of another rank.
 func (memoryOfAnother) Echo() bool { return true }

@@ -31,16 +31,10 @@ type Log struct {
 
 // OpenLog opens the log of a training and keeps the rows of the updates before the restored state.
 func OpenLog(t *resume.Scratch) (*Log, error) {
-	values, err := t.Rows(rl.MetricsFile)
-	if err != nil {
-		return nil, err
-	}
-	times, err := t.Rows(rl.TimesFile)
-	if err != nil {
-		return nil, err
-	}
-	skipped, err := t.Rows(skippedFile)
-	return &Log{values, times, skipped}, err
+	values, noValues := t.Rows(rl.MetricsFile)
+	times, noTimes := t.Rows(rl.TimesFile)
+	skipped, noSkipped := t.Rows(skippedFile)
+	return &Log{values, times, skipped}, errors.Join(noValues, noTimes, noSkipped)
 }
 
 // Write appends the row of an update and its times. It leaves out values that are not finite, because JSON has no

@@ -53,13 +53,20 @@ func (s *Settings) WithoutEffect(e blocks.Effects) {
 	s.Split.WithoutEffect(e)
 }
 
+// trained is a stage with Settings.
+type trained interface{ training() *Settings }
+
+func (s *Settings) training() *Settings { return s }
+
 // Ranks is lang.Kind.Ranks: a rank has at least one partial gradient of an update.
-func Ranks(s lang.Stage) int { return s.(interface{ Parts() int }).Parts() }
+func Ranks(s lang.Stage) int { return s.(trained).training().GradientParts }
 
-// Parts returns the number of partial gradients of an update.
-func (s *Settings) Parts() int { return s.GradientParts }
+// Length returns lang.Kind.Length of trainings that resume from one with a smaller value of the named setting.
+func Length(setting string) func(lang.Stage) (name, why string) {
+	return func(s lang.Stage) (name, why string) { return setting, s.(trained).training().Schedule.WhyNotResumed() }
+}
 
-// Use returns the memory use of passes of so many rows on a model of shape c.
+// Use returns the memory use of passes of up to pass rows on a model of shape c.
 func (s *Settings) Use(c lm.Config, pass int) lm.Use {
 	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass),
 		MicroBatch: s.MicroBatch, Parts: s.GradientParts, Host: lm.Host(s.Optimizer.Host)}

@@ -96,7 +96,7 @@ func (t *Training) gather(phase string, own []byte) ([][]byte, error) {
 	return t.Peers.Rank.Share(own)
 }
 
-// progress is what is encoded into a state and decoded from it.
+// progress returns the value that a state stores beside weights and moments.
 func (t *Training) progress() any {
 	if t.Progress == nil {
 		return &struct{}{}
@@ -236,6 +236,23 @@ func (t *Training) WithinMemory(batch []lm.Sequence, accumulate func() error) er
 			return err
 		}
 	}
+}
+
+// Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their learned tokens.
+// describe, which may be nil, completes each row. Skip returns end as Dump does.
+func (t *Training) Skip(u int, batch []lm.Sequence, logp []float64, describe func(i int, row *Skipped),
+	end error) error {
+	rows := make([]Skipped, len(batch))
+	for i, q := range batch {
+		n := q.Learned()
+		rows[i] = Skipped{Update: u, Logp: Numbers(logp[:n]), Text: t.Policy.Tokenizer.Decode(q.IDs, false), IDs: q.IDs,
+			Mask: q.Learn}
+		logp = logp[n:]
+		if describe != nil {
+			describe(i, &rows[i])
+		}
+	}
+	return t.Log.Dump(t.Job, u, rows, end)
 }
 
 // Close frees the trainer and closes the files. The policy stays open.

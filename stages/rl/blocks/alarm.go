@@ -170,38 +170,43 @@ func (w *Watch) Observe(values map[string]float64) map[string]string {
 	return raised
 }
 
-// observe reports whether the alarm is raised, and returns its next window, which is empty after most alarms.
-func (a *watched) observe(window []float64, values map[string]float64) (after []float64, off bool) {
-	x, ok := values[a.metric]
-	finite := ok && isFinite(x)
+// observe reports whether the alarm is raised, and returns its next window. Only spike keeps its window when raised.
+func (a *watched) observe(window []float64, values map[string]float64) (after []float64, raised bool) {
+	x, known := finite(values, a.metric)
 	if a.name == AlarmNaN {
-		if loss, ok := values["loss"]; finite && ok && isFinite(loss) {
+		if _, loss := finite(values, "loss"); known && loss {
 			return nil, false
 		}
-		x = 0
-	} else if !finite {
+	} else if !known {
 		return window, false
 	}
 	after = append(slices.Clone(window), x)
 	after = after[max(0, len(after)-a.updates):]
-	if a.name == AlarmSpike {
-		return after, len(window) == a.updates && x > a.limit*Quantile(slices.Sorted(slices.Values(window)), 0.5)
-	}
+	full := len(after) == a.updates
 	switch a.name {
+	case AlarmSpike:
+		return after, len(window) == a.updates && x > a.limit*Quantile(slices.Sorted(slices.Values(window)), 0.5)
 	case AlarmGap, AlarmEntropy:
-		off = Mean(after) < a.limit
+		raised = full && Mean(after) < a.limit
 	case AlarmZeroVariance:
-		off = Mean(after) > a.limit
-	default: // nan
-		off = true
+		raised = full && Mean(after) > a.limit
+	case AlarmNaN:
+		raised = full
 	}
-	if len(after) < a.updates || !off {
-		return after, false
+	if raised {
+		return nil, true
 	}
-	return nil, true
+	return after, false
 }
 
-func isFinite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
+// finite returns the named value, or 0 and false if it is missing or not finite.
+func finite(values map[string]float64, name string) (x float64, ok bool) {
+	x, ok = values[name]
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return 0, false
+	}
+	return x, ok
+}
 
 // Quantile of ascending values, with linear interpolation between order statistics (h = (n-1) q); 0 without
 // values.

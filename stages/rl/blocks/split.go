@@ -44,7 +44,7 @@ type Arithmetic struct {
 // DefaultArithmetic returns float32.
 func DefaultArithmetic() Arithmetic { return Arithmetic{Precision: "float32"} }
 
-// DefaultSplit returns deterministic passes of so many tokens.
+// DefaultSplit returns deterministic passes with a micro-batch of this number of tokens.
 func DefaultSplit(tokens int) Split {
 	return Split{Mode: ModeDeterministic, MicroBatch: tokens, GradientParts: 1, OnOOM: "stop"}
 }

@@ -52,16 +52,12 @@ func (a *Advantage) Check() (diags hcl.Diagnostics) {
 // members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal
 // rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
 func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
-	out := make([]float64, len(rewards))
-	for _, members := range groupsOf(group) {
+	out, everyone := make([]float64, len(rewards)), indices(0, len(rewards))
+	for _, members := range groupsOf(everyone, group) {
 		a.center(members, rewards, out)
 	}
 	switch a.Scale {
 	case "batch_std":
-		everyone := make([]int, len(rewards))
-		for i := range everyone {
-			everyone[i] = i
-		}
 		divide(out, everyone, a.deviation(everyone, rewards)+a.Eps)
 	case "token_whiten":
 		a.whiten(out, length)
@@ -147,14 +143,23 @@ func divide(out []float64, members []int, by float64) {
 	}
 }
 
-func groupsOf(group []int) [][]int {
-	index := map[int]int{}
-	var groups [][]int
-	for i, g := range group {
-		at, ok := index[g]
+// indices returns from, from+1, ..., to-1.
+func indices(from, to int) []int {
+	all := make([]int, to-from)
+	for i := range all {
+		all[i] = from + i
+	}
+	return all
+}
+
+// groupsOf divides indices by the groups that group assigns to them, in the order of first occurrence.
+func groupsOf(all, group []int) (groups [][]int) {
+	place := map[int]int{}
+	for _, i := range all {
+		at, ok := place[group[i]]
 		if !ok {
 			at = len(groups)
-			index[g] = at
+			place[group[i]] = at
 			groups = append(groups, nil)
 		}
 		groups[at] = append(groups[at], i)

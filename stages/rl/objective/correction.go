@@ -42,13 +42,12 @@ func (c *SamplerCorrection) Weights(length []int, logpOld, logpSampled []float64
 		return nil, 0
 	}
 	weights = make([]float64, len(logpOld))
-	from := 0
-	for _, n := range length {
+	for _, s := range spans(length) {
 		sum := 0.0
-		for k := from; k < from+n; k++ {
+		for k := s.from; k < s.to; k++ {
 			sum += logpOld[k] - logpSampled[k]
 		}
-		for k := from; k < from+n; k++ {
+		for k := s.from; k < s.to; k++ {
 			d := sum
 			if c.Mode == "token" {
 				d = logpOld[k] - logpSampled[k]
@@ -65,7 +64,6 @@ func (c *SamplerCorrection) Weights(length []int, logpOld, logpSampled []float64
 				}
 			}
 		}
-		from += n
 	}
 	return weights, capped
 }

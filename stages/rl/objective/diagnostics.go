@@ -12,105 +12,103 @@ import (
 
 // MetricInfo describes one value of a metrics row.
 type MetricInfo struct {
-	Name      string
-	Formula   string // R rewards, A advantages, g groups of size G
-	Unit      string
-	Direction string // which is better: "higher", "lower", or "" for neither
+	Name    string
+	Formula string // R rewards, A advantages, g groups of size G
+	Unit    string
 }
 
 // Metrics is the table of all values that training logs per update, in the order of a page. A name that ends in
 // "_" is a family of names, described by the formula.
 var Metrics = []MetricInfo{
-	{"reward", "mean R", "reward", "higher"},
-	{"reward_high", "mean R of episodes under the high token", "reward", "higher"},
-	{"reward_low", "mean R of episodes under the low token", "reward", ""},
-	{"token_gap", "reward_high - reward_low", "reward", "higher"},
-	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward", ""},
-	{"official", "share of episodes with a reward that the official checker accepts", "share", "higher"},
-	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
-	{"all_right", "share of groups with R = 1 throughout", "share", ""},
-	{"all_wrong", "share of groups with R = 0 throughout", "share", "lower"},
-	{"single_token_groups", "share of groups with a single reward token", "share", "lower"},
-	{"share_high", "share of episodes under the high token", "share", ""},
-	{"sigma2", "mean over groups of the population variance of R", "reward²", "higher"},
-	{"group_std", "mean over groups of the population deviation of R", "reward", "higher"},
-	{"reward_range", "mean over groups of max R - min R", "reward", "higher"},
-	{"prop2_bound", "(G-1)/G p(1-p) token_gap², with p the share of high tokens (Proposition 2)", "reward²", "higher"},
-	{"prop2_slack", "sigma2 - prop2_bound", "reward²", ""},
+	{"reward", "mean R", "reward"},
+	{"reward_high", "mean R of episodes under the high token", "reward"},
+	{"reward_low", "mean R of episodes under the low token", "reward"},
+	{"token_gap", "reward_high - reward_low", "reward"},
+	{"token_gap_se", "root of s²_high/n_high + s²_low/n_low (sample variances)", "reward"},
+	{"official", "share of episodes with a reward that the official checker accepts", "share"},
+	{"zero_variance", "share of groups whose rewards are all equal", "share"},
+	{"all_right", "share of groups with R = 1 throughout", "share"},
+	{"all_wrong", "share of groups with R = 0 throughout", "share"},
+	{"single_token_groups", "share of groups with a single reward token", "share"},
+	{"share_high", "share of episodes under the high token", "share"},
+	{"sigma2", "mean over groups of the population variance of R", "reward²"},
+	{"group_std", "mean over groups of the population deviation of R", "reward"},
+	{"reward_range", "mean over groups of max R - min R", "reward"},
+	{"prop2_bound", "(G-1)/G p(1-p) token_gap², with p the share of high tokens (Proposition 2)", "reward²"},
+	{"prop2_slack", "sigma2 - prop2_bound", "reward²"},
 	{"prop2_excess", "sigma2 - (G-1)/G p(1-p) (token_gap² - token_gap_se²): the slack without the gap's sampling " +
-		"variance", "reward²", ""},
+		"variance", "reward²"},
 	{"prop2_excess_se", "standard error of prop2_excess; below -1.96 of it Proposition 2 would be contradicted",
-		"reward²", ""},
+		"reward²"},
 	{"forecast_zero_variance",
-		"zero_variance as forecast before the first update, from samples of the policy (Proposition 1)", "share", ""},
-	{"forecast_low", "lower end of the 95 % band of the first update's zero_variance", "share", ""},
-	{"forecast_high", "upper end of this band", "share", ""},
-	{"forecast_all_right", "all_right as forecast", "share", ""},
-	{"forecast_all_wrong", "all_wrong as forecast", "share", ""},
-	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage", "higher"},
-	{"spread_within_mixed", "the same over groups with variance", "advantage", ""},
-	{"spread_within_ddof1", "spread_within with ddof 1", "advantage", "higher"},
-	{"spread_within_mixed_ddof1", "spread_within_mixed with ddof 1", "advantage", ""},
-	{"spread_batch", "max A - min A over the batch, ddof 0; grows with the batch", "advantage", ""},
-	{"spread_batch_ddof1", "the same, ddof 1; at most 3.578 with G = 5 and 0/1 rewards", "advantage", ""},
-	{"mean_abs_advantage", "mean |A|", "advantage", "higher"},
-	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
+		"zero_variance as forecast before the first update, from samples of the policy (Proposition 1)", "share"},
+	{"forecast_low", "lower end of the 95 % band of the first update's zero_variance", "share"},
+	{"forecast_high", "upper end of this band", "share"},
+	{"forecast_all_right", "all_right as forecast", "share"},
+	{"forecast_all_wrong", "all_wrong as forecast", "share"},
+	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage"},
+	{"spread_within_mixed", "the same over groups with variance", "advantage"},
+	{"spread_within_ddof1", "spread_within with ddof 1", "advantage"},
+	{"spread_within_mixed_ddof1", "spread_within_mixed with ddof 1", "advantage"},
+	{"spread_batch", "max A - min A over the batch, ddof 0; grows with the batch", "advantage"},
+	{"spread_batch_ddof1", "the same, ddof 1; at most 3.578 with G = 5 and 0/1 rewards", "advantage"},
+	{"mean_abs_advantage", "mean |A|", "advantage"},
+	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes"},
 	{"successes_", "share of groups with that many members at R = 1 (0 to G), among groups without missing rewards",
-		"share", ""},
-	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token", ""},
+		"share"},
+	{"entropy", "mean entropy of the policy over action tokens, at the sampling temperature", "nats per token"},
 	{"kl", "divergence to the reference policy as aggregated in the loss; with place = reward the mean penalty of a " +
-		"trajectory, without beta", "nats", "lower"},
-	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token", "lower"},
-	{"kl_k2", "mean of d²/2", "nats per token", "lower"},
-	{"kl_k3", "mean of exp(-d) - 1 + d", "nats per token", "lower"},
-	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token", "lower"},
+		"trajectory, without beta", "nats"},
+	{"kl_k1", "mean of d = log pi - log pi_ref over action tokens", "nats per token"},
+	{"kl_k2", "mean of d²/2", "nats per token"},
+	{"kl_k3", "mean of exp(-d) - 1 + d", "nats per token"},
+	{"kl_exact", "mean of D(pi || pi_ref) over the vocabulary", "nats per token"},
 	{"kl_weight", "weight of the KL term relative to the policy term: beta times the ratio of their sums of weights " +
-		"over action tokens", "", ""},
-	{"loss", "minimized objective, mean over the optimizer steps of the update", "", "lower"},
-	{"grad_norm", "global L2 norm of the gradient before clipping, mean over the update's optimizer steps", "", ""},
-	{"lr", "learning rate of the update; 0 if it was skipped", "", ""},
+		"over action tokens", ""},
+	{"loss", "minimized objective, mean over the optimizer steps of the update", ""},
+	{"grad_norm", "global L2 norm of the gradient before clipping, mean over the update's optimizer steps", ""},
+	{"lr", "learning rate of the update; 0 if it was skipped", ""},
 	{"skipped", "share of the update's optimizer steps that were skipped, because the gradient was not finite or by " +
-		"an alarm", "share", "lower"},
-	{"alarm_", "1 if that alarm was raised (gap, zero_variance, entropy, spike, nan)", "", "lower"},
+		"an alarm", "share"},
+	{"alarm_", "1 if that alarm was raised (gap, zero_variance, entropy, spike, nan)", ""},
 	{"clip_fraction", "share of the ratios of an update at which the clipped term is strictly smaller; not logged if " +
-		"every ratio is 1", "share", "lower"},
+		"every ratio is 1", "share"},
 	{"log_ratio_", "quantile of the log ratios of an update (p05, p50, p95, max of the absolute value); not logged if " +
-		"every ratio is 1", "nats", ""},
-	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats", "lower"},
-	{"sampler_gap_", "quantile of the same over action tokens (p50, p95, p99)", "nats", "lower"},
-	{"sampler_weight", "mean weight of sampler_correction over action tokens; not logged if it is off", "", ""},
-	{"sampler_capped", "share of action tokens whose weight the cap of sampler_correction bounds or masks", "share",
-		"lower"},
-	{"groups_sampled", "groups sampled for the update (more than its batch with zero_variance = resample)", "groups", ""},
-	{"calls", "tool calls per episode", "calls", ""},
-	{"tool_errors", "share of calls whose result is an execution error", "share", "lower"},
-	{"turns", "user turns reached per episode", "turns", ""},
-	{"sampled_tokens", "action tokens per episode", "tokens", ""},
-	{"sampled_tokens_max", "action tokens of the longest episode", "tokens", ""},
-	{"episode_tokens", "tokens per episode, including those not sampled", "tokens", ""},
-	{"tokens", "tokens of all episodes of the update, including those not sampled", "tokens", ""},
-	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens", ""},
-	{"micro_batch", "tokens of one forward and backward pass", "tokens", ""},
-	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share", "lower"},
+		"every ratio is 1", "nats"},
+	{"sampler_gap", "largest |log pi as sampled - log pi as recomputed| of an action token", "nats"},
+	{"sampler_gap_", "quantile of the same over action tokens (p50, p95, p99)", "nats"},
+	{"sampler_weight", "mean weight of sampler_correction over action tokens; not logged if it is off", ""},
+	{"sampler_capped", "share of action tokens whose weight the cap of sampler_correction bounds or masks", "share"},
+	{"groups_sampled", "groups sampled for the update (more than its batch with zero_variance = resample)", "groups"},
+	{"calls", "tool calls per episode", "calls"},
+	{"tool_errors", "share of calls whose result is an execution error", "share"},
+	{"turns", "user turns reached per episode", "turns"},
+	{"sampled_tokens", "action tokens per episode", "tokens"},
+	{"sampled_tokens_max", "action tokens of the longest episode", "tokens"},
+	{"episode_tokens", "tokens per episode, including those not sampled", "tokens"},
+	{"tokens", "tokens of all episodes of the update, including those not sampled", "tokens"},
+	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens"},
+	{"micro_batch", "tokens of one forward and backward pass", "tokens"},
+	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share"},
 	{"stop_", "share of episodes with that stop reason (done, turn_limit, length, step, error); an episode with error " +
-		"has no reward and enters no other value of rewards", "share", ""},
+		"has no reward and enters no other value of rewards", "share"},
 	{"eval_reward", "mean R on the fixed subset of held-out tasks after the update, under the condition of the " +
-		"checkpoint", "reward", "higher"},
-	{"eval_official", "share of the subset that the official checker accepts", "share", "higher"},
+		"checkpoint", "reward"},
+	{"eval_official", "share of the subset that the official checker accepts", "share"},
 }
 
 // Times is the table of the values of times.jsonl, which no digest covers.
 var Times = []MetricInfo{
-	{"rollout_s", "seconds to sample the groups", "s", "lower"},
-	{"model_s", "seconds of rollout_s in the policy", "s", "lower"},
-	{"waiting_s", "seconds of rollout_s in which all episodes waited for environments", "s", "lower"},
-	{"waiting_share", "waiting_s / rollout_s", "share", "lower"},
-	{"update_s", "seconds to compute the gradient and apply it", "s", "lower"},
-	{"eval_s", "seconds of the evaluation after the update", "s", "lower"},
-	{"forecast_s", "seconds of the sampling run of the forecast", "s", "lower"},
-	{"tokens_per_s", "tokens of the update / (rollout_s + update_s)", "tokens/s", "higher"},
-	{"sampled_tokens_per_s", "action tokens of the update / rollout_s", "tokens/s", "higher"},
-	{"peak_memory", "largest resident memory of the process so far", "bytes", "lower"},
+	{"rollout_s", "seconds to sample the groups", "s"},
+	{"model_s", "seconds of rollout_s in the policy", "s"},
+	{"waiting_s", "seconds of rollout_s in which all episodes waited for environments", "s"},
+	{"waiting_share", "waiting_s / rollout_s", "share"},
+	{"update_s", "seconds to compute the gradient and apply it", "s"},
+	{"eval_s", "seconds of the evaluation after the update", "s"},
+	{"forecast_s", "seconds of the sampling run of the forecast", "s"},
+	{"tokens_per_s", "tokens of the update / (rollout_s + update_s)", "tokens/s"},
+	{"sampled_tokens_per_s", "action tokens of the update / rollout_s", "tokens/s"},
+	{"peak_memory", "largest resident memory of the process so far", "bytes"},
 }
 
 // MetricNamed returns the row of a value in Metrics or Times, by its name or that of its family.
@@ -332,15 +330,10 @@ func DescribeEpisodes(trajectories []*rl.Trajectory, v map[string]float64) {
 		v["stop_"+t.Stop] += 1 / n
 		calls += t.Calls
 		errs += t.Errors
-		sampled := 0.0
-		for _, s := range t.Sequences() {
-			v["tokens"] += float64(len(s.IDs))
-			for _, own := range s.Mask {
-				sampled += indicator(own)
-			}
-		}
-		v["sampled_tokens"] += sampled / n
-		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], sampled)
+		sampled, given := t.Tokens()
+		v["tokens"] += float64(sampled + given)
+		v["sampled_tokens"] += float64(sampled) / n
+		v["sampled_tokens_max"] = max(v["sampled_tokens_max"], float64(sampled))
 		v["truncated"] += indicator(t.Stop == rl.StopLength || t.Stop == rl.StopStep || t.Stop == rl.StopTurnLimit) / n
 		if k := len(t.Messages); k > 0 {
 			v["turns"] += float64(t.Messages[k-1].Turn+1) / n

@@ -115,7 +115,7 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 func TestForecastIsUnbiasedByHand(t *testing.T) {
 	// 4 of 6 succeed; of the 15 pairs, C(4,2) = 6 are all right and C(2,2) = 1 is all wrong.
 	f := ForecastZeroVariance([]TaskSample{{High: 6, HighRight: 4}, {High: 1, HighRight: 1}}, rl.AllocationIID, 2, 1)
-	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || f.Left != 1 {
+	if math.Abs(f.AllRight-6.0/15) > 1e-12 || math.Abs(f.AllWrong-1.0/15) > 1e-12 || len(f.PerTask) != 1 {
 		t.Errorf("got %+v, want 6/15, 1/15, one task left out", f)
 	}
 	// Stratified, p 0.5, G 2: one of each token. 1 of 2 high ones right, 1 of 4 low ones right.
@@ -194,10 +194,12 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 	}
 }
 
-func TestTruncatedEpisodesAreCountedSeparately(t *testing.T) {
+// The segments of an agent count among the tokens of its episode.
+func TestEpisodesAreCountedByTheirEndAndTokens(t *testing.T) {
 	v := map[string]float64{}
+	segment := rl.Segment{IDs: make([]int32, 1), Mask: []bool{true}}
 	DescribeEpisodes([]*rl.Trajectory{
-		{Stop: rl.StopDone, IDs: make([]int32, 4), Mask: []bool{true, false, true, false}},
+		{Stop: rl.StopDone, IDs: make([]int32, 3), Mask: []bool{true, false, false}, Segments: []rl.Segment{segment}},
 		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: rl.StopStep}, {Stop: rl.StopError},
 	}, v)
 	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
@@ -284,15 +286,4 @@ func simulated(r *rand.Rand, groups, size int, p, high, low float64) Groups {
 		g.Rewards, g.High = append(g.Rewards, rewards), append(g.High, tokens)
 	}
 	return g
-}
-
-// The segments of an agent count among the tokens of its episode.
-func TestTokensOfSegmentsAreCounted(t *testing.T) {
-	e := &rl.Trajectory{IDs: []int32{1, 2}, Mask: []bool{false, true},
-		Segments: []rl.Segment{{IDs: []int32{3, 4, 5}, Mask: []bool{false, true, true}}}}
-	v := map[string]float64{}
-	DescribeEpisodes([]*rl.Trajectory{e}, v)
-	if v["tokens"] != 5 || v["sampled_tokens"] != 3 || e.Score("", false).Tokens != 3 {
-		t.Errorf("got %v and %d", v, e.Score("", false).Tokens)
-	}
 }

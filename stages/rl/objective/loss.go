@@ -1,7 +1,9 @@
 package objective
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -109,25 +111,48 @@ func (o *Outcome) Add(p *Outcome) {
 	o.Clipped += p.Clipped
 }
 
+// span is the range [from, to) of a trajectory's action tokens.
+type span struct{ from, to int }
+
+func (s span) len() int { return s.to - s.from }
+
+// spans yields the index and the span of each trajectory, given their numbers of action tokens.
+func spans(length []int) iter.Seq2[int, span] {
+	return func(yield func(int, span) bool) {
+		from := 0
+		for i, n := range length {
+			if !yield(i, span{from, from + n}) {
+				return
+			}
+			from += n
+		}
+	}
+}
+
+// counted yields the trajectories that are not skipped.
+func (b *Batch) counted() iter.Seq2[int, span] {
+	return func(yield func(int, span) bool) {
+		for i, s := range spans(b.Length) {
+			if (b.Skip == nil || !b.Skip[i]) && !yield(i, s) {
+				return
+			}
+		}
+	}
+}
+
 // Totals counts a batch. It reads Length and Skip, and Turn for level "turn".
 func (o *Objective) Totals(b *Batch) Totals {
 	var t Totals
-	from := 0
-	for i, n := range b.Length {
-		if !b.skips(i) {
-			t.Rows++
-			t.Tokens += n
-			if n > 0 {
-				t.NonEmpty++
-			}
-			t.Units += o.countUnits(b, from, from+n)
+	for _, s := range b.counted() {
+		t.Rows++
+		t.Tokens += s.len()
+		if s.len() > 0 {
+			t.NonEmpty++
 		}
-		from += n
+		t.Units += o.countUnits(b, s)
 	}
 	return t
 }
-
-func (b *Batch) skips(i int) bool { return b.Skip != nil && b.Skip[i] }
 
 // Evaluate computes the loss and its gradient over a batch, under the totals of the batch that it is a part of. A
 // batch without action tokens has gradient 0. An error names a slice of the wrong length.
@@ -141,13 +166,11 @@ func (o *Objective) Evaluate(b *Batch, t Totals) (*Outcome, error) {
 	}
 	out := &Outcome{DLogp: make([]float64, len(b.Logp))}
 	weights, _ := o.Correction.Weights(b.Length, b.LogpOld, b.LogpSampled)
-	from := 0
-	for i, length := range b.Length {
-		to := from + length
-		if !b.skips(i) {
-			o.addPolicy(b, t, weights, i, from, to, out)
-		}
-		from = to
+	if weights == nil {
+		weights = slices.Repeat([]float64{1}, len(b.Logp))
+	}
+	for i, s := range b.counted() {
+		o.addPolicy(b, t, weights, i, s, out)
 	}
 	if o.KL.Beta != 0 && o.KL.Place == "loss" {
 		o.addKL(b, t, out)
@@ -167,18 +190,19 @@ func (o *Objective) checkBatch(b *Batch) error {
 	for _, l := range b.Length {
 		n += l
 	}
-	type part struct {
+	reference, correction := o.Ratio.Denominator == "reference", !o.Correction.Off()
+	exact := o.KL.Beta != 0 && o.KL.Estimator == "exact"
+	estimated := o.KL.Beta != 0 && o.KL.Estimator != "exact" && o.KL.Place == "loss"
+	for _, p := range []struct {
 		name   string
 		got    int
 		needed bool
-	}
-	for _, p := range []part{
+	}{
 		{"logp", len(b.Logp), true},
-		{"logp_old", len(b.LogpOld), o.Ratio.Denominator != "reference" || !o.Correction.Off()},
-		{"logp_sampled", len(b.LogpSampled), !o.Correction.Off()},
-		{"logp_ref", len(b.LogpRef), o.Ratio.Denominator == "reference" || o.KL.Beta != 0 && o.KL.Estimator != "exact" &&
-			o.KL.Place == "loss"},
-		{"kl", len(b.KL), o.KL.Beta != 0 && o.KL.Estimator == "exact"},
+		{"logp_old", len(b.LogpOld), !reference || correction},
+		{"logp_sampled", len(b.LogpSampled), correction},
+		{"logp_ref", len(b.LogpRef), reference || estimated},
+		{"kl", len(b.KL), exact},
 		{"entropy", len(b.Entropy), o.Entropy != 0},
 		{"turn", len(b.Turn), o.Ratio.Level == "turn"},
 	} {
@@ -192,111 +216,68 @@ func (o *Objective) checkBatch(b *Batch) error {
 	return nil
 }
 
-// addPolicy adds the policy term of the trajectory with the action tokens [from, to). weights is nil without a
-// SamplerCorrection.
-func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row, from, to int, out *Outcome) {
+// addPolicy adds the policy term of a trajectory: the surrogate of each of its ratios. The weights of tokens are 1
+// without a SamplerCorrection.
+func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s span, out *Outcome) {
 	old := b.LogpOld
 	if o.Ratio.Denominator == "reference" {
 		old = b.LogpRef
 	}
-	share := o.Loss.weight(t, o.countUnits(b, from, to))
-	// count adds one ratio with the weight of a number of terms and returns d loss / d log ratio.
-	count := func(sum ratioSum, terms int) float64 {
-		loss, slope, clipped := o.surrogate(b.Advantage[row], sum.log)
-		out.Policy += share * float64(terms) * loss * sum.meanWeight()
-		out.LogRatio = append(out.LogRatio, sum.log)
+	share := o.Loss.weight(t, o.countUnits(b, s))
+	for _, tokens := range o.ratios(b, s) {
+		logRatio, weight, meanWeight := 0.0, 0.0, 1.0
+		for _, k := range tokens {
+			logRatio += b.Logp[k] - old[k]
+			weight += weights[k]
+		}
+		n, terms := float64(len(tokens)), 1
+		if o.Ratio.Level == "sequence_mean" {
+			logRatio /= n
+			terms = len(tokens)
+		}
+		if n > 0 {
+			meanWeight = weight / n
+		}
+		loss, slope, clipped := o.surrogate(b.Advantage[row], logRatio)
+		out.Policy += share * float64(terms) * loss * meanWeight
+		out.LogRatio = append(out.LogRatio, logRatio)
 		out.Ratios += terms
 		if clipped {
 			out.Clipped += terms
 		}
-		return share * float64(terms) * slope
-	}
-	whole := ratioSum{}
-	for k := from; k < to; k++ {
-		whole.add(k, b.Logp, old, weights)
-	}
-	everywhere := 0.0 // slope at every token of the trajectory
-	switch n := to - from; o.Ratio.Level {
-	case "token":
-		for k := from; k < to; k++ {
-			single := ratioSum{}
-			single.add(k, b.Logp, old, weights)
-			out.DLogp[k] += count(single, 1)
+		slope *= share * float64(terms) // d loss / d log ratio
+		if o.Ratio.Level == "sequence_mean" {
+			slope /= n
 		}
-	case "turn":
-		o.addTurns(b, old, weights, from, to, count, out)
-	case "sequence_mean":
-		if n > 0 {
-			whole.log /= float64(n)
-			everywhere = count(whole, n) / float64(n)
-		}
-	default: // trajectory; without action tokens the ratio is 1
-		everywhere = count(whole, 1)
-	}
-	for k := from; k < to; k++ {
-		out.DLogp[k] += everywhere
-		if weights != nil {
-			out.DLogp[k] *= weights[k]
+		for _, k := range tokens {
+			out.DLogp[k] += slope * weights[k]
 		}
 	}
 }
 
-func (o *Objective) addTurns(b *Batch, old, weights []float64, from, to int, count func(ratioSum, int) float64,
-	out *Outcome) {
-	for _, turn := range turnsOf(b.Turn[from:to]) {
-		sum := ratioSum{}
-		for k := from; k < to; k++ {
-			if b.Turn[k] == turn {
-				sum.add(k, b.Logp, old, weights)
-			}
-		}
-		slope := count(sum, 1)
-		for k := from; k < to; k++ {
-			if b.Turn[k] == turn {
-				out.DLogp[k] += slope
-			}
-		}
-	}
-}
-
-// ratioSum is the log ratio of some tokens, with their number and the sum of their weights.
-type ratioSum struct {
-	log, weights float64
-	tokens       int
-}
-
-func (s *ratioSum) add(k int, logp, old, weights []float64) {
-	s.log += logp[k] - old[k]
-	s.tokens++
-	if weights == nil {
-		s.weights++
-	} else {
-		s.weights += weights[k]
-	}
-}
-
-// meanWeight is 1 without tokens.
-func (s *ratioSum) meanWeight() float64 {
-	if s.tokens == 0 {
-		return 1
-	}
-	return s.weights / float64(s.tokens)
-}
-
-func turnsOf(turn []int) []int {
-	distinct := slices.Clone(turn)
-	slices.Sort(distinct)
-	return slices.Compact(distinct)
-}
-
-func (o *Objective) countUnits(b *Batch, from, to int) int {
+// ratios returns the action tokens of each importance ratio of a trajectory. Without action tokens, the ratio of a
+// trajectory is 1 and the other levels have none.
+func (o *Objective) ratios(b *Batch, s span) [][]int {
+	tokens := indices(s.from, s.to)
 	switch o.Ratio.Level {
-	case "trajectory":
-		return 1
+	case "token":
+		return slices.Collect(slices.Chunk(tokens, 1))
 	case "turn":
-		return len(turnsOf(b.Turn[from:to]))
+		return groupsOf(tokens, b.Turn)
+	case "sequence_mean":
+		if len(tokens) == 0 {
+			return nil
+		}
 	}
-	return to - from
+	return [][]int{tokens}
+}
+
+// countUnits returns the number of terms of a trajectory.
+func (o *Objective) countUnits(b *Batch, s span) int {
+	if o.Ratio.Level == "sequence_mean" {
+		return s.len()
+	}
+	return len(o.ratios(b, s))
 }
 
 // weight returns the weight of one term of a trajectory with n terms.
@@ -363,42 +344,37 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 	if exact {
 		out.DKL = make([]float64, len(b.KL))
 	}
-	from := 0
-	for i, n := range b.Length {
-		to := from + n
-		if !b.skips(i) {
-			w := o.klWeight(b, t, from, to)
-			for k := from; k < to; k++ {
-				if exact {
-					out.KL += w * b.KL[k]
-					out.DKL[k] = o.KL.Beta * w
-					continue
-				}
-				toOld := 0.0
-				if len(b.LogpOld) > 0 {
-					toOld = b.Logp[k] - b.LogpOld[k]
-				}
-				value, slope := o.KL.token(b.Logp[k]-b.LogpRef[k], toOld)
-				out.KL += w * value
-				out.DLogp[k] += o.KL.Beta * w * slope
+	for _, s := range b.counted() {
+		w := o.klWeight(b, t, s)
+		for k := s.from; k < s.to; k++ {
+			if exact {
+				out.KL += w * b.KL[k]
+				out.DKL[k] = o.KL.Beta * w
+				continue
 			}
+			toOld := 0.0
+			if len(b.LogpOld) > 0 {
+				toOld = b.Logp[k] - b.LogpOld[k]
+			}
+			value, slope := o.KL.token(b.Logp[k]-b.LogpRef[k], toOld)
+			out.KL += w * value
+			out.DLogp[k] += o.KL.Beta * w * slope
 		}
-		from = to
 	}
 }
 
-// klWeight returns the weight of the divergence at each token [from, to) of a trajectory.
-func (o *Objective) klWeight(b *Batch, t Totals, from, to int) float64 {
+// klWeight returns the weight of the divergence at each token of a trajectory.
+func (o *Objective) klWeight(b *Batch, t Totals, s span) float64 {
 	w := 0.0
 	switch o.KL.Aggregate {
 	case "trajectory_sum":
 		w = 1 / float64(t.Rows)
 	case "trajectory_mean":
-		w = 1 / float64(to-from) / float64(t.Rows)
+		w = 1 / float64(s.len()) / float64(t.Rows)
 	case "token_mean":
 		w = 1 / float64(t.Tokens)
 	default: // loss: the weight of the slope of a ratio at each token
-		return o.Loss.weight(t, o.countUnits(b, from, to))
+		return o.Loss.weight(t, o.countUnits(b, s))
 	}
 	if math.IsInf(w, 0) {
 		return 0
@@ -414,13 +390,10 @@ func (o *Objective) KLWeight(b *Batch, t Totals) float64 {
 	if o.KL.Place != "loss" {
 		return 0
 	}
-	kl, policy, from := 0.0, 0.0, 0
-	for i, n := range b.Length {
-		if !b.skips(i) {
-			kl += float64(n) * o.klWeight(b, t, from, from+n)
-			policy += float64(n) * o.Loss.weight(t, o.countUnits(b, from, from+n))
-		}
-		from += n
+	kl, policy := 0.0, 0.0
+	for _, s := range b.counted() {
+		kl += float64(s.len()) * o.klWeight(b, t, s)
+		policy += float64(s.len()) * o.Loss.weight(t, o.countUnits(b, s))
 	}
 	if policy == 0 {
 		return 0
@@ -471,43 +444,36 @@ func (o *Objective) KLWeightText() string {
 // addEntropy adds the entropy bonus: the mean over action tokens.
 func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
 	out.DEntropy = make([]float64, len(b.Entropy))
-	from := 0
-	for i, n := range b.Length {
-		for k := from; k < from+n && !b.skips(i); k++ {
+	for _, s := range b.counted() {
+		for k := s.from; k < s.to; k++ {
 			out.Entropy += b.Entropy[k] / float64(t.Tokens)
 			out.DEntropy[k] = -o.Entropy / float64(t.Tokens)
 		}
-		from += n
 	}
 }
 
 // token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref and the
 // log ratio to the old policy.
 func (k *KL) token(d, toOld float64) (value, slope float64) {
-	clamped, inside := d, true
-	if k.LogClamp > 0 && k.Estimator == "k3" {
-		clamped = min(max(d, -k.LogClamp), k.LogClamp)
-		inside = clamped == d
-	}
 	switch k.Estimator {
 	case "k1":
 		value, slope = d, 1
 	case "abs":
-		value, slope = math.Abs(d), sign(d)
+		value, slope = math.Abs(d), float64(cmp.Compare(d, 0))
 	case "k2":
 		value, slope = d*d/2, d
 	default: // k3 (Schulman 2020): unbiased, never negative
+		clamped := d
+		if k.LogClamp > 0 {
+			clamped = min(max(d, -k.LogClamp), k.LogClamp)
+		}
 		value = math.Exp(-clamped) - 1 + clamped
-		if inside {
+		if k.LogClamp <= 0 || clamped == d {
 			slope = 1 - math.Exp(-clamped)
 		}
 	}
-	if k.ValueClamp > 0 {
-		if value > k.ValueClamp {
-			value, slope = k.ValueClamp, 0
-		} else if value < -k.ValueClamp {
-			value, slope = -k.ValueClamp, 0
-		}
+	if k.ValueClamp > 0 && math.Abs(value) > k.ValueClamp {
+		value, slope = math.Copysign(k.ValueClamp, value), 0
 	}
 	switch k.Gradient {
 	case "k2":
@@ -522,16 +488,6 @@ func (k *KL) token(d, toOld float64) (value, slope float64) {
 	return value, slope
 }
 
-func sign(x float64) float64 {
-	switch {
-	case x > 0:
-		return 1
-	case x < 0:
-		return -1
-	}
-	return 0
-}
-
 // Penalty is what KL.Place "reward" subtracts from the reward of each trajectory [B] before advantages: beta
 // times the sum of the estimates at its action tokens, under the policy that sampled them. It is nil with the
 // term in the loss.
@@ -540,13 +496,11 @@ func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 
 		return nil
 	}
 	out := make([]float64, len(length))
-	from := 0
-	for i, n := range length {
-		for k := from; k < from+n; k++ {
+	for i, s := range spans(length) {
+		for k := s.from; k < s.to; k++ {
 			value, _ := o.KL.token(logpOld[k]-logpRef[k], 0)
 			out[i] += o.KL.Beta * value
 		}
-		from += n
 	}
 	return out
 }

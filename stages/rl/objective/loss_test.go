@@ -412,25 +412,6 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 	}
 }
 
-func TestFirstUpdateHasRatioOneAndClipsNothing(t *testing.T) {
-	b := randomBatch(rand.New(rand.NewPCG(1, 1)), 6)
-	b.LogpOld = b.Logp
-	for name, o := range everySetting() {
-		if o.Ratio.Denominator == "reference" {
-			continue
-		}
-		out := must.Get(o.Evaluate(b, o.Totals(b)))(t)
-		for _, l := range out.LogRatio {
-			if l != 0 {
-				t.Errorf("%s: log ratio %v, want exactly 0", name, l)
-			}
-		}
-		if out.Clipped != 0 {
-			t.Errorf("%s: %d clipped", name, out.Clipped)
-		}
-	}
-}
-
 func TestPaperLossByHand(t *testing.T) {
 	// Two trajectories of two tokens. Ratios: exp(0.1+0.2) = 1.34986, clipped to 1.2; exp(-0.5) = 0.60653,
 	// clipped to 0.8. Advantages 1 and -1: -min(1.34986, 1.2) = -1.2 and -min(-0.60653, -0.8) = 0.8; the mean is

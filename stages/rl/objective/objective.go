@@ -160,7 +160,7 @@ func (o *Objective) Check() hcl.Diagnostics {
 	return diags
 }
 
-// Steps returns the number of optimizer steps of an update with so many groups.
+// Steps returns the number of optimizer steps of an update with this number of groups.
 func (o *Objective) Steps(groups int) int {
 	if o.Minibatches == 0 || o.Minibatches >= groups {
 		return o.Passes

@@ -80,54 +80,53 @@ func (o *Objective) UsePreset(name string) {
 // Set assigns a text to a setting named as in the language ("clip.high", "zero_variance"); strings may be quoted.
 // Blocks of o are replaced, not changed, so copies of o keep theirs.
 func (o *Objective) Set(name, text string) error {
+	unknown := fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
 	block, setting, nested := strings.Cut(name, ".")
-	at := fieldOf(reflect.ValueOf(o).Elem(), block)
-	if nested && at.field.IsValid() && at.field.Kind() == reflect.Pointer {
-		copied := reflect.New(at.field.Type().Elem())
-		copied.Elem().Set(at.field.Elem())
-		if inner := fieldOf(copied.Elem(), setting); inner.field.IsValid() {
-			if err := inner.set(name, text); err != nil {
-				return err
-			}
-			at.field.Set(copied)
-			return nil
-		}
-	} else if !nested && at.field.IsValid() && at.field.Kind() != reflect.Pointer {
-		return at.set(name, text)
+	field, choices := fieldOf(reflect.ValueOf(o).Elem(), block)
+	if !field.IsValid() || nested != (field.Kind() == reflect.Pointer) {
+		return unknown
 	}
-	return fmt.Errorf("the objective has no setting %s; rcgrpo kinds grpo --profile paper lists them", name)
+	if !nested {
+		return assign(field, choices, name, text)
+	}
+	copied := reflect.New(field.Type().Elem())
+	copied.Elem().Set(field.Elem())
+	inner, choices := fieldOf(copied.Elem(), setting)
+	if !inner.IsValid() {
+		return unknown
+	}
+	if err := assign(inner, choices, name, text); err != nil {
+		return err
+	}
+	field.Set(copied)
+	return nil
 }
 
-// settingField is a field of a settings struct with its allowed strings.
-type settingField struct {
-	field   reflect.Value
-	choices []string
-}
-
-// fieldOf returns the field with an hcl tag of that name, or an invalid field.
-func fieldOf(v reflect.Value, name string) settingField {
+// fieldOf returns the field with an hcl tag of that name, or an invalid field, and its allowed strings.
+func fieldOf(v reflect.Value, name string) (field reflect.Value, choices []string) {
 	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		tag, role, _ := strings.Cut(f.Tag.Get("hcl"), ",")
-		if tag == name && (role == "optional" || role == "block") {
-			return settingField{v.Field(i), strings.Split(f.Tag.Get("choices"), "|")}
+		tag := v.Type().Field(i).Tag
+		hcl, role, _ := strings.Cut(tag.Get("hcl"), ",")
+		if hcl == name && (role == "optional" || role == "block") {
+			return v.Field(i), strings.Split(tag.Get("choices"), "|")
 		}
 	}
-	return settingField{}
+	return field, nil
 }
 
-func (f settingField) set(name, text string) error {
-	if f.field.Kind() == reflect.String {
+// assign sets the field of the named setting.
+func assign(field reflect.Value, choices []string, name, text string) error {
+	if field.Kind() == reflect.String {
 		text = strings.Trim(text, `"`)
-		if !slices.Contains(f.choices, text) {
-			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(f.choices, ", "), text)
+		if !slices.Contains(choices, text) {
+			return fmt.Errorf("%s is one of %s; got %q", name, strings.Join(choices, ", "), text)
 		}
-		f.field.SetString(text)
+		field.SetString(text)
 		return nil
 	}
-	if err := json.Unmarshal([]byte(text), f.field.Addr().Interface()); err != nil {
+	if err := json.Unmarshal([]byte(text), field.Addr().Interface()); err != nil {
 		want := map[reflect.Kind]string{reflect.Bool: "true or false", reflect.Int: "a whole number"}
-		return fmt.Errorf("%s is %s; got %q", name, cmp.Or(want[f.field.Kind()], "a number"), text)
+		return fmt.Errorf("%s is %s; got %q", name, cmp.Or(want[field.Kind()], "a number"), text)
 	}
 	return nil
 }

@@ -50,14 +50,13 @@ type Forecast struct {
 	AllRight     float64   // share of groups with only reward 1
 	AllWrong     float64   // share of groups with only reward 0
 	PerTask      []float64 // estimate of P(all rewards equal) of each task; noisy
-	Left         int       // tasks without enough samples for a group
 }
 
 // ForecastZeroVariance estimates the share of groups whose rewards will all be equal, for groups of a size whose
 // tokens are drawn with probability p (p = 1: no low token). The estimate of each task is unbiased: the
 // probability that h episodes drawn without replacement from its high ones, and the rest from its low ones, are
 // all right or all wrong, averaged over the number h of high tokens. It requires as many samples of each token as
-// a group may have members with it.
+// a group may have members with it, and omits tasks with fewer.
 func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p float64) Forecast {
 	var f Forecast
 	weights := tokenCounts(allocation, group, p)
@@ -74,13 +73,11 @@ func ForecastZeroVariance(samples []TaskSample, allocation string, group int, p 
 			right += w * rl.AllDrawn(s.High, s.HighRight, h) * rl.AllDrawn(s.Low, s.LowRight, group-h)
 			wrong += w * rl.AllDrawn(s.High, s.High-s.HighRight, h) * rl.AllDrawn(s.Low, s.Low-s.LowRight, group-h)
 		}
-		if !enough {
-			f.Left++
-			continue
+		if enough {
+			f.PerTask = append(f.PerTask, right+wrong)
+			f.AllRight += right
+			f.AllWrong += wrong
 		}
-		f.PerTask = append(f.PerTask, right+wrong)
-		f.AllRight += right
-		f.AllWrong += wrong
 	}
 	if n := float64(len(f.PerTask)); n > 0 {
 		f.AllRight /= n

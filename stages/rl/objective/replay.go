@@ -66,19 +66,19 @@ func (r *Rollouts) Regroup(size int) (*Rollouts, error) {
 
 // Replayed is the table of the values that Replay computes, in the order of a page.
 var Replayed = []MetricInfo{
-	{"groups", "groups per update", "groups", ""},
-	{"reward", "mean R", "reward", "higher"},
-	{"zero_variance", "share of groups whose rewards are all equal", "share", "lower"},
-	{"sigma2", "mean over groups of the population variance of R", "reward²", "higher"},
-	{"spread_within", "mean over groups of max A - min A", "advantage", ""},
-	{"spread_within_mixed", "the same over groups with variance", "advantage", ""},
-	{"spread_batch", "max A - min A over the update", "advantage", ""},
-	{"mean_abs_advantage", "mean |A|", "advantage", ""},
-	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes", "higher"},
-	{"loss", "the policy's loss at ratio 1, without divergence and entropy", "", ""},
-	{"gradient_weight", "sum over action tokens of |d loss / d log pi|", "", ""},
-	{"effective_tokens", "(sum |w|)² / sum w² of these derivatives w", "tokens", "higher"},
-	{"weight_of_long", "share of these derivatives on episodes with more action tokens than the median", "share", ""},
+	{"groups", "groups per update", "groups"},
+	{"reward", "mean R", "reward"},
+	{"zero_variance", "share of groups whose rewards are all equal", "share"},
+	{"sigma2", "mean over groups of the population variance of R", "reward²"},
+	{"spread_within", "mean over groups of max A - min A", "advantage"},
+	{"spread_within_mixed", "the same over groups with variance", "advantage"},
+	{"spread_batch", "max A - min A over the update", "advantage"},
+	{"mean_abs_advantage", "mean |A|", "advantage"},
+	{"effective_sample_size", "(sum |A|)² / sum A²", "episodes"},
+	{"loss", "the policy's loss at ratio 1, without divergence and entropy", ""},
+	{"gradient_weight", "sum over action tokens of |d loss / d log pi|", ""},
+	{"effective_tokens", "(sum |w|)² / sum w² of these derivatives w", "tokens"},
+	{"weight_of_long", "share of these derivatives on episodes with more action tokens than the median", "share"},
 }
 
 // Replay computes the advantages of stored rollouts under an objective, and the loss with its derivative for each
@@ -149,15 +149,14 @@ func weightOfLong(length []int, weights []float64) float64 {
 	}
 	slices.Sort(lengths)
 	typical := blocks.Quantile(lengths, 0.5)
-	long, all, from := 0.0, 0.0, 0
-	for _, n := range length {
-		for _, w := range weights[from : from+n] {
+	long, all := 0.0, 0.0
+	for _, s := range spans(length) {
+		for _, w := range weights[s.from:s.to] {
 			all += math.Abs(w)
-			if float64(n) > typical {
+			if float64(s.len()) > typical {
 				long += math.Abs(w)
 			}
 		}
-		from += n
 	}
 	if all == 0 {
 		return 0
