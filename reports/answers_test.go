@@ -2,8 +2,10 @@ package reports
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"slices"
 	"strings"
@@ -355,5 +357,54 @@ func TestTheLineOfTheRunNamesTheComparedArms(t *testing.T) {
 	want := "SFT + GRPO and RCTP-FT + RC-GRPO compared, 4 more arms below"
 	if got := s.runLine(); !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q in it", got, want)
+	}
+}
+
+// TestTheIntervalOfAClaimCoversTheTruth measures on invented experiments with a true effect of 5 points that the
+// interval of a claim covers it in 90 of 100 cases, where seeds differ by luck and families by the effect on them. 400
+// experiments of seven such kinds gave 92.5 to 95.8; the interval over seeds alone gave 76 to 93, that over families
+// 78 to 94.
+func TestTheIntervalOfAClaimCoversTheTruth(t *testing.T) {
+	if raced {
+		t.Skip("runs without the race detector: one goroutine computes")
+	}
+	const experiments, effect = 150, 0.05
+	r := rand.New(rand.NewPCG(1, 2))
+	play := func(seed int64, base []float64, luck float64, gain func(family int) float64) SeedRun {
+		run := SeedRun{Seed: &seed}
+		for i, p := range base {
+			row := rl.Score{Task: fmt.Sprint(i), Family: fmt.Sprint(i / 10), Greedy: true}
+			if r.Float64() < p+luck+gain(i/10) {
+				row.Reward = 1
+			}
+			run.Scores = append(run.Scores, row)
+		}
+		return run
+	}
+	for _, spread := range []struct {
+		of              string
+		seeds, families float64
+	}{{"seeds", 0.03, 0}, {"families", 0, 0.1}} { // a list: the cases share the random numbers
+		covered := 0
+		for range experiments {
+			base, gains := make([]float64, 300), make([]float64, 30)
+			for i := range base {
+				base[i] = 0.2 + 0.5*r.Float64()
+			}
+			for i := range gains {
+				gains[i] = effect + spread.families*r.NormFloat64()
+			}
+			var a, b []SeedRun
+			for seed := range int64(3) {
+				a = append(a, play(seed, base, spread.seeds*r.NormFloat64(), func(int) float64 { return 0 }))
+				b = append(b, play(seed, base, spread.seeds*r.NormFloat64(), func(f int) float64 { return gains[f] }))
+			}
+			if c := compareEvaluations(of(a...), of(b...), "", Comparison{}); !c.hull().Excludes(effect) {
+				covered++
+			}
+		}
+		if share := float64(covered) / experiments; share < 0.9 {
+			t.Errorf("experiments whose %s differ: the interval covers the effect in %.1f %%, want 90", spread.of, 100*share)
+		}
 	}
 }
