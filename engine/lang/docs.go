@@ -108,7 +108,7 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	switch {
 	case value.Kind() == reflect.Slice:
 		head.Type = "block, repeated"
-		value = reflect.New(blockStruct(f.typ)).Elem()
+		value = newBlock(blockStruct(f.typ))
 	case value.Kind() == reflect.Pointer && value.IsNil():
 		head.Type = "block, absent by default"
 		value = reflect.New(blockStruct(f.typ)).Elem()
