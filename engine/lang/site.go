@@ -566,14 +566,17 @@ func (l *loader) slurmLimits(e executorBlock, s *Slurm) {
 	d := defaultSlurm()
 	s.GRES, s.Factor, s.Jobs = cmp.Or(s.GRES, d.GRES), cmp.Or(s.Factor, d.Factor), cmp.Or(s.Jobs, d.Jobs)
 	for _, v := range []struct {
+		at               hcl.Range
 		name             string
 		value            *time.Duration
 		byDefault, least time.Duration
-	}{{"time", &s.Time, d.Time, time.Minute}, {"poll", &s.Poll, d.Poll, time.Second},
-		{"deadline", &s.Deadline, d.Deadline, time.Second}, {"grace", &s.Grace, d.Grace, time.Second},
-		{"visible", &s.Visible, d.Visible, time.Second}, {"lost", &s.Lost, d.Lost, time.Second}} {
+	}{{e.At["time"], "time", &s.Time, d.Time, time.Minute}, {e.At["poll"], "poll", &s.Poll, d.Poll, time.Second},
+		{e.At["deadline"], "deadline", &s.Deadline, d.Deadline, time.Second},
+		{e.At["grace"], "grace", &s.Grace, d.Grace, time.Second},
+		{e.At["visible"], "visible", &s.Visible, d.Visible, time.Second},
+		{e.At["lost"], "lost", &s.Lost, d.Lost, time.Second}} {
 		if *v.value = cmp.Or(*v.value, v.byDefault); *v.value < v.least {
-			l.errorf(e.At[v.name], "Bad value", "%s must be at least %v; got %v.", v.name, v.least, *v.value)
+			l.errorf(v.at, "Bad value", "%s must be at least %v; got %v.", v.name, v.least, *v.value)
 		}
 	}
 	if s.Factor < 1 {
