@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
 
@@ -112,7 +113,8 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	case m.value == cty.DynamicVal: // has errors of its own
 		return nil
 	case child == nil:
-		return m.unknownKey(t.SourceRange(), key)
+		return unknownKey(t.SourceRange(), "module."+m.name, key, slices.Sorted(maps.Keys(m.instances)),
+			key == "stage" || key == "module", m.block)
 	case !ok:
 		return nil
 	case step == "stage":
@@ -125,19 +127,21 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	}
 }
 
-func (m *moduleBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
-	keys := slices.Sorted(maps.Keys(m.instances))
+// unknownKey reports a reference to an instance that a for_each does not make. If the word in place of the key is a
+// part of each instance, such as a port, the key itself is missing.
+func unknownKey(at hcl.Range, of, key string, keys []string, isPart bool, block *hclsyntax.Block) *hcl.Diagnostic {
 	var d *hcl.Diagnostic
-	if len(keys) == 0 {
-		d = mistake(at, "Unknown key", "The for_each of module.%s is empty, so there is no instance %q.", m.name, key)
-	} else if key == "stage" || key == "module" {
-		d = mistake(at, "Several instances", "module.%s has for_each; write the key after the name, for example "+
-			"module.%s[%q].%s.", m.name, m.name, keys[0], key)
-	} else {
-		d = mistake(at, "Unknown key", "The for_each of module.%s has no key %q%s Its keys are %s.", m.name, key,
+	switch {
+	case len(keys) == 0:
+		d = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
+	case isPart:
+		d = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of, of,
+			keys[0], key)
+	default:
+		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
 			didYouMean(key, keys), quoteAll(keys))
 	}
-	return relate(d, "its for_each", m.block.Body.Attributes["for_each"].SrcRange)
+	return relate(d, "its for_each", block.Body.Attributes["for_each"].SrcRange)
 }
 
 // checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of
@@ -175,7 +179,13 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		if in := s.byKey[key]; in != nil {
 			return in.checkPort(t, at+4)
 		}
-		return s.unknownKey(place, key)
+		var keys []string
+		isPort := false
+		for _, in := range s.instances {
+			keys = append(keys, in.key)
+			isPort = isPort || in.outputs[key] != ""
+		}
+		return unknownKey(place, s.address(), key, keys, isPort, s.block)
 	}
 	if len(t) > at+3 {
 		if _, isAttr := t[at+3].(hcl.TraverseAttr); !isAttr {
@@ -184,24 +194,6 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		}
 	}
 	return s.instances[0].checkPort(t, at+3)
-}
-
-func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
-	var keys []string
-	for _, i := range s.instances {
-		keys = append(keys, i.key)
-	}
-	var d *hcl.Diagnostic
-	if len(keys) == 0 {
-		d = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", s.address(), key)
-	} else if _, port := s.instances[0].outputs[key]; port {
-		d = mistake(at, "Several instances", "%s has for_each; write the key before the port, for example %s.%s.",
-			s.address(), s.instances[0].address(), key)
-	} else {
-		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
-			didYouMean(key, keys), quoteAll(keys))
-	}
-	return relate(d, "its for_each", s.block.Body.Attributes["for_each"].SrcRange)
 }
 
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {
