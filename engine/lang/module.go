@@ -17,7 +17,6 @@ type moduleBlock struct {
 	block     *hclsyntax.Block
 	def       hcl.Range         // header of the block
 	keyed     bool              // has for_each
-	index     int               // of its item
 	instances map[string]*scope // by for_each key; "" without for_each
 	value     cty.Value         // value of `module.NAME`; unknown after an error
 }

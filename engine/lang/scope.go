@@ -32,6 +32,7 @@ type scope struct {
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
 
+	itemsOf       map[string][]int // indexes of the items whose name begins with "stage", "stage.sft" or is "stage.sft.warm"
 	global        *hcl.EvalContext // functions and var
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
@@ -43,7 +44,6 @@ type stageBlock struct {
 	block          *hclsyntax.Block
 	def            hcl.Range // header of the block
 	keyed          bool      // has for_each
-	index          int       // of its item
 	layers         []*layer  // of its settings, weakest first
 	instances      []*instance
 	byKey          map[string]*instance
@@ -56,7 +56,6 @@ func (s *stageBlock) address() string {
 
 type localValue struct {
 	attr  *hclsyntax.Attribute
-	index int // of its item
 	value cty.Value
 }
 
@@ -194,18 +193,13 @@ func (l *scope) checkExperiment() {
 
 // item is a unit of evaluation: the experiment block, a local, a module or a stage block.
 type item struct {
+	steps    []string // of its name in expressions: "stage", "sft", "warm"
 	name     string
 	at       hcl.Range
 	mentions []hcl.Traversal
 	seeds    bool // needs the seeds of the experiment
 	evaluate func(ctx *hcl.EvalContext)
-	provide  func(values *namedValues) // adds the item's value to a context; nil for the experiment
-}
-
-// namedValues are the values of a context, by root.
-type namedValues struct {
-	locals, modules map[string]cty.Value
-	stages          map[string]map[string]cty.Value // by kind, then name
+	value    *cty.Value // nil for the experiment
 }
 
 // evaluateAll evaluates locals, modules and stages after their dependencies. It reports each cycle once, with its path.
@@ -225,7 +219,7 @@ func (l *scope) evaluateAll() {
 			path = append(path, items[i].name)
 		}
 		l.errorf(items[cycle[0]].at, "Dependency cycle", "These depend on each other: %s.%s", strings.Join(path, " → "),
-			l.cycleHint(cycle))
+			l.cycleHint(path))
 	}
 	for _, i := range order {
 		items[i].evaluate(l.contextFor(items, needs[i]))
@@ -234,10 +228,10 @@ func (l *scope) evaluateAll() {
 }
 
 // cycleHint names the defaults that take part in a cycle, because the stages themselves do not show them.
-func (l *scope) cycleHint(cycle []int) string {
+func (l *scope) cycleHint(path []string) string {
 	for _, s := range l.stages {
 		for _, y := range s.layers {
-			if slices.Contains(cycle, s.index) && y.defaults != nil && len(l.dependenciesOf(y.mentions)) > 0 {
+			if slices.Contains(path, s.address()) && y.defaults != nil && len(l.dependenciesOf(y.mentions)) > 0 {
 				return fmt.Sprintf(" The references in the defaults at %s are settings of %s, too.", Place(y.defaults.def),
 					s.address())
 			}
@@ -249,7 +243,7 @@ func (l *scope) cycleHint(cycle []int) string {
 // evaluatesExperiment reports whether the first item is the experiment block. That of a module has no effect.
 func (l *scope) evaluatesExperiment() bool { return l.parent == nil && len(l.experiments) > 0 }
 
-// items returns the units of evaluation and sets the indexes of locals, modules and stages.
+// items returns the units of evaluation and sets l.itemsOf.
 func (l *scope) items() (items []item) {
 	if l.evaluatesExperiment() {
 		bl := l.experiments[0]
@@ -257,36 +251,31 @@ func (l *scope) items() (items []item) {
 			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) }})
 	}
 	for _, v := range l.locals {
-		v.index = len(items)
-		items = append(items, item{
-			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(),
-			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) },
-			provide:  func(values *namedValues) { values.locals[v.attr.Name] = v.value },
-		})
+		items = append(items, item{steps: []string{"local", v.attr.Name}, name: "local." + v.attr.Name, value: &v.value,
+			at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(),
+			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) }})
 	}
 	for _, m := range l.modules {
-		m.index = len(items)
-		items = append(items, item{
-			name: "module." + m.name, at: m.def, seeds: true, mentions: mentions(m.block.Body),
-			evaluate: func(ctx *hcl.EvalContext) { l.evaluateModule(m, ctx) },
-			provide:  func(values *namedValues) { values.modules[m.name] = m.value },
-		})
+		items = append(items, item{steps: []string{"module", m.name}, name: "module." + m.name, value: &m.value,
+			at: m.def, seeds: true, mentions: mentions(m.block.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.evaluateModule(m, ctx) }})
 	}
 	for _, s := range l.stages {
-		s.index = len(items)
 		s.layers = l.layersOf(s)
-		i := item{name: s.address(), at: s.def, seeds: true, mentions: mentions(s.block.Body),
-			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) },
-			provide: func(values *namedValues) {
-				if values.stages[s.kindName] == nil {
-					values.stages[s.kindName] = map[string]cty.Value{}
-				}
-				values.stages[s.kindName][s.name] = s.value
-			}}
+		i := item{steps: []string{"stage", s.kindName, s.name}, name: s.address(), value: &s.value,
+			at: s.def, seeds: true, mentions: mentions(s.block.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) }}
 		for _, y := range s.layers {
 			i.mentions = append(i.mentions, y.mentions...)
 		}
 		items = append(items, i)
+	}
+	l.itemsOf = map[string][]int{}
+	for i, item := range items {
+		for n := range item.steps {
+			name := strings.Join(item.steps[:n+1], ".")
+			l.itemsOf[name] = append(l.itemsOf[name], i)
+		}
 	}
 	return items
 }
@@ -303,35 +292,22 @@ func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	return found
 }
 
-// dependenciesOf returns the items that traversals refer to. Unknown names are reported during evaluation.
+// dependenciesOf returns the items that traversals refer to. A computed name may mean any item of its type. Unknown
+// names are reported during evaluation.
 func (l *scope) dependenciesOf(traversals []hcl.Traversal) (found []int) {
 	for _, t := range traversals {
-		first, hasFirst := stepName(t, 1)
-		second, hasSecond := stepName(t, 2)
-		switch t.RootName() { // a computed name may mean any item of its type
-		case "local":
-			if v := l.localNamed[first]; v != nil {
-				found = append(found, v.index)
-			}
-			for i := 0; !hasFirst && i < len(l.locals); i++ {
-				found = append(found, l.locals[i].index)
-			}
-		case "module":
-			for _, m := range l.modules {
-				if !hasFirst || m.name == first {
-					found = append(found, m.index)
-				}
-			}
-		case "stage":
-			if s := l.named[first][second]; s != nil && hasSecond {
-				found = append(found, s.index)
-			}
-			for i := 0; !hasSecond && i < len(l.stages); i++ {
-				if s := l.stages[i]; !hasFirst || s.kindName == first {
-					found = append(found, s.index)
-				}
-			}
+		name, steps := t.RootName(), 1
+		if name == "stage" {
+			steps = 2
 		}
+		for i := range steps {
+			step, ok := stepName(t, i+1)
+			if !ok {
+				break
+			}
+			name += "." + step
+		}
+		found = append(found, l.itemsOf[name]...)
 	}
 	return found
 }
@@ -354,19 +330,28 @@ func stepName(t hcl.Traversal, i int) (string, bool) {
 
 // contextFor returns a context with only the needed values, so that evaluation is linear in the references.
 func (l *scope) contextFor(items []item, needs []int) *hcl.EvalContext {
-	values := namedValues{map[string]cty.Value{}, map[string]cty.Value{}, map[string]map[string]cty.Value{}}
+	values := map[string]map[string]cty.Value{"local": {}, "module": {}, "stage": {}}
+	kinds := map[string]map[string]cty.Value{}
 	for _, i := range needs {
-		if items[i].provide != nil {
-			items[i].provide(&values)
+		switch item := items[i]; len(item.steps) {
+		case 2:
+			values[item.steps[0]][item.steps[1]] = *item.value
+		case 3:
+			kind, name := item.steps[1], item.steps[2]
+			if kinds[kind] == nil {
+				kinds[kind] = map[string]cty.Value{}
+			}
+			kinds[kind][name] = *item.value
 		}
 	}
-	stages := map[string]cty.Value{}
-	for kind, byName := range values.stages {
-		stages[kind] = cty.ObjectVal(byName)
+	for kind, byName := range kinds {
+		values["stage"][kind] = cty.ObjectVal(byName)
 	}
 	ctx := l.global.NewChild()
-	ctx.Variables = map[string]cty.Value{"local": cty.ObjectVal(values.locals),
-		"module": cty.ObjectVal(values.modules), "stage": cty.ObjectVal(stages)}
+	ctx.Variables = map[string]cty.Value{}
+	for root, byName := range values {
+		ctx.Variables[root] = cty.ObjectVal(byName)
+	}
 	return ctx
 }
 
