@@ -245,7 +245,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				at = e.At[""]
 			}
 			l.errorf(at, "Unknown executor", "There is no type %q of executors%s; there are local and slurm.",
-				cmp.Or(e.Type, e.Name), didYouMean(cmp.Or(e.Type, e.Name), []string{"local", "slurm"}))
+				cmp.Or(e.Type, e.Name), didYouMean(cmp.Or(e.Type, e.Name), ExecutorTypes))
 		}
 	}
 	if d := settings.Default; d != "" {

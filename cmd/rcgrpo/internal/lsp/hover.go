@@ -18,7 +18,7 @@ func (v *view) hover(p position) *hover {
 	switch {
 	case c.item == nil:
 	case c.syntax == statement && c.block.parent == nil && !v.site:
-		for _, b := range lang.FileBlocks() {
+		for _, b := range lang.FileBlocks {
 			if b.Name == c.item.name.text {
 				text = fmt.Sprintf("`%s`: %s", strings.Join(append([]string{b.Name}, b.Labels...), " "), b.Doc)
 			}

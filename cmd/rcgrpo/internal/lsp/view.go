@@ -113,7 +113,7 @@ func (v *view) settings(in *item) []lang.SettingDoc {
 		return lang.SiteSettings()
 	}
 	var settings []lang.SettingDoc
-	for _, b := range lang.FileBlocks() {
+	for _, b := range lang.FileBlocks {
 		if b.Name == top.name.text {
 			settings = b.Settings
 		}
