@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 const composed = `
@@ -37,7 +38,7 @@ stage "grpo" "arm" {
 func withFile(t *testing.T, name, text string) func(*lang.Source) {
 	return func(src *lang.Source) {
 		path := filepath.Join(filepath.Dir(src.Path), name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		enginetest.WriteFile(t, path, text)
 	}
 }
@@ -228,7 +229,7 @@ func TestAModuleAddsTheStagesThatAreRead(t *testing.T) {
 		"module.base.stage.sft.warm@2", "module.base.stage.tasks.t", "stage.grpo.arm@1", "stage.grpo.arm@2",
 		"stage.model.base@1", "stage.model.base@2", "stage.tasks.t")
 	found, err := x.Find("module.base.sft.warm")
-	must(t, err)
+	must.OK(t, err)
 	wantList(t, "Find", addresses(found), "module.base.stage.sft.warm@1", "module.base.stage.sft.warm@2")
 	if len(x.Modules) != 1 || filepath.Base(x.Modules[0].Path) != "base.hcl" {
 		t.Errorf("modules: got %v", x.Modules)
@@ -302,7 +303,7 @@ stage "rollout" "direct" {
 		}
 	}
 	found, err := x.Find("module.models.module.base[large].sft.warm@1")
-	must(t, err)
+	must.OK(t, err)
 	wantList(t, "Find", addresses(found), "module.models.module.base[\"large\"].stage.sft.warm@1")
 }
 
@@ -420,7 +421,7 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 	}
 	for address, want := range map[string]int{"module.m.grpo.arm": 8, "module.m.grpo.arm[y]@2": 2,
 		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m.*arm@2": 4,
-		"module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
+		`module.m["k=2"].stage.grpo.arm["y"]@2`: 1, "tasks.t": 1, "module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
 		found, _ := load(nil, []string{"module.m"}).Find(address)
 		if len(found) != want {
 			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)
@@ -432,6 +433,10 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 	if _, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off"); err == nil ||
 		!strings.Contains(err.Error(), "is disabled") {
 		t.Errorf("a disabled stage of a module: got %v", err)
+	}
+	_, err := load(nil, []string{"module.m"}).Find("module.m[k=2].gpro.arm[y]@2")
+	if err == nil || !strings.Contains(err.Error(), "did you mean module.m[k=2].grpo.arm[y]@2?") {
+		t.Errorf("misspelt: got %v, want a hint", err)
 	}
 	for set, want := range map[string]int{"module.m.grpo.arm.updates=77": 4, "module.m[k=2].grpo.arm.updates=77": 2,
 		"module.m.grpo.arm[x=1].updates=77": 4, "module.m[k.1].grpo.arm[x=1].updates=77 ": 2} {
