@@ -246,21 +246,6 @@ func (n *Node) Input(ref artifact.Ref) (Input, bool) {
 	return Input{}, false
 }
 
-// address returns the address of an instance below a module's address, with @seed if seed is not nil.
-func address(module, kind, name, key string, keyed bool, seed *int64) string {
-	a := "stage." + kind + "." + name
-	if module != "" {
-		a = module + "." + a
-	}
-	if keyed {
-		a += fmt.Sprintf("[%q]", key)
-	}
-	if seed != nil {
-		a += fmt.Sprintf("@%d", *seed)
-	}
-	return a
-}
-
 // ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
 func ShortAddress(a string) string {
 	return TrimStage(strings.ReplaceAll(a, `"`, ""))

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 )
 
@@ -113,8 +112,8 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	case m.value == cty.DynamicVal: // has errors of its own
 		return nil
 	case child == nil:
-		return unknownKey(t.SourceRange(), "module."+m.name, key, slices.Sorted(maps.Keys(m.instances)),
-			key == "stage" || key == "module", m.block)
+		return m.unknownKey(t.SourceRange(), key, slices.Sorted(maps.Keys(m.instances)),
+			key == "stage" || key == "module")
 	case !ok:
 		return nil
 	case step == "stage":
@@ -129,19 +128,20 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 
 // unknownKey reports a reference to an instance that a for_each does not make. If the word in place of the key is a
 // part of each instance, such as a port, the key itself is missing.
-func unknownKey(at hcl.Range, of, key string, keys []string, isPart bool, block *hclsyntax.Block) *hcl.Diagnostic {
-	var d *hcl.Diagnostic
+func (d *declaration) unknownKey(at hcl.Range, key string, keys []string, isPart bool) *hcl.Diagnostic {
+	var diag *hcl.Diagnostic
+	of := d.address()
 	switch {
 	case len(keys) == 0:
-		d = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
+		diag = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
 	case isPart:
-		d = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of, of,
+		diag = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of, of,
 			keys[0], key)
 	default:
-		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
+		diag = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
 			didYouMean(key, keys), quoteAll(keys))
 	}
-	return relate(d, "its for_each", block.Body.Attributes["for_each"].SrcRange)
+	return relate(diag, "its for_each", d.block.Body.Attributes["for_each"].SrcRange)
 }
 
 // checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of
@@ -167,7 +167,7 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		names := slices.Sorted(maps.Keys(byName))
 		hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
 		if near := nearest(name, names); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", address(l.address, kind, near, "", false, nil))
+			hint = fmt.Sprintf("; did you mean %s?", byName[near].address())
 		}
 		return mistake(place, "Reference to nothing", "There is no stage %q %q%s%s", kind, name, where, hint)
 	}
@@ -185,7 +185,7 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 			keys = append(keys, in.key)
 			isPort = isPort || in.outputs[key] != ""
 		}
-		return unknownKey(place, s.address(), key, keys, isPort, s.block)
+		return s.unknownKey(place, key, keys, isPort)
 	}
 	if len(t) > at+3 {
 		if _, isAttr := t[at+3].(hcl.TraverseAttr); !isAttr {

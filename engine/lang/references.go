@@ -54,7 +54,7 @@ type boundRef struct {
 }
 
 func (in *instance) address() string {
-	return address(in.block.scope.address, in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
+	return in.block.addressOf(in.key)
 }
 
 // value returns the object of the instance's ports, for expressions.

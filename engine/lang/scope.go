@@ -31,27 +31,47 @@ type scope struct {
 	moduleNamed map[string]*moduleBlock
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
+	declared    map[string]hcl.Range              // stages and modules, by address
 
 	itemsOf       map[string][]int // indexes of the items whose name begins with "stage", "stage.sft" or is "stage.sft.warm"
 	global        *hcl.EvalContext // functions and var
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-type stageBlock struct {
-	scope          *scope
-	kindName, name string
-	kind           *Kind // nil if the kind is unknown
-	block          *hclsyntax.Block
-	def            hcl.Range // header of the block
-	keyed          bool      // has for_each
-	layers         []*layer  // of its settings, weakest first
-	instances      []*instance
-	byKey          map[string]*instance
-	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
+// declaration is a block with a name in expressions: a stage or a module.
+type declaration struct {
+	scope *scope
+	block *hclsyntax.Block
+	def   hcl.Range // header of the block
+	name  string    // its last label
+	keyed bool      // has for_each
+	value cty.Value // value of `stage.KIND.NAME` or `module.NAME`; unknown after an error
 }
 
-func (s *stageBlock) address() string {
-	return address(s.scope.address, s.kindName, s.name, "", false, nil)
+// address returns the address of the block: `module.base.stage.sft.warm`.
+func (d *declaration) address() string {
+	a := d.block.Type + "." + strings.Join(d.block.Labels, ".")
+	if d.scope.address != "" {
+		a = d.scope.address + "." + a
+	}
+	return a
+}
+
+// addressOf returns the address of the instance with that key.
+func (d *declaration) addressOf(key string) string {
+	if !d.keyed {
+		return d.address()
+	}
+	return d.address() + fmt.Sprintf("[%q]", key)
+}
+
+type stageBlock struct {
+	declaration
+	kindName  string
+	kind      *Kind    // nil if the kind is unknown
+	layers    []*layer // of its settings, weakest first
+	instances []*instance
+	byKey     map[string]*instance
 }
 
 type localValue struct {
@@ -61,7 +81,7 @@ type localValue struct {
 
 func (l *loader) newScope(address, dir string, parent *scope) *scope {
 	s := &scope{loader: l, address: address, parent: parent, dir: dir, localNamed: map[string]*localValue{},
-		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{},
+		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{}, declared: map[string]hcl.Range{},
 		global: &hcl.EvalContext{Functions: l.functions(dir)}}
 	l.scopes[address] = s
 	return s
@@ -154,18 +174,30 @@ func (l *scope) addLocals(bl *hclsyntax.Block) {
 	}
 }
 
-func (l *scope) addStage(bl *hclsyntax.Block) {
-	s := &stageBlock{scope: l, kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(),
-		byKey: map[string]*instance{}, value: cty.DynamicVal}
-	s.kind = l.lookupKind(s.kindName, bl.LabelRanges[0])
-	_, s.keyed = bl.Body.Attributes["for_each"]
-	if !hclsyntax.ValidIdentifier(s.name) {
-		l.errorf(bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
-			"with a letter and contain only letters, digits, - and _; got %q.", s.name)
+// declareBlock checks the name of a stage or module. ok is false if an earlier block has it.
+func (l *scope) declareBlock(bl *hclsyntax.Block) (d declaration, ok bool) {
+	last := len(bl.Labels) - 1
+	d = declaration{scope: l, block: bl, def: bl.DefRange(), name: bl.Labels[last], value: cty.DynamicVal}
+	_, d.keyed = bl.Body.Attributes["for_each"]
+	if !hclsyntax.ValidIdentifier(d.name) {
+		l.errorf(bl.LabelRanges[last], "Bad name", "The name of a %s is used in references, so it must begin with a letter "+
+			"and contain only letters, digits, - and _; got %q.", bl.Type, d.name)
 	}
-	if before := l.named[s.kindName][s.name]; before != nil {
-		l.errorf(s.def, "Duplicate stage", "stage.%s.%s is already defined at %s; rename this stage.",
-			s.kindName, s.name, Place(before.def))
+	before, twice := l.declared[d.address()]
+	if twice {
+		l.errorf(d.def, "Duplicate "+bl.Type, "%s is already defined at %s; rename this %s.", d.address(), Place(before),
+			bl.Type)
+		return d, false
+	}
+	l.declared[d.address()] = d.def
+	return d, true
+}
+
+func (l *scope) addStage(bl *hclsyntax.Block) {
+	d, ok := l.declareBlock(bl)
+	s := &stageBlock{declaration: d, kindName: bl.Labels[0], byKey: map[string]*instance{}}
+	s.kind = l.lookupKind(s.kindName, bl.LabelRanges[0])
+	if !ok {
 		return
 	}
 	if l.named[s.kindName] == nil {
@@ -256,7 +288,7 @@ func (l *scope) items() (items []item) {
 			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) }})
 	}
 	for _, m := range l.modules {
-		items = append(items, item{steps: []string{"module", m.name}, name: "module." + m.name, value: &m.value,
+		items = append(items, item{steps: []string{"module", m.name}, name: m.address(), value: &m.value,
 			at: m.def, seeds: true, mentions: mentions(m.block.Body),
 			evaluate: func(ctx *hcl.EvalContext) { l.evaluateModule(m, ctx) }})
 	}
