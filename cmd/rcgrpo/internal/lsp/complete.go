@@ -94,16 +94,10 @@ func (l *proposals) names() {
 		}
 	}
 	candidates := children(settings, path)
-	slices.SortStableFunc(candidates, func(a, b lang.SettingDoc) int { // required settings first
-		switch {
-		case a.Required == b.Required:
-			return 0
-		case a.Required:
-			return -1
-		}
-		return 1
-	})
-	for _, s := range candidates {
+	isOptional := func(s lang.SettingDoc) bool { return !s.Required }
+	required := slices.DeleteFunc(slices.Clone(candidates), isOptional)
+	optional := slices.DeleteFunc(candidates, func(s lang.SettingDoc) bool { return s.Required })
+	for _, s := range append(required, optional...) {
 		given := of.find(s.Name)
 		if given != nil && given != l.at.item && s.Type != "block, repeated" && l.at.syntax == statement {
 			continue
