@@ -52,7 +52,7 @@ func sameKeys(t *testing.T, one, other string) {
 	}
 }
 
-func TestAnObjectIsTheSameAsABlock(t *testing.T) {
+func TestObjectsAndDefaultsGiveTheKeysOfABlock(t *testing.T) {
 	block := composed + fmt.Sprintf(arm, "  clip {\n    low = 0.1\n  }")
 	for name, text := range map[string]string{
 		"literal":      fmt.Sprintf(arm, "  clip = { low = 0.1 }"),
@@ -60,6 +60,9 @@ func TestAnObjectIsTheSameAsABlock(t *testing.T) {
 		"merged":       fmt.Sprintf(arm, "  clip = merge({ high = 9 }, { low = 0.1, high = 0.2 })"),
 		"each value":   strings.ReplaceAll(fmt.Sprintf(arm, "  clip = { low = 0.1 }"), "0.1", `jsondecode("0.1")`),
 		"of resources": fmt.Sprintf(arm, "  clip = { low = 0.1 }\n  resources = { cpus = 2 }\n  retry = null"),
+		"in defaults":  "defaults {\n  clip = { low = 0.1 }\n}\n" + fmt.Sprintf(arm, ""),
+		"in defaults of the kind": "defaults \"grpo\" {\n  policy = stage.model.base\n  tasks = stage.tasks.t.train\n}\n" +
+			"stage \"grpo\" \"arm\" {\n  clip = { low = 0.1 }\n}\n",
 	} {
 		t.Run(name, func(t *testing.T) { sameKeys(t, block, composed+text) })
 	}
@@ -118,14 +121,6 @@ stage "sft" "warm" {
 	if n := x.Node("stage.grpo.arm@1"); n.Timeout.Minutes() != 5 {
 		t.Errorf("timeout: got %s, want that of the defaults", n.Timeout)
 	}
-}
-
-func TestMovingASettingToDefaultsKeepsTheKeys(t *testing.T) {
-	own := composed + fmt.Sprintf(arm, "  updates = 9\n  clip {\n    low = 0.1\n  }")
-	sameKeys(t, own, composed+"defaults {\n  updates = 9\n  clip = { low = 0.1 }\n}\n"+fmt.Sprintf(arm, ""))
-	sameKeys(t, own, composed+"defaults \"grpo\" {\n  updates = 9\n}\n"+fmt.Sprintf(arm, "  clip = { low = 0.1 }"))
-	sameKeys(t, own, composed+"defaults \"grpo\" {\n  policy = stage.model.base\n  tasks = stage.tasks.t.train\n}\n"+
-		"stage \"grpo\" \"arm\" {\n  updates = 9\n  clip = { low = 0.1 }\n}\n")
 }
 
 func TestDefaultsWithoutAStageAreReported(t *testing.T) {
@@ -222,7 +217,7 @@ stage "grpo" "arm" {
 }
 `
 
-func TestAModuleAddsTheStagesThatAreRead(t *testing.T) {
+func TestAModuleAddsTheStagesThatAreReadWithTheKeysOfItsOwnFile(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule))
 	wantList(t, "nodes", addresses(x.Nodes), "module.base.stage.curate.data@1", "module.base.stage.curate.data@2",
 		"module.base.stage.model.base@1", "module.base.stage.model.base@2", "module.base.stage.sft.warm@1",
@@ -234,36 +229,11 @@ func TestAModuleAddsTheStagesThatAreRead(t *testing.T) {
 	if len(x.Modules) != 1 || filepath.Base(x.Modules[0].Path) != "base.hcl" {
 		t.Errorf("modules: got %v", x.Modules)
 	}
-}
-
-func TestAStageOfAModuleHasTheKeyOfItsOwnFile(t *testing.T) {
-	inModule := enginetest.Keys(enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule)))
-	alone := enginetest.Keys(enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1)))
-	for address, key := range alone {
-		if got := inModule["module.base."+address]; got != "" && got != key {
+	inModule := enginetest.Keys(x)
+	for address, key := range enginetest.Keys(enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1))) {
+		if got := inModule["module.base."+address]; got != key && !strings.Contains(address, "report") {
 			t.Errorf("%s: the key in a module differs", address)
 		}
-	}
-	if inModule["module.base.stage.sft.warm@2"] != alone["stage.sft.warm@2"] {
-		t.Error("sft.warm@2: got different keys or none")
-	}
-}
-
-func TestTargetsAddStagesOfModules(t *testing.T) {
-	text := composed + "module \"m\" {\n  source = \"base.hcl\"\n}\n"
-	target := func(targets ...string) []string {
-		x := enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule),
-			func(src *lang.Source) { src.Targets = targets })
-		return addresses(slices.DeleteFunc(x.Nodes, func(n *lang.Node) bool {
-			return !strings.HasPrefix(n.Address, "module.")
-		}))
-	}
-	wantList(t, "no target", target())
-	wantList(t, "one stage", target("module.m.model.base@2"), "module.m.stage.model.base@1", "module.m.stage.model.base@2")
-	if got := target("module.m.*"); len(got) != 7 || slices.ContainsFunc(got, func(a string) bool {
-		return strings.Contains(a, "report")
-	}) {
-		t.Errorf("all stages: got %v, want all but the report", got)
 	}
 }
 
@@ -411,6 +381,9 @@ stage "grpo" "arm" {
 stage "model" "off" {
   enabled = false
 }
+stage "report" "own" {
+  curves = stage.grpo.arm
+}
 `
 
 func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
@@ -427,8 +400,11 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)
 		}
 	}
-	if x := load(nil, []string{"module.m[k.1]"}); x.Node(`module.m["k.1"].stage.grpo.arm["y"]@1`) == nil {
-		t.Error("the target module.m[k.1] does not add its stages")
+	for target, want := range map[string]int{"module.m[k.1].tasks.t": 14, "module.m.report.own": 14, // nothing more
+		"module.m[k.1].grpo.arm[y]@2": 16, "module.m[k.1]": 16, "module.*": 18} {
+		if x := load(nil, []string{target}); len(x.Nodes) != want {
+			t.Errorf("target %s: got %v, want %d nodes", target, addresses(x.Nodes), want)
+		}
 	}
 	if _, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off"); err == nil ||
 		!strings.Contains(err.Error(), "is disabled") {

@@ -161,22 +161,13 @@ func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
 }
 
 func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
-	wantList(t, "nodes", addresses(x.Nodes), "stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed")
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1)+
+		"stage \"curate\" \"c\" {\n tasks = stage.tasks.drawn.train\n seed = 5\n}\n")
+	wantList(t, "nodes", addresses(x.Nodes), "stage.curate.c", "stage.model.base", "stage.tasks.drawn",
+		"stage.tasks.drawn@5", "stage.tasks.fixed")
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
-	x = enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "drills"
-}
-stage "curate" "c" {
-  tasks = stage.tasks.t.train
-  seed  = 5
-}
-`)
-	wantList(t, "with a pinned stage", addresses(x.Nodes), "stage.curate.c", "stage.tasks.t", "stage.tasks.t@5")
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
@@ -288,21 +279,19 @@ stage "exec" "x" {
 
 func TestMistakesInVariablesAreReported(t *testing.T) {
 	const declared = "experiment {}\nvariable \"samples\" {\n  default = 1\n}\n"
-	const used = declared + "locals {\n  s = var.samples\n}\n"
-	for name, tc := range map[string]struct{ text, variable, value, want string }{
-		"unknown name": {used, "sampels", "3", "did you mean samples?"},
-		"not a number": {used, "samples", "many", "is not a value of type number"},
-		"unused":       {declared, "", "", "Unused variable"}, // only a warning
-	} {
-		_, diags := enginetest.LoadPaper(t, tc.text, func(s *lang.Source) {
-			if tc.variable != "" {
-				s.Vars[tc.variable] = tc.value
-			}
+	for given, want := range map[string]string{"sampels=3": "did you mean samples?",
+		"samples=many": "is not a value of type number"} {
+		_, diags := enginetest.LoadPaper(t, declared+"locals {\n  s = var.samples\n}\n", func(s *lang.Source) {
+			name, value, _ := strings.Cut(given, "=")
+			s.Vars[name] = value
 		})
-		got, warning := enginetest.Mistakes(diags), name == "unused"
-		if len(diags) != 1 || !strings.Contains(got, tc.want) || diags.HasErrors() == warning {
-			t.Errorf("%s: got %s, want one diagnostic with %q", name, got, tc.want)
+		if len(diags) != 1 || !strings.Contains(enginetest.Mistakes(diags), want) {
+			t.Errorf("--var %s: got %v, want one diagnostic with %q", given, diags, want)
 		}
+	}
+	if _, diags := enginetest.LoadPaper(t, declared); len(diags) != 1 || diags[0].Summary != "Unused variable" ||
+		diags.HasErrors() {
+		t.Errorf("unused: got %v, want a warning", diags)
 	}
 }
 

@@ -300,6 +300,11 @@ func TestHover(t *testing.T) {
 	}
 }
 
+type location struct {
+	URI   string
+	Range span
+}
+
 func TestDefinition(t *testing.T) {
 	f := started(t, example)
 	for at, want := range map[string]string{
@@ -309,10 +314,6 @@ func TestDefinition(t *testing.T) {
 		"policy   = each.v":    "for_each = local",
 		"[stage.tasks.drills.": `drills" {`,
 	} {
-		type location struct {
-			URI   string
-			Range span
-		}
 		got := call[[]location](f.client, "textDocument/definition", f.at(at))
 		if len(got) != 1 {
 			t.Errorf("%q: got %v, want one place", at, got)
@@ -396,7 +397,6 @@ func TestBuffersOverrideFiles(t *testing.T) {
 		all := c.published[other.uri]
 		return len(all[len(all)-1].Diagnostics) == 0
 	})
-	type location struct{ URI string }
 	got := call[[]location](c, "textDocument/definition", other.at("local.x"))
 	if len(got) != 1 || got[0].URI != main.uri {
 		t.Errorf("got %v, want a place in %s", got, main.uri)
