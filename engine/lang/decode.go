@@ -32,7 +32,6 @@ type decoder struct {
 	drop    map[string]bool   // paths that optional layers do not set
 	seeds   []int64           // seeds of each reference, for kinds across seeds; nil: references have no seed
 	also    []string          // names decoded elsewhere, for suggestions
-	refs    []*refValue       // references found
 	doubt   bool              // some value depends on an earlier error
 }
 

@@ -174,10 +174,9 @@ func (x *Experiment) SourceFiles() map[string][]byte {
 // Node returns the node with that exact address, or nil.
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
-// Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them, also without the key of a module; the address of a module
-// means all its stages; `*` and `?` are wildcards. The error for an unknown address
-// contains the nearest one.
+// Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional. An
+// address without a key or a seed means all keys or seeds, also those of modules. The address of a module means all its
+// stages. `*` and `?` are wildcards. The error for an unknown address contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	var found []*Node
 	var names []string

@@ -24,8 +24,8 @@ type ModuleSource struct {
 	Files  []string // as in Experiment.Files
 }
 
-// deepestModule limits how deep modules may include each other.
-const deepestModule = 20
+// maxModuleDepth limits how deep modules may include each other.
+const maxModuleDepth = 20
 
 // notArguments are the settings of a module block that are no variables of the module.
 var notArguments = []string{"source", "for_each"}
@@ -140,7 +140,7 @@ func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (source Module
 	}
 	depth := 0
 	for up := l; up != nil; up = up.parent {
-		if depth++; depth > deepestModule || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
+		if depth++; depth > maxModuleDepth || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
 			l.errorf(at, "Module includes itself", "%s is a file of %s, which contains this module.", text(val),
 				cmp.Or(up.address, "the experiment"))
 			return source, false

@@ -151,7 +151,6 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 		d.wrongArtifact(r, f, expr, path)
 		return nil
 	}
-	d.refs = append(d.refs, r)
 	switch {
 	case d.seeds == nil || !r.from.multiplies:
 		return []artifact.Ref{r.Ref}

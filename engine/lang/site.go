@@ -83,8 +83,8 @@ type logsBlock struct {
 // defaultLogLimit is the limit of a log without a site file.
 const defaultLogLimit = 1e9
 
-// leastLogLimit is the smallest limit that leaves room for the line about the removed part.
-const leastLogLimit = 64 << 10
+// minLogLimit is the smallest limit that leaves room for the line about the removed part.
+const minLogLimit = 64 << 10
 
 type dataBlock struct {
 	BFCL *string `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
@@ -178,7 +178,7 @@ func (l *loader) site() {
 	}
 	site.SharedStore = settings.Store.Shared
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
-	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
+	if site.LogLimit > 0 && site.LogLimit < minLogLimit {
 		l.errorf(settings.Logs.At["limit"], "Bad size",
 			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
 	}

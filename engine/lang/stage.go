@@ -467,27 +467,16 @@ const noSeed = math.MinInt64
 // for others, and nodes of further seeds that pinned stages read. Stages of modules have nodes if a stage of the
 // experiment reads them or a target names them.
 func (l *loader) expandSeeds() {
-	root := l.scopes[""]
-	for _, s := range root.stages {
-		for _, in := range s.instances {
-			if in.disabled {
-				l.x.Disabled = append(l.x.Disabled, in.address())
-			} else {
-				l.nodes(in)
-			}
-		}
-	}
-	for _, address := range slices.Sorted(maps.Keys(l.scopes)) {
-		if address == "" {
-			continue
-		}
+	for _, address := range slices.Sorted(maps.Keys(l.scopes)) { // the experiment first
+		inModule := address != ""
 		for _, s := range l.scopes[address].stages {
 			for _, in := range s.instances {
 				switch {
-				case !l.targeted(in):
+				case inModule && !l.targeted(in):
 				case in.disabled:
 					l.x.Disabled = append(l.x.Disabled, in.address())
-				case !s.kind.AfterFailures: // a report of a module shows the module's own experiment
+				case inModule && s.kind.AfterFailures: // a report of a module shows the module's own experiment
+				default:
 					l.nodes(in)
 				}
 			}
