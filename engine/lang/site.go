@@ -193,7 +193,8 @@ func (l *loader) site() {
 
 // checkExecutor reports an unknown name of an executor.
 func (l *loader) checkExecutor(at hcl.Range, name string) {
-	if known := l.x.Site.Executors(); !slices.Contains(known, name) {
+	known := append([]string{"local"}, slices.Sorted(maps.Keys(l.x.Site.Slurm))...)
+	if !slices.Contains(known, name) {
 		l.errorf(at, "Unknown executor", "There is no executor %q%s; the site file may define it.", name,
 			didYouMean(name, known))
 	}
@@ -210,11 +211,6 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	return name
-}
-
-// Executors returns the names of the executors: "local" and those of the site file.
-func (s *Site) Executors() []string {
-	return append([]string{"local"}, slices.Sorted(maps.Keys(s.Slurm))...)
 }
 
 func (l *loader) siteExecutors(settings siteSettings) {
