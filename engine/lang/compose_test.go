@@ -230,7 +230,8 @@ func TestAModuleAddsTheStagesThatAreReadWithTheKeysOfItsOwnFile(t *testing.T) {
 		t.Errorf("modules: got %v", x.Modules)
 	}
 	inModule := enginetest.Keys(x)
-	for address, key := range enginetest.Keys(enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1))) {
+	alone := enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1))
+	for address, key := range enginetest.Keys(alone) {
 		if got := inModule["module.base."+address]; got != key && !strings.Contains(address, "report") {
 			t.Errorf("%s: the key in a module differs", address)
 		}
@@ -394,7 +395,8 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 	}
 	for address, want := range map[string]int{"module.m.grpo.arm": 8, "module.m.grpo.arm[y]@2": 2,
 		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m.*arm@2": 4,
-		`module.m["k=2"].stage.grpo.arm["y"]@2`: 1, "tasks.t": 1, "module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
+		`module.m["k=2"].stage.grpo.arm["y"]@2`: 1, "tasks.t": 1, "module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14,
+		"module": 0, "grpo.arm": 0} {
 		found, _ := load(nil, []string{"module.m"}).Find(address)
 		if len(found) != want {
 			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)

@@ -135,8 +135,8 @@ func (d *declaration) unknownKey(at hcl.Range, key string, keys []string, isPart
 	case len(keys) == 0:
 		diag = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
 	case isPart:
-		diag = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of, of,
-			keys[0], key)
+		diag = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of,
+			of, keys[0], key)
 	default:
 		diag = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
 			didYouMean(key, keys), quoteAll(keys))

@@ -31,9 +31,9 @@ type scope struct {
 	moduleNamed map[string]*moduleBlock
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
-	declared    map[string]hcl.Range              // stages and modules, by address
+	declared    map[string]string                 // places of stages and modules, by address
 
-	itemsOf       map[string][]int // indexes of the items whose name begins with "stage", "stage.sft" or is "stage.sft.warm"
+	itemsOf       map[string][]int // indexes of items by the steps of their names: "stage", "stage.sft", "stage.sft.warm"
 	global        *hcl.EvalContext // functions and var
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
@@ -81,7 +81,7 @@ type localValue struct {
 
 func (l *loader) newScope(address, dir string, parent *scope) *scope {
 	s := &scope{loader: l, address: address, parent: parent, dir: dir, localNamed: map[string]*localValue{},
-		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{}, declared: map[string]hcl.Range{},
+		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{}, declared: map[string]string{},
 		global: &hcl.EvalContext{Functions: l.functions(dir)}}
 	l.scopes[address] = s
 	return s
@@ -185,11 +185,10 @@ func (l *scope) declareBlock(bl *hclsyntax.Block) (d declaration, ok bool) {
 	}
 	before, twice := l.declared[d.address()]
 	if twice {
-		l.errorf(d.def, "Duplicate "+bl.Type, "%s is already defined at %s; rename this %s.", d.address(), Place(before),
-			bl.Type)
+		l.errorf(d.def, "Duplicate "+bl.Type, "%s is already defined at %s; rename this %s.", d.address(), before, bl.Type)
 		return d, false
 	}
-	l.declared[d.address()] = d.def
+	l.declared[d.address()] = Place(d.def)
 	return d, true
 }
 
