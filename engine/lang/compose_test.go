@@ -11,6 +11,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 const composed = `
@@ -37,7 +38,7 @@ stage "grpo" "arm" {
 func withFile(t *testing.T, name, text string) func(*lang.Source) {
 	return func(src *lang.Source) {
 		path := filepath.Join(filepath.Dir(src.Path), name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		enginetest.WriteFile(t, path, text)
 	}
 }
@@ -51,7 +52,7 @@ func sameKeys(t *testing.T, one, other string) {
 	}
 }
 
-func TestAnObjectIsTheSameAsABlock(t *testing.T) {
+func TestObjectsAndDefaultsGiveTheKeysOfABlock(t *testing.T) {
 	block := composed + fmt.Sprintf(arm, "  clip {\n    low = 0.1\n  }")
 	for name, text := range map[string]string{
 		"literal":      fmt.Sprintf(arm, "  clip = { low = 0.1 }"),
@@ -59,6 +60,9 @@ func TestAnObjectIsTheSameAsABlock(t *testing.T) {
 		"merged":       fmt.Sprintf(arm, "  clip = merge({ high = 9 }, { low = 0.1, high = 0.2 })"),
 		"each value":   strings.ReplaceAll(fmt.Sprintf(arm, "  clip = { low = 0.1 }"), "0.1", `jsondecode("0.1")`),
 		"of resources": fmt.Sprintf(arm, "  clip = { low = 0.1 }\n  resources = { cpus = 2 }\n  retry = null"),
+		"in defaults":  "defaults {\n  clip = { low = 0.1 }\n}\n" + fmt.Sprintf(arm, ""),
+		"in defaults of the kind": "defaults \"grpo\" {\n  policy = stage.model.base\n  tasks = stage.tasks.t.train\n}\n" +
+			"stage \"grpo\" \"arm\" {\n  clip = { low = 0.1 }\n}\n",
 	} {
 		t.Run(name, func(t *testing.T) { sameKeys(t, block, composed+text) })
 	}
@@ -117,14 +121,6 @@ stage "sft" "warm" {
 	if n := x.Node("stage.grpo.arm@1"); n.Timeout.Minutes() != 5 {
 		t.Errorf("timeout: got %s, want that of the defaults", n.Timeout)
 	}
-}
-
-func TestMovingASettingToDefaultsKeepsTheKeys(t *testing.T) {
-	own := composed + fmt.Sprintf(arm, "  updates = 9\n  clip {\n    low = 0.1\n  }")
-	sameKeys(t, own, composed+"defaults {\n  updates = 9\n  clip = { low = 0.1 }\n}\n"+fmt.Sprintf(arm, ""))
-	sameKeys(t, own, composed+"defaults \"grpo\" {\n  updates = 9\n}\n"+fmt.Sprintf(arm, "  clip = { low = 0.1 }"))
-	sameKeys(t, own, composed+"defaults \"grpo\" {\n  policy = stage.model.base\n  tasks = stage.tasks.t.train\n}\n"+
-		"stage \"grpo\" \"arm\" {\n  updates = 9\n  clip = { low = 0.1 }\n}\n")
 }
 
 func TestDefaultsWithoutAStageAreReported(t *testing.T) {
@@ -221,48 +217,24 @@ stage "grpo" "arm" {
 }
 `
 
-func TestAModuleAddsTheStagesThatAreRead(t *testing.T) {
+func TestAModuleAddsTheStagesThatAreReadWithTheKeysOfItsOwnFile(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule))
 	wantList(t, "nodes", addresses(x.Nodes), "module.base.stage.curate.data@1", "module.base.stage.curate.data@2",
 		"module.base.stage.model.base@1", "module.base.stage.model.base@2", "module.base.stage.sft.warm@1",
 		"module.base.stage.sft.warm@2", "module.base.stage.tasks.t", "stage.grpo.arm@1", "stage.grpo.arm@2",
 		"stage.model.base@1", "stage.model.base@2", "stage.tasks.t")
 	found, err := x.Find("module.base.sft.warm")
-	must(t, err)
+	must.OK(t, err)
 	wantList(t, "Find", addresses(found), "module.base.stage.sft.warm@1", "module.base.stage.sft.warm@2")
 	if len(x.Modules) != 1 || filepath.Base(x.Modules[0].Path) != "base.hcl" {
 		t.Errorf("modules: got %v", x.Modules)
 	}
-}
-
-func TestAStageOfAModuleHasTheKeyOfItsOwnFile(t *testing.T) {
-	inModule := enginetest.Keys(enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule)))
-	alone := enginetest.Keys(enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1)))
-	for address, key := range alone {
-		if got := inModule["module.base."+address]; got != "" && got != key {
+	inModule := enginetest.Keys(x)
+	alone := enginetest.MustLoadPaper(t, strings.Replace(baseModule, "[7, 8, 9]", "[1, 2]", 1))
+	for address, key := range enginetest.Keys(alone) {
+		if got := inModule["module.base."+address]; got != key && !strings.Contains(address, "report") {
 			t.Errorf("%s: the key in a module differs", address)
 		}
-	}
-	if inModule["module.base.stage.sft.warm@2"] != alone["stage.sft.warm@2"] {
-		t.Error("sft.warm@2: got different keys or none")
-	}
-}
-
-func TestTargetsAddStagesOfModules(t *testing.T) {
-	text := composed + "module \"m\" {\n  source = \"base.hcl\"\n}\n"
-	target := func(targets ...string) []string {
-		x := enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule),
-			func(src *lang.Source) { src.Targets = targets })
-		return addresses(slices.DeleteFunc(x.Nodes, func(n *lang.Node) bool {
-			return !strings.HasPrefix(n.Address, "module.")
-		}))
-	}
-	wantList(t, "no target", target())
-	wantList(t, "one stage", target("module.m.model.base@2"), "module.m.stage.model.base@1", "module.m.stage.model.base@2")
-	if got := target("module.m.*"); len(got) != 7 || slices.ContainsFunc(got, func(a string) bool {
-		return strings.Contains(a, "report")
-	}) {
-		t.Errorf("all stages: got %v, want all but the report", got)
 	}
 }
 
@@ -302,7 +274,7 @@ stage "rollout" "direct" {
 		}
 	}
 	found, err := x.Find("module.models.module.base[large].sft.warm@1")
-	must(t, err)
+	must.OK(t, err)
 	wantList(t, "Find", addresses(found), "module.models.module.base[\"large\"].stage.sft.warm@1")
 }
 
@@ -410,6 +382,9 @@ stage "grpo" "arm" {
 stage "model" "off" {
   enabled = false
 }
+stage "report" "own" {
+  curves = stage.grpo.arm
+}
 `
 
 func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
@@ -420,18 +395,26 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 	}
 	for address, want := range map[string]int{"module.m.grpo.arm": 8, "module.m.grpo.arm[y]@2": 2,
 		"module.m[k=2].grpo.arm": 4, "module.m[k.1]": 7, "module.m.*arm@2": 4,
-		"module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14, "module": 0, "grpo.arm": 0} {
+		`module.m["k=2"].stage.grpo.arm["y"]@2`: 1, "tasks.t": 1, "module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14,
+		"module": 0, "grpo.arm": 0} {
 		found, _ := load(nil, []string{"module.m"}).Find(address)
 		if len(found) != want {
 			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)
 		}
 	}
-	if x := load(nil, []string{"module.m[k.1]"}); x.Node(`module.m["k.1"].stage.grpo.arm["y"]@1`) == nil {
-		t.Error("the target module.m[k.1] does not add its stages")
+	for target, want := range map[string]int{"module.m[k.1].tasks.t": 14, "module.m.report.own": 14, // nothing more
+		"module.m[k.1].grpo.arm[y]@2": 16, "module.m[k.1]": 16, "module.*": 18} {
+		if x := load(nil, []string{target}); len(x.Nodes) != want {
+			t.Errorf("target %s: got %v, want %d nodes", target, addresses(x.Nodes), want)
+		}
 	}
 	if _, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off"); err == nil ||
 		!strings.Contains(err.Error(), "is disabled") {
 		t.Errorf("a disabled stage of a module: got %v", err)
+	}
+	_, err := load(nil, []string{"module.m"}).Find("module.m[k=2].gpro.arm[y]@2")
+	if err == nil || !strings.Contains(err.Error(), "did you mean module.m[k=2].grpo.arm[y]@2?") {
+		t.Errorf("misspelt: got %v, want a hint", err)
 	}
 	for set, want := range map[string]int{"module.m.grpo.arm.updates=77": 4, "module.m[k=2].grpo.arm.updates=77": 2,
 		"module.m.grpo.arm[x=1].updates=77": 4, "module.m[k.1].grpo.arm[x=1].updates=77 ": 2} {

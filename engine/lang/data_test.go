@@ -20,6 +20,7 @@ import (
 	"rcgrpo/engine/internal/stat"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
+	"rcgrpo/internal/must"
 )
 
 func TestMapOfFilesAndPortsBecomesEdgesAndDigests(t *testing.T) {
@@ -57,10 +58,10 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, name := range []string{"pipes", "links", "sound"} {
-		must(t, os.Mkdir(at(name), 0o755))
+		must.OK(t, os.Mkdir(at(name), 0o755))
 	}
 	sparse, err := os.Create(at("sparse"))
-	must(t, err)
+	must.OK(t, err)
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
@@ -68,7 +69,7 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 		os.Symlink("/dev/zero", at("zero")), os.Symlink("/dev/zero", at("links/zero")),
 		os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
 		os.WriteFile(at("sound/file"), nil, 0o600))
-	must(t, err)
+	must.OK(t, err)
 	for expr, want := range map[string]string{
 		`file("pipe")`:        "pipe is a named pipe",
 		`file("linked pipe")`: "linked pipe is a named pipe",
@@ -99,7 +100,7 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 	good := at("good.hcl")
 	enginetest.WriteFile(t, good, "experiment {\n}\n")
 	enginetest.WriteFile(t, at("large.hcl"), "")
-	must(t, errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)))
+	must.OK(t, errors.Join(unix.Mkfifo(at("pipe.hcl"), 0o600), os.Truncate(at("large.hcl"), 64<<20+1)))
 	for name, tc := range map[string]struct {
 		src  lang.Source
 		want string
@@ -136,7 +137,7 @@ func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	dir := t.TempDir()
 	want := sha256.New()
 	for d := range folders {
-		must(t, os.MkdirAll(filepath.Join(dir, "many", fmt.Sprintf("d%02d", d)), 0o755))
+		must.OK(t, os.MkdirAll(filepath.Join(dir, "many", fmt.Sprintf("d%02d", d)), 0o755))
 		for f := range each {
 			name, text := fmt.Sprintf("d%02d/f%03d", d, f), fmt.Sprintf("%d %d", d, f)
 			enginetest.WriteFile(t, filepath.Join(dir, "many", name), text)

@@ -32,7 +32,6 @@ type decoder struct {
 	drop    map[string]bool   // paths that optional layers do not set
 	seeds   []int64           // seeds of each reference, for kinds across seeds; nil: references have no seed
 	also    []string          // names decoded elsewhere, for suggestions
-	refs    []*refValue       // references found
 	doubt   bool              // some value depends on an earlier error
 }
 
@@ -292,9 +291,18 @@ func (d *decoder) appendBlock(dst reflect.Value, path string, first bool) (refle
 		maps.DeleteFunc(d.origins, func(name string, _ origin) bool { return stale(name) })
 		maps.DeleteFunc(d.given, func(name string, _ bool) bool { return stale(name) })
 	}
-	dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
+	dst.Set(reflect.Append(dst, newBlock(dst.Type().Elem())))
 	n := dst.Len() - 1
 	return dst.Index(n), fmt.Sprintf("%s[%d]", path, n)
+}
+
+// newBlock returns an element of a repeated block, with its defaults if the type has some.
+func newBlock(t reflect.Type) reflect.Value {
+	block := reflect.New(t)
+	if b, ok := block.Interface().(interface{ setDefaults() }); ok {
+		b.setDefaults()
+	}
+	return block.Elem()
 }
 
 // allocated returns the struct of a block field.

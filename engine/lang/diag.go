@@ -221,14 +221,14 @@ func window(line string, from, to int) (string, int, int) {
 	return text, from - start, min(to, end+1) - start
 }
 
-// most is the length of a printed detail or value, in bytes.
-const most = 2000
+// maxPrinted is the length of a printed detail or value, in bytes.
+const maxPrinted = 2000
 
 func shortened(text string) string {
-	if len(text) <= most {
+	if len(text) <= maxPrinted {
 		return text
 	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
+	return strings.ToValidUTF8(text[:maxPrinted], "") + "…"
 }
 
 // enclosingBlock returns the name of the outermost block around a range, or "".

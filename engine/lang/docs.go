@@ -108,7 +108,7 @@ func describeBlock(value reflect.Value, f field, prefix string, keyed bool) []Se
 	switch {
 	case value.Kind() == reflect.Slice:
 		head.Type = "block, repeated"
-		value = reflect.New(blockStruct(f.typ)).Elem()
+		value = newBlock(blockStruct(f.typ))
 	case value.Kind() == reflect.Pointer && value.IsNil():
 		head.Type = "block, absent by default"
 		value = reflect.New(blockStruct(f.typ)).Elem()
@@ -211,7 +211,7 @@ func WriteSettings(w io.Writer, settings []SettingDoc) {
 	for _, s := range settings {
 		indent := strings.Repeat("  ", 1+strings.Count(s.Name, "."))
 		name := s.Name[strings.LastIndexByte(s.Name, '.')+1:]
-		fmt.Fprintf(columns, "%s%s\t%s\t%s\t%s\n", indent, name, s.typeText(), s.valueText(), s.note())
+		fmt.Fprintf(columns, "%s%s\t%s\t%s\t%s\n", indent, name, s.TypeText(), s.valueText(), s.note())
 	}
 	columns.Flush()
 	for line := range strings.Lines(table.String()) {
@@ -219,7 +219,8 @@ func WriteSettings(w io.Writer, settings []SettingDoc) {
 	}
 }
 
-func (s SettingDoc) typeText() string {
+// TypeText returns the type and the unit.
+func (s SettingDoc) TypeText() string {
 	if s.Unit != "" && s.Unit != s.Name {
 		return s.Type + ", " + s.Unit
 	}
@@ -249,16 +250,18 @@ func (r Registry) WriteMarkdown(w io.Writer) {
 	for _, k := range r {
 		d := k.Describe()
 		fmt.Fprintf(w, "\n## Kind `%s`\n\n%s\n\n", d.Name, d.Summary)
-		ports := slices.Sorted(maps.Keys(d.Ports))
-		for i, p := range ports {
-			ports[i] = fmt.Sprintf("`%s` (%s)", p, d.Ports[p])
-		}
-		if len(ports) == 0 {
-			ports = []string{"as declared"}
-		}
-		fmt.Fprintf(w, "Version %d. Ports: %s. Draws: %s.\n\n", d.Version, strings.Join(ports, ", "), d.Draws)
+		fmt.Fprintf(w, "Version %d. Ports: %s. Draws: %s.\n\n", d.Version, MarkdownPorts(d.Ports), d.Draws)
 		markdownSettings(w, d.Settings)
 	}
+}
+
+// MarkdownPorts returns ports with their types: "`train` (tasks), `test` (tasks)".
+func MarkdownPorts(ports map[string]string) string {
+	var all []string
+	for _, p := range slices.Sorted(maps.Keys(ports)) {
+		all = append(all, fmt.Sprintf("`%s` (%s)", p, ports[p]))
+	}
+	return cmp.Or(strings.Join(all, ", "), "as declared")
 }
 
 func markdownSettings(w io.Writer, settings []SettingDoc) {
@@ -276,7 +279,7 @@ func markdownSettings(w io.Writer, settings []SettingDoc) {
 		if !s.Keyed && s.Type != "block" {
 			note = strings.TrimPrefix(note+"; not in the key", "; ")
 		}
-		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", s.Name, strings.ReplaceAll(s.typeText(), "|", "\\|"),
+		fmt.Fprintf(w, "| `%s` | %s | %s | %s |\n", s.Name, strings.ReplaceAll(s.TypeText(), "|", "\\|"),
 			strings.ReplaceAll(value, "|", "\\|"), strings.ReplaceAll(note, "|", "\\|"))
 	}
 }

@@ -16,7 +16,8 @@ type BlockDoc struct {
 	Settings []SettingDoc // as in KindDoc; those of a stage depend on its kind
 }
 
-var fileBlocks = []BlockDoc{
+// FileBlocks describes the blocks of an experiment file.
+var FileBlocks = []BlockDoc{
 	{"experiment", nil, "question, expected outcome and seeds", []SettingDoc{
 		{Name: "question", Type: "string", Doc: "research question"},
 		{Name: "expect", Type: "string", Doc: "expected outcome, written down in advance"},
@@ -39,18 +40,12 @@ var fileBlocks = []BlockDoc{
 	}},
 }
 
-// FileBlocks describes the blocks of an experiment file.
-func FileBlocks() []BlockDoc { return fileBlocks }
-
 // SiteSettings describes the settings and blocks of the site file, such as "store" and "store.path".
 func SiteSettings() []SettingDoc {
 	defaults := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{}, Data: &dataBlock{},
 		Notify: &notifyBlock{}, Remote: defaultRemote(), Default: "local"}
 	return describeSettings(reflect.ValueOf(defaults), "", false)
 }
-
-// TypeWords returns the words of a variable's type.
-func TypeWords() []string { return typeWords }
 
 // Accepts describes the references that a setting of a kind accepts, by name, such as "compare.pairs": their artifact
 // types (none: all), and whether it accepts several. ok is false if it accepts no reference.
@@ -106,5 +101,5 @@ func WithBuffers(texts map[string][]byte, load func()) {
 	load()
 }
 
-// Executors returns the types of executors, which are the names of most.
-func Executors() []string { return []string{"local", "slurm"} }
+// ExecutorTypes are the types of executors, which are the names of most.
+var ExecutorTypes = []string{"local", "slurm"}

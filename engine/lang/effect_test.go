@@ -14,12 +14,14 @@ import (
 
 // switched is a stage whose block detail has an effect only where on is true.
 type switched struct {
-	Name   string `hcl:"name,optional" preset:"true" choices:"plain|fine" key:"-"`
-	On     bool   `hcl:"on,optional"`
-	Detail *struct {
-		Size  int      `hcl:"size,optional"`
-		Words []string `hcl:"words,optional"`
-	} `hcl:"detail,block"`
+	Name   string  `hcl:"name,optional" preset:"true" choices:"plain|fine" key:"-"`
+	On     bool    `hcl:"on,optional"`
+	Detail *detail `hcl:"detail,block"`
+}
+
+type detail struct {
+	Size  int      `hcl:"size,optional"`
+	Words []string `hcl:"words,optional"`
 }
 
 func (s *switched) Check() hcl.Diagnostics { return nil }
@@ -38,14 +40,7 @@ func (s *switched) WithoutEffect() map[string]string {
 }
 
 func switchedKinds() lang.Registry {
-	newSwitched := func() lang.Stage {
-		s := &switched{}
-		s.Detail = &struct {
-			Size  int      `hcl:"size,optional"`
-			Words []string `hcl:"words,optional"`
-		}{Size: 5}
-		return s
-	}
+	newSwitched := func() lang.Stage { return &switched{Detail: &detail{Size: 5}} }
 	return lang.Registry{{Name: "switched", Summary: "Has a detail.", Version: 1,
 		New: newSwitched, Outputs: enginetest.FilesOut}}
 }

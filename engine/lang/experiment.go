@@ -174,10 +174,9 @@ func (x *Experiment) SourceFiles() map[string][]byte {
 // Node returns the node with that exact address, or nil.
 func (x *Experiment) Node(address string) *Node { return x.byAddress[address] }
 
-// Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional;
-// without a key or a seed the address means all of them, also without the key of a module; the address of a module
-// means all its stages; `*` and `?` are wildcards. The error for an unknown address
-// contains the nearest one.
+// Find returns the nodes of a user's address in topological order. "stage." and quotes in brackets are optional. An
+// address without a key or a seed means all keys or seeds, also those of modules. The address of a module means all its
+// stages. `*` and `?` are wildcards. The error for an unknown address contains the nearest one.
 func (x *Experiment) Find(address string) ([]*Node, error) {
 	var found []*Node
 	var names []string
@@ -199,7 +198,11 @@ func (x *Experiment) Find(address string) ([]*Node, error) {
 	return nil, fmt.Errorf("experiment %s has no stage %s%s", x.Name, address, NearHint(ShortAddress(address), names))
 }
 
-var addressKeys = regexp.MustCompile(`\[[^\]]*\]`)
+var (
+	addressKeys  = regexp.MustCompile(`\[[^\]]*\]`)
+	addressStep  = regexp.MustCompile(`[^.\[]+(?:\[[^\]]*\])?`)                 // `sft`, `arm[key]`
+	modulePrefix = regexp.MustCompile(`^(?:module\.[^.\[]+(?:\[[^\]]*\])?\.)*`) // `module.base[key].module.inner.`
+)
 
 // selects reports whether a user's address means the node or instance with that full address.
 func selects(wanted, address string) bool {
@@ -211,34 +214,20 @@ func selects(wanted, address string) bool {
 	have, haveSeed, _ := strings.Cut(ShortAddress(address), "@")
 	rest, ok := cutSteps(have, stem)
 	_, afterModule := cutModule(stem + ".")
-	return ok && (rest == "" || afterModule == "") && (!seeded || seed == haveSeed)
+	return ok && (len(rest) == 0 || afterModule == "") && (!seeded || seed == haveSeed)
 }
 
-// cutSteps removes the steps of a user's short address from the beginning of an address and returns the rest. A step
-// without key matches every key.
-func cutSteps(address, wanted string) (rest string, ok bool) {
-	for wanted != "" {
-		var name, key, wantedName, wantedKey string
-		name, key, address = cutStep(address)
-		wantedName, wantedKey, wanted = cutStep(wanted)
-		if name != wantedName || wantedKey != "" && wantedKey != key {
-			return "", false
+// cutSteps returns the steps of an address after those of a user's short address. A step without key matches every
+// key.
+func cutSteps(address, wanted string) (rest []string, ok bool) {
+	rest = addressStep.FindAllString(address, -1)
+	for _, step := range addressStep.FindAllString(wanted, -1) {
+		if len(rest) == 0 || rest[0] != step && !strings.HasPrefix(rest[0], step+"[") {
+			return nil, false
 		}
+		rest = rest[1:]
 	}
-	return address, true
-}
-
-// cutStep splits `arm[sft].rest` into `arm`, `[sft]` and `rest`.
-func cutStep(a string) (name, key, rest string) {
-	end := strings.IndexAny(a, ".[")
-	if end < 0 {
-		return a, "", ""
-	}
-	name, rest = a[:end], a[end:]
-	if close := strings.IndexByte(rest, ']'); rest[0] == '[' && close > 0 {
-		key, rest = rest[:close+1], rest[close+1:]
-	}
-	return name, key, strings.TrimPrefix(rest, ".")
+	return rest, true
 }
 
 // InModule reports whether the node is a stage of a module.
@@ -254,21 +243,6 @@ func (n *Node) Input(ref artifact.Ref) (Input, bool) {
 		}
 	}
 	return Input{}, false
-}
-
-// address returns the address of an instance below a module's address, with @seed if seed is not nil.
-func address(module, kind, name, key string, keyed bool, seed *int64) string {
-	a := "stage." + kind + "." + name
-	if module != "" {
-		a = module + "." + a
-	}
-	if keyed {
-		a += fmt.Sprintf("[%q]", key)
-	}
-	if seed != nil {
-		a += fmt.Sprintf("@%d", *seed)
-	}
-	return a
 }
 
 // ShortAddress returns the address without "stage." and quotes, as users write it in a shell.
@@ -292,16 +266,8 @@ func StageName(a string) string {
 
 // cutModule splits the address of a module, with its last dot, from the rest: `module.base.` and `stage.sft.warm`.
 func cutModule(a string) (module, rest string) {
-	rest = a
-	for {
-		inner, ok := strings.CutPrefix(rest, "module.")
-		name, _, after := cutStep(inner)
-		if n := len(rest) - len(after); ok && name != "" && rest[n-1] == '.' {
-			module, rest = module+rest[:n], after
-			continue
-		}
-		return module, rest
-	}
+	module = modulePrefix.FindString(a)
+	return module, a[len(module):]
 }
 
 // MatchAddress reports whether an address matches a pattern with the wildcards `*` and `?`. `stage.` and quotes

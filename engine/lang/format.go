@@ -12,8 +12,8 @@ const nestedTooDeeply = "Nested too deeply"
 
 // HCL's parser and evaluator are recursive, and a stack overflow ends the process.
 const (
-	deepest = 500  // nesting of brackets, braces and templates
-	longest = 5000 // operators of one expression
+	maxBrackets  = 500  // nesting of brackets, braces and templates
+	maxOperators = 5000 // operators of one expression
 )
 
 // Format formats an HCL file. Formatting changes no key. A file with syntax errors is not formatted; the
@@ -45,9 +45,8 @@ func (a *allowance) parseExpression(text, name string, start hcl.Pos) (hclsyntax
 	return expr, diags
 }
 
-// checkNesting reports the first bracket nested deeper than deepest or the first operator beyond longest.
+// checkNesting reports the first bracket nested deeper than maxBrackets or the first operator beyond maxOperators.
 func checkNesting(text []byte, path string) *hcl.Diagnostic {
-
 	tokens, _ := hclsyntax.LexConfig(text, path, hcl.InitialPos) // the parser reports lexical errors
 	depth, round, chain := 0, 0, 0
 	for _, t := range tokens {
@@ -73,13 +72,13 @@ func checkNesting(text []byte, path string) *hcl.Diagnostic {
 		default:
 			chain++
 		}
-		if depth > deepest {
+		if depth > maxBrackets {
 			return mistake(t.Range, nestedTooDeeply, "Brackets, braces and templates may be nested %d deep; this one is nested "+
-				"deeper.", deepest)
+				"deeper.", maxBrackets)
 		}
-		if chain > longest {
+		if chain > maxOperators {
 			return mistake(t.Range, nestedTooDeeply, "An expression may have %d operators; this one has more. Move parts of it "+
-				"into a locals block.", longest)
+				"into a locals block.", maxOperators)
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
-	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 )
 
@@ -47,10 +46,18 @@ var calls = [][2]string{
 		`[{ batch = 64, init = 1, key = "sft/64" }, { batch = 256, init = 1, key = "sft/256" }]`},
 }
 
-func TestFunctionsReturnTheirResults(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, "experiment {}\n")
+// values are expressions without functions.
+var values = [][2]string{
+	{"var.updates - 1", "349"}, {"stage.sft.warm", "stage.sft.warm"},
+	{`stage.grpo.arm["sft"].checkpoint`, `stage.grpo.arm["sft"].checkpoint`},
+	{"[for k, v in local.inits : upper(k)]", `["RCTP", "SFT"]`},
+	{`{ a = true, "b c" = null, d = "${1}x"}`, `{ a = true, "b c" = null, d = "1x" }`},
+}
+
+func TestExpressionsReturnTheirValuesAsHCL(t *testing.T) {
+	x := loadFile(t, paperFile)
 	called := map[string]bool{"file": true, "dir": true} // tested in data_test.go
-	for _, c := range calls {
+	for _, c := range slices.Concat(calls, values) {
 		got, diags := x.Eval(c[0])
 		if diags.HasErrors() || got != c[1] {
 			t.Errorf("%s: got %s, %v, want %s", c[0], got, diags, c[1])
@@ -65,17 +72,18 @@ func TestFunctionsReturnTheirResults(t *testing.T) {
 	}
 }
 
-func TestFunctionsRefuseWrongArguments(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, "experiment {}\nstage \"model\" \"m\" {\n  path = file(\"raw.csv\")\n}\n")
+func TestWrongExpressionsAreReported(t *testing.T) {
+	x := loadFile(t, paperFile)
 	for expression, want := range map[string]string{
-		`sum(["a"])`:                     "want every element to be a number",
-		"sum(3)":                         "want a list or a set, got the number 3",
-		"alltrue([1, 2])":                "want every element to be a bool",
-		"one([1, 2])":                    "want one element or none, got 2",
-		"startswith(1, [])":              "string required",
-		"jsonencode([stage.model.m])":    "cannot be converted to a string",
-		`format("%v", file("raw.csv"))`:  "cannot be converted to a string",
-		`"${stage.model.m.checkpoint}s"`: "string required",
+		`sum(["a"])`:                        "want every element to be a number",
+		"sum(3)":                            "want a list or a set, got the number 3",
+		"alltrue([1, 2])":                   "want every element to be a bool",
+		"one([1, 2])":                       "want one element or none, got 2",
+		"startswith(1, [])":                 "string required",
+		"var.update":                        "did you mean var.updates?",
+		"jsonencode([stage.model.base])":    "cannot be converted to a string",
+		`format("%v", file("paper.hcl"))`:   "cannot be converted to a string",
+		`"${stage.model.base.checkpoint}s"`: "string required",
 	} {
 		_, diags := x.Eval(expression)
 		if !slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return strings.Contains(d.Detail, want) }) {

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"

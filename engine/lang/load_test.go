@@ -16,17 +16,10 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 const paperFile = "testdata/valid/paper.hcl"
-
-// must ends the test if a step of its setup returns an error.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func loadFile(t *testing.T, path string, change ...func(*lang.Source)) *lang.Experiment {
 	t.Helper()
@@ -168,22 +161,13 @@ func TestSeedsMultiplyStagesThatDependOnChance(t *testing.T) {
 }
 
 func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1))
-	wantList(t, "nodes", addresses(x.Nodes), "stage.model.base", "stage.tasks.drawn", "stage.tasks.fixed")
+	x := enginetest.MustLoadPaper(t, strings.Replace(seedsHead, "seeds = [1, 2]", "", 1)+
+		"stage \"curate\" \"c\" {\n tasks = stage.tasks.drawn.train\n seed = 5\n}\n")
+	wantList(t, "nodes", addresses(x.Nodes), "stage.curate.c", "stage.model.base", "stage.tasks.drawn",
+		"stage.tasks.drawn@5", "stage.tasks.fixed")
 	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
 		t.Errorf("seed: got %v, want 1", s)
 	}
-	x = enginetest.MustLoadPaper(t, `
-experiment {}
-stage "tasks" "t" {
-  source = "drills"
-}
-stage "curate" "c" {
-  tasks = stage.tasks.t.train
-  seed  = 5
-}
-`)
-	wantList(t, "with a pinned stage", addresses(x.Nodes), "stage.curate.c", "stage.tasks.t", "stage.tasks.t@5")
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
@@ -295,21 +279,19 @@ stage "exec" "x" {
 
 func TestMistakesInVariablesAreReported(t *testing.T) {
 	const declared = "experiment {}\nvariable \"samples\" {\n  default = 1\n}\n"
-	const used = declared + "locals {\n  s = var.samples\n}\n"
-	for name, tc := range map[string]struct{ text, variable, value, want string }{
-		"unknown name": {used, "sampels", "3", "did you mean samples?"},
-		"not a number": {used, "samples", "many", "is not a value of type number"},
-		"unused":       {declared, "", "", "Unused variable"}, // only a warning
-	} {
-		_, diags := enginetest.LoadPaper(t, tc.text, func(s *lang.Source) {
-			if tc.variable != "" {
-				s.Vars[tc.variable] = tc.value
-			}
+	for given, want := range map[string]string{"sampels=3": "did you mean samples?",
+		"samples=many": "is not a value of type number"} {
+		_, diags := enginetest.LoadPaper(t, declared+"locals {\n  s = var.samples\n}\n", func(s *lang.Source) {
+			name, value, _ := strings.Cut(given, "=")
+			s.Vars[name] = value
 		})
-		got, warning := enginetest.Mistakes(diags), name == "unused"
-		if len(diags) != 1 || !strings.Contains(got, tc.want) || diags.HasErrors() == warning {
-			t.Errorf("%s: got %s, want one diagnostic with %q", name, got, tc.want)
+		if len(diags) != 1 || !strings.Contains(enginetest.Mistakes(diags), want) {
+			t.Errorf("--var %s: got %v, want one diagnostic with %q", given, diags, want)
 		}
+	}
+	if _, diags := enginetest.LoadPaper(t, declared); len(diags) != 1 || diags[0].Summary != "Unused variable" ||
+		diags.HasErrors() {
+		t.Errorf("unused: got %v, want a warning", diags)
 	}
 }
 
@@ -317,16 +299,16 @@ func TestMistakesInVariablesAreReported(t *testing.T) {
 func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	x := loadFile(t, "testdata/valid/folder")
 	dir := filepath.Join(t.TempDir(), "files")
-	must(t, os.Mkdir(dir, 0o700))
+	must.OK(t, os.Mkdir(dir, 0o700))
 	for _, path := range x.Paths {
 		text, err := os.ReadFile(path)
-		must(t, err)
+		must.OK(t, err)
 		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
 	}
 	b, err := json.Marshal(lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
-	must(t, err)
+	must.OK(t, err)
 	var src lang.Source
-	must(t, json.Unmarshal(b, &src))
+	must.OK(t, json.Unmarshal(b, &src))
 	copied, diags := lang.Load(src, enginetest.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
@@ -354,23 +336,6 @@ func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 		if got != step.want || wrongErr {
 			t.Errorf("with %s: got %q, %v, want %q, %q", step.name, got, err, step.want, step.err)
 		}
-	}
-}
-
-func TestFindAcceptsAddressesWithoutQuotes(t *testing.T) {
-	x := loadFile(t, paperFile)
-	for address, want := range map[string]int{
-		`stage.grpo.arm["sft"]@3`: 1, "grpo.arm[sft]@3": 1, "grpo.arm[sft]": 3, "grpo.arm": 6, "grpo.arm@2": 2,
-		"tasks.bfcl": 1,
-	} {
-		nodes, err := x.Find(address)
-		if err != nil || len(nodes) != want {
-			t.Errorf("%s: got %d nodes, %v, want %d", address, len(nodes), err, want)
-		}
-	}
-	_, err := x.Find("gpro.arm[sft]@3")
-	if err == nil || !strings.Contains(err.Error(), "did you mean grpo.arm[sft]@3?") {
-		t.Errorf("misspelt: got %v, want a hint", err)
 	}
 }
 
@@ -462,40 +427,25 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"executor \"slurm\" {\n  jobs = -1\n}\n":               "jobs must be at least 1",
 		"executor \"slurm\" {\n  extra = [\"x\"]\n}\n":         "Bad option",
 		"executor \"slurm\" {\n  env = { SLURM_X = \"1\" }\n}": "Bad variable",
-		"stor {}\n":                                      "Unknown block",
-		"executor \"local\" {\n  cpus = 0\n}\n":          "Bad number",
-		"executor \"local\" {\n  gpus = true\n}":         "Wrong type",
-		"default_executor = \"k8s\"\n":                   "Unknown executor",
-		"executor \"local\" {}\nexecutor \"local\" {}\n": "Duplicate executor",
-		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n": "Duplicate device",
-		"executor \"local\" {\n  gpus = [true]\n}\n":     "Wrong type",
-		"executor \"local\" {\n  memory = \"much\"\n}\n": "Wrong type",
-		"executor \"local\" {\n  gpu_reserve = 4\n}\n":   "Wrong type",
-		"api \"K\" {}\napi \"K\" {}\n":                   "Duplicate API key",
-		"api \"K\" {\n  prices = { m = [1] }\n}\n":       "Bad price",
-		"api \"K\" {\n  tokens_per_minute = -1\n}\n":     "Bad number",
-		"executor {\n  cpus = 2\n}\n":                    "Missing label",
-		"store {\n  path = \"\"\n}\n":                    "No store",
-		"store {\n  limit = 200\n}\n":                    "Wrong type",
-		"store {\n}\nstore {\n}\n":                       "Duplicate block",
-		"data {\n  bfcl = 3\n}\n":                        "Wrong type",
-		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":         "Duplicate block",
-		"data \"bfcl\" {\n}\n":                           "Unexpected label",
-		"data {\n  folder {\n  }\n}\n":                   "Unknown block",
-		"site = 3\n":                                     "Unknown setting",
-		"store {\n  path = var.x\n}\n":                   "Unknown variable",
-		"store {\n  path = \"x\n}\n":                     "Invalid multi-line string",
-		"stroe {\n}\n":                                   "did you mean store?",
-		"store {\n  pth = \"x\"\n}\n":                    "did you mean path?",
-		"store {\n  limt = \"1GB\"\n}\n":                 "did you mean limit?",
-		"dat {\n}\n":                                     "did you mean data?",
-		"data {\n  bfc1 = \"x\"\n}\n":                    "did you mean bfcl?",
-		"executer \"local\" {\n}\n":                      "did you mean executor?",
-		"executor \"locla\" {\n}\n":                      "did you mean local?",
-		"executor \"local\" {\n  gpu = \"auto\"\n}\n":    "did you mean gpus?",
-		"executor \"local\" {\n  memroy = \"1GB\"\n}\n":  "did you mean memory?",
-		"defualt_executor = \"local\"\n":                 "did you mean default_executor?",
-		"default_executor = \"lcoal\"\n":                 "did you mean local?",
+		"executor \"local\" {\n  cpus = 0\n}\n":                "Bad number",
+		"executor \"local\" {\n  gpus = true\n}":               "Wrong type",
+		"default_executor = \"k8s\"\n":                         "Unknown executor",
+		"executor \"local\" {}\nexecutor \"local\" {}\n":       "Duplicate executor",
+		"executor \"local\" {\n  gpus = [0, \"0\"]\n}\n":       "Duplicate device",
+		"executor \"local\" {\n  gpus = [true]\n}\n":           "Wrong type",
+		"executor \"local\" {\n  memory = \"much\"\n}\n":       "Wrong type",
+		"api \"K\" {}\napi \"K\" {}\n":                         "Duplicate API key",
+		"api \"K\" {\n  prices = { m = [1] }\n}\n":             "Bad price",
+		"api \"K\" {\n  tokens_per_minute = -1\n}\n":           "Bad number",
+		"store {\n  path = \"\"\n}\n":                          "No store",
+		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":               "Duplicate block",
+		"site = 3\n":                                           "Unknown setting",
+		"store {\n  path = var.x\n}\n":                         "Unknown variable",
+		"store {\n  path = \"x\n}\n":                           "Invalid multi-line string",
+		"stroe {\n}\n":                                         "did you mean store?",
+		"store {\n  pth = \"x\"\n}\n":                          "did you mean path?",
+		"store {\n  limt = \"1GB\"\n}\n":                       "did you mean limit?",
+		"default_executor = \"lcoal\"\n":                       "did you mean local?",
 
 		"remote {\n  url = \"x\"\n}\n":                                   "Missing label",
 		"remote \"a\" {\n}\n":                                            "Missing setting",
@@ -521,26 +471,6 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 	}
 }
 
-func TestEvalWritesValuesAsHCL(t *testing.T) {
-	x := loadFile(t, paperFile)
-	for expression, want := range map[string]string{
-		"var.updates - 1":                        "349",
-		"stage.sft.warm":                         "stage.sft.warm",
-		`stage.grpo.arm["sft"].checkpoint`:       `stage.grpo.arm["sft"].checkpoint`,
-		"[for k, v in local.inits : upper(k)]":   `["RCTP", "SFT"]`,
-		`{ a = true, "b c" = null, d = "${1}x"}`: `{ a = true, "b c" = null, d = "1x" }`,
-	} {
-		got, diags := x.Eval(expression)
-		if diags.HasErrors() || got != want {
-			t.Errorf("%s: got %s, %v, want %s", expression, got, diags, want)
-		}
-	}
-	_, diags := x.Eval("var.update")
-	if len(diags) != 1 || !strings.Contains(diags[0].Detail, "did you mean var.updates?") {
-		t.Errorf("misspelt: got %v, want a hint", diags)
-	}
-}
-
 // The digest of a large file is reused while size and times of the file are the same, except with Paranoid.
 // A file that was just written may change again within its time stamp, so its digest is not stored.
 func TestDigestsOfLargeFilesAreCached(t *testing.T) {
@@ -558,12 +488,12 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 		t.Error("the digest of a file that was just written is stored")
 	}
 	old := time.Now().Add(-time.Hour)
-	must(t, os.Chtimes(file, old, old))
+	must.OK(t, os.Chtimes(file, old, old))
 	if got := digest(false); got != first {
 		t.Errorf("after a touch: got %s, want %s", got, first)
 	}
 	b, err := os.ReadFile(cache)
-	must(t, err)
+	must.OK(t, err)
 	fake := strings.Repeat("0", len(first))
 	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
 	if got := digest(false); got != fake {

@@ -13,13 +13,8 @@ import (
 
 // moduleBlock is `module "NAME" { source = …, VARIABLE = … }`. Each instance is a scope.
 type moduleBlock struct {
-	name      string
-	block     *hclsyntax.Block
-	def       hcl.Range         // header of the block
-	keyed     bool              // has for_each
-	index     int               // of its item
+	declaration
 	instances map[string]*scope // by for_each key; "" without for_each
-	value     cty.Value         // value of `module.NAME`; unknown after an error
 }
 
 // ModuleSource is a file or folder that the experiment uses as a module.
@@ -29,27 +24,20 @@ type ModuleSource struct {
 	Files  []string // as in Experiment.Files
 }
 
-// deepestModule limits how deep modules may include each other.
-const deepestModule = 20
+// maxModuleDepth limits how deep modules may include each other.
+const maxModuleDepth = 20
 
 // notArguments are the settings of a module block that are no variables of the module.
 var notArguments = []string{"source", "for_each"}
 
 func (l *scope) addModule(bl *hclsyntax.Block) {
-	m := &moduleBlock{name: bl.Labels[0], block: bl, def: bl.DefRange(), value: cty.DynamicVal,
-		instances: map[string]*scope{}}
-	_, m.keyed = bl.Body.Attributes["for_each"]
+	d, ok := l.declareBlock(bl)
+	m := &moduleBlock{declaration: d, instances: map[string]*scope{}}
 	for _, nested := range bl.Body.Blocks {
 		l.errorf(nested.TypeRange, "Unknown block", "A module block contains source, for_each and the module's variables; "+
 			"write %s = { … }.", nested.Type)
 	}
-	if !hclsyntax.ValidIdentifier(m.name) {
-		l.errorf(bl.LabelRanges[0], "Bad name", "The name of a module is used in references, so it must begin "+
-			"with a letter and contain only letters, digits, - and _; got %q.", m.name)
-	}
-	if before := l.moduleNamed[m.name]; before != nil {
-		l.errorf(m.def, "Duplicate module", "module.%s is already defined at %s; rename this module.", m.name,
-			Place(before.def))
+	if !ok {
 		return
 	}
 	if bl.Body.Attributes["source"] == nil {
@@ -62,8 +50,7 @@ func (l *scope) addModule(bl *hclsyntax.Block) {
 
 // evaluateModule loads the instances of a module.
 func (l *scope) evaluateModule(m *moduleBlock, ctx *hcl.EvalContext) {
-	addressOf := func(key string) string { return l.moduleAddress(m, key) }
-	m.value = l.instances(m.block, addressOf, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
+	m.value = l.instances(&m.declaration, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
 		child := l.moduleInstance(m, key, ctx)
 		if child == nil {
 			return cty.DynamicVal, false
@@ -105,7 +92,7 @@ func (l *scope) moduleInstance(m *moduleBlock, key string, ctx *hcl.EvalContext)
 		if !source.Folder {
 			dir = filepath.Dir(dir)
 		}
-		child = l.newScope(l.moduleAddress(m, key), dir, l)
+		child = l.newScope(m.addressOf(key), dir, l)
 		child.paths = source.Files
 		child.collect(bodies)
 		child.evaluateArguments(m, arguments)
@@ -153,7 +140,7 @@ func (l *scope) moduleFiles(m *moduleBlock, ctx *hcl.EvalContext) (source Module
 	}
 	depth := 0
 	for up := l; up != nil; up = up.parent {
-		if depth++; depth > deepestModule || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
+		if depth++; depth > maxModuleDepth || len(without(slices.Clone(source.Files), up.paths)) < len(source.Files) {
 			l.errorf(at, "Module includes itself", "%s is a file of %s, which contains this module.", text(val),
 				cmp.Or(up.address, "the experiment"))
 			return source, false
@@ -172,18 +159,6 @@ func (l *loader) shownPath(path string) string {
 		return path
 	}
 	return filepath.Join(filepath.Dir(l.x.Paths[0]), rel)
-}
-
-// moduleAddress returns `module.base` or `module.model["qwen"]`, after the address of the scope.
-func (l *scope) moduleAddress(m *moduleBlock, key string) string {
-	a := "module." + m.name
-	if m.keyed {
-		a += fmt.Sprintf("[%q]", key)
-	}
-	if l.address != "" {
-		a = l.address + "." + a
-	}
-	return a
 }
 
 // moduleArgument is a value that a module block gives to a variable.

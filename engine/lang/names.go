@@ -112,7 +112,8 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	case m.value == cty.DynamicVal: // has errors of its own
 		return nil
 	case child == nil:
-		return m.unknownKey(t.SourceRange(), key)
+		return m.unknownKey(t.SourceRange(), key, slices.Sorted(maps.Keys(m.instances)),
+			key == "stage" || key == "module")
 	case !ok:
 		return nil
 	case step == "stage":
@@ -125,19 +126,22 @@ func (l *scope) checkModule(t hcl.Traversal, at int) *hcl.Diagnostic {
 	}
 }
 
-func (m *moduleBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
-	keys := slices.Sorted(maps.Keys(m.instances))
-	var d *hcl.Diagnostic
-	if len(keys) == 0 {
-		d = mistake(at, "Unknown key", "The for_each of module.%s is empty, so there is no instance %q.", m.name, key)
-	} else if key == "stage" || key == "module" {
-		d = mistake(at, "Several instances", "module.%s has for_each; write the key after the name, for example "+
-			"module.%s[%q].%s.", m.name, m.name, keys[0], key)
-	} else {
-		d = mistake(at, "Unknown key", "The for_each of module.%s has no key %q%s Its keys are %s.", m.name, key,
+// unknownKey reports a reference to an instance that a for_each does not make. If the word in place of the key is a
+// part of each instance, such as a port, the key itself is missing.
+func (d *declaration) unknownKey(at hcl.Range, key string, keys []string, isPart bool) *hcl.Diagnostic {
+	var diag *hcl.Diagnostic
+	of := d.address()
+	switch {
+	case len(keys) == 0:
+		diag = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", of, key)
+	case isPart:
+		diag = mistake(at, "Several instances", "%s has for_each; write the key after the name, for example %s[%q].%s.", of,
+			of, keys[0], key)
+	default:
+		diag = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", of, key,
 			didYouMean(key, keys), quoteAll(keys))
 	}
-	return relate(d, "its for_each", m.block.Body.Attributes["for_each"].SrcRange)
+	return relate(diag, "its for_each", d.block.Body.Attributes["for_each"].SrcRange)
 }
 
 // checkStage checks that `stage.KIND.NAME[key].PORT` exists, as far as it is written out. The word stage is step at of
@@ -163,7 +167,7 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		names := slices.Sorted(maps.Keys(byName))
 		hint := fmt.Sprintf(". The stages of this kind are %s.", strings.Join(names, ", "))
 		if near := nearest(name, names); near != "" {
-			hint = fmt.Sprintf("; did you mean %s?", address(l.address, kind, near, "", false, nil))
+			hint = fmt.Sprintf("; did you mean %s?", byName[near].address())
 		}
 		return mistake(place, "Reference to nothing", "There is no stage %q %q%s%s", kind, name, where, hint)
 	}
@@ -175,7 +179,13 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		if in := s.byKey[key]; in != nil {
 			return in.checkPort(t, at+4)
 		}
-		return s.unknownKey(place, key)
+		var keys []string
+		isPort := false
+		for _, in := range s.instances {
+			keys = append(keys, in.key)
+			isPort = isPort || in.outputs[key] != ""
+		}
+		return s.unknownKey(place, key, keys, isPort)
 	}
 	if len(t) > at+3 {
 		if _, isAttr := t[at+3].(hcl.TraverseAttr); !isAttr {
@@ -184,24 +194,6 @@ func (l *scope) checkStage(t hcl.Traversal, at int) *hcl.Diagnostic {
 		}
 	}
 	return s.instances[0].checkPort(t, at+3)
-}
-
-func (s *stageBlock) unknownKey(at hcl.Range, key string) *hcl.Diagnostic {
-	var keys []string
-	for _, i := range s.instances {
-		keys = append(keys, i.key)
-	}
-	var d *hcl.Diagnostic
-	if len(keys) == 0 {
-		d = mistake(at, "Unknown key", "The for_each of %s is empty, so there is no instance %q.", s.address(), key)
-	} else if _, port := s.instances[0].outputs[key]; port {
-		d = mistake(at, "Several instances", "%s has for_each; write the key before the port, for example %s.%s.",
-			s.address(), s.instances[0].address(), key)
-	} else {
-		d = mistake(at, "Unknown key", "The for_each of %s has no key %q%s Its keys are %s.", s.address(), key,
-			didYouMean(key, keys), quoteAll(keys))
-	}
-	return relate(d, "its for_each", s.block.Body.Attributes["for_each"].SrcRange)
 }
 
 func (in *instance) checkPort(t hcl.Traversal, step int) *hcl.Diagnostic {

@@ -2,8 +2,10 @@ package lang
 
 import (
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -50,43 +52,30 @@ func rangeOn(start hcl.Pos, from, to int) hcl.Range {
 	return hcl.Range{Filename: OverridesFile, Start: at(from), End: at(to)}
 }
 
-// parseOverride splits `module.base.sft.warm[key].limits.steps=4` into the address without key, the key, the setting
-// and the value.
-func parseOverride(typed string) (stem string, key *string, setting, value string, ok bool) {
-	depth := 0
-	equals := strings.IndexFunc(typed, func(r rune) bool { // keys may contain =
-		depth += strings.Count("[", string(r)) - strings.Count("]", string(r))
-		return r == '=' && depth == 0
-	})
-	if equals < 0 {
-		return "", nil, "", "", false
-	}
-	name, value := typed[:equals], typed[equals+1:]
-	module, rest := cutModule(strings.ReplaceAll(strings.TrimSpace(name), `"`, ""))
-	kind, rest, _ := strings.Cut(strings.TrimPrefix(rest, "stage."), ".")
-	end := strings.IndexAny(rest, ".[")
-	if kind == "" || end < 1 {
-		return "", nil, "", "", false
-	}
-	stem = module + kind + "." + rest[:end]
-	if rest[end] == '[' {
-		k, after, _ := strings.Cut(rest[end+1:], "]")
-		key, rest, end = &k, after, 0
-	}
-	setting, ok = strings.CutPrefix(rest[end:], ".")
-	return stem, key, setting, strings.TrimSpace(value), ok && setting != ""
-}
+// overrideForm matches `module.base.sft.warm[key].limits.steps=4`: the address without key, the key in brackets, the
+// setting and the value. Keys may contain an equals sign.
+var overrideForm = sync.OnceValue(func() *regexp.Regexp {
+	const module, stage = `(?:module\.[^.\[=]+(?:\[[^\]]*\])?\.)*`, `(?:stage\.)?[^.\[=]+\.[^.\[=]+`
+	return regexp.MustCompile(`(?s)^\s*(` + module + stage + `)(\[[^\]]*\])?\.([^=]*[^=\s])\s*=(.*)$`)
+})
 
 // addOverride prepares an override as an entry, nested for a setting of a block. start is its position in the file of
 // the overrides.
 func (l *loader) addOverride(typed string, start hcl.Pos) {
 	typed = strings.TrimRight(typed, " \t\n")
 	whole := rangeOn(start, 0, len(typed))
-	stem, key, setting, value, ok := parseOverride(typed)
-	if !ok {
+	parts := overrideForm().FindStringSubmatch(typed)
+	if parts == nil {
 		l.errorf(whole, "Bad override",
 			"Write --set ADDRESS.SETTING=VALUE, for example --set 'rc-grpo.arm[rctp].lr=3e-4'.")
 		return
+	}
+	o := &override{stem: ShortAddress(parts[1])}
+	address, setting, value := o.stem, parts[3], strings.TrimSpace(parts[4])
+	if parts[2] != "" {
+		key := strings.Trim(strings.ReplaceAll(parts[2], `"`, ""), "[]")
+		o.key = &key
+		address += "[" + key + "]"
 	}
 	begin := rangeOn(start, len(typed)-len(value), len(typed)).Start
 	expr, diags := l.allowance.parseExpression(value, OverridesFile, begin)
@@ -104,11 +93,8 @@ func (l *loader) addOverride(typed string, start hcl.Pos) {
 		inside := body{entries: []entry{e}, owner: strings.Join(names[:i+1], "."), def: whole}
 		e = entry{name: names[i], at: whole, whole: whole, inside: &inside}
 	}
-	l.overrides = append(l.overrides, &override{stem: stem, key: key, entry: e})
-	address := stem
-	if key != nil {
-		address += "[" + *key + "]"
-	}
+	o.entry = e
+	l.overrides = append(l.overrides, o)
 	l.x.Overrides = append(l.x.Overrides, Override{address, setting, value})
 }
 
@@ -135,7 +121,7 @@ func typedString(e entry) cty.Value {
 // overrideLayers returns a layer for each override of a stage. Later ones are stronger.
 func (l *scope) overrideLayers(s *stageBlock) (layers []*layer) {
 	for i, o := range l.overrides {
-		if rest, ok := cutSteps(ShortAddress(s.address()), o.stem); !ok || rest != "" {
+		if rest, ok := cutSteps(ShortAddress(s.address()), o.stem); !ok || len(rest) > 0 {
 			continue
 		}
 		o.used = true

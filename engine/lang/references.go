@@ -54,7 +54,7 @@ type boundRef struct {
 }
 
 func (in *instance) address() string {
-	return address(in.block.scope.address, in.block.kindName, in.block.name, in.key, in.block.keyed, nil)
+	return in.block.addressOf(in.key)
 }
 
 // value returns the object of the instance's ports, for expressions.
@@ -151,7 +151,6 @@ func (d *decoder) reference(r *refValue, f *field, expr hclsyntax.Expression, pa
 		d.wrongArtifact(r, f, expr, path)
 		return nil
 	}
-	d.refs = append(d.refs, r)
 	switch {
 	case d.seeds == nil || !r.from.multiplies:
 		return []artifact.Ref{r.Ref}

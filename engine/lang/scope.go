@@ -31,38 +31,57 @@ type scope struct {
 	moduleNamed map[string]*moduleBlock
 	stages      []*stageBlock
 	named       map[string]map[string]*stageBlock // by kind, then name
+	declared    map[string]string                 // places of stages and modules, by address
 
+	itemsOf       map[string][]int // indexes of items by the steps of their names: "stage", "stage.sft", "stage.sft.warm"
 	global        *hcl.EvalContext // functions and var
 	badExperiment bool             // the experiment block is malformed, and the error is reported
 }
 
-type stageBlock struct {
-	scope          *scope
-	kindName, name string
-	kind           *Kind // nil if the kind is unknown
-	block          *hclsyntax.Block
-	def            hcl.Range // header of the block
-	keyed          bool      // has for_each
-	index          int       // of its item
-	layers         []*layer  // of its settings, weakest first
-	instances      []*instance
-	byKey          map[string]*instance
-	value          cty.Value // value of `stage.KIND.NAME`; unknown after an error
+// declaration is a block with a name in expressions: a stage or a module.
+type declaration struct {
+	scope *scope
+	block *hclsyntax.Block
+	def   hcl.Range // header of the block
+	name  string    // its last label
+	keyed bool      // has for_each
+	value cty.Value // value of `stage.KIND.NAME` or `module.NAME`; unknown after an error
 }
 
-func (s *stageBlock) address() string {
-	return address(s.scope.address, s.kindName, s.name, "", false, nil)
+// address returns the address of the block: `module.base.stage.sft.warm`.
+func (d *declaration) address() string {
+	a := d.block.Type + "." + strings.Join(d.block.Labels, ".")
+	if d.scope.address != "" {
+		a = d.scope.address + "." + a
+	}
+	return a
+}
+
+// addressOf returns the address of the instance with that key.
+func (d *declaration) addressOf(key string) string {
+	if !d.keyed {
+		return d.address()
+	}
+	return d.address() + fmt.Sprintf("[%q]", key)
+}
+
+type stageBlock struct {
+	declaration
+	kindName  string
+	kind      *Kind    // nil if the kind is unknown
+	layers    []*layer // of its settings, weakest first
+	instances []*instance
+	byKey     map[string]*instance
 }
 
 type localValue struct {
 	attr  *hclsyntax.Attribute
-	index int // of its item
 	value cty.Value
 }
 
 func (l *loader) newScope(address, dir string, parent *scope) *scope {
 	s := &scope{loader: l, address: address, parent: parent, dir: dir, localNamed: map[string]*localValue{},
-		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{},
+		moduleNamed: map[string]*moduleBlock{}, named: map[string]map[string]*stageBlock{}, declared: map[string]string{},
 		global: &hcl.EvalContext{Functions: l.functions(dir)}}
 	l.scopes[address] = s
 	return s
@@ -155,18 +174,29 @@ func (l *scope) addLocals(bl *hclsyntax.Block) {
 	}
 }
 
-func (l *scope) addStage(bl *hclsyntax.Block) {
-	s := &stageBlock{scope: l, kindName: bl.Labels[0], name: bl.Labels[1], block: bl, def: bl.DefRange(),
-		byKey: map[string]*instance{}, value: cty.DynamicVal}
-	s.kind = l.lookupKind(s.kindName, bl.LabelRanges[0])
-	_, s.keyed = bl.Body.Attributes["for_each"]
-	if !hclsyntax.ValidIdentifier(s.name) {
-		l.errorf(bl.LabelRanges[1], "Bad name", "The name of a stage is used in references, so it must begin "+
-			"with a letter and contain only letters, digits, - and _; got %q.", s.name)
+// declareBlock checks the name of a stage or module. ok is false if an earlier block has it.
+func (l *scope) declareBlock(bl *hclsyntax.Block) (d declaration, ok bool) {
+	last := len(bl.Labels) - 1
+	d = declaration{scope: l, block: bl, def: bl.DefRange(), name: bl.Labels[last], value: cty.DynamicVal}
+	_, d.keyed = bl.Body.Attributes["for_each"]
+	if !hclsyntax.ValidIdentifier(d.name) {
+		l.errorf(bl.LabelRanges[last], "Bad name", "The name of a %s is used in references, so it must begin with a letter "+
+			"and contain only letters, digits, - and _; got %q.", bl.Type, d.name)
 	}
-	if before := l.named[s.kindName][s.name]; before != nil {
-		l.errorf(s.def, "Duplicate stage", "stage.%s.%s is already defined at %s; rename this stage.",
-			s.kindName, s.name, Place(before.def))
+	before, twice := l.declared[d.address()]
+	if twice {
+		l.errorf(d.def, "Duplicate "+bl.Type, "%s is already defined at %s; rename this %s.", d.address(), before, bl.Type)
+		return d, false
+	}
+	l.declared[d.address()] = Place(d.def)
+	return d, true
+}
+
+func (l *scope) addStage(bl *hclsyntax.Block) {
+	d, ok := l.declareBlock(bl)
+	s := &stageBlock{declaration: d, kindName: bl.Labels[0], byKey: map[string]*instance{}}
+	s.kind = l.lookupKind(s.kindName, bl.LabelRanges[0])
+	if !ok {
 		return
 	}
 	if l.named[s.kindName] == nil {
@@ -194,18 +224,13 @@ func (l *scope) checkExperiment() {
 
 // item is a unit of evaluation: the experiment block, a local, a module or a stage block.
 type item struct {
+	steps    []string // of its name in expressions: "stage", "sft", "warm"
 	name     string
 	at       hcl.Range
 	mentions []hcl.Traversal
 	seeds    bool // needs the seeds of the experiment
 	evaluate func(ctx *hcl.EvalContext)
-	provide  func(values *namedValues) // adds the item's value to a context; nil for the experiment
-}
-
-// namedValues are the values of a context, by root.
-type namedValues struct {
-	locals, modules map[string]cty.Value
-	stages          map[string]map[string]cty.Value // by kind, then name
+	value    *cty.Value // nil for the experiment
 }
 
 // evaluateAll evaluates locals, modules and stages after their dependencies. It reports each cycle once, with its path.
@@ -225,7 +250,7 @@ func (l *scope) evaluateAll() {
 			path = append(path, items[i].name)
 		}
 		l.errorf(items[cycle[0]].at, "Dependency cycle", "These depend on each other: %s.%s", strings.Join(path, " → "),
-			l.cycleHint(cycle))
+			l.cycleHint(path))
 	}
 	for _, i := range order {
 		items[i].evaluate(l.contextFor(items, needs[i]))
@@ -234,10 +259,10 @@ func (l *scope) evaluateAll() {
 }
 
 // cycleHint names the defaults that take part in a cycle, because the stages themselves do not show them.
-func (l *scope) cycleHint(cycle []int) string {
+func (l *scope) cycleHint(path []string) string {
 	for _, s := range l.stages {
 		for _, y := range s.layers {
-			if slices.Contains(cycle, s.index) && y.defaults != nil && len(l.dependenciesOf(y.mentions)) > 0 {
+			if slices.Contains(path, s.address()) && y.defaults != nil && len(l.dependenciesOf(y.mentions)) > 0 {
 				return fmt.Sprintf(" The references in the defaults at %s are settings of %s, too.", Place(y.defaults.def),
 					s.address())
 			}
@@ -249,7 +274,7 @@ func (l *scope) cycleHint(cycle []int) string {
 // evaluatesExperiment reports whether the first item is the experiment block. That of a module has no effect.
 func (l *scope) evaluatesExperiment() bool { return l.parent == nil && len(l.experiments) > 0 }
 
-// items returns the units of evaluation and sets the indexes of locals, modules and stages.
+// items returns the units of evaluation and sets l.itemsOf.
 func (l *scope) items() (items []item) {
 	if l.evaluatesExperiment() {
 		bl := l.experiments[0]
@@ -257,36 +282,31 @@ func (l *scope) items() (items []item) {
 			evaluate: func(ctx *hcl.EvalContext) { l.decodeExperiment(bl, ctx) }})
 	}
 	for _, v := range l.locals {
-		v.index = len(items)
-		items = append(items, item{
-			name: "local." + v.attr.Name, at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(),
-			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) },
-			provide:  func(values *namedValues) { values.locals[v.attr.Name] = v.value },
-		})
+		items = append(items, item{steps: []string{"local", v.attr.Name}, name: "local." + v.attr.Name, value: &v.value,
+			at: v.attr.SrcRange, mentions: v.attr.Expr.Variables(),
+			evaluate: func(ctx *hcl.EvalContext) { v.value = l.evalOrReport(v.attr.Expr, ctx, false) }})
 	}
 	for _, m := range l.modules {
-		m.index = len(items)
-		items = append(items, item{
-			name: "module." + m.name, at: m.def, seeds: true, mentions: mentions(m.block.Body),
-			evaluate: func(ctx *hcl.EvalContext) { l.evaluateModule(m, ctx) },
-			provide:  func(values *namedValues) { values.modules[m.name] = m.value },
-		})
+		items = append(items, item{steps: []string{"module", m.name}, name: m.address(), value: &m.value,
+			at: m.def, seeds: true, mentions: mentions(m.block.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.evaluateModule(m, ctx) }})
 	}
 	for _, s := range l.stages {
-		s.index = len(items)
 		s.layers = l.layersOf(s)
-		i := item{name: s.address(), at: s.def, seeds: true, mentions: mentions(s.block.Body),
-			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) },
-			provide: func(values *namedValues) {
-				if values.stages[s.kindName] == nil {
-					values.stages[s.kindName] = map[string]cty.Value{}
-				}
-				values.stages[s.kindName][s.name] = s.value
-			}}
+		i := item{steps: []string{"stage", s.kindName, s.name}, name: s.address(), value: &s.value,
+			at: s.def, seeds: true, mentions: mentions(s.block.Body),
+			evaluate: func(ctx *hcl.EvalContext) { l.decodeStage(s, ctx) }}
 		for _, y := range s.layers {
 			i.mentions = append(i.mentions, y.mentions...)
 		}
 		items = append(items, i)
+	}
+	l.itemsOf = map[string][]int{}
+	for i, item := range items {
+		for n := range item.steps {
+			name := strings.Join(item.steps[:n+1], ".")
+			l.itemsOf[name] = append(l.itemsOf[name], i)
+		}
 	}
 	return items
 }
@@ -303,35 +323,22 @@ func mentions(b *hclsyntax.Body) []hcl.Traversal {
 	return found
 }
 
-// dependenciesOf returns the items that traversals refer to. Unknown names are reported during evaluation.
+// dependenciesOf returns the items that traversals refer to. A computed name may mean any item of its type. Unknown
+// names are reported during evaluation.
 func (l *scope) dependenciesOf(traversals []hcl.Traversal) (found []int) {
 	for _, t := range traversals {
-		first, hasFirst := stepName(t, 1)
-		second, hasSecond := stepName(t, 2)
-		switch t.RootName() { // a computed name may mean any item of its type
-		case "local":
-			if v := l.localNamed[first]; v != nil {
-				found = append(found, v.index)
-			}
-			for i := 0; !hasFirst && i < len(l.locals); i++ {
-				found = append(found, l.locals[i].index)
-			}
-		case "module":
-			for _, m := range l.modules {
-				if !hasFirst || m.name == first {
-					found = append(found, m.index)
-				}
-			}
-		case "stage":
-			if s := l.named[first][second]; s != nil && hasSecond {
-				found = append(found, s.index)
-			}
-			for i := 0; !hasSecond && i < len(l.stages); i++ {
-				if s := l.stages[i]; !hasFirst || s.kindName == first {
-					found = append(found, s.index)
-				}
-			}
+		name, steps := t.RootName(), 1
+		if name == "stage" {
+			steps = 2
 		}
+		for i := range steps {
+			step, ok := stepName(t, i+1)
+			if !ok {
+				break
+			}
+			name += "." + step
+		}
+		found = append(found, l.itemsOf[name]...)
 	}
 	return found
 }
@@ -354,19 +361,28 @@ func stepName(t hcl.Traversal, i int) (string, bool) {
 
 // contextFor returns a context with only the needed values, so that evaluation is linear in the references.
 func (l *scope) contextFor(items []item, needs []int) *hcl.EvalContext {
-	values := namedValues{map[string]cty.Value{}, map[string]cty.Value{}, map[string]map[string]cty.Value{}}
+	values := map[string]map[string]cty.Value{"local": {}, "module": {}, "stage": {}}
+	kinds := map[string]map[string]cty.Value{}
 	for _, i := range needs {
-		if items[i].provide != nil {
-			items[i].provide(&values)
+		switch item := items[i]; len(item.steps) {
+		case 2:
+			values[item.steps[0]][item.steps[1]] = *item.value
+		case 3:
+			kind, name := item.steps[1], item.steps[2]
+			if kinds[kind] == nil {
+				kinds[kind] = map[string]cty.Value{}
+			}
+			kinds[kind][name] = *item.value
 		}
 	}
-	stages := map[string]cty.Value{}
-	for kind, byName := range values.stages {
-		stages[kind] = cty.ObjectVal(byName)
+	for kind, byName := range kinds {
+		values["stage"][kind] = cty.ObjectVal(byName)
 	}
 	ctx := l.global.NewChild()
-	ctx.Variables = map[string]cty.Value{"local": cty.ObjectVal(values.locals),
-		"module": cty.ObjectVal(values.modules), "stage": cty.ObjectVal(stages)}
+	ctx.Variables = map[string]cty.Value{}
+	for root, byName := range values {
+		ctx.Variables[root] = cty.ObjectVal(byName)
+	}
 	return ctx
 }
 

@@ -68,6 +68,7 @@ func fieldsOf(t reflect.Type) []field {
 	return fields
 }
 
+// readFields also returns the mistakes in the tags of a struct and of its blocks.
 func readFields(t reflect.Type) (fields []field, mistakes []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -107,6 +108,10 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		if wrong != "" {
 			mistakes = append(mistakes, fmt.Sprintf("%s.%s %s", t, f.Name, wrong))
 			continue
+		}
+		if out.role == roleBlock {
+			_, inner := readFields(blockStruct(f.Type))
+			mistakes = append(mistakes, inner...)
 		}
 		fields = append(fields, out)
 	}
@@ -203,8 +208,9 @@ func (r Registry) Check() []string {
 			report("New returns a %T, not a pointer to a struct", stage)
 			continue
 		}
-		for _, wrong := range wrongFields(v.Elem().Type()) {
-			report("%s", wrong)
+		_, wrong := readFields(v.Elem().Type())
+		for _, w := range wrong {
+			report("%s", w)
 		}
 		for _, f := range fieldsOf(v.Elem().Type()) {
 			if _, ok := stage.(Preset); f.preset && !ok {
@@ -216,14 +222,4 @@ func (r Registry) Check() []string {
 		}
 	}
 	return mistakes
-}
-
-func wrongFields(t reflect.Type) []string {
-	fields, wrong := readFields(t)
-	for _, f := range fields {
-		if f.role == roleBlock {
-			wrong = append(wrong, wrongFields(blockStruct(f.typ))...)
-		}
-	}
-	return wrong
 }

@@ -44,8 +44,10 @@ type Site struct {
 
 // API limits the calls with an API key and gives prices of models.
 type API struct {
-	RequestsPerMinute, TokensPerMinute float64              // 0: as the API reports
-	Prices                             map[string][]float64 // by model: dollars for a million tokens of input, of output
+	RequestsPerMinute float64 `hcl:"requests_per_minute,optional" doc:"limit of calls; default: as the API reports"`
+	TokensPerMinute   float64 `hcl:"tokens_per_minute,optional" doc:"limit of tokens of input"`
+
+	Prices map[string][]float64 `hcl:"prices,optional" doc:"by model: dollars for a million tokens of input, of output"`
 }
 
 // defaultStore is the store without a site file.
@@ -81,8 +83,8 @@ type logsBlock struct {
 // defaultLogLimit is the limit of a log without a site file.
 const defaultLogLimit = 1e9
 
-// leastLogLimit is the smallest limit that leaves room for the line about the removed part.
-const leastLogLimit = 64 << 10
+// minLogLimit is the smallest limit that leaves room for the line about the removed part.
+const minLogLimit = 64 << 10
 
 type dataBlock struct {
 	BFCL *string `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
@@ -97,10 +99,8 @@ type notifyBlock struct {
 }
 
 type apiBlock struct {
-	Key      string               `hcl:"key,label"`
-	Requests float64              `hcl:"requests_per_minute,optional" doc:"limit of calls; default: as the API reports"`
-	Tokens   float64              `hcl:"tokens_per_minute,optional" doc:"limit of tokens of input"`
-	Prices   map[string][]float64 `hcl:"prices,optional" doc:"by model: dollars for a million tokens of input, of output"`
+	Key string `hcl:"key,label"`
+	API
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -112,17 +112,19 @@ type executorBlock struct {
 	CPUs   any    `hcl:"cpus,optional" doc:"\"auto\" or a number of slots; slurm: of a stage that names none (1)"`
 	Memory any    `hcl:"memory,optional" doc:"\"auto\" or a size such as \"64GB\"; slurm: of such a stage (\"4GB\")"`
 
-	GPUReserve *byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
-	_          struct{}  `doc:"fragmentation, which no stage plans with; default: 4GiB"`
-	GPUMemory  byteSize  `hcl:"gpu_memory,optional" doc:"memory of each GPU, such as \"141GB\", to plan for devices"`
-	_          struct{}  `doc:"that this machine lacks; default: what the driver reports"`
-	GPUTokens  float64   `hcl:"gpu_tokens_per_second,optional" doc:"tokens of episodes that one GPU samples and"`
-	_          struct{}  `doc:"trains on per second; plan forecasts the GPU hours of trainings that have never run"`
+	GPUReserve byteSize `hcl:"gpu_reserve,optional" doc:"memory of each GPU for its driver, libraries and"`
+	_          struct{} `doc:"fragmentation, which no stage plans with; default: 4GiB"`
+	GPUMemory  byteSize `hcl:"gpu_memory,optional" doc:"memory of each GPU, such as \"141GB\", to plan for devices"`
+	_          struct{} `doc:"that this machine lacks; default: what the driver reports"`
+	GPUTokens  float64  `hcl:"gpu_tokens_per_second,optional" doc:"tokens of episodes that one GPU samples and"`
+	_          struct{} `doc:"trains on per second; plan forecasts the GPU hours of trainings that have never run"`
 
 	slurmBlock
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
+
+func (e *executorBlock) setDefaults() { e.GPUReserve, e.Slurm = DefaultGPUReserve, defaultSlurm() }
 
 // DefaultGPUReserve is the reserve without a site file: the context of CUDA and cuBLAS, and fragmentation.
 const DefaultGPUReserve = 4 << 30
@@ -176,7 +178,7 @@ func (l *loader) site() {
 	}
 	site.SharedStore = settings.Store.Shared
 	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
-	if site.LogLimit > 0 && site.LogLimit < leastLogLimit {
+	if site.LogLimit > 0 && site.LogLimit < minLogLimit {
 		l.errorf(settings.Logs.At["limit"], "Bad size",
 			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
 	}
@@ -191,7 +193,8 @@ func (l *loader) site() {
 
 // checkExecutor reports an unknown name of an executor.
 func (l *loader) checkExecutor(at hcl.Range, name string) {
-	if known := l.x.Site.Executors(); !slices.Contains(known, name) {
+	known := append([]string{"local"}, slices.Sorted(maps.Keys(l.x.Site.Slurm))...)
+	if !slices.Contains(known, name) {
 		l.errorf(at, "Unknown executor", "There is no executor %q%s; the site file may define it.", name,
 			didYouMean(name, known))
 	}
@@ -208,11 +211,6 @@ func (s *Site) ExecutorOf(n *Node) string {
 		return "local"
 	}
 	return name
-}
-
-// Executors returns the names of the executors: "local" and those of the site file.
-func (s *Site) Executors() []string {
-	return append([]string{"local"}, slices.Sorted(maps.Keys(s.Slurm))...)
 }
 
 func (l *loader) siteExecutors(settings siteSettings) {
@@ -243,7 +241,7 @@ func (l *loader) siteExecutors(settings siteSettings) {
 				at = e.At[""]
 			}
 			l.errorf(at, "Unknown executor", "There is no type %q of executors%s; there are local and slurm.",
-				cmp.Or(e.Type, e.Name), didYouMean(cmp.Or(e.Type, e.Name), []string{"local", "slurm"}))
+				cmp.Or(e.Type, e.Name), didYouMean(cmp.Or(e.Type, e.Name), ExecutorTypes))
 		}
 	}
 	if d := settings.Default; d != "" {
@@ -272,14 +270,11 @@ func (l *loader) siteLocal(e executorBlock) {
 		}
 		site.Memory = size
 	}
-	if e.GPUReserve != nil {
-		site.GPUReserve = int64(*e.GPUReserve)
-	}
 	if e.GPUTokens < 0 {
 		l.errorf(e.At["gpu_tokens_per_second"], "Bad number", "gpu_tokens_per_second must be above 0; got %v.",
 			e.GPUTokens)
 	}
-	site.GPUMemory, site.GPUTokens = int64(e.GPUMemory), e.GPUTokens
+	site.GPUReserve, site.GPUMemory, site.GPUTokens = int64(e.GPUReserve), int64(e.GPUMemory), e.GPUTokens
 }
 
 func (l *loader) siteAPIs(apis []apiBlock) {
@@ -288,7 +283,7 @@ func (l *loader) siteAPIs(apis []apiBlock) {
 		if _, twice := l.x.Site.APIs[a.Key]; twice {
 			l.errorf(a.At[""], "Duplicate API key", "The site file already has a block api %q.", a.Key)
 		}
-		if a.Requests < 0 || a.Tokens < 0 {
+		if a.RequestsPerMinute < 0 || a.TokensPerMinute < 0 {
 			l.errorf(a.At[""], "Bad number", "The rates of api %q must be at least 0.", a.Key)
 		}
 		for model, p := range a.Prices {
@@ -297,7 +292,7 @@ func (l *loader) siteAPIs(apis []apiBlock) {
 					"for a million tokens of input and of output.", model)
 			}
 		}
-		l.x.Site.APIs[a.Key] = API{a.Requests, a.Tokens, a.Prices}
+		l.x.Site.APIs[a.Key] = a.API
 	}
 }
 
@@ -331,17 +326,18 @@ func (l *loader) siteGPUs(e executorBlock) {
 
 // Remote is the remote block of the site file: a store that machines share. No key depends on it.
 type Remote struct {
-	Name     string
-	Folder   string            // absolute path; "": S3
-	S3       *S3               // nil: a folder
-	Push     string            // "yes": after each commit; "ask": only `store push`; "no"
-	Pull     bool              // runs fetch results
-	Sign     string            // name of the private key; "": manifests are not signed
-	Trust    map[string][]byte // public keys (ed25519, 32 bytes) by name; empty: every writer is trusted
-	Grace    time.Duration     // between the mark of an unnamed object and its deletion
-	Parallel int               // transfers at once
-	Pack     int64             // bytes; smaller files of an output are packed
-	Deadline time.Duration     // of a transfer without progress
+	Name     string        `hcl:"name,label"`
+	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
+	Sign     string        `hcl:"sign,optional" doc:"private key that signs pushed results (store key NAME)"`
+	Grace    time.Duration `hcl:"grace,optional" doc:"time between the two passes of store gc --remote"`
+	Parallel int           `hcl:"parallel,optional" doc:"transfers at once"`
+	Deadline time.Duration `hcl:"deadline,optional" doc:"limit of a transfer without progress"`
+
+	Folder string            // absolute path; "": S3
+	S3     *S3               // nil: a folder
+	Pull   bool              // runs fetch results
+	Trust  map[string][]byte // public keys (ed25519, 32 bytes) by name; empty: every writer is trusted
+	Pack   int64             // bytes; smaller files of an output are packed
 }
 
 // S3 is a bucket of S3-compatible storage, or the part of one below a prefix.
@@ -354,23 +350,18 @@ type S3 struct {
 }
 
 type remoteBlock struct {
-	Name     string        `hcl:"name,label"`
-	URL      string        `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
-	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
-	Pull     string        `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
-	Sign     string        `hcl:"sign,optional" doc:"private key that signs pushed results (store key NAME)"`
-	Trust    []string      `hcl:"trust,optional" doc:"NAME:BASE64, keys whose results are accepted; empty: all writers"`
-	Grace    time.Duration `hcl:"grace,optional" doc:"time between the two passes of store gc --remote"`
-	Parallel int           `hcl:"parallel,optional" doc:"transfers at once"`
-	Pack     byteSize      `hcl:"pack,optional" doc:"files of an output below this size share an object"`
-	Deadline time.Duration `hcl:"deadline,optional" doc:"limit of a transfer without progress"`
+	Remote
+	URL   string   `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
+	Pull  string   `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
+	Trust []string `hcl:"trust,optional" doc:"NAME:BASE64, keys whose results are accepted; empty: all writers"`
+	Pack  byteSize `hcl:"pack,optional" doc:"files of an output below this size share an object"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func defaultRemote() *remoteBlock {
-	return &remoteBlock{Push: "ask", Pull: "yes", Grace: 24 * time.Hour, Parallel: 16, Pack: 8e6,
-		Deadline: time.Minute}
+	return &remoteBlock{Pull: "yes", Pack: 8e6,
+		Remote: Remote{Push: "ask", Grace: 24 * time.Hour, Parallel: 16, Deadline: time.Minute}}
 }
 
 // PlainName reports whether a remote or a key may have a name, which is part of file names.
@@ -385,8 +376,8 @@ func (l *loader) siteRemote(b *remoteBlock, base string) *Remote {
 	if b.Name == "" || l.diags.HasErrors() { // no block, or a mistake that is already reported
 		return nil
 	}
-	r := &Remote{Name: b.Name, Push: b.Push, Pull: b.Pull == "yes", Sign: b.Sign, Trust: map[string][]byte{},
-		Grace: b.Grace, Parallel: b.Parallel, Pack: int64(b.Pack), Deadline: b.Deadline}
+	r := &b.Remote
+	r.Pull, r.Trust, r.Pack = b.Pull == "yes", map[string][]byte{}, int64(b.Pack)
 	if !PlainName(b.Name) {
 		l.errorf(b.At["name"], "Bad name", "The name of a remote has letters, digits, \".\", \"_\" and \"-\"; got %q.",
 			b.Name)
@@ -473,60 +464,31 @@ func (l *loader) remoteLimits(b *remoteBlock) {
 
 // Slurm contains the settings of an executor of type "slurm". No key depends on it.
 type Slurm struct {
-	Name         string
-	Options      []string          // of sbatch: partition, account and so on
-	Exclude      string            // nodes
-	GRES         string            // of devices: --gres=GRES:n
-	CPUs         int               // of a stage that names none
-	Memory       int64             // of a stage that names none, in bytes
-	Time         time.Duration     // limit of a stage without an estimate
-	Factor       float64           // limit of other stages in their expected times
-	Checkpoint   time.Duration     // between the request to stop and the limit; 0: no request
-	Continues    int               // starts after time limits
-	FreeAttempts int               // starts after preemption or the loss of a node
-	Jobs         int               // in the queue or running at once
-	Array        bool              // equal jobs are submitted as arrays
-	Pack         time.Duration     // expected time of a job of several short stages; 0: each has its own
-	Requeue      bool              // Slurm starts a preempted job again
-	Poll         time.Duration     // least interval of status calls
-	Deadline     time.Duration     // of a command of Slurm
-	Grace        time.Duration     // after which a job that is not listed counts as ended
-	Visible      time.Duration     // in which a result or record of another node becomes visible
-	Lost         time.Duration     // after which a process without a sign of life counts as ended
-	Setup        []string          // lines of sh before the program
-	Env          map[string]string // variables of jobs
-	Secrets      map[string]string // files with the values of variables, read on the node
-	Path         string            // folder of Slurm's commands; "": PATH
-}
+	Name    string
+	CPUs    int      // of a stage that names none
+	Memory  int64    // of a stage that names none, in bytes
+	Exclude string   `hcl:"exclude,optional" doc:"slurm: nodes that get no job"`
+	Options []string `hcl:"extra,optional" doc:"slurm: further options of sbatch"` // and those of the settings above
 
-// slurmBlock are the settings of an executor block of type "slurm".
-type slurmBlock struct {
-	Partition    string            `hcl:"partition,optional" doc:"slurm: of all jobs"`
-	Account      string            `hcl:"account,optional" doc:"slurm: charged for the jobs"`
-	QOS          string            `hcl:"qos,optional" doc:"slurm: quality of service"`
-	Constraint   string            `hcl:"constraint,optional" doc:"slurm: features that nodes must have"`
-	Reservation  string            `hcl:"reservation,optional" doc:"slurm: reservation of the jobs"`
-	Exclude      string            `hcl:"exclude,optional" doc:"slurm: nodes that get no job"`
-	Extra        []string          `hcl:"extra,optional" doc:"slurm: further options of sbatch"`
 	GRES         string            `hcl:"gres,optional" doc:"slurm: name of devices, which may have a type: \"gpu:h200\""`
-	Time         time.Duration     `hcl:"time,optional" doc:"slurm: limit of stages that have never run; default 4h"`
-	Factor       float64           `hcl:"factor,optional" doc:"slurm: limit of other stages, in expected times; default 2"`
-	Checkpoint   *time.Duration    `hcl:"checkpoint,optional" doc:"slurm: a stage is asked to stop so long before its"`
-	_            struct{}          `doc:"limit, and continues in a new job; \"0s\": it is not asked; default 3m"`
-	Continues    *int              `hcl:"continues,optional" doc:"slurm: starts after time limits; default 100"`
-	FreeAttempts *int              `hcl:"free_attempts,optional" doc:"slurm: starts after preemption or a lost node,"`
-	_            struct{}          `doc:"beside those of retry; default 20"`
-	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running; default 200"`
-	Array        *bool             `hcl:"array,optional" doc:"slurm: equal jobs are one array job; default true"`
-	Pack         *time.Duration    `hcl:"pack,optional" doc:"slurm: stages expected below 60 s share jobs of this time,"`
-	_            struct{}          `doc:"if there are more than 16; \"0s\": each has its own job; default 15m"`
+	Time         time.Duration     `hcl:"time,optional" doc:"slurm: limit of stages that have never run"`
+	Factor       float64           `hcl:"factor,optional" doc:"slurm: limit of other stages, in expected times"`
+	Checkpoint   time.Duration     `hcl:"checkpoint,optional" doc:"slurm: a stage is asked to stop so long before its"`
+	_            struct{}          `doc:"limit, and continues in a new job; \"0s\": it is not asked"`
+	Continues    int               `hcl:"continues,optional" doc:"slurm: starts after time limits"`
+	FreeAttempts int               `hcl:"free_attempts,optional" doc:"slurm: starts after preemption or a lost node,"`
+	_            struct{}          `doc:"beside those of retry"`
+	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running"`
+	Array        bool              `hcl:"array,optional" doc:"slurm: equal jobs are one array job"`
+	Pack         time.Duration     `hcl:"pack,optional" doc:"slurm: stages expected below 60 s share jobs of this time,"`
+	_            struct{}          `doc:"if there are more than 16; \"0s\": each has its own job"`
 	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also"`
 	_            struct{}          `doc:"while no engine runs; without it the engine submits a new job"`
-	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls; default 10s"`
-	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm; default 60s"`
-	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended; default 5m"`
-	Visible      time.Duration     `hcl:"visible,optional" doc:"slurm: until files of a node are seen; default 90s"`
-	Lost         time.Duration     `hcl:"lost,optional" doc:"slurm: time after which a silent node is lost; default 2m"`
+	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls"`
+	Deadline     time.Duration     `hcl:"deadline,optional" doc:"slurm: limit of each command of Slurm"`
+	Grace        time.Duration     `hcl:"grace,optional" doc:"slurm: a job not listed for so long has ended"`
+	Visible      time.Duration     `hcl:"visible,optional" doc:"slurm: until files of a node are seen"`
+	Lost         time.Duration     `hcl:"lost,optional" doc:"slurm: time after which a silent node is lost"`
 	Setup        []string          `hcl:"setup,optional" doc:"slurm: lines of sh before the program, such as module load"`
 	Env          map[string]string `hcl:"env,optional" doc:"slurm: variables of jobs, which Slurm stores"`
 	Secrets      map[string]string `hcl:"secrets,optional" doc:"slurm: files of mode 0600 with the values of variables,"`
@@ -534,36 +496,36 @@ type slurmBlock struct {
 	Path         string            `hcl:"path,optional" doc:"slurm: folder of Slurm's commands; default: found in PATH"`
 }
 
+// slurmBlock are the settings of an executor block of type "slurm".
+type slurmBlock struct {
+	Partition   string `hcl:"partition,optional" doc:"slurm: of all jobs"`
+	Account     string `hcl:"account,optional" doc:"slurm: charged for the jobs"`
+	QOS         string `hcl:"qos,optional" doc:"slurm: quality of service"`
+	Constraint  string `hcl:"constraint,optional" doc:"slurm: features that nodes must have"`
+	Reservation string `hcl:"reservation,optional" doc:"slurm: reservation of the jobs"`
+	Slurm
+}
+
+func defaultSlurm() Slurm {
+	return Slurm{CPUs: 1, Memory: 4e9, GRES: "gpu", Time: 4 * time.Hour, Factor: 2, Checkpoint: 3 * time.Minute,
+		Continues: 100, FreeAttempts: 20, Jobs: 200, Array: true, Pack: 15 * time.Minute, Poll: 10 * time.Second,
+		Deadline: time.Minute, Grace: 5 * time.Minute, Visible: 90 * time.Second, Lost: 2 * time.Minute}
+}
+
 // localNames are the settings that only the executor of this machine has; those of slurmBlock are of Slurm only.
 var localNames = []string{"gpus", "gpu_reserve", "gpu_memory", "gpu_tokens_per_second"}
 
 // siteSlurm reads an executor of type "slurm".
 func (l *loader) siteSlurm(e executorBlock) Slurm {
-	b := e.slurmBlock
-	for _, d := range []struct {
-		set *time.Duration
-		def time.Duration
-	}{{&b.Time, 4 * time.Hour}, {&b.Poll, 10 * time.Second}, {&b.Deadline, time.Minute}, {&b.Grace, 5 * time.Minute},
-		{&b.Visible, 90 * time.Second}, {&b.Lost, 2 * time.Minute}} {
-		*d.set = cmp.Or(*d.set, d.def)
-	}
-	s := Slurm{Name: e.Name, Exclude: b.Exclude, GRES: cmp.Or(b.GRES, "gpu"), CPUs: 1, Memory: 4e9, Time: b.Time,
-		Factor: cmp.Or(b.Factor, 2), Checkpoint: 3 * time.Minute, Continues: 100, FreeAttempts: 20,
-		Jobs: cmp.Or(b.Jobs, 200), Poll: b.Poll, Deadline: b.Deadline, Grace: b.Grace, Visible: b.Visible, Lost: b.Lost,
-		Setup: b.Setup, Env: b.Env, Secrets: map[string]string{}, Array: true, Pack: 15 * time.Minute,
-		Requeue: b.Requeue}
-	for _, o := range [][2]string{{"partition", b.Partition}, {"account", b.Account}, {"qos", b.QOS},
-		{"constraint", b.Constraint}, {"reservation", b.Reservation}} {
+	s := e.Slurm
+	s.Name, s.Options = e.Name, nil
+	for _, o := range [][2]string{{"partition", e.Partition}, {"account", e.Account}, {"qos", e.QOS},
+		{"constraint", e.Constraint}, {"reservation", e.Reservation}} {
 		if o[1] != "" {
 			s.Options = append(s.Options, "--"+o[0]+"="+o[1])
 		}
 	}
-	s.Options = append(s.Options, b.Extra...)
-	setPointer(&s.Checkpoint, b.Checkpoint)
-	setPointer(&s.Continues, b.Continues)
-	setPointer(&s.Array, b.Array)
-	setPointer(&s.Pack, b.Pack)
-	setPointer(&s.FreeAttempts, b.FreeAttempts)
+	s.Options = append(s.Options, e.Options...)
 	if n, ok := e.CPUs.(int64); ok && n >= 1 {
 		s.CPUs = int(n)
 	} else if e.CPUs != nil {
@@ -576,7 +538,7 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 		}
 		s.Memory = size
 	}
-	l.slurmLimits(e, s)
+	l.slurmLimits(e, &s)
 	base := filepath.Dir(l.x.Site.Path)
 	path := func(at hcl.Range, path string) string {
 		resolved, err := l.resolve(base, path)
@@ -585,32 +547,32 @@ func (l *loader) siteSlurm(e executorBlock) Slurm {
 		}
 		return resolved
 	}
-	for name, file := range b.Secrets {
+	for name, file := range s.Secrets {
 		s.Secrets[name] = path(e.At["secrets"], file)
 	}
-	if b.Path != "" {
-		s.Path = path(e.At["path"], b.Path)
+	if s.Path != "" {
+		s.Path = path(e.At["path"], s.Path)
 	}
 	return s
 }
 
-func setPointer[T any](dst *T, v *T) {
-	if v != nil {
-		*dst = *v
-	}
-}
-
-// slurmLimits reports values of an executor of type "slurm" that are out of range.
-func (l *loader) slurmLimits(e executorBlock, s Slurm) {
-	for _, d := range []struct {
-		at        hcl.Range
-		name      string
-		is, least time.Duration
-	}{{e.At["time"], "time", s.Time, time.Minute}, {e.At["poll"], "poll", s.Poll, time.Second},
-		{e.At["deadline"], "deadline", s.Deadline, time.Second}, {e.At["grace"], "grace", s.Grace, time.Second},
-		{e.At["visible"], "visible", s.Visible, time.Second}, {e.At["lost"], "lost", s.Lost, time.Second}} {
-		if d.is < d.least {
-			l.errorf(d.at, "Bad value", "%s must be at least %v; got %v.", d.name, d.least, d.is)
+// slurmLimits reports values of an executor of type "slurm" that are out of range. 0 means the default, where it has
+// no other meaning.
+func (l *loader) slurmLimits(e executorBlock, s *Slurm) {
+	d := defaultSlurm()
+	s.GRES, s.Factor, s.Jobs = cmp.Or(s.GRES, d.GRES), cmp.Or(s.Factor, d.Factor), cmp.Or(s.Jobs, d.Jobs)
+	for _, v := range []struct {
+		at               hcl.Range
+		name             string
+		value            *time.Duration
+		byDefault, least time.Duration
+	}{{e.At["time"], "time", &s.Time, d.Time, time.Minute}, {e.At["poll"], "poll", &s.Poll, d.Poll, time.Second},
+		{e.At["deadline"], "deadline", &s.Deadline, d.Deadline, time.Second},
+		{e.At["grace"], "grace", &s.Grace, d.Grace, time.Second},
+		{e.At["visible"], "visible", &s.Visible, d.Visible, time.Second},
+		{e.At["lost"], "lost", &s.Lost, d.Lost, time.Second}} {
+		if *v.value = cmp.Or(*v.value, v.byDefault); *v.value < v.least {
+			l.errorf(v.at, "Bad value", "%s must be at least %v; got %v.", v.name, v.least, *v.value)
 		}
 	}
 	if s.Factor < 1 {
@@ -620,7 +582,7 @@ func (l *loader) slurmLimits(e executorBlock, s Slurm) {
 		l.errorf(e.At[""], "Bad value", "checkpoint, continues and free_attempts must not be negative, and jobs must be at "+
 			"least 1.")
 	}
-	for _, option := range e.Extra {
+	for _, option := range e.Options {
 		if !strings.HasPrefix(option, "-") {
 			l.errorf(e.At["extra"], "Bad option", "extra contains options of sbatch such as \"--nice=100\"; got %q.", option)
 		}

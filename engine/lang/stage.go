@@ -15,7 +15,6 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
@@ -60,8 +59,7 @@ type retryBlock struct {
 }
 
 func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
-	addressOf := func(key string) string { return address(l.address, s.kindName, s.name, key, true, nil) }
-	s.value = l.instances(s.block, addressOf, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
+	s.value = l.instances(&s.declaration, ctx, func(key string, ctx *hcl.EvalContext) (cty.Value, bool) {
 		in := l.decodeInstance(s, key, ctx)
 		if in == nil {
 			return cty.DynamicVal, false
@@ -76,22 +74,21 @@ func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 
 // instances makes the instances of a stage or module, one for each element of for_each. It returns their value: that of
 // the only one, or an object by key; unknown after an error.
-func (l *scope) instances(bl *hclsyntax.Block, addressOf func(key string) string, ctx *hcl.EvalContext,
+func (l *scope) instances(d *declaration, ctx *hcl.EvalContext,
 	instance func(key string, ctx *hcl.EvalContext) (value cty.Value, ok bool)) cty.Value {
 	elements, ok := []element{{}}, true
-	_, keyed := bl.Body.Attributes["for_each"]
-	if keyed {
-		elements, ok = l.forEach(bl, addressOf, ctx)
+	if d.keyed {
+		elements, ok = l.forEach(d, ctx)
 	}
 	values := map[string]cty.Value{}
 	for _, e := range elements {
-		value, made := instance(e.key, eachContext(ctx, keyed, e, ok))
+		value, made := instance(e.key, eachContext(ctx, d.keyed, e, ok))
 		values[e.key], ok = value, ok && made
 	}
 	switch {
 	case !ok:
 		return cty.DynamicVal
-	case keyed:
+	case d.keyed:
 		return cty.ObjectVal(values)
 	}
 	return values[""]
@@ -113,11 +110,10 @@ func eachContext(ctx *hcl.EvalContext, keyed bool, e element, known bool) *hcl.E
 }
 
 // forEach evaluates the for_each of a block. A list keeps its order; the keys of a map or set are sorted. After an
-// error it returns one element with an unknown value, so that the rest of the block is still checked. address returns
-// the address of an instance.
-func (l *scope) forEach(bl *hclsyntax.Block, address func(key string) string, ctx *hcl.EvalContext) ([]element, bool) {
+// error it returns one element with an unknown value, so that the rest of the block is still checked.
+func (l *scope) forEach(d *declaration, ctx *hcl.EvalContext) ([]element, bool) {
 	unknown := []element{{value: cty.DynamicVal}}
-	expr := bl.Body.Attributes["for_each"].Expr
+	expr := d.block.Body.Attributes["for_each"].Expr
 	val := l.evalOrReport(expr, ctx, false)
 	if !val.IsKnown() {
 		return unknown, false
@@ -140,7 +136,7 @@ func (l *scope) forEach(bl *hclsyntax.Block, address func(key string) string, ct
 		}
 		if wrong := badKey(e.key); wrong != "" {
 			l.errorf(expr.Range(), "Bad key", "The key %q of for_each is part of addresses such as %s, so it %s.",
-				e.key, address("KEY"), wrong)
+				e.key, d.addressOf("KEY"), wrong)
 			return unknown, false
 		}
 		if seen[e.key] {
@@ -471,27 +467,16 @@ const noSeed = math.MinInt64
 // for others, and nodes of further seeds that pinned stages read. Stages of modules have nodes if a stage of the
 // experiment reads them or a target names them.
 func (l *loader) expandSeeds() {
-	root := l.scopes[""]
-	for _, s := range root.stages {
-		for _, in := range s.instances {
-			if in.disabled {
-				l.x.Disabled = append(l.x.Disabled, in.address())
-			} else {
-				l.nodes(in)
-			}
-		}
-	}
-	for _, address := range slices.Sorted(maps.Keys(l.scopes)) {
-		if address == "" {
-			continue
-		}
+	for _, address := range slices.Sorted(maps.Keys(l.scopes)) { // the experiment first
+		inModule := address != ""
 		for _, s := range l.scopes[address].stages {
 			for _, in := range s.instances {
 				switch {
-				case !l.targeted(in):
+				case inModule && !l.targeted(in):
 				case in.disabled:
 					l.x.Disabled = append(l.x.Disabled, in.address())
-				case !s.kind.AfterFailures: // a report of a module shows the module's own experiment
+				case inModule && s.kind.AfterFailures: // a report of a module shows the module's own experiment
+				default:
 					l.nodes(in)
 				}
 			}
@@ -538,16 +523,13 @@ func (l *loader) node(in *instance, seed int64) *Node {
 		Resources: in.resources(),
 		Retry:     Retry{Attempts: int(in.meta.Retry.Attempts), On: in.meta.Retry.On, Backoff: in.meta.Retry.Backoff},
 	}
-	var at *int64 // nil: the address has no seed
+	n.Address, n.Seed = in.address(), in.meta.Seed
 	if in.multiplies {
 		n.Seed = &seed
 		if l.seeded || seed != l.x.Seeds[0] { // without a list of seeds, only nodes for pinned readers show their seed
-			at = &seed
+			n.Address += fmt.Sprintf("@%d", seed)
 		}
-	} else {
-		n.Seed = in.meta.Seed
 	}
-	n.Address = address(in.block.scope.address, in.block.kindName, in.block.name, in.key, in.block.keyed, at)
 	in.nodes[seed] = n
 	for _, r := range in.inputs {
 		input := Input{Setting: r.setting, Ref: r.ref, Range: r.rng}

@@ -91,7 +91,8 @@ func (l *scope) variableNames() []string {
 	return names
 }
 
-var typeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
+// TypeWords are the words of a variable's type.
+var TypeWords = []string{"string", "number", "bool", "any", "list", "set", "map", "object", "tuple"}
 
 // declare decodes type, default and validation of a variable block.
 func (l *scope) declare(v *variable) {
@@ -147,7 +148,7 @@ func (l *scope) variableType(a *hclsyntax.Attribute) cty.Type {
 	t, diags := typeexpr.TypeConstraint(a.Expr)
 	for _, d := range diags {
 		if word := hcl.ExprAsKeyword(a.Expr); word != "" {
-			d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, typeWords))
+			d.Detail = fmt.Sprintf("There is no type %s%s", word, didYouMean(word, TypeWords))
 		}
 		d.Detail += " A type is string, number, bool, any, or such as list(string), map(number), " +
 			"object({ name = string })."

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/textproto"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"rcgrpo/cmd/rcgrpo/internal/lsp"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -93,39 +95,38 @@ func newClient(t testing.TB, dir string, more ...*lang.Kind) *client {
 
 func (c *client) receive(r *bufio.Reader) {
 	for {
-		size := 0
-		for {
-			line, err := r.ReadString('\n')
-			if err != nil {
-				c.mu.Lock()
-				c.closed = true
-				c.changed.Broadcast()
-				c.mu.Unlock()
-				return
-			}
-			if value, ok := strings.CutPrefix(line, "Content-Length: "); ok {
-				size, _ = strconv.Atoi(strings.TrimSpace(value))
-			} else if strings.TrimSpace(line) == "" {
-				break
-			}
-		}
+		header, err := textproto.NewReader(r).ReadMIMEHeader()
+		size, _ := strconv.Atoi(header.Get("Content-Length"))
 		body := make([]byte, size)
 		io.ReadFull(r, body)
 		var m reply
-		if err := json.Unmarshal(body, &m); err != nil {
-			panic(fmt.Sprintf("%v in %q", err, body))
+		if wrong := json.Unmarshal(body, &m); err == nil && wrong != nil {
+			panic(fmt.Sprintf("%v in %q", wrong, body))
 		}
 		c.mu.Lock()
-		if m.Method != "" {
+		switch {
+		case err != nil:
+			c.closed = true
+		case m.Method != "":
 			var p published
 			json.Unmarshal(m.Params, &p)
 			c.published[p.URI] = append(c.published[p.URI], p)
-		} else {
+		default:
 			c.replies[string(m.ID)] = m
 		}
 		c.changed.Broadcast()
 		c.mu.Unlock()
+		if err != nil {
+			return
+		}
 	}
+}
+
+// result waits for the end of the session.
+func (c *client) result() error {
+	err := <-c.ended
+	c.ended <- nil // for the cleanup
+	return err
 }
 
 // wait waits until done returns true.
@@ -151,30 +152,28 @@ func (c *client) wait(what string, done func() bool) {
 
 func (c *client) raw(body string) {
 	c.t.Helper()
-	if _, err := fmt.Fprintf(c.in, "Content-Length: %d\r\n\r\n%s", len(body), body); err != nil {
-		c.t.Fatal(err)
-	}
+	_, err := fmt.Fprintf(c.in, "Content-Length: %d\r\n\r\n%s", len(body), body)
+	must.OK(c.t, err)
 }
 
 func (c *client) notify(method string, params any) {
 	c.t.Helper()
-	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.raw(string(b))
+	c.message(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
 }
 
 // send sends a request and returns its ID.
 func (c *client) send(method string, params any) string {
 	c.t.Helper()
 	c.next++
-	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": c.next, "method": method, "params": params})
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.raw(string(b))
+	c.message(map[string]any{"jsonrpc": "2.0", "id": c.next, "method": method, "params": params})
 	return strconv.Itoa(c.next)
+}
+
+func (c *client) message(m map[string]any) {
+	c.t.Helper()
+	b, err := json.Marshal(m)
+	must.OK(c.t, err)
+	c.raw(string(b))
 }
 
 func (c *client) receiveReply(id string) (r reply) {
@@ -217,9 +216,7 @@ type file struct {
 // open writes text to a file and opens it.
 func (c *client) open(path, text string) *file {
 	c.t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		c.t.Fatal(err)
-	}
+	must.OK(c.t, os.WriteFile(path, []byte(text), 0o644))
 	f := &file{client: c, uri: "file://" + path, path: path, text: text, version: 1}
 	c.notify("textDocument/didOpen", map[string]any{"textDocument": map[string]any{"uri": f.uri, "languageId": "hcl",
 		"version": 1, "text": text}})
@@ -229,10 +226,15 @@ func (c *client) open(path, text string) *file {
 // set replaces the buffer, not the file.
 func (f *file) set(text string) {
 	f.t.Helper()
-	f.version++
 	f.text = text
+	f.change(map[string]any{"text": text})
+}
+
+func (f *file) change(content map[string]any) {
+	f.t.Helper()
+	f.version++
 	f.notify("textDocument/didChange", map[string]any{"textDocument": map[string]any{"uri": f.uri, "version": f.version},
-		"contentChanges": []any{map[string]any{"text": text}}})
+		"contentChanges": []any{content}})
 }
 
 // diagnostics waits for those of the current version.

@@ -71,7 +71,7 @@ func (l *proposals) add(it completionItem, insert string) {
 // names proposes blocks, settings of the block and keys of an object that is the value of a block.
 func (l *proposals) names() {
 	if l.at.block.parent == nil && !l.view.site {
-		for _, b := range lang.FileBlocks() {
+		for _, b := range lang.FileBlocks {
 			form := b.Name
 			for i, name := range b.Labels {
 				form += fmt.Sprintf(` "${%d:%s}"`, i+1, name)
@@ -94,16 +94,10 @@ func (l *proposals) names() {
 		}
 	}
 	candidates := children(settings, path)
-	slices.SortStableFunc(candidates, func(a, b lang.SettingDoc) int { // required settings first
-		switch {
-		case a.Required == b.Required:
-			return 0
-		case a.Required:
-			return -1
-		}
-		return 1
-	})
-	for _, s := range candidates {
+	isOptional := func(s lang.SettingDoc) bool { return !s.Required }
+	required := slices.DeleteFunc(slices.Clone(candidates), isOptional)
+	optional := slices.DeleteFunc(candidates, func(s lang.SettingDoc) bool { return s.Required })
+	for _, s := range append(required, optional...) {
 		given := of.find(s.Name)
 		if given != nil && given != l.at.item && s.Type != "block, repeated" && l.at.syntax == statement {
 			continue
@@ -137,7 +131,7 @@ func (l *proposals) form(s lang.SettingDoc, name string, settings []lang.Setting
 func (l *proposals) labels() {
 	switch typ := l.at.item.name.text; {
 	case l.view.site && typ == "executor":
-		l.strings(lang.Executors())
+		l.strings(lang.ExecutorTypes)
 	case typ == "stage" && l.at.label == 0, typ == "defaults":
 		for _, k := range l.view.kinds {
 			l.add(completionItem{Label: k.Name, Kind: itemModule, Detail: k.Summary}, l.quoted(k.Name))
@@ -163,7 +157,7 @@ func (l *proposals) texts() {
 	path := l.view.path(l.at.item, l.at.path)
 	switch s, _ := setting(l.view.settings(l.at.item), path); {
 	case s.Name == "executor" || s.Name == "default_executor":
-		l.strings(lang.Executors())
+		l.strings(lang.ExecutorTypes)
 	case s.Name == "retry.on":
 		l.strings(lang.FailureCauses)
 	default:
@@ -183,7 +177,7 @@ func (l *proposals) values() {
 		case "bool":
 			l.keywords("true", "false")
 		case "type":
-			l.keywords(lang.TypeWords()...)
+			l.keywords(lang.TypeWords...)
 		}
 	}
 	if top.find("for_each") != nil {

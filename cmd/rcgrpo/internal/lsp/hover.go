@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"rcgrpo/engine/lang"
@@ -18,18 +16,16 @@ func (v *view) hover(p position) *hover {
 	switch {
 	case c.item == nil:
 	case c.syntax == statement && c.block.parent == nil && !v.site:
-		for _, b := range lang.FileBlocks() {
+		for _, b := range lang.FileBlocks {
 			if b.Name == c.item.name.text {
 				text = fmt.Sprintf("`%s`: %s", strings.Join(append([]string{b.Name}, b.Labels...), " "), b.Doc)
 			}
 		}
-	case c.syntax == statement:
+	case c.syntax == statement || c.syntax == key:
 		path := v.path(c.item, c.item.path())
-		if s, ok := setting(v.settings(c.item), path); ok && s.Name == path {
-			text = settingText(s)
+		if c.syntax == key {
+			path = v.path(c.item, c.path) + "." + string(v.doc.text[c.from:c.to])
 		}
-	case c.syntax == key:
-		path := v.path(c.item, c.path) + "." + string(v.doc.text[c.from:c.to])
 		if s, ok := setting(v.settings(c.item), path); ok && s.Name == path {
 			text = settingText(s)
 		}
@@ -62,7 +58,7 @@ func (v *view) nameText(c cursor) string {
 	case "local", "each":
 		return fmt.Sprintf("```hcl\n%s = %s\n```", d.name.text, d.doc.outline().textOf(d.item))
 	}
-	text := fmt.Sprintf("`stage.%s.%s`: %s", d.label(0), d.label(1), listed(v.outputs(d)))
+	text := fmt.Sprintf("`stage.%s.%s`; ports: %s", d.label(0), d.label(1), lang.MarkdownPorts(v.outputs(d)))
 	if about := d.find("description"); about != nil {
 		text += "\n\n" + strings.Trim(d.doc.outline().textOf(about), `"`)
 	}
@@ -78,27 +74,12 @@ func (v *view) kindText(name string) string {
 		return ""
 	}
 	return fmt.Sprintf("**%s** (version %d): %s\n\nPorts: %s. Uses randomness: %s.", d.Name, d.Version, d.Summary,
-		listed(d.Ports), d.Draws)
-}
-
-// listed returns ports with their types: "train (tasks), test (tasks)".
-func listed(ports map[string]string) string {
-	var all []string
-	for _, p := range slices.Sorted(maps.Keys(ports)) {
-		all = append(all, fmt.Sprintf("`%s` (%s)", p, ports[p]))
-	}
-	if len(all) == 0 {
-		return "ports as declared"
-	}
-	return strings.Join(all, ", ")
+		lang.MarkdownPorts(d.Ports), d.Draws)
 }
 
 // typeText returns type, unit and default on one line.
 func typeText(s lang.SettingDoc) string {
-	text := s.Type
-	if s.Unit != "" && s.Unit != s.Name {
-		text += ", " + s.Unit
-	}
+	text := s.TypeText()
 	switch {
 	case s.Required:
 		text += "; required"

@@ -22,47 +22,44 @@ func planTexts(x *lang.Experiment) map[string]string {
 	if err != nil {
 		return nil
 	}
-	type group struct {
-		verbs []plan.Verb // in the order of the nodes
-		count map[plan.Verb]int
-		cause map[plan.Verb]string // of the first node
-	}
-	groups := map[string]*group{}
+	nodes := map[string][]*plan.Planned{} // of each stage block
 	for _, n := range p.Nodes {
 		name := lang.StageName(n.Address)
-		g := groups[name]
-		if g == nil {
-			g = &group{count: map[plan.Verb]int{}, cause: map[plan.Verb]string{}}
-			groups[name] = g
-		}
-		if g.count[n.Verb]++; g.count[n.Verb] == 1 {
-			g.verbs = append(g.verbs, n.Verb)
-			g.cause[n.Verb] = n.Cause.Text
-		}
+		nodes[name] = append(nodes[name], n)
 	}
 	texts := map[string]string{}
-	for name, g := range groups {
-		var parts []string
-		for _, verb := range g.verbs {
-			text := string(verb)
-			if len(g.verbs) > 1 {
-				text = fmt.Sprintf("%d %s", g.count[verb], verb)
-			}
-			if cause := g.cause[verb]; cause != "" {
-				text += ": " + cause
-			}
-			parts = append(parts, text)
-		}
-		texts[name] = strings.Join(parts, "; ")
+	for name, group := range nodes {
+		texts[name] = verdictText(group)
 	}
 	for _, address := range x.Disabled {
-		kind, rest, _ := strings.Cut(lang.ShortAddress(address), ".")
-		name, _, _ := strings.Cut(rest, "[")
-		if texts[kind+"."+name] == "" {
-			texts[kind+"."+name] = "disabled"
+		if name := lang.StageName(address); texts[name] == "" {
+			texts[name] = "disabled"
 		}
 	}
 	return texts
+}
+
+// verdictText returns each verb of the nodes with the cause of its first node, and the number of nodes if there are
+// several verbs.
+func verdictText(nodes []*plan.Planned) string {
+	first, count := []*plan.Planned{}, map[plan.Verb]int{}
+	for _, n := range nodes {
+		if count[n.Verb]++; count[n.Verb] == 1 {
+			first = append(first, n)
+		}
+	}
+	var parts []string
+	for _, n := range first {
+		text := string(n.Verb)
+		if len(first) > 1 {
+			text = fmt.Sprintf("%d %s", count[n.Verb], n.Verb)
+		}
+		if n.Cause.Text != "" {
+			text += ": " + n.Cause.Text
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // lenses puts the verdicts above the stages of the document.

@@ -99,7 +99,7 @@ func lexBlock(text []byte) (tokens hclsyntax.Tokens) {
 
 var blockStart = sync.OnceValue(func() *regexp.Regexp {
 	var names []string
-	for _, b := range lang.FileBlocks() {
+	for _, b := range lang.FileBlocks {
 		names = append(names, b.Name)
 	}
 	return regexp.MustCompile(`^(?:` + strings.Join(names, "|") + `)[ \t]*["{]`)

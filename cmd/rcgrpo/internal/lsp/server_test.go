@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 
@@ -105,10 +106,9 @@ func TestSessionFromInitializeToExit(t *testing.T) {
 	}
 	call[any](f.client, "shutdown", nil)
 	f.notify("exit", nil)
-	if err := <-f.ended; err != nil {
+	if err := f.result(); err != nil {
 		t.Errorf("got %v, want no error", err)
 	}
-	f.ended <- nil
 }
 
 // Every diagnostic of check arrives with the same texts and the range in UTF-16 units.
@@ -122,9 +122,7 @@ func TestDiagnosticsAreThoseOfCheck(t *testing.T) {
 	for _, d := range f.diagnostics() {
 		got = append(got, d.Message)
 	}
-	if err := os.WriteFile(f.path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(f.path, []byte(text), 0o644))
 	var want []string
 	_, diags := lang.Load(lang.Source{Path: f.path}, append(lang.Registry(stages.Kinds()), reports.Kind()))
 	for _, d := range diags {
@@ -184,6 +182,7 @@ func TestCodeActionsFixMisspeltNames(t *testing.T) {
 
 // Each case is the text before the cursor, at the end of a prefix of the example, so nothing after it parses.
 func TestCompletion(t *testing.T) {
+	const base = "\nmodule \"m\" {\n  source = \"base.hcl\"\n"
 	for name, tc := range map[string]struct{ text, want, deny string }{
 		"block types":          {"\n", "experiment variable locals stage", "lr"},
 		"half a block type":    {"\nsta", "stage", "locals"},
@@ -196,15 +195,12 @@ func TestCompletion(t *testing.T) {
 		"of the experiment":    {"\nexperiment {\n", "seeds", ""},
 		"of a rule":            {"\nvariable \"v\" {\n  validation {\n", "condition", "type"},
 		"ports by type": {"\nstage \"sft\" \"x\" {\n  policy = ",
-
 			"stage.model.base.checkpoint var.rate local.inits merge", "stage.tasks.drills.train each.value"},
 		"half a reference": {"\nstage \"sft\" \"x\" {\n  policy = stage.mo",
 			"stage.model.base.checkpoint", "stage.sft.warm.checkpoint merge"},
 		"ports after a dot": {"\nstage \"eval\" \"x\" {\n  tasks = [stage.tasks.drills.",
-
 			"stage.tasks.drills.train stage.tasks.drills.test", ""},
 		"instances": {"\nstage \"report\" \"x\" {\n  scores = ",
-
 			`stage.eval.arm stage.eval.arm["warm"].scores`, "stage.tasks.drills.train"},
 		"each": {"\nstage \"eval\" \"x\" {\n  for_each = local.inits\n  policy = each.",
 			"each.key each.value", ""},
@@ -222,10 +218,19 @@ func TestCompletion(t *testing.T) {
 		"not in comments":   {"\n# sta", "", "stage"},
 		"not in strings":    {"\nlocals {\n  a = \"v", "", "var.rate"},
 		"not after a block": {"\nlocals { } ", "", "stage"},
+
+		"arguments of a module": {base + "  ", "rate for_each", ""},
+		"stages of a module":    {base + "}\nlocals {\n  x = module.", "module.m.stage.sft.warm.checkpoint", ""},
+		"instances of a module": {base + "}\nlocals {\n  x = module.m.", `module.m.stage.eval.arm["warm"].scores`, ""},
+		"defaults of a kind":    {"\ndefaults \"sft\" {\n  ", "lr optimizer timeout", ""},
+		"kinds of defaults":     {"\ndefaults \"", "sft rc-grpo", ""},
+		"an object in defaults": {"\ndefaults {\n  optimizer = {\n    ", "beta2", ""},
+		"an object for a block": {"\nstage \"sft\" \"x\" {\n  optimizer = { be", "beta2", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := started(t, example)
 			f.diagnostics()
+			must.OK(t, os.WriteFile(filepath.Join(filepath.Dir(f.path), "base.hcl"), []byte(example), 0o600))
 			f.set(example + tc.text)
 			got := labels(call[completions](f.client, "textDocument/completion", f.at(example+tc.text)))
 			for _, w := range strings.Fields(tc.want) {
@@ -239,31 +244,6 @@ func TestCompletion(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// Modules and defaults complete by the same tables.
-func TestModulesAndDefaults(t *testing.T) {
-	for text, want := range map[string]string{
-		"module \"m\" {\n  source = \"base.hcl\"\n  ":                           "rate for_each",
-		"defaults \"sft\" {\n  ":                                                "lr optimizer timeout",
-		"defaults \"":                                                           "sft rc-grpo",
-		"defaults {\n  optimizer = {\n    ":                                     "beta2",
-		"stage \"sft\" \"x\" {\n  optimizer = { be":                             "beta2",
-		"module \"m\" {\n  source = \"base.hcl\"\n}\nlocals {\n  x = module.":   "module.m.stage.sft.warm.checkpoint",
-		"module \"m\" {\n  source = \"base.hcl\"\n}\nlocals {\n  x = module.m.": `module.m.stage.eval.arm["warm"].scores`,
-	} {
-		f := started(t, "experiment {}\n")
-		if err := os.WriteFile(filepath.Join(filepath.Dir(f.path), "base.hcl"), []byte(example), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		f.set("experiment {}\n" + text)
-		got := labels(call[completions](f.client, "textDocument/completion", f.at(f.text)))
-		for _, w := range strings.Fields(want) {
-			if !slices.Contains(got, w) {
-				t.Errorf("%q: got %q, want %q too", text, got, w)
-			}
-		}
 	}
 }
 
@@ -320,6 +300,11 @@ func TestHover(t *testing.T) {
 	}
 }
 
+type location struct {
+	URI   string
+	Range span
+}
+
 func TestDefinition(t *testing.T) {
 	f := started(t, example)
 	for at, want := range map[string]string{
@@ -329,10 +314,6 @@ func TestDefinition(t *testing.T) {
 		"policy   = each.v":    "for_each = local",
 		"[stage.tasks.drills.": `drills" {`,
 	} {
-		type location struct {
-			URI   string
-			Range span
-		}
 		got := call[[]location](f.client, "textDocument/definition", f.at(at))
 		if len(got) != 1 {
 			t.Errorf("%q: got %v, want one place", at, got)
@@ -416,7 +397,6 @@ func TestBuffersOverrideFiles(t *testing.T) {
 		all := c.published[other.uri]
 		return len(all[len(all)-1].Diagnostics) == 0
 	})
-	type location struct{ URI string }
 	got := call[[]location](c, "textDocument/definition", other.at("local.x"))
 	if len(got) != 1 || got[0].URI != main.uri {
 		t.Errorf("got %v, want a place in %s", got, main.uri)
@@ -444,9 +424,7 @@ func TestAChangeDuringALoadIsNotLost(t *testing.T) {
 		New: func() lang.Stage { return &slowStage{} }})
 	c.initialize()
 	const more = "stage \"slow\" \"a\" {\n  text = local.x\n}\n"
-	if err := os.WriteFile(filepath.Join(dir, "more.hcl"), []byte(more), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.OK(t, os.WriteFile(filepath.Join(dir, "more.hcl"), []byte(more), 0o600))
 	main := c.open(filepath.Join(dir, "main.hcl"), "experiment {}\nstage \"slow\" \"s\" {\n  text = \"\"\n}\n")
 	other := c.open(filepath.Join(dir, "more.hcl"), more)
 	time.Sleep(300 * time.Millisecond) // main is loaded, and its stage takes 200 ms; more is being loaded
@@ -486,9 +464,7 @@ func TestIncrementalChanges(t *testing.T) {
 		{span{place{2, 1}, place{2, 1}}, "\nvarible \"a\" {}"},
 		{span{place{99, 0}, place{99, 5}}, "# end"},
 	} {
-		f.version++
-		f.notify("textDocument/didChange", map[string]any{"textDocument": map[string]any{"uri": f.uri, "version": f.version},
-			"contentChanges": []any{map[string]any{"range": e.Range, "text": e.NewText}}})
+		f.change(map[string]any{"range": e.Range, "text": e.NewText})
 	}
 	f.text = "experiment {\n  question = \"漢xé\"\n}\nvarible \"a\" {}\n# end"
 	got := f.diagnostics()
@@ -550,20 +526,18 @@ func TestHostileClients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := started(t, example)
 			f.in.Write([]byte(header))
-			if err := <-f.ended; err == nil {
+			if f.result() == nil {
 				t.Error("got no error")
 			}
-			f.ended <- nil
 		})
 	}
 	t.Run("an end in the middle", func(t *testing.T) {
 		f := started(t, example)
 		f.in.Write([]byte("Content-Length: 1000\r\n\r\n{"))
 		f.in.Close()
-		if err := <-f.ended; err == nil {
+		if f.result() == nil {
 			t.Error("got no error")
 		}
-		f.ended <- nil
 	})
 	t.Run("cancel", func(t *testing.T) {
 		f := started(t, example)

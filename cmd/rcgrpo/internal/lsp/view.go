@@ -113,7 +113,7 @@ func (v *view) settings(in *item) []lang.SettingDoc {
 		return lang.SiteSettings()
 	}
 	var settings []lang.SettingDoc
-	for _, b := range lang.FileBlocks() {
+	for _, b := range lang.FileBlocks {
 		if b.Name == top.name.text {
 			settings = b.Settings
 		}
@@ -226,7 +226,7 @@ func (v *view) accepts(in *item, path string) (types []string, several, ok bool)
 
 // outputs returns the ports of a stage with their types, as far as they are known.
 func (v *view) outputs(stage declared) map[string]string {
-	if info, ok := v.found[stage.label(0)+"."+stage.label(1)]; ok && stage.doc.sameExperiment(v) {
+	if info, ok := v.loaded(stage); ok {
 		return info.outputs
 	}
 	ports := map[string]string{}
@@ -239,11 +239,17 @@ func (v *view) outputs(stage declared) map[string]string {
 	return ports
 }
 
-func (d *document) sameExperiment(v *view) bool { return slices.Contains(v.files, d) }
+// loaded returns what Load knows about a stage of the experiment, but not of a module.
+func (v *view) loaded(stage declared) (info stageInfo, ok bool) {
+	if slices.Contains(v.files, stage.doc) {
+		info, ok = v.found[stage.label(0)+"."+stage.label(1)]
+	}
+	return info, ok
+}
 
 // keys returns the keys of a stage's for_each, as far as they are known.
 func (v *view) keys(stage declared) []string {
-	if info, ok := v.found[stage.label(0)+"."+stage.label(1)]; ok && stage.doc.sameExperiment(v) {
+	if info, ok := v.loaded(stage); ok {
 		return info.keys
 	}
 	each := stage.find("for_each")
