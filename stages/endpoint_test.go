@@ -512,6 +512,30 @@ func (l *apiLab) recorded(store *artifact.Store) *CallsResult {
 	return r
 }
 
+func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
+	l := newAPILab(t)
+	l.oracle.faulty = serverFaults
+	const calls = "budget = 1000000\n parallel = 3\n attempts = 30\n timeout = \"500ms\""
+	kills := 0
+	for ; kills < 6; kills++ {
+		ctx, kill := context.WithTimeout(t.Context(), time.Duration(100+60*kills)*time.Millisecond)
+		_, err := l.run(ctx, calls)
+		kill()
+		if err == nil {
+			break
+		}
+	}
+	l.wantTruth(calls)
+	again := 0
+	for _, n := range l.oracle.asked {
+		again += n - 1
+	}
+	// A kill repeats at most the calls in flight. Equal requests of the two samples of a rollout count as repeated too.
+	if most := 2*3*kills + 2*10; again > most {
+		t.Errorf("got %d repeated replies after %d kills, want at most %d", again, kills, most)
+	}
+}
+
 func TestAStageStopsBeforeItsBudgetIsExceededAndKeepsItsCalls(t *testing.T) {
 	l := newAPILab(t)
 	_, err := l.run(t.Context(), "budget = 13.6\n parallel = 2") // the worst case of a call is above $13.1

@@ -19,6 +19,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
+	"rcgrpo/stages/rl"
 )
 
 // armBlocks are blocks of an rc-grpo stage whose updates use everything that can be interrupted.
@@ -210,6 +211,26 @@ func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// In bf16, rollouts are equal up to rounding only, so nothing is compared with one process.
+func TestTrainingsInBF16RunWithSeveralRanks(t *testing.T) {
+	dir, ranked := rankedStages(t, `precision = "bf16"`)
+	for _, n := range ranked {
+		if n.Kind.Name == "rctp-ft" || n.Kind.Name == "rc-grpo" {
+			runRanks(t, dir, n.Address, 2)
+		}
+	}
+	updates := rows[rl.Metric](t, filepath.Join(dir, "rc-grpo.arm", "metrics"), rl.MetricsFile)
+	if len(updates) != 4 {
+		t.Errorf("got %d updates, want 4", len(updates))
+	}
+	for _, row := range updates {
+		_, evaluated := row.Values["eval_reward"]
+		if evaluated != (row.Update%2 == 0) || row.Values["skipped"] != 0 {
+			t.Errorf("update %d: evaluated %v, skipped %v", row.Update, evaluated, row.Values["skipped"])
+		}
 	}
 }
 
