@@ -16,8 +16,8 @@
 // but keys and values only at positions with loss.
 //
 // Equal inputs give identical results on one machine, in float32 on the CPU, with any number of threads
-// (torch.SetThreads). Buffers and Model.Use select products in bfloat16: trained weights, gradients, the residual stream,
-// norms and the statistics of the head stay in float32; logits are products in bfloat16 with its 8 bits of
+// (torch.SetThreads). Buffers and Model.Use select products in bfloat16: trained weights, gradients, the residual
+// stream, norms and the statistics of the head stay in float32; logits are products in bfloat16 with its 8 bits of
 // precision.
 //
 // Config, Sequence and the other plain values need no build tag; all computation needs the tag libtorch.
