@@ -25,9 +25,7 @@ func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
 		t.Error("input that was not given: got no error, want one")
 	}
 	j.Logf("a line\n")
-	if log.String() != "a line\n" {
-		t.Errorf("log: got %q, want %q", log.String(), "a line\n")
-	}
+	wantEqual(t, "log", log.String(), "a line\n")
 }
 
 func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
