@@ -40,9 +40,7 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 		"another stream": {1, "tasks", false},
 		"a negative one": {-1, "sampling", false},
 	} {
-		if got := engine.Rand(tc.seed, tc.stream).Uint64() == first; got != tc.equal {
-			t.Errorf("%s: got equal %v, want %v", name, got, tc.equal)
-		}
+		wantEqual(t, name+" is equal", engine.Rand(tc.seed, tc.stream).Uint64() == first, tc.equal)
 	}
 	j := &engine.Job{Address: "stage.a.b", Seed: 1}
 	wantEqual(t, "stream of a job", j.Rand("sampling").Uint64(), first)
