@@ -54,9 +54,7 @@ func loadAny(t *testing.T, text, module string) {
 		return
 	}
 	for address, key := range enginetest.Keys(x) {
-		if len(key) != 64 {
-			t.Errorf("%s: got key %q, want 64 digits", address, key)
-		}
+		wantEqual(t, "digits of the key of "+address, len(key), 64)
 	}
 }
 
