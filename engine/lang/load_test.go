@@ -401,7 +401,8 @@ func TestSiteFileSetsRemote(t *testing.T) {
 		}
 	}
 	enginetest.WriteFile(t, path, "logs {\n  limit = \"0B\"\n}\n")
-	if site, _, diags := lang.LoadSite(lang.Source{Site: path}); site.Remote != nil || len(diags) > 0 || site.LogLimit != 0 {
+	site, _, diags = lang.LoadSite(lang.Source{Site: path})
+	if len(diags) > 0 || site.Remote != nil || site.LogLimit != 0 {
 		t.Errorf("got %+v, %v, want neither a remote nor a limit of logs", site, diags)
 	}
 }
