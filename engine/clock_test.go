@@ -24,10 +24,8 @@ func TestTimeoutOfAnAdoptedStageDoesNotFollowTheClock(t *testing.T) {
 	for name, moved := range map[string]time.Duration{"set forward": -day, "set back": day} {
 		t.Run(name, func(t *testing.T) {
 			l, _, inside := orphaned(t, strings.Replace(outliving, `text = "b"`, "text = \"b\"\n timeout = \"1h\"", 1))
-			keys, err := l.Store().Locked()
-			if err != nil || len(keys) != 1 {
-				t.Fatal(keys, err)
-			}
+			keys := must.Get(l.Store().Locked())(t)
+			wantEqual(t, "locks", len(keys), 1)
 			var h runs.Holder
 			must.OK(t, l.Store().Holder(keys[0], &h))
 			setSince(l, keys[0], h, h.Since.Add(moved))

@@ -21,8 +21,7 @@ import (
 func programJob(t *testing.T) (*engine.Job, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	j := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Log: &log}))(t)
-	return j, &log
+	return must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Log: &log}))(t), &log
 }
 
 func shell(text string) engine.Program {
@@ -35,10 +34,7 @@ func TestProgramHasOnlyItsEnvironmentAndReturnsItsExitCode(t *testing.T) {
 	p := shell(`echo "x=$x stranger=$STRANGER"; cat; pwd; exit 3`)
 	p.Env = append(p.Env, "x=1")
 	p.Dir = j.Dir
-	err := j.Execute(t.Context(), p)
-	if err == nil || err.Error() != "sh ended with exit code 3" {
-		t.Errorf("got %v, want exit code 3", err)
-	}
+	wantEqual(t, "error", fmt.Sprint(j.Execute(t.Context(), p)), "sh ended with exit code 3")
 	wantEqual(t, "log", log.String(), "x=1 stranger=\n"+j.Dir+"\n")
 	p.Args = []string{"no-such-program-anywhere"}
 	must.Match(t, j.Execute(t.Context(), p), "not found")

@@ -45,9 +45,7 @@ func TestUnusableGPUsAreNotUsed(t *testing.T) {
 				return
 			}
 			l.Write(strings.Replace(strings.Replace(stage, "30 GiB", "60 GiB", 1), "count", "text = \"new\"\n count", 1))
-			if r := l.Run(engine.Options{}); r.Err == nil || !strings.Contains(r.Err.Error(), "with 61440 MiB each") {
-				t.Errorf("more than any device has: got %v, want an error", r.Err)
-			}
+			must.Match(t, l.Run(engine.Options{}).Err, "with 61440 MiB each", "more than any device has")
 		})
 	}
 }

@@ -121,9 +121,7 @@ func runWithFault(t *testing.T, n int64, after bool, fault error, want map[strin
 	if r.Err != nil && !strings.Contains(r.Err.Error()+r.String(), l.Dir) {
 		t.Errorf("got %v\n%s, want the path", r.Err, r)
 	}
-	if problems, err := l.Store().Check(); err != nil || len(problems) > 0 {
-		t.Errorf("store afterwards: got %v, %v, want no problems", problems, err)
-	}
+	wantEqual(t, "store afterwards", fmt.Sprint(l.Store().Check()), "[] <nil>")
 	var committed []string
 	for _, d := range l.Plan().Nodes {
 		if d.Verb == plan.UpToDate {
@@ -152,9 +150,7 @@ func TestReadOnlyStoreIsReadAndARunReportsTheFailedWrite(t *testing.T) {
 	writes, _ := failAt(t, 1, true, syscall.EROFS)
 	p := l.Plan()
 	must.Get(runs.Folders(l.Store(), "x"))(t)
-	if n := writes.Load(); n != 0 {
-		t.Errorf("got %d writes by plan, want none", n)
-	}
+	wantEqual(t, "writes by plan", writes.Load(), 0)
 	r := l.RunPlan(t.Context(), p, engine.Options{})
 	if !errors.Is(r.Err, syscall.EROFS) || !strings.Contains(r.Err.Error(), l.StoreDir) {
 		t.Errorf("run: got %v, want a read-only file system and the path", r.Err)
@@ -168,8 +164,7 @@ func TestTornFilesAreHealed(t *testing.T) {
 	want := l.Digests()
 	var files []string
 	for _, pattern := range []string{"nodes/*.json", "last/*.json", "runs/x/*/events.jsonl", "runs/x/*/plan.json"} {
-		paths := must.Get(filepath.Glob(filepath.Join(l.StoreDir, pattern)))(t)
-		files = append(files, paths...)
+		files = append(files, must.Get(filepath.Glob(filepath.Join(l.StoreDir, pattern)))(t)...)
 	}
 	if len(files) < 4 {
 		t.Fatalf("got %v, want a manifest, a pointer, events and a plan", files)
@@ -277,24 +272,18 @@ stage "%s" "b" {
 				done = l.Start(t.Context())
 				inside = g.Next()
 			}
-			collected, err := l.Store().Collect(1)
 			var gone []string
-			for _, c := range collected {
+			for _, c := range must.Get(l.Store().Collect(1))(t) {
 				gone = append(gone, c.What+" "+c.Name)
 			}
 			slices.Sort(gone)
-			if err != nil {
-				t.Error(err)
-			}
 			wantList(t, "collected", gone, "result stage.light.a", "result stage.light.b") // of the earlier run
 			if tc.killed {
 				done = adopt(t.Context(), l)
 			}
 			inside.Pass()
 			wantSuccess(t, <-done)
-			if collected, err := l.Store().Collect(1); err != nil || len(collected) != 2 {
-				t.Errorf("collected after the run: got %v, %v, want its two results", collected, err)
-			}
+			wantEqual(t, "results collected after the run", len(must.Get(l.Store().Collect(1))(t)), 2)
 		})
 	}
 }
@@ -315,8 +304,6 @@ stage "light" "a" {
 	}
 	l.Put("go", "")
 	l.Tidy()
-	if _, err := l.Store().Collect(1); err != nil {
-		t.Errorf("collect after its end: %v", err)
-	}
+	must.Get(l.Store().Collect(1))(t)
 	l.MustRun()
 }

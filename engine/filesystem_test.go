@@ -52,14 +52,10 @@ stage "light" "silent" {
 			r := l.MustRun()
 			digests := l.Digests()
 			for port, digest := range want {
-				if got := digests[port]; got != digest {
-					t.Errorf("%s: got digest %s, want %s", port, got, digest)
-				}
+				wantEqual(t, port, digests[port], digest)
 			}
 			for address, want := range map[string]string{"light.long": "said\n", "light.silent": "", "light.a": ""} {
-				if log := logOf(t, r, address); log != want {
-					t.Errorf("log of %s: got %q, want %q", address, log, want)
-				}
+				wantEqual(t, "log of "+address, logOf(t, r, address), want)
 			}
 			if p := l.Plan(); p.Changes() {
 				t.Errorf("next plan: got %v, want no work", enginetest.Causes(p))
@@ -75,9 +71,8 @@ stage "light" "silent" {
 			lacking(t, syscall.EPERM, l.Dir, ops...)
 			done := adopt(t.Context(), l)
 			inside.Pass()
-			if r = <-done; r.Err != nil {
-				t.Errorf("adoption: %v\n%s", r.Err, r)
-			}
+			r = <-done
+			wantSuccess(t, r)
 			if logOf(t, r, "toy.b") == "" {
 				t.Error("log of the adopted stage: got nothing, want the log or its location")
 			}

@@ -56,9 +56,8 @@ func TestRanksWithoutProgressAreFound(t *testing.T) {
 
 func TestLimitsOfRanksAreDurations(t *testing.T) {
 	t.Setenv(silenceVariable, "30m")
-	if l := must.Get(limitsOfRanks())(t); l != (rankLimits{2 * time.Minute, 2 * time.Minute, 30 * time.Minute}) {
-		t.Errorf("got %v", l)
-	}
+	want := rankLimits{2 * time.Minute, 2 * time.Minute, 30 * time.Minute}
+	wantEqual(t, "limits", must.Get(limitsOfRanks())(t), want)
 	t.Setenv(waitingVariable, "2")
 	_, err := limitsOfRanks()
 	must.Match(t, err, `RCGRPO_RANK_WAITING = "2" is no duration above 0`)
@@ -68,7 +67,5 @@ func TestLimitsOfRanksAreDurations(t *testing.T) {
 func TestLinesOfRanksHaveTheirPrefix(t *testing.T) {
 	var log strings.Builder
 	copyLines(&log, iotest.OneByteReader(strings.NewReader("a\nbc\n\npanic")), "[1] ")
-	if got, want := log.String(), "[1] a\n[1] bc\n[1] \n[1] panic\n"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
+	wantEqual(t, "log", log.String(), "[1] a\n[1] bc\n[1] \n[1] panic\n")
 }

@@ -3,9 +3,9 @@ package engine_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -102,11 +102,9 @@ func readPIDs(t *testing.T, path string, n int) (pids []int) {
 	t.Helper()
 	until(t, "PIDs in "+path, func() bool {
 		b, _ := os.ReadFile(path)
-		words := strings.Fields(string(b))
 		pids = nil
-		for _, word := range words {
-			pid := must.Get(strconv.Atoi(word))(t)
-			pids = append(pids, pid)
+		for word := range strings.FieldsSeq(string(b)) {
+			pids = append(pids, must.Get(strconv.Atoi(word))(t))
 		}
 		return len(pids) == n
 	})
@@ -127,9 +125,9 @@ func wantEnded(t *testing.T, pids ...int) {
 	}
 }
 
-func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+func wantEqual[T any](t testing.TB, what string, got, want T) {
 	t.Helper()
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s: got %v, want %v", what, got, want)
 	}
 }
@@ -175,9 +173,7 @@ func logOf(t *testing.T, r enginetest.Record, address string) string {
 // wantDigests compares the digests of all results with those of an undisturbed run.
 func wantDigests(l *enginetest.Lab, when string, want map[string]string) {
 	l.Helper()
-	if got := l.Digests(); !maps.Equal(got, want) {
-		l.Errorf("digests %s: got %v, want %v", when, got, want)
-	}
+	wantEqual(l, "digests "+when, l.Digests(), want)
 }
 
 // wantEvent returns the first event of a kind and a short address; its text must contain all of texts.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +15,13 @@ import (
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 )
+
+func wantEqual[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
 
 // A kill counts as OOM only if the kernel counted one more kill for lack of memory.
 func TestKillIsAnOOMIfTheCountHasGrown(t *testing.T) {
@@ -27,9 +34,7 @@ func TestKillIsAnOOMIfTheCountHasGrown(t *testing.T) {
 		"the kernel does not count":  {-1, -1, lang.CauseKilled},
 		"it was unreadable at first": {-1, 4, lang.CauseKilled},
 	} {
-		if got := CauseOf(killedError(tc.before, tc.after)); got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
+		wantEqual(t, name, CauseOf(killedError(tc.before, tc.after)), tc.want)
 	}
 }
 
@@ -43,35 +48,23 @@ func TestCausesOfFailures(t *testing.T) {
 		"shape [2, 3], want [3, 2]":                                                          "",
 		"the room is full":                                                                   "",
 	} {
-		if got := CauseOf(errors.New(text)); got != want {
-			t.Errorf("%q: got %q, want %q", text, got, want)
-		}
+		wantEqual(t, text, CauseOf(errors.New(text)), want)
 	}
-	if got := CauseOf(WithCause(lang.CauseNaN, errors.New("loss"))); got != lang.CauseNaN {
-		t.Errorf("marked: got %q, want nan", got)
-	}
+	wantEqual(t, "marked", CauseOf(WithCause(lang.CauseNaN, errors.New("loss"))), lang.CauseNaN)
 }
 
 // Log lines of earlier attempts do not determine the cause of a failure.
 func TestCauseComesFromTheLastAttempt(t *testing.T) {
 	lines := []string{"CUDA out of memory", attemptMark + "2", "no such file"}
-	if got := ofLastAttempt(lines); len(got) != 1 || got[0] != "no such file" {
-		t.Errorf("got %q, want the lines of the second attempt", got)
-	}
-	if got := ofLastAttempt(lines[:1]); len(got) != 1 {
-		t.Errorf("got %q, want all of a first attempt", got)
-	}
-	if got := failureCause(errors.New("exit code 1"), ofLastAttempt(lines)); got != "" {
-		t.Errorf("got cause %q, want none", got)
-	}
+	wantEqual(t, "lines of the second attempt", ofLastAttempt(lines), lines[2:])
+	wantEqual(t, "lines of a first attempt", ofLastAttempt(lines[:1]), lines[:1])
+	wantEqual(t, "cause", failureCause(errors.New("exit code 1"), ofLastAttempt(lines)), "")
 }
 
 func TestRunFoldersOmitSecretsOfTheEnvironment(t *testing.T) {
 	for v, want := range map[string]bool{"HOME=/home/a": false, "RCGRPO_SITE=site.hcl": false, "HF_TOKEN=hf_x": true,
 		"RCGRPO_VAR_base=/models": true, "PATH=/bin": true} {
-		if got := omitFromFolder(v); got != want {
-			t.Errorf("%s: got omitted %v, want %v", v, got, want)
-		}
+		wantEqual(t, v+" is omitted", omitFromFolder(v), want)
 	}
 }
 
@@ -149,7 +142,5 @@ func TestStagesCountDevicesAsTheDriverDoes(t *testing.T) {
 	w := &Work{Assignment: runs.Assignment{CPUs: 1, GPUs: []string{"1"}}}
 	got := w.Env([]string{"CUDA_DEVICE_ORDER=FASTEST_FIRST"})
 	want := []string{"OMP_NUM_THREADS=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1", childVariable + "=1"}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	wantEqual(t, "environment", got, want)
 }

@@ -25,9 +25,7 @@ func TestJobWithoutARunReadsItsInputsAndWritesItsPorts(t *testing.T) {
 		t.Error("input that was not given: got no error, want one")
 	}
 	j.Logf("a line\n")
-	if log.String() != "a line\n" {
-		t.Errorf("log: got %q, want %q", log.String(), "a line\n")
-	}
+	wantEqual(t, "log", log.String(), "a line\n")
 }
 
 func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
@@ -42,9 +40,7 @@ func TestRandomStreamsDependOnSeedAndNameAlone(t *testing.T) {
 		"another stream": {1, "tasks", false},
 		"a negative one": {-1, "sampling", false},
 	} {
-		if got := engine.Rand(tc.seed, tc.stream).Uint64() == first; got != tc.equal {
-			t.Errorf("%s: got equal %v, want %v", name, got, tc.equal)
-		}
+		wantEqual(t, name+" is equal", engine.Rand(tc.seed, tc.stream).Uint64() == first, tc.equal)
 	}
 	j := &engine.Job{Address: "stage.a.b", Seed: 1}
 	wantEqual(t, "stream of a job", j.Rand("sampling").Uint64(), first)

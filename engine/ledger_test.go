@@ -42,9 +42,7 @@ type otherRun struct {
 func newOtherRun(t *testing.T, store string) otherRun {
 	t.Helper()
 	l := must.Get(machine.OpenLedger("runs/y/1", store))(t)
-	t.Cleanup(func() {
-		must.OK(t, l.Close())
-	})
+	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return otherRun{l, t}
 }
 
@@ -60,11 +58,7 @@ func (o otherRun) reserve(lease machine.Lease) (free func()) {
 	o.t.Helper()
 	var f *machine.LeaseFile
 	o.locked(func() (err error) { f, err = o.Reserve(lease); return err })
-	return func() {
-		if err := f.Free(); err != nil {
-			o.t.Error(err)
-		}
-	}
+	return func() { must.OK(o.t, f.Free()) }
 }
 
 // others returns the leases and requests of the runs under test.
@@ -116,17 +110,13 @@ func TestSecondRunWaitsForItsShare(t *testing.T) {
 			l := newLab(t, toyStage("a", "resources {\n "+tc.resources+"\n }"))
 			notes, done := startNoted(l)
 			must.Contain(t, <-notes, tc.want)
-			if got := l.Starts(); len(got) != 0 {
-				t.Errorf("started on a reserved machine: %v", got)
-			}
+			wantList(t, "starts on a reserved machine", l.Starts())
 			if got := other.others(); len(got) != 1 || !got[0].Waits || got[0].Address != "stage.toy.a" {
 				t.Errorf("requests: got %+v, want that of toy.a", got)
 			}
 			free()
 			wantSuccess(t, <-done)
-			if got := l.Starts(); len(got) != 1 {
-				t.Errorf("starts: got %v, want one", got)
-			}
+			wantList(t, "starts", l.Starts(), "stage.toy.a")
 		})
 	}
 }
@@ -171,10 +161,7 @@ func TestRequestIsWithdrawnWhenAnotherRunExecutesTheStage(t *testing.T) {
 	done := l.Start(t.Context())
 	begun := time.Now()
 	until(t, "the run has a request", func() bool { return len(other.others()) == 1 })
-	lock, err := store.TryLock(key)
-	if err != nil || lock == nil {
-		t.Fatal(lock, err)
-	}
+	lock := must.Get(store.TryLock(key))(t)
 	freeSame := other.reserve(machine.Lease{Address: "stage.toy.a", Key: key, CPUs: 1})
 	until(t, "the request is withdrawn", func() bool { return len(other.others()) == 0 })
 	if took := time.Since(begun); took > 8*time.Second { // after 10 s requests expire
@@ -209,11 +196,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 			unlock := func() error { return nil }
 			if tc.same {
 				tc.held.Key = l.Planned("toy.a").Key
-				lock, err := store.TryLock(tc.held.Key)
-				if err != nil || lock == nil {
-					t.Fatal(lock, err)
-				}
-				unlock = lock.Unlock
+				unlock = must.Get(store.TryLock(tc.held.Key))(t).Unlock
 			}
 			free := other.reserve(tc.held)
 			seen := false
@@ -230,9 +213,7 @@ func TestNoEventIsReportedWhileTheLedgerIsLocked(t *testing.T) {
 				free()
 				must.OK(t, errors.Join(mutex.Close(), unlock()))
 			}))
-			if !seen {
-				t.Error("got no note, want one")
-			}
+			wantEqual(t, "a note", seen, true)
 		})
 	}
 }
@@ -279,19 +260,13 @@ func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
 					return slices.ContainsFunc(watcher.others(), func(o machine.Lease) bool { return o.Waits && o.Written > begun })
 				})
 			}
-			if got := second.Starts(); len(got) > 0 {
-				t.Errorf("the second run started %v while the first holds 3 of 4 CPUs", got)
-			}
+			wantList(t, "starts while the first holds 3 of 4 CPUs", second.Starts())
 			v.Pass()
 			r := <-done
 			wantSuccess(t, r)
-			if _, ok := r.Find(runs.EventNote, ""); !ok {
-				t.Errorf("the first run does not report it: %s", r)
-			}
+			wantEvent(t, r, runs.EventNote, "")
 			wantSuccess(t, <-secondDone)
-			if got := second.Starts(); len(got) != 1 {
-				t.Errorf("starts: got %v, want one", got)
-			}
+			wantList(t, "starts", second.Starts(), "stage.toy.b")
 		})
 	}
 }

@@ -1,7 +1,6 @@
 package engine_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/runs"
-	"rcgrpo/internal/must"
 )
 
 // The log of a verbose stage is cut while it runs and at its end; that is reported once, and a failure still
@@ -60,26 +58,5 @@ stage "light" "short" {
 	lines := wantFailure(t, r, "light.fails", "", "exit code 3").Lines
 	if len(lines) == 0 || lines[len(lines)-1] != "the reason" {
 		t.Errorf("got %q, want the last lines of the log", lines)
-	}
-}
-
-func TestLimitOfLogs(t *testing.T) {
-	for name, tc := range map[string]struct {
-		site, mistake string
-		want          int64
-	}{
-		"default":   {"", "", 1e9},
-		"written":   {"logs {\n  limit = \"2MB\"\n}\n", "", 2e6},
-		"no limit":  {"logs {\n  limit = \"0B\"\n}\n", "", 0},
-		"too small": {"logs {\n  limit = \"10kB\"\n}\n", "Bad size", 0},
-	} {
-		path := filepath.Join(t.TempDir(), "site.hcl")
-		enginetest.WriteFile(t, path, tc.site)
-		site, _, diags := lang.LoadSite(lang.Source{Site: path, Env: []string{"HOME=" + t.TempDir()}})
-		if tc.mistake != "" {
-			must.Contain(t, enginetest.Mistakes(diags), tc.mistake)
-		} else if diags.HasErrors() || site.LogLimit != tc.want {
-			t.Errorf("%s: got %d, %v, want %d", name, site.LogLimit, diags, tc.want)
-		}
 	}
 }

@@ -107,10 +107,7 @@ func newGenerated(t *testing.T, seed uint64) *generated {
 	t.Helper()
 	g := &generated{T: t, dir: memoryDir(t), reg: mutableKinds(), rng: rand.New(rand.NewPCG(seed, 5)), seeds: []int{1},
 		follow: seed%2 == 0}
-	var err error
-	if g.store, err = artifact.Open(filepath.Join(g.dir, "store")); err != nil {
-		t.Fatal(err)
-	}
+	g.store = must.Get(artifact.Open(filepath.Join(g.dir, "store")))(t)
 	for range 4 + g.rng.IntN(5) {
 		g.addStage()
 	}
@@ -187,8 +184,7 @@ func (g *generated) plan(o plan.Options) (*plan.Plan, string) {
 	if diags.HasErrors() {
 		g.Fatalf("%s\n%s", diags, text)
 	}
-	p := must.Get(plan.New(x, g.store, o))(g)
-	return p, text
+	return must.Get(plan.New(x, g.store, o))(g), text
 }
 
 // run runs the plan and returns the short addresses of the executed nodes, sorted.
@@ -198,12 +194,11 @@ func (g *generated) run(p *plan.Plan) (executed []string) {
 	for _, d := range p.Nodes {
 		g.had[d.Address] = true
 	}
-	err := engine.Run(g.Context(), p, engine.Options{}, func(e runs.Event) {
+	must.OK(g, engine.Run(g.Context(), p, engine.Options{}, func(e runs.Event) {
 		if e.Kind == runs.EventDone {
 			executed = append(executed, lang.ShortAddress(e.Address))
 		}
-	})
-	must.OK(g, err)
+	}))
 	slices.Sort(executed)
 	return executed
 }
@@ -417,9 +412,7 @@ func (g *generated) check(want *injected, p *plan.Plan, text string) (run, may [
 			}
 		case !want.nodes(d.Node) && reads:
 			touched[d.Node] = true
-			if d.Verb != plan.MayRun {
-				g.Errorf("%s: got %s, want %s", d.Address, d.Verb, plan.MayRun)
-			}
+			wantEqual(g, d.Address, d.Verb, plan.MayRun)
 		case want.nodes(d.Node) || d.Verb != plan.UpToDate:
 			g.Errorf("%s: got %s (%s)", d.Address, d.Verb, d.Cause)
 		}

@@ -28,9 +28,7 @@ func publishLab(t *testing.T) (l *enginetest.Lab, path string, change func(text 
 
 func wantFile(l *enginetest.Lab, name, want string) {
 	l.Helper()
-	if got := l.Read(name); got != want {
-		l.Errorf("%s: got %q, want %q", name, got, want)
-	}
+	wantEqual(l, name, l.Read(name), want)
 }
 
 func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
@@ -57,9 +55,7 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 // missing inputs, and those of stores that did not set the time.
 func TestOldCopiesAreReplaced(t *testing.T) {
 	l, path, change := publishLab(t)
-	touch := func() {
-		must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
-	}
+	touch := func() { must.OK(t, os.Chtimes(path, time.Now(), time.Now())) }
 	touch()
 	if p := l.Plan(); !p.Idle() || len(p.Unlike()) > 0 {
 		t.Errorf("a copy with another time: got %v, want it intact", p.Unlike())

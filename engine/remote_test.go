@@ -54,14 +54,10 @@ func TestASecondMachineExecutesNothing(t *testing.T) {
 	}
 	r := l.MustRun()
 	l.Want(r, runs.EventFetched, "light.a", "light.b", "page.report")
-	if starts := l.Starts(); len(starts) > 0 {
-		t.Errorf("got starts %v, want none", starts)
-	}
+	wantList(t, "starts", l.Starts())
 	wantFile(l, "page.txt", first.Read("page.txt"))
 	for _, name := range []string{"light.a", "light.b"} {
-		if n := l.Planned(name); n.Verb != plan.Collected {
-			t.Errorf("%s: got %s, want its record without its bytes", name, n.Verb)
-		}
+		wantEqual(t, name, l.Planned(name).Verb, plan.Collected) // its record is here without its bytes
 	}
 	must.OK(t, os.RemoveAll(dir)) // a local hit needs no remote
 	l.Want(l.MustRun(), runs.EventFetched)
@@ -104,9 +100,7 @@ func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
 				t.Errorf("got %s, want stages that run", r)
 			}
 			if what == "a damaged pack" || what == "no packs" {
-				if _, ok := r.Find(runs.EventNote, "page.report"); !ok {
-					t.Errorf("got %s, want a note about the miss", r)
-				}
+				wantEvent(t, r, runs.EventNote, "page.report")
 			}
 		})
 	}
@@ -146,9 +140,7 @@ func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
 	must.OK(t, os.Mkdir(dir, 0o700)) // the next run sends them
 	l.Write(strings.Replace(sharedStages, `text = "page"`, `text = "other"`, 1))
 	l.MustRun()
-	if sent, _ := filepath.Glob(filepath.Join(dir, "v1/nodes/*")); len(sent) != 4 {
-		t.Errorf("got %d results in the remote store, want 4", len(sent))
-	}
+	wantEqual(t, "results in the remote store", len(must.Get(filepath.Glob(filepath.Join(dir, "v1/nodes/*")))(t)), 4)
 }
 
 // A key that is known only after an input has run is asked for during the run.

@@ -97,9 +97,8 @@ func TestLongestExpectedPathStartsFirstWithinTheCPUs(t *testing.T) {
 	wantList(t, "first", s.next(2), "toy.head", "toy.medium")
 	s.end("toy.head")
 	wantList(t, "then", s.next(1), "toy.tail")
-	if _, cpus := s.inUse(t); cpus != 2 {
-		t.Errorf("CPUs in use: got %d, want 2", cpus)
-	}
+	_, cpus := s.inUse(t)
+	wantEqual(t, "CPUs in use", cpus, 2)
 	s.end("toy.medium")
 	s.next(1)
 	s.end("toy.short", "toy.tail")
@@ -120,9 +119,7 @@ func TestGPUsAreExclusive(t *testing.T) {
 		if gpus, _ := s.inUse(t); len(gpus) > 4 {
 			t.Errorf("GPUs in use: got %v, want at most 4", gpus)
 		}
-		if len(w.GPUs) != w.Node.Resources.GPUs {
-			t.Errorf("%s: got GPUs %v, want %d", w.Node.Address, w.GPUs, w.Node.Resources.GPUs)
-		}
+		wantEqual(t, "GPUs of "+w.Node.Address, len(w.GPUs), w.Node.Resources.GPUs)
 		go s.end(lang.ShortAddress(w.Node.Address))
 	}
 	wantSuccess(t, <-done)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,13 +29,12 @@ var diamond string
 func modTimes(t *testing.T, dir string) map[string]time.Time {
 	t.Helper()
 	all := map[string]time.Time{}
-	err := filepath.Walk(dir, func(path string, info fs.FileInfo, err error) error {
+	must.OK(t, filepath.Walk(dir, func(path string, info fs.FileInfo, err error) error {
 		if err == nil {
 			all[path] = info.ModTime()
 		}
 		return err
-	})
-	must.OK(t, err)
+	}))
 	return all
 }
 
@@ -64,12 +62,8 @@ func TestSecondRunHasNothingToDoAndWritesNothing(t *testing.T) {
 	if e := r.Events[0]; len(r.Events) != 1 || e.Kind != runs.EventEnded || e.Counts[string(plan.UpToDate)] != 4 {
 		t.Errorf("second run: got %s, want only the end", r)
 	}
-	if after := modTimes(t, l.StoreDir); !maps.Equal(before, after) {
-		t.Error("the second run wrote to the store")
-	}
-	if n := len(l.Starts()); n != 4 {
-		t.Errorf("starts: got %d, want 4", n)
-	}
+	wantEqual(t, "times of the files in the store", modTimes(t, l.StoreDir), before)
+	wantEqual(t, "number of starts", len(l.Starts()), 4)
 }
 
 func TestOnlyStagesBelowAChangeRunAndUnchangedOutputsStopIt(t *testing.T) {
@@ -163,9 +157,7 @@ func TestPanicOfAStageProcessIsASentenceWithoutAStack(t *testing.T) {
 	broken[0].New = func() lang.Stage { panic("a mistake in a kind") }
 	var stderr strings.Builder
 	folder := string(l.Runs()[0].Folder)
-	if code := engine.NodeMain(folder, "stage.toy.a", broken, &stderr); code != 1 {
-		t.Errorf("exit code: got %d, want 1", code)
-	}
+	wantEqual(t, "exit code", engine.NodeMain(folder, "stage.toy.a", broken, &stderr), 1)
 	got, want := stderr.String(), "stage.toy.a ended with a bug in the program: a mistake in a kind"
 	if !strings.Contains(got, want) || strings.Contains(got, "goroutine") {
 		t.Errorf("got %q, want %q and no stack", got, want)
@@ -246,9 +238,7 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 	first := l.Start(t.Context())
 	inside := g.Next()
 	notes, second := startNoted(l)
-	if text := <-notes; !strings.HasPrefix(text, "waiting") {
-		t.Errorf("got %q, want that the second run waits", text)
-	}
+	must.Contain(t, <-notes, "waiting")
 	inside.Pass()
 	for _, r := range []enginetest.Record{<-first, <-second} {
 		if done, kept := r.Of(runs.EventDone), r.Of(runs.EventKept); r.Err != nil || len(done)+len(kept) != 2 {
@@ -261,9 +251,8 @@ func TestTwoRunsAtOnceRunEachStageOnce(t *testing.T) {
 func TestNodesWithEqualKeysRunOnce(t *testing.T) {
 	l := newLab(t, toyStage("a", "")+toyStage("b", ""))
 	got := enginetest.Causes(l.Plan())
-	if got["toy.a"] != "run: new" || got["toy.b"] != "run unless unchanged: same key as stage.toy.a, which runs" {
-		t.Errorf("plan: got %v, want that b waits for a", got)
-	}
+	wantEqual(t, "plan", got, map[string]string{"toy.a": "run: new",
+		"toy.b": "run unless unchanged: same key as stage.toy.a, which runs"})
 	r := l.MustRun()
 	l.Want(r, runs.EventDone, "toy.a")
 	l.Want(r, runs.EventKept, "toy.b")

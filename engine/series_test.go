@@ -89,8 +89,7 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 			t.Fatal(diags)
 		}
 		planned := func() *plan.Plan {
-			p := must.Get(plan.New(x, store, plan.Options{}))(t)
-			return p
+			return must.Get(plan.New(x, store, plan.Options{}))(t)
 		}
 		p := planned()
 		wantEqual(t, tc.settings+": plan", p.Nodes[0].ContinuesFrom, tc.from)
@@ -112,7 +111,5 @@ func TestLongerRunsResumeFromTheLongestShorterResult(t *testing.T) {
 		wantEqual(t, tc.settings, string(must.Get(os.ReadFile(a.Path("out.txt")))(t)), want)
 		wantEqual(t, tc.settings+": counted itself", string(must.Get(os.ReadFile(a.Path("times.counted")))(t)), tc.counted)
 	}
-	if problems, err := store.Check(); err != nil || len(problems) > 0 {
-		t.Errorf("store at the end: got %v, %v, want no problems", problems, err)
-	}
+	wantEqual(t, "store at the end", fmt.Sprint(store.Check()), "[] <nil>")
 }

@@ -1,7 +1,6 @@
 package artifact
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -28,9 +27,7 @@ func lock(t *testing.T, s *Store, name string) *Lock {
 
 func unlock(t *testing.T, l *Lock) {
 	t.Helper()
-	if err := l.Unlock(); err != nil {
-		t.Error(err)
-	}
+	wantError(t, "unlock", l.Unlock(), nil)
 }
 
 func TestLockIsExclusive(t *testing.T) {
@@ -60,9 +57,7 @@ func TestLockIsExclusive(t *testing.T) {
 	}
 	unlock(t, first)
 	all.Wait()
-	if left, _ := os.ReadDir(s.path("locks")); len(left) > 0 {
-		t.Errorf("lock files left: %v", left)
-	}
+	wantEmpty(t, s.path("locks"))
 }
 
 func TestUnlockReleasesTheLockOfAnInheritedFile(t *testing.T) {
@@ -103,9 +98,8 @@ func TestExitRecordKeepsItsTime(t *testing.T) {
 		t.Errorf("exit record of the next program: got %d at %v, %v, want 3 now", code, at, ok)
 	}
 	must.OK(t, next.ClearExit())
-	if code, _, ok := next.Exit(); ok {
-		t.Errorf("cleared exit record: got %d, want none", code)
-	}
+	_, _, ok := next.Exit()
+	wantEqual(t, "cleared exit record", ok, false)
 	unlock(t, next)
 }
 
@@ -133,13 +127,9 @@ func TestStaleFilesAreRemovedAndOrphansStay(t *testing.T) {
 		s.path("staging", key("running")): true,
 		s.path("locks", key("killed")):    false, s.path("locks", key("orphan")): true,
 	} {
-		if disk.Exists(path) != want {
-			t.Errorf("%s exists: got %v, want %v", path, !want, want)
-		}
+		wantEqual(t, path+" exists", disk.Exists(path), want)
 	}
-	if err := s.Discard(key("running")); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, s.Discard(key("running")))
 	unlock(t, running)
 }
 
@@ -192,9 +182,7 @@ func TestClaimsHaveOneHolder(t *testing.T) {
 		t.Fatal("a released claim is not free")
 	}
 	must.OK(t, second.Unlock())
-	if left := must.Get(os.ReadDir(filepath.Join(s.Dir(), "claims")))(t); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	wantEmpty(t, s.path("claims"))
 }
 
 // A holder without a beat has a successor, which it finds before a commit, and which its release does not touch.
@@ -237,9 +225,7 @@ func TestSilentClaimsHaveOneSuccessor(t *testing.T) {
 	}
 	must.OK(t, third.Unlock())
 	must.OK(t, second.Unlock())
-	if left := must.Get(os.ReadDir(filepath.Join(s.Dir(), "claims")))(t); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	wantEmpty(t, s.path("claims"))
 }
 
 func TestSharedStoresKeepWhatOtherHostsUse(t *testing.T) {
@@ -253,17 +239,12 @@ func TestSharedStoresKeepWhatOtherHostsUse(t *testing.T) {
 	if len(busy) == 0 || !disk.Exists(filepath.Join(s.Dir(), "staging", claimKey)) {
 		t.Errorf("got busy %v, want the staging folder kept", busy)
 	}
-	if pinned := must.Get(s.pinned())(t); !pinned[claimKey] {
-		t.Errorf("got pins %v, want that of the session", pinned)
-	}
-	if _, err := s.Collect(0); !errors.Is(err, ErrBusy) {
-		t.Errorf("gc beside a session: got %v, want ErrBusy", err)
-	}
+	wantEqual(t, "pin of the session", must.Get(s.pinned())(t)[claimKey], true)
+	_, err := s.Collect(0)
+	wantError(t, "gc beside a session", err, ErrBusy)
 	l.stop()
 	session.lock.stop()
-	if _, err := s.Collect(0); err != nil {
-		t.Errorf("gc after the death of the session: %v", err)
-	}
+	must.Get(s.Collect(0))(t)
 	within(t, s).Unlock()
 }
 

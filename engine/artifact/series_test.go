@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,13 +45,9 @@ func TestLongestOfASeriesIsBelowTheGivenLength(t *testing.T) {
 	lengthen(t, s, "a", "a9", 9)
 	lengthen(t, s, "b", "b30", 30)
 	for below, want := range map[int]int{9: 0, 10: 9, 20: 9, 40: 20, 100: 20, 101: 100} {
-		if got := longest(t, s, "a", below); got != want {
-			t.Errorf("below %d: got %d, want %d", below, got, want)
-		}
+		wantEqual(t, fmt.Sprint("below ", below), longest(t, s, "a", below), want)
 	}
-	if got := longest(t, s, "c", 40); got != 0 {
-		t.Errorf("of a series without results: got %d", got)
-	}
+	wantEqual(t, "of a series without results", longest(t, s, "c", 40), 0)
 }
 
 func TestDamagedStatesAreNotFound(t *testing.T) {
@@ -67,9 +64,7 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 			lengthen(t, s, "a", "a9", 9)
 			lengthen(t, s, "a", "a20", 20)
 			must.OK(t, harm(s, s.path("series", key("a"), "20."+key("a20"))))
-			if got := longest(t, s, "a", 40); got != 9 {
-				t.Errorf("got %d, want 9", got)
-			}
+			wantEqual(t, "longest", longest(t, s, "a", 40), 9)
 		})
 	}
 }
@@ -77,23 +72,16 @@ func TestDamagedStatesAreNotFound(t *testing.T) {
 func TestStatesAreCollectedBeforeResults(t *testing.T) {
 	s := openStore(t)
 	lengthen(t, s, "a", "a20", 20)
-	plan, err := s.Garbage(1 << 20)
-	if err != nil || len(plan) != 0 {
-		t.Fatalf("with room for all: %v, %v", plan, err)
-	}
-	plan, err = s.Collect(11) // the size of the result, "a20 weights"
+	wantEqual(t, "garbage with room for all", len(must.Get(s.Garbage(1<<20))(t)), 0)
+	plan, err := s.Collect(11) // the size of the result, "a20 weights"
 	if err != nil || len(plan) != 1 || plan[0].What != "state of a series" || plan[0].Bytes < 11 {
 		t.Fatalf("with room for the result: %v, %v", plan, err)
 	}
-	if got := longest(t, s, "a", 40); got != 0 {
-		t.Errorf("the state of %d is still there", got)
-	}
+	wantEqual(t, "longest with a state", longest(t, s, "a", 40), 0)
 	wantIntact(t, s, "a20", "without its state")
 	lengthen(t, s, "a", "a30", 30)
 	must.OK(t, os.Remove(s.path("nodes", key("a30")+".json")))
-	if plan, err = s.Collect(0); err != nil || len(plan) != 2 { // the object without a manifest and its state
-		t.Errorf("a state without a result: %v, %v", plan, err)
-	}
+	wantEqual(t, "an object without a manifest and its state", len(must.Get(s.Collect(0))(t)), 2)
 }
 
 func TestLongestPinsItsResult(t *testing.T) {
@@ -110,7 +98,5 @@ func TestLongestPinsItsResult(t *testing.T) {
 		t.Error("gc has removed the result that a stage resumes from")
 	}
 	must.OK(t, session.Close())
-	if got := longest(t, s, "a", 101); got != 20 {
-		t.Errorf("longest: got %d, want 20, since the other was not pinned", got)
-	}
+	wantEqual(t, "longest", longest(t, s, "a", 101), 20)
 }

@@ -32,35 +32,21 @@ func TestGarbageLeavesPinnedResults(t *testing.T) {
 		}
 		return strings.Join(all, " ")
 	}
-	if got, want := names(planned), key("killed")+" stage.toy.other stage.toy.same"; got != want {
-		t.Errorf("plan: got %s, want %s", got, want)
-	}
-	if got, want := names(done), "stage.toy.other stage.toy.same"; got != want { // stale output goes before
-		t.Errorf("collected: got %s, want %s", got, want)
-	}
+	wantEqual(t, "plan", names(planned), key("killed")+" stage.toy.other stage.toy.same")
+	wantEqual(t, "collected", names(done), "stage.toy.other stage.toy.same") // stale output goes before
 	wantIntact(t, s, "mine", "while it is pinned")
-	if _, err := os.Stat(s.path("staging", key("unmade"), "half")); err != nil {
-		t.Errorf("the output being written: %v", err)
-	}
-	if left, _ := os.ReadDir(s.path("removed")); len(left) > 0 {
-		t.Errorf("left in removed: %v", left)
-	}
+	wantEqual(t, "the output being written exists", disk.Exists(s.path("staging", key("unmade"), "half")), true)
+	wantEmpty(t, s.path("removed"))
 	must.OK(t, errors.Join(os.RemoveAll(s.path("staging", key("unmade"))), running.Unlock(), session.Close()))
-	if done, err := other.Collect(1); err != nil || names(done) != "stage.toy.mine" {
-		t.Errorf("collected after the session: got %s, %v, want stage.toy.mine", names(done), err)
-	}
+	wantEqual(t, "collected after the session", names(must.Get(other.Collect(1))(t)), "stage.toy.mine")
 }
 
 func TestKilledSessionsPinNothing(t *testing.T) {
 	s := openStore(t)
 	commit(t, s, "a", files{"x": "12"})
 	must.OK(t, (files{"users/KILLED": key("a") + "\n"}).write(s.Dir()))
-	if done, err := s.Collect(1); err != nil || len(done) != 1 {
-		t.Errorf("collect: got %v, %v, want the result", done, err)
-	}
-	if left, _ := os.ReadDir(s.path("users")); len(left) > 0 {
-		t.Errorf("left in users: %v", left)
-	}
+	wantEqual(t, "collected results", len(must.Get(s.Collect(1))(t)), 1)
+	wantEmpty(t, s.path("users"))
 }
 
 // An object exists before the manifest that names it.
@@ -115,13 +101,10 @@ func TestCollectionOnAFullDisk(t *testing.T) {
 				t.Errorf("collect: got %+v, %v, want all", done, err)
 			}
 			for _, name := range []string{"a", "b"} {
-				if _, err := s.Lookup(key(name)); !errors.Is(err, ErrCollected) {
-					t.Errorf("lookup of %s: got %v, want ErrCollected", name, err)
-				}
+				_, err := s.Lookup(key(name))
+				wantError(t, "lookup of "+name, err, ErrCollected)
 			}
-			if left, _ := os.ReadDir(s.path("objects")); len(left) > 0 {
-				t.Errorf("left in objects: %v", left)
-			}
+			wantEmpty(t, s.path("objects"))
 		})
 	}
 }

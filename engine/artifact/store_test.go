@@ -22,15 +22,33 @@ func openStore(t *testing.T) *Store {
 	t.Helper()
 	s := must.Get(Open(filepath.Join(t.TempDir(), "store")))(t)
 	t.Cleanup(func() {
-		problems, err := s.Check()
-		if err != nil || len(problems) > 0 {
-			t.Errorf("check at the end: got %v, %v, want a sound store", problems, err)
-		}
-		if left, _ := os.ReadDir(s.path("staging")); len(left) > 0 {
-			t.Errorf("staging at the end: got %v, want nothing", left)
-		}
+		wantEqual(t, "check at the end", fmt.Sprint(s.Check()), "[] <nil>")
+		wantEmpty(t, s.path("staging"))
 	})
 	return s
+}
+
+// wantEmpty checks that a folder contains nothing or does not exist.
+func wantEmpty(t *testing.T, dir string) {
+	t.Helper()
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%s: got %v, want nothing", dir, left)
+	}
+}
+
+func wantEqual[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %+v, want %+v", what, got, want)
+	}
+}
+
+// wantError checks that the chain of an error contains another one.
+func wantError(t *testing.T, what string, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got the error %v, want %v", what, err, want)
+	}
 }
 
 func key(name string) string { return fmt.Sprintf("%064x", name) }
@@ -116,33 +134,24 @@ func wantIntact(t *testing.T, s *Store, name, when string) {
 
 func TestLookupReturnsACommittedResult(t *testing.T) {
 	s := openStore(t)
-	if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
-		t.Fatalf("lookup in an empty store: got %v, want ErrNotFound", err)
-	}
+	_, err := s.Lookup(key("a"))
+	wantError(t, "lookup in an empty store", err, ErrNotFound)
 	if _, err := os.Stat(s.Dir()); err == nil {
 		t.Fatal("the store's folder exists before the first write")
 	}
 	made := commit(t, s, "a", files{"x.txt": "1", "sub/y.txt": "22"})
 	got := must.Get(s.Lookup(key("a")))(t)
-	if !reflect.DeepEqual(got, made) {
-		t.Errorf("lookup: got %+v, want %+v", got, made)
-	}
-	if last, err := s.Last("x", "stage.toy.a"); err != nil || last.Key != key("a") {
-		t.Errorf("last: got %v, %v, want the same key", last, err)
-	}
+	wantEqual(t, "lookup", got, made)
+	wantEqual(t, "last key", must.Get(s.Last("x", "stage.toy.a"))(t).Key, key("a"))
 	wantContent(t, s, got, "sub/y.txt", "22")
-	if info, err := os.Stat(s.Dir()); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("store folder: got %v, %v, want mode 0700", info.Mode(), err)
-	}
+	wantEqual(t, "mode of the store", must.Get(os.Stat(s.Dir()))(t).Mode().Perm(), 0o700)
 }
 
 func TestTimesFilesAreCheckedButNotPartOfTheDigest(t *testing.T) {
 	s := openStore(t)
 	a := commit(t, s, "a", files{"rows.jsonl": "1\n", "times.jsonl": "0.5\n"})
 	b := commit(t, s, "b", files{"rows.jsonl": "1\n", "times.jsonl": "0.7\n"})
-	if a.Outputs["out"].Digest != b.Outputs["out"].Digest {
-		t.Error("digests differ, want equal ones: only the times differ")
-	}
+	wantEqual(t, "digest with other times", b.Outputs["out"].Digest, a.Outputs["out"].Digest)
 	wantContent(t, s, a, "times.jsonl", "0.5\n")
 	wantContent(t, s, b, "times.jsonl", "0.7\n")
 	overwrite(t, fileOf(t, s, b, "times.jsonl"), "0.9\n")
@@ -160,9 +169,7 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 	for name, torn := range map[string]bool{"whole": false, "torn": true} {
 		c := must.Get(tryCommit(s, name, files{"x.txt": name}))(t)
 		path := fileOf(t, s, c.Manifest, "x.txt")
-		if sealed(t, path) {
-			t.Errorf("%s: sealed before the flush", name)
-		}
+		wantEqual(t, name+": sealed before the flush", sealed(t, path), false)
 		if torn {
 			overwrite(t, path, strings.Repeat("\x00", len(name)))
 		}
@@ -170,9 +177,7 @@ func TestUnsealedObjectIsHashedAndATornOneIsDamaged(t *testing.T) {
 		if _, err := s.Lookup(key(name)); errors.As(err, &damage) != torn {
 			t.Errorf("%s: lookup: got %v, want damage %v", name, err, torn)
 		}
-		if got := sealed(t, path); got == torn {
-			t.Errorf("%s: after the lookup: got sealed %v, want %v", name, got, !torn)
-		}
+		wantEqual(t, name+": sealed after the lookup", sealed(t, path), !torn)
 		commit(t, s, name, files{"x.txt": name})
 	}
 }
@@ -211,8 +216,7 @@ func TestFlusherSealsAndReportsItsError(t *testing.T) {
 // A stage may give its files the time that seals them.
 func TestFilesOfAStageAreNotSealedByTheirOwnTime(t *testing.T) {
 	s := openStore(t)
-	g, err := stage(s, "a", files{"x": "1"})
-	must.OK(t, err)
+	g := must.Get(stage(s, "a", files{"x": "1"}))(t)
 	must.OK(t, os.Chtimes(filepath.Join(g.ports["out"], "x"), Sealed, Sealed))
 	c := must.Get(g.Commit(Manifest{Address: "stage.toy.a"}, map[string]string{"out": "files"}))(t)
 	if sealed, err := s.verify("", c.Manifest.Outputs["out"], Sealed, unvisited); err != nil || sealed {
@@ -285,15 +289,11 @@ func TestCheckFindsAnEditThatTheTimeHides(t *testing.T) {
 	path := fileOf(t, s, m, "x.txt")
 	must.OK(t, os.Chtimes(path, time.Now(), time.Now()))
 	wantIntact(t, s, "a", "after a touch")
-	if !sealed(t, path) {
-		t.Error("not sealed after the lookup")
-	}
+	wantEqual(t, "sealed after the lookup", sealed(t, path), true)
 	overwrite(t, path, "jello")
 	s.seal(m.Outputs["out"])
 	wantIntact(t, s, "a", "after the edit")
-	if problems, _ := s.Check(); len(problems) != 1 {
-		t.Errorf("check: got %v, want one problem", problems)
-	}
+	wantEqual(t, "problems", len(must.Get(s.Check())(t)), 1)
 	overwrite(t, path, "hello")
 }
 
@@ -320,9 +320,8 @@ func TestCommitRefusesUndeclaredOutputs(t *testing.T) {
 			_, err := g.Commit(Manifest{Address: "stage.toy.a"}, tc.types)
 			must.Match(t, err, tc.want, "commit")
 			must.OK(t, g.Abort())
-			if _, err := s.Lookup(key("a")); !errors.Is(err, ErrNotFound) {
-				t.Errorf("lookup: got %v, want ErrNotFound", err)
-			}
+			_, err = s.Lookup(key("a"))
+			wantError(t, "lookup", err, ErrNotFound)
 		})
 	}
 	s := openStore(t)
@@ -369,9 +368,8 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 	}
 	orphan := lock(t, s, "killed")
 	must.OK(t, Describe(orphan.File(), "a run that was killed"))
-	if _, err := s.Collect(100); !errors.Is(err, ErrBusy) {
-		t.Errorf("collect while a stage runs whose engine is gone: got %v, want ErrBusy", err)
-	}
+	_, err = s.Collect(100)
+	wantError(t, "collect while a stage runs whose engine is gone", err, ErrBusy)
 	unlock(t, orphan)
 	plan, err = s.Collect(100)
 	if err != nil || len(plan) != 1 || plan[0].Name != "stage.toy.cheap" || plan[0].Bytes != 1000 {
@@ -385,9 +383,7 @@ func TestGarbageIsPlannedByCostAndManifestsStay(t *testing.T) {
 		t.Errorf("check of its port: got %v, want that gc has removed its bytes", problems)
 	}
 	wantIntact(t, s, "dear", "after the collection")
-	if again, _ := s.Collect(100); len(again) != 0 {
-		t.Errorf("collect again: got %+v, want nothing", again)
-	}
+	wantEqual(t, "collected again", len(must.Get(s.Collect(100))(t)), 0)
 	commit(t, s, "cheap", files{"x": strings.Repeat("a", 1000)})
 	wantIntact(t, s, "cheap", "after it was made again")
 }
@@ -400,9 +396,7 @@ func TestDigestsAreThoseOfSha256sumAndCountNamesAndContents(t *testing.T) {
 	}
 	// printf 'abc' > a; : > b; sha256sum a b | sha256sum
 	const want = "09c7e0b8a02d027d95ec0375a600ed4ad4d6b26a1c93f16d9150cab5fec761a6"
-	if got := digest(files{"b": "", "a": "abc"}); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	wantEqual(t, "digest", digest(files{"b": "", "a": "abc"}), want)
 	base := digest(files{"a": "1", "b/c": "2"})
 	for name, tc := range map[string]struct {
 		content files
@@ -414,9 +408,7 @@ func TestDigestsAreThoseOfSha256sumAndCountNamesAndContents(t *testing.T) {
 		"swapped":         {files{"a": "2", "b/c": "1"}, false},
 		"one more":        {files{"a": "1", "b/c": "2", "d": ""}, false},
 	} {
-		if got := digest(tc.content) == base; got != tc.equal {
-			t.Errorf("%s: got equal %v, want %v", name, got, tc.equal)
-		}
+		wantEqual(t, name+" is equal", digest(tc.content) == base, tc.equal)
 	}
 }
 
@@ -461,9 +453,7 @@ func TestUnwritableStoreNamesTheCauseAndAWayOut(t *testing.T) {
 					continue // it has nothing to do
 				}
 				must.Match(t, err, "the store "+s.Dir()+" cannot be written, since "+want, name, op)
-				if !errors.Is(err, cause) {
-					t.Errorf("%s, %s: got %v, want %v", name, op, err, cause)
-				}
+				wantError(t, name+", "+op, err, cause)
 			}
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -108,19 +107,11 @@ stage "sft" "warm" {
 	}
 	want := map[string]string{"updates": `4 defaults "rc-grpo" "grpo"`, "group": "2", "clip.low": "0.3 defaults",
 		"clip.high": `0.4 defaults "rc-grpo" "grpo"`}
-	if got := settings("stage.grpo.arm@1"); !maps.Equal(got, want) {
-		t.Errorf("arm: got %v, want %v", got, want)
-	}
+	wantEqual(t, "arm", settings("stage.grpo.arm@1"), want)
 	want["updates"], want["clip.low"], want["group"] = "5", "0.5", "8"
-	if got := settings("stage.grpo.strong@1"); !maps.Equal(got, want) {
-		t.Errorf("strong: got %v, want %v", got, want)
-	}
-	if got := settings("stage.sft.warm@1"); got["epochs"] != "7 defaults" {
-		t.Errorf("sft: got %v", got)
-	}
-	if n := x.Node("stage.grpo.arm@1"); n.Timeout.Minutes() != 5 {
-		t.Errorf("timeout: got %s, want that of the defaults", n.Timeout)
-	}
+	wantEqual(t, "strong", settings("stage.grpo.strong@1"), want)
+	wantEqual(t, "epochs of sft", settings("stage.sft.warm@1")["epochs"], "7 defaults")
+	wantEqual(t, "timeout", x.Node("stage.grpo.arm@1").Timeout.Minutes(), 5)
 }
 
 func TestDefaultsWithoutAStageAreReported(t *testing.T) {
@@ -130,27 +121,21 @@ func TestDefaultsWithoutAStageAreReported(t *testing.T) {
 	}
 }
 
+// instances returns name, key and updates of the grpo stages of the first seed.
+func instances(x *lang.Experiment) (all []string) {
+	for _, n := range x.Nodes {
+		if n.Seed != nil && *n.Seed == 1 && n.Kind.Name == "grpo" {
+			all = append(all, fmt.Sprintf("%s %s %d", n.Name, n.EachKey, n.Stage.(*enginetest.PaperGRPO).Updates))
+		}
+	}
+	return all
+}
+
 func TestForEachOfAListKeepsItsOrder(t *testing.T) {
 	x := enginetest.MustLoadPaper(t, composed+fmt.Sprintf(arm, "  for_each = [\"b\", \"a\", \"c\"]\n  group = 2")+
 		fmt.Sprintf(strings.ReplaceAll(arm, "arm", "lr"),
-			"  for_each = [64, 256, true]\n  updates = each.key == \"64\" ? 1 : 2")+`
-stage "report" "page" {
-  curves = stage.grpo.arm
-}
-`)
-	var order []string
-	for _, n := range x.Nodes {
-		if n.Seed != nil && *n.Seed == 1 && n.Kind.Name == "grpo" {
-			order = append(order, lang.ShortAddress(n.Address))
-		}
-	}
-	wantList(t, "nodes", order, "grpo.arm[b]@1", "grpo.arm[a]@1", "grpo.arm[c]@1", "grpo.lr[64]@1", "grpo.lr[256]@1",
-		"grpo.lr[true]@1")
-	var read []string
-	for _, in := range x.Node("stage.report.page").Inputs {
-		read = append(read, in.Ref.Key)
-	}
-	wantList(t, "inputs of the page", read, "b", "b", "a", "a", "c", "c")
+			"  for_each = [64, 256, true]\n  updates = each.key == \"64\" ? 1 : 2"))
+	wantList(t, "instances", instances(x), "arm b 200", "arm a 200", "arm c 200", "lr 64 1", "lr 256 2", "lr true 2")
 }
 
 func TestMatrixMakesEveryCombinationInOrder(t *testing.T) {
@@ -165,13 +150,7 @@ stage "grpo" "arm" {
   updates  = each.value.updates
 }
 `)
-	var keys []string
-	for _, n := range x.Nodes {
-		if n.Seed != nil && *n.Seed == 1 && n.Kind.Name == "grpo" {
-			keys = append(keys, fmt.Sprintf("%s %d", n.EachKey, n.Stage.(*enginetest.PaperGRPO).Updates))
-		}
-	}
-	wantList(t, "instances", keys, "none/1 1", "sft/9 9", "sft/1 1")
+	wantList(t, "instances", instances(x), "arm none/1 1", "arm sft/9 9", "arm sft/1 1")
 }
 
 const baseModule = `
@@ -210,6 +189,7 @@ stage "report" "page" {
 const moduleUser = composed + `
 module "base" {
   source = "base.hcl"
+  layers = null # the default
 }
 stage "grpo" "arm" {
   policy = module.base.stage.sft.warm.checkpoint
@@ -223,8 +203,7 @@ func TestAModuleAddsTheStagesThatAreReadWithTheKeysOfItsOwnFile(t *testing.T) {
 		"module.base.stage.model.base@1", "module.base.stage.model.base@2", "module.base.stage.sft.warm@1",
 		"module.base.stage.sft.warm@2", "module.base.stage.tasks.t", "stage.grpo.arm@1", "stage.grpo.arm@2",
 		"stage.model.base@1", "stage.model.base@2", "stage.tasks.t")
-	found, err := x.Find("module.base.sft.warm")
-	must.OK(t, err)
+	found := must.Get(x.Find("module.base.sft.warm"))(t)
 	wantList(t, "Find", addresses(found), "module.base.stage.sft.warm@1", "module.base.stage.sft.warm@2")
 	if len(x.Modules) != 1 || filepath.Base(x.Modules[0].Path) != "base.hcl" {
 		t.Errorf("modules: got %v", x.Modules)
@@ -273,8 +252,7 @@ stage "rollout" "direct" {
 			t.Errorf("there is no node %s in %v", address, addresses(x.Nodes))
 		}
 	}
-	found, err := x.Find("module.models.module.base[large].sft.warm@1")
-	must.OK(t, err)
+	found := must.Get(x.Find("module.models.module.base[large].sft.warm@1"))(t)
 	wantList(t, "Find", addresses(found), "module.models.module.base[\"large\"].stage.sft.warm@1")
 }
 
@@ -296,12 +274,8 @@ func TestErrorsInAModuleShowBothPlaces(t *testing.T) {
 	x, diags := enginetest.LoadPaper(t, moduleUser, withFile(t, "base.hcl", faulty))
 	var text strings.Builder
 	lang.WriteDiagnostics(&text, diags, x.Files, false)
-	for _, want := range []string{"layrs = var.layers", "did you mean layers?", "x.hcl:12: included as module \"base\"",
-		"module \"base\" {"} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("got\n%s\nwant %q in it", text.String(), want)
-		}
-	}
+	must.Contain(t, text.String(), "layrs = var.layers", "did you mean layers?",
+		"x.hcl:12: included as module \"base\"", "module \"base\" {")
 }
 
 func TestOverridesActAsIfTheyStoodInTheFile(t *testing.T) {
@@ -323,12 +297,8 @@ func TestOverridesActAsIfTheyStoodInTheFile(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			want := enginetest.Keys(enginetest.MustLoadPaper(t, fmt.Sprintf(file, c.settings)))
 			x := enginetest.MustLoadPaper(t, fmt.Sprintf(file, "group = 8"), set(c.sets...))
-			if got := enginetest.Keys(x); !maps.Equal(got, want) {
-				t.Errorf("the keys differ from those of the file with %s", c.settings)
-			}
-			if len(x.Overrides) != len(c.sets) {
-				t.Errorf("got the overrides %v", x.Overrides)
-			}
+			wantEqual(t, "keys", enginetest.Keys(x), want)
+			wantEqual(t, "number of overrides", len(x.Overrides), len(c.sets))
 		})
 	}
 	x := enginetest.MustLoadPaper(t, moduleUser, withFile(t, "base.hcl", baseModule),
@@ -356,9 +326,7 @@ func TestAListOfInstancesKeepsItsOrder(t *testing.T) {
 				got = append(got, in.Ref.Key)
 			}
 		}
-		if !slices.Equal(got, want) {
-			t.Errorf("%s: got %q, want %q", value, got, want)
-		}
+		wantList(t, value, got, want...)
 	}
 }
 
@@ -398,24 +366,16 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 		`module.m["k=2"].stage.grpo.arm["y"]@2`: 1, "tasks.t": 1, "module.m.grpo.ar?@1": 4, "*[y]@1": 2, "module.m": 14,
 		"module": 0, "grpo.arm": 0} {
 		found, _ := load(nil, []string{"module.m"}).Find(address)
-		if len(found) != want {
-			t.Errorf("%s: got %d nodes, want %d", address, len(found), want)
-		}
+		wantEqual(t, "nodes of "+address, len(found), want)
 	}
 	for target, want := range map[string]int{"module.m[k.1].tasks.t": 14, "module.m.report.own": 14, // nothing more
 		"module.m[k.1].grpo.arm[y]@2": 16, "module.m[k.1]": 16, "module.*": 18} {
-		if x := load(nil, []string{target}); len(x.Nodes) != want {
-			t.Errorf("target %s: got %v, want %d nodes", target, addresses(x.Nodes), want)
-		}
+		wantEqual(t, "nodes of the target "+target, len(load(nil, []string{target}).Nodes), want)
 	}
-	if _, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off"); err == nil ||
-		!strings.Contains(err.Error(), "is disabled") {
-		t.Errorf("a disabled stage of a module: got %v", err)
-	}
-	_, err := load(nil, []string{"module.m"}).Find("module.m[k=2].gpro.arm[y]@2")
-	if err == nil || !strings.Contains(err.Error(), "did you mean module.m[k=2].grpo.arm[y]@2?") {
-		t.Errorf("misspelt: got %v, want a hint", err)
-	}
+	_, err := load(nil, []string{"module.m.model.off"}).Find("module.m[k=2].model.off")
+	must.Match(t, err, "is disabled", "a disabled stage of a module")
+	_, err = load(nil, []string{"module.m"}).Find("module.m[k=2].gpro.arm[y]@2")
+	must.Match(t, err, "did you mean module.m[k=2].grpo.arm[y]@2?")
 	for set, want := range map[string]int{"module.m.grpo.arm.updates=77": 4, "module.m[k=2].grpo.arm.updates=77": 2,
 		"module.m.grpo.arm[x=1].updates=77": 4, "module.m[k.1].grpo.arm[x=1].updates=77 ": 2} {
 		n := 0
@@ -424,19 +384,7 @@ func TestAnAddressWithoutTheKeyOfAModuleMeansAllOfThem(t *testing.T) {
 				n++
 			}
 		}
-		if n != want {
-			t.Errorf("--set %s: got %d nodes with the value, want %d", set, n, want)
-		}
-	}
-}
-
-func TestAnArgumentThatIsNullKeepsTheDefault(t *testing.T) {
-	with := func(argument string) map[string]string {
-		text := strings.Replace(moduleUser, `"base.hcl"`, "\"base.hcl\"\n  "+argument, 1)
-		return enginetest.Keys(enginetest.MustLoadPaper(t, text, withFile(t, "base.hcl", baseModule)))
-	}
-	if !maps.Equal(with("layers = null"), with("layers = 2")) {
-		t.Error("a null argument is not the default")
+		wantEqual(t, "nodes with the value of --set "+set, n, want)
 	}
 }
 
@@ -449,8 +397,6 @@ func TestNamesOfAddresses(t *testing.T) {
 			`module.a["x.y"].module.backstage.eval.e["k"]`, `module.a["x.y"].module.backstage.eval.e`},
 	} {
 		got := [3]string{lang.ShortAddress(address), lang.TrimStage(address), lang.StageName(address)}
-		if got != want {
-			t.Errorf("%s: got %q, want %q", address, got, want)
-		}
+		wantEqual(t, address, got, want)
 	}
 }

@@ -60,16 +60,14 @@ func TestDataAreOnlyPlainFiles(t *testing.T) {
 	for _, name := range []string{"pipes", "links", "sound"} {
 		must.OK(t, os.Mkdir(at(name), 0o755))
 	}
-	sparse, err := os.Create(at("sparse"))
-	must.OK(t, err)
+	sparse := must.Get(os.Create(at("sparse")))(t)
 	if err := errors.Join(sparse.Truncate(disk.MaxPlain+1), sparse.Close()); err != nil {
 		t.Skip("this file system has no large files: ", err)
 	}
-	err = errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600),
+	must.OK(t, errors.Join(unix.Mkfifo(at("pipe"), 0o600), unix.Mkfifo(at("pipes/pipe"), 0o600),
 		os.Symlink("/dev/zero", at("zero")), os.Symlink("/dev/zero", at("links/zero")),
 		os.Symlink("/proc/self/maps", at("proc")), os.Symlink("pipe", at("linked pipe")),
-		os.WriteFile(at("sound/file"), nil, 0o600))
-	must.OK(t, err)
+		os.WriteFile(at("sound/file"), nil, 0o600)))
 	for expr, want := range map[string]string{
 		`file("pipe")`:        "pipe is a named pipe",
 		`file("linked pipe")`: "linked pipe is a named pipe",
@@ -117,9 +115,8 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
 		}
 		if tc.src.Path != good {
-			if _, _, err := stat.ReadSource(tc.src.Path); err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Errorf("ReadSource, %s: got %v, want %q", name, err, tc.want)
-			}
+			_, _, err := stat.ReadSource(tc.src.Path)
+			must.Match(t, err, tc.want, "ReadSource", name)
 		}
 	}
 	_, err := lang.FindExperiment(dir)
@@ -157,9 +154,7 @@ func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	got := digest()
 	runtime.ReadMemStats(&after)
-	if want := fmt.Sprintf("%x", want.Sum(nil)); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
+	wantEqual(t, "digest", got, fmt.Sprintf("%x", want.Sum(nil)))
 	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 && !raced {
 		t.Errorf("got %d bytes allocated per file, want at most 4 KiB", perFile)
 	}

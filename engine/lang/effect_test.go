@@ -88,9 +88,7 @@ func TestSettingWithoutEffectIsAnErrorUnlessItRepeatsTheDefault(t *testing.T) {
 			at := d.Subject
 			got += fmt.Sprintf("%d,%d-%d %s: %s", at.Start.Line, at.Start.Column, at.End.Column, d.Summary, d.Detail)
 		}
-		if got != want {
-			t.Errorf("%q: got %q, want %q", body, got, want)
-		}
+		wantEqual(t, body, got, want)
 		if want != "" {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // FuzzLoad checks that no text, alone or as a module, makes Load panic, and that every node of an experiment without
@@ -17,15 +18,8 @@ import (
 func FuzzLoad(f *testing.F) {
 	including := enginetest.PaperText(f, paperFile) + moduleText
 	for _, pattern := range []string{"testdata/valid/*.hcl", "testdata/invalid/*.hcl", "testdata/modules/*.hcl"} {
-		paths, err := filepath.Glob(pattern)
-		if err != nil {
-			f.Fatal(err)
-		}
-		for _, path := range paths {
-			text, err := os.ReadFile(path)
-			if err != nil {
-				f.Fatal(err)
-			}
+		for _, path := range must.Get(filepath.Glob(pattern))(f) {
+			text := must.Get(os.ReadFile(path))(f)
 			f.Add(string(text), "")
 			f.Add(including, string(text))
 		}
@@ -60,9 +54,7 @@ func loadAny(t *testing.T, text, module string) {
 		return
 	}
 	for address, key := range enginetest.Keys(x) {
-		if len(key) != 64 {
-			t.Errorf("%s: got key %q, want 64 digits", address, key)
-		}
+		wantEqual(t, "digits of the key of "+address, len(key), 64)
 	}
 }
 

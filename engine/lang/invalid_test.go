@@ -28,8 +28,7 @@ func TestInvalidFilesAreToldAtTheRightLine(t *testing.T) {
 	store := enginetest.NewStore(t)
 	for _, path := range paths {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".hcl"), func(t *testing.T) {
-			file, err := os.ReadFile(path)
-			must.OK(t, err)
+			file := must.Get(os.ReadFile(path))(t)
 			src := lang.Source{Path: path}
 			for line := range strings.Lines(string(file)) {
 				if set, ok := strings.CutPrefix(line, "# SET: "); ok {

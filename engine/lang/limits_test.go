@@ -9,6 +9,7 @@ import (
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 // The last local of a doubled file is LAST, which contains the previous local twice.
@@ -102,9 +103,7 @@ stage "tasks" "t" {
   source   = "drills"
 }
 `)
-	if !strings.Contains(diags.Error(), "Too many stages") {
-		t.Errorf("got %v, want too many stages", diags)
-	}
+	must.Contain(t, diags.Error(), "Too many stages")
 }
 
 // Within the limits the values are the same as without limits, also after an excess. Types have no limits.

@@ -4,9 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +41,13 @@ func addresses(nodes []*lang.Node) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+func wantEqual[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
 }
 
 // wantList compares two lists of strings.
@@ -98,13 +105,9 @@ func TestPaperExperimentHasTheNodesOfThePaper(t *testing.T) {
 		t.Errorf("warm start: got %+v", warm)
 	}
 	report := x.Node("stage.report.paper")
-	if got := len(report.Inputs); got != 1+4*3+4*3 { // scores of Base; scores and curves of four arms, three seeds
-		t.Errorf("report reads %d artifacts, want 25: %v", got, inputsOf(report))
-	}
+	wantEqual(t, "artifacts of the report", len(report.Inputs), 1+4*3+4*3) // Base; scores, curves of 4 arms, 3 seeds
 	exec := x.Node("stage.exec.score")
-	if got := len(exec.Files); got != 1 {
-		t.Errorf("exec reads %d files, want 1", got)
-	}
+	wantEqual(t, "files of exec", len(exec.Files), 1)
 	wantList(t, "exec waits", addresses(exec.DependsOn), "stage.sft.warm@1", "stage.sft.warm@2", "stage.sft.warm@3")
 	for i, n := range x.Nodes {
 		for _, in := range n.Inputs {
@@ -165,9 +168,7 @@ func TestWithoutSeedsNoAddressHasOne(t *testing.T) {
 		"stage \"curate\" \"c\" {\n tasks = stage.tasks.drawn.train\n seed = 5\n}\n")
 	wantList(t, "nodes", addresses(x.Nodes), "stage.curate.c", "stage.model.base", "stage.tasks.drawn",
 		"stage.tasks.drawn@5", "stage.tasks.fixed")
-	if s := x.Node("stage.tasks.drawn").Seed; s == nil || *s != 1 {
-		t.Errorf("seed: got %v, want 1", s)
-	}
+	wantEqual(t, "seed", *x.Node("stage.tasks.drawn").Seed, 1)
 }
 
 func TestConditionalSelectsBetweenStagesOfDifferentKinds(t *testing.T) {
@@ -184,9 +185,7 @@ stage "eval" "e" {
   tasks  = stage.tasks.fixed.test
 }
 `)
-	if got := x.Node("stage.eval.e").Inputs[0].From.Address; got != "stage.sft.warm" {
-		t.Errorf("got %s, want stage.sft.warm", got)
-	}
+	wantEqual(t, "policy", x.Node("stage.eval.e").Inputs[0].From.Address, "stage.sft.warm")
 }
 
 func TestRetryAcceptsPatternsBesidesTheCauses(t *testing.T) {
@@ -301,24 +300,19 @@ func TestSourceOfARunFolderGivesTheSameKeys(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "files")
 	must.OK(t, os.Mkdir(dir, 0o700))
 	for _, path := range x.Paths {
-		text, err := os.ReadFile(path)
-		must.OK(t, err)
+		text := must.Get(os.ReadFile(path))(t)
 		enginetest.WriteFile(t, filepath.Join(dir, filepath.Base(path)), string(text))
 	}
-	b, err := json.Marshal(lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests})
-	must.OK(t, err)
+	written := lang.Source{Path: dir, Vars: x.Vars, Base: x.Dir, Name: x.Name, Digests: x.Digests}
+	b := must.Get(json.Marshal(written))(t)
 	var src lang.Source
 	must.OK(t, json.Unmarshal(b, &src))
 	copied, diags := lang.Load(src, enginetest.PaperKinds())
 	if diags.HasErrors() {
 		t.Fatal(diags)
 	}
-	if copied.Name != "folder" {
-		t.Errorf("name: got %q, want folder", copied.Name)
-	}
-	if got, want := enginetest.Keys(copied), enginetest.Keys(x); !maps.Equal(got, want) {
-		t.Errorf("keys: got %v, want %v", got, want)
-	}
+	wantEqual(t, "name", copied.Name, "folder")
+	wantEqual(t, "keys", enginetest.Keys(copied), enginetest.Keys(x))
 }
 
 func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
@@ -332,10 +326,8 @@ func TestFindExperimentReturnsTheOnlyExperiment(t *testing.T) {
 	} {
 		enginetest.WriteFile(t, filepath.Join(dir, step.name), step.text)
 		got, err := lang.FindExperiment(dir)
-		wrongErr := (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err)
-		if got != step.want || wrongErr {
-			t.Errorf("with %s: got %q, %v, want %q, %q", step.name, got, err, step.want, step.err)
-		}
+		must.Match(t, err, step.err, "with", step.name)
+		wantEqual(t, "with "+step.name, got, step.want)
 	}
 }
 
@@ -358,6 +350,9 @@ executor "local" {
   gpu_reserve = "0B"
 }
 default_executor = "local"
+logs {
+  limit = "2MB"
+}
 api "KEY" {
   requests_per_minute = 60
   prices              = { m = [0.5, 2] }
@@ -369,14 +364,15 @@ api "KEY" {
 	}
 	wantList(t, "GPUs", site.GPUs, "0", "3")
 	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
-		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 {
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 || site.LogLimit != 2e6 {
 		t.Errorf("got %+v, want the values of the file", site)
 	}
 	if api := site.APIs["KEY"]; api.RequestsPerMinute != 60 || api.TokensPerMinute != 0 || api.Prices["m"][1] != 2 {
 		t.Errorf("got %+v, want the rate and the price of the file", api)
 	}
 	site, _, _ = lang.LoadSite(lang.Source{Env: []string{"HOME=/home/me"}})
-	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 {
+	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 ||
+		site.LogLimit != 1e9 {
 		t.Errorf("without a file: got %+v, want the defaults", site)
 	}
 }
@@ -404,9 +400,10 @@ func TestSiteFileSetsRemote(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %+v", url, site.Remote, diags, want)
 		}
 	}
-	enginetest.WriteFile(t, path, "store {\n}\n")
-	if site, _, _ := lang.LoadSite(lang.Source{Site: path}); site.Remote != nil {
-		t.Errorf("without a block: got %+v, want no remote", site.Remote)
+	enginetest.WriteFile(t, path, "logs {\n  limit = \"0B\"\n}\n")
+	site, _, diags = lang.LoadSite(lang.Source{Site: path})
+	if len(diags) > 0 || site.Remote != nil || site.LogLimit != 0 {
+		t.Errorf("got %+v, %v, want neither a remote nor a limit of logs", site, diags)
 	}
 }
 
@@ -440,6 +437,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"store {\n  path = \"\"\n}\n":                          "No store",
 		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":               "Duplicate block",
 		"site = 3\n":                                           "Unknown setting",
+		"logs {\n  limit = \"10kB\"\n}\n":                      "Bad size",
 		"store {\n  path = var.x\n}\n":                         "Unknown variable",
 		"store {\n  path = \"x\n}\n":                           "Invalid multi-line string",
 		"stroe {\n}\n":                                         "did you mean store?",
@@ -489,19 +487,12 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 	}
 	old := time.Now().Add(-time.Hour)
 	must.OK(t, os.Chtimes(file, old, old))
-	if got := digest(false); got != first {
-		t.Errorf("after a touch: got %s, want %s", got, first)
-	}
-	b, err := os.ReadFile(cache)
-	must.OK(t, err)
+	wantEqual(t, "after a touch", digest(false), first)
+	b := must.Get(os.ReadFile(cache))(t)
 	fake := strings.Repeat("0", len(first))
 	enginetest.WriteFile(t, cache, strings.ReplaceAll(string(b), first, fake))
-	if got := digest(false); got != fake {
-		t.Errorf("got %s, want the stored digest", got)
-	}
-	if got := digest(true); got != first {
-		t.Errorf("with Paranoid: got %s, want %s", got, first)
-	}
+	wantEqual(t, "the stored digest", digest(false), fake)
+	wantEqual(t, "with Paranoid", digest(true), first)
 	enginetest.WriteFile(t, file, strings.Repeat("y", 1<<20))
 	if got := digest(false); got == first || got == fake {
 		t.Errorf("other content of the same size: got %s, want another digest", got)
@@ -509,9 +500,7 @@ func TestDigestsOfLargeFilesAreCached(t *testing.T) {
 }
 
 func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
-	if got := enginetest.PaperKinds().Check(); len(got) > 0 {
-		t.Errorf("sound kinds: got %v, want no problems", got)
-	}
+	wantList(t, "problems of sound kinds", enginetest.PaperKinds().Check())
 	type bad struct {
 		enginetest.PaperReport
 		Seed  int      `hcl:"seed,optional"`
@@ -520,10 +509,6 @@ func TestRegistryCheckFindsMistakesInKinds(t *testing.T) {
 	}
 	k := &lang.Kind{Name: "bad", New: func() lang.Stage { return &bad{} }}
 	got := strings.Join(lang.Registry{k, k}.Check(), "\n")
-	for _, want := range []string{"twice in the list", "no summary", "version 0", "setting seed means something else",
-		"chan int", `"sometimes"`} {
-		if !strings.Contains(got, want) {
-			t.Errorf("got %s, want %q in it", got, want)
-		}
-	}
+	must.Contain(t, got, "twice in the list", "no summary", "version 0", "setting seed means something else",
+		"chan int", `"sometimes"`)
 }

@@ -49,15 +49,7 @@ func TestDriverAnswersAreParsed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fakeDriver(t, answer, tc.gpus, tc.apps)
 			g := QueryGPUs(t.Context())
-			if tc.err != "" {
-				if g.Err == nil || !strings.Contains(g.Err.Error(), tc.err) {
-					t.Errorf("got %v, want an error with %q", g.Err, tc.err)
-				}
-				return
-			}
-			if g.Err != nil {
-				t.Fatal(g.Err)
-			}
+			must.Match(t, g.Err, tc.err)
 			for i, want := range tc.want {
 				id := []string{"0", "GPU-bbb", "2"}[i]
 				if got := g.ForeignUse(id); !strings.Contains(got, want) || want == "" && got != "" {
@@ -76,9 +68,7 @@ func TestMissingAndHangingDriverAreErrors(t *testing.T) {
 	fakeDriver(t, "exec /bin/sleep 600\n", "", "")
 	defer func(d time.Duration) { driverTimeout = d }(driverTimeout)
 	driverTimeout = 50 * time.Millisecond
-	if g := QueryGPUs(t.Context()); g.Err == nil || !strings.Contains(g.Err.Error(), "no answer in 50ms") {
-		t.Errorf("nvidia-smi hangs: got %v, want a timeout", g.Err)
-	}
+	must.Match(t, QueryGPUs(t.Context()).Err, "no answer in 50ms", "nvidia-smi hangs")
 }
 
 func TestDriverIsQueriedInTheCLocale(t *testing.T) {

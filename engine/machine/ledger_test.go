@@ -36,13 +36,8 @@ func ownFolder(t *testing.T) string {
 // open opens the ledger for a run until the end of the test.
 func open(t *testing.T, run string) *Ledger {
 	t.Helper()
-	l, err := OpenLedger(run, "store")
-	must.OK(t, err)
-	t.Cleanup(func() {
-		if err := l.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	l := must.Get(OpenLedger(run, "store"))(t)
+	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return l
 }
 
@@ -50,25 +45,28 @@ func others(t *testing.T, l *Ledger) []Lease {
 	t.Helper()
 	must.OK(t, l.Lock(t.Context()))
 	defer l.Unlock()
-	all, err := l.Others()
-	must.OK(t, err)
-	return all
+	return must.Get(l.Others())(t)
+}
+
+// wantOthers checks how many leases and requests of other runs a ledger has.
+func wantOthers(t *testing.T, what string, l *Ledger, want int) {
+	t.Helper()
+	if got := others(t, l); len(got) != want {
+		t.Errorf("%s: got %+v, want %d", what, got, want)
+	}
 }
 
 func reserve(t *testing.T, l *Ledger, lease Lease) *LeaseFile {
 	t.Helper()
 	must.OK(t, l.Lock(t.Context()))
 	defer l.Unlock()
-	f, err := l.Reserve(lease)
-	must.OK(t, err)
-	return f
+	return must.Get(l.Reserve(lease))(t)
 }
 
 func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	ownFolder(t)
 	b := open(t, "runs/y/2")
-	a, err := OpenLedger("runs/x/1", "store")
-	must.OK(t, err)
+	a := must.Get(OpenLedger("runs/x/1", "store"))(t)
 	f := reserve(t, a, Lease{Address: "stage.toy.a", CPUs: 2, GPUs: []string{"1"}, Devices: 1, Memory: 5})
 	if got := others(t, b); len(got) != 1 || got[0].CPUs != 2 || got[0].Devices != 1 || got[0].Memory != 5 ||
 		got[0].Run != "runs/x/1" || len(others(t, a)) != 0 {
@@ -79,18 +77,14 @@ func TestLeaseCountsUntilTheLastProcessThatInheritedItEnds(t *testing.T) {
 	must.OK(t, child.Start())
 	f.File().Close() // as after a kill of the engine
 	a.mutex.Close()
-	if got := others(t, b); len(got) != 1 {
-		t.Errorf("while the stage's process lives: got %+v, want its lease", got)
-	}
+	wantOthers(t, "while the stage's process lives", b, 1)
 	child.Process.Kill()
 	child.Wait()
-	if got := others(t, b); len(got) != 0 {
-		t.Errorf("after its end: got %+v, want nothing", got)
-	}
+	wantOthers(t, "after its end", b, 0)
 }
 
 func TestFreedLeaseDoesNotCountAndItsFileIsRemoved(t *testing.T) {
-	dir := ownFolder(t)
+	ownFolder(t) // checks the files
 	a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
 	for i := range 5 {
 		address := strings.Repeat("long", 5-i)
@@ -99,12 +93,7 @@ func TestFreedLeaseDoesNotCountAndItsFileIsRemoved(t *testing.T) {
 			t.Errorf("reserved: got %+v", got)
 		}
 		must.OK(t, f.Free())
-		if got := others(t, b); len(got) != 0 {
-			t.Errorf("freed: got %+v", got)
-		}
-	}
-	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
-		t.Errorf("files: got %v, want the mutex", entries)
+		wantOthers(t, "freed", b, 0)
 	}
 	f := reserve(t, a, Lease{CPUs: 1})
 	must.OK(t, os.Remove(f.File().Name()))
@@ -115,28 +104,20 @@ func TestReadableLedgerFolderIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.Chmod(dir, 0o755))
 	t.Setenv(leasesVariable, dir)
-	if _, err := OpenLedger("r", "s"); err == nil || !strings.Contains(err.Error(), leasesVariable) {
-		t.Errorf("got %v, want an error that names the variable", err)
-	}
+	_, err := OpenLedger("r", "s")
+	must.Match(t, err, leasesVariable)
 }
 
 func TestRequestExpiresUnlessItIsRenewed(t *testing.T) {
 	ownFolder(t)
 	stopped, other := open(t, "runs/x/1"), open(t, "runs/y/2")
 	must.OK(t, stopped.Request(sched.Share{CPUs: 1}, "stage.toy.a", proc.SinceBoot()-time.Hour))
-	if got := others(t, other); len(got) != 1 {
-		t.Errorf("a new request: got %+v, want one", got)
-	}
+	wantOthers(t, "a new request", other, 1)
 	written := stopped.request.lease
 	written.Written = proc.SinceBoot() - 2*requestTimeout
-	b, err := json.Marshal(written)
-	must.OK(t, err)
-	if _, err := stopped.request.File().WriteAt(append(b, '\n'), 0); err != nil {
-		t.Fatal(err)
-	}
-	if got := others(t, other); len(got) != 0 {
-		t.Errorf("an old request: got %+v, want none", got)
-	}
+	b := must.Get(json.Marshal(written))(t)
+	must.Get(stopped.request.File().WriteAt(append(b, '\n'), 0))(t)
+	wantOthers(t, "an old request", other, 0)
 }
 
 // holdMutex starts a process that holds the mutex of a ledger.
@@ -147,8 +128,7 @@ func holdMutex(t *testing.T, dir string) *os.Process {
 		t.Skip("there is no flock(1)")
 	}
 	cmd := exec.Command(flock, "--no-fork", filepath.Join(dir, "mutex"), "sh", "-c", "echo locked; exec sleep 600")
-	out, err := cmd.StdoutPipe()
-	must.OK(t, err)
+	out := must.Get(cmd.StdoutPipe())(t)
 	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		cmd.Process.Kill()
@@ -174,20 +154,13 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 		t.Errorf("with a context that has ended: got %v, want its cause", err)
 	}
 	ledgerTimeout = 20 * time.Millisecond
-	want := fmt.Sprintf("by process %d:", holder.Pid)
-	if err := l.Lock(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a process holds it: got %v, want %q in it", err, want)
-	}
+	must.Match(t, l.Lock(t.Context()), fmt.Sprintf("by process %d:", holder.Pid), "a process holds it")
 	must.OK(t, holder.Signal(syscall.SIGSTOP))
 	for deadline := time.Now().Add(30 * time.Second); !proc.Stopped(holder.Pid) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
-	err := l.Lock(t.Context())
-	for _, want := range []string{filepath.Join(dir, "mutex"), "stopped", fmt.Sprintf("kill -CONT %d", holder.Pid)} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("a stopped process holds it: got %v, want %q in it", err, want)
-		}
-	}
+	must.Contain(t, fmt.Sprint(l.Lock(t.Context())), filepath.Join(dir, "mutex"), "stopped",
+		fmt.Sprintf("kill -CONT %d", holder.Pid))
 }
 
 func TestRemovedMutexIsCreatedAgain(t *testing.T) {

@@ -152,9 +152,7 @@ func (b *idleLab) settle() {
 func (b *idleLab) want(answer bool, when string) {
 	b.Helper()
 	idle := plan.Unchanged(b.src)
-	if (idle != nil) != answer {
-		b.Errorf("%s: got an answer %v, want %v", when, idle != nil, answer)
-	}
+	wantEqual(b.T, when+": an answer", idle != nil, answer)
 	if idle == nil {
 		return
 	}

@@ -41,9 +41,7 @@ func TestTextsWithTheSameMeaningHaveTheSameKeys(t *testing.T) {
 		"an order without content":      with("depends_on = [stage.curate.data]"),
 		"enabled":                       with("enabled = 1 < 2"),
 	} {
-		if got := keysOf(t, other); !maps.Equal(got, want) {
-			t.Errorf("%s: got other keys", name)
-		}
+		wantEqual(t, name, keysOf(t, other), want)
 	}
 	site := filepath.Join(t.TempDir(), "site.hcl")
 	enginetest.WriteFile(t, site, `
@@ -59,9 +57,7 @@ executor "local" {
   memory = "1TB"
 }
 `)
-	if got := keysOf(t, text, func(s *lang.Source) { s.Site = site }); !maps.Equal(got, want) {
-		t.Error("site file: got other keys")
-	}
+	wantEqual(t, "site file", keysOf(t, text, func(s *lang.Source) { s.Site = site }), want)
 }
 
 // cosmetic changes of the text change no key, for any random number.
@@ -189,9 +185,7 @@ func TestSemanticMutationsChangeExactlyWhatTheyReach(t *testing.T) {
 			}
 			slices.Sort(want)
 			slices.Sort(got)
-			if !slices.Equal(got, want) {
-				t.Errorf("got %v, want %v", got, want)
-			}
+			wantEqual(t, "changed keys", got, want)
 		})
 	}
 }
@@ -201,9 +195,7 @@ func TestRenamedStageKeepsItsKey(t *testing.T) {
 	rename := strings.NewReplacer("stage.curate.data", "stage.curate.mix", `"curate" "data"`, `"curate" "mix"`)
 	now := keysOf(t, rename.Replace(text))
 	for address, key := range keysOf(t, text) {
-		if now[strings.Replace(address, "curate.data", "curate.mix", 1)] != key {
-			t.Errorf("%s: got another key", address)
-		}
+		wantEqual(t, address, now[strings.Replace(address, "curate.data", "curate.mix", 1)], key)
 	}
 }
 
@@ -213,9 +205,7 @@ func TestSeedListIsOnlyInKeysOfNodesAcrossSeeds(t *testing.T) {
 	old := keysOf(t, text)
 	for address, key := range keysOf(t, strings.Replace(text, "[1, 2, 3]", "[3, 1]", 1)) {
 		across := strings.Contains(address, "report") || strings.Contains(address, "exec")
-		if same := old[address] == key; same == across {
-			t.Errorf("%s: got same key %v, want %v", address, same, !across)
-		}
+		wantEqual(t, "same key of "+address, old[address] == key, !across)
 	}
 }
 
@@ -232,9 +222,7 @@ func TestContentOfAFileIsInTheKeyAndItsPathIsNot(t *testing.T) {
 		return enginetest.Keys(x)["stage.model.m"]
 	}
 	one := key("a.bin", "one")
-	if key("b.bin", "one") != one {
-		t.Error("other name: got another key, want the same")
-	}
+	wantEqual(t, "other name", key("b.bin", "one"), one)
 	if key("a.bin", "two") == one {
 		t.Error("other content: got the same key, want another")
 	}
@@ -255,10 +243,6 @@ stage "tasks" "t" {
 		"kind": `"tasks"`, "version": "1", "seed": "1", "settings.source": `"drills"`, "settings.count": "0",
 		"settings.split.by": `""`, "settings.split.test": "0.00001", "settings.split.seed": "0",
 	}
-	if !maps.Equal(map[string]string(parts), want) {
-		t.Errorf("parts: got %v, want %v", parts, want)
-	}
-	if got := enginetest.Keys(x)["stage.tasks.t"]; len(got) != 64 {
-		t.Errorf("key: got %q, want 64 hexadecimal digits", got)
-	}
+	wantEqual(t, "parts", map[string]string(parts), want)
+	wantEqual(t, "digits of the key", len(enginetest.Keys(x)["stage.tasks.t"]), 64)
 }

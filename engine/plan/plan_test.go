@@ -3,8 +3,8 @@ package plan_test
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +19,14 @@ import (
 
 func planOf(t *testing.T, text string, store *artifact.Store, o plan.Options) *plan.Plan {
 	t.Helper()
-	p := must.Get(plan.New(enginetest.MustLoadPaper(t, text), store, o))(t)
-	return p
+	return must.Get(plan.New(enginetest.MustLoadPaper(t, text), store, o))(t)
+}
+
+func wantEqual[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
 }
 
 // makeAll makes all results of a text.
@@ -78,9 +84,7 @@ func TestPlanNamesTheSmallestCause(t *testing.T) {
 			store := enginetest.NewStore(t)
 			makeAll(t, chain, store, enginetest.ByKey)
 			got := enginetest.Causes(planOf(t, strings.Replace(chain, tc.from, tc.to, 1), store, plan.Options{}))
-			if !maps.Equal(got, tc.want) {
-				t.Errorf("got %v, want %v", got, tc.want)
-			}
+			wantEqual(t, "causes", got, tc.want)
 		})
 	}
 }
@@ -89,7 +93,7 @@ func TestCauseNamesFileAndLine(t *testing.T) {
 	store := enginetest.NewStore(t)
 	makeAll(t, chain, store, enginetest.ByKey)
 	p := planOf(t, strings.Replace(chain, "1e-5", "2e-5", 1), store, plan.Options{})
-	i := slices.IndexFunc(p.Nodes, func(d *plan.Planned) bool { return d.Address == "stage.sft.warm" })
+	i := slices.IndexFunc(p.Nodes, func(d *plan.Planned) bool { return d.Kind.Name == "sft" })
 	cause := p.Nodes[i].Cause
 	if !strings.HasSuffix(cause.String(), "x.hcl:15)") || cause.Reason != plan.ReasonSetting {
 		t.Errorf("got %s, %s, want a setting at x.hcl:15", cause.Reason, cause)
@@ -110,28 +114,20 @@ func TestOlderResultIsReusedWhenARebuiltInputIsUnchanged(t *testing.T) {
 	last := strings.Replace(other, "\"data\" {\n", "\"data\" {\n  ratio = 3\n", 1)
 	p := planOf(t, last, store, plan.Options{})
 	got := enginetest.Causes(p)
-	if got["curate.data"] != "run: settings.ratio 1 → 3" ||
-		got["sft.warm"] != "run unless unchanged: input data may change (stage.curate.data)" {
-		t.Errorf("plan: got %v", got)
-	}
-	if got := enginetest.Make(t, p, enginetest.ByAddress); !slices.Equal(got, []string{"stage.curate.data"}) {
-		t.Errorf("executed: got %v, want stage.curate.data alone", got)
-	}
+	wantEqual(t, "curate.data", got["curate.data"], "run: settings.ratio 1 → 3")
+	wantEqual(t, "sft.warm", got["sft.warm"], "run unless unchanged: input data may change (stage.curate.data)")
+	wantEqual(t, "executed", enginetest.Make(t, p, enginetest.ByAddress), []string{"stage.curate.data"})
 }
 
 func TestTargetSelectsStagesAndReplaceForcesThem(t *testing.T) {
 	store := enginetest.NewStore(t)
 	p := planOf(t, chain, store, plan.Options{Targets: []string{"curate.data"}})
-	if len(p.Nodes) != 2 {
-		t.Errorf("target: got %v, want the stage and its input", enginetest.Causes(p))
-	}
+	wantEqual(t, "the stage and its input", len(p.Nodes), 2)
 	makeAll(t, chain, store, enginetest.ByKey)
 	p = planOf(t, chain, store, plan.Options{Replace: []string{"sft.warm"}})
 	got := enginetest.Causes(p)
-	waits := strings.HasPrefix(got["grpo.arm"], "run unless unchanged")
-	if got["sft.warm"] != "run: requested with --replace" || !waits || len(got) != 2 {
-		t.Errorf("replace: got %v, want that sft.warm runs and grpo.arm may run", got)
-	}
+	wantEqual(t, "replace", got, map[string]string{"sft.warm": "run: requested with --replace",
+		"grpo.arm": "run unless unchanged: input policy may change (stage.sft.warm)"})
 	_, err := plan.New(p.Experiment, store, plan.Options{Targets: []string{"sft.worm"}})
 	must.Match(t, err, "did you mean sft.warm?", "an unknown target")
 }
@@ -213,9 +209,7 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	// Three arms of two seconds on two devices; a, which eval reads, is on the longest path and comes first.
 	want := []string{"eval.e: [] from 2s",
 		"grpo.arm[a]: [3] from 0s", "grpo.arm[b]: [5] from 0s", "grpo.arm[c]: [3] from 2s"}
-	if got := placed(p, f); !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
+	wantEqual(t, "placements", placed(p, f), want)
 	if f.Wall != 4*time.Second || f.Work != 8*time.Second || math.Abs(f.GPUHours-6./3600) > 1e-12 || f.Unknown != 0 {
 		t.Errorf("got %+v", f)
 	}
@@ -231,9 +225,8 @@ func TestForecastPlacesStagesOnDevicesInTheOrderOfTheScheduler(t *testing.T) {
 	text = fmt.Sprintf(forecastText, `"a", "b"`, 2)
 	p, f = forecastOf(t, text, text, "grpo.arm")
 	want = []string{"eval.e: [] from 2s", "grpo.arm[a]: [3 5] from 0s", "grpo.arm[b]: [3 5] from 2s"}
-	if got := placed(p, f); !slices.Equal(got, want) || f.Wall != 4*time.Second {
-		t.Errorf("with two GPUs each: got %v, %v, want %v", got, f.Wall, want)
-	}
+	wantEqual(t, "placements with two GPUs each", placed(p, f), want)
+	wantEqual(t, "time with two GPUs each", f.Wall, 4*time.Second)
 }
 
 func TestEstimatesAreProportionalToTheUpdates(t *testing.T) {
@@ -277,9 +270,7 @@ func TestForecastNamesStagesThatCanNeverRun(t *testing.T) {
 	text := fmt.Sprintf(forecastText, `"a"`, 8)
 	p, f := forecastOf(t, text, text, "model.m")
 	i := slices.IndexFunc(p.Nodes, func(d *plan.Planned) bool { return d.Kind.Name == "grpo" })
-	if at := f.Placements[p.Nodes[i]]; !strings.Contains(at.Unfit, "requests 8 GPUs, but this machine offers 2") {
-		t.Errorf("got %+v", at)
-	}
+	must.Contain(t, f.Placements[p.Nodes[i]].Unfit, "requests 8 GPUs, but this machine offers 2")
 	if got := f.Placements[p.Nodes[len(p.Nodes)-1]]; got.Unfit != "" || got.Executor != "local" {
 		t.Errorf("its reader: got %+v", got)
 	}

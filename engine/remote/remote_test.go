@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +44,13 @@ func pushed(t *testing.T, s *storage) (a, b *Remote, m *artifact.Manifest) {
 	return a, b, m
 }
 
+func wantEqual[T any](t *testing.T, what string, got, want T) {
+	t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: got %v, want %v", what, got, want)
+	}
+}
+
 // fetch fetches ports of a result and makes it durable.
 func fetch(t *testing.T, r *Remote, key string, ports ...string) error {
 	t.Helper()
@@ -68,9 +75,7 @@ func TestFetchedPortsAreThoseThatWerePushed(t *testing.T) {
 		if !got.Has("small") || !got.Has("out") || !got.SameOutputs(m) {
 			t.Errorf("got %+v, want all ports", got)
 		}
-		if problems := must.Get(b.store.Check())(t); len(problems) > 0 {
-			t.Errorf("got %v", problems)
-		}
+		wantEqual(t, "check", fmt.Sprint(b.store.Check()), "[] <nil>")
 	})
 }
 
@@ -82,9 +87,7 @@ func TestAThousandFlippedBytesAreAThousandMisses(t *testing.T) {
 		m := commit(t, a, 1)
 		must.OK(t, a.PushResult(t.Context(), m))
 		files := names(t, a, "v1/nodes/", "v1/packs/", "v1/files/")
-		if len(files) != 5 { // record, packs of out, its times and small, large file
-			t.Fatalf("got %v, want 5 objects", files)
-		}
+		wantEqual(t, "record, packs of out, its times and small, large file", len(files), 5)
 		b := s.machine(t)
 		random, changes := rand.New(rand.NewPCG(1, 2)), 100
 		if s.fake != nil {
@@ -117,9 +120,7 @@ func TestForeignManifestsAreRefused(t *testing.T) {
 		"a published outside": func(m *artifact.Manifest) {
 			m.Published = []artifact.Published{{Port: "small", File: "s", Name: "../x"}}
 		},
-		"a port outside": func(m *artifact.Manifest) {
-			m.Outputs["../x"] = m.Outputs["small"]
-		},
+		"a port outside": func(m *artifact.Manifest) { m.Outputs["../x"] = m.Outputs["small"] },
 		"a wrong sum": func(m *artifact.Manifest) {
 			o := m.Outputs["small"]
 			o.Bytes++
@@ -147,9 +148,7 @@ func TestTrustedSignaturesAreAccepted(t *testing.T) {
 	if again, _, _ := MakeKey("me-1"); err != nil || again != line {
 		t.Fatalf("got %q, %v, want %q again", again, err, line)
 	}
-	if info := must.Get(os.Stat(path))(t); info.Mode().Perm() != 0o600 {
-		t.Errorf("got mode %v, want 0600", info.Mode())
-	}
+	wantEqual(t, "mode", must.Get(os.Stat(path))(t).Mode().Perm(), 0o600)
 	s := inFolder(t)
 	a, b := s.machine(t), s.machine(t)
 	private := must.Get(readKey("me-1"))(t)
@@ -178,16 +177,11 @@ func TestTheFirstResultOfAKeyWinsAndAnotherIsAnAlarm(t *testing.T) {
 		other := *commit(t, b, 2)
 		other.Key = m.Key
 		must.OK(t, b.PushResult(t.Context(), &other))
-		if got := b.Alarms(); !slices.Equal(got, []string{m.Key}) {
-			t.Errorf("got alarms %v, want the key", got)
-		}
-		if rec := must.Get(a.read(t.Context(), m.Key))(t); !rec.manifest.SameOutputs(m) {
-			t.Error("the second result replaced the first")
-		}
+		wantEqual(t, "alarms", b.Alarms(), []string{m.Key})
+		rec := must.Get(a.read(t.Context(), m.Key))(t)
+		wantEqual(t, "the first result stays", rec.manifest.SameOutputs(m), true)
 		must.OK(t, b.PushResult(t.Context(), m))
-		if got := b.Alarms(); len(got) > 0 {
-			t.Errorf("with the same outputs: got alarms %v, want none", got)
-		}
+		wantEqual(t, "alarms with the same outputs", len(b.Alarms()), 0)
 	})
 }
 
@@ -201,9 +195,7 @@ func TestALargeFileIsResumed(t *testing.T) {
 		must.OK(t, os.MkdirAll(filepath.Dir(part), 0o700))
 		must.OK(t, os.WriteFile(part, whole[:4000], 0o600))
 		must.OK(t, fetch(t, b, m.Key, "out"))
-		if all := m.Outputs["out"].Bytes + m.Outputs["out"].Times.Bytes; b.traffic.bytes != all-4000 {
-			t.Errorf("got %d bytes transferred, want %d", b.traffic.bytes, all-4000)
-		}
+		wantEqual(t, "bytes transferred", b.traffic.bytes, m.Outputs["out"].Bytes+m.Outputs["out"].Times.Bytes-4000)
 	})
 }
 
@@ -224,9 +216,7 @@ func TestACollectionDeletesOldObjectsThatNoRecordNames(t *testing.T) {
 			g := must.Get(a.Garbage(t.Context(), time.Now().Add(-90*24*time.Hour), 0))(t)
 			must.OK(t, a.Collect(t.Context(), g))
 			got := fmt.Sprintf("%d results, %d objects, %d stay", len(g.Results), len(g.Unnamed), len(names(t, a, objects...)))
-			if got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
+			wantEqual(t, "collected", got, want)
 		}
 		collect("1 results, 0 objects, 9 stay")
 		collect("0 results, 4 objects, 5 stay")
@@ -243,9 +233,7 @@ func TestACollectionBesideAPushLeavesTheObjectsOfThePush(t *testing.T) {
 		must.OK(t, a.bucket.Delete(t.Context(), nodeName(m.Key)))
 		a.Grace = 30 * time.Minute
 		g := must.Get(a.Garbage(t.Context(), time.Time{}, 0))(t)
-		if len(g.Unnamed) != 4 {
-			t.Fatalf("got %d objects to delete, want 4", len(g.Unnamed))
-		}
+		wantEqual(t, "objects to delete", len(g.Unnamed), 4)
 		must.OK(t, a.PushResult(t.Context(), m))
 		must.OK(t, a.Collect(t.Context(), g))
 		must.OK(t, fetch(t, s.machine(t), m.Key, "out", "small"))
@@ -272,9 +260,7 @@ func TestTheNetworkRestsAfterThreeErrors(t *testing.T) {
 	r := s.machine(t)
 	got := reports(r)
 	for range 5 {
-		if found := r.Find(t.Context(), []string{strings.Repeat("a", 64)}); len(found) > 0 {
-			t.Errorf("got %v", found)
-		}
+		wantEqual(t, "results", len(r.Find(t.Context(), []string{strings.Repeat("a", 64)})), 0)
 	}
 	if _, err := r.read(t.Context(), strings.Repeat("b", 64)); err != errResting || len(got()) != 1 {
 		t.Errorf("got %v after reports %q, want no further call and one report", err, got())

@@ -114,9 +114,7 @@ func TestACutTransferIsResumed(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		})
 		must.OK(t, fetch(t, b, m.Key, m.Ports()...))
-		if len(cut) != 4 || ranges != 1 {
-			t.Errorf("got %d cut objects and %d requests from an offset, want 4 and 1", len(cut), ranges)
-		}
+		wantEqual(t, "cut objects and requests from an offset", [2]int{len(cut), ranges}, [2]int{4, 1})
 		wantReports(t, got())
 	})
 }
@@ -160,9 +158,7 @@ func TestAStaleListingIsAMissWithoutAnAlarm(t *testing.T) {
 		for i := range listAbove {
 			keys = append(keys, fmt.Sprintf("%064x", 1000+i))
 		}
-		if found := b.Find(t.Context(), keys); len(found) > 0 {
-			t.Errorf("got %d results, want none in the stale listing", len(found))
-		}
+		wantEqual(t, "results in the stale listing", len(b.Find(t.Context(), keys)), 0)
 		must.OK(t, b.PushResult(t.Context(), commit(t, b, 1)))
 		wantReports(t, got())
 	})
@@ -284,9 +280,8 @@ func TestATransferWithoutProgressEndsAtTheDeadline(t *testing.T) {
 		if err := fetch(t, b, m.Key, "out"); err == nil || time.Since(began) > 5*time.Second {
 			t.Errorf("got %v after %v, want an error after the deadline", err, time.Since(began))
 		}
-		if _, err := b.read(t.Context(), m.Key); err != errResting {
-			t.Errorf("got %v, want no request for a minute", err)
-		}
+		_, err := b.read(t.Context(), m.Key)
+		wantEqual[error](t, "no request for a minute", err, errResting)
 		wantReports(t, got(), "no answer for 300ms")
 	})
 }
@@ -302,9 +297,7 @@ func TestManyKeysAreListed(t *testing.T) {
 		keys = append(keys, fmt.Sprintf("%064x", 1<<32+i))
 		must.Get(s.fake.PutObject("lab", s.S3.Prefix+nodeName(key), nil, strings.NewReader(""), 0, nil))(t)
 	}
-	if got := len(names(t, a, "v1/nodes/")); got != 10_000 {
-		t.Errorf("got %d names, want 10,000", got)
-	}
+	wantEqual(t, "names", len(names(t, a, "v1/nodes/")), 10_000)
 	requests := new(atomic.Int64)
 	s.relay.setFault(func(http.ResponseWriter, *http.Request) bool {
 		requests.Add(1)
@@ -334,14 +327,10 @@ func TestTwoPushersOfAKeyLeaveOneRecord(t *testing.T) {
 			}
 			return err
 		}))
-		if won.Load() != 1 {
-			t.Errorf("got %d winners, want 1", won.Load())
-		}
+		wantEqual(t, "winners", won.Load(), 1)
 		machines := []*Remote{s.machine(t), s.machine(t)}
 		must.OK(t, each(machines, func(r *Remote) error { return r.PushResult(t.Context(), commit(t, r, 1)) }))
-		if alarms := append(machines[0].Alarms(), machines[1].Alarms()...); len(alarms) > 0 {
-			t.Errorf("got alarms %v", alarms)
-		}
+		wantEqual(t, "alarms", len(machines[0].Alarms())+len(machines[1].Alarms()), 0)
 		must.OK(t, fetch(t, a, fmt.Sprintf("%064x", 1), "out", "small"))
 	})
 }
@@ -379,9 +368,7 @@ func TestALargeFileIsSentInPartsOnce(t *testing.T) {
 		must.Match(t, a.PushResult(t.Context(), m), "access denied")
 		send("")
 		must.OK(t, a.PushResult(t.Context(), m))
-		if want := map[string]int{"1": 1, "2": 1, "3": 1}; !maps.Equal(sent, want) {
-			t.Errorf("got parts %v, want each once", sent)
-		}
+		wantEqual(t, "parts sent", sent, map[string]int{"1": 1, "2": 1, "3": 1})
 		must.OK(t, fetch(t, b, m.Key, "out"))
 		both := []*Remote{s.machine(t), s.machine(t)}
 		must.OK(t, each(both, func(r *Remote) error { return r.PushResult(t.Context(), commitLarge(t, r, 2, 17<<20)) }))
@@ -425,9 +412,7 @@ func TestACollectionAbortsUploadsWithoutAPartWithinTheGrace(t *testing.T) {
 		}
 		must.OK(t, a.Collect(t.Context(), g))
 		must.OK(t, a.Collect(t.Context(), g)) // of another machine at the same time
-		if got := unfinished(); !slices.Equal(got, []string{"v1/files/young", "v1/files/old"}) {
-			t.Errorf("got %q left, want the young one and that of the other prefix", got)
-		}
+		wantEqual(t, "left of both prefixes", unfinished(), []string{"v1/files/young", "v1/files/old"})
 	})
 }
 

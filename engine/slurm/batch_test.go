@@ -2,7 +2,6 @@ package slurm_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -38,6 +37,14 @@ func (l *lab) runAll(ctx context.Context, expected time.Duration) enginetest.Rec
 	return l.RunPlan(ctx, p, engine.Options{Executor: slurm.NewExecutor(l.executor(l.settings)), KeepGoing: true})
 }
 
+// wantEnds checks how many stages have a result and how many failed, and that each started once.
+func (l *lab) wantEnds(r enginetest.Record, done, failed int) {
+	l.Helper()
+	l.wantNumber("done", len(r.Of(runs.EventDone)), done)
+	l.wantNumber("failed", len(r.Of(runs.EventFailed)), failed)
+	l.wantNumber("starts", len(l.Starts()), done+failed)
+}
+
 // calls returns what sbatch was given for the jobs of the lab: its options and its script.
 func (l *lab) calls() []string {
 	l.Helper()
@@ -60,10 +67,7 @@ func TestBatches(t *testing.T) {
 			l.settings.Array = true
 			l.wrap("sbatch", recorded)
 			r := l.runAll(t.Context(), 0)
-			done, failed := len(r.Of(runs.EventDone)), len(r.Of(runs.EventFailed))
-			if done != 35 || failed != 5 || len(l.Starts()) != 40 {
-				t.Errorf("got %d done, %d failed, %d starts, want 35, 5, 40\n%s", done, failed, len(l.Starts()), r)
-			}
+			l.wantEnds(r, 35, 5)
 			calls := strings.Count(l.Read("calls"), "--parsable")
 			arrays := regexp.MustCompile(`--array=0-[1-8]\s`).FindAllString(l.Read("calls"), -1)
 			if calls > 10 || len(arrays) < 4 {
@@ -94,14 +98,9 @@ esac; echo "$@" >>calls; exec $real "$@"`)
 			}
 			l.slurm("scancel", "--batch", "--signal=USR1", l.jobs()[1])
 			l.next() // again, beside the two others
-			if n := len(l.Starts()); n != 4 {
-				t.Errorf("got %d starts, want 4", n)
-			}
+			l.wantNumber("starts", len(l.Starts()), 4)
 			cancel()
-			if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
-				t.Errorf("got %v, want ErrInterrupted", r.Err)
-			}
-			l.wantNoJob()
+			l.wantInterrupted(<-done)
 		},
 		"short stages share jobs, each with its own end": func(t *testing.T) {
 			l := newLab(t, toys(36, func(i int) string { return map[bool]string{true: `fail = "no luck"`}[i == 3] }))
@@ -109,10 +108,7 @@ esac; echo "$@" >>calls; exec $real "$@"`)
 			l.settings.Array = true
 			l.wrap("sbatch", recorded)
 			r := l.runAll(t.Context(), 5*time.Second)
-			if done, failed := r.Of(runs.EventDone), r.Of(runs.EventFailed); len(done) != 35 || len(failed) != 1 ||
-				len(l.Starts()) != 36 {
-				t.Errorf("got %d done, %d failed, %d starts, want 35, 1, 36\n%s", len(done), len(failed), len(l.Starts()), r)
-			}
+			l.wantEnds(r, 35, 1)
 			for _, call := range l.calls() {
 				if jobs := 1 + strings.Count(call, " -- "); strings.Count(call, "/jobs/") <= jobs || jobs < 2 {
 					t.Errorf("got %d jobs of one stage each, want jobs of several: %s", jobs, call)

@@ -183,9 +183,7 @@ func killOne(l *lab, rng *rand.Rand, made map[string]int) (target string) {
 func wantNoRepeats(l *lab, made map[string]int) {
 	l.Helper()
 	manifests, _, err := l.Store().Manifests()
-	if err != nil {
-		l.Fatal(err)
-	}
+	must.OK(l, err)
 	starts := map[string]int{}
 	for _, address := range l.Starts() {
 		starts[address]++
@@ -202,16 +200,13 @@ func wantNoRepeats(l *lab, made map[string]int) {
 
 // A job that Slurm ends at its limit, and one that is asked to stop before it, continue in new jobs.
 func TestTimeLimits(t *testing.T) {
-	if os.Getenv("SLURM_KILLS") == "" {
-		t.Skip("takes 5 minutes; SLURM_KILLS is not set")
-	}
+	slow(t)
 	for name, checkpoint := range map[string]time.Duration{"ended": 0, "asked to stop": 20 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, gated)
 			l.settings.Time, l.settings.Checkpoint = time.Minute, checkpoint
 			done := l.start(t.Context())
-			first := l.next()
-			if !ended(first, 5*time.Minute) {
+			if !ended(l.next(), 5*time.Minute) {
 				t.Fatal("the job did not end at its limit")
 			}
 			l.next().Pass()

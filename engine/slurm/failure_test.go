@@ -358,9 +358,7 @@ func TestARunContinuesWithoutItsController(t *testing.T) {
 	l.daemon("slurmctld")
 	r := <-done
 	l.wantMade(r, 2)
-	if n := strings.Count(r.String(), "Slurm does not answer"); n != 1 {
-		t.Errorf("got %d notes that Slurm does not answer, want one\n%s", n, r)
-	}
+	l.wantNumber("notes that Slurm does not answer", strings.Count(r.String(), "Slurm does not answer"), 1)
 }
 
 // staleFS builds the program that imitates a network file system. `bench/slurm.sh install` downloads its library.

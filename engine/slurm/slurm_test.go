@@ -232,6 +232,22 @@ func (l *lab) wantFailure(r enginetest.Record, text string) {
 	l.wantNoJob()
 }
 
+func (l *lab) wantNumber(of string, got, want int) {
+	l.Helper()
+	if got != want {
+		l.Errorf("%s: got %d, want %d", of, got, want)
+	}
+}
+
+// wantInterrupted checks that a run was interrupted and has left no job.
+func (l *lab) wantInterrupted(r enginetest.Record) {
+	l.Helper()
+	if !errors.Is(r.Err, engine.ErrInterrupted) {
+		l.Errorf("got %v, want ErrInterrupted", r.Err)
+	}
+	l.wantNoJob()
+}
+
 // wantNoJob checks that no job of the lab is in the queue, and that no record of one is left.
 func (l *lab) wantNoJob() {
 	l.Helper()
@@ -299,9 +315,7 @@ func TestStagesOfSlurmFailures(t *testing.T) {
 echo "sbatch: error: Batch job submission failed: Socket timed out" >&2; exit 1`)
 			done := l.start(t.Context())
 			v := l.next()
-			if n := len(l.jobs()); n != 1 {
-				t.Errorf("got %d jobs, want 1", n)
-			}
+			l.wantNumber("jobs", len(l.jobs()), 1)
 			v.Pass()
 			l.wantMade(<-done, 1)
 		},
@@ -331,9 +345,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			v.Pass()
 			r := <-done
 			l.wantMade(r, 1)
-			if notes := r.Of(runs.EventNote); len(notes) != 1 {
-				t.Errorf("got notes %v, want one\n%s", notes, r)
-			}
+			l.wantNumber("notes", len(r.Of(runs.EventNote)), 1)
 		},
 		"a job cancelled by hand fails": func(t *testing.T) {
 			l := newLab(t, gated)
@@ -362,10 +374,7 @@ touch refused; echo "sbatch: error: Slurm temporarily unable to accept job, slee
 			done := l.start(ctx)
 			l.until("a job waits", func() bool { return len(l.jobs()) == 1 })
 			cancel()
-			if r := <-done; !errors.Is(r.Err, engine.ErrInterrupted) {
-				t.Errorf("got %v, want ErrInterrupted", r.Err)
-			}
-			l.wantNoJob()
+			l.wantInterrupted(<-done)
 		},
 		"a stage that Slurm asks to stop before its limit continues in a new job": func(t *testing.T) {
 			l := newLab(t, gated)
