@@ -63,8 +63,7 @@ func (r *loggedRun) event(kind runs.EventKind) {
 
 func logStore(t *testing.T) *artifact.Store {
 	t.Helper()
-	store := must.Get(artifact.Open(t.TempDir()))(t)
-	return store
+	return must.Get(artifact.Open(t.TempDir()))(t)
 }
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {

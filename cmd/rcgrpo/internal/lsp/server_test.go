@@ -562,10 +562,7 @@ func TestEveryPrefixIsServed(t *testing.T) {
 		"heredoc": "a = <<E\n" + example, "objects": "a = " + strings.Repeat("{ a = ", 600),
 	}
 	for _, p := range paths {
-		text, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(p))(t)
 		texts[filepath.Base(p)] = string(text)
 	}
 	for name, text := range texts {
