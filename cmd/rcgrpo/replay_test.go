@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
@@ -98,20 +99,7 @@ stage "tasks" "t" {
   source = "drills"
 }
 stage "model" "m" {
-  corpus = [stage.curate.c.expert]
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 64
-  }
-}
-stage "curate" "c" {
-  tasks = stage.tasks.t.train
+  path = dir("` + fixtures.Dir(t, "hf/models/qwen2-tiny") + `")
 }
 stage "rc-grpo" "arm" {
   policy  = stage.model.m.checkpoint
