@@ -56,14 +56,20 @@ func damaged(t *testing.T, file string, change func(text string) string) string 
 	return to
 }
 
+// inLines changes the lines of a text.
+func inLines(change func(lines []string) []string) func(string) string {
+	return func(text string) string { return strings.Join(change(strings.Split(text, "\n")), "\n") }
+}
+
 // changeLine replaces text in one line, counted from 1.
 func changeLine(n int, from, to string) func(string) string {
-	return func(text string) string {
-		lines := strings.Split(text, "\n")
+	return inLines(func(lines []string) []string {
 		lines[n-1] = strings.Replace(lines[n-1], from, to, 1)
-		return strings.Join(lines, "\n")
-	}
+		return lines
+	})
 }
+
+var withoutLine10 = inLines(func(lines []string) []string { return slices.Delete(lines, 9, 10) })
 
 // Each fault is reported with file, line and field, and removes only its own task.
 func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
@@ -76,21 +82,14 @@ func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 		says   string
 		lost   int
 	}{
-		"truncated line": {base, func(s string) string {
-			lines := strings.Split(s, "\n")
+		"truncated line": {base, inLines(func(lines []string) []string {
 			lines[4] = lines[4][:200]
-			return strings.Join(lines, "\n")
-		}, base + ":5: ", "not JSON", 1},
+			return lines
+		}), base + ":5: ", "not JSON", 1},
 		"unknown class": {base, changeLine(3, `"involved_classes": ["`, `"involved_classes": ["No`),
 			base + ":3: involved_classes[0]: ", "unknown class", 1},
-		"missing answer": {answers, func(s string) string {
-			lines := strings.Split(s, "\n")
-			return strings.Join(append(lines[:9], lines[10:]...), "\n")
-		}, base + ":10: id: ", "no usable answer", 1},
-		"missing question": {base, func(s string) string {
-			lines := strings.Split(s, "\n")
-			return strings.Join(append(lines[:9], lines[10:]...), "\n")
-		}, answers + ":10: id: ", "not the id of a readable question", 1},
+		"missing answer":   {answers, withoutLine10, base + ":10: id: ", "no usable answer", 1},
+		"missing question": {base, withoutLine10, answers + ":10: id: ", "not the id of a readable question", 1},
 		"wrong turn count": {answers, changeLine(7, `"ground_truth": [`, `"ground_truth": [[], `),
 			answers + ":7: ground_truth: ", "as in the question", 1},
 		"unknown function": {answers, changeLine(1, `cd(folder`, `chdir(folder`),
@@ -103,23 +102,21 @@ func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 			answers + ":1: ground_truth[0][0]: ", "not a call", 1},
 		"ground truth of wrong type": {answers, changeLine(1, `"cd(folder='document')"`, `17`),
 			answers + ":1: ground_truth[0][0]: ", "want a string", 1},
-		"content of wrong type": {base, func(s string) string {
-			lines := strings.Split(s, "\n")
-			at := strings.Index(lines[0], `"content": "`)
-			end := strings.Index(lines[0][at+12:], `"}`)
-			lines[0] = lines[0][:at] + `"content": 5` + lines[0][at+12+end+1:]
-			return strings.Join(lines, "\n")
-		}, base + ":1: question[0][0].content: ", "want a string", 1},
+		"content of wrong type": {base, inLines(func(lines []string) []string {
+			before, rest, _ := strings.Cut(lines[0], `"content": "`)
+			_, after, _ := strings.Cut(rest, `"}`)
+			lines[0] = before + `"content": 5}` + after
+			return lines
+		}), base + ":1: question[0][0].content: ", "want a string", 1},
 		"question of wrong type": {base, changeLine(2, `"question": [[`, `"question": [{}, [`),
 			base + ":2: question[0]: ", "want a list of messages", 1},
 		"initial_config missing": {base, changeLine(2, `"initial_config"`, `"initial_konfig"`),
 			base + ":2: initial_config: ", "missing", 1},
 		"scenario that cannot be loaded": {base, changeLine(1, `"contents"`, `"kontents"`),
 			base + ":1: initial_config: ", "GorillaFileSystem", 1},
-		"duplicate id": {base, func(s string) string {
-			lines := strings.Split(s, "\n")
-			return strings.Join(append([]string{lines[0]}, lines...), "\n")
-		}, base + ":2: id: ", "already in line 1", 0},
+		"duplicate id": {base, inLines(func(lines []string) []string {
+			return slices.Insert(lines, 0, lines[0])
+		}), base + ":2: id: ", "already in line 1", 0},
 		"id of another file": {base, changeLine(6, `"multi_turn_base_5"`, `"multi_turn_miss_param_5"`),
 			base + ":6: id: ", "not an id of this file", 1},
 		"withheld function of another class": {"BFCL_v4_multi_turn_miss_func.json",
@@ -163,10 +160,8 @@ func TestDamagedDataIsReportedAndTheRestLoads(t *testing.T) {
 }
 
 func TestErrorOfAMissingFolderNamesMakeBuild(t *testing.T) {
-	if _, err := LoadData(filepath.Join(t.TempDir(), "none")); err == nil ||
-		!strings.Contains(err.Error(), "make build") {
-		t.Errorf("got %v, want an error that names make build", err)
-	}
+	_, err := LoadData(filepath.Join(t.TempDir(), "none"))
+	must.Match(t, err, "make build")
 	data, err := LoadData(t.TempDir())
 	var faults Faults
 	if !errors.As(err, &faults) || data == nil || len(faults) < 5 {

@@ -1,8 +1,9 @@
 package bfcl
 
 import (
-	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 func TestDecodersInvertCallJSON(t *testing.T) {
@@ -39,8 +40,7 @@ func TestErrorsOfCallJSONNameTheReason(t *testing.T) {
 		"mean(numbers={1, 2})":  "numbers",
 		"mean(numbers=[1e999])": "infinity",
 	} {
-		if _, _, err := CallJSON(call); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got error %v, want one that says %q", call, err, want)
-		}
+		_, _, err := CallJSON(call)
+		must.Match(t, err, want, call)
 	}
 }

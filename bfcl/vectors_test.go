@@ -43,22 +43,20 @@ func (infAndNaN) Call(py.Value, []py.Value, []py.Argument) (py.Value, error) {
 func evaluate(t *testing.T, source string) py.Value {
 	t.Helper()
 	e, err := py.Parse(source)
-	if err != nil {
-		t.Fatalf("%s: %v", source, err)
+	if err == nil {
+		var v py.Value
+		if v, err = py.Eval(e, infAndNaN{}); err == nil {
+			return v
+		}
 	}
-	v, err := py.Eval(e, infAndNaN{})
-	if err != nil {
-		t.Fatalf("%s: %v", source, err)
-	}
-	return v
+	t.Fatalf("%s: %v", source, err)
+	return nil
 }
 
 func read[T any](t *testing.T, raw json.RawMessage) T {
 	t.Helper()
 	var v T
-	if err := json.Unmarshal(raw, &v); err != nil {
-		t.Fatalf("%s: %v", raw, err)
-	}
+	must.OK(t, json.Unmarshal(raw, &v))
 	return v
 }
 
@@ -126,8 +124,7 @@ func text(t *testing.T, raw json.RawMessage) string {
 
 func hexFloat(t *testing.T, s string) float64 {
 	t.Helper()
-	f := must.Get(strconv.ParseFloat(s, 64))(t)
-	return f
+	return must.Get(strconv.ParseFloat(s, 64))(t)
 }
 
 func throughFunction(t *testing.T, v vector) string {
@@ -162,8 +159,7 @@ func throughFunction(t *testing.T, v vector) string {
 	case "str.repr":
 		return py.Repr(s)
 	case "json.dumps":
-		out := must.Get(py.JSON(s))(t)
-		return out
+		return must.Get(py.JSON(s))(t)
 	case "str.splitlines":
 		return list(py.SplitLines(s))
 	case "str.split":
@@ -211,47 +207,32 @@ func mathTask() *Task {
 func checkStream(t *testing.T, v vector) {
 	t.Helper()
 	in := read[struct {
-		Seed      int64
-		N, Rounds int
-		A, B      float64
-		PerRound  []string `json:"per_round"`
+		Seed     int64
+		A, B     float64
+		PerRound []string `json:"per_round"`
 	}](t, v.In)
 	r := py.NewRandom(in.Seed)
-	if v.Kind == "rng.mixed" {
-		want := read[[]float64](t, v.Out)
-		for range in.Rounds {
-			for _, draw := range in.PerRound {
-				f := strings.Fields(draw)
-				a, b := hexFloat(t, f[1]), hexFloat(t, f[2])
-				got := 0.0
-				if f[0] == "randint" {
-					got = float64(r.RandInt(int64(a), int64(b)))
-				} else {
-					got = r.Uniform(a, b)
-				}
-				if got != want[0] {
-					t.Fatalf("%s: %s: got %v, want %v", v.In, draw, got, want[0])
-				}
-				want = want[1:]
-			}
+	draw := func(kind string, a, b float64) float64 {
+		switch kind {
+		case "random":
+			return r.Random()
+		case "getrandbits32":
+			return float64(r.GetRandBits(32))
+		case "randint":
+			return float64(r.RandInt(int64(a), int64(b)))
+		case "uniform":
+			return r.Uniform(a, b)
 		}
-		return
+		t.Fatalf("unknown kind of stream %q", kind)
+		return 0
 	}
 	for i, want := range read[[]float64](t, v.Out) {
-		var got float64
-		switch v.Kind {
-		case "rng.random":
-			got = r.Random()
-		case "rng.getrandbits32":
-			got = float64(r.GetRandBits(32))
-		case "rng.randint":
-			got = float64(r.RandInt(int64(in.A), int64(in.B)))
-		case "rng.uniform":
-			got = r.Uniform(in.A, in.B)
-		default:
-			t.Fatalf("unknown kind of stream %q", v.Kind)
+		kind := strings.TrimPrefix(v.Kind, "rng.")
+		if kind == "mixed" {
+			f := strings.Fields(in.PerRound[i%len(in.PerRound)])
+			kind, in.A, in.B = f[0], hexFloat(t, f[1]), hexFloat(t, f[2])
 		}
-		if got != want {
+		if got := draw(kind, in.A, in.B); got != want {
 			t.Fatalf("%s %s, value %d: got %v, want %v", v.Kind, v.In, i, got, want)
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"rcgrpo/internal/must"
 )
 
 var (
@@ -44,8 +42,8 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 				t.Errorf("%s cites %s, which is not in the repository", file, m[1])
 				continue
 			}
-			page := must.Get(os.ReadFile(path))(t)
-			if heading := regexp.MustCompile(`(?m)^#+ ` + regexp.QuoteMeta(m[2]) + ` `); m[2] != "" && !heading.Match(page) {
+			heading := regexp.MustCompile(`(?m)^#+ ` + regexp.QuoteMeta(m[2]) + ` `)
+			if m[2] != "" && !heading.MatchString(read(t, path)) {
 				t.Errorf("%s cites section %s of %s, which has no heading of that number", file, m[2], m[1])
 			}
 		}
@@ -62,17 +60,9 @@ func TestEveryCitedPageAndSectionExists(t *testing.T) {
 				check(path, c.Text())
 			}
 		case slices.Contains([]string{".c", ".h", ".sh", ".py", ".hcl"}, ext) || path == "Makefile":
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			check(path, string(text))
+			check(path, read(t, path))
 		case ext == ".md":
-			text, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			for _, m := range linked.FindAllStringSubmatch(string(text), -1) {
+			for _, m := range linked.FindAllStringSubmatch(read(t, path), -1) {
 				if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
 					t.Errorf("%s links %s: %v", path, m[1], err)
 				}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports"
@@ -32,17 +33,7 @@ stage "curate" "d" {
   spoilt = 1
 }
 stage "model" "m" {
-  corpus = [stage.curate.d.expert]
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 64
-    rope_base = 1000
-    context   = 384
-  }
+  path = dir("` + fixtures.Dir(t, "hf/models/qwen2-tiny") + `")
 }
 stage "sft" "x" {
   policy = stage.model.m.checkpoint

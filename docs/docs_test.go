@@ -26,8 +26,8 @@ func TestKindsAreSound(t *testing.T) {
 // The part of docs/language.md after the marker is generated from the kinds; -update renews it.
 func TestLanguagePageIsCurrent(t *testing.T) {
 	const path, marker = "docs/language.md", "renews it. -->\n"
-	page := must.Get(os.ReadFile(path))(t)
-	head, had, ok := strings.Cut(string(page), marker)
+	page := read(t, path)
+	head, had, ok := strings.Cut(page, marker)
 	if !ok {
 		t.Fatalf("%s lacks the marker %q", path, marker)
 	}
@@ -41,7 +41,7 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 		must.OK(t, os.WriteFile(path, []byte(want), 0o644))
 		return
 	}
-	if string(page) != want {
+	if page != want {
 		t.Errorf("%s is outdated (%d bytes after the marker, want %d); run go test ./docs -run TestLanguagePage -update",
 			path, len(had), printed.Len())
 	}
@@ -49,13 +49,12 @@ func TestLanguagePageIsCurrent(t *testing.T) {
 
 // docs/own_tasks.md explains each function and each list of the programs that `rcgrpo init tools` writes.
 func TestOwnTasksPageExplainsThePrograms(t *testing.T) {
-	page := must.Get(os.ReadFile("docs/own_tasks.md"))(t)
+	page := read(t, "docs/own_tasks.md")
 	name := regexp.MustCompile(`(?m)^(?:def )?(\w+)(?: = |\()`)
 	for _, path := range []string{"shop/shop.py", "agent/agent.py"} {
-		text := must.Get(os.ReadFile("cmd/rcgrpo/templates/tools/" + path))(t)
-		_, table, _ := strings.Cut(string(page), "| lines of "+filepath.Base(path)+" | meaning |")
+		_, table, _ := strings.Cut(page, "| lines of "+filepath.Base(path)+" | meaning |")
 		table, _, _ = strings.Cut(table, "\n\n")
-		names := name.FindAllStringSubmatch(string(text), -1)
+		names := name.FindAllStringSubmatch(read(t, "cmd/rcgrpo/templates/tools/"+path), -1)
 		for _, n := range names {
 			if !strings.Contains(table, "`"+n[1]+"`") {
 				t.Errorf("%s: the table does not explain %s", path, n[1])
@@ -69,16 +68,9 @@ func TestOwnTasksPageExplainsThePrograms(t *testing.T) {
 
 // Every hcl block of the documentation loads: as an experiment, a site file, or a part of an experiment.
 func TestHCLOfTheDocumentation(t *testing.T) {
-	paths := must.Get(filepath.Glob("docs/*.md"))(t)
-	paths = append(paths, "README.md")
 	block := regexp.MustCompile("(?s)```hcl\n(.*?)```")
-	for _, path := range paths {
-		page, err := os.ReadFile(path)
-		if os.IsNotExist(err) {
-			continue
-		}
-		must.OK(t, err)
-		for i, m := range block.FindAllStringSubmatch(string(page), -1) {
+	for _, path := range append(pages(t), "README.md") {
+		for i, m := range block.FindAllStringSubmatch(read(t, path), -1) {
 			t.Run(fmt.Sprintf("%s/%d", filepath.Base(path), i+1), func(t *testing.T) { checkBlock(t, m[1]) })
 		}
 	}
@@ -108,26 +100,19 @@ func checkBlock(t *testing.T, text string) {
 	}
 	_, diags := lang.Load(lang.Source{Path: file, Env: os.Environ(), Vars: vars}, kinds())
 	for _, d := range diags {
-		if d.Summary == "Unreadable module" { // the files of other blocks
-			continue
+		elsewhere := fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable",
+			"Unused variable"}, d.Summary) // the fragment refers to other parts
+		if !elsewhere && d.Summary != "Unreadable module" { // the files of other blocks
+			t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
 		}
-		if fragment && slices.Contains([]string{"Reference to nothing", "Unknown local", "Unknown variable",
-			"Unused variable"}, d.Summary) {
-			continue // the fragment refers to other parts
-		}
-		t.Errorf("%s: %s\n%s", d.Summary, d.Detail, text)
 	}
 }
 
 func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
-	readme := must.Get(os.ReadFile("README.md"))(t)
-	pages, err := filepath.Glob("docs/*.md")
-	if err != nil || len(pages) == 0 {
-		t.Fatalf("no pages: %v", err)
-	}
-	for _, page := range append(pages, "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE",
+	readme := read(t, "README.md")
+	for _, page := range append(pages(t), "CONTRIBUTING.md", "CHANGELOG.md", "CITATION.cff", "LICENSE",
 		"experiments/LOG.md") {
-		if !strings.Contains(string(readme), "]("+page+")") {
+		if !strings.Contains(readme, "]("+page+")") {
 			t.Errorf("README.md does not link %s", page)
 		}
 	}
@@ -135,11 +120,9 @@ func TestReadmeNamesEveryPageOfTheDocumentation(t *testing.T) {
 
 // Every new table changes the counts of cells, values and artifacts. verify prints them; documents do not repeat them.
 func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
-	paths := must.Get(filepath.Glob("docs/*.md"))(t)
 	counted := regexp.MustCompile(`[0-9][0-9,.]* (cells|values of figures|artifacts)\b`)
-	for _, path := range append(paths, "README.md") {
-		text := must.Get(os.ReadFile(path))(t)
-		if found := counted.Find(text); found != nil {
+	for _, path := range append(pages(t), "README.md") {
+		if found := counted.FindString(read(t, path)); found != "" {
 			t.Errorf("%s contains %q; verify prints the current number", path, found)
 		}
 	}
@@ -148,8 +131,8 @@ func TestDocumentsDoNotCountWhatVerifyCounts(t *testing.T) {
 // The tree of docs/architecture.md names existing folders. Some other parts must appear in the code if the page names
 // them.
 func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
-	page := must.Get(os.ReadFile("docs/architecture.md"))(t)
-	_, rest, _ := strings.Cut(string(page), "## The tree\n```\n")
+	page := read(t, "docs/architecture.md")
+	_, rest, _ := strings.Cut(page, "## The tree\n```\n")
 	tree, _, found := strings.Cut(rest, "```")
 	if !found {
 		t.Fatal("docs/architecture.md has no tree")
@@ -182,7 +165,7 @@ func TestArchitectureNamesOnlyWhatIsThere(t *testing.T) {
 		return err
 	})
 	for _, part := range []string{"c10d", "NCCL", "endpoint"} {
-		if strings.Contains(string(page), part) && !strings.Contains(code.String(), part) {
+		if strings.Contains(page, part) && !strings.Contains(code.String(), part) {
 			t.Errorf("docs/architecture.md names %s, which no code does", part)
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 	"rcgrpo/reports"
 	"rcgrpo/stages"
 )
@@ -26,4 +28,19 @@ func TestMain(m *testing.M) {
 // kinds returns the stage kinds of the command.
 func kinds() lang.Registry {
 	return append(lang.Registry(stages.Kinds()), reports.Kind())
+}
+
+// pages returns the paths of the documentation.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found := must.Get(filepath.Glob("docs/*.md"))(t)
+	if len(found) == 0 {
+		t.Fatal("no pages")
+	}
+	return found
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	return string(must.Get(os.ReadFile(path))(t))
 }

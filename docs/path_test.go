@@ -3,23 +3,20 @@ package docs_test
 import (
 	"go/ast"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-
-	"rcgrpo/internal/must"
 )
 
 // The page names the functions through which one exec stage passes. This test keeps the names true and the path short.
 func TestPathOfOneExecStageIsShortAndExists(t *testing.T) {
 	const page, mostFunctions, mostFiles = "docs/architecture.md", 45, 19
-	text := must.Get(os.ReadFile(page))(t)
-	at := regexp.MustCompile("(?m)^#+ Path of one `?exec`? stage").FindIndex(text)
+	text := read(t, page)
+	at := regexp.MustCompile("(?m)^#+ Path of one `?exec`? stage").FindStringIndex(text)
 	if at == nil {
 		t.Fatalf("%s has no section \"Path of one exec stage\"", page)
 	}
-	section, _, _ := strings.Cut(string(text[at[1]:]), "\n#")
+	section, _, _ := strings.Cut(text[at[1]:], "\n#")
 	declared := declaredFunctions(t)
 	group := regexp.MustCompile("((?:`[\\w.]+`[ ,]*)+)\\(`([\\w./-]+\\.go)`\\)")
 	name := regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
@@ -75,18 +72,15 @@ func TestTestsThatThePagesNameExist(t *testing.T) {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		text, err := os.ReadFile(path)
-		for _, m := range function.FindAllSubmatch(text, -1) {
-			known[string(m[1])] = true
+		for _, m := range function.FindAllStringSubmatch(read(t, path), -1) {
+			known[m[1]] = true
 		}
-		return err
+		return nil
 	})
-	pages, _ := filepath.Glob("docs/*.md")
 	named := 0
-	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
-		text := must.Get(os.ReadFile(page))(t)
-		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllSubmatch(text, -1) {
-			if named++; !known[string(m[1])] {
+	for _, page := range append(pages(t), "README.md", "CONTRIBUTING.md") {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w+)`").FindAllStringSubmatch(read(t, page), -1) {
+			if named++; !known[m[1]] {
 				t.Errorf("%s names %s, which does not exist", page, m[1])
 			}
 		}

@@ -365,7 +365,7 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 		}
 	}
 
-	refused := mistakes(t, dir, site, blocks)
+	_, refused := load(t, dir, site, blocks)
 	for _, tr := range trials {
 		for _, name := range []string{tr.one, tr.other} {
 			if !tr.alone && refused[name] != "" {
@@ -396,55 +396,39 @@ func TestEverySettingHasAnEffect(t *testing.T) {
 	}
 }
 
-// load writes the stages into one file and loads it.
-func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Experiment, lines map[int]string,
-	diags []string) {
+// load writes the stages into one file and loads it. mistakes has the diagnostics of each stage by its name.
+func load(t *testing.T, dir, site string, blocks map[string]string) (x *lang.Experiment, mistakes map[string]string) {
 	t.Helper()
-	var text strings.Builder
-	text.WriteString(upstream)
-	line := 1 + strings.Count(upstream, "\n")
-	lines = map[int]string{}
+	text := upstream
+	names := slices.Repeat([]string{""}, 1+strings.Count(upstream, "\n")) // of the stage by line
 	for _, name := range slices.Sorted(maps.Keys(blocks)) {
-		text.WriteString(blocks[name])
-		for range strings.Count(blocks[name], "\n") {
-			lines[line] = name
-			line++
-		}
+		text += blocks[name]
+		names = append(names, slices.Repeat([]string{name}, strings.Count(blocks[name], "\n"))...)
 	}
 	path := filepath.Join(dir, "effects.hcl")
-	must.OK(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	kinds := registry()
 	for _, k := range kinds {
 		k.InProcess = true // in this process
 	}
-	x, all := lang.Load(lang.Source{Path: path, Site: site}, kinds)
-	for _, d := range all {
-		diags = append(diags, fmt.Sprintf("%s\x00%s: %s", lines[d.Subject.Start.Line], d.Summary, d.Detail))
-	}
-	return x, lines, diags
-}
-
-// mistakes returns the diagnostics of each stage by its name.
-func mistakes(t *testing.T, dir, site string, blocks map[string]string) map[string]string {
-	t.Helper()
-	_, _, diags := load(t, dir, site, blocks)
-	found := map[string]string{}
+	x, diags := lang.Load(lang.Source{Path: path, Site: site}, kinds)
+	mistakes = map[string]string{}
 	for _, d := range diags {
-		name, what, _ := strings.Cut(d, "\x00")
+		name := names[d.Subject.Start.Line]
 		if name == "" {
-			t.Fatalf("the stages that all read: %s", what)
+			t.Fatalf("the stages that all read: %v", d)
 		}
-		found[name] += what + " "
+		mistakes[name] += d.Summary + ": " + d.Detail + " "
 	}
-	return found
+	return x, mistakes
 }
 
 // perform runs the stages and returns the digests of their results, and the errors of those that failed.
 func perform(t *testing.T, dir, site string, blocks map[string]string) (digests, failed map[string]string) {
 	t.Helper()
-	x, _, diags := load(t, dir, site, blocks)
-	if len(diags) > 0 {
-		t.Fatal(diags)
+	x, mistakes := load(t, dir, site, blocks)
+	if len(mistakes) > 0 {
+		t.Fatal(mistakes)
 	}
 	store := must.Get(artifact.Open(filepath.Join(dir, "store")))(t)
 	p := must.Get(plan.New(x, store, plan.Options{}))(t)

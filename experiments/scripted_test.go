@@ -3,6 +3,7 @@ package experiments
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -154,16 +155,36 @@ func (s *scripted) Run(_ context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	dir, err := job.Create("checkpoint")
-	if err != nil {
-		return err
-	}
 	p.Of = s.node.Address
 	text, err := json.Marshal(p)
+	return errors.Join(err, write(job, "checkpoint", policyFile, text))
+}
+
+// write writes a file of an output.
+func write(job *engine.Job, port, file string, text []byte) error {
+	dir, err := job.Create(port)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, policyFile), text, 0o600)
+	return os.WriteFile(filepath.Join(dir, file), text, 0o600)
+}
+
+// writeRows writes a file of rows of an output.
+func writeRows[T any](job *engine.Job, port, file string, rows []T) error {
+	dir, err := job.Create(port)
+	if err != nil {
+		return err
+	}
+	return artifact.WriteRows(dir, file, rows)
+}
+
+// readJSON decodes a file.
+func readJSON(path string, v any) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, v)
 }
 
 // writeConfig writes the description of a model: that of its folder, or of the architecture with random weights.
@@ -176,11 +197,7 @@ func (s *scripted) writeConfig(job *engine.Job) error {
 			return err
 		}
 	}
-	dir, err := job.Create("checkpoint")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600)
+	return write(job, "checkpoint", "config.json", text)
 }
 
 // policy reads the policy that the stage starts from; zero without one.
@@ -192,21 +209,12 @@ func (s *scripted) policy(job *engine.Job) (p policy, err error) {
 		}
 		if in.Type == "endpoint" {
 			var e struct{ Model string }
-			text, err := os.ReadFile(a.Path("endpoint.json"))
-			if err == nil {
-				err = json.Unmarshal(text, &e)
-			}
-			if s.model = e.Model; err != nil {
-				return p, err
-			}
-			p.Skill = 0.3 + 0.1*float64(len(a.Ref.Key)) // models differ
-			continue
+			err = readJSON(a.Path("endpoint.json"), &e)
+			s.model, p.Skill = e.Model, 0.3+0.1*float64(len(a.Ref.Key)) // models differ
+		} else {
+			err = readJSON(a.Path(policyFile), &p)
 		}
-		text, err := os.ReadFile(a.Path(policyFile))
 		if err != nil {
-			return p, err
-		}
-		if err := json.Unmarshal(text, &p); err != nil {
 			return p, err
 		}
 	}
@@ -319,20 +327,11 @@ func (s *scripted) sample(job *engine.Job, r *rand.Rand, p policy) error {
 			played, scores = append(played, &e), append(scores, e.Score(ports[i], greedy))
 		}
 	}
-	if err := s.writeCost(job, len(played)); err != nil {
-		return err
-	}
-	dir, err := job.Create("trajectories")
-	if err == nil {
-		err = artifact.WriteRows(dir, rl.TrajectoriesFile, played)
-	}
+	err = errors.Join(s.writeCost(job, len(played)), writeRows(job, "trajectories", rl.TrajectoriesFile, played))
 	if err != nil || s.node.Kind.Name != "eval" {
 		return err
 	}
-	if dir, err = job.Create("scores"); err != nil {
-		return err
-	}
-	return artifact.WriteRows(dir, rl.ScoresFile, scores)
+	return writeRows(job, "scores", rl.ScoresFile, scores)
 }
 
 // writeCost writes the sum of the calls of an API model. OpenAI changed its model during the calls.
@@ -340,17 +339,13 @@ func (s *scripted) writeCost(job *engine.Job, episodes int) error {
 	if s.node.Outputs["calls"] == "" {
 		return nil
 	}
-	dir, err := job.Create("calls")
-	if err != nil {
-		return err
-	}
 	models := s.model
 	if day, ok := strings.CutSuffix(models, "2025-12-11"); ok {
 		models += `", "` + day + "2025-12-12"
 	}
-	return os.WriteFile(filepath.Join(dir, "cost.json"), fmt.Appendf(nil, `{"dollars": %v, "attempts": %d, "replies": %d,
+	return write(job, "calls", "cost.json", fmt.Appendf(nil, `{"dollars": %v, "attempts": %d, "replies": %d,
 		"input": %d, "output": %d, "models": ["%s"], "first": "2026-11-20T09:00:00Z", "last": "2026-11-21T10:00:00Z"}`,
-		12.3+float64(len(s.model)), 9*episodes, 8*episodes, 50_000*episodes, 900*episodes, models), 0o600)
+		12.3+float64(len(s.model)), 9*episodes, 8*episodes, 50_000*episodes, 900*episodes, models))
 }
 
 // episodes caches the episodes of all scripts: by task, prompt, success and variant.
@@ -398,7 +393,7 @@ func (s *scripted) fineTune(job *engine.Job, r *rand.Rand) error {
 			"entropy": 0.2 + left + 0.02*r.Float64(), "grad_norm": 0.3 + left*r.Float64(), "lr": s.number("lr"),
 			"learned_tokens": 4000, "micro_batch": 8192}})
 	}
-	return s.writeMetrics(job, rows)
+	return writeMetrics(job, rows)
 }
 
 // reinforce writes the curve of a training whose policy goes from before to after.
@@ -438,11 +433,7 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 		}
 		rows = append(rows, rl.Metric{Update: u, Values: v})
 	}
-	if dir, err := job.Create("trajectories"); err != nil || artifact.WriteRows(dir, rl.TrajectoriesFile,
-		[]rl.Trajectory(nil)) != nil {
-		return err
-	}
-	return s.writeMetrics(job, rows)
+	return errors.Join(writeRows(job, "trajectories", rl.TrajectoriesFile, []rl.Trajectory(nil)), writeMetrics(job, rows))
 }
 
 // tokens returns the reward token of each member of a group.
@@ -491,18 +482,11 @@ func (s *scripted) forecast(v map[string]float64, r *rand.Rand, p policy, tasks 
 }
 
 // writeMetrics writes a curve and its times.
-func (s *scripted) writeMetrics(job *engine.Job, rows []rl.Metric) error {
-	dir, err := job.Create("metrics")
-	if err != nil {
-		return err
-	}
+func writeMetrics(job *engine.Job, rows []rl.Metric) error {
 	var times []rl.Metric
 	for _, row := range rows {
 		times = append(times, rl.Metric{Update: row.Update, Values: map[string]float64{"rollout_s": 0.4, "update_s": 0.2,
 			"tokens_per_s": 9000}})
 	}
-	if err := artifact.WriteRows(dir, rl.TimesFile, times); err != nil {
-		return err
-	}
-	return artifact.WriteRows(dir, rl.MetricsFile, rows)
+	return errors.Join(writeRows(job, "metrics", rl.TimesFile, times), writeRows(job, "metrics", rl.MetricsFile, rows))
 }

@@ -132,10 +132,7 @@ func TestGroundTruthOfEveryDrillPasses(t *testing.T) {
 	for _, set := range []Set{Train, Test, TestNew} {
 		for _, task := range generateT(t, 11, Multi, set, 300) {
 			settings := must.Get(bfcl.SettingsFor([]*bfcl.Task{task}, ""))(t)
-			e, err := task.Start(settings)
-			if err != nil {
-				t.Fatalf("%s: %v", task.ID, err)
-			}
+			e := must.Get(task.Start(settings))(t)
 			for _, turn := range task.Turns {
 				for _, call := range turn.GroundTruth {
 					if results, errs, err := e.Step([]string{call}); err != nil || errs > 0 ||
@@ -143,9 +140,8 @@ func TestGroundTruthOfEveryDrillPasses(t *testing.T) {
 						t.Fatalf("%s (%s): %s gives %v %v", task.ID, task.Family, call, results, err)
 					}
 				}
-				if _, _, err := e.Step(nil); err != nil {
-					t.Fatalf("%s: %v", task.ID, err)
-				}
+				_, _, err := e.Step(nil)
+				must.OK(t, err)
 			}
 			if v := e.Verdict(); !e.Done() || v.Reward != 1 || !v.Official {
 				t.Fatalf("%s (%s): reward %v, official %v, want both to pass", task.ID, task.Family, v.Reward, v.Official)
@@ -200,12 +196,5 @@ func TestImpossibleRequestsAreErrors(t *testing.T) {
 		if _, err := Generate(rng, tc.form, tc.set, "d", tc.n); err == nil {
 			t.Errorf("%s: got no error", name)
 		}
-	}
-}
-
-func BenchmarkGenerate(b *testing.B) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for b.Loop() {
-		must.Get(generate(rng, Multi, Train))(b)
 	}
 }

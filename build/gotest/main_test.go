@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 // module is a small module with packages that pass, fail, do not build, and exit during a test.
@@ -44,20 +46,14 @@ func runs(t *testing.T, lists ...string) (text string, ok bool) {
 	dir := t.TempDir()
 	for name, text := range module {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.OK(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	t.Chdir(dir)
 	var out bytes.Buffer
 	s := newSummary(&out)
 	for _, list := range lists {
-		if err := s.run(strings.Fields(list)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.run(strings.Fields(list)))
 	}
 	ok = s.end()
 	return out.String(), ok
@@ -70,9 +66,7 @@ func TestReasonsPrecedeTheFinalCounts(t *testing.T) {
 	if !ok || !strings.HasSuffix(text, want) {
 		t.Errorf("got %v and\n%s\nwant the end\n%s", ok, text, want)
 	}
-	if !strings.Contains(text, "ok   m/good ") {
-		t.Errorf("no line for the package in\n%s", text)
-	}
+	must.Contain(t, text, "ok   m/good ")
 }
 
 func TestOneFailureFailsAndOnlySkipsEverywhereSkip(t *testing.T) {
@@ -89,9 +83,7 @@ func TestOneFailureFailsAndOnlySkipsEverywhereSkip(t *testing.T) {
 			event("skip", "TestSkips", "") + event("pass", "", ""),
 		event("fail", "TestFails", "") + event("pass", "TestRuns", "") + event("fail", "", ""),
 	} {
-		if err := s.read(strings.NewReader(run)); err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, s.read(strings.NewReader(run)))
 	}
 	want := "\nfailed: p TestFails\nskipped 1: the reason (p TestSkips)\n1 passed, 1 failed, 1 skipped\n"
 	if ok := s.end(); ok || !strings.HasSuffix(out.String(), want) {
@@ -104,13 +96,9 @@ func TestFailuresOfEveryKindAreReportedAndCounted(t *testing.T) {
 	if ok {
 		t.Error("failures are reported as success")
 	}
-	for _, want := range []string{"--- FAIL in m/bad\n", "a_test.go:3: got 1, want 2\n",
+	must.Contain(t, text, "--- FAIL in m/bad\n", "a_test.go:3: got 1, want 2\n",
 		"undefined: undefined\n", "FAIL m/broken ", "TestA did not end\n",
-		"\nfailed: m/bad TestA\nfailed: m/broken\nfailed: m/exits", " passed, 3 failed, 3 skipped\n"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in\n%s", want, text)
-		}
-	}
+		"\nfailed: m/bad TestA\nfailed: m/broken\nfailed: m/exits", " passed, 3 failed, 3 skipped\n")
 	if strings.Contains(text, "=== RUN") {
 		t.Errorf("the failure contains the progress of its test:\n%s", text)
 	}

@@ -22,6 +22,17 @@ func callLine(stdin string, line ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
+// wantLine runs a command line in this process and checks its exit code and parts of its output.
+func wantLine(t *testing.T, code int, stdin string, line []string, parts ...string) (stdout string) {
+	t.Helper()
+	got, stdout, stderr := callLine(stdin, line...)
+	if got != code {
+		t.Errorf("rcgrpo %s: got exit code %d, want %d", strings.Join(line, " "), got, code)
+	}
+	must.Contain(t, stdout+stderr, parts...)
+	return stdout
+}
+
 func oneStage(name, command, outputs string) string {
 	const text = "experiment {\n}\n\nstage \"exec\" %q {\n  command = [%s]\n  outputs = { %s }\n}\n"
 	return fmt.Sprintf(text, name, command, outputs)

@@ -63,8 +63,7 @@ func (r *loggedRun) event(kind runs.EventKind) {
 
 func logStore(t *testing.T) *artifact.Store {
 	t.Helper()
-	store := must.Get(artifact.Open(t.TempDir()))(t)
-	return store
+	return must.Get(artifact.Open(t.TempDir()))(t)
 }
 
 func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter, *bytes.Buffer) {
@@ -76,6 +75,15 @@ func printerOf(t *testing.T, store *artifact.Store, folder string) (*logPrinter,
 	return p, out
 }
 
+// wantLog prints the last n lines of the log of a run folder, or of the newest run.
+func wantLog(t *testing.T, store *artifact.Store, folder string, n int, follow bool, want string) {
+	t.Helper()
+	p, out := printerOf(t, store, folder)
+	if err := p.print(t.Context(), n, follow); err != nil || out.String() != want {
+		t.Errorf("last %d lines: got %d bytes %.60q, %v, want %d %.60q", n, out.Len(), out, err, len(want), want)
+	}
+}
+
 func TestLogIsPrintedFromItsLastLines(t *testing.T) {
 	long := strings.Repeat("x", 300_000) + "\n" // longer than a buffer
 	for _, end := range []string{"", "\n"} {
@@ -85,10 +93,7 @@ func TestLogIsPrintedFromItsLastLines(t *testing.T) {
 		r.append("logs/toy.a.log", "one\n"+long+"three"+end)
 		r.event(runs.EventFailed)
 		for n, want := range []string{"one\n" + long + "three", "three", long + "three", "one\n" + long + "three"} {
-			p, out := printerOf(t, store, "")
-			if err := p.print(t.Context(), n, true); err != nil || out.String() != want+end {
-				t.Errorf("last %d lines: got %d bytes, %v, want %d", n, out.Len(), err, len(want+end))
-			}
+			wantLog(t, store, "", n, true, want+end)
 		}
 	}
 }
@@ -135,9 +140,7 @@ func TestLogsFollowAStageThroughItsRunsUntilItHasEnded(t *testing.T) {
 	third.append("logs/toy.a.log", "four\n")
 	third.event(runs.EventDone)
 	want("four")
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	must.OK(t, <-done)
 	if rest, err := io.ReadAll(in); err != nil || len(rest) > 0 {
 		t.Errorf("after the end: got %q, %v, want nothing", rest, err)
 	}
@@ -149,21 +152,12 @@ func TestLogsOfAStageInAnotherRunAreOfThatRun(t *testing.T) {
 	maker.append("logs/toy.a.log", "made here\n")
 	maker.event(runs.EventStarted)
 	waiting := newLoggedRun(t, store, "2", true)
-	p, out := printerOf(t, store, "")
-	if err := p.print(t.Context(), 0, false); err != nil || out.String() != "made here\n" {
-		t.Errorf("while another run waits: got %q, %v, want the log of the run that started it", out, err)
-	}
+	wantLog(t, store, "", 0, false, "made here\n")
 	waiting.event(runs.EventKept)
 	maker.event(runs.EventDone)
-	p, out = printerOf(t, store, "")
-	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "made here\n" {
-		t.Errorf("once it was found made: got %q, %v, want the log of the run that made it", out, err)
-	}
-	p, _ = printerOf(t, store, waiting.dir)
-	if err := p.print(t.Context(), 0, true); err == nil || !strings.Contains(err.Error(),
-		"run x/2 has not started stage.toy.a") {
-		t.Errorf("of the run that waited: got %v, want that it wrote nothing", err)
-	}
+	wantLog(t, store, "", 0, true, "made here\n")
+	p, _ := printerOf(t, store, waiting.dir)
+	must.Match(t, p.print(t.Context(), 0, true), "run x/2 has not started stage.toy.a", "the run that waited")
 }
 
 // While the newest run waits for another run with the same key, logs follows the other run.
@@ -177,27 +171,19 @@ func TestLogsFollowTheRunThatHoldsTheKey(t *testing.T) {
 	if p, _ := printerOf(t, store, ""); string(p.Folder) != waiting.dir {
 		t.Errorf("a key that nobody has: got run %s, want the newest", p.Folder)
 	}
-	lock, err := store.TryLock(key)
-	if err != nil || lock == nil {
-		t.Fatal(lock, err)
-	}
-	holder := map[string]string{"run": maker.dir, "address": "stage.toy.a"}
-	must.OK(t, artifact.Describe(lock.File(), holder))
+	lock := must.Get(store.TryLock(key))(t)
+	must.OK(t, artifact.Describe(lock.File(), map[string]string{"run": maker.dir, "address": "stage.toy.a"}))
 	if p, _ := printerOf(t, store, ""); string(p.Folder) != maker.dir {
 		t.Errorf("a key that run 1 has: got run %s, want that one", p.Folder)
 	}
-	if err := lock.Unlock(); err != nil {
-		t.Error(err)
-	}
+	must.OK(t, lock.Unlock())
 }
 
 func TestErrorOfAnUnknownStageNamesTheListOfStages(t *testing.T) {
 	store := logStore(t)
 	newLoggedRun(t, store, "1", false, runs.NodeRecord{Address: "stage.toy.a"})
 	_, err := runs.FindStage(store, "x", "nothing")
-	if err == nil || !strings.Contains(err.Error(), "no run of x had a stage nothing; `rcgrpo status --all`") {
-		t.Errorf("got %v, want the command that lists the stages", err)
-	}
+	must.Match(t, err, "no run of x had a stage nothing; `rcgrpo status --all`")
 }
 
 func TestLogsOfAGivenRunIgnoreLaterRuns(t *testing.T) {
@@ -207,10 +193,7 @@ func TestLogsOfAGivenRunIgnoreLaterRuns(t *testing.T) {
 		r.append("logs/toy.a.log", fmt.Sprintf("run %d\n", i))
 		r.event(runs.EventStarted)
 	}
-	p, out := printerOf(t, store, filepath.Join(store.Runs("x"), "0"))
-	if err := p.print(t.Context(), 0, true); err != nil || out.String() != "run 0\n" {
-		t.Errorf("got %q, %v, want the log of run 0 only", out, err)
-	}
+	wantLog(t, store, filepath.Join(store.Runs("x"), "0"), 0, true, "run 0\n")
 }
 
 func TestForeignTextCannotControlTheTerminal(t *testing.T) {

@@ -105,35 +105,24 @@ stage "exec" "b" {
 		Text       string
 		Completion struct{ Items []struct{ Label string } }
 	}
-	if err := json.Unmarshal(answers, &got); err != nil {
-		t.Fatalf("%v in %s", err, answers)
-	}
+	must.OK(t, json.Unmarshal(answers, &got))
 	// Neovim counts columns in bytes.
 	line := strings.Split(text, "\n")[8]
 	column := strings.Index(line, "local.漢漢")
-	if len(got.Diagnostics) != 1 || got.Diagnostics[0].Lnum != 8 || got.Diagnostics[0].Col != column {
-		t.Errorf("got the diagnostics %+v, want one at local.漢漢", got.Diagnostics)
-	}
-	if got.Left != 0 {
-		t.Errorf("got %d diagnostics after the fix, want none", got.Left)
-	}
-	if len(got.Lens) != 2 || got.Lens[0].Command.Title != "run: new" {
-		t.Errorf("got the lenses %+v", got.Lens)
-	}
-	if !strings.Contains(got.Hover.Contents.Value, "**outputs**") {
-		t.Errorf("got the hover %+v", got.Hover)
-	}
-	if len(got.Symbols) != 4 || got.Symbols[2].Name != "exec a" {
-		t.Errorf("got the symbols %+v", got.Symbols)
-	}
-	if len(got.Definition) != 1 || got.Definition[0].Range.Start.Line != 2 {
-		t.Errorf("got the definition %+v, want line 2", got.Definition)
-	}
-	if !strings.Contains(got.Text, "n = local.漢 }\n  outputs = { y = \"y.txt\" }\n") {
-		t.Errorf("got after the fix and formatting\n%s", got.Text)
-	}
 	isPort := func(it struct{ Label string }) bool { return it.Label == "stage.exec.a.x" }
-	if !slices.ContainsFunc(got.Completion.Items, isPort) {
-		t.Errorf("got the completion %+v, want stage.exec.a.x", got.Completion)
+	for what, ok := range map[string]bool{
+		"a diagnostic at local.漢漢": len(got.Diagnostics) == 1 && got.Diagnostics[0].Lnum == 8 &&
+			got.Diagnostics[0].Col == column,
+		"no diagnostic after the fix": got.Left == 0,
+		"two lenses":                  len(got.Lens) == 2 && got.Lens[0].Command.Title == "run: new",
+		"a hover with outputs":        strings.Contains(got.Hover.Contents.Value, "**outputs**"),
+		"four symbols":                len(got.Symbols) == 4 && got.Symbols[2].Name == "exec a",
+		"a definition in line 2":      len(got.Definition) == 1 && got.Definition[0].Range.Start.Line == 2,
+		"a fixed and formatted text":  strings.Contains(got.Text, "n = local.漢 }\n  outputs = { y = \"y.txt\" }\n"),
+		"a completion of a port":      slices.ContainsFunc(got.Completion.Items, isPort),
+	} {
+		if !ok {
+			t.Errorf("want %s, got %s", what, answers)
+		}
 	}
 }

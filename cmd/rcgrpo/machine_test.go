@@ -62,11 +62,7 @@ func (p *place) want(code int, parts []string, args ...string) {
 	if got != code {
 		p.Errorf("%v as user %d: got exit code %d, want %d: %s", args, p.user, got, code, text)
 	}
-	for _, part := range parts {
-		if !strings.Contains(text, part) {
-			p.Errorf("%v as user %d: got %q, want %q in it", args, p.user, text, part)
-		}
-	}
+	must.Contain(p, text, parts...)
 }
 
 // needs skips a test without its tools.
@@ -154,9 +150,7 @@ func TestStoppedInATerminalAndContinued(t *testing.T) {
 	tmux("send-keys", "-t", "s", "C-z")
 	await("Stopped")
 	p.want(exitDone, []string{"its engine is stopped (process "}, "status", "x.hcl")
-	if _, err := in.WriteString("go\n"); err != nil { // the stage ends while the run is stopped
-		t.Fatal(err)
-	}
+	must.Get(in.WriteString("go\n"))(t) // the stage ends while the run is stopped
 	in.Close()
 	tmux("send-keys", "-t", "s", "echo beside; fg; echo ended with $?", "Enter")
 	await("ended with 0")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"rcgrpo/bench/fixtures"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
@@ -38,28 +39,23 @@ func replayed(args ...string) (text string, code int) {
 
 func TestReplayShowsStoredRolloutsUnderOtherSettings(t *testing.T) {
 	dir := rolloutsIn(t)
-	got, code := replayed(dir, "--profile", "trl", "--group", "2")
-	if code != exitDone {
-		t.Fatal(got)
-	}
 	// Pairs: (1,0), (0,1), (1,1), (1,0). With eps small, ddof 0 gives advantages of 1 and a spread of 2, ddof 1 √2.
-	must.Contain(t, got, "16 trajectories in 2 updates, groups of 4", "paper trl", "groups 2 4 *",
-		"zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
-		"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366")
-	got, code = replayed(dir, "--set", "advantage.scale=none")
-	if code != exitDone {
-		t.Fatal(got)
+	for _, tc := range []struct{ args, want []string }{
+		{[]string{dir, "--profile", "trl", "--group", "2"}, []string{"16 trajectories in 2 updates, groups of 4",
+			"paper trl", "groups 2 4 *", "zero_variance 0 0.25 *", "spread_within_mixed 2.155 1.414 *",
+			"2 0.417 0.333 0.083", "1 4 2.155 1.866 0.000 0.2188 2.155", "4 1 2.732 2.366"}},
+		{[]string{dir, "--set", "advantage.scale=none"}, []string{"paper advantage.scale=none",
+			"spread_within_mixed 2.155 1 *", "zero_variance 0 0"}},
+		{[]string{filepath.Join(dir, rl.TrajectoriesFile), "--profile", "all"},
+			[]string{"paper verl trl openrlhf dr_grpo dapo gspo"}},
+		{[]string{dir, "--json"}, []string{`"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`,
+			`"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`}},
+	} {
+		got, code := replayed(tc.args...)
+		if must.Contain(t, got, tc.want...); code != exitDone {
+			t.Errorf("%q: got exit code %d", tc.args, code)
+		}
 	}
-	must.Contain(t, got, "paper advantage.scale=none", "spread_within_mixed 2.155 1 *", "zero_variance 0 0")
-	if got, code = replayed(filepath.Join(dir, rl.TrajectoriesFile), "--profile", "all"); code != exitDone {
-		t.Fatal(got)
-	}
-	must.Contain(t, got, "paper verl trl openrlhf dr_grpo dapo gspo")
-	if got, code = replayed(dir, "--json"); code != exitDone {
-		t.Fatal(got)
-	}
-	must.Contain(t, got, `"columns": [ { "name": "paper", "values": {`, `"zero_variance": 0`,
-		`"batch_sizes": [ { "groups": 1, "batches": 4, "spread_batch": [ 2.15`)
 }
 
 func TestReplayRejectsWrongArguments(t *testing.T) {
@@ -98,20 +94,7 @@ stage "tasks" "t" {
   source = "drills"
 }
 stage "model" "m" {
-  corpus = [stage.curate.c.expert]
-  architecture {
-    family    = "qwen2"
-    hidden    = 32
-    layers    = 1
-    heads     = 2
-    kv_heads  = 1
-    mlp       = 48
-    rope_base = 1000
-    context   = 64
-  }
-}
-stage "curate" "c" {
-  tasks = stage.tasks.t.train
+  path = dir("` + fixtures.Dir(t, "hf/models/qwen2-tiny") + `")
 }
 stage "rc-grpo" "arm" {
   policy  = stage.model.m.checkpoint

@@ -31,8 +31,7 @@ func start(t testing.TB, class, scenario string, long map[string]py.Value) *play
 	p := &play{t, c, c.New()}
 	var s *py.Dict
 	if scenario != "" {
-		v := must.Get(py.FromJSON([]byte(scenario)))(t)
-		s = v.(*py.Dict)
+		s = must.Get(py.FromJSON([]byte(scenario)))(t).(*py.Dict)
 	}
 	shared := NewShared(long, time.Date(2026, 3, 23, 0, 0, 0, 0, time.UTC))
 	must.OK(t, p.it.Load(s, shared, long != nil))
@@ -42,11 +41,7 @@ func start(t testing.TB, class, scenario string, long map[string]py.Value) *play
 // parse returns the method and arguments, including defaults, of a call in Python.
 func (p *play) parse(call string) (method Method, args []py.Value) {
 	p.t.Helper()
-	e, err := py.Parse(call)
-	if err != nil {
-		p.t.Fatalf("%s: %v", call, err)
-	}
-	c := e.(*py.Call)
+	c := must.Get(py.Parse(call))(p.t).(*py.Call)
 	for _, m := range p.class.Methods {
 		if m.Name != c.Func.(*py.Name).ID {
 			continue

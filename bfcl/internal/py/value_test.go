@@ -43,10 +43,7 @@ func TestEqualKeysOfDifferentTypesAreOneKey(t *testing.T) {
 	if !d.Delete(1.0) || d.Has(int64(1)) {
 		t.Error("1.0 does not delete the key 1")
 	}
-	if err := d.SetErr(NewList(), 1); !IsException(err, "TypeError") ||
-		err.(*Exception).Message != "unhashable type: 'list'" {
-		t.Errorf("a list as a key: got %v", err)
-	}
+	must.Match(t, d.SetErr(NewList(), 1), "TypeError: unhashable type: 'list'", "a list as a key")
 }
 
 func TestEqualityAsInPython(t *testing.T) {

@@ -56,14 +56,22 @@ func story() []runs.Event {
 	}
 }
 
-func TestPlainDisplayIsLinesOnly(t *testing.T) {
+// check checks the output of a display after some events.
+func check(t *testing.T, o Options, events []runs.Event, want string) {
+	t.Helper()
 	var b bytes.Buffer
-	d := New(&b, Options{})
-	for _, e := range story() {
+	d := New(&b, o)
+	for _, e := range events {
 		d.Observe(e)
 	}
 	d.Close()
-	want := `start   grpo.arm[sft]@3
+	if got := b.String(); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestPlainDisplayIsLinesOnly(t *testing.T) {
+	check(t, Options{}, story(), `start   grpo.arm[sft]@3
 start   eval.base
 ...     grpo.arm[sft]@3  10/100 updates  10%
 ...     grpo.arm[sft]@3  30/100 updates  30%  2/s  ETA 35s  reward 0.25
@@ -75,10 +83,7 @@ FAILED  grpo.arm[sft]@3  loss is NaN
 failed: grpo.arm[sft]@3
 skipped: report.page (grpo.arm failed)
 1 done, 1 failed, 1 skipped, 2 up to date in 31s
-`
-	if got := b.String(); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+`)
 }
 
 func TestTerminalDisplayRedrawsALinePerRunningStage(t *testing.T) {
@@ -124,13 +129,8 @@ func TestNothingToDoIsOneLine(t *testing.T) {
 		"nothing to do: 1 stage up to date, 2 collected by gc (--replace ADDRESS runs one again)\n": {"up to date": 1,
 			"collected": 2},
 	} {
-		var b bytes.Buffer
-		d := New(&b, Options{Terminal: true, Size: func() (int, int) { return 80, 24 }})
-		d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: counts})
-		d.Close()
-		if got := b.String(); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
+		check(t, Options{Terminal: true, Size: func() (int, int) { return 80, 24 }},
+			[]runs.Event{{Time: noon, Kind: runs.EventEnded, Counts: counts}}, want)
 	}
 }
 
@@ -210,27 +210,22 @@ func TestLinesThatWrapInANarrowerTerminalAreErasedWhole(t *testing.T) {
 }
 
 func TestSkippedStagesAreGroupedByReason(t *testing.T) {
-	var b bytes.Buffer
-	d := New(&b, Options{})
-	d.Observe(runs.Event{Time: noon, Kind: runs.EventPlanned, Counts: map[string]int{"run": 40}})
-	d.Observe(runs.Event{Time: noon, Kind: runs.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"})
+	events := []runs.Event{{Time: noon, Kind: runs.EventPlanned, Counts: map[string]int{"run": 40}},
+		{Time: noon, Kind: runs.EventFailed, Address: "stage.toy.a", Text: "two\nlines\x1b[2J"}}
 	for i := range 30 {
-		d.Observe(runs.Event{Time: noon, Kind: runs.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
+		events = append(events, runs.Event{Time: noon, Kind: runs.EventSkipped, Address: fmt.Sprintf("stage.toy.n%d", i),
 			Text: "stage.toy.a failed"})
 	}
-	d.Observe(runs.Event{Time: noon, Kind: runs.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"})
-	d.Observe(runs.Event{Time: noon, Kind: runs.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
-	d.Close()
-	want := `FAILED  toy.a  two
+	events = append(events,
+		runs.Event{Time: noon, Kind: runs.EventSkipped, Address: "stage.toy.z", Text: "stage.toy.y failed"},
+		runs.Event{Time: noon, Kind: runs.EventEnded, Counts: map[string]int{"failed": 1, "skipped": 31}})
+	check(t, Options{}, events, `FAILED  toy.a  two
 lines�[2J
 failed: toy.a
 skipped: toy.n0, toy.n1, toy.n2, toy.n3, toy.n4, toy.n5, toy.n6, toy.n7, toy.n8, toy.n9 and 20 more (toy.a failed)
 skipped: toy.z (toy.y failed)
 1 failed, 31 skipped in 0.0s
-`
-	if got := b.String(); got != want {
-		t.Errorf("got:\n%s\nwant:\n%s", got, want)
-	}
+`)
 }
 
 // After ^Z and fg the lines above the cursor belong to the shell.

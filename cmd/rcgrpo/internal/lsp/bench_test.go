@@ -75,13 +75,3 @@ func BenchmarkCompletionIn1000Stages(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkLensesOf1000Stages(b *testing.B) {
-	f := started(b, thousand())
-	f.diagnostics()
-	for b.Loop() {
-		if got := call[[]any](f.client, "textDocument/codeLens", f.params()); len(got) != 1000 {
-			b.Fatalf("got %d lenses, want 1000", len(got))
-		}
-	}
-}

@@ -118,12 +118,12 @@ func TestDiagnosticsAreThoseOfCheck(t *testing.T) {
 	f := started(t, example)
 	f.diagnostics()
 	f.set(text)
-	var got []string
-	for _, d := range f.diagnostics() {
+	found := f.diagnostics()
+	must.OK(t, os.WriteFile(f.path, []byte(text), 0o644))
+	var got, want []string
+	for _, d := range found {
 		got = append(got, d.Message)
 	}
-	must.OK(t, os.WriteFile(f.path, []byte(text), 0o644))
-	var want []string
 	_, diags := lang.Load(lang.Source{Path: f.path}, append(lang.Registry(stages.Kinds()), reports.Kind()))
 	for _, d := range diags {
 		want = append(want, d.Summary+"\n"+d.Detail)
@@ -131,10 +131,9 @@ func TestDiagnosticsAreThoseOfCheck(t *testing.T) {
 	if !slices.Equal(got, want) || len(got) < 2 {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
-	last := f.diagnostics()[len(got)-1].Range
+	last := found[len(got)-1].Range
 	line := strings.Split(text, "\n")[last.Start.Line]
-	units := utf16Of(line)
-	if under := string(utf16.Decode(units[last.Start.Character:last.End.Character])); under != "var.rte" {
+	if under := string(utf16.Decode(utf16Of(line)[last.Start.Character:last.End.Character])); under != "var.rte" {
 		t.Errorf("got the range of %q, want var.rte", under)
 	}
 }
@@ -393,19 +392,19 @@ func TestBuffersOverrideFiles(t *testing.T) {
 		t.Fatalf("got %v, want one about local.x", got)
 	}
 	main.set("experiment {}\nlocals {\n  x = \"true\"\n}\n")
-	c.wait("an empty list", func() bool {
-		all := c.published[other.uri]
-		return len(all[len(all)-1].Diagnostics) == 0
-	})
+	count := func(n int) func() bool {
+		return func() bool {
+			all := c.published[other.uri]
+			return len(all[len(all)-1].Diagnostics) == n
+		}
+	}
+	c.wait("an empty list", count(0))
 	got := call[[]location](c, "textDocument/definition", other.at("local.x"))
 	if len(got) != 1 || got[0].URI != main.uri {
 		t.Errorf("got %v, want a place in %s", got, main.uri)
 	}
 	c.notify("textDocument/didClose", main.params())
-	c.wait("the old error", func() bool {
-		all := c.published[other.uri]
-		return len(all[len(all)-1].Diagnostics) == 1
-	})
+	c.wait("the old error", count(1))
 }
 
 // slowStage is a stage of which a load takes long.
@@ -552,9 +551,9 @@ func TestHostileClients(t *testing.T) {
 // Prefixes of every experiment and of nonsense are opened and completed: each prefix of the example above, and of the
 // files every 17th, or every RCGRPO_LSP_STEP-th. With the race detector it is every 151st.
 func TestEveryPrefixIsServed(t *testing.T) {
-	paths, err := filepath.Glob("../../../../experiments/*.hcl")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no experiments: %v", err)
+	paths := must.Get(filepath.Glob("../../../../experiments/*.hcl"))(t)
+	if len(paths) == 0 {
+		t.Fatal("no experiments")
 	}
 	texts := map[string]string{
 		"example": example, "nested": strings.Repeat("a {", 600), "lists": "a = " + strings.Repeat("[", 600),
@@ -562,21 +561,17 @@ func TestEveryPrefixIsServed(t *testing.T) {
 		"heredoc": "a = <<E\n" + example, "objects": "a = " + strings.Repeat("{ a = ", 600),
 	}
 	for _, p := range paths {
-		text, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(p))(t)
 		texts[filepath.Base(p)] = string(text)
 	}
 	for name, text := range texts {
 		t.Run(name, func(t *testing.T) {
 			step := 17
-			if raced {
-				step = 151
-			}
 			if n, err := strconv.Atoi(os.Getenv("RCGRPO_LSP_STEP")); err == nil && n > 0 {
 				step = n
-			} else if name == "example" && !raced {
+			} else if raced {
+				step = 151
+			} else if name == "example" {
 				step = 1
 			}
 			f := started(t, "experiment {}\n")

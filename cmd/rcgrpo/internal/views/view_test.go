@@ -85,10 +85,13 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 			{Role: "tool", Turn: 0, Text: `{"files": []}`},
 		}}
 	other := rl.Trajectory{Task: "drill_2", Origin: rl.OriginExpert}
-	fill := func(dir string) error {
-		return artifact.WriteRows(dir, rl.TrajectoriesFile, []rl.Trajectory{other, trajectory})
+	show := func(set func(*View)) (string, error) {
+		return shown(t, "trajectories", set, func(dir string) error {
+			return artifact.WriteRows(dir, rl.TrajectoriesFile, []rl.Trajectory{other, trajectory})
+		})
 	}
-	got := must.Get(shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill))(t)
+	second := func(v *View) { v.Pick = 1 }
+	got := must.Get(show(second))(t)
 	must.Contain(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
 		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n",
 		`tool       {"files": []}`)
@@ -96,21 +99,19 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		t.Error("what the policy wrote steers the terminal")
 	}
 	trajectory.Mask[2] = false // the second step began with a token that was given
-	got = must.Get(shown(t, "trajectories", func(v *View) { v.Pick = 1 }, fill))(t)
-	must.Contain(t, got, "\n           ·▄\n")
+	must.Contain(t, must.Get(show(second))(t), "\n           ·▄\n")
 	trajectory.Segments = []rl.Segment{{IDs: []int32{5, 6}, Mask: []bool{false, true}, Logp: []float32{0, -3},
 		Messages: []rl.Message{{Role: "user", Text: "Help me.", To: 1},
 			{Role: "assistant", Text: "[help()]", From: 1, To: 2}}}}
-	got = must.Get(shown(t, "trajectories", func(v *View) { v.Task = "drill_1" }, fill))(t)
-	must.Contain(t, got, "1 trajectory", "List the files.",
+	must.Contain(t, must.Get(show(func(v *View) { v.Task = "drill_1" }))(t), "1 trajectory", "List the files.",
 		"sequence 2 of 2: its first request continues no earlier reply", "user       Help me.",
 		"assistant  [[[help()]]]", "(1 of 1 tokens sampled, mean logprob -3.000)\n           ▇\n")
 	layout := func(t *rl.Trajectory) []stages.Piece {
 		return []stages.Piece{{Text: "<user>" + t.Messages[0].Text, Tokens: 7}, {Text: "ls()", Tokens: 3, Learned: true}}
 	}
-	got = must.Get(shown(t, "trajectories", func(v *View) { v.Pick, v.Layout = 1, layout }, fill))(t)
-	must.Contain(t, got, "10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
-	if _, err := shown(t, "trajectories", func(v *View) { v.Task = "drill_9" }, fill); err == nil {
+	must.Contain(t, must.Get(show(func(v *View) { v.Pick, v.Layout = 1, layout }))(t),
+		"10 tokens, 3 of them learned, in [[ ]]", "<user>List the files.[[ls()]]")
+	if _, err := show(func(v *View) { v.Task = "drill_9" }); err == nil {
 		t.Error("a task that is not there: got no error, want one")
 	}
 }
