@@ -67,11 +67,8 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 		m := newModel(t, tiny(tied), 1)
 		a, tr := drilled(t, m, 3)
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
-		gradient := func(tr *Trainer) []float32 {
-			must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-			return must.Get(tr.Gradient())(t)
-		}
-		got, whole := gradient(tr), gradient(newTrainer(t, a.Model(), adamW(DefaultMicroTokens)))
+		_, got := passed(t, tr, all, nil)
+		_, whole := passed(t, newTrainer(t, a.Model(), adamW(DefaultMicroTokens)), all, nil)
 		flat, r := adapterWeights(t, a), a.c.Rank
 		for _, p := range a.parts {
 			dw := whole[a.layout[p.name].offset:]
@@ -116,16 +113,10 @@ func TestGradientOfAnAdapterInBF16(t *testing.T) {
 			t.Fatalf("the merged model computes in %s, want %s", tr.m.Precision(), p)
 		}
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
-		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		return must.Get(tr.Gradient())(t)
+		_, g := passed(t, tr, all, nil)
+		return g
 	}
-	far, size := 0.0, 0.0
-	want := gradient(Float32)
-	for i, v := range gradient(BF16) {
-		far += float64(v-want[i]) * float64(v-want[i])
-		size += float64(want[i]) * float64(want[i])
-	}
-	if relative := math.Sqrt(far / size); !(relative < 0.05) || relative == 0 {
+	if relative := apart(gradient(BF16), gradient(Float32)); !(relative < 0.05) || relative == 0 {
 		t.Errorf("the gradients differ by %.2g of their norm, want less than 0.05, but rounding", relative)
 	}
 }

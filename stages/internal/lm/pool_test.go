@@ -32,12 +32,7 @@ func emulateFlash(t *testing.T) {
 func sampleEpisodes(t *testing.T, d *Decoder) (draws [][]rl.Draw) {
 	t.Helper()
 	b, r := rl.NewBatcher(d), rand.New(rand.NewPCG(4, 4))
-	ids := func(n int) (all []int32) {
-		for range n {
-			all = append(all, r.Int32N(int32(d.m.cfg.Vocab)))
-		}
-		return all
-	}
+	ids := func(n int) []int32 { return randomIDs(r, n, d.m.cfg.Vocab) }
 	prompts := [][]int32{ids(20), ids(30), ids(9)}
 	draws = make([][]rl.Draw, 12)
 	results := make([][]int32, len(draws))

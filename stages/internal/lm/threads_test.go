@@ -26,9 +26,8 @@ func TestResultsAreIdenticalForAnyNumberOfThreads(t *testing.T) {
 		for range 2 {
 			s := must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
 			stats = append(stats, s.Logp...)
-			if _, _, err := tr.Update(1e-3); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := tr.Update(1e-3)
+			must.OK(t, err)
 		}
 		d := newDecoder(t, m, len(all), 256)
 		requests := make([]rl.Request, len(all))

@@ -77,9 +77,8 @@ func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
 	defer tr.Close()
 	for range 3 {
 		meanLoss(t, tr, b)
-		if _, _, err := tr.Update(0.02); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := tr.Update(0.02)
+		must.OK(t, err)
 	}
 	return a
 }
