@@ -100,8 +100,7 @@ var flashable = Config{Family: "qwen2", Vocab: 40, Hidden: 16, Layers: 2, Heads:
 func TestDecoderWithoutRoomIsUnchanged(t *testing.T) {
 	emulateFlash(t)
 	m := newModel(t, flashable, 3)
-	d := must.Get(NewDecoder(m, 2, 64))(t)
-	defer d.Release()
+	d := newDecoder(t, m, 2, 64)
 	d.LimitTokens(40)
 	feed := func(slot, n int) rl.Request {
 		return rl.Request{Slot: slot, Feed: slices.Repeat([]int32{3}, n), Temperature: 1, U: 0.4}
