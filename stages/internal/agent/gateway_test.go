@@ -455,10 +455,12 @@ func TestFaultsOfAgentsAtEveryPoint(t *testing.T) {
 	}
 }
 
-func TestAgentThatAlwaysFailsEndsTheStage(t *testing.T) {
+func TestAgentsThatAlwaysFailAndTasksWithSeveralRequestsEndTheStage(t *testing.T) {
 	t.Parallel()
 	_, log := play(t, nil, slices.Repeat([]string{"death"}, 100)...)
 	must.Contain(t, log, "failed 16 times in a row")
+	_, log = play(t, nil, "plain turns")
+	must.Contain(t, log, "the task has several requests")
 }
 
 func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
@@ -471,12 +473,6 @@ func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
 			}
 		}
 	}
-}
-
-func TestTasksWithSeveralRequestsAreRefused(t *testing.T) {
-	t.Parallel()
-	_, log := play(t, nil, "plain turns")
-	must.Contain(t, log, "the task has several requests")
 }
 
 func TestRewardsOfPrograms(t *testing.T) {
