@@ -241,9 +241,8 @@ func TestQuotaOfTasksWithoutFailurePassesToOthers(t *testing.T) {
 		}
 	}
 	// Half are spoilt: tasks without a real failure are spoilt first.
-	if _, mixed, _, err = curate(t, b, 1, 0.5, 1); err != nil {
-		t.Fatal(err)
-	}
+	_, mixed, _, err = curate(t, b, 1, 0.5, 1)
+	must.OK(t, err)
 	spoilt := map[string]bool{}
 	for _, r := range mixed {
 		if r.Origin == rl.OriginSpoilt {

@@ -180,6 +180,9 @@ stage "exec" %q {
 				}
 				return
 			}
+			if note, found := find(events, runs.EventNote, address); found && row.name == "background" {
+				t.Errorf("got the note %q about a process of the command's group, want none", note.Text)
+			}
 			if e, ok := find(events, runs.EventDone, address); !ok {
 				e, _ = find(events, runs.EventFailed, address)
 				t.Fatalf("got %q, want that the stage is done", e.Text)
@@ -238,31 +241,20 @@ stage "exec" "a" {
 	}
 }
 
-// Processes in the command's process group end with the command, without a message.
-func TestBackgroundJobsEndWithoutAMessage(t *testing.T) {
-	l := newLab(t)
-	events, err := l.run(`
-stage "exec" "a" {
-  command = ["sh", "-c", "sleep 600 & echo $! > $out"]
-  outputs = { out = "a.txt" }
-}
-`, plan.Options{})
-	must.OK(t, err)
-	if note, found := find(events, runs.EventNote, "stage.exec.a"); found {
-		t.Errorf("got the note %q, want none", note.Text)
-	}
-}
-
-// The value of a secret in the name of an output reaches no event, manifest, error or published file.
-func TestSecretInTheNameOfAnOutputIsRefused(t *testing.T) {
+// The value of a secret in the name of an output reaches no event, manifest, error or published file. A manifest cannot
+// contain a name that is not UTF-8. The stage fails before the commit.
+func TestNamesWithSecretsAndNamesThatAreNotUTF8AreRefused(t *testing.T) {
 	t.Setenv("TOKEN", "geheim\nzweite")
-	for name, tc := range map[string]struct{ text, outputs string }{
-		"a file":                  {`echo 1 >"$out/x-$first.txt"`, `out = "made/"`},
-		"a folder":                {`mkdir "$out/$first"; echo 1 >"$out/$first/x"`, `out = "made/"`},
-		"a link":                  {`echo 1 >"$out/x"; ln -s / "$out/$first"`, `out = "made/"`},
-		"its second line":         {`echo 1 >"$out/zweite"`, `out = "made/"`},
-		"the path in the setting": {`echo 1 >"$out"`, `out = "made/geheim.txt"`},
-		"a path that is not made": {`true`, `out = "made/geheim.txt"`},
+	const secret = "contains the value of the secret TOKEN"
+	for name, tc := range map[string]struct{ text, outputs, want string }{
+		"a file":                  {`echo 1 >"$out/x-$first.txt"`, `out = "made/"`, secret},
+		"a folder":                {`mkdir "$out/$first"; echo 1 >"$out/$first/x"`, `out = "made/"`, secret},
+		"a link":                  {`echo 1 >"$out/x"; ln -s / "$out/$first"`, `out = "made/"`, secret},
+		"its second line":         {`echo 1 >"$out/zweite"`, `out = "made/"`, secret},
+		"the path in the setting": {`echo 1 >"$out"`, `out = "made/geheim.txt"`, secret},
+		"a path that is not made": {`true`, `out = "made/geheim.txt"`, secret},
+		"not UTF-8": {`echo 1 >"$out/$(printf 'a\377b')"`, `out = "made/"`,
+			`"made/a\xffb": the name of a file in a result must be valid UTF-8`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -274,7 +266,7 @@ stage "exec" "a" {
 }
 `, `first=geheim; `+tc.text, tc.outputs), plan.Options{})
 			failed, found := find(events, runs.EventFailed, "stage.exec.a")
-			if err == nil || !found || !strings.Contains(failed.Text, "contains the value of the secret TOKEN") {
+			if err == nil || !found || !strings.Contains(failed.Text, tc.want) {
 				t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
 			}
 			if text := fmt.Sprintf("%+v", failed.Failure); strings.Contains(text, "geheim") ||
@@ -284,32 +276,13 @@ stage "exec" "a" {
 			if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
 				t.Errorf("got %d results, %v, want none", len(manifests), err)
 			}
+			if problems, err := l.store.Check(); err != nil || len(problems) > 0 {
+				t.Errorf("got %v, %v, want a sound store", problems, err)
+			}
 			if _, err := os.Stat(filepath.Join(l.dir, "made")); err == nil {
 				t.Error("something was published")
 			}
 		})
-	}
-}
-
-// A manifest cannot contain a name that is not UTF-8, so the stage fails before the commit.
-func TestFileNamesMustBeUTF8(t *testing.T) {
-	l := newLab(t)
-	events, err := l.run(`
-stage "exec" "a" {
-  command = ["sh", "-c", "echo 1 >\"$out/$(printf 'a\\377b')\""]
-  outputs = { out = "made/" }
-}
-`, plan.Options{})
-	failed, found := find(events, runs.EventFailed, "stage.exec.a")
-	if err == nil || !found || !strings.Contains(failed.Text,
-		`"made/a\xffb": the name of a file in a result must be valid UTF-8`) {
-		t.Fatalf("got %v, %q, want that the name is refused", err, failed.Text)
-	}
-	if manifests, _, err := l.store.Manifests(); err != nil || len(manifests) > 0 {
-		t.Errorf("got %d results, %v, want none", len(manifests), err)
-	}
-	if problems, err := l.store.Check(); err != nil || len(problems) > 0 {
-		t.Errorf("got %v, %v, want a sound store", problems, err)
 	}
 }
 

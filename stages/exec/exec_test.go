@@ -68,11 +68,7 @@ func TestNormalizedShellTextsHaveTheSameWords(t *testing.T) {
 	} {
 		var out [2]string
 		for i, form := range []string{text, plain(text)} {
-			b, err := exec.Command("/bin/sh", "-c", form).Output()
-			if err != nil {
-				t.Fatalf("%q: %v", form, err)
-			}
-			out[i] = string(b)
+			out[i] = string(must.Get(exec.Command("/bin/sh", "-c", form).Output())(t))
 		}
 		if out[0] != out[1] {
 			t.Errorf("%q: got %q, want %q", plain(text), out[1], out[0])
@@ -81,9 +77,6 @@ func TestNormalizedShellTextsHaveTheSameWords(t *testing.T) {
 }
 
 func TestMistakesAreReported(t *testing.T) {
-	good := func() *settings {
-		return &settings{Command: command{"true"}, Outputs: map[string]string{"out": "out.txt"}}
-	}
 	for name, tc := range map[string]struct {
 		change func(*settings)
 		want   []string
@@ -106,17 +99,15 @@ func TestMistakesAreReported(t *testing.T) {
 			[]string{"Variable twice"}},
 		"NUL in a variable": {func(s *settings) { s.Env = map[string]string{"A": "\x00"} }, []string{"Bad variable"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := good()
-			tc.change(s)
-			var got []string
-			for _, d := range s.Check() {
-				got = append(got, d.Summary)
-			}
-			if !slices.Equal(got, tc.want) {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
+		s := &settings{Command: command{"true"}, Outputs: map[string]string{"out": "out.txt"}}
+		tc.change(s)
+		var got []string
+		for _, d := range s.Check() {
+			got = append(got, d.Summary)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
 	}
 }
 
@@ -134,14 +125,11 @@ func TestPortOfOneFileIsPassedAsThatFile(t *testing.T) {
 	}
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: filepath.Join(dir, "job"),
 		Inputs: map[artifact.Ref]string{ref: in}}))(t)
-	if err := os.MkdirAll(filepath.Join(job.Dir, "run", "left"), 0o700); err != nil { // of an attempt before
-		t.Fatal(err)
-	}
+	must.OK(t, os.MkdirAll(filepath.Join(job.Dir, "run", "left"), 0o700)) // of an attempt before
 	must.OK(t, s.Run(t.Context(), job))
 	got := map[string]string{}
 	for _, name := range []string{"sorted/sorted.txt", "made/made/lang"} {
-		b := must.Get(os.ReadFile(filepath.Join(dir, "job", name)))(t)
-		got[name] = string(b)
+		got[name] = string(must.Get(os.ReadFile(filepath.Join(dir, "job", name)))(t))
 	}
 	want := map[string]string{"sorted/sorted.txt": "a\nb\n", "made/made/lang": "C\ndeep\nmade\n"}
 	if !maps.Equal(got, want) {

@@ -5,6 +5,7 @@ package grpo
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -68,30 +69,35 @@ func perturbed(t *testing.T, dir string, at int64, delta float32) *lm.Model {
 	return m
 }
 
-// places returns the offsets of some numbers of each tensor in the weights file.
-func places(t *testing.T, dir string, perTensor int) []int64 {
+// tensor is a tensor of a weights file; from and to are its bytes in the file.
+type tensor struct {
+	Shape    []int
+	Offsets  []int `json:"data_offsets"`
+	from, to int
+}
+
+// readTensors reads the weights file of a model folder.
+func readTensors(t *testing.T, dir string) (raw []byte, tensors map[string]*tensor) {
 	t.Helper()
-	raw := must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
-	n := int64(binary.LittleEndian.Uint64(raw))
-	var header map[string]struct {
-		Offsets [2]int64 `json:"data_offsets"`
+	raw = must.Get(os.ReadFile(filepath.Join(dir, "model.safetensors")))(t)
+	data := 8 + int(binary.LittleEndian.Uint64(raw))
+	must.OK(t, json.Unmarshal(raw[8:data], &tensors))
+	delete(tensors, "__metadata__")
+	for _, x := range tensors {
+		x.from, x.to = data+x.Offsets[0], data+x.Offsets[1]
 	}
-	var loose map[string]json.RawMessage
-	must.OK(t, json.Unmarshal(raw[8:8+n], &loose))
-	delete(loose, "__metadata__")
-	text := must.Get(json.Marshal(loose))(t)
-	must.OK(t, json.Unmarshal(text, &header))
-	var names []string
-	for name := range header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	return raw, tensors
+}
+
+// places returns the offsets of some numbers of each tensor in the weights file.
+func places(t *testing.T, dir string, perTensor int) (out []int64) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(3, 3))
-	var out []int64
-	for _, name := range names {
-		o := header[name].Offsets
+	_, tensors := readTensors(t, dir)
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		x := tensors[name]
 		for range perTensor {
-			out = append(out, 8+n+o[0]+4*r.Int64N((o[1]-o[0])/4))
+			out = append(out, int64(x.from+4*r.IntN((x.to-x.from)/4)))
 		}
 	}
 	return out

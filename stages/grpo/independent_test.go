@@ -4,7 +4,6 @@ package grpo
 
 import (
 	"encoding/binary"
-	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -101,24 +100,16 @@ func normed() float64 { return 1 / math.Sqrt(1.0/tableWidth+1e-6) }
 func rewrite(t *testing.T, dir string, values map[string]func(row, column int) float64) {
 	t.Helper()
 	path := filepath.Join(dir, "model.safetensors")
-	raw := must.Get(os.ReadFile(path))(t)
-	n := int(binary.LittleEndian.Uint64(raw))
-	var header map[string]json.RawMessage
-	must.OK(t, json.Unmarshal(raw[8:8+n], &header))
+	raw, tensors := readTensors(t, dir)
 	written := 0
-	for name, info := range header {
+	for name, at := range tensors {
 		for suffix, value := range values {
 			if !strings.HasSuffix(name, suffix) {
 				continue
 			}
-			var at struct {
-				Shape   []int `json:"shape"`
-				Offsets []int `json:"data_offsets"`
-			}
-			must.OK(t, json.Unmarshal(info, &at))
 			for i := range at.Shape[0] * at.Shape[1] {
 				x := math.Float32bits(float32(value(i/at.Shape[1], i%at.Shape[1])))
-				binary.LittleEndian.PutUint32(raw[8+n+at.Offsets[0]+4*i:], x)
+				binary.LittleEndian.PutUint32(raw[at.from+4*i:], x)
 			}
 			written++
 		}

@@ -86,19 +86,13 @@ func TestEpisodesWithoutARewardOrOfOtherTokensAreSampledAgain(t *testing.T) {
 
 // A sampler that resumes with the number of tasks taken continues at the next task.
 func TestSkippedDrillsAreTheFirstOfTheList(t *testing.T) {
-	ids := func(tasks []*bfcl.Task) (all []string) {
-		for _, task := range tasks {
-			all = append(all, task.ID)
-		}
-		return all
-	}
 	for taken := range 25 {
 		whole, resumed := scripted(10, solvedBy(0)), scripted(10, solvedBy(0))
 		if taken > 0 {
 			whole.next(taken)
 		}
 		resumed.taken = taken
-		if got, want := ids(resumed.next(12)), ids(whole.next(12)); !slices.Equal(got, want) {
+		if got, want := idsOf(resumed.next(12)), idsOf(whole.next(12)); !slices.Equal(got, want) {
 			t.Errorf("after %d tasks: got %v, want %v", taken, got, want)
 		}
 	}

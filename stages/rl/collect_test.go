@@ -111,14 +111,14 @@ type world struct {
 	turn  int
 	steps int
 	calls []string
-	delay func()
+	delay func(task string)
 }
 
 func (w *world) Turn() int     { return w.turn }
 func (w *world) User() string  { return fmt.Sprintf("%s%d", w.id, w.turn) }
 func (w *world) Tools() []Tool { return ToolsNamed([]string{"f", "g"}) }
 func (w *world) Step(_ context.Context, r Reply) ([]string, int, error) {
-	w.delay()
+	w.delay(w.id)
 	calls := texts(r.Calls)
 	if len(calls) == 0 {
 		w.turn++
@@ -155,17 +155,25 @@ func (w *world) Verdict(context.Context) (bfcl.Verdict, error) {
 	return bfcl.Verdict{RState: 1, RAction: 1, Reward: 1, Official: true}, nil
 }
 
-func collector(p Sampler) *Collector {
-	return &Collector{
+// delayedCollector is a collector whose environments wait before each step.
+type delayedCollector struct {
+	*Collector
+	delay func(task string)
+}
+
+func collector(p Sampler) *delayedCollector {
+	c := &delayedCollector{delay: func(string) {}}
+	c.Collector = &Collector{
 		Policy: &Local{Batcher: NewBatcher(p), Codec: runes{}, Limits: blocks.Limits{Steps: 3, Reply: 20, Context: 120},
 			Seed: 5, Temperature: 1},
 		Environment: StartFunc(func(_ context.Context, t *bfcl.Task, _ StartOptions) (Env, error) {
 			if t.ID == "broken" {
 				return nil, errors.New("no initial state")
 			}
-			return &world{id: t.ID, delay: func() {}}, nil
+			return &world{id: t.ID, delay: c.delay}, nil
 		}),
 	}
+	return c
 }
 
 func asks(names ...string) []Rollout {
@@ -351,14 +359,9 @@ func TestTrajectoriesDependNeitherOnDelaysNorOnSlots(t *testing.T) {
 	want := ""
 	for _, slots := range []int{6, 6, 1, 10, 30} {
 		c := collector(newScript(slots, obedient))
-		start := c.Environment
-		c.Environment = StartFunc(func(ctx context.Context, task *bfcl.Task, o StartOptions) (Env, error) {
-			e, err := start.Start(ctx, task, o)
-			if w, ok := e.(*world); ok && want != "" {
-				w.delay = jitter
-			}
-			return e, err
-		})
+		if want != "" {
+			c.delay = func(string) { jitter() }
+		}
 		got, _, err := c.Collect(t.Context(), asks(names...), nil)
 		must.OK(t, err)
 		if rows := rowsOf(t, got); want == "" {
@@ -373,14 +376,11 @@ func TestSlowEnvironmentDelaysNoOtherEpisode(t *testing.T) {
 	release := make(chan bool)
 	var once sync.Once
 	c := collector(newScript(3, obedient))
-	start := c.Environment
-	c.Environment = StartFunc(func(ctx context.Context, task *bfcl.Task, o StartOptions) (Env, error) {
-		e, err := start.Start(ctx, task, o)
-		if task.ID == "slow" {
-			e.(*world).delay = func() { <-release }
+	c.delay = func(task string) {
+		if task == "slow" {
+			<-release
 		}
-		return e, err
-	})
+	}
 	var order []string
 	got, _, err := c.Collect(t.Context(), asks("slow", "a", "b", "c"), func(i int, t *Trajectory) error {
 		order = append(order, t.Task)

@@ -50,9 +50,7 @@ func poisoned(t *testing.T) *checkpoint.Policy {
 			math.Float32bits(float32(math.NaN())))
 	}
 	must.OK(t, os.WriteFile(path, raw, 0o600))
-	if err := m.Restore(dir); err != nil { // which, unlike Load, takes weights as they are
-		t.Fatal(err)
-	}
+	must.OK(t, m.Restore(dir)) // which, unlike Load, takes weights as they are
 	p := &checkpoint.Policy{Model: m, Tokenizer: tokens}
 	t.Cleanup(func() { p.Close() })
 	return p

@@ -24,19 +24,13 @@ func load(t *testing.T, kind, body string) (lang.Stage, string) {
 
 func TestDefaultsAreThePapers(t *testing.T) {
 	stage, mistakes := load(t, "sft", "")
-	if mistakes != "" {
-		t.Fatal(mistakes)
-	}
-	if s := stage.(*sft); s.Epochs != 2 || s.Batch != 16 || s.LR != 1e-5 || s.Schedule.Shape != "cosine" {
-		t.Errorf("sft: got %+v", s.settings)
+	if s, ok := stage.(*sft); !ok || s.Epochs != 2 || s.Batch != 16 || s.LR != 1e-5 || s.Schedule.Shape != "cosine" {
+		t.Errorf("sft: got %+v %s", stage, mistakes)
 	}
 	stage, mistakes = load(t, "rctp-ft", "")
-	if mistakes != "" {
-		t.Fatal(mistakes)
-	}
-	if s := stage.(*rctp); s.Epochs != 5 || s.Batch != 16 || s.Tokens.Position != "first_user" ||
+	if s, ok := stage.(*rctp); !ok || s.Epochs != 5 || s.Batch != 16 || s.Tokens.Position != "first_user" ||
 		s.Tokens.Init != "mean" {
-		t.Errorf("rctp-ft: got %+v, %+v", s.settings, s.Tokens)
+		t.Errorf("rctp-ft: got %+v %s", stage, mistakes)
 	}
 }
 

@@ -68,9 +68,7 @@ func TestProgramsGiveTasksAndAreTried(t *testing.T) {
 				return
 			}
 			must.OK(t, err)
-			if !strings.Contains(log, tc.log) {
-				t.Errorf("got the log %q, want it to say %q", log, tc.log)
-			}
+			must.Contain(t, log, tc.log)
 			var ids []string
 			for _, port := range []string{"train", "test"} {
 				for _, task := range sets[port] {

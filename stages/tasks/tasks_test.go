@@ -37,9 +37,8 @@ func load(t *testing.T, body string) (*lang.Experiment, string) {
 func wantMistakes(t *testing.T, settings map[string]string) {
 	t.Helper()
 	for body, want := range settings {
-		if _, got := load(t, body); !strings.Contains(got, want) {
-			t.Errorf("%q: got %q, want it to say %q", body, got, want)
-		}
+		_, got := load(t, body)
+		must.Contain(t, got, want)
 	}
 }
 
@@ -112,15 +111,13 @@ func TestPortsFollowSourceAndForm(t *testing.T) {
 		"the benchmark, own family": {"source = \"bfcl\"\nsplit {\n seed = 3\n test = 0.2\n}",
 			[]string{"certificate", "test", "train"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			x, mistakes := load(t, tc.body)
-			if mistakes != "" {
-				t.Fatal(mistakes)
-			}
-			if got := slices.Sorted(maps.Keys(x.Nodes[0].Outputs)); !slices.Equal(got, tc.want) {
-				t.Errorf("ports: got %v, want %v", got, tc.want)
-			}
-		})
+		x, mistakes := load(t, tc.body)
+		if mistakes != "" {
+			t.Fatal(name, mistakes)
+		}
+		if got := slices.Sorted(maps.Keys(x.Nodes[0].Outputs)); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got the ports %v, want %v", name, got, tc.want)
+		}
 	}
 }
 

@@ -350,9 +350,7 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 	if h := got[2]; slices.Equal(h.IDs, h.Segments[0].IDs) || slices.Equal(h.IDs, h.Segments[1].IDs) {
 		t.Error("a request made twice has the same reply; the replies to one prompt are numbered")
 	}
-	if !strings.Contains(log, "2 changed") {
-		t.Errorf("the requests for another temperature are not counted: %s", log)
-	}
+	must.Contain(t, log, "2 changed") // requests for another temperature
 	again, _ := play(t, func(s *Settings) { s.Lives, s.Workers = "episode", 1 }, "plain", "join", "helper", "two",
 		"strange")
 	a, b := must.Get(json.Marshal(got))(t), must.Get(json.Marshal(again))(t)
@@ -457,12 +455,12 @@ func TestFaultsOfAgentsAtEveryPoint(t *testing.T) {
 	}
 }
 
-func TestAgentThatAlwaysFailsEndsTheStage(t *testing.T) {
+func TestAgentsThatAlwaysFailAndTasksWithSeveralRequestsEndTheStage(t *testing.T) {
 	t.Parallel()
 	_, log := play(t, nil, slices.Repeat([]string{"death"}, 100)...)
-	if !strings.Contains(log, "failed 16 times in a row") {
-		t.Errorf("got %s", log)
-	}
+	must.Contain(t, log, "failed 16 times in a row")
+	_, log = play(t, nil, "plain turns")
+	must.Contain(t, log, "the task has several requests")
 }
 
 func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
@@ -474,13 +472,6 @@ func TestRequestsThatAnAgentLeavesBehindEndWithItsEpisode(t *testing.T) {
 				t.Errorf("%s: reward %v (%s), %d ids", e.Task, e.Reward, e.Failure, len(e.IDs))
 			}
 		}
-	}
-}
-
-func TestTasksWithSeveralRequestsAreRefused(t *testing.T) {
-	t.Parallel()
-	if _, log := play(t, nil, "plain turns"); !strings.Contains(log, "the task has several requests") {
-		t.Errorf("got %s", log)
 	}
 }
 

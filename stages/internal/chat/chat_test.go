@@ -239,10 +239,7 @@ func TestParsedRepliesHaveTheirCalls(t *testing.T) {
 
 func TestCodecNeedsItsTokens(t *testing.T) {
 	bare := must.Get(token.Train(nil, 261, DrillTokens))(t)
-	if _, err := NewDrill(bare, ""); err != nil {
-		t.Errorf("without a position: %v", err)
-	}
-	for where, want := range map[string]string{rl.BeforeEachAction: "_reward|>", "everywhere": "unknown"} {
+	for where, want := range map[string]string{"": "", rl.BeforeEachAction: "_reward|>", "everywhere": "unknown"} {
 		_, err := NewDrill(bare, where)
 		must.Match(t, err, want)
 	}

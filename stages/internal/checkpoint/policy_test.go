@@ -146,9 +146,8 @@ func TestMomentDecayReachesTheOptimizer(t *testing.T) {
 			must.Get(trainer.Accumulate(t.Context(), []lm.Sequence{{IDs: []int32{1, target}, Learn: []bool{false, true}}},
 				nil, 1,
 				func(_, _ int, s lm.TokenStats) (lm.Weights, error) { return lm.Weights{Logp: []float64{-1}}, nil }))(t)
-			if _, _, err := trainer.Update(0.01); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := trainer.Update(0.01)
+			must.OK(t, err)
 		}
 		return table(t, p)
 	}

@@ -108,14 +108,7 @@ func taskNamed(id string, want int) *bfcl.Task {
 
 func (o *opened) collect(t *testing.T, tasks []*bfcl.Task) []*rl.Trajectory {
 	t.Helper()
-	var asks []rl.Rollout
-	for _, task := range tasks {
-		asks = append(asks, rl.Rollout{Task: task})
-	}
-	c := &rl.Collector{Policy: buyer{32}, Environment: o}
-	got, _, err := c.Collect(t.Context(), asks, nil)
-	must.OK(t, err)
-	return got
+	return collect(t, buyer{32}, o, tasks)
 }
 
 // errorsOf are the faults of one request and the text of their error.

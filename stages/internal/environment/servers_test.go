@@ -172,11 +172,16 @@ func tasksOf(t *testing.T, s *Servers, texts ...string) []*bfcl.Task {
 
 func played(t *testing.T, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory {
 	t.Helper()
+	return collect(t, writer{}, e, tasks)
+}
+
+func collect(t *testing.T, p rl.Policy, e rl.Environment, tasks []*bfcl.Task) []*rl.Trajectory {
+	t.Helper()
 	var asks []rl.Rollout
 	for _, task := range tasks {
 		asks = append(asks, rl.Rollout{Task: task})
 	}
-	got, _, err := (&rl.Collector{Policy: writer{}, Environment: e}).Collect(t.Context(), asks, nil)
+	got, _, err := (&rl.Collector{Policy: p, Environment: e}).Collect(t.Context(), asks, nil)
 	must.OK(t, err)
 	return got
 }

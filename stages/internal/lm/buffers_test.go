@@ -165,11 +165,7 @@ func TestHostPlacementChangesNoByte(t *testing.T) {
 				o := OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 0.1, Decay: 0.1, MicroTokens: 40, Host: host}
 				var tr *Trainer
 				if tc.lora {
-					a := must.Get(NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: Projections, Rows: []int32{7}},
-						rand.New(rand.NewPCG(1, 2))))(t)
-					t.Cleanup(func() { a.Close() })
-					tr = must.Get(a.Trainer(o, Peers{}))(t)
-					t.Cleanup(func() { tr.Close() })
+					_, tr = adapterOn(t, m, LoRA{Rank: 3, Alpha: 6, Targets: Projections, Rows: []int32{7}}, o)
 				} else {
 					tr = newTrainer(t, m, o)
 				}

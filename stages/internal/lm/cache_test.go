@@ -37,10 +37,7 @@ func TestGrowingCacheGivesIdenticalLogprobs(t *testing.T) {
 				for round := range 60 {
 					var requests []rl.Request
 					for slot := range min(slots, 1+round/4) {
-						feed := make([]int32, 1+r.IntN(40)*r.IntN(2))
-						for i := range feed {
-							feed[i] = int32(r.IntN(m.cfg.Vocab))
-						}
+						feed := randomIDs(r, 1+r.IntN(40)*r.IntN(2), m.cfg.Vocab)
 						if slot < 2 && round == 6 {
 							feed = []int32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, int32(12 + slot)} // new sequences that begin alike
 							d.Cut(slot, 0)

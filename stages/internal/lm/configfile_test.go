@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"rcgrpo/bench/fixtures"
@@ -30,17 +29,20 @@ func published(t *testing.T, edits map[string]any) string {
 			keys[key] = v
 		}
 	}
-	text := must.Get(json.Marshal(keys))(t)
+	return folderWith(t, ConfigFile, string(must.Get(json.Marshal(keys))(t)))
+}
+
+// folderWith returns a folder of one file.
+func folderWith(t *testing.T, file, text string) string {
+	t.Helper()
 	dir := t.TempDir()
-	must.OK(t, os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600))
+	must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
 	return dir
 }
 
 func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
 	c := Config{Vocab: 20}
-	if err := CheckGeneration(t.TempDir(), c); err != nil {
-		t.Errorf("without the file: %v", err)
-	}
+	must.OK(t, CheckGeneration(t.TempDir(), c)) // without the file
 	for text, want := range map[string]string{
 		`{"bos_token_id": null, "eos_token_id": [5, 19], "temperature": 0.7, "whatever": {}}`: "",
 		`{"eos_token_id": 20}`:      "eos_token_id names token 20, and the model has 0..19",
@@ -49,10 +51,7 @@ func TestGenerationConfigsOfAnotherModelAreRefused(t *testing.T) {
 		`{"eos_token_id": 5`:        GenerationFile,
 		`[]`:                        GenerationFile,
 	} {
-		dir := t.TempDir()
-		must.OK(t, os.WriteFile(filepath.Join(dir, GenerationFile), []byte(text), 0o600))
-		err := CheckGeneration(dir, c)
-		must.Match(t, err, want)
+		must.Match(t, CheckGeneration(folderWith(t, GenerationFile, text), c), want)
 	}
 }
 
@@ -97,10 +96,9 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 		{map[string]any{"vocab_size": "many"}, `key "vocab_size": `},
 		{map[string]any{"hidden_size": nil}, "hidden_size must be at least 1 and at most 131072, got 0"},
 	} {
-		if _, err := ReadConfig(published(t, tc.edits)); err == nil || !strings.Contains(err.Error(), tc.want) ||
-			!strings.Contains(err.Error(), ConfigFile) {
-			t.Errorf("%v: got %v, want %q", tc.edits, err, tc.want)
-		}
+		_, err := ReadConfig(published(t, tc.edits))
+		must.Match(t, err, tc.want)
+		must.Match(t, err, ConfigFile)
 	}
 }
 
@@ -112,10 +110,7 @@ func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
 		t.Fatalf("no configs (%v)", err)
 	}
 	read := func(keys map[string]any) error {
-		text := must.Get(json.Marshal(keys))(t)
-		dir := t.TempDir()
-		must.OK(t, os.WriteFile(filepath.Join(dir, ConfigFile), text, 0o600))
-		_, err = ReadConfig(dir)
+		_, err := ReadConfig(folderWith(t, ConfigFile, string(must.Get(json.Marshal(keys))(t))))
 		return err
 	}
 	for _, path := range paths {

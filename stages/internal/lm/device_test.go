@@ -230,11 +230,7 @@ func (tc trainingCase) accumulate(t *testing.T, tr *Trainer, ref *Model) {
 			r := rand.New(rand.NewPCG(2, uint64(part)))
 			var batch []Sequence
 			for range tc.use.Pass / tc.length {
-				ids := make([]int32, tc.length)
-				for i := range ids {
-					ids[i] = r.Int32N(int32(tr.m.cfg.Vocab))
-				}
-				batch = append(batch, learnAll(ids))
+				batch = append(batch, learnAll(randomIDs(r, tc.length, tr.m.cfg.Vocab)))
 			}
 			must.Get(tr.Accumulate(t.Context(), batch, ref, 1, weigh))(t)
 		}
@@ -295,11 +291,7 @@ func measureDecoding(c Config, device torch.Device, p Precision, sequences, leng
 	r := rand.New(rand.NewPCG(3, 3))
 	requests := make([]rl.Request, sequences)
 	for i := range requests {
-		feed := make([]int32, length-1)
-		for k := range feed {
-			feed[k] = r.Int32N(int32(c.Vocab))
-		}
-		requests[i] = rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5}
+		requests[i] = rl.Request{Slot: i, Feed: randomIDs(r, length-1, c.Vocab), Temperature: 1, U: 0.5}
 	}
 	start := time.Now()
 	for step := range steps {
@@ -403,9 +395,7 @@ func TestSamplerGapOnADevice(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	requests, all, sampled := make([]rl.Request, sequences), make([]Sequence, sequences), make([][]float64, sequences)
 	for i := range requests {
-		for range prompt {
-			all[i].IDs, all[i].Learn = append(all[i].IDs, r.Int32N(int32(cfg.Vocab))), append(all[i].Learn, false)
-		}
+		all[i] = Sequence{IDs: randomIDs(r, prompt, cfg.Vocab), Learn: make([]bool, prompt)}
 		requests[i] = rl.Request{Slot: i, Feed: all[i].IDs, Temperature: 1}
 	}
 	for range reply {

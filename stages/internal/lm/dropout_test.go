@@ -5,10 +5,7 @@ package lm
 import (
 	"math"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -68,9 +65,7 @@ func TestSeparateAdapterPassEqualsMergedWeights(t *testing.T) {
 				a, beside := drilledAs(t, m, 0, dropping(1e-9, 4))
 				dir := t.TempDir()
 				must.OK(t, merged.SaveState(dir))
-				if err := beside.LoadState(dir); err != nil { // the same adapter
-					t.Fatal(err)
-				}
+				must.OK(t, beside.LoadState(dir)) // the same adapter
 				beside.SetRecompute(recompute)
 				all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
 				wantStats, want := passed(t, merged, all, m)
@@ -118,15 +113,7 @@ func TestGradientUnderDropoutEqualsFiniteDifferences(t *testing.T) {
 				direction[i] = float32(r.NormFloat64() / sqrt(n))
 				want += float64(grad[i]) * float64(direction[i])
 			}
-			moved := func(by float32) float64 {
-				flat := slices.Clone(base)
-				for i := range flat {
-					flat[i] += by * direction[i]
-				}
-				return loss(flat)
-			}
-			const step = 2e-2
-			got := (8*(moved(step)-moved(-step)) - (moved(2*step) - moved(-2*step))) / (12 * step)
+			got := slope(base, direction, loss)
 			near(t, p.name, want, got, 1e-3+3e-3*math.Abs(got)) // rounding of a loss of some hundred, and the step
 		}
 	}
@@ -218,13 +205,10 @@ func TestDropoutIsForTrainingPassesOnly(t *testing.T) {
 		t.Error("a training pass leaves nothing out of the policy, or something out of the reference")
 	}
 	must.OK(t, a.Save(dir, "base"))
-	if text, err := os.ReadFile(filepath.Join(dir, adapterConfigFile)); err != nil ||
-		!strings.Contains(string(text), `"lora_dropout": 0.3`) {
-		t.Errorf("%s (%v) lacks the dropout", text, err)
-	}
-	b, err := LoadAdapter(dir, m)
-	if err != nil || b.c.Dropout != 0.3 {
-		t.Fatalf("read back: %+v (%v)", b, err)
+	must.Contain(t, bytesOf(t, dir, adapterConfigFile), `"lora_dropout": 0.3`)
+	b := must.Get(LoadAdapter(dir, m))(t)
+	if b.c.Dropout != 0.3 {
+		t.Errorf("read back: %+v", b.c)
 	}
 	b.Close()
 

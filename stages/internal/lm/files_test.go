@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/internal/must"
@@ -37,9 +36,8 @@ func TestSavedModelLoadsUnchanged(t *testing.T) {
 	again := t.TempDir()
 	must.OK(t, got.Save(again))
 	for _, name := range []string{ConfigFile, weightsFile} {
-		a := must.Get(os.ReadFile(filepath.Join(dir, name)))(t)
-		if b, err := os.ReadFile(filepath.Join(again, name)); err != nil || !slices.Equal(a, b) {
-			t.Errorf("%s written again has other bytes (%v)", name, err)
+		if bytesOf(t, dir, name) != bytesOf(t, again, name) {
+			t.Errorf("%s written again has other bytes", name)
 		}
 	}
 }
@@ -55,13 +53,8 @@ func TestConfigOfALoadedModelKeepsItsOtherKeys(t *testing.T) {
 	must.OK(t, got.AddRows(2))
 	out := t.TempDir()
 	must.OK(t, got.Save(out))
-	text := must.Get(os.ReadFile(filepath.Join(out, ConfigFile)))(t)
-	for _, want := range []string{`"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`,
-		`"rope_type": "llama3"`} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("%s lacks %s:\n%s", ConfigFile, want, text)
-		}
-	}
+	must.Contain(t, bytesOf(t, out, ConfigFile), `"vocab_size": 22`, `"torch_dtype": "float32"`, `"bos_token_id": 4`,
+		`"rope_type": "llama3"`)
 }
 
 func TestFoldersWithoutReadableWeightsAreRefused(t *testing.T) {

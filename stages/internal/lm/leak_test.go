@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"testing"
 
-	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/torch"
 )
 
@@ -15,12 +14,9 @@ import (
 // together.
 func TestTenThousandUpdatesDoNotLeak(t *testing.T) {
 	m, ref := newModel(t, tiny(true), 1), newModel(t, tiny(true), 2)
-	a := must.Get(NewAdapter(ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
-		rand.New(rand.NewPCG(1, 2))))(t)
-	defer a.Close()
+	_, low := adapterOn(t, ref, LoRA{Rank: 2, Alpha: 2, Targets: []string{"q_proj", "down_proj"}, Rows: []int32{3}},
+		adamW(DefaultMicroTokens))
 	whole := newTrainer(t, m, adamW(20))
-	low := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
-	defer low.Close()
 	r := rand.New(rand.NewPCG(5, 5))
 	updates := 0
 	train := func(n int) {

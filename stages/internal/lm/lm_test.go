@@ -78,6 +78,28 @@ func withWeights(t *testing.T, cfg Config, flat []float32) *Model {
 	}))(t)
 }
 
+// randomIDs draws n tokens of a vocabulary.
+func randomIDs(r *rand.Rand, n, vocab int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(r.IntN(vocab))
+	}
+	return ids
+}
+
+// slope is the derivative of a loss in a direction: central differences of fourth order.
+func slope(weights, direction []float32, loss func(weights []float32) float64) float64 {
+	moved := func(by float32) float64 {
+		flat := slices.Clone(weights)
+		for i := range flat {
+			flat[i] += by * direction[i]
+		}
+		return loss(flat)
+	}
+	const step = 2e-2
+	return (8*(moved(step)-moved(-step)) - (moved(2*step) - moved(-2*step))) / (12 * step)
+}
+
 // someSequences have lengths from 2 and random learned tokens.
 func someSequences(r *rand.Rand, n, longest, vocab int, share float64) (all []Sequence) {
 	for range n {
@@ -117,8 +139,10 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 				for i := range weights {
 					weights[i] = r.NormFloat64()
 				}
-				loss := func(m *Model) (sum float64) {
-					for i, v := range pick(allStats(t, m, all, ref, temperature)) {
+				loss := func(flat []float32) (sum float64) {
+					x := withWeights(t, m.cfg, flat)
+					defer x.Close()
+					for i, v := range pick(allStats(t, x, all, ref, temperature)) {
 						sum += weights[i] * v
 					}
 					return sum
@@ -139,15 +163,6 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 					}))(t)
 				grad := must.Get(tr.Gradient())(t)
 				base := must.Get(m.Weights())(t)
-				moved := func(direction []float32, by float32) float64 {
-					flat := slices.Clone(base)
-					for i := range flat {
-						flat[i] += by * direction[i]
-					}
-					x := withWeights(t, m.cfg, flat)
-					defer x.Close()
-					return loss(x)
-				}
 				weightsOf, _ := layout(m.cfg)
 				for _, w := range weightsOf { // one direction per tensor, so that none hides behind another
 					direction := make([]float32, len(base))
@@ -156,9 +171,7 @@ func TestGradientOfEachStatisticEqualsFiniteDifferences(t *testing.T) {
 						direction[i] = float32(r.NormFloat64() / length)
 						want += float64(grad[i]) * float64(direction[i])
 					}
-					const step = 2e-2
-					got := (8*(moved(direction, step)-moved(direction, -step)) - (moved(direction, 2*step) - moved(direction,
-						-2*step))) / (12 * step)
+					got := slope(base, direction, loss)
 					near(t, w.name, want, got, 5e-4+3e-3*math.Abs(got))
 				}
 			})
@@ -396,9 +409,7 @@ func TestSlotsAreIndependent(t *testing.T) {
 	const slots, length = 60, 40
 	feeds := make([][]int32, slots)
 	for i := range feeds {
-		for range length + r.IntN(9) {
-			feeds[i] = append(feeds[i], int32(r.IntN(m.cfg.Vocab)))
-		}
+		feeds[i] = randomIDs(r, length+r.IntN(9), m.cfg.Vocab)
 	}
 	d := newDecoder(t, m, slots, 64)
 	draw := func(chunk int, live ...int) (draws []rl.Draw) {
@@ -486,19 +497,11 @@ func TestDrawsFollowTheInverseCDF(t *testing.T) {
 	for i := range 200 {
 		drawn[at(rl.Request{Temperature: 0.5, TopP: 0.6, U: float64(i) / 200}).Token] = true
 	}
-	order := make([]int, len(p))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(a, b int) int {
-		if p[a] > p[b] {
-			return -1
-		}
-		return 1
-	})
+	slices.Sort(p)
 	reached, want := 0.0, 0
-	for ; reached < 0.6; want++ {
-		reached += p[order[want]]
+	for reached < 0.6 {
+		want++
+		reached += p[len(p)-want]
 	}
 	if len(drawn) > want {
 		t.Errorf("top-p 0.6 drew %d different tokens, want at most %d", len(drawn), want)

@@ -16,8 +16,7 @@ import (
 
 func TestNewAdapterHasNoEffect(t *testing.T) {
 	m := llama(t)
-	a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections}, rand.New(rand.NewPCG(1, 2))))(t)
-	defer a.Close()
+	a, _ := adapterOn(t, m, LoRA{Rank: 2, Alpha: 4, Targets: Projections}, adamW(40))
 	want := must.Get(m.Weights())(t)
 	if got, err := a.Model().Weights(); err != nil || !slices.Equal(got, want) {
 		t.Errorf("the merged weights differ from the base's (%v)", err)
@@ -42,12 +41,19 @@ func drilled(t *testing.T, m *Model, updates int) (*Adapter, *Trainer) {
 
 func drilledAs(t *testing.T, m *Model, updates int, c LoRA) (*Adapter, *Trainer) {
 	t.Helper()
+	o := adamW(40)
+	o.Decay = 0.1
+	a, tr := adapterOn(t, m, c, o)
+	descendOn(t, tr, updates)
+	return a, tr
+}
+
+func adapterOn(t *testing.T, m *Model, c LoRA, o OptimizerConfig) (*Adapter, *Trainer) {
+	t.Helper()
 	a := must.Get(NewAdapter(m, c, rand.New(rand.NewPCG(1, 2))))(t)
 	t.Cleanup(func() { a.Close() })
-	tr := must.Get(a.Trainer(OptimizerConfig{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, Clip: 1, Decay: 0.1, MicroTokens: 40},
-		Peers{}))(t)
+	tr := must.Get(a.Trainer(o, Peers{}))(t)
 	t.Cleanup(func() { tr.Close() })
-	descendOn(t, tr, updates)
 	return a, tr
 }
 
@@ -67,11 +73,8 @@ func TestGradientOfAnAdapterFollowsFromTheWeights(t *testing.T) {
 		m := newModel(t, tiny(tied), 1)
 		a, tr := drilled(t, m, 3)
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
-		gradient := func(tr *Trainer) []float32 {
-			must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-			return must.Get(tr.Gradient())(t)
-		}
-		got, whole := gradient(tr), gradient(newTrainer(t, a.Model(), adamW(DefaultMicroTokens)))
+		_, got := passed(t, tr, all, nil)
+		_, whole := passed(t, newTrainer(t, a.Model(), adamW(DefaultMicroTokens)), all, nil)
 		flat, r := adapterWeights(t, a), a.c.Rank
 		for _, p := range a.parts {
 			dw := whole[a.layout[p.name].offset:]
@@ -116,16 +119,10 @@ func TestGradientOfAnAdapterInBF16(t *testing.T) {
 			t.Fatalf("the merged model computes in %s, want %s", tr.m.Precision(), p)
 		}
 		all := someSequences(rand.New(rand.NewPCG(3, 3)), 10, 20, m.cfg.Vocab, 0.5)
-		must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
-		return must.Get(tr.Gradient())(t)
+		_, g := passed(t, tr, all, nil)
+		return g
 	}
-	far, size := 0.0, 0.0
-	want := gradient(Float32)
-	for i, v := range gradient(BF16) {
-		far += float64(v-want[i]) * float64(v-want[i])
-		size += float64(want[i]) * float64(want[i])
-	}
-	if relative := math.Sqrt(far / size); !(relative < 0.05) || relative == 0 {
+	if relative := apart(gradient(BF16), gradient(Float32)); !(relative < 0.05) || relative == 0 {
 		t.Errorf("the gradients differ by %.2g of their norm, want less than 0.05, but rounding", relative)
 	}
 }
@@ -176,8 +173,7 @@ func TestSavedAdapterMergesToIdenticalWeights(t *testing.T) {
 func TestAdaptersOfAnotherShapeAreRefused(t *testing.T) {
 	m := llama(t)
 	dir := t.TempDir()
-	a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, rand.New(rand.NewPCG(1, 2))))(t)
-	defer a.Close()
+	a, _ := adapterOn(t, m, LoRA{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, adamW(40))
 	must.OK(t, a.Save(dir, "base"))
 	path := filepath.Join(dir, adapterConfigFile)
 	sound := must.Get(os.ReadFile(path))(t)

@@ -161,10 +161,7 @@ func (c peakCase) work() (err error) {
 		for _, n := range []int{8, u.Context - 9} { // the cache grows once
 			var requests []rl.Request
 			for i := range u.Slots {
-				feed := make([]int32, n)
-				for k := range feed {
-					feed[k] = rng.Int32N(int32(c.Config.Vocab))
-				}
+				feed := randomIDs(rng, n, c.Config.Vocab)
 				requests = append(requests, rl.Request{Slot: i, Feed: feed, Temperature: 1, U: 0.5})
 			}
 			if _, err := d.Next(context.Background(), requests); err != nil {
@@ -207,13 +204,7 @@ func (c peakCase) work() (err error) {
 
 // sequences fill the rows of the pass.
 func (c peakCase) sequences(rng *rand.Rand) (all []Sequence) {
-	draw := func(n int) []int32 {
-		ids := make([]int32, n)
-		for i := range ids {
-			ids[i] = rng.Int32N(int32(c.Config.Vocab))
-		}
-		return ids
-	}
+	draw := func(n int) []int32 { return randomIDs(rng, n, c.Config.Vocab) }
 	prompt := draw(c.Use.Pass / 2)
 	if c.Members == 0 {
 		prompt = draw(1)

@@ -356,6 +356,19 @@ func TestGradientEqualsTheReference(t *testing.T) {
 	})
 }
 
+// follow makes the updates of the reference and compares losses and norms.
+func (p *parity) follow(t *testing.T, tr *Trainer, losses, norms []float64) {
+	t.Helper()
+	for i, b := range p.Training.Batches {
+		near(t, "loss", meanLoss(t, tr, b), losses[i], 1e-5*losses[i])
+		norm, skipped, err := tr.Update(p.Training.LR[i])
+		if err != nil || skipped {
+			t.Fatal(err, skipped)
+		}
+		near(t, "gradient norm", norm, norms[i], 5e-5*norms[i])
+	}
+}
+
 func TestTrainingFollowsTheReference(t *testing.T) {
 	eachReference(t, func(t *testing.T, _ string, m *Model, p *parity) {
 		o := p.Training.Optimizer
@@ -365,16 +378,7 @@ func TestTrainingFollowsTheReference(t *testing.T) {
 		tr := must.Get(NewTrainer(m, OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay,
 			Clip: o.Clip, MicroTokens: DefaultMicroTokens}, Peers{}))(t)
 		defer tr.Close()
-		for i, b := range p.Training.Batches {
-			want := p.Training.Full.Loss[i]
-			near(t, "loss", meanLoss(t, tr, b), want, 1e-5*want)
-			norm, skipped, err := tr.Update(p.Training.LR[i])
-			if err != nil || skipped {
-				t.Fatal(err, skipped)
-			}
-			want = p.Training.Full.Norms[i]
-			near(t, "gradient norm", norm, want, 5e-5*want)
-		}
+		p.follow(t, tr, p.Training.Full.Loss, p.Training.Full.Norms)
 		flat := must.Get(m.Weights())(t)
 		weights, _ := layout(m.Config())
 		for _, w := range weights {
@@ -402,14 +406,7 @@ func TestLoRAFollowsTheReference(t *testing.T) {
 		tr := must.Get(a.Trainer(OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.Decay, Clip: o.Clip,
 			MicroTokens: 64}, Peers{}))(t)
 		defer tr.Close()
-		for i, b := range p.Training.Batches {
-			near(t, "loss", meanLoss(t, tr, b), want.Loss[i], 1e-5*want.Loss[i])
-			norm, skipped, err := tr.Update(p.Training.LR[i])
-			if err != nil || skipped {
-				t.Fatal(err, skipped)
-			}
-			near(t, "gradient norm", norm, want.Norms[i], 5e-5*want.Norms[i])
-		}
+		p.follow(t, tr, want.Loss, want.Norms)
 		for _, at := range want.Merged.Logits {
 			nearAll(t, "merged logits", logitsAfter(t, a.Model(), want.Merged.IDs[:at.Position+1]), at.Logits, 1e-4)
 		}

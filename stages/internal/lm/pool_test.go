@@ -32,12 +32,7 @@ func emulateFlash(t *testing.T) {
 func sampleEpisodes(t *testing.T, d *Decoder) (draws [][]rl.Draw) {
 	t.Helper()
 	b, r := rl.NewBatcher(d), rand.New(rand.NewPCG(4, 4))
-	ids := func(n int) (all []int32) {
-		for range n {
-			all = append(all, r.Int32N(int32(d.m.cfg.Vocab)))
-		}
-		return all
-	}
+	ids := func(n int) []int32 { return randomIDs(r, n, d.m.cfg.Vocab) }
 	prompts := [][]int32{ids(20), ids(30), ids(9)}
 	draws = make([][]rl.Draw, 12)
 	results := make([][]int32, len(draws))
@@ -105,8 +100,7 @@ var flashable = Config{Family: "qwen2", Vocab: 40, Hidden: 16, Layers: 2, Heads:
 func TestDecoderWithoutRoomIsUnchanged(t *testing.T) {
 	emulateFlash(t)
 	m := newModel(t, flashable, 3)
-	d := must.Get(NewDecoder(m, 2, 64))(t)
-	defer d.Release()
+	d := newDecoder(t, m, 2, 64)
 	d.LimitTokens(40)
 	feed := func(slot, n int) rl.Request {
 		return rl.Request{Slot: slot, Feed: slices.Repeat([]int32{3}, n), Temperature: 1, U: 0.4}

@@ -14,10 +14,7 @@ import (
 
 // family returns sequences of n tokens, of which each shares a prefix of so many tokens with one trunk.
 func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
-	trunk := make([]int32, n)
-	for t := range trunk {
-		trunk[t] = int32(r.IntN(vocab))
-	}
+	trunk := randomIDs(r, n, vocab)
 	var out [][]int32
 	for _, same := range alike {
 		ids := slices.Clone(trunk)
@@ -98,10 +95,7 @@ func TestLongPromptsAreSplitIntoPasses(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 4))
 	var requests []rl.Request
 	for i := range slots {
-		ids := make([]int32, length)
-		for k := range ids {
-			ids[k] = int32(r.IntN(m.cfg.Vocab))
-		}
+		ids := randomIDs(r, length, m.cfg.Vocab)
 		requests = append(requests, rl.Request{Slot: i, Feed: ids, Temperature: 1, U: 0.3})
 	}
 	early, last := passes(d.plan(requests).rest)

@@ -14,15 +14,10 @@ import (
 // of float32 sums over the vocabulary.
 func TestGivenAndTopTokensHaveTheLogprobsOfTheModel(t *testing.T) {
 	m := shake(t, newModel(t, tiny(true), 5), 6, 0.5)
-	d := must.Get(NewDecoder(m, 1, 32))(t)
-	defer d.Release()
+	d := newDecoder(t, m, 1, 32)
 	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
-	learn := make([]bool, len(ids))
-	for i := range learn {
-		learn[i] = i > 0
-	}
 	for _, temperature := range []float64{1, 0.6} {
-		want := allStats(t, m, []Sequence{{IDs: ids, Learn: learn}}, nil, temperature)
+		want := allStats(t, m, []Sequence{learnAll(ids)}, nil, temperature)
 		d.Cut(0, 0)
 		for i := range ids[:len(ids)-1] {
 			request := rl.Request{Feed: ids[i : i+1], Temperature: temperature, U: 0.3, Top: 4}

@@ -68,10 +68,7 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 			must.Match(t, err, "F32, BF16 and F16 are supported")
 			continue
 		}
-		if err != nil {
-			t.Error(err)
-			continue
-		}
+		must.OK(t, err)
 		defer r.close()
 		read++
 		if len(r.tensors) != len(tc.Tensors) || len(r.metadata) != len(tc.Metadata) {
@@ -80,9 +77,7 @@ func TestSafetensorsOfTheFixtures(t *testing.T) {
 		}
 		for tensor, want := range tc.Tensors {
 			got := make([]float32, len(want.Values))
-			if err := r.read(tensor, want.Shape, 0, got); err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
+			must.OK(t, r.read(tensor, want.Shape, 0, got))
 			for i, v := range want.Values {
 				if float64(got[i]) != v {
 					t.Errorf("%s, %s: got %v, want %v", name, tensor, got, want.Values)

@@ -29,34 +29,28 @@ func BenchmarkShape(b *testing.B) {
 		r := rand.New(rand.NewPCG(1, 1))
 		batch := make([]Sequence, size.batch)
 		for i := range batch {
-			batch[i] = Sequence{IDs: make([]int32, size.length), Learn: make([]bool, size.length)}
-			for t := range size.length {
-				batch[i].IDs[t] = int32(r.IntN(size.cfg.Vocab))
-				batch[i].Learn[t] = t > 0 && r.IntN(2) == 0
+			batch[i] = Sequence{IDs: randomIDs(r, size.length, size.cfg.Vocab), Learn: make([]bool, size.length)}
+			for t := 1; t < size.length; t++ {
+				batch[i].Learn[t] = r.IntN(2) == 0
 			}
 		}
 		tokens := float64(size.batch * size.length)
 		b.Run(size.name+"/train", func(b *testing.B) {
 			tr := newTrainer(b, newModel(b, size.cfg, 1), adamW(DefaultMicroTokens))
-			measure(b, tokens, func() {
-				train(b, tr, batch, nil, 1e-4)
-			})
+			measure(b, tokens, func() { train(b, tr, batch, nil, 1e-4) })
 		})
 		b.Run(size.name+"/logprobs", func(b *testing.B) {
 			m := newModel(b, size.cfg, 1)
-			all := make([]Sequence, len(batch))
-			for i, q := range batch {
-				all[i] = learnAll(q.IDs)
+			var all []Sequence
+			for _, q := range batch {
+				all = append(all, learnAll(q.IDs))
 			}
-			measure(b, tokens, func() {
-				allStats(b, m, all, nil, 1)
-			})
+			measure(b, tokens, func() { allStats(b, m, all, nil, 1) })
 		})
 		b.Run(size.name+"/generate", func(b *testing.B) {
 			const news = 64
 			m := newModel(b, size.cfg, 1)
-			d := must.Get(NewDecoder(m, size.batch, size.prompt+news))(b)
-			defer d.Release()
+			d := newDecoder(b, m, size.batch, size.prompt+news)
 			measure(b, float64(size.batch*news), func() {
 				requests := make([]rl.Request, size.batch)
 				for i := range requests {

@@ -115,9 +115,7 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 					state := filepath.Join(dir, name+", "+form)
 					must.OK(t, os.MkdirAll(state, 0o700))
 					saveAs(t, tr, state, form == "blocks")
-					if _, err := peers.Rank.Sync(ranks.Point{Phase: "state is written"}); err != nil {
-						t.Fatal(err)
-					}
+					must.Get(peers.Rank.Sync(ranks.Point{Phase: "state is written"}))(t)
 					if peers.Rank.Index() == 0 {
 						digests[name+", "+form+" state"] = digestOf(t, state)
 					}

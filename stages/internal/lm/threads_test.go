@@ -26,9 +26,8 @@ func TestResultsAreIdenticalForAnyNumberOfThreads(t *testing.T) {
 		for range 2 {
 			s := must.Get(tr.Accumulate(t.Context(), all, nil, 1, descend))(t)
 			stats = append(stats, s.Logp...)
-			if _, _, err := tr.Update(1e-3); err != nil {
-				t.Fatal(err)
-			}
+			_, _, err := tr.Update(1e-3)
+			must.OK(t, err)
 		}
 		d := newDecoder(t, m, len(all), 256)
 		requests := make([]rl.Request, len(all))
@@ -60,9 +59,8 @@ func episodes(n, vocab int) (all []Sequence) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for range n {
 		length := 60 + r.IntN(160)
-		q := Sequence{IDs: make([]int32, length), Learn: make([]bool, length)}
+		q := Sequence{IDs: randomIDs(r, length, vocab), Learn: make([]bool, length)}
 		for t := range q.IDs {
-			q.IDs[t] = int32(r.IntN(vocab))
 			q.Learn[t] = t%40 >= 28
 		}
 		all = append(all, q)

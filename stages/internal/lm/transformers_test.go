@@ -4,7 +4,6 @@ package lm
 
 import (
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
@@ -56,11 +55,8 @@ func TestFoldersForTransformers(t *testing.T) {
 		save(t, name, m)
 
 		// An adapter with the rows that its base does not have: peft puts them into the base, grown to as many.
-		a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
-			rand.New(rand.NewPCG(1, 2))))(t)
-		defer a.Close()
-		tr := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
-		defer tr.Close()
+		a, tr := adapterOn(t, m, LoRA{Rank: 2, Alpha: 2, Targets: Projections, Rows: []int32{90, 91}},
+			adamW(DefaultMicroTokens))
 		descendOn(t, tr, 3)
 		must.OK(t, a.Save(filepath.Join(out, name+"-rows-lora"), name))
 		write(t, name+"-rows-lora", name+"-base", a.Model())
@@ -70,16 +66,12 @@ func TestFoldersForTransformers(t *testing.T) {
 // trainedAdapter has made some updates, so that it changes the model.
 func trainedAdapter(t *testing.T, m *Model, b maskedBatch) *Adapter {
 	t.Helper()
-	a := must.Get(NewAdapter(m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
-		rand.New(rand.NewPCG(1, 2))))(t)
-	t.Cleanup(func() { a.Close() })
-	tr := must.Get(a.Trainer(adamW(DefaultMicroTokens), Peers{}))(t)
-	defer tr.Close()
+	a, tr := adapterOn(t, m, LoRA{Rank: 3, Alpha: 6, Targets: []string{"q_proj", "v_proj", "down_proj"}},
+		adamW(DefaultMicroTokens))
 	for range 3 {
 		meanLoss(t, tr, b)
-		if _, _, err := tr.Update(0.02); err != nil {
-			t.Fatal(err)
-		}
+		_, _, err := tr.Update(0.02)
+		must.OK(t, err)
 	}
 	return a
 }

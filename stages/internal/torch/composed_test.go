@@ -43,10 +43,7 @@ func TestComposedCachedAttentionEqualsTheKernel(t *testing.T) {
 				// Rows that pad are the same.
 				rows := make([]float32, 0, len(pass[0])*(heads+2*kvHeads)*d)
 				for i, slot := range pass[0] {
-					row := make([]float32, (heads+2*kvHeads)*d)
-					for j := range row {
-						row[j] = float32(r.NormFloat64())
-					}
+					row := normals(r, (heads+2*kvHeads)*d)
 					if i > 0 && pass[0][i-1] == slot && pass[1][i-1] == pass[1][i] {
 						row = slices.Clone(rows[len(rows)-len(row):])
 					}
@@ -160,15 +157,8 @@ func TestOperationsInBFloat16AreNearThoseInFloat32(t *testing.T) {
 func TestWideProductsAreNotRounded(t *testing.T) {
 	const n, k, m = 3, 40, wideColumns + 5
 	r := rand.New(rand.NewPCG(4, 4))
-	draw := func(n int) []float32 {
-		x := make([]float32, n)
-		for i := range x {
-			x[i] = float32(r.NormFloat64())
-		}
-		return x
-	}
 	must.OK(t, Do(t.Context(), CPU, func(s *Scope) error {
-		a, b := s.As(s.FromFloat32(draw(n*k), n, k), BFloat16), s.As(s.FromFloat32(draw(m*k), m, k), BFloat16)
+		a, b := s.As(random(s, r, n, k), BFloat16), s.As(random(s, r, m, k), BFloat16)
 		out, rounded := s.Empty(Float32, n, m), s.Float32s(s.As(s.Mm(a, s.T(b)), Float32))
 		s.WideMmInto(out, a, s.T(b))
 		got, x, y := s.Float32s(out), s.Float32s(s.As(a, Float32)), s.Float32s(s.As(b, Float32))

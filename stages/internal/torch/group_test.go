@@ -44,6 +44,16 @@ func startRanks(t *testing.T, work string, size int, place string) (outputs []st
 	return outputs, errs
 }
 
+// wantPassed checks that the processes of some ranks passed their test.
+func wantPassed(t *testing.T, outputs []string, errs []error, ranks ...int) {
+	t.Helper()
+	for _, rank := range ranks {
+		if errs[rank] != nil || !strings.Contains(outputs[rank], "PASS") {
+			t.Errorf("rank %d: %v\n%s", rank, errs[rank], outputs[rank])
+		}
+	}
+}
+
 func TestRanksExchangeBroadcastAndGather(t *testing.T) {
 	for name, tc := range map[string]struct {
 		work string
@@ -55,11 +65,7 @@ func TestRanksExchangeBroadcastAndGather(t *testing.T) {
 				t.Setenv(ncclVariable, fakeNCCL(t))
 			}
 			outputs, errs := startRanks(t, tc.work, tc.size, filepath.Join(t.TempDir(), "store"))
-			for rank, err := range errs {
-				if err != nil || !strings.Contains(outputs[rank], "PASS") {
-					t.Errorf("rank %d: %v\n%s", rank, err, outputs[rank])
-				}
-			}
+			wantPassed(t, outputs, errs, []int{0, 1, 2, 3}[:tc.size]...)
 		})
 	}
 }
@@ -67,11 +73,7 @@ func TestRanksExchangeBroadcastAndGather(t *testing.T) {
 func TestEndOfARankIsNoticed(t *testing.T) {
 	start := time.Now()
 	outputs, errs := startRanks(t, "end", 3, filepath.Join(t.TempDir(), "store"))
-	for _, rank := range []int{0, 2} {
-		if errs[rank] != nil || !strings.Contains(outputs[rank], "PASS") {
-			t.Errorf("rank %d: %v\n%s", rank, errs[rank], outputs[rank])
-		}
-	}
+	wantPassed(t, outputs, errs, 0, 2)
 	if errs[1] == nil || time.Since(start) > time.Minute {
 		t.Errorf("after %v: rank 1 has ended with %v\n%s", time.Since(start), errs[1], outputs[1])
 	}

@@ -80,14 +80,7 @@ func TestMatrixProductsAreIdenticalForAnyRowsAndThreads(t *testing.T) {
 	defer SetThreads(1)
 	const rows, n, k = 300, 150, 700
 	r := rand.New(rand.NewPCG(2, 2))
-	random := func(n int) []float32 {
-		data := make([]float32, n)
-		for i := range data {
-			data[i] = float32(r.NormFloat64())
-		}
-		return data
-	}
-	x, w, bias := random(rows*k), random(n*k), random(n)
+	x, w, bias := normals(r, rows*k), normals(r, n*k), normals(r, n)
 	for level := range 3 {
 		limitKernels(level)
 		var whole []float32

@@ -3,6 +3,7 @@ package objective
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -109,14 +110,9 @@ func TestWeightsByHand(t *testing.T) {
 			[]float64{900, 900, 0}, []float64{0, 0, 1}, 2},
 	} {
 		got, capped := tc.c.Weights(length, tc.old, sampled)
-		if len(got) != len(tc.want) || capped != tc.capped {
+		same := slices.EqualFunc(got, tc.want, func(a, b float64) bool { return near(a, b, 1e-12) })
+		if !same || capped != tc.capped {
 			t.Errorf("%s: got %v and %d capped, want %v and %d", name, got, capped, tc.want, tc.capped)
-			continue
-		}
-		for k := range got {
-			if math.Abs(got[k]-tc.want[k]) > 1e-12 {
-				t.Errorf("%s: got %v, want %v", name, got, tc.want)
-			}
 		}
 	}
 }

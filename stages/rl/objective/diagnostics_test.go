@@ -183,9 +183,7 @@ func TestEveryLoggedValueHasARowInTheMetricsTable(t *testing.T) {
 	DescribeRatios([]float64{0.1}, v)
 	correction := &SamplerCorrection{Mode: "token", Cap: 2}
 	correction.Describe([]int{2}, []float64{0, 0}, []float64{0, -1}, v)
-	if v["sampler_weight"] != 1.5 || v["sampler_capped"] != 0.5 {
-		t.Errorf("got mean weight %v and share capped %v, want 1.5 and 0.5", v["sampler_weight"], v["sampler_capped"])
-	}
+	wantValues(t, "correction", v, map[string]float64{"sampler_weight": 1.5, "sampler_capped": 0.5})
 	DescribeKL([]float64{-1}, []float64{-2}, []float64{0.1}, v)
 	for name := range v {
 		if _, found := MetricNamed(name); !found {
@@ -202,12 +200,8 @@ func TestEpisodesAreCountedByTheirEndAndTokens(t *testing.T) {
 		{Stop: rl.StopDone, IDs: make([]int32, 3), Mask: []bool{true, false, false}, Segments: []rl.Segment{segment}},
 		{Stop: rl.StopLength, IDs: make([]int32, 6), Mask: make([]bool, 6)}, {Stop: rl.StopStep}, {Stop: rl.StopError},
 	}, v)
-	for name, want := range map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
-		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5} {
-		if v[name] != want {
-			t.Errorf("%s: got %v, want %v", name, v[name], want)
-		}
-	}
+	wantValues(t, "four episodes", v, map[string]float64{"truncated": 0.5, "stop_done": 0.25, "stop_error": 0.25,
+		"sampled_tokens": 0.5, "sampled_tokens_max": 2, "episode_tokens": 2.5})
 }
 
 // TestPropositionTwoHoldsInNineteenOfTwentyUpdates simulates updates of policies of all sorts, those included at

@@ -3,6 +3,7 @@ package objective
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -390,24 +391,14 @@ func TestPartsOfABatchAddUpToTheWhole(t *testing.T) {
 				Skip: b.Skip[i : i+1], Turn: b.Turn[from:to],
 				Logp: b.Logp[from:to], LogpOld: b.LogpOld[from:to], LogpRef: b.LogpRef[from:to], KL: b.KL[from:to],
 				Entropy: b.Entropy[from:to]}, total))(t)
-			if b.Skip[i] {
-				for _, g := range part.DLogp {
-					if g != 0 {
-						t.Errorf("%s: a skipped trajectory has a gradient", name)
-					}
-				}
+			if b.Skip[i] && slices.ContainsFunc(part.DLogp, isNot0) {
+				t.Errorf("%s: a skipped trajectory has a gradient", name)
 			}
 			sum.Add(part)
 			from = to
 		}
-		if math.Abs(sum.Loss-whole.Loss) > 1e-12 || sum.Ratios != whole.Ratios ||
-			len(sum.DLogp) != len(whole.DLogp) {
-			t.Errorf("%s: parts give %v, the whole %v", name, sum.Loss, whole.Loss)
-		}
-		for k := range whole.DLogp {
-			if sum.DLogp[k] != whole.DLogp[k] {
-				t.Errorf("%s: gradient %d differs", name, k)
-			}
+		if math.Abs(sum.Loss-whole.Loss) > 1e-12 || sum.Ratios != whole.Ratios || !slices.Equal(sum.DLogp, whole.DLogp) {
+			t.Errorf("%s: parts give %v and %v, the whole %v and %v", name, sum.Loss, sum.DLogp, whole.Loss, whole.DLogp)
 		}
 	}
 }
@@ -420,15 +411,12 @@ func TestPaperLossByHand(t *testing.T) {
 	b := &Batch{Length: []int{2, 2}, Advantage: []float64{1, -1}, Logp: []float64{-1, -1, -1, -1},
 		LogpOld: []float64{-1.1, -1.2, -1, -0.5}, LogpRef: []float64{-1, -1, -1, -1}}
 	out := must.Get(o.Evaluate(b, o.Totals(b)))(t)
-	if math.Abs(out.Loss+0.2) > 1e-12 || out.ClipFraction() != 1 {
-		t.Errorf("got %+v", out)
-	}
-	for _, g := range out.DLogp {
-		if g != 0 {
-			t.Errorf("a clipped ratio has gradient %v", g)
-		}
+	if math.Abs(out.Loss+0.2) > 1e-12 || out.ClipFraction() != 1 || slices.ContainsFunc(out.DLogp, isNot0) {
+		t.Errorf("got %+v, want the loss -0.2 and no gradient of a clipped ratio", out)
 	}
 }
+
+func isNot0(x float64) bool { return x != 0 }
 
 // episodes is a batch of three episodes of as many action tokens each, in two turns. Every token has the same
 // divergence from the reference, every episode an advantage of size 1, and policy and old policy are one.
@@ -461,31 +449,36 @@ func gradients(t *testing.T, o Objective, b *Batch) (kl, policy float64) {
 	return part(o.KL.Beta, make([]float64, len(b.Advantage))), part(0, b.Advantage)
 }
 
+// wantKLWeight checks the weight of the KL term relative to the policy's, in the gradient and as reported, for episodes
+// of a length.
+func wantKLWeight(t *testing.T, o Objective, length int, want float64) {
+	t.Helper()
+	b := episodes(length)
+	kl, policy := gradients(t, o, b)
+	slope := 1 - math.Exp(-0.5) // of k3 at d = 0.5
+	for name, got := range map[string]float64{"gradient": kl / policy / slope, "weight": o.KLWeight(b, o.Totals(b))} {
+		if !(math.Abs(got-want) <= 1e-11*want) { // sums of 1,200 float64s
+			t.Errorf("%+v, %+v, episodes of %d tokens: the %s of KL is %v of the policy's, want %v", o.Loss, o.KL, length,
+				name, got, want)
+		}
+	}
+}
+
 // The effective beta equals the setting only if the KL term weights a token like the policy term; otherwise it
 // depends on the length of episodes (KLWeight).
 func TestBetaIsTheRelativeWeightOfKLAtAnyLength(t *testing.T) {
-	slope := 1 - math.Exp(-0.5) // of k3 at d = 0.5
 	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
 		for _, aggregate := range []string{"trajectory_sum", "trajectory_mean", "token_mean", "constant"} {
 			for _, length := range []int{4, 40, 400} {
 				o := PaperObjective()
 				o.Ratio.Level, o.Loss.Aggregate, o.Loss.Scale = level, aggregate, 16
-				b := episodes(length)
-				kl, policy := gradients(t, o, b)
-				if got := kl / policy / slope; math.Abs(got-0.1) > 1e-12 { // sums of 1,200 float64s
-					t.Errorf("%s, %s, episodes of %d tokens: the gradient of KL weighs %v of the policy's, want beta, 0.1",
-						level, aggregate, length, got)
-				}
-				if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-0.1) > 1e-12 {
-					t.Errorf("%s, %s, episodes of %d tokens: weight %v, want 0.1", level, aggregate, length, got)
-				}
+				wantKLWeight(t, o, length, 0.1)
 			}
 		}
 	}
 }
 
 func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
-	slope := 1 - math.Exp(-0.5)
 	for _, tc := range []struct {
 		loss, kl string
 		weight   func(length float64) float64
@@ -505,15 +498,7 @@ func TestKLAveragedOverTokensIsWeakerByTheLengthOfAnEpisode(t *testing.T) {
 		for _, length := range []int{4, 400} {
 			o := PaperObjective()
 			o.Ratio.Level, o.Loss.Aggregate, o.Loss.Scale, o.KL.Aggregate = "token", tc.loss, 16, tc.kl
-			b, want := episodes(length), tc.weight(float64(length))
-			kl, policy := gradients(t, o, b)
-			if got := kl / policy / slope; math.Abs(got-want) > 1e-9*want {
-				t.Errorf("loss %s, kl %s, %d tokens: the gradient of KL weighs %v of the policy's, want %v", tc.loss, tc.kl,
-					length, got, want)
-			}
-			if got := o.KLWeight(b, o.Totals(b)); math.Abs(got-want) > 1e-9*want {
-				t.Errorf("loss %s, kl %s, %d tokens: weight %v, want %v", tc.loss, tc.kl, length, got, want)
-			}
+			wantKLWeight(t, o, length, tc.weight(float64(length)))
 			if got := o.KLWeightText(); got != tc.text {
 				t.Errorf("loss %s, kl %s: got %q, want %q", tc.loss, tc.kl, got, tc.text)
 			}

@@ -88,20 +88,14 @@ func TestLoneSurvivorOfAGroupFollowsItsSetting(t *testing.T) {
 
 func TestMissingRewardsDoNotEnterDiagnostics(t *testing.T) {
 	with, episodes := GroupsOf(earned(4, "1 0 x 0  1 1 1 x  x x x x"), 4).Diagnose(), map[string]float64{}
-	for name, want := range map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5, "all_right": 0.5,
-		"all_wrong": 0, "sigma2": 1.0 / 9} {
-		if math.Abs(with[name]-want) > 1e-12 {
-			t.Errorf("%s: got %v, want %v", name, with[name], want)
-		}
-	}
+	wantValues(t, "missing rewards", with, map[string]float64{"reward": 4.0 / 6, "zero_variance": 0.5,
+		"all_right": 0.5, "all_wrong": 0, "sigma2": 1.0 / 9})
 	full := GroupsOf(earned(2, "1 0  1 1  x 0"), 2)
 	if got := full.Successes(); !reflect.DeepEqual(got, []int{0, 1, 1}) {
 		t.Errorf("successes: got %v, want the two whole groups", got)
 	}
 	DescribeEpisodes(earned(4, "1 0 x 0"), episodes)
-	if episodes["official"] != 1.0/3 || episodes["stop_error"] != 0.25 {
-		t.Errorf("official %v, stop_error %v; want 1/3 and 1/4", episodes["official"], episodes["stop_error"])
-	}
+	wantValues(t, "episodes", episodes, map[string]float64{"official": 1.0 / 3, "stop_error": 0.25})
 	if !EqualRewards(earned(3, "1 x 1")) || EqualRewards(earned(3, "1 x 0")) || !EqualRewards(earned(2, "x x")) {
 		t.Error("a missing reward counts when rewards are compared")
 	}

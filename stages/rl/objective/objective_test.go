@@ -38,6 +38,16 @@ func (s table) divergence(ref table, row int) (d float64, grad []float64) {
 	return d, grad
 }
 
+// wantValues compares some of the values of a map.
+func wantValues(t *testing.T, name string, got, want map[string]float64) {
+	t.Helper()
+	for value, w := range want {
+		if math.Abs(got[value]-w) > 1e-12 {
+			t.Errorf("%s: %s is %v, want %v", name, value, got[value], w)
+		}
+	}
+}
+
 func TestProfilesAreValidAndDistinct(t *testing.T) {
 	for _, p := range Profiles() {
 		o := p.Objective

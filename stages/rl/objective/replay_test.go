@@ -53,11 +53,7 @@ func TestReplayByHand(t *testing.T) {
 		"token mean": {token, map[string]float64{"loss": 0, "gradient_weight": 1, "effective_tokens": 3}},
 	} {
 		got := must.Get(r.Replay(tc.o))(t)
-		for metric, want := range tc.want {
-			if math.Abs(got[metric]-want) > 1e-12 {
-				t.Errorf("%s: %s is %v, want %v", name, metric, got[metric], want)
-			}
-		}
+		wantValues(t, name, got, tc.want)
 		for _, m := range Replayed {
 			if _, ok := got[m.Name]; !ok {
 				t.Errorf("%s: %s is missing", name, m.Name)
@@ -78,12 +74,8 @@ func TestReplayCountsTheFurtherSequencesOfAgents(t *testing.T) {
 	paper := PaperObjective()
 	paper.Advantage.Eps = 1e-300
 	got := must.Get(must.Get(RolloutsOf(group))(t).Replay(paper))(t)
-	for metric, want := range map[string]float64{"loss": -1.0 / 3, "gradient_weight": 2, "effective_tokens": 6,
-		"weight_of_long": 4.0 / 6, "mean_abs_advantage": 1, "spread_batch": 2, "reward": 0.5} {
-		if math.Abs(got[metric]-want) > 1e-12 {
-			t.Errorf("%s is %v, want %v", metric, got[metric], want)
-		}
-	}
+	wantValues(t, "three rows", got, map[string]float64{"loss": -1.0 / 3, "gradient_weight": 2, "effective_tokens": 6,
+		"weight_of_long": 4.0 / 6, "mean_abs_advantage": 1, "spread_batch": 2, "reward": 0.5})
 }
 
 func TestRolloutsAreRegroupedFromWholeGroups(t *testing.T) {
