@@ -30,7 +30,7 @@ type Kind struct {
 	Ranks func(Stage) int
 
 	AcrossSeeds   bool // reads the instances of all seeds and has one node itself
-	AfterFailures bool // runs even if its inputs failed; its result is then not cached
+	AfterFailures bool // runs in the engine, even if its inputs failed; its result is then not cached
 	InProcess     bool // runs in the engine's process
 	MultiGPU      bool // its process may use several GPUs; without it and Ranks a run rejects more than one
 }

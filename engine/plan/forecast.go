@@ -95,7 +95,7 @@ type simulated struct {
 	*Planned
 	readers []*simulated  // nodes that wait for it
 	waits   int           // number of nodes that it waits for
-	rank    time.Duration // estimated time of the longest path from its start to the end
+	path    time.Duration // estimated time of the longest path from its start to the end
 	gpus    []string
 	end     time.Time
 }
@@ -120,9 +120,9 @@ func newSimulation(nodes []*Planned) *simulation {
 	}
 	for _, n := range slices.Backward(s.open) {
 		for _, reader := range n.readers {
-			n.rank = max(n.rank, reader.rank)
+			n.path = max(n.path, reader.path)
 		}
-		n.rank += max(n.Estimate, time.Second) // without a record every stage counts the same
+		n.path += max(n.Estimate, time.Second) // without a record every stage counts the same
 	}
 	return s
 }
@@ -219,7 +219,7 @@ func (s *simulation) ready(n *simulated) {
 		s.ended(n)
 		return
 	}
-	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Path: n.rank, Estimate: n.Estimate}
+	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Path: n.path, Estimate: n.Estimate}
 	if s.site.ExecutorOf(n.Node) == "local" {
 		q.Need = s.machine.Share(n.Resources)
 	}
