@@ -333,8 +333,8 @@ func (j *Job) Recovered() bool { return j.work.recovered }
 // program gets a request to stop and is killed later. Processes that it leaves running are killed.
 //
 // If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires
-// the lock reads the exit code and resumes behind Execute (Recovered). A program with secrets ends with its
-// engine, which masks its output.
+// the lock reads the exit code and continues after the call of Execute (Recovered). A program with secrets ends
+// with its engine, which masks its output.
 func (j *Job) Execute(ctx context.Context, p Program) error {
 	w, mark := j.work, ScratchMark(j.Dir)
 	if w.resumes { // processes of a program whose engine or supervising shell was killed

@@ -133,7 +133,7 @@ func runNode(
 		return err
 	}
 	w := &Work{Assignment: a, Node: n, experiment: x, store: store, session: session, Folder: folder, alone: true,
-		rank: own, claim: lock}
+		rank: own, inherited: lock}
 	if err := w.Execute(ctx, observe); err != nil || w.result == nil {
 		return err
 	}

@@ -168,7 +168,7 @@ const (
 type task struct {
 	*plan.Planned
 	state     taskState
-	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date
+	how       runs.EventKind // of an ended one: done, kept, shown, failed, skipped; "" if it was up to date or collected
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
@@ -308,7 +308,8 @@ func (r *run) failure() error {
 // resolve decides on a task whose inputs have ended: it is reused if the store has its key now, otherwise it
 // becomes ready.
 func (r *run) resolve(t *task) {
-	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) { // it runs after failures
+	if slices.ContainsFunc(t.reads, func(up *task) bool { return up.manifest == nil }) {
+		// A kind with AfterFailures: its output is only shown.
 		t.Key = ""
 		r.queue(t)
 		return
@@ -330,7 +331,8 @@ func (r *run) resolve(t *task) {
 	}
 }
 
-// reuseStored ends a task whose result is in the store, or whose store cannot be read. It reports whether it did.
+// reuseStored ends a task whose result is in the store, and fails it if the store cannot be read. It reports whether
+// the task has ended.
 func (r *run) reuseStored(t *task) bool {
 	if t.Force {
 		return false
@@ -443,7 +445,7 @@ func (r *run) onEnded(t *task, m *artifact.Manifest, err error, took time.Durati
 
 // stageFailed ends a task whose stage returned an error or was killed.
 func (r *run) stageFailed(t *task, err error, took time.Duration) {
-	if t.Key != "" { // a killed stage could not do it
+	if t.Key != "" { // a killed stage could not discard its unfinished output
 		r.recordError(r.Store.Discard(t.Key))
 	}
 	if r.ctx.Err() == nil {

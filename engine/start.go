@@ -69,7 +69,7 @@ type Work struct {
 	store      *artifact.Store // nil outside a run
 	session    *artifact.Session
 	lock       *artifact.Lock // of the key; nil if the output is not committed, or in a process of its own
-	claim      *os.File       // in a process of its own: the lock that it has inherited
+	inherited  *os.File       // in a process of its own: the lock of the key
 	lease      *os.File       // nil without one, or in a process of its own
 	executor   Executor
 	rank       rank // of this process in a gang
@@ -80,7 +80,7 @@ type Work struct {
 	folders   map[artifact.Ref]string       // outside a run: of the inputs
 	shorter   *Shorter                      // result to extend, or nil
 	resumes   bool                          // the scratch folder existed before
-	recovered bool                          // the program ended successfully after its engine
+	recovered bool                          // the program ended successfully after its engine was killed
 	peakBytes int64                         // of the stage's programs
 	result    *artifact.Committed           // nil before the end, or if another process committed it
 
@@ -320,7 +320,7 @@ func (w *Work) checkHeld() error {
 			return fmt.Errorf("another job executes this stage: the record %s is no longer the newest", path)
 		}
 	}
-	if f := cmp.Or(w.lock.File(), w.claim); f != nil {
+	if f := cmp.Or(w.lock.File(), w.inherited); f != nil {
 		return artifact.CheckClaim(f)
 	}
 	return nil

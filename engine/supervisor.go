@@ -26,14 +26,15 @@ import (
 // rankGrace is the time that the other ranks have to end after one has failed.
 const rankGrace = 5 * time.Second
 
-// supervisor starts the ranks of a gang on its node and waits for them. It leads their session and signs the key's
-// lock, so adoption and kills work as for one process. It passes the lock and the lease on, and the ranks die with it.
+// supervisor starts the ranks of a gang on its node and waits for them. It leads their session and is the recorded
+// holder of the key's lock, so adoption and kills work as for one process. The ranks inherit the lock and the lease,
+// and end with it.
 //
 // A gang on several nodes has a supervisor on each, with an equal share of the ranks. The first makes the folder of the
 // ranks and reports the failure of the stage; the others leave the failures of their ranks there. All nodes see the
 // folder.
 type supervisor struct {
-	node   *lang.Node
+	stage  *lang.Node
 	at     GangNode
 	first  int    // number of the first rank of this node
 	meet   string // folder of all ranks
@@ -50,11 +51,11 @@ type rankEnd struct {
 	exit proc.Exit
 }
 
-// supervise runs the ranks of a node and waits for them. When ctx ends, they get a request to stop. When one fails, the
-// others get rankGrace to end, and the failure of the rank that caused it is returned. Ranks without progress are
-// killed.
+// supervise runs the ranks of this machine and waits for them. When ctx ends, they get a request to stop. When one
+// fails, the others get rankGrace to end, and the failure of the rank that caused it is returned. Ranks without
+// progress are killed.
 func supervise(ctx context.Context, folder runs.Folder, a runs.Assignment, n *lang.Node) (err error) {
-	s := &supervisor{node: n, kills: a.Kills, ended: make(chan rankEnd)}
+	s := &supervisor{stage: n, kills: a.Kills, ended: make(chan rankEnd)}
 	if s.limits, err = limitsOfRanks(); err != nil {
 		return err
 	}
@@ -95,10 +96,10 @@ func (s *supervisor) start(folder runs.Folder, a runs.Assignment, rank int) erro
 	if err != nil {
 		return err
 	}
-	c := exec.Command(self, "node", "--run", string(folder), "--node", s.node.Address)
+	c := exec.Command(self, "node", "--run", string(folder), "--node", s.stage.Address)
 	c.Env = append(os.Environ(), fmt.Sprintf("%s=%d", rankVariable, rank), meetVariable+"="+s.meet,
-		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/s.node.Resources.Processes)))
-	if i := rank - s.first; i < len(a.GPUs) { // without GPUs, or on a device of the CPU, no rank has one of its own
+		fmt.Sprintf("OMP_NUM_THREADS=%d", max(1, a.CPUs/s.stage.Resources.Processes)))
+	if i := rank - s.first; i < len(a.GPUs) { // ranks on the CPU get none
 		c.Env = append(c.Env, "CUDA_VISIBLE_DEVICES="+a.GPUs[i])
 	}
 	var output io.Reader = strings.NewReader("")
@@ -169,8 +170,8 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 		select {
 		case e := <-s.ended:
 			left--
-			// The report of an ended rank does not change any more, so a hang of the others cannot be detected:
-			// `timeout` ends them.
+			// The report of an ended rank no longer changes, so watch would take it for a hang. If the others hang from
+			// now on, only the stage's timeout ends them.
 			look.Stop()
 			if !e.exit.Failed() {
 				continue
@@ -186,7 +187,7 @@ func (s *supervisor) await(ctx context.Context) (err error) {
 			killed = true
 			s.signal(syscall.SIGKILL)
 		case now := <-look.C:
-			err = watch.observe(runs.ReadRanks(s.meet, s.node.Resources.Processes), now.Sub(looked))
+			err = watch.observe(runs.ReadRanks(s.meet, s.stage.Resources.Processes), now.Sub(looked))
 			if looked = now; err != nil {
 				look.Stop()
 				watch.writeTable(os.Stderr, s.stopped)
@@ -222,14 +223,14 @@ func (s *supervisor) failure() error {
 			return cmp.Compare(a.causality(), b.causality())
 		})
 		if !first.Echo || s.at.Count == 1 || time.Since(since) > rankGrace {
-			return fmt.Errorf("rank %d of %d: %w", first.Rank, s.node.Resources.Processes, &first.Failure)
+			return fmt.Errorf("rank %d of %d: %w", first.Rank, s.stage.Resources.Processes, &first.Failure)
 		}
 	}
 }
 
 // failedElsewhere returns the failures that ranks of other nodes have left.
 func (s *supervisor) failedElsewhere() (all []rankFailure) {
-	for rank := range s.node.Resources.Processes {
+	for rank := range s.stage.Resources.Processes {
 		if f, left := readFailure(s.meet, rank); left && !s.owns(rank) {
 			all = append(all, f)
 		}

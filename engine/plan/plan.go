@@ -260,8 +260,8 @@ func (d *Planned) Collected() bool {
 	return d.Verb == Collected || d.Verb == MayRun && d.Cause.Reason == ReasonCollected
 }
 
-// rebuildCollected schedules the results whose bytes are not here although a node that runs reads them, or although the
-// experiment publishes them: the remote store has them, or their stages run again.
+// rebuildCollected schedules the results whose bytes are gone but needed, because a node that runs reads them or the
+// experiment publishes them: they are fetched from the remote store, or else their stages run again.
 func (p *Plan) rebuildCollected(planned map[*lang.Node]*Planned) {
 	for _, d := range slices.Backward(p.Nodes) {
 		p.fetchPublished(d)
@@ -456,7 +456,7 @@ func (d *Planned) Before() []*lang.Node {
 	return nodes
 }
 
-// Clone copies the nodes of a plan, which a run changes.
+// Clone copies a plan with its nodes, because a run changes them.
 func (p *Plan) Clone() *Plan {
 	c := *p
 	c.Nodes = make([]*Planned, len(p.Nodes))
@@ -504,10 +504,11 @@ func (p *Plan) Counts() map[string]int {
 }
 
 // Key returns the hash of everything that determines what a node produces: kind, version, settings with their
-// defaults, the seed if the node is stochastic, and the content digest of each input, as returned by digest. ok is
-// false while a digest is unknown; parts then lack that input. Names, comments, order, formatting and paths are in no
-// key, with one exception: a kind that reads all seeds shows the addresses and labels of its inputs and the name,
-// question, expectation and overrides of the experiment, so they are in its key.
+// defaults except those documented as "not in the key", the seed if the node is stochastic, and the content digest of
+// each input, as returned by digest. ok is false while a digest is unknown; parts then lack that input. Names,
+// comments, order, formatting and paths are in no key, with one exception: a kind that reads all seeds shows the
+// addresses and labels of its inputs and the name, question, expectation and overrides of the experiment, so they are
+// in its key.
 func Key(n *lang.Node, digest func(from *lang.Node, port string) (string, bool)) (
 	key string, parts artifact.Parts, ok bool) {
 	parts = artifact.Parts{"kind": lang.JSONText(n.Kind.Name), "version": strconv.Itoa(n.Kind.Version)}

@@ -42,7 +42,7 @@ func newBatch(trajectories []*rl.Trajectory, size int) *updateBatch {
 }
 
 // minibatches divides a batch by optimizer step, in order: o.Minibatches groups each, fewer in the last. With 0
-// it returns the whole batch. Call advantage first, because advantages are computed over the whole batch.
+// it returns the whole batch. Advantages are computed over the whole batch, so the steps need advantage before this.
 func (b *updateBatch) minibatches(o *objective.Objective) (steps []*updateBatch) {
 	if o.Minibatches == 0 || o.Minibatches >= b.groups() {
 		return []*updateBatch{b}

@@ -10,8 +10,8 @@
 //
 //	rl.DrawTokens              reward tokens of a group (eq. 3)
 //	groupSource.update         groups of rollouts with their rewards
-//	updateBatch.advantage      advantages (eq. 6)
-//	settings.prepare           logprobs of the old policy
+//	settings.prepare           logprobs of the old policy, if it makes several steps
+//	Objective.Advantages       advantages (eq. 6), called by prepare
 //	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
 //	settings.accumulate        gradient in the weights
 //	training.learn             optimizer steps and alarms

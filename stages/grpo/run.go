@@ -208,8 +208,8 @@ func (t *training) collect(ctx context.Context, list []rl.Rollout) ([]*rl.Trajec
 	})
 }
 
-// spread deals a list of rollouts to the ranks, a number of adjacent rollouts to each rank in turn, and returns all
-// trajectories in the order of the list.
+// spread gives each rank in turn some adjacent rollouts of a list, and returns the trajectories of all ranks in the
+// order of the list.
 func (t *training) spread(ctx context.Context, list []rl.Rollout, adjacent int,
 	sample func([]rl.Rollout) ([]*rl.Trajectory, error)) ([]*rl.Trajectory, error) {
 	r, groups := t.run.Peers.Rank, slices.Collect(slices.Chunk(list, adjacent))
@@ -227,7 +227,7 @@ func (t *training) publish() error {
 	}
 	if t.run.Job.Rank > 0 {
 		if t.Evaluate != nil && t.state.Best.Update == 0 {
-			return t.run.Policy.Save("") // with rank 0 below
+			return t.run.Policy.Save("") // all ranks save together, into the folder that rank 0 creates below
 		}
 		return nil
 	}

@@ -123,7 +123,7 @@ func guarded[T Instance](m Method, allowed func(T) bool, refusal string) Method 
 	call := m.Call
 	m.Call = func(in Instance, args []py.Value) (py.Value, error) {
 		if !allowed(in.(T)) {
-			return fault(refusal), nil
+			return errorReply(refusal), nil
 		}
 		return call(in, args)
 	}

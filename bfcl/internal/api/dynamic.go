@@ -11,7 +11,7 @@ import (
 // what a method call or a subscript does in Python, with Python's exception for other types.
 //
 // Almost every call may raise an exception. The methods raise it as Python does: by a panic with a
-// *py.Exception, which catch makes the error of Method.Call or Instance.Load.
+// *py.Exception, which catch makes the error of Method.Call or Instance.Load. Any other panic continues.
 
 // try returns v, or raises err.
 func try[T any](v T, err error) T {
@@ -60,6 +60,7 @@ func get(d *py.Dict, key py.Value) (v py.Value, known bool) {
 	return v, known
 }
 
+// field returns v[name].
 func field(v py.Value, name string) py.Value { return try(py.GetItem(v, name)) }
 
 // setting returns the scenario's value of key, or def if the scenario is nil or lacks the key.
@@ -72,10 +73,10 @@ func setting(scenario *py.Dict, key string, def py.Value) py.Value {
 	return def
 }
 
-// fault returns the reply {"error": text}.
-func fault(text string) py.Value { return py.NewDict("error", text) }
+// errorReply returns the reply {"error": text}.
+func errorReply(text string) py.Value { return py.NewDict("error", text) }
 
-// seeded returns the initial generator of a class; own is used if the scenario has no seed.
+// seeded returns the random generator of a class; own is its seed if the scenario has none.
 func seeded(scenario *py.Dict, own int64) *py.Random {
 	seed, ok := setting(scenario, "random_seed", own).(int64)
 	if !ok {

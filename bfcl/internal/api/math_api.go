@@ -40,7 +40,7 @@ func (mathAPI) Clone(*py.Memo) Instance            { return mathAPI{} }
 // errors are raised.
 func mathResult(v py.Value, err error, notNumber string) py.Value {
 	if py.IsException(err, "TypeError") {
-		return fault(notNumber)
+		return errorReply(notNumber)
 	}
 	check(err)
 	return py.NewDict("result", v)
@@ -58,7 +58,7 @@ func allNumbers(v py.Value, err error) py.Value {
 func (mathAPI) logarithm(value, base, precision py.Value) py.Value {
 	v, err := py.Logarithm(value, base, precision)
 	if err != nil {
-		return fault(py.AsException(err).Message)
+		return errorReply(py.AsException(err).Message)
 	}
 	return py.NewDict("result", v)
 }
@@ -85,14 +85,14 @@ func meanOf(numbers py.Value) (py.Value, error) {
 
 func (mathAPI) mean(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate mean of an empty list")
+		return errorReply("Cannot calculate mean of an empty list")
 	}
 	return allNumbers(meanOf(numbers))
 }
 
 func (mathAPI) deviation(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate standard deviation of an empty list")
+		return errorReply("Cannot calculate standard deviation of an empty list")
 	}
 	return allNumbers(standardDeviation(numbers))
 }
@@ -135,7 +135,7 @@ var metres = map[string]py.Value{"km": int64(1000), "m": int64(1), "cm": 0.01, "
 // unit.
 func (mathAPI) convertSI(value, unitIn, unitOut py.Value) py.Value {
 	if !py.IsNumber(value) {
-		return fault("Value must be a number")
+		return errorReply("Value must be a number")
 	}
 	for _, unit := range []py.Value{unitIn, unitOut} {
 		check(py.Hashable(unit))
@@ -152,13 +152,13 @@ func (mathAPI) convertSI(value, unitIn, unitOut py.Value) py.Value {
 }
 
 func noConversion(in, out py.Value) py.Value {
-	return fault("Conversion from '" + py.Str(in) + "' to '" + py.Str(out) + "' is not supported")
+	return errorReply("Conversion from '" + py.Str(in) + "' to '" + py.Str(out) + "' is not supported")
 }
 
 // conversion returns the reply {"result": v}. An OverflowError becomes an error reply; other errors are raised.
 func conversion(v py.Value, err error) py.Value {
 	if py.IsException(err, "OverflowError") {
-		return fault("Conversion resulted in a value too large to represent")
+		return errorReply("Conversion resulted in a value too large to represent")
 	}
 	check(err)
 	return py.NewDict("result", v)
@@ -176,7 +176,7 @@ var imperial = map[string]float64{
 
 func (mathAPI) convertImperial(value, in, out py.Value) py.Value {
 	if !py.IsNumber(value) {
-		return fault("Value must be a number")
+		return errorReply("Value must be a number")
 	}
 	if try(py.EqualErr(in, out)) {
 		return py.NewDict("result", value)
@@ -211,14 +211,14 @@ func (mathAPI) subtract(a, b py.Value) py.Value { return bothNumbers(py.Sub(a, b
 
 func (mathAPI) multiply(a, b py.Value) py.Value {
 	if !py.IsNumber(a) || !py.IsNumber(b) {
-		return fault("Both inputs must be numbers")
+		return errorReply("Both inputs must be numbers")
 	}
 	return bothNumbers(py.Mul(a, b))
 }
 
 func (mathAPI) divide(a, b py.Value) py.Value {
 	if py.Equal(b, int64(0)) {
-		return fault("Cannot divide by zero")
+		return errorReply("Cannot divide by zero")
 	}
 	return bothNumbers(py.TrueDiv(a, b))
 }
@@ -230,7 +230,7 @@ func (mathAPI) power(base, exponent py.Value) py.Value {
 func (mathAPI) squareRoot(number, precision py.Value) py.Value {
 	negative, err := py.Compare("<", number, int64(0))
 	if negative {
-		return fault("Cannot calculate square root of a negative number")
+		return errorReply("Cannot calculate square root of a negative number")
 	}
 	var root py.Value
 	if err == nil {
@@ -251,7 +251,7 @@ func (mathAPI) round(number, places py.Value) py.Value {
 
 func (mathAPI) percentage(part, whole py.Value) py.Value {
 	if py.Equal(whole, int64(0)) {
-		return fault("Whole value cannot be zero")
+		return errorReply("Whole value cannot be zero")
 	}
 	v, err := py.TrueDiv(part, whole)
 	if err == nil {
@@ -271,7 +271,7 @@ func (mathAPI) max(numbers py.Value) py.Value {
 // mathExtreme returns the first minimum (op "<") or maximum (">").
 func mathExtreme(numbers py.Value, op, empty string) py.Value {
 	if !py.Truthy(numbers) {
-		return fault(empty)
+		return errorReply(empty)
 	}
 	items, err := py.Iterate(numbers)
 	if err != nil {
@@ -292,7 +292,7 @@ func mathExtreme(numbers py.Value, op, empty string) py.Value {
 
 func (mathAPI) sum(numbers py.Value) py.Value {
 	if !py.Truthy(numbers) {
-		return fault("Cannot calculate sum of an empty list")
+		return errorReply("Cannot calculate sum of an empty list")
 	}
 	return allNumbers(sumOf(numbers))
 }

@@ -88,7 +88,7 @@ func loginRequired(m Method) Method {
 
 func (a *messageAPI) userID(name py.Value) py.Value {
 	if !try(py.Contains(a.users, name)) {
-		return fault("User '" + py.Str(name) + "' not found in the workspace.")
+		return errorReply("User '" + py.Str(name) + "' not found in the workspace.")
 	}
 	id, _ := asDict(a.users, "get").Get(name)
 	return py.NewDict("user_id", id)
@@ -110,7 +110,7 @@ func (a *messageAPI) login(id py.Value) py.Value {
 
 func (a *messageAPI) send(receiver, text py.Value) py.Value {
 	if !a.knows(receiver) {
-		return fault("Receiver ID '" + py.Str(receiver) + "' not found.")
+		return errorReply("Receiver ID '" + py.Str(receiver) + "' not found.")
 	}
 	id := a.newID()
 	message := py.MakeDict(1)
@@ -159,7 +159,7 @@ func (a *messageAPI) delete(receiver py.Value) py.Value {
 				"message", "Receiver "+py.Str(receiver)+"'s latest message deleted successfully.")
 		}
 	}
-	return fault("Receiver ID " + py.Str(receiver) + " not found.")
+	return errorReply("Receiver ID " + py.Str(receiver) + " not found.")
 }
 
 // view groups all messages by receiver in order of first appearance.
@@ -180,12 +180,12 @@ func (a *messageAPI) view() py.Value {
 // addContact assigns the next id to a new name. The count advances even if the id is taken.
 func (a *messageAPI) addContact(name py.Value) py.Value {
 	if try(py.Contains(a.users, name)) {
-		return fault("User name '" + py.Str(name) + "' already exists.")
+		return errorReply("User name '" + py.Str(name) + "' already exists.")
 	}
 	a.userCount = increment(a.userCount)
 	id := "USR" + zeroPadded(py.Str(a.userCount), 3)
 	if a.knows(id) {
-		return fault("User ID '" + id + "' already exists.")
+		return errorReply("User ID '" + id + "' already exists.")
 	}
 	check(py.SetItem(a.users, name, id))
 	return py.NewDict("added_status", true, "user_id", id, "message",

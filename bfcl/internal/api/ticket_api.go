@@ -44,10 +44,10 @@ func (t *ticketAPI) Clone(m *py.Memo) Instance {
 
 func (t *ticketAPI) create(title, description, priority py.Value) py.Value {
 	if !py.Truthy(t.user) {
-		return fault("User not authenticated. Please log in to create a ticket.")
+		return errorReply("User not authenticated. Please log in to create a ticket.")
 	}
 	if try(py.Compare("<", priority, int64(1))) || try(py.Compare(">", priority, int64(5))) {
-		return fault("Invalid priority. Priority must be between 1 and 5.")
+		return errorReply("Invalid priority. Priority must be between 1 and 5.")
 	}
 	ticket := py.NewDict("id", t.counter, "title", title, "description", description, "status", "Open",
 		"priority", priority, "created_by", t.user)
@@ -70,7 +70,7 @@ func (t *ticketAPI) find(id py.Value) py.Value {
 }
 
 func ticketMissing(id py.Value) py.Value {
-	return fault("Ticket with ID " + py.Str(id) + " not found.")
+	return errorReply("Ticket with ID " + py.Str(id) + " not found.")
 }
 
 func (t *ticketAPI) get(id py.Value) py.Value {
@@ -117,7 +117,7 @@ func (t *ticketAPI) finish(id py.Value, status, word string, resolution ...py.Va
 		return ticketMissing(id)
 	}
 	if py.Equal(field(ticket, "status"), status) {
-		return fault("Ticket with ID " + py.Str(id) + " is already " + word + ".")
+		return errorReply("Ticket with ID " + py.Str(id) + " is already " + word + ".")
 	}
 	check(py.SetItem(ticket, "status", status))
 	for _, r := range resolution {
@@ -148,7 +148,7 @@ func (t *ticketAPI) edit(id, updates py.Value) py.Value {
 		n++
 	}
 	if n > 0 {
-		return fault("Invalid fields for update: " + refused)
+		return errorReply("Invalid fields for update: " + refused)
 	}
 	for key, val := range fields.All() {
 		if val == nil {
@@ -163,7 +163,7 @@ func (t *ticketAPI) edit(id, updates py.Value) py.Value {
 // status.
 func (t *ticketAPI) ofUser(status py.Value) py.Value {
 	if !py.Truthy(t.user) {
-		return py.NewList(fault("User not authenticated. Please log in to view tickets."))
+		return py.NewList(errorReply("User not authenticated. Please log in to view tickets."))
 	}
 	own := py.NewList()
 	for _, ticket := range try(py.Iterate(t.queue)) {

@@ -10,7 +10,7 @@ import (
 
 func (b *tradingBot) info() py.Value {
 	if !py.Truthy(b.authenticated) {
-		return fault("User not authenticated. Please log in to view account information.")
+		return errorReply("User not authenticated. Please log in to view account information.")
 	}
 	return b.account
 }
@@ -20,7 +20,7 @@ func (b *tradingBot) now() py.Value { return py.NewDict("current_time", "10:30 A
 // listOrders refuses with a list, as in Python.
 func (b *tradingBot) listOrders() py.Value {
 	if !py.Truthy(b.authenticated) {
-		return py.NewList(fault("User not authenticated. Please log in to view order history."))
+		return py.NewList(errorReply("User not authenticated. Please log in to view order history."))
 	}
 	return py.NewDict("history", py.NewList(b.orders.Keys()...))
 }
@@ -52,7 +52,7 @@ func (b *tradingBot) logout() py.Value {
 // stock returns the record of a symbol; in long context a copy with long lists as moving averages.
 func (b *tradingBot) stock(symbol py.Value) py.Value {
 	if !try(py.Contains(b.stocks, symbol)) {
-		return fault("Stock with symbol '" + py.Str(symbol) + "' not found.")
+		return errorReply("Stock with symbol '" + py.Str(symbol) + "' not found.")
 	}
 	stock := try(py.GetItem(b.stocks, symbol))
 	if !b.long {
@@ -68,7 +68,7 @@ func (b *tradingBot) stock(symbol py.Value) py.Value {
 func (b *tradingBot) order(id py.Value) py.Value {
 	order, known := get(b.orders, id)
 	if !known {
-		return fault("Order with ID " + py.Str(id) + " not found.Here is the list of orders_id: " +
+		return errorReply("Order with ID " + py.Str(id) + " not found.Here is the list of orders_id: " +
 			py.Repr(py.NewList(b.orders.Keys()...)))
 	}
 	if !b.long {
@@ -93,10 +93,10 @@ func (b *tradingBot) order(id py.Value) py.Value {
 func (b *tradingBot) cancel(id py.Value) py.Value {
 	order, known := get(b.orders, id)
 	if !known {
-		return fault("Order with ID " + py.Str(id) + " not found.")
+		return errorReply("Order with ID " + py.Str(id) + " not found.")
 	}
 	if field(order, "status") == "Completed" {
-		return fault("Can't cancel order " + py.Str(id) + ". Order is already completed.")
+		return errorReply("Can't cancel order " + py.Str(id) + ". Order is already completed.")
 	}
 	check(py.SetItem(order, "status", "Cancelled"))
 	return py.NewDict("order_id", id, "status", "Cancelled")
@@ -106,15 +106,15 @@ func (b *tradingBot) cancel(id py.Value) py.Value {
 // exceed the balance, but nothing is charged.
 func (b *tradingBot) place(kind, symbol, price, amount py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
-		return fault("User not authenticated. Please log in to place an order.")
+		return errorReply("User not authenticated. Please log in to place an order.")
 	}
 	if !try(py.Contains(b.stocks, symbol)) {
-		return fault("Invalid stock symbol: " + py.Str(symbol))
+		return errorReply("Invalid stock symbol: " + py.Str(symbol))
 	}
 	for _, number := range []py.Value{price, amount} {
 		bad := try(py.Compare("<=", number, int64(0)))
 		if bad {
-			return fault("Price and amount must be positive values.")
+			return errorReply("Price and amount must be positive values.")
 		}
 	}
 	if lower(kind) == "buy" {
@@ -139,7 +139,7 @@ func (b *tradingBot) unaffordable(price, amount py.Value) py.Value {
 	if !try(py.Compare(">", cost, balance)) {
 		return nil
 	}
-	return fault("Insufficient funds: required $" + money(cost) + " but only $" + money(balance) + " available.")
+	return errorReply("Insufficient funds: required $" + money(cost) + " but only $" + money(balance) + " available.")
 }
 
 // money returns f"{v:.2f}" of a number.
@@ -150,17 +150,17 @@ func money(v py.Value) string {
 func (b *tradingBot) withdraw(amount py.Value) py.Value {
 	switch {
 	case !py.Truthy(b.authenticated):
-		return fault("User not authenticated. Please log in to make a transaction.")
+		return errorReply("User not authenticated. Please log in to make a transaction.")
 	case b.market != "Open":
-		return fault("Market is closed. Transactions are not allowed.")
+		return errorReply("Market is closed. Transactions are not allowed.")
 	}
 	if try(py.Compare("<=", amount, int64(0))) {
-		return fault("Transaction amount must be positive.")
+		return errorReply("Transaction amount must be positive.")
 	}
 	balance := field(b.account, "balance")
 	over := try(py.Compare(">", amount, balance))
 	if over {
-		return fault("Insufficient funds for withdrawal.")
+		return errorReply("Insufficient funds for withdrawal.")
 	}
 	return b.transact("withdrawal", "-", amount, "Withdrawal successful")
 }
@@ -168,10 +168,10 @@ func (b *tradingBot) withdraw(amount py.Value) py.Value {
 // fund checks neither the market nor an upper bound.
 func (b *tradingBot) fund(amount py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
-		return fault("User not authenticated. Please log in to fund the account.")
+		return errorReply("User not authenticated. Please log in to fund the account.")
 	}
 	if try(py.Compare("<=", amount, int64(0))) {
-		return fault("Funding amount must be positive.")
+		return errorReply("Funding amount must be positive.")
 	}
 	return b.transact("deposit", "+", amount, "Account funded successfully")
 }
@@ -194,7 +194,7 @@ var tradingClock = time.Date(2024, 9, 1, 10, 30, 0, 0, time.UTC)
 // excludes the rest of the last day. A falsy bound is open.
 func (b *tradingBot) history(start, end py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
-		return py.NewList(fault("User not authenticated. Please log in to view transaction history."))
+		return py.NewList(errorReply("User not authenticated. Please log in to view transaction history."))
 	}
 	from, to := time.Time{}, time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) // after every valid date
 	if py.Truthy(start) {
@@ -247,10 +247,10 @@ func (b *tradingBot) watch(symbol py.Value) py.Value {
 
 func (b *tradingBot) unwatch(symbol py.Value) py.Value {
 	if !py.Truthy(b.authenticated) {
-		return fault("User not authenticated. Please log in to modify the watchlist.")
+		return errorReply("User not authenticated. Please log in to modify the watchlist.")
 	}
 	if !try(py.Contains(b.watchList, symbol)) {
-		return fault("Stock " + py.Str(symbol) + " not found in watchlist.")
+		return errorReply("Stock " + py.Str(symbol) + " not found in watchlist.")
 	}
 	asList(b.watchList, "remove").Remove(symbol)
 	return py.NewDict("status", "Stock "+py.Str(symbol)+" removed from watchlist successfully.")

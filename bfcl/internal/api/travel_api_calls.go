@@ -48,7 +48,7 @@ func (a *travelAPI) listCards() py.Value {
 
 func (a *travelAPI) history(token py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem)
+		return errorReply(problem)
 	}
 	return py.NewDict("booking_history", py.Clone(a.bookings, &py.Memo{}))
 }
@@ -74,13 +74,13 @@ func (a *travelAPI) airports() py.Value {
 func (a *travelAPI) register(args []py.Value) py.Value {
 	token, number, expires, holder, verification := args[0], args[1], args[2], args[3], args[4]
 	if a.expiresIn == nil {
-		return fault("Token not initialized")
+		return errorReply("Token not initialized")
 	}
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem)
+		return errorReply(problem)
 	}
 	if try(py.Contains(a.cards, number)) {
-		return fault("Card already registered")
+		return errorReply("Card already registered")
 	}
 	id := a.number(100000000000, 999999999999)
 	check(py.SetItem(a.cards, id, py.NewDict("card_number", number, "expiration_date", expires,
@@ -91,11 +91,11 @@ func (a *travelAPI) register(args []py.Value) py.Value {
 
 func (a *travelAPI) balance(token, card py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem)
+		return errorReply(problem)
 	}
 	if !try(py.Contains(a.cards, card)) {
 		cards := asDict(a.cards, "keys")
-		return fault("Card not registered. Here are a list of card_id's: " + py.Repr(py.NewList(cards.Keys()...)))
+		return errorReply("Card not registered. Here are a list of card_id's: " + py.Repr(py.NewList(cards.Keys()...)))
 	}
 	return py.NewDict("card_balance", field(try(py.GetItem(a.cards, card)), "balance"))
 }
@@ -269,11 +269,11 @@ var invoiceFields = []string{"travel_date", "travel_from", "travel_to", "travel_
 
 func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem)
+		return errorReply(problem)
 	}
 	record, known := a.booking(id)
 	if !known {
-		return fault("Booking not found")
+		return errorReply("Booking not found")
 	}
 	invoice := py.MakeDict(1 + len(invoiceFields))
 	invoice.Set("booking_id", id)
@@ -285,7 +285,7 @@ func (a *travelAPI) invoice(token, id, _ py.Value) py.Value {
 
 func (a *travelAPI) support(booking, _ py.Value) py.Value {
 	if !try(py.Contains(a.bookings, booking)) {
-		return fault("Booking not found")
+		return errorReply("Booking not found")
 	}
 	return py.NewDict("customer_support_message",
 		"Thank you for contacting customer support. Your message has been received "+
@@ -318,7 +318,7 @@ func (a *travelAPI) insure(args []py.Value) py.Value {
 
 func (a *travelAPI) setLimit(token, limit py.Value) py.Value {
 	if problem := a.refuse(token); problem != "" {
-		return fault(problem)
+		return errorReply(problem)
 	}
 	a.limit = try(py.Float(limit))
 	return py.NewDict("budget_limit", a.limit)

@@ -128,7 +128,7 @@ func (t *twitterAPI) listFollowing() py.Value {
 func (t *twitterAPI) find(id py.Value) (tweet, missing py.Value) {
 	tweet, known := get(t.tweets, id)
 	if !known {
-		missing = fault("Tweet with ID " + py.Str(id) + " not found.")
+		missing = errorReply("Tweet with ID " + py.Str(id) + " not found.")
 	}
 	return tweet, missing
 }

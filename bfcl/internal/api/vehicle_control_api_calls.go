@@ -40,16 +40,16 @@ func (v *vehicleControlAPI) ignite(mode py.Value) py.Value {
 		return v.unlockedDoors()
 	}
 	if v.pedal != "pressed" {
-		return fault("Brake pedal needs to be pressed when starting the engine.")
+		return errorReply("Brake pedal needs to be pressed when starting the engine.")
 	}
 	if !py.Equal(v.pedalForce, 1000.0) {
-		return fault("Must press the brake fully before starting the engine.")
+		return errorReply("Must press the brake fully before starting the engine.")
 	}
 	switch {
 	case try(py.Compare("<", v.fuel, 0.0)):
-		return fault("Fuel tank is empty.")
+		return errorReply("Fuel tank is empty.")
 	case mode != "START":
-		return fault("Invalid ignition mode.")
+		return errorReply("Invalid ignition mode.")
 	}
 	v.engine = "running"
 	return py.NewDict("engineState", v.engine, "fuelLevel", v.fuel, "batteryVoltage", v.battery)
@@ -62,7 +62,7 @@ func (v *vehicleControlAPI) unlockedDoors() py.Value {
 			open = append(open, door)
 		}
 	}
-	return fault("All doors must be locked before starting the engine. Here are the unlocked doors: " + join(open))
+	return errorReply("All doors must be locked before starting the engine. Here are the unlocked doors: " + join(open))
 }
 
 // tankCapacity is in gallons.
@@ -70,14 +70,14 @@ const tankCapacity = int64(50)
 
 func (v *vehicleControlAPI) fill(amount py.Value) py.Value {
 	if try(py.Compare("<", amount, int64(0))) {
-		return fault("Fuel amount cannot be negative.")
+		return errorReply("Fuel amount cannot be negative.")
 	}
 	level := try(py.Add(v.fuel, amount))
 	if try(py.Compare(">", level, tankCapacity)) {
-		return fault("Cannot fill gas above the tank capacity.")
+		return errorReply("Cannot fill gas above the tank capacity.")
 	}
 	if try(py.Compare("<", level, 0.0)) {
-		return fault("Fuel tank is empty. Min fuel level is 0 gallons.")
+		return errorReply("Fuel tank is empty. Min fuel level is 0 gallons.")
 	}
 	v.fuel = level
 	return py.NewDict("fuelLevel", level)
@@ -102,7 +102,7 @@ func (v *vehicleControlAPI) lock(unlock, doors py.Value) py.Value {
 // adjustClimate stores the temperature in degrees Celsius and replies with the given one.
 func (v *vehicleControlAPI) adjustClimate(temperature, unit, fan, mode py.Value) py.Value {
 	if !between(fan, int64(0), int64(100)) {
-		return fault("Fan speed must be between 0 and 100.")
+		return errorReply("Fan speed must be between 0 and 100.")
 	}
 	v.temperature = temperature
 	if unit == "fahrenheit" {
@@ -145,7 +145,7 @@ func (v *vehicleControlAPI) setHeadlights(mode py.Value) py.Value {
 	case "off", "auto":
 		v.headlights = "off"
 	default:
-		return fault("Invalid headlight mode.")
+		return errorReply("Invalid headlight mode.")
 	}
 	return py.NewDict("headlightStatus", v.headlights)
 }
@@ -194,7 +194,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 	case "release":
 		status, force = "released", 0
 	default:
-		return fault("Invalid mode")
+		return errorReply("Invalid mode")
 	}
 	v.parkingBrake, v.parkingForce, v.slope = status, force, 10.0
 	reply := py.MakeDict(4)
@@ -210,7 +210,7 @@ func (v *vehicleControlAPI) activateParkingBrake(mode py.Value) py.Value {
 // press stores the force with the number type of the position and replies with a float.
 func (v *vehicleControlAPI) press(position py.Value) py.Value {
 	if !between(position, int64(0), int64(1)) {
-		return fault("Pedal position must be between 0 and 1.")
+		return errorReply("Pedal position must be between 0 and 1.")
 	}
 	if py.Equal(position, int64(0)) {
 		return v.release()
@@ -230,12 +230,12 @@ func (v *vehicleControlAPI) setCruise(speed, activate, distance py.Value) py.Val
 	distance = try(py.Float(distance))
 	speed = try(py.Float(speed))
 	if v.engine == "stopped" {
-		return fault("Start the engine before activating the cruise control.")
+		return errorReply("Start the engine before activating the cruise control.")
 	}
 	v.distance = distance
 	active := py.Truthy(activate)
 	if s, ok := speed.(float64); active && (!ok || !(s >= 0 && s <= 120 && math.Mod(s, 5) == 0)) {
-		return fault("Invalid speed")
+		return errorReply("Invalid speed")
 	}
 	v.cruise = "inactive"
 	if active {

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	Tasks     []*bfcl.Task // to play
 	Benchmark string       // folder of the benchmark's data; needed for its tasks only
-	Steps     int          // executed steps per turn; the next one ends the episode; 0: unlimited
+	Steps     int          // steps per turn; one more is executed and ends the episode; 0: unlimited
 	Scratch   string       // of the stage
 	Rank      int          // of this process of the stage
 	Name      string       // of the folder of the processes below Scratch; "": programs
@@ -149,7 +149,8 @@ func Expert(ctx context.Context, e rl.Environment, t *bfcl.Task, alone bool) (*r
 const NoExpert = "it has no expert calls: give \"expert\", a list of calls for each turn (\"expected\" in the " +
 	"file of a server's tasks), or start without curate from a checkpoint that solves some of the tasks"
 
-// HasExpert reports whether a task of a program has expert calls.
+// HasExpert reports whether a task of a program has expert calls. A task that cannot be read counts as one that has:
+// its error is reported where the calls are used.
 func HasExpert(t *bfcl.Task) bool {
 	turns, err := expertCalls(t)
 	return err != nil || turns != nil

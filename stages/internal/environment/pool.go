@@ -19,7 +19,7 @@ import (
 type Pool struct {
 	*launcher
 	dir   string // in which the processes start; removed by Close
-	steps int    // executed steps per turn; the next one ends the episode; 0: unlimited
+	steps int    // steps per turn; one more is executed and ends the episode; 0: unlimited
 	tools []rl.Tool
 	count atomic.Int64 // episodes started so far
 

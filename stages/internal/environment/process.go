@@ -68,7 +68,7 @@ type launcher struct {
 	broken error
 }
 
-// mostLost is the number of episodes in a row that fail twice before a program counts as broken.
+// mostLost is the number of consecutive episodes, both tries of which failed, after which a program counts as broken.
 const mostLost = 8
 
 func newLauncher(p *Program, o Options) *launcher {

@@ -128,7 +128,7 @@ func result(raw json.RawMessage) (text string, failed bool) {
 	return string(raw), failed
 }
 
-// Reward reads the reward of an answer. A JSON number is finite.
+// Reward reads the reward of an answer. It needs no check for NaN or infinity: JSON has neither.
 func Reward(raw []byte) (float64, error) {
 	var a struct {
 		Reward *float64 `json:"reward"`

@@ -296,7 +296,7 @@ func (s *Servers) compareTools(o *session) error {
 	}
 	changed := func(name, how string) error {
 		return fmt.Errorf("the tools of the server are not those that the tasks were made with: %s %s; "+
-			"force the stage tasks to run again", name, how)
+			"run the stage tasks again with --replace", name, how)
 	}
 	for _, tool := range o.tools {
 		switch text, ok := stored[tool.Name]; {
@@ -321,7 +321,7 @@ func compact(raw []byte) string {
 	return b.String()
 }
 
-// Start implements rl.Environment. It waits for the end of another session.
+// Start implements rl.Environment. It waits while all places are taken.
 func (s *Servers) Start(ctx context.Context, t *bfcl.Task, o rl.StartOptions) (rl.Env, error) {
 	row, err := readRow(t)
 	if err != nil {
@@ -400,8 +400,8 @@ func (e *sessionEpisode) Step(ctx context.Context, r rl.Reply) ([]string, int, e
 	return nil, 0, nil
 }
 
-// undelivered is in the errors of the SDK about requests over HTTP that got no answer with the status 200: the server
-// is gone, is busy, or has forgotten the session. They are faults, and no results of a tool.
+// undelivered marks the SDK's errors of HTTP requests without an answer of status 200: the server is gone, is busy, or
+// has forgotten the session. These are faults, not results of a tool.
 var undelivered = &jsonrpc.Error{Code: -32005}
 
 // call executes a call on the server.
@@ -565,8 +565,7 @@ func readFile(path string) ([]*bfcl.Task, error) {
 	return tasks, nil
 }
 
-// normalize returns a line with a list of requests in place of a text, and with the expected calls of each turn as
-// those of the expert.
+// normalize returns a line with a list of requests in place of a text, and with its member expected renamed to expert.
 func normalize(line []byte) (json.RawMessage, error) {
 	var members map[string]json.RawMessage
 	if err := decode(line, &members); err != nil {

@@ -20,7 +20,7 @@ type turns struct {
 	tools        []rl.Tool
 	turn         int
 	steps        int // executed in this turn
-	most         int // steps per turn; the next one ends the episode; 0: unlimited
+	most         int // steps per turn; one more is executed and ends the episode; 0: unlimited
 	stop         string
 }
 
@@ -58,7 +58,8 @@ func (t *turns) report(err error, stderr string) error {
 	return err
 }
 
-// rewarded is the verdict of an episode with a reward. Official is success, a reward of 1.
+// rewarded returns the verdict of an episode with a reward, which ends a row of failures. Official is success, a
+// reward of 1.
 func (t *turns) rewarded(reward float64) bfcl.Verdict {
 	t.Count(nil)
 	return bfcl.Verdict{Reward: reward, Official: reward == 1, RState: math.NaN(), RAction: math.NaN(),
