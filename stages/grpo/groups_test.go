@@ -72,7 +72,7 @@ func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	s := scripted(10, solvedBy(0))
 	var seen []string
 	for u := 1; u <= 5; u++ { // 20 tasks: two passes
-		got, sampled, err := s.update(t.Context(), u)
+		got, sampled, err := s.sample(t.Context(), u)
 		must.OK(t, err)
 		if len(got) != 8 || sampled != 4 {
 			t.Fatalf("update %d: %d trajectories of %d groups, want 8 of 4", u, len(got), sampled)
@@ -181,7 +181,7 @@ func TestRepeatedTaskHasItsOwnRandomNumbers(t *testing.T) {
 		return []string{"", ""}
 	}
 	for u := 1; u <= 2; u++ {
-		got, _, err := s.update(t.Context(), u)
+		got, _, err := s.sample(t.Context(), u)
 		must.OK(t, err)
 		drawn := map[string]bool{}
 		for _, tr := range got {
@@ -210,7 +210,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 	s.resample = true
 	mixed := 0
 	for u := 1; u <= 4; u++ {
-		got, sampled, err := s.update(t.Context(), u)
+		got, sampled, err := s.sample(t.Context(), u)
 		must.OK(t, err)
 		if len(got) != 8 {
 			t.Fatalf("update %d: %d trajectories, want 8", u, len(got))
@@ -237,7 +237,7 @@ func TestResampleReplacesGroupsOfEqualRewards(t *testing.T) {
 func TestResampleStopsAfterItsRounds(t *testing.T) {
 	s := scripted(20, solvedBy())
 	s.resample = true
-	got, sampled, err := s.update(t.Context(), 1)
+	got, sampled, err := s.sample(t.Context(), 1)
 	must.OK(t, err)
 	if len(got) != 8 || sampled != 4*rounds {
 		t.Errorf("%d trajectories of %d groups, want 8 of %d", len(got), sampled, 4*rounds)
@@ -247,7 +247,7 @@ func TestResampleStopsAfterItsRounds(t *testing.T) {
 func TestErrorOfTheCollectorStopsTheUpdate(t *testing.T) {
 	s := scripted(4, solvedBy())
 	s.collect = func(context.Context, []rl.Rollout) ([]*rl.Trajectory, error) { return nil, errors.New("no memory") }
-	_, _, err := s.update(t.Context(), 1)
+	_, _, err := s.sample(t.Context(), 1)
 	must.Match(t, err, "no memory")
 }
 
@@ -265,7 +265,7 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 			return float64(n % 2)
 		})
 		s.batch = 20
-		_, _, err := s.update(t.Context(), 1)
+		_, _, err := s.sample(t.Context(), 1)
 		must.Match(t, err, tc.want, name)
 	}
 }

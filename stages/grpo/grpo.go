@@ -9,7 +9,7 @@
 // The functions of an update, in the order of the paper:
 //
 //	rl.DrawTokens              reward tokens of a group (eq. 3)
-//	groupSource.update         groups of rollouts with their rewards
+//	groupSource.sample         groups of rollouts with their rewards
 //	settings.prepare           logprobs of the old policy, if it makes several steps
 //	Objective.Advantages       advantages (eq. 6), called by prepare
 //	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)

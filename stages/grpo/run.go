@@ -275,7 +275,7 @@ func (t *training) update(ctx context.Context, u int) error {
 	t.sampling = rl.CollectStats{}
 	err := took("rollout_s", func() (err error) {
 		var sampled int
-		trajectories, sampled, err = t.groups.update(ctx, u)
+		trajectories, sampled, err = t.groups.sample(ctx, u)
 		values["groups_sampled"] = float64(sampled)
 		return t.run.Sync(ctx, "gradient", cmp.Or(err, ctx.Err()))
 	})
@@ -348,7 +348,7 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 			maps.Copy(v, observed)
 			observed = v
 		}
-		t.run.Ahead = true
+		t.run.Ahead = true // from here on the weights change
 		apply := t.checkAlarms(u, step, observed, v)
 		rate := t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
 		skipped := true
