@@ -1,13 +1,14 @@
 package plan
 
 import (
-	"bytes"
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -123,15 +124,28 @@ var buildID = sync.OnceValue(func() string {
 
 // readIdle reads a record. A power cut may have torn it.
 func readIdle(path string) (*idleRecord, error) {
-	b, err := os.ReadFile(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	sum, text, _ := bytes.Cut(b, []byte{'\n'})
-	if string(sum) != fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) {
+	defer file.Close()
+	in := bufio.NewReader(file)
+	first, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	var text strings.Builder
+	if info, err := file.Stat(); err == nil {
+		text.Grow(int(info.Size()))
+	}
+	sum := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(&text, sum), in); err != nil {
+		return nil, err
+	}
+	if first != fmt.Sprintf("%08x\n", sum.Sum32()) {
 		return nil, errors.New("torn record")
 	}
-	lines := strings.Split(string(text), "\n")
+	lines := strings.Split(text.String(), "\n")
 	c := &idleRecord{files: lines[1:]}
 	return c, json.Unmarshal([]byte(lines[0]), c)
 }
