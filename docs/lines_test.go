@@ -1,14 +1,10 @@
 package docs_test
 
 import (
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"rcgrpo/internal/must"
 )
 
 const maxColumns = 120
@@ -17,22 +13,13 @@ const maxColumns = 120
 var longLines = []string{"docs/language.md"}
 
 func TestNoLineOfCodeOrProseExceeds120Columns(t *testing.T) {
-	tracked, err := exec.Command("git", "ls-files", "*.go", "*.md").Output()
-	if err != nil {
-		t.Skipf("git ls-files: %v", err)
-	}
-	for _, path := range strings.Fields(string(tracked)) {
+	for path, text := range tracked(t, "*.go", "*.md") {
 		if strings.Contains(path, "testdata/") ||
 			slices.ContainsFunc(longLines, func(p string) bool { return strings.HasPrefix(path, p) }) {
 			continue
 		}
-		text, err := os.ReadFile(path)
-		if os.IsNotExist(err) { // deleted, not committed yet
-			continue
-		}
-		must.OK(t, err)
 		n := 0
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			n++
 			row := strings.HasSuffix(path, ".md") && strings.HasPrefix(line, "|") // a table row cannot be wrapped
 			if width := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); width > maxColumns && !row {

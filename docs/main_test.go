@@ -6,7 +6,9 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"rcgrpo/engine/lang"
@@ -43,4 +45,23 @@ func pages(t *testing.T) []string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	return string(must.Get(os.ReadFile(path))(t))
+}
+
+// tracked returns the texts of the repository's files that match the patterns. Without git it skips the test.
+func tracked(t *testing.T, patterns ...string) map[string]string {
+	t.Helper()
+	paths, err := exec.Command("git", append([]string{"ls-files"}, patterns...)...).Output()
+	if err != nil {
+		t.Skipf("git ls-files: %v", err)
+	}
+	texts := map[string]string{}
+	for _, path := range strings.Fields(string(paths)) {
+		text, err := os.ReadFile(path)
+		if os.IsNotExist(err) { // deleted, not committed yet
+			continue
+		}
+		must.OK(t, err)
+		texts[path] = string(text)
+	}
+	return texts
 }

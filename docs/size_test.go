@@ -1,9 +1,6 @@
 package docs_test
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,18 +14,9 @@ const maxTestShare = 0.6
 
 // The section "Size" of architecture.md has the limit of each tree.
 func TestTreesKeepToTheirSize(t *testing.T) {
-	tracked, err := exec.Command("git", "ls-files", "*.go").Output()
-	if err != nil {
-		t.Skipf("git ls-files: %v", err)
-	}
 	lines, code, tests := map[string]int{}, 0, 0
-	for _, path := range strings.Fields(string(tracked)) {
-		text, err := os.ReadFile(path)
-		if os.IsNotExist(err) { // deleted, not committed yet
-			continue
-		}
-		must.OK(t, err)
-		n := bytes.Count(text, []byte("\n"))
+	for path, text := range tracked(t, "*.go") {
+		n := strings.Count(text, "\n")
 		if strings.HasSuffix(path, "_test.go") {
 			tests += n
 			continue
@@ -37,7 +25,7 @@ func TestTreesKeepToTheirSize(t *testing.T) {
 		lines[tree] += n
 		code += n
 	}
-	page := string(must.Get(os.ReadFile("docs/architecture.md"))(t))
+	page := read(t, "docs/architecture.md")
 	_, section, _ := strings.Cut(page, "\n## Size\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	limits := regexp.MustCompile("(?m)^\\| `([a-z]+)` \\| ([0-9,]+) \\|").FindAllStringSubmatch(section, -1)

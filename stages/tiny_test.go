@@ -60,7 +60,7 @@ stage "curate" "data" {
 }
 ` + tinyModel
 
-// drillStart returns tinyStart with so many drills.
+// drillStart returns tinyStart with the given numbers of drills for training and test.
 func drillStart(train, test int) string {
 	return strings.NewReplacer("train  = 6", fmt.Sprint("train  = ", train), "test   = 2",
 		fmt.Sprint("test   = ", test)).Replace(tinyStart)

@@ -12,7 +12,7 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// family returns sequences of n tokens, of which each shares a prefix of so many tokens with one trunk.
+// family returns a sequence of n tokens for each number in alike, the length of its common prefix with one trunk.
 func family(r *rand.Rand, vocab, n int, alike ...int) [][]int32 {
 	trunk := randomIDs(r, n, vocab)
 	var out [][]int32

@@ -108,7 +108,7 @@ type piece struct {
 	err   error
 }
 
-// take returns what was added since the last call and cannot change any more.
+// take returns the text that was added since the last call, as far as it is final.
 func (c *choice) take() piece {
 	c.mu.Lock()
 	defer c.mu.Unlock()
