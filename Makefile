@@ -1,7 +1,8 @@
 # A clean clone needs Go, a C++17 compiler, python3 with pip, and Linux on x86-64.
 #
 #   make demo    builds, runs the four-arm experiment on two cores and prints the path of its page
-#   make test    all checks that a change must pass
+#   make test    the tests of all packages in a quarter of an hour on two cores; GOTEST=-slow names the slowest
+#   make check   all checks: make test, staticcheck, the long tests (must.Long), race detector, fuzzing, in 45 minutes
 #   make build   bin/rcgrpo (no cgo) and bin/rcgrpo-torch (the same command with libtorch)
 #   make bench   the benchmarks, beside BFCL's Python, other engines and transformers, and the bars of the engine
 #   make crash   long variants of the kill tests: 1,000 kills of engines and stages (KILLS=N), 200 of trainings, 100 of
@@ -28,12 +29,17 @@ STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 EMPTY    := $(DEPS)/empty
 ARCHIVES := torch cuda cudart cublas cudnn caffe2_nvrtc nvrtc-builtins nvrtc nvToolsExt c10_cuda torch_cuda
 
-export CGO_CXXFLAGS := -Wno-deprecated-declarations -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
+# Both binaries are built without the C parts of Go's packages net and os/user. So each package is compiled once for
+# them, for vet and for the tests.
+PURE    := netgo,osusergo
+TENSORS := libtorch,$(PURE)
+
+export CGO_CXXFLAGS := -specs=$(ROOT)/build/gxx.specs -Wno-deprecated-declarations -include $(ROOT)/build/compat.h -I$(LIBTORCH)/include -I$(LIBTORCH)/include/torch/csrc/api/include
 export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -Wl,--allow-shlib-undefined
 export BFCL_DATA    ?= $(DEPS)/bfcl
 export PATH         := $(PATH):$(DEPS)/bin
 
-.PHONY: demo test build bench crash images browser changes clean env deps axe lint
+.PHONY: demo test check build bench crash images browser changes clean env deps axe vet lint
 .DEFAULT_GOAL := build
 
 demo: build
@@ -42,25 +48,49 @@ demo: build
 # Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps
 	@source=$$(find . -name .deps -prune -o -name .git -prune -o -type f \( -name '*.go' -o -name '*.[ch]' -o -name '*.cpp' -o -name go.mod -o -path './reports/page/assets/*' \) -print | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-16) && \
-	CGO_ENABLED=0 $(GO) build -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo ./cmd/rcgrpo && \
-	$(GO) build -tags libtorch -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch ./cmd/rcgrpo
+	CGO_ENABLED=0 $(GO) build -tags $(PURE) -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo ./cmd/rcgrpo && \
+	$(GO) build -tags $(TENSORS) -ldflags "-X rcgrpo/engine.SourceDigest=$$source" -o bin/rcgrpo-torch ./cmd/rcgrpo
 
-# The race detector runs on all plain Go packages, but not on the tensor packages: it does not see libtorch, slows every
-# call of it, and their Go code runs on one locked thread. The second line runs the tests that are skipped or smaller
-# with the race detector (`raced`). The last line tests the command with libtorch, without the long scripts. All four
-# lines run even after failures; build/gotest counts a test once and prints one summary line.
-test: build lint axe
-	@GO=$(GO) GORACE=atexit_sleep_ms=0 $(GO) run ./build/gotest -race ./... \
-		-- ./cmd/rcgrpo ./docs ./reports \
-		-- -tags libtorch ./stages/... ./experiments \
-		-- -tags libtorch -skip '^(TestScripts|TestSixteenRuns.*)$$' ./cmd/rcgrpo
+# The second run starts many processes of the command, as bin/rcgrpo without libtorch: a process with it starts slowly.
+# The third one has the race detector, on packages that compile soon. build/gotest counts a test once and prints one
+# summary line. GOTEST=-slow makes it print the slowest tests.
+RACE   := GORACE=atexit_sleep_ms=0 -short -race
+GOTEST ?=
+TESTS  := -short -tags=$(TENSORS) -skip='^TestSixteenRuns' ./... \
+	-- CGO_ENABLED=0 -short -tags=$(PURE) -run='^(TestScripts|TestSixteenRuns)' ./cmd/rcgrpo \
+	-- $(RACE) ./engine/artifact ./engine/sched ./stages/rl
+
+# In make check, the race detector runs on the packages that start goroutines, but not on the tensor packages: it does
+# not see libtorch, slows every call of it, and their Go code runs on one locked thread. docs/race_test.go checks the
+# list.
+RACED := ./bfcl ./cmd/rcgrpo/... ./engine ./engine/artifact ./engine/machine ./engine/plan ./engine/proc \
+	./engine/remote ./engine/runs ./engine/sched ./engine/slurm ./reports/live ./stages ./stages/rl \
+	./stages/internal/agent ./stages/internal/environment ./stages/internal/provider ./stages/internal/serve
+
+# Targets that read what strangers write: PACKAGE:TARGET. In make check each invents inputs for 20 seconds. The time to
+# shorten an interesting one is limited, because no input is tried meanwhile.
+FUZZED := stages/internal/serve:FuzzRequests stages/internal/provider:FuzzReplies \
+	stages/internal/environment:FuzzAnswers stages/internal/environment:FuzzServers \
+	engine/remote:FuzzRecords engine/artifact:FuzzManifests engine/lang:FuzzLoad \
+	stages/internal/jinja:FuzzParse
+FUZZ := $(foreach f,$(FUZZED),-- CGO_ENABLED=0 -tags=$(PURE) -run='^$$' -fuzz='^$(lastword $(subst :, ,$(f)))$$' \
+	-fuzztime=20s -fuzzminimizetime=10x ./$(firstword $(subst :, ,$(f))))
+
+test: build vet axe
+	@GO=$(GO) $(GO) run ./build/gotest $(GOTEST) -- $(TESTS)
+
+# All lists run even after failures. -check adds the tests that -short leaves out.
+check: build lint axe
+	@GO=$(GO) $(GO) run ./build/gotest -check $(GOTEST) -- $(TESTS) -- $(RACE) $(RACED) $(FUZZ)
 
 # With the tag all files are checked; `build` also compiles without it.
-lint: deps
+vet: deps
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt changes: $$unformatted"; exit 1; }
 	@untagged=$$(grep -rlE --include='*.go' --exclude-dir=.deps '^//go:build.*!libtorch' .); test -z "$$untagged" || { echo "built only without libtorch, so not checked here: $$untagged"; exit 1; }
-	$(GO) vet -tags libtorch ./...
-	$(STATICCHECK) -tags libtorch ./...
+	$(GO) vet -tags $(TENSORS) ./...
+
+lint: vet
+	$(STATICCHECK) -tags $(TENSORS) ./...
 
 # With npm, the browser test also checks the accessibility of pages.
 axe:
@@ -81,7 +111,6 @@ changes: build
 
 bench: build
 	bench/bfcl.sh
-	bench/mcp_clients.sh
 	bench/own_drills.sh
 	bench/transformers.sh
 	bench/hf_fixtures.sh
@@ -92,7 +121,7 @@ bench: build
 	bench/serve.sh
 	$(GO) test -run '^$$' -bench . -benchmem ./engine ./bfcl/... ./stages/rl ./stages/internal/token \
 		./cmd/rcgrpo/internal/lsp
-	$(GO) test -tags libtorch -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
+	$(GO) test -tags $(TENSORS) -run '^$$' -bench . -benchmem ./stages/internal/... ./stages/grpo
 
 KILLS ?= 1000
 RANK_KILLS ?= 100
@@ -102,9 +131,9 @@ crash: build
 	RCGRPO_CRASH=$(KILLS) $(GO) test -count=1 -timeout 60m -run TestKilledRunsConverge -v ./engine
 	RCGRPO_CRASH=100 $(GO) test -count=1 -timeout 60m -run TestKilledCallsEndInTheSameScores -v ./stages
 	RCGRPO_CRASH=1000 $(GO) test -count=1 -timeout 60m -run TestFaultsOf -v ./stages/internal/environment ./stages/internal/agent
-	RCGRPO_CRASH=100 $(GO) test -tags libtorch -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
-	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags libtorch -count=1 -timeout 120m -run TestKilledGangsEndInTheSameBytes -v ./stages
-	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 SLURM_ARRAY=1001 $(GO) test -count=1 -timeout 120m -v ./engine/slurm
+	RCGRPO_CRASH=100 $(GO) test -tags $(TENSORS) -count=1 -timeout 60m -run TestKilledTrainingEndsInTheSameBytes -v ./stages
+	RCGRPO_CRASH=$(RANK_KILLS) $(GO) test -tags $(TENSORS) -count=1 -timeout 120m -run TestKilledGangsEndInTheSameBytes -v ./stages
+	SLURM_KILLS=$(SLURM_KILLS) SLURM_STAGES=1000 $(GO) test -count=1 -timeout 120m -v ./engine/slurm
 
 env: deps
 	@echo "export CGO_CXXFLAGS='$(CGO_CXXFLAGS)'"

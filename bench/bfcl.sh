@@ -4,7 +4,7 @@
 #
 # usage: bench/bfcl.sh [TURNS]
 #
-# Needs bin/rcgrpo and .deps/bfcl (make build), python3 with pip, and the fixtures' bench/bfcl_python.py ($FIXTURES,
+# Needs Go and .deps/bfcl (make build), python3 with pip, and the fixtures' bench/bfcl_python.py ($FIXTURES,
 # default ../shared). The official package comes from PyPI by name, into .deps/bfcl-python.
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,12 +20,12 @@ if [ ! -d "$official" ]; then
 fi
 one_core() { if command -v taskset >/dev/null; then taskset -c 0 "$@"; else "$@"; fi; }
 median() { python3 -c 'import json,sys; print(json.load(sys.stdin)["replay_and_check_median_s"])'; }
+tests=$(mktemp -d)
+trap 'rm -rf "$tests"' EXIT
+go test -c -o "$tests/bfcl.test" ./bfcl
 for turn in $(seq "${1:-3}"); do
 	theirs=$(one_core python3 "$script" "$official" | median)
-	ours=$(one_core bin/rcgrpo bfcl check --time .deps/bfcl | median)
+	ours=$(one_core "$tests/bfcl.test" -test.run '^$' -test.bench ReplayAndCheck -test.count 3 |
+		awk '/^Benchmark/ { print $3 / 1e9 }' | sort -g | sed -n 2p)
 	python3 -c "print(f'turn $turn: Python $theirs s, ours $ours s, {$theirs/$ours:.1f} x')"
-done
-bin/rcgrpo bfcl check --time .deps/bfcl | grep -E 'per_call|per_episode'
-for workers in 1 2; do
-	echo "workers $workers: $(bin/rcgrpo bfcl check --time --workers $workers .deps/bfcl | median) s"
 done

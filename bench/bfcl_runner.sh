@@ -22,4 +22,4 @@ fi
 BFCL_RUNNER=$(realpath "$venv")/bin/python BFCL_EVERY=${2:-1}
 export BFCL_RUNNER BFCL_EVERY
 eval "$(make -s env)"
-go test -tags libtorch ./stages/internal/serve -run TestTheOfficialRunner -v -count=1 -timeout 3h
+go test -tags libtorch,netgo,osusergo ./stages/internal/serve -run TestTheOfficialRunner -v -count=1 -timeout 3h

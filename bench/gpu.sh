@@ -26,7 +26,7 @@ eval "$(make -s env ${LIBTORCH:+LIBTORCH="$LIBTORCH"})"
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 for package in stages/internal/torch stages/internal/lm stages; do
-  go test -c -tags libtorch -o "$out/$(basename "$package").test" "./$package"
+  go test -c -tags libtorch,netgo,osusergo -o "$out/$(basename "$package").test" "./$package"
 done
 # part TITLE PACKAGE TESTS runs tests and prints what they log; a failure ends the script
 part() {

@@ -2,6 +2,8 @@
 transformers and peft. Tokenizers, templates and malformed files stay those of FROM.
 
 usage: hf_fixtures.py FROM OUT [SEED]      FROM/hf is copied to OUT/hf, its models made anew
+
+The committed qwen3-tiny, llama32-tiny and smollm3-tiny are those of seed 1.
 """
 import gzip
 import json
@@ -23,11 +25,12 @@ rows = json.loads((out / "special_rows/expect.json").read_text())
 rows["cases"] = []  # numbers of the models of FROM
 (out / "special_rows/expect.json").write_text(json.dumps(rows))
 
-VOCAB, LENGTHS = 512, [1, 5, 33, 150]
+LENGTHS = [1, 5, 33, 150]
+VOCAB = 512  # of the model in work; the last twelve ids are padding
 
 
 def ids(n):
-    return torch.randint(0, 500, (n,)).tolist()
+    return torch.randint(0, VOCAB - 12, (n,)).tolist()
 
 
 def statistics(model, row):
@@ -42,7 +45,7 @@ def masked_batch(n, longest):
     batch = {"input_ids": [], "attention_mask": [], "loss_mask": []}
     for length in lengths:
         pad = longest - length
-        batch["input_ids"].append(ids(length) + [507] * pad)
+        batch["input_ids"].append(ids(length) + [VOCAB - 5] * pad)
         batch["attention_mask"].append([1] * length + [0] * pad)
         batch["loss_mask"].append([0, 1] + torch.randint(0, 2, (length - 2,)).tolist() + [0] * pad)
     return batch
@@ -73,8 +76,10 @@ def train(model, batches, rates):
 
 
 def numbers(folder):
+    global VOCAB
     load = lambda: transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     model = load()
+    VOCAB = model.config.vocab_size
     rotary = model.model.rotary_emb
     positions = [0, 1, 7, 100, 300]
     cos, sin = rotary(torch.zeros(1), torch.tensor([positions]))
@@ -92,7 +97,7 @@ def numbers(folder):
         lengths, longest = [3, 20, 11], 20
         table, rows = [], []
         for length in lengths:
-            row, pad = ids(length), [507] * (longest - length)
+            row, pad = ids(length), [VOCAB - 5] * (longest - length)
             table.append(row + pad if side == "right" else pad + row)
             logits, logp, _ = statistics(model, row)
             rows.append({"first": 0 if side == "right" else longest - length, "length": length, "next_token_logprobs": logp, "last_logits": logits[-1].tolist()})
@@ -110,7 +115,7 @@ def numbers(folder):
     loss = mean_loss(model, batch)
     loss.backward()
     norms = {name: w.grad.norm().item() for name, w in model.named_parameters()}
-    p["gradient"] = dict(batch, loss=loss.item(), grad_l2=norms, grad_full={"model.norm.weight": model.model.norm.weight.grad.tolist()},
+    p["gradient"] = dict(batch, loss=loss.item(), grad_l2=norms, grad_full={n: w.grad.tolist() for n, w in model.named_parameters() if n == "model.norm.weight" or "0.self_attn.q_norm" in n or "0.self_attn.k_norm" in n},
                          total_grad_norm=sum(n * n for n in norms.values()) ** 0.5)
 
     batches = [masked_batch(2, 24) for _ in range(20)]
@@ -129,6 +134,7 @@ def numbers(folder):
 
     import peft
     adapter = peft.get_peft_model(load(), peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"], task_type="CAUSAL_LM"))
+    adapter.peft_config["default"].base_model_name_or_path = folder.name
     adapter.save_pretrained(folder / "lora_init")
     losses, norms = train(adapter, batches, rates)
     adapter.save_pretrained(folder / "lora_final")
@@ -140,17 +146,21 @@ def numbers(folder):
         json.dump(p, file)
 
 
-shape = dict(vocab_size=VOCAB, hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=512)
+shape = dict(vocab_size=512, hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, max_position_embeddings=512)
 llama3 = dict(rope_type="llama3", rope_theta=1e5, factor=4.0, low_freq_factor=1.0, high_freq_factor=8.0, original_max_position_embeddings=32)
+small = dict(vocab_size=140, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512)
 for name, config in {
     "qwen2-tiny": transformers.Qwen2Config(**shape, rope_parameters={"rope_type": "default", "rope_theta": 3e4}, rms_norm_eps=1e-5, tie_word_embeddings=False),
     "qwen2-tied": transformers.Qwen2Config(**dict(shape, num_hidden_layers=4, num_key_value_heads=1), rope_parameters={"rope_type": "default", "rope_theta": 1e6}, rms_norm_eps=1e-6, tie_word_embeddings=True),
+    "qwen3-tiny": transformers.Qwen3Config(**small, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 1e6}, rms_norm_eps=1e-6, tie_word_embeddings=False),
+    "llama32-tiny": transformers.LlamaConfig(**dict(small, num_key_value_heads=1), rope_parameters=dict(llama3, factor=32.0, high_freq_factor=4.0, rope_theta=5e5), rms_norm_eps=1e-5, tie_word_embeddings=True),
+    "smollm3-tiny": transformers.SmolLM3Config(**dict(small, num_hidden_layers=5), rope_parameters={"rope_type": "default", "rope_theta": 5e6}, no_rope_layer_interval=2, rms_norm_eps=1e-6, tie_word_embeddings=True, pad_token_id=None, bos_token_id=1, eos_token_id=2),
     "llama31-tiny": transformers.LlamaConfig(**shape, rope_parameters=llama3, rms_norm_eps=1e-6, tie_word_embeddings=False),
 }.items():
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for w_name, w in model.named_parameters():  # wider than a start, biases and norms included
-            w.copy_((1 if "norm" in w_name else 0) + 0.15 * torch.randn_like(w))
+            w.copy_(((1 if "norm" in w_name else 0) + 0.15 * torch.randn_like(w)).bfloat16())  # half as many bytes when compressed
     folder = out / "models" / name
     folder.mkdir(parents=True)
     for file in (source / "models" / name).glob("*.json"):

@@ -14,4 +14,4 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 "$PYTHON" bench/hf_fixtures.py "$from" "$out" "${1:-1}"
 eval "$(make -s env)"
-FIXTURES="$out" go test -count=1 -tags libtorch ./stages/internal/lm ./stages/internal/checkpoint ./stages/internal/token ./stages/internal/chat
+FIXTURES="$out" go test -count=1 -tags libtorch,netgo,osusergo ./stages/internal/lm ./stages/internal/checkpoint ./stages/internal/token ./stages/internal/chat

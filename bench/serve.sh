@@ -27,5 +27,5 @@ eval "$(make -s env)"
 export OMP_NUM_THREADS=2
 uptime
 go test -run '^$' -bench BenchmarkChat -benchtime 2000x ./stages/internal/serve
-go test -tags libtorch -run '^$' -bench BenchmarkServing -benchtime "${TURNS:-3}x" -timeout 60m ./stages | tr '\t' '\n'
+go test -tags libtorch,netgo,osusergo -run '^$' -bench BenchmarkServing -benchtime "${TURNS:-3}x" -timeout 60m ./stages | tr '\t' '\n'
 uptime

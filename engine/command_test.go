@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,6 +17,22 @@ import (
 	"rcgrpo/engine/runs"
 	"rcgrpo/internal/must"
 )
+
+// Without /proc every command seemed to have been killed.
+func TestARunWithoutProcSaysSo(t *testing.T) {
+	l := enginetest.NewLab(t)
+	l.Write("stage \"light\" \"a\" {\n  text = \"A\"\n}\n")
+	with := l.Engine()
+	hidden := "mount -t tmpfs none /proc && exec \"$0\" \"$@\""
+	cmd := exec.Command("unshare", append([]string{"-rm", "sh", "-c", hidden}, with.Args...)...)
+	out, err := cmd.CombinedOutput()
+	if strings.Contains(string(out), "unshare") || strings.Contains(string(out), "mount:") {
+		t.Skipf("no mount namespace here: %s", out)
+	}
+	if err == nil || !strings.Contains(string(out), "shows no processes in /proc") {
+		t.Errorf("got %v and %q, want an error that names /proc", err, out)
+	}
+}
 
 // programJob returns a job and its log.
 func programJob(t *testing.T) (*engine.Job, *bytes.Buffer) {

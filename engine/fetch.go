@@ -13,10 +13,9 @@ import (
 	"rcgrpo/engine/runs"
 )
 
-// openRemote reports the problems of the remote store as notes, and sends what earlier runs could not send.
+// openRemote reports the problems of the remote store as notes.
 func (r *run) openRemote() {
 	r.Remote.Report(func(address, text string) { r.note(address, "%s", text) })
-	r.Remote.SendPending(r.ctx)
 }
 
 // closeRemote waits for the results that are being sent and reports those that were not.
@@ -24,28 +23,48 @@ func (r *run) closeRemote() {
 	if err := r.Remote.Close(); err != nil {
 		r.note("", "%v", err)
 	}
-	if n := len(r.Remote.Pending()); n > 0 {
-		r.note("", "%d of the results are not in remote %s; the next run or `rcgrpo store push` sends them", n, r.Remote.Name)
+	if n := r.Remote.Unsent(); n > 0 {
+		r.note("", "%d of the results are not in remote %s; `rcgrpo store push` sends what is missing", n, r.Remote.Name)
 	}
 }
 
 // fetchPlanned starts the transfers that the plan has found.
 func (r *run) fetchPlanned() {
+	planned := slices.DeleteFunc(slices.Clone(r.tasks), func(t *task) bool { return t.Verb != plan.Fetch })
 	for _, t := range r.tasks {
-		if t.Verb == plan.Fetch {
-			t.needs = append(t.needs, t.FetchPorts...)
-			if err := r.session.Pin(t.Key); err != nil {
-				r.recordError(err)
-			}
-			r.fetch(t)
+		if len(planned) > 0 && t.Kind.AfterFailures {
+			t.awaitFetched(t, map[*task]bool{})
 		}
+	}
+	for _, t := range planned {
+		t.needs = append(t.needs, t.FetchPorts...)
+		if err := r.session.Pin(t.Key); err != nil {
+			r.recordError(err)
+		}
+		r.fetch(t)
+	}
+}
+
+// awaitFetched makes a report wait for the results behind its inputs that the remote store has: it reads their records,
+// and fetched results end in any order, that of an input also before that of its own inputs.
+func (t *task) awaitFetched(below *task, seen map[*task]bool) {
+	for _, up := range below.reads {
+		if seen[up] {
+			continue
+		}
+		seen[up] = true
+		if below != t && up.Verb == plan.Fetch && !slices.Contains(t.reads, up) {
+			t.records = append(t.records, up)
+			up.readers = append(up.readers, t)
+		}
+		t.awaitFetched(up, seen)
 	}
 }
 
 // wanted returns the ports of a result that readers or published files need.
-func (t *task) wanted(m *artifact.Manifest) []string {
+func (r *run) wanted(t *task) []string {
 	need := slices.Clone(t.needs)
-	for _, p := range t.Published(m) {
+	for _, p := range r.Experiment.Publishes(t.Node) {
 		need = append(need, p.Port)
 	}
 	slices.Sort(need)
@@ -53,7 +72,9 @@ func (t *task) wanted(m *artifact.Manifest) []string {
 }
 
 // missing returns the wanted ports that the store lacks.
-func (t *task) missing(m *artifact.Manifest) []string { return slices.DeleteFunc(t.wanted(m), m.Has) }
+func (r *run) missing(t *task, m *artifact.Manifest) []string {
+	return slices.DeleteFunc(r.wanted(t), m.Has)
+}
 
 // lacks reports whether a task that has ended lacks bytes that a reader needs, and adds them to its needs.
 func (t *task) lacks(reader *task) bool {
@@ -77,14 +98,13 @@ func (r *run) fetch(t *task) bool {
 		return false
 	}
 	t.state = running
-	key, started := t.Key, time.Now()
-	snapshot := &task{Planned: t.Planned, needs: slices.Clone(t.needs)} // the run may add needs
+	key, started, ports, outputs := t.Key, time.Now(), r.wanted(t), t.Outputs
 	r.async(func() func() {
-		m := r.Remote.Find(r.ctx, []string{key})[key]
+		m := r.Remote.FindFor(r.ctx, map[string]map[string]string{key: outputs})[key]
 		if m == nil {
 			return func() { r.onNotFetched(t, artifact.ErrNotFound) }
 		}
-		ports, size := snapshot.wanted(m), int64(0)
+		size := int64(0)
 		for _, port := range ports {
 			size += m.Outputs[port].Bytes
 		}

@@ -65,8 +65,8 @@ func adopt(ctx context.Context, l *enginetest.Lab) <-chan enginetest.Record {
 	case <-adopted:
 	case r := <-done:
 		l.Fatalf("no stage was adopted: %v\n%s", r.Err, r)
-	case <-time.After(30 * time.Second):
-		l.Fatal("no stage was adopted within 30 s")
+	case <-time.After(2 * time.Minute):
+		l.Fatal("no stage was adopted within two minutes")
 	}
 	return done
 }

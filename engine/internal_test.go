@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -109,6 +111,8 @@ func TestProgressIsThrottledExceptTheEnd(t *testing.T) {
 
 // A copy is complete when it appears, also if the temporary folder is on another file system or does not exist.
 func TestCopiesCrossFileSystems(t *testing.T) {
+	had := unix.Umask(0o027)
+	defer unix.Umask(had)
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
 	must.OK(t, os.WriteFile(from, []byte("made"), 0o600))
@@ -126,8 +130,8 @@ func TestCopiesCrossFileSystems(t *testing.T) {
 		}
 		b, err := os.ReadFile(to)
 		info, _ := os.Stat(to)
-		if err != nil || string(b) != "made" || info.Mode() != 0o644 || !info.ModTime().Equal(at) {
-			t.Errorf("%s: got %q, %v, %v, want a copy with its time that others can read", name, b, info, err)
+		if err != nil || string(b) != "made" || info.Mode() != 0o640 || !info.ModTime().Equal(at) {
+			t.Errorf("%s: got %q, %v, %v, want a copy with its time and the mode of the umask", name, b, info, err)
 		}
 		for _, folder := range []string{temp, filepath.Dir(to)} {
 			if left, _ := filepath.Glob(filepath.Join(folder, ".new-*")); len(left) > 0 {

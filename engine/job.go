@@ -63,7 +63,6 @@ type Job struct {
 	// and only rank 0 writes ports. One process is rank 0 of 0 or 1.
 	Rank, Ranks int
 	Rendezvous  string
-	Listen      string        // address for ranks of other nodes; "": all ranks are on this one
 	Arrival     time.Duration // limit for all ranks to meet
 	Backend     string        // of their exchange of data; a stage sets it for its manifest
 
@@ -72,11 +71,10 @@ type Job struct {
 	work    *Work
 	observe func(runs.Event) // nil: no observer
 
-	mu        sync.Mutex // guards the fields below
-	out       ports
-	log       io.Writer
-	published []artifact.Published
-	reported  time.Time // last Progress that was passed on
+	mu       sync.Mutex // guards the fields below
+	out      ports
+	log      io.Writer
+	reported time.Time // last Progress that was passed on
 }
 
 // ports receives the files of a stage: an artifact.Staging or a portFolder.
@@ -205,24 +203,6 @@ func (j *Job) Memory() (device, host int64) {
 	return m.MemoryOf(need)
 }
 
-// Shared returns a private folder that all runs of this user on this machine share, beside the ledger.
-func (j *Job) Shared(name string) (string, error) { return machine.SharedFolder(name) }
-
-// Publish makes the engine copy a file of a port to name, a path below the experiment's folder, after the stage has
-// succeeded. The next run restores a published file that is missing, and first moves an edited one to NAME.edited.
-func (j *Job) Publish(port, file, name string) error {
-	if !filepath.IsLocal(name) {
-		return fmt.Errorf("%s publishes %q, which is not a path below the experiment's folder", j.Address, name)
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if slices.ContainsFunc(j.published, func(p artifact.Published) bool { return p.Name == name }) {
-		return fmt.Errorf("%s publishes %s twice", j.Address, name)
-	}
-	j.published = append(j.published, artifact.Published{Port: port, File: file, Name: name})
-	return nil
-}
-
 // Rand returns a random stream that depends on seed and name only, never on the address, so stages with the same seed
 // and stream draw the same numbers. Each call restarts the stream.
 func (j *Job) Rand(stream string) *rand.Rand { return Rand(j.Seed, stream) }
@@ -330,7 +310,8 @@ const holderAfter = 100 * time.Millisecond
 func (j *Job) Recovered() bool { return j.work.recovered }
 
 // Execute runs a program. Its output goes to the stage's log, its standard input is empty. When ctx ends, the
-// program gets a request to stop and is killed later. Processes that it leaves running are killed.
+// program gets a request to stop and is killed later. Processes that it leaves running are killed, as far as
+// proc.Process.Wait finds them.
 //
 // If the engine is killed, the program continues and holds the key's lock. After its end, a run that acquires
 // the lock reads the exit code and continues after the call of Execute (Recovered). A program with secrets ends
@@ -378,7 +359,7 @@ func (j *Job) Execute(ctx context.Context, p Program) error {
 		return fmt.Errorf("supervise the program: %w", err)
 	}
 	j.note(exit.Left)
-	w.peakBytes = max(w.peakBytes, exit.PeakBytes)
+	w.usage = w.usage.And(exit.Usage)
 	return programError(ctx, p.Args[0], lock, exit, w.Kills)
 }
 

@@ -3,11 +3,9 @@ package engine_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -230,47 +228,6 @@ func TestLedgerThatCannotBeLockedFailsTheStage(t *testing.T) {
 	wantEvent(t, r, runs.EventFailed, "toy.b", "share the machine with other runs")
 }
 
-// The folder of the ledger is emptied while two runs share the machine. The second run continues to wait, and both
-// succeed.
-func TestRunsRegisterAgainInAnEmptiedLedger(t *testing.T) {
-	for name, pattern := range map[string]string{"emptied": "*", "removed": ""} { // as cleaning tools do
-		t.Run(name, func(t *testing.T) {
-			dir := ownLedger(t)
-			defer func(before time.Duration) { machine.RenewEvery = before }(machine.RenewEvery)
-			machine.RenewEvery = 100 * time.Millisecond
-			l := newLab(t, toyStage("a", "gate = \"$dir/gate\"\n resources {\n cpus = 3\n }"))
-			g, done := l.Gate(), l.Start(t.Context())
-			v := g.Next()
-			second := newLab(t, toyStage("b", "resources {\n cpus = 2\n }"))
-			notes, secondDone := startNoted(second)
-			<-notes
-			for _, path := range must.Get(filepath.Glob(filepath.Join(dir, pattern)))(t) {
-				must.OK(t, os.RemoveAll(path))
-			}
-			// After both have registered again and the second has polled, it would have started.
-			until(t, "lease and request exist again", func() bool {
-				leases, _ := filepath.Glob(filepath.Join(dir, "lease-*"))
-				requests, _ := filepath.Glob(filepath.Join(dir, "wish-*"))
-				return len(leases) > 0 && len(requests) > 0
-			})
-			watcher := newOtherRun(t, "store")
-			for range 3 {
-				begun := proc.SinceBoot()
-				until(t, "the second run polls again", func() bool {
-					return slices.ContainsFunc(watcher.others(), func(o machine.Lease) bool { return o.Waits && o.Written > begun })
-				})
-			}
-			wantList(t, "starts while the first holds 3 of 4 CPUs", second.Starts())
-			v.Pass()
-			r := <-done
-			wantSuccess(t, r)
-			wantEvent(t, r, runs.EventNote, "")
-			wantSuccess(t, <-secondDone)
-			wantList(t, "starts", second.Starts(), "stage.toy.b")
-		})
-	}
-}
-
 // stoppableEngine starts an engine as a process and returns it and its output.
 func stoppableEngine(t *testing.T, l *enginetest.Lab) (cmd *exec.Cmd, out *strings.Builder) {
 	t.Helper()
@@ -298,47 +255,6 @@ func continueEngine(t *testing.T, engine *exec.Cmd, out *strings.Builder) {
 	engine.Process.Signal(syscall.SIGCONT)
 	if err := engine.Wait(); err != nil {
 		t.Errorf("the first run, continued: %v\n%s", err, out)
-	}
-}
-
-// The running stages of a stopped engine keep their reservations, which waiting runs report. Ended stages reserve
-// nothing.
-func TestEndedStageOfAStoppedRunReservesNothing(t *testing.T) {
-	for name, program := range map[string]bool{"a process": false, "a program": true} {
-		t.Run(name, func(t *testing.T) {
-			ownLedger(t)
-			const resources = " resources {\n cpus = 3\n }\n}\n"
-			var l *enginetest.Lab
-			var arrive func() (pass func())
-			if program {
-				l = newLab(t, "stage \"light\" \"a\" {\n shell = \"read x < $dir/fifo\"\n"+resources)
-				fifo := pipe(l)
-				arrive = func() func() {
-					f := must.Get(os.OpenFile(fifo, os.O_WRONLY, 0))(t) // returns once the program reads
-					return func() {
-						io.WriteString(f, "go\n")
-						f.Close()
-					}
-				}
-			} else {
-				l = newLab(t, "stage \"toy\" \"a\" {\n gate = \"$dir/gate\"\n"+resources)
-				g := l.Gate()
-				arrive = func() func() { return g.Next().Pass }
-			}
-			engine, out := stoppableEngine(t, l)
-			pass := arrive()
-			stopEngine(t, engine)
-			notes, done := startNoted(newLab(t, toyStage("b", "resources {\n cpus = 2\n }")))
-			want := fmt.Sprintf("has 3 CPUs; its engine is stopped (process %d", engine.Process.Pid)
-			must.Contain(t, <-notes, want)
-			must.Contain(t, l.Runs()[0].Text(), "stopped")
-			pass()
-			wantSuccess(t, <-done) // while the first is stopped
-			if !proc.Stopped(engine.Process.Pid) {
-				t.Error("the first run is not stopped, so the test proves nothing")
-			}
-			continueEngine(t, engine, out)
-		})
 	}
 }
 

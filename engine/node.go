@@ -55,12 +55,11 @@ func NodeMain(runDir, address string, reg lang.Registry, stderr io.Writer) int {
 		lock = os.NewFile(lockFile, "lock")
 		defer lock.Close()
 		defer artifact.Beat(lock)()
-		leads := !isRank && !isHelper()
-		if leads {
+		if !isRank {
 			holder, _ := a.Holder(folder).WithProcess(os.Getpid())
 			err = holder.Write(lock)
 		}
-		if leads || isRank && own.number == 0 {
+		if own.number == 0 {
 			var openErr error
 			observe, openErr = eventWriter(folder, address)
 			err = errors.Join(err, openErr)
@@ -141,13 +140,6 @@ func runNode(
 		return err
 	}
 	return store.RemoveWork(a.Key)
-}
-
-// peakBytes returns the largest resident size of this process so far.
-func peakBytes() int64 {
-	var usage syscall.Rusage
-	syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
-	return usage.Maxrss << 10 // Linux reports KiB
 }
 
 // eventWriter returns a function that appends events to the file of a node.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,13 +25,16 @@ import (
 // error does not fail the stage, since its result is safe.
 func (r *run) publish(t *task, m *artifact.Manifest) {
 	changed := false
-	for _, pub := range t.Published(m) {
-		how, err := r.publishFile(t, m, pub)
-		if err != nil {
-			r.recordError(fmt.Errorf("publish %s of %s: %w", pub.Name, m.Address, err))
-		} else if how != "" {
+	for _, c := range r.Copies(t.Node, m) {
+		how, err := r.publishFile(t, m, c)
+		to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(c.To))
+		switch {
+		case errors.Is(err, errForeign):
+			r.note(m.Address, "%s is not published: the file there is no copy of a result. Move or remove it", to)
+		case err != nil:
+			r.recordError(fmt.Errorf("publish %s of %s: %w", c.To, m.Address, err))
+		case how != "":
 			changed = true
-			to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
 			r.emit(runs.Event{Address: m.Address, Kind: runs.EventFile, Path: to, Text: how})
 		}
 	}
@@ -39,17 +43,19 @@ func (r *run) publish(t *task, m *artifact.Manifest) {
 	}
 }
 
-// publishFile publishes one file and reports how: "" if the copy existed. A file that is no copy of any
-// result belongs to the user and is moved to NAME.edited.
-func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published) (how string, err error) {
-	if err := refuseLinks(r.Experiment.Dir, path.Dir(pub.Name)); err != nil {
+// errForeign reports a file in the place of a copy that belongs to the user.
+var errForeign = errors.New("the file is no copy of a result")
+
+// publishFile publishes one file and reports how: "" if the copy existed. A copy of another result is replaced.
+func (r *run) publishFile(t *task, m *artifact.Manifest, c plan.Copy) (how string, err error) {
+	if err := refuseLinks(r.Experiment.Dir, path.Dir(c.To)); err != nil {
 		return "", err
 	}
-	from, f, err := r.source(m, pub)
+	from, err := r.source(m, &c)
 	if err != nil {
 		return "", err
 	}
-	to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(pub.Name))
+	to := filepath.Join(r.Experiment.Dir, filepath.FromSlash(c.To))
 	how = "published"
 	info, err := os.Lstat(to)
 	switch {
@@ -60,25 +66,14 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 	case err != nil:
 		return "", err
 	default:
-		if same, err := r.IsCopy(to, info, f, m.Ended()); err != nil || same {
+		if same, err := r.IsCopy(to, info, c.FileInfo, m.Ended()); err != nil || same {
 			if same && !info.ModTime().Equal(m.Ended()) {
 				disk.Chtimes(to, m.Ended()) // otherwise it is hashed again
 			}
 			return "", err
 		}
-		old, err := r.isOldCopy(t, pub, to, info)
-		if err != nil {
-			return "", err
-		}
-		if !old { // it belongs to the user
-			edited := to + ".edited"
-			for n := 2; disk.Exists(edited); n++ {
-				edited = fmt.Sprintf("%s.edited.%d", to, n)
-			}
-			if err := disk.Rename(to, edited); err != nil {
-				return "", err
-			}
-			how = "restored; the edited one is now " + filepath.Base(edited)
+		if old, err := r.isOldCopy(t, c, to, info); err != nil || !old {
+			return "", cmp.Or(err, errForeign)
 		}
 	}
 	temp := string(r.folder)
@@ -88,29 +83,29 @@ func (r *run) publishFile(t *task, m *artifact.Manifest, pub artifact.Published)
 	return how, copyFile(from, to, temp, m.Ended())
 }
 
-// source returns the file to publish. The output of a result without a key is in the run folder and has no record.
-func (r *run) source(m *artifact.Manifest, pub artifact.Published) (from string, f artifact.FileInfo, err error) {
+// source returns the file to publish. The output of a result without a key is in the run folder and has no record,
+// so its size and digest are set.
+func (r *run) source(m *artifact.Manifest, c *plan.Copy) (from string, err error) {
 	if m.Key != "" {
-		a, err := r.Store.Open(m, pub.Port)
+		a, err := r.Store.Open(m, c.Port)
 		if err != nil {
-			return "", f, err
+			return "", err
 		}
-		f, _ = m.File(pub)
-		return a.Path(pub.File), f, nil
+		return a.Path(c.Name), nil
 	}
-	from = filepath.Join(r.folder.Shown(m.Address), pub.Port, filepath.FromSlash(pub.File))
+	from = filepath.Join(r.folder.Shown(m.Address), c.Port, filepath.FromSlash(c.Name))
 	info, err := os.Stat(from)
 	if err != nil {
-		return "", f, err
+		return "", err
 	}
-	f.Bytes = info.Size()
-	f.SHA256, err = artifact.FileDigest(from)
-	return from, f, err
+	c.Bytes = info.Size()
+	c.SHA256, err = artifact.FileDigest(from)
+	return from, err
 }
 
 // isOldCopy reports whether a file is the copy of another result: of the last one of the address, by size and
-// time, or of any earlier one, by content.
-func (r *run) isOldCopy(t *task, pub artifact.Published, file string, info fs.FileInfo) (bool, error) {
+// time, or of any one of the experiment, by content.
+func (r *run) isOldCopy(t *task, c plan.Copy, file string, info fs.FileInfo) (bool, error) {
 	if !info.Mode().IsRegular() {
 		return false, nil
 	}
@@ -119,43 +114,41 @@ func (r *run) isOldCopy(t *task, pub artifact.Published, file string, info fs.Fi
 		last, _ = r.Store.Last(r.Experiment.Name, t.Address)
 	}
 	if last != nil && !r.Paranoid && info.ModTime().Equal(last.Ended()) {
-		for _, other := range last.Published {
-			if f, ok := last.File(other); ok && other.Name == pub.Name && f.Bytes == info.Size() {
-				return true, nil
-			}
+		if f, ok := last.File(c.Port, c.Name); ok && f.Bytes == info.Size() {
+			return true, nil
 		}
 	}
 	digest, err := artifact.FileDigest(file)
-	return r.editions()[edition{pub.Name, digest}], err
+	return r.contents()[digest], err
 }
 
-// edition is a content of a published file.
-type edition struct{ name, digest string }
-
-// findEditions returns the contents of the experiment's published files in all results of the store, also in
-// those of runs with missing inputs.
-func (r *run) findEditions() map[edition]bool {
-	all := map[edition]bool{}
-	manifests, _, _ := r.Store.Manifests() // without a manifest a copy counts as edited, and is not lost
+// findContents returns the digests of all files of the experiment's results, also of those that runs with missing
+// inputs have shown.
+func (r *run) findContents() map[string]bool {
+	all := map[string]bool{}
+	manifests, _, _ := r.Store.Manifests() // without a manifest a copy counts as the user's, and stays
 	for _, m := range manifests {
-		for _, pub := range m.Published {
-			if f, ok := m.File(pub); ok && m.Experiment == r.Experiment.Name {
-				all[edition{pub.Name, f.SHA256}] = true
+		if m.Experiment != r.Experiment.Name {
+			continue
+		}
+		for _, output := range m.Outputs {
+			for _, o := range output.Objects() {
+				for _, f := range o.Files {
+					all[f.SHA256] = true
+				}
 			}
 		}
 	}
 	folders, _ := runs.Folders(r.Store, r.Experiment.Name)
 	for _, folder := range folders {
-		shown, _ := filepath.Glob(folder.Path("shown", "*", "manifest.json"))
-		for _, file := range shown {
-			var m artifact.Manifest
-			if runs.ReadJSON(file, &m) != nil {
+		for _, n := range r.Nodes {
+			if !n.Kind.AfterFailures { // it has a result or nothing
 				continue
 			}
-			for _, pub := range m.Published {
-				from := filepath.Join(filepath.Dir(file), pub.Port, filepath.FromSlash(pub.File))
-				if digest, err := artifact.FileDigest(from); err == nil {
-					all[edition{pub.Name, digest}] = true
+			for _, pub := range r.Experiment.Publishes(n.Node) {
+				shown := filepath.Join(folder.Shown(n.Address), pub.Port, filepath.FromSlash(pub.File))
+				if digest, err := artifact.FileDigest(shown); err == nil {
+					all[digest] = true
 				}
 			}
 		}
@@ -175,8 +168,8 @@ func refuseLinks(dir, folder string) error {
 	return nil
 }
 
-// copyFile makes to a copy of from with the given time. It is written in the folder temp, or beside to if
-// temp is on another file system, and then renamed.
+// copyFile makes to a copy of from with the given time; the user's umask decides who may read it. It is written in the
+// folder temp, or beside to if temp is on another file system, and then renamed.
 func copyFile(from, to, temp string, at time.Time) error {
 	write := func(out *os.File) error {
 		in, err := os.Open(from)
@@ -187,14 +180,14 @@ func copyFile(from, to, temp string, at time.Time) error {
 		if _, err := disk.Copy(out, in); err != nil { // copy_file_range
 			return err
 		}
-		return errors.Join(out.Chmod(0o644), disk.Chtimes(out.Name(), at))
+		return disk.Chtimes(out.Name(), at)
 	}
-	if err := disk.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	if err := disk.MkdirAll(filepath.Dir(to), 0o777); err != nil {
 		return err
 	}
-	err := disk.Replace(temp, to, write)
+	err := disk.Replace(temp, to, 0o666, write)
 	if errors.Is(err, unix.EXDEV) || errors.Is(err, fs.ErrNotExist) {
-		err = disk.Replace(filepath.Dir(to), to, write)
+		err = disk.Replace(filepath.Dir(to), to, 0o666, write)
 	}
 	return err
 }

@@ -1,9 +1,12 @@
 package engine_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +34,7 @@ func wantFile(l *enginetest.Lab, name, want string) {
 	wantEqual(l, name, l.Read(name), want)
 }
 
-func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
+func TestPublishedFilesAreRestoredAndEditedOnesStay(t *testing.T) {
 	l, path, change := publishLab(t)
 	wantFile(l, "page.txt", "one\n")
 	os.Remove(path)
@@ -39,20 +42,22 @@ func TestPublishedFilesAreCopiesRestoredAndKeptAside(t *testing.T) {
 	wantEqual(t, "removed", wantEvent(t, r, runs.EventFile, "").Text, "restored")
 	wantFile(l, "page.txt", "one\n")
 	os.WriteFile(path, []byte("mine"), 0o644)
-	r = l.MustRun()
-	wantEvent(t, r, runs.EventFile, "", "page.txt.edited")
-	wantFile(l, "page.txt", "one\n")
-	wantFile(l, "page.txt.edited", "mine")
-	l.Want(l.MustRun(), runs.EventFile)
+	for _, text := range []string{"one", "two"} {
+		l.Write(fmt.Sprintf("stage \"page\" \"report\" {\n text = %q\n}\n", text))
+		r = l.MustRun()
+		wantEvent(t, r, runs.EventNote, "page.report", "page.txt is not published")
+		l.Want(r, runs.EventFile)
+		wantFile(l, "page.txt", "mine")
+	}
+	os.Remove(path)
 	change("two")
 	wantFile(l, "page.txt", "two\n")
-	if disk.Exists(path + ".edited.2") {
-		t.Error("an unedited copy was kept aside")
-	}
+	change("six")
+	wantFile(l, "page.txt", "six\n")
 }
 
-// Copies of other results are replaced, whatever their time: of the last result, of one before, of a run with
-// missing inputs, and those of stores that did not set the time.
+// Copies of other results are replaced, whatever their time: of the last result, of one before, and of a run with
+// missing inputs.
 func TestOldCopiesAreReplaced(t *testing.T) {
 	l, path, change := publishLab(t)
 	touch := func() { must.OK(t, os.Chtimes(path, time.Now(), time.Now())) }
@@ -61,20 +66,17 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 		t.Errorf("a copy with another time: got %v, want it intact", p.Unlike())
 	}
 	for _, tc := range []struct {
-		name, text string
-		before     func()
+		text   string
+		before func()
 	}{
-		{"a copy without its time", "two", touch},
-		{"back to an earlier result", "one", func() {}},
-		{"onwards from it", "six", func() {}},
-		{"a copy of an earlier result", "ten", func() { os.WriteFile(path, []byte("one\n"), 0o644) }},
+		{"two", touch}, // a copy without its time
+		{"one", func() {}},
+		{"six", func() {}},
+		{"ten", func() { os.WriteFile(path, []byte("one\n"), 0o644) }}, // a copy of an earlier result
 	} {
 		tc.before()
 		change(tc.text)
 		wantFile(l, "page.txt", tc.text+"\n")
-		if disk.Exists(path + ".edited") {
-			t.Fatalf("%s: an unedited copy was kept aside", tc.name)
-		}
 	}
 	for _, text := range []string{"1", "2"} {
 		l.Write(toyStage("a", `fail = "broken"`) +
@@ -84,7 +86,27 @@ func TestOldCopiesAreReplaced(t *testing.T) {
 	}
 	change("end")
 	wantFile(l, "page.txt", "end\n")
-	if disk.Exists(path + ".edited") {
-		t.Error("a copy of a run with missing inputs was kept aside")
+}
+
+// A record in a shared store cannot choose which file of the user is replaced.
+func TestAPoisonedRecordReplacesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	sharedLab(t, dir).MustRun()
+	records := must.Get(filepath.Glob(filepath.Join(dir, "v1/nodes/*.json")))(t)
+	for _, path := range records {
+		_, text, _ := strings.Cut(string(must.Get(os.ReadFile(path))(t)), "\n")
+		var m map[string]any
+		must.OK(t, json.Unmarshal([]byte(text), &m))
+		m["published"] = []any{map[string]any{"port": "out", "file": "out.txt", "name": "site.hcl"},
+			map[string]any{"port": "out", "file": "out.txt", "name": "notes.txt"}}
+		poisoned := must.Get(json.Marshal(m))(t)
+		must.OK(t, os.WriteFile(path, fmt.Appendf(nil, "rcgrpo-result %x\n%s", sha256.Sum256(poisoned), poisoned), 0o600))
+	}
+	l := sharedLab(t, dir)
+	site := l.Read("site.hcl")
+	l.Want(l.MustRun(), runs.EventFetched, "light.a", "light.b", "page.report")
+	wantFile(l, "site.hcl", site)
+	if disk.Exists(filepath.Join(l.Dir, "notes.txt")) {
+		t.Error("a record has made a file of its choice")
 	}
 }

@@ -35,9 +35,6 @@ func (r rank) set(j *Job) {
 		return
 	}
 	j.Rank, j.Ranks, j.Rendezvous = r.number, r.count, filepath.Join(r.meet, "store")
-	if at, err := gangNode(); err == nil {
-		j.Listen = at.Address
-	}
 	j.Threads = max(1, j.Threads/r.count)
 	if l, err := limitsOfRanks(); err == nil { // the supervisor has already rejected invalid limits
 		j.Arrival = l.arrival
@@ -53,7 +50,7 @@ func (r rank) state(j *Job) (s runs.RankState) {
 	if f := j.report.Load(); f != nil {
 		s = (*f)()
 	}
-	s.Rank, s.PeakBytes = r.number, peakBytes()
+	s.Rank, s.Usage = r.number, proc.OwnUsage()
 	return s
 }
 

@@ -1,6 +1,9 @@
 package engine_test
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,7 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -16,9 +22,9 @@ import (
 )
 
 // sharedLab is a machine with its own store and the remote store in dir.
-func sharedLab(t *testing.T, dir, more string) *enginetest.Lab {
+func sharedLab(t *testing.T, dir string) *enginetest.Lab {
 	l := enginetest.NewLab(t)
-	l.Put("site.hcl", enginetest.Site+fmt.Sprintf("remote \"lab\" {\n url = %q\n push = \"yes\"\n%s}\n", dir, more))
+	l.Put("site.hcl", enginetest.Site+fmt.Sprintf("remote \"lab\" {\n url = %q\n push = \"yes\"\n}\n", dir))
 	l.Write(sharedStages)
 	return l
 }
@@ -42,9 +48,9 @@ stage "page" "report" {
 
 func TestASecondMachineExecutesNothing(t *testing.T) {
 	dir := t.TempDir()
-	first := sharedLab(t, dir, "")
+	first := sharedLab(t, dir)
 	first.MustRun()
-	l := sharedLab(t, dir, "")
+	l := sharedLab(t, dir)
 	p := l.Plan()
 	for _, n := range p.Nodes {
 		want := map[string]string{"page": "out"}[n.Kind.Name]
@@ -65,8 +71,8 @@ func TestASecondMachineExecutesNothing(t *testing.T) {
 
 func TestAChangedStageFetchesTheInputsThatItReads(t *testing.T) {
 	dir := t.TempDir()
-	sharedLab(t, dir, "").MustRun()
-	l := sharedLab(t, dir, "")
+	sharedLab(t, dir).MustRun()
+	l := sharedLab(t, dir)
 	l.MustRun() // b is here without its bytes
 	l.Write(strings.Replace(sharedStages, `text = "page"`, `text = "other"`, 1))
 	if b := l.Planned("light.b"); b.Verb != plan.Fetch || b.FetchBytes() == 0 {
@@ -79,41 +85,108 @@ func TestAChangedStageFetchesTheInputsThatItReads(t *testing.T) {
 	}
 }
 
-// Damage, a missing file and another signer are misses: the stages run, the result is the same, each miss is a note.
+// Damage and a missing file are misses: the stages run, the result is the same, each miss is a note. So is anything
+// that another user of the folder may have put there. The results that were made instead repair the store.
 func TestAMissIsReportedAndItsStageRuns(t *testing.T) {
-	for what, change := range map[string]func(dir string) string{
-		"a damaged record": func(dir string) string { edit(dir, "v1/nodes/*"); return "" },
-		"a damaged pack":   func(dir string) string { edit(dir, "v1/packs/*"); return "" },
-		"no packs":         func(dir string) string { os.RemoveAll(filepath.Join(dir, "v1/packs")); return "" },
-		"no signature": func(string) string {
-			return " trust = [\"me-1:" + strings.Repeat("A", 43) + "=\"]\n"
+	nodes, files := "v1/nodes/*", "v1/files/*"
+	for what, change := range map[string]func(dir string){
+		"a damaged record": func(dir string) { edit(dir, nodes, flip) },
+		"a damaged file":   func(dir string) { edit(dir, files, flip) },
+		"no files":         func(dir string) { os.RemoveAll(filepath.Join(dir, "v1/files")) },
+		"a record that is a pipe": func(dir string) {
+			edit(dir, nodes, func(file string) { must.OK(t, errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600))) })
+		},
+		"a file that is a pipe": func(dir string) {
+			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), unix.Mkfifo(file, 0o600))) })
+		},
+		"a record that links to itself": func(dir string) {
+			edit(dir, nodes, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink(file, file))) })
+		},
+		"a size of 2^55 bytes with a link to a device": func(dir string) {
+			rewrite(t, dir, func(m *artifact.Manifest) { change(m, func(f *artifact.FileInfo) { f.Bytes = 1 << 55 }) })
+			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink("/dev/zero", file))) })
+		},
+		"a file of 2^39 bytes that links to a device": func(dir string) {
+			rewrite(t, dir, func(m *artifact.Manifest) { change(m, func(f *artifact.FileInfo) { f.Bytes = 1 << 39 }) })
+			edit(dir, files, func(file string) { must.OK(t, errors.Join(os.Remove(file), os.Symlink("/dev/zero", file))) })
+		},
+		"a file that is larger than its record": func(dir string) {
+			edit(dir, files, func(file string) { must.OK(t, os.Truncate(file, 1<<39)) })
+		},
+		"a record without a port": func(dir string) {
+			rewrite(t, dir, func(m *artifact.Manifest) {
+				m.Outputs["other"] = m.Outputs["out"]
+				delete(m.Outputs, "out")
+			})
+		},
+		"a record without outputs": func(dir string) {
+			rewrite(t, dir, func(m *artifact.Manifest) { m.Outputs = nil })
+		},
+		"a record of another type": func(dir string) {
+			rewrite(t, dir, func(m *artifact.Manifest) {
+				o := m.Outputs["out"]
+				o.Type = "checkpoint"
+				m.Outputs["out"] = o
+			})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
-			first := sharedLab(t, dir, "")
+			first := sharedLab(t, dir)
 			first.MustRun()
-			l := sharedLab(t, dir, change(dir))
+			change(dir)
+			l := sharedLab(t, dir)
 			r := l.MustRun()
 			wantFile(l, "page.txt", first.Read("page.txt"))
 			if len(r.Of(runs.EventDone)) == 0 {
 				t.Errorf("got %s, want stages that run", r)
 			}
-			if what == "a damaged pack" || what == "no packs" {
+			if strings.Contains(what, "file") {
 				wantEvent(t, r, runs.EventNote, "page.report")
 			}
+			third := sharedLab(t, dir)
+			third.MustRun()
+			wantList(t, "starts after the repair", third.Starts())
 		})
 	}
 }
 
-// edit changes one byte of each file that a pattern matches.
-func edit(dir, pattern string) {
+// edit calls f for each file that a pattern matches.
+func edit(dir, pattern string, f func(file string)) {
 	files, _ := filepath.Glob(filepath.Join(dir, pattern))
 	for _, file := range files {
-		b, _ := os.ReadFile(file)
-		b[len(b)/2] ^= 1
-		os.WriteFile(file, b, 0o600)
+		f(file)
 	}
+}
+
+// flip changes one byte of a file.
+func flip(file string) {
+	b, _ := os.ReadFile(file)
+	b[len(b)/2] ^= 1
+	os.WriteFile(file, b, 0o600)
+}
+
+// rewrite changes each record of a remote store and its hash.
+func rewrite(t *testing.T, dir string, f func(m *artifact.Manifest)) {
+	edit(dir, "v1/nodes/*", func(file string) {
+		_, text, _ := strings.Cut(string(must.Get(os.ReadFile(file))(t)), "\n")
+		var m artifact.Manifest
+		must.OK(t, json.Unmarshal([]byte(text), &m))
+		f(&m)
+		b := must.Get(json.Marshal(m))(t)
+		must.OK(t, os.WriteFile(file, fmt.Appendf(nil, "rcgrpo-result %x\n%s", sha256.Sum256(b), b), 0o600))
+	})
+}
+
+// change changes each file of a record's port out, and the size of the port.
+func change(m *artifact.Manifest, f func(*artifact.FileInfo)) {
+	o := m.Outputs["out"]
+	o.Bytes = 0
+	for i := range o.Files {
+		f(&o.Files[i])
+		o.Bytes += o.Files[i].Bytes
+	}
+	m.Outputs["out"] = o
 }
 
 func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
@@ -121,9 +194,8 @@ func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 	dir := filepath.Join(t.TempDir(), "away")
 	const nowhere = "s3://lab?region=eu&endpoint=http://127.0.0.1:1"
-	var l *enginetest.Lab
 	for _, url := range []string{nowhere, dir} {
-		l = sharedLab(t, url, "")
+		l := sharedLab(t, url)
 		r := l.MustRun()
 		l.Want(r, runs.EventDone, "light.a", "light.b", "page.report")
 		var notes []string
@@ -137,17 +209,13 @@ func TestADeadRemoteLeavesTheRunAlone(t *testing.T) {
 			t.Errorf("%s: got notes %q, want the error and the number of results that were not pushed", url, notes)
 		}
 	}
-	must.OK(t, os.Mkdir(dir, 0o700)) // the next run sends them
-	l.Write(strings.Replace(sharedStages, `text = "page"`, `text = "other"`, 1))
-	l.MustRun()
-	wantEqual(t, "results in the remote store", len(must.Get(filepath.Glob(filepath.Join(dir, "v1/nodes/*")))(t)), 4)
 }
 
 // A key that is known only after an input has run is asked for during the run.
 func TestARebuiltInputLeadsToFetchedReaders(t *testing.T) {
 	dir := t.TempDir()
-	sharedLab(t, dir, "").MustRun()
-	l := sharedLab(t, dir, "")
+	sharedLab(t, dir).MustRun()
+	l := sharedLab(t, dir)
 	l.Write(strings.Replace(sharedStages, `text  = "A"`, "text  = \"A\"\n  note  = \"another key, the same output\"", 1))
 	r := l.RunPlan(t.Context(), l.Plan(), engine.Options{})
 	l.Want(r, runs.EventDone, "light.a")

@@ -16,6 +16,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/machine"
 	"rcgrpo/engine/plan"
+	"rcgrpo/engine/proc"
 	"rcgrpo/engine/runs"
 	"rcgrpo/engine/sched"
 )
@@ -39,8 +40,7 @@ type Options struct {
 func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event)) error {
 	p = p.Clone()
 	if p.Idle() {
-		p.SaveIdle()
-		observe(EndedUnchanged(p.Counts()))
+		observe(runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: p.Counts()})
 		return nil
 	}
 	r := &run{Options: o, observe: observe, flusher: p.Store.Flusher(), ctx: ctx, inPools: map[Pool]int{},
@@ -58,13 +58,12 @@ func Run(ctx context.Context, p *plan.Plan, o Options, observe func(runs.Event))
 	return errors.Join(errs...)
 }
 
-// EndedUnchanged returns the only event of a run that changes nothing, given the numbers of nodes by verb.
-func EndedUnchanged(counts map[string]int) runs.Event {
-	return runs.Event{Time: time.Now(), Kind: runs.EventEnded, Counts: counts}
-}
-
 // open prepares the run. It adds to closers whatever it has opened, also before an error.
 func (r *run) open(p *plan.Plan) (err error) {
+	if _, ok := proc.ReadStat(os.Getpid()); !ok {
+		return errors.New("the machine shows no processes in /proc, which a run needs to watch its stages: " +
+			"mount it (mount -t proc proc /proc)")
+	}
 	if p.Experiment.Site != nil && p.Experiment.Site.SharedStore {
 		if err := p.Store.Share(); err != nil {
 			return err
@@ -77,7 +76,7 @@ func (r *run) open(p *plan.Plan) (err error) {
 	if r.Plan, err = p.PinFound(r.session); err != nil {
 		return err
 	}
-	r.editions = sync.OnceValue(r.findEditions)
+	r.contents = sync.OnceValue(r.findContents)
 	r.link()
 	if err := r.measure(); err != nil {
 		return err
@@ -111,9 +110,6 @@ func (r *run) execute() []error {
 	r.closeRemote()
 	_, staleErr := r.Store.RemoveStale() // of processes of a killed run that have ended since open
 	r.recordError(staleErr)
-	if err == nil && flushErr == nil {
-		r.SaveIdle()
-	}
 	r.emit(runs.Event{Kind: runs.EventEnded, Counts: r.outcome(), Path: string(r.folder)})
 	return []error{err, flushErr, r.recordErr}
 }
@@ -125,7 +121,7 @@ type run struct {
 	session   *artifact.Session
 	flusher   *artifact.Flusher
 	closers   []func() error
-	editions  func() map[edition]bool // of published files, found at the first call
+	contents  func() map[string]bool // digests of all files of results, found at the first call
 	folder    runs.Folder
 	tasks     []*task
 	byAddress map[string]*task
@@ -172,6 +168,7 @@ type task struct {
 	why       string         // of a failed or skipped one
 	manifest  *artifact.Manifest
 	reads     []*task
+	records   []*task // further results that it waits for (awaitFetched)
 	readers   []*task
 	path      time.Duration // expected time from its start to the end of the longest path through it
 	lock      *artifact.Lock
@@ -216,7 +213,7 @@ func (r *run) link() {
 // unblocked reports whether all nodes that a waiting task reads have ended.
 func (t *task) unblocked() bool {
 	open := func(up *task) bool { return up.state != ended }
-	return t.state == waiting && !slices.ContainsFunc(t.reads, open)
+	return t.state == waiting && !slices.ContainsFunc(t.reads, open) && !slices.ContainsFunc(t.records, open)
 }
 
 // measure detects the machine and returns an error for every node that can never fit.
@@ -253,8 +250,7 @@ func (r *run) loop() error {
 		}
 	}
 	interrupted := r.ctx.Done()
-	renew, touch := time.NewTicker(machine.RenewEvery), time.NewTicker(runs.TouchEvery)
-	defer renew.Stop()
+	touch := time.NewTicker(runs.TouchEvery)
 	defer touch.Stop()
 	for r.startReady(); r.pending > 0 || r.blocked; r.startReady() {
 		var again <-chan time.Time
@@ -267,8 +263,6 @@ func (r *run) loop() error {
 			r.moment++
 			handle()
 		case <-again:
-		case <-renew.C:
-			r.renewLeases()
 		case now := <-touch.C:
 			r.recordError(disk.Chtimes(r.folder.Path("lock"), now))
 		case <-interrupted:
@@ -338,7 +332,7 @@ func (r *run) reuseStored(t *task) bool {
 		return false
 	}
 	switch m, err := r.Store.Lookup(t.Key); {
-	case err == nil && len(t.missing(m)) == 0:
+	case err == nil && len(r.missing(t, m)) == 0:
 		r.unlock(t)
 		r.reuse(t, m)
 	case m == nil && !errors.Is(err, artifact.ErrNotFound):

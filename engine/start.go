@@ -81,14 +81,11 @@ type Work struct {
 	shorter   *Shorter                      // result to extend, or nil
 	resumes   bool                          // the scratch folder existed before
 	recovered bool                          // the program ended successfully after its engine was killed
-	peakBytes int64                         // of the stage's programs
+	usage     proc.Usage                    // of the stage's programs
 	result    *artifact.Committed           // nil before the end, or if another process committed it
 
 	programEnd time.Time // of a recovered program
 }
-
-// LogLimit returns the limit of the log of a stage in bytes; 0: none.
-func (w *Work) LogLimit() int64 { return w.experiment.Site.LogLimit }
 
 // Started returns the event of the start of the attempt.
 func (w *Work) Started() runs.Event {
@@ -188,7 +185,6 @@ func (r *run) newWork(t *task) *Work {
 func (r *run) attempt(w *Work) error {
 	ctx := r.ctx
 	w.Since, w.Kills = time.Now(), proc.OOMKills()
-	address := w.Node.Address
 	if _, local := w.executor.(localExecutor); !local || !runsInPlace(w.Node) {
 		if err := r.folder.Assign(w.Assignment); err != nil {
 			return err
@@ -216,22 +212,11 @@ func (r *run) attempt(w *Work) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, w.Node.Timeout, errTimeout)
 		defer cancel()
 	}
-	endLimit := r.logLimit(address).Watch()
 	err := w.executor.Execute(ctx, w, r.emit)
-	r.recordError(endLimit())
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
 		return timeoutError(w.Node.Timeout)
 	}
 	return err
-}
-
-// logLimit limits the log of an address.
-func (r *run) logLimit(address string) *proc.LogLimit {
-	most := r.Experiment.Site.LogLimit
-	return &proc.LogLimit{Path: r.folder.Log(address), Most: most, Report: func() {
-		r.note(address, "its log reached the limit of %s: the middle is removed, and a line in the log contains the size "+
-			"(logs.limit of the site file)", lang.BytesText(most))
-	}}
 }
 
 // recoverProgram makes the attempt commit the output of a program that has ended after its engine.
@@ -366,7 +351,7 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	n := w.Node
 	m := artifact.Manifest{Kind: n.Kind.Name, Version: n.Kind.Version, Experiment: w.experiment.Name, Address: n.Address,
 		Seed: n.Seed, Parts: w.parts, Revision: Revision(), Device: job.Device, Run: w.Folder.ID(),
-		Started: started.UTC(), Seconds: time.Since(started).Seconds(), PeakBytes: w.peakBytes, Published: job.published}
+		Started: started.UTC(), Seconds: time.Since(started).Seconds()}
 	if w.recovered {
 		m.Started = w.Since.UTC()
 		m.Seconds = max(0, w.programEnd.Sub(w.Since).Seconds()) // the clock may have been set back
@@ -374,18 +359,21 @@ func (w *Work) manifest(job *Job, started time.Time) artifact.Manifest {
 	if w.shorter != nil {
 		m.Begun = w.shorter.Manifest.Key
 	}
+	usage := w.usage
 	if w.alone {
-		m.PeakBytes = max(m.PeakBytes, peakBytes())
+		usage = usage.And(proc.OwnUsage())
 	}
 	if w.rank.count > 0 {
 		m.Ranks = &artifact.Ranks{Count: w.rank.count, Backend: job.Backend}
-		m.PeakBytes = 0
+		usage = proc.Usage{}
 		for _, r := range w.rank.states(job) {
 			m.Ranks.PeakBytes = append(m.Ranks.PeakBytes, r.PeakBytes)
 			m.Ranks.Waited = append(m.Ranks.Waited, r.Waited)
-			m.PeakBytes += r.PeakBytes
+			usage.PeakBytes += r.PeakBytes
+			usage.CPUSeconds += r.CPUSeconds
 		}
 	}
+	m.PeakBytes, m.CPUSeconds = usage.PeakBytes, usage.CPUSeconds
 	return m
 }
 
@@ -419,7 +407,7 @@ func (w *Work) newJob(observe func(runs.Event)) (j *Job, err error) {
 	if w.recovered {
 		_, w.programEnd, w.recovered = w.lock.Exit()
 	}
-	w.peakBytes = 0 // of an earlier attempt
+	w.usage = proc.Usage{} // without an earlier attempt's
 	fresh, err := w.store.MakeWork(w.Key)
 	w.resumes = !fresh
 	return j, err

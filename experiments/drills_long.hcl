@@ -16,6 +16,7 @@ module "drills" {
   size    = "large"
   updates = var.updates
   rl_lr   = var.rl_lr
+  passes  = { sft = 6, rctp = 3 }
 }
 
 locals {

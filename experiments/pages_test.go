@@ -50,6 +50,9 @@ func TestPagesOfEveryExperiment(t *testing.T) {
 				checkIsModule(t, file)
 				return
 			}
+			if file != "drills.hcl" && file != "paper.hcl" {
+				must.Long(t)
+			}
 			pages = append(pages, pagesOf(t, dir, file)...)
 		})
 	}

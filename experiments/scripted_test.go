@@ -391,7 +391,7 @@ func (s *scripted) fineTune(job *engine.Job, r *rand.Rand) error {
 		left := math.Exp(-3 * float64(u) / float64(updates))
 		rows = append(rows, rl.Metric{Update: u, Values: map[string]float64{"loss": 0.1 + 2*left + 0.05*r.Float64(),
 			"entropy": 0.2 + left + 0.02*r.Float64(), "grad_norm": 0.3 + left*r.Float64(), "lr": s.number("lr"),
-			"learned_tokens": 4000, "micro_batch": 8192}})
+			"learned_tokens": 4000}})
 	}
 	return writeMetrics(job, rows)
 }
@@ -404,7 +404,7 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 	}
 	updates, group, heat := int(s.number("updates")), int(s.number("group")), s.number("temperature")
 	advantage := objective.PaperObjective().Advantage
-	advantage.Baseline, advantage.Scale, advantage.Eps = "group_mean", "group_std", 1e-6
+	advantage.Scale, advantage.Eps = "group_std", 1e-6
 	var rows []rl.Metric
 	for u := 1; u <= updates; u++ {
 		t := float64(u) / float64(updates)
@@ -426,7 +426,7 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 		}
 		v := objective.GroupsOf(played, group).Diagnose()
 		objective.DescribeEpisodes(played, v)
-		v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(advantage.Of(members, rewards, nil))
+		v["mean_abs_advantage"], v["effective_sample_size"] = objective.AdvantageSizes(advantage.Of(members, nil, rewards))
 		inventTensorMetrics(v, r, t, heat, s.number("lr"))
 		if samples := int(s.number("forecast.samples")); samples > 0 && u == 1 {
 			s.forecast(v, r, now, tasks, samples, group)
@@ -452,7 +452,7 @@ func inventTensorMetrics(v map[string]float64, r *rand.Rand, t, heat, rate float
 		"kl": kl, "kl_k1": kl * (1 + 0.3*r.NormFloat64()), "kl_k2": kl, "kl_k3": kl, "kl_exact": kl, "kl_weight": 0.1,
 		"loss": 0.01 * r.NormFloat64(), "grad_norm": math.Exp(-1 + 0.3*r.NormFloat64()), "lr": rate, "skipped": 0,
 		"sampler_gap": 1e-6, "sampler_gap_p50": 1e-8, "sampler_gap_p95": 1e-7, "sampler_gap_p99": 5e-7,
-		"groups_sampled": 12, "micro_batch": 8192} {
+		"groups_sampled": 12} {
 		v[name] = value
 	}
 }

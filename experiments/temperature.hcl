@@ -17,6 +17,7 @@ module "drills" {
   source  = "drills.hcl"
   updates = var.updates
   rl_lr   = var.rl_lr
+  passes  = { sft = 8, rctp = 4 }
 }
 
 locals {

@@ -17,6 +17,7 @@ variable "rl_lr" { default = 3e-4 }  # learning rate of the RL arms
 module "base" {
   source   = "drills_base.hcl"
   rl_tasks = 12 * var.updates
+  passes   = { sft = 8, rctp = 4 }
 }
 
 locals {

@@ -264,7 +264,7 @@ func TestWindowsThatOverlapAreAnError(t *testing.T) {
 	}
 }
 
-// A training that an alarm ended is too short for the windows, which the plan could not know.
+// A training may be too short for the windows.
 func TestTrainingsTooShortForTheWindowsAreNamed(t *testing.T) {
 	values := make([]float64, 20)
 	s := &Study{Windows: Windows{Early: 10, Late: 10},
@@ -296,7 +296,7 @@ func TestCorrelationsOfChangesRemoveTrends(t *testing.T) {
 	close12(t, "one update apart", c.apart, 2/math.Sqrt(5*2))
 }
 
-// Every format shows the question, a verdict with its number, the forest plot, the arms and the run.
+// HTML and text show the question, a verdict with its number, the forest plot or its numbers, the arms and the run.
 func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 	p := synthetic(3, 40, 50).Page()
 	number := p.Answers[0].Number()
@@ -305,17 +305,15 @@ func TestTheFirstScreenIsInEveryFormat(t *testing.T) {
 		plot  string
 	}{
 		"HTML":     {p.HTML, `id="fig-answer-chart"`},
-		"Markdown": {p.Markdown, "├"},
-		"text":     {func(w io.Writer) error { return p.Text(w, 100) }, "├"},
-		"LaTeX":    {p.LaTeX, `\begin{picture}`},
+		"Markdown": {p.Markdown, "points"},
+		"text":     {func(w io.Writer) error { return p.Text(w, 100) }, "points"},
 	} {
 		var b bytes.Buffer
 		must.OK(t, tc.write(&b))
-		text := strings.NewReplacer("&#43;", "+", `$-$`, "−", "{[}", "[", "{]}", "]", `\[`, "[", `\]`, "]", "{-}", "-",
-			`\allowbreak{}`, "", "\n  ", " ", `$\to$`, "→", `$\gets$`, "←").Replace(b.String())
+		text := strings.NewReplacer("&#43;", "+", `\[`, "[", `\]`, "]", "\n  ", " ").Replace(b.String())
 		t.Run(format, func(t *testing.T) {
 			wantAll(t, text, "Do reward tokens keep groups informative", string(p.Answers[0].Verdict), number, tc.plot,
-				"Success on test tasks", "expected higher →", "expected lower ←", "too small to be detected",
+				"Success on test tasks", "expected higher →", "expected lower ←",
 				"RC-GRPO minus GRPO", "Limits of this result", "3 seeds (1, 2, 3)")
 		})
 	}
@@ -365,9 +363,6 @@ func TestTheLineOfTheRunNamesTheComparedArms(t *testing.T) {
 // experiments of seven such kinds gave 92.5 to 95.8; the interval over seeds alone gave 76 to 93, that over families
 // 78 to 94.
 func TestTheIntervalOfAClaimCoversTheTruth(t *testing.T) {
-	if raced {
-		t.Skip("runs without the race detector: one goroutine computes")
-	}
 	const experiments, effect = 150, 0.05
 	r := rand.New(rand.NewPCG(1, 2))
 	play := func(seed int64, base []float64, luck float64, gain func(family int) float64) SeedRun {

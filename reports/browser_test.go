@@ -165,9 +165,6 @@ func TestPageInABrowser(t *testing.T) {
 
 // The least of three loads counts: other processes only ever lengthen them.
 func TestLargePageAnswersWithinTwoSeconds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("opens a browser")
-	}
 	const most = 2000 // milliseconds
 	chromium, html := browser.Open(t), largePage(t)
 	address := pageFile(t, html)

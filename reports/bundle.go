@@ -125,7 +125,7 @@ const (
 // OpenBundle unpacks a bundle into a folder as a stream. It writes at most limit bytes and refuses everything that
 // WriteBundle does not write: other names, links and devices, more or larger files than any page requires.
 func OpenBundle(file, dir string, limit int64) (*Bundle, error) {
-	f, err := os.Open(file)
+	f, err := artifact.OpenPlain(file)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func bundlePart(name string) string {
 
 // ReadPage reads a page. A file above the maximal size of a page is an error.
 func ReadPage(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := artifact.OpenPlain(file)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"rcgrpo/engine/artifact"
 	"rcgrpo/internal/must"
 	"rcgrpo/reports/page"
@@ -120,4 +122,13 @@ func TestAPageIsReadUpToALimit(t *testing.T) {
 	must.OK(t, os.Truncate(file, maxPageBytes+1))
 	_, err := ReadPage(file)
 	must.Match(t, err, "the maximum of a page")
+}
+
+func TestPipesAreNeitherPagesNorBundles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pipe")
+	must.OK(t, unix.Mkfifo(file, 0o600))
+	_, err := ReadPage(file)
+	must.Match(t, err, "is no plain file")
+	_, err = OpenBundle(file, t.TempDir(), BundleBytes)
+	must.Match(t, err, "is no plain file")
 }

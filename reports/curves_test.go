@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -227,10 +226,8 @@ func TestCurvesInTextAgreeWithTheTables(t *testing.T) {
 		if want := fmt.Sprintf("- %s: %s → %s\n", name, early, late); !strings.Contains(plain, want) {
 			t.Errorf("%s: the Markdown page has no line %q", name, want)
 		}
-		quote := regexp.QuoteMeta
-		curve := regexp.MustCompile(quote(name) + ` +` + quote(early) + ` \S+ ` + quote(late) + `\n`)
-		if !curve.Match(text.Bytes()) {
-			t.Errorf("%s: the text page has no curve from %s to %s", name, early, late)
+		if want := fmt.Sprintf("  %s: %s → %s\n", name, early, late); !strings.Contains(text.String(), want) {
+			t.Errorf("%s: the text page has no line %q", name, want)
 		}
 	}
 }

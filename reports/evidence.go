@@ -58,7 +58,7 @@ type Evidence struct {
 // EvidenceFormat is the version of the pages that this program writes, verifies and reproduces. It is the version of
 // the kind: a page of another version has other text, other tables or other evidence, and would differ from the
 // recomputed page although its numbers hold.
-const EvidenceFormat = 11
+const EvidenceFormat = 12
 
 // readFigures returns the data of all figures of a page, from their packed CSV files. Damaged data have no rows.
 func readFigures(html string) []page.Grid {
@@ -173,7 +173,7 @@ func (ev *Evidence) ports(store *artifact.Store) []Input {
 // fingerprint returns the SHA-256 of the fields of a manifest that change only with the result.
 func fingerprint(m *artifact.Manifest) (string, error) {
 	fixed := *m
-	fixed.Published, fixed.Collected, fixed.Absent = nil, time.Time{}, nil
+	fixed.Collected, fixed.Absent = time.Time{}, nil
 	text, err := json.Marshal(fixed)
 	return hexSum(text), err
 }

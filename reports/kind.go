@@ -96,8 +96,7 @@ type Comparison struct {
 	With     []artifact.Ref `json:"-" hcl:"with,optional" port:"scores" doc:"evaluations of the second arms,"`
 	_        struct{}       `doc:"paired by equal for_each keys, else in their order; a single arm is paired with"`
 	_        struct{}       `doc:"each of the other side"`
-	Pairs    [][]string     `json:"pairs" hcl:"pairs,optional" doc:"pairs of labels, until the next release; write"`
-	_        struct{}       `doc:"without and with instead"`
+	Pairs    [][]string     `json:"pairs"` // labels, from without and with
 	Outcome  string         `json:"outcome,omitempty" hcl:"outcome,optional" doc:"success by greedy decoding (of"`
 	_        struct{}       `doc:"API models by their own sampling), sampled for success of sampled episodes, or a"`
 	_        struct{}       `doc:"metric of training such as zero_variance: its mean over the late window, paired by"`
@@ -173,12 +172,7 @@ func (s *settings) Check() hcl.Diagnostics {
 			bad(c.At["matters"], "Negative difference", "matters is the size of a difference in either direction; got %v.",
 				c.Matters)
 		}
-		for _, pair := range c.Pairs {
-			if len(pair) != 2 {
-				bad(c.At["pairs"], "Pair expected", "A pair names two arms, [without, with]; this one names %d.", len(pair))
-			}
-		}
-		if (len(c.Without) == 0) != (len(c.With) == 0) || len(c.Without)+len(c.Pairs) == 0 {
+		if len(c.Without) == 0 || len(c.With) == 0 {
 			bad(c.At[""], "Nothing to compare", "A comparison needs evaluations on both sides: without = … and with = ….")
 		}
 	}
@@ -241,12 +235,6 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 		}
 		for _, pair := range pairs {
 			check(c.At[""], pair...)
-		}
-		if len(c.Pairs) > 0 {
-			old := mistake(c.At["pairs"], "Pairs of labels", "The next release compares references only: write "+
-				"without = stage.eval.NAME and with = stage.eval.NAME.")
-			old.Severity = hcl.DiagWarning
-			diags = append(diags, old)
 		}
 	}
 	for i := range s.Maps {
@@ -334,8 +322,7 @@ func labels(n *lang.Node, refs []artifact.Ref) (names []string) {
 
 // pairs returns the labels of each pair of a comparison: those of a key if both sides have the same keys, else in the
 // order of both sides. A single arm is paired with each of the other side.
-func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
-	pairs := slices.Clone(c.Pairs)
+func (c *Comparison) pairs(n *lang.Node) (pairs [][]string, err error) {
 	without, with := labels(n, c.Without), labels(n, c.With)
 	switch {
 	case len(without) == 1:
@@ -343,7 +330,7 @@ func (c *Comparison) pairs(n *lang.Node) ([][]string, error) {
 	case len(with) == 1:
 		with = slices.Repeat(with, len(without))
 	case len(without) != len(with):
-		return pairs, fmt.Errorf("compare %q has %d arms in without and %d in with", c.Label, len(without), len(with))
+		return nil, fmt.Errorf("compare %q has %d arms in without and %d in with", c.Label, len(without), len(with))
 	default:
 		if sorted := c.withByKey(n); len(sorted) == len(with) {
 			with = sorted
@@ -422,7 +409,12 @@ func (s *settings) Run(_ context.Context, job *engine.Job) error {
 	if err := page.WriteCSV(filepath.Join(dir, CSVFolder)); err != nil {
 		return err
 	}
-	return job.Publish("page", HTMLFile, cmp.Or(s.Path, job.Experiment.Name+".html"))
+	return nil
+}
+
+// Publishes returns the HTML page.
+func (s *settings) Publishes(experiment, _ string) []lang.Published {
+	return []lang.Published{{Port: "page", File: HTMLFile, Name: cmp.Or(s.Path, experiment+".html")}}
 }
 
 // newEvidence lists the inputs of the page that exist, and the stages behind them that the store still contains.

@@ -295,7 +295,8 @@ stage "report" "page" {
     with    = [stage.eval.arm["Much training"].scores]
   }
   compare "the other amount" {
-    pairs = [["Little training", "Much training"], ["Much training", "Little training"]]
+    without = [stage.eval.arm["Little training"], stage.eval.arm["Much training"]]
+    with    = [stage.eval.arm["Much training"], stage.eval.arm["Little training"]]
   }
   map "Where more training helps" {
     compare = "the other amount"
@@ -304,7 +305,8 @@ stage "report" "page" {
   }
   compare "other tasks" {
     unpaired = true
-    pairs    = [["None", "Much training"]]
+    without  = stage.eval.arm["None"]
+    with     = stage.eval.arm["Much training"]
   }
 }
 `
@@ -330,8 +332,7 @@ stage "report" "page" {
       "Little training" = { overall = 59 }
       "API models/API"  = { overall = 49, base = 10 }
     }
-    others  = { "API models/Other" = { overall = 40 } }
-    printed = { "Much training" = { overall = "85.00%", base = "80.00%" } }
+    others = { "API models/Other" = { overall = 40 } }
   }`, "stage.eval.once]", "stage.eval.once, stage.eval.base]", "stage.tasks.t.test]\n  notes",
 	"stage.tasks.t.test, stage.curate.data]\n  notes").Replace(scriptedExperiment)
 
@@ -339,6 +340,7 @@ stage "report" "page" {
 // text with the place of that, and the error of the run.
 func runText(t *testing.T, dir, experiment, failing string) (html, text, textFile string, runError error) {
 	t.Helper()
+	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	file, site := filepath.Join(dir, "scripted.hcl"), filepath.Join(dir, "site.hcl")
 	must.OK(t, os.WriteFile(file, []byte(strings.ReplaceAll(experiment, "FAIL", fmt.Sprintf("%q", failing))), 0o644))
 	must.OK(t, os.WriteFile(site, fmt.Appendf(nil, "store {\n  path = %q\n}\n", filepath.Join(dir, "store")), 0o644))
@@ -453,8 +455,7 @@ func TestReportSettingsAreChecked(t *testing.T) {
 		return Comparison{Label: "x", Pairs: [][]string{{"a", "b"}}, Outcome: outcome, Unpaired: unpaired}
 	}
 	for summary, change := range map[string]func(*settings){
-		"":              func(*settings) {},
-		"Pair expected": func(s *settings) { s.Compare = []Comparison{{Label: "x", Pairs: [][]string{{"a"}}}} },
+		"": func(*settings) {},
 		"Nothing to compare": func(s *settings) {
 			s.Compare = []Comparison{{Label: "x", Without: []artifact.Ref{ref("a")}}}
 		},
@@ -508,9 +509,8 @@ stage "report" "page" {
 			`with = [stage.eval.arm["None"], stage.eval.rl["a"]]`, "[[SFT a None] [SFT b RL a]]"},
 		{"without = stage.eval.sft\nwith = stage.eval.arm", "Arms without a partner"},
 		{"without = stage.eval.sft\nwith = stage.eval.once", "Unknown arm"},
-		{`pairs = [["SFT a", "RL c"]]`, "Unknown arm"},
-		{`pairs = [["SFT a", "RL b"]]`, "Pairs of labels"},
 		{"without = stage.eval.sft", "Nothing to compare"},
+		{`pairs = [["SFT a", "RL b"]]`, "Unknown setting"},
 	} {
 		x, diags := loaded(t, fmt.Sprintf(stages, c.settings))
 		got := ""

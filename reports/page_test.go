@@ -68,9 +68,8 @@ func hostile(text string) *Study {
 		Messages: []rl.Message{{Role: text, Text: text, Calls: []string{text}}}}, "")
 	s.Mixtures[0].Expert, s.Mixtures[0].Failed = &x, &x
 	s.References = []Reference{{Name: text, URL: text, Of: map[string]int{overall: 16},
-		Counts:  map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
-		Others:  map[string]map[string]int{text: {overall: 3}},
-		Printed: map[string]map[string]string{text + "a": {overall: "6.2%"}}}}
+		Counts: map[string]map[string]int{text + "a": {overall: 1}, text + "b": {overall: 2}},
+		Others: map[string]map[string]int{text: {overall: 3}}}}
 	made := &artifact.Manifest{Kind: "endpoint", Outputs: map[string]artifact.Output{text: {Type: "endpoint",
 		Files: []artifact.FileInfo{{Name: endpointFile}}}}}
 	described, _ := json.Marshal(card{API: text, Model: text, Revision: text, Date: text}) // cannot fail

@@ -10,7 +10,6 @@ import (
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/lang"
-	"rcgrpo/reports/lint"
 	"rcgrpo/reports/page"
 	"rcgrpo/reports/stats"
 )
@@ -26,11 +25,6 @@ type Reference struct {
 	_      struct{}                  `doc:"label, then overall and by category"`
 	Others map[string]map[string]int `json:"others,omitempty" hcl:"others,optional" doc:"passed tasks of methods that"`
 	_      struct{}                  `doc:"the page does not evaluate; a GROUP/ before the name names their group"`
-	// Printed percentages by arm and category.
-	Printed map[string]map[string]string `json:"printed,omitempty" hcl:"printed,optional" doc:"percentages as"`
-	_       struct{}                     `doc:"printed, by arm and category, **bold** or __underlined__: the page lists"`
-	_       struct{}                     `doc:"the errors that the linter finds; counts that do not follow from them are"`
-	_       struct{}                     `doc:"refused"`
 
 	At map[string]hcl.Range `json:"-" hcl:",ranges"`
 }
@@ -71,11 +65,6 @@ func (r *Reference) faults() (all hcl.Diagnostics) {
 			}
 		}
 	}
-	if len(all) == 0 {
-		for _, detail := range r.printedFaults() {
-			bad(r.At["printed"], "Counts contradict the printed figures", "%s", detail)
-		}
-	}
 	return all
 }
 
@@ -91,62 +80,6 @@ func (r *Reference) row(arm string) map[string]int {
 		return counts
 	}
 	return r.Others[arm]
-}
-
-// printedTable returns the printed percentages as a table for the linter. The block of a row is its GROUP/.
-func (r *Reference) printedTable() lint.Table {
-	t := lint.Table{Columns: r.categories()}
-	for _, category := range t.Columns {
-		t.Denominators = append(t.Denominators, r.Of[category])
-	}
-	sum := 0
-	for _, n := range t.Denominators[1:] {
-		sum += n
-	}
-	if sum != t.Denominators[0] {
-		t.Overall = -1
-	}
-	for _, arm := range sortedKeys(r.Printed) {
-		var row lint.Row
-		row.Block, row.Name = cutGroup(arm)
-		for _, category := range t.Columns {
-			row.Cells = append(row.Cells, lint.ParseCell(r.Printed[arm][category]))
-		}
-		t.Rows = append(t.Rows, row)
-	}
-	return t
-}
-
-// printedFaults returns the printed percentages that are none, and those from which other counts follow.
-func (r *Reference) printedFaults() (all []string) {
-	t := r.printedTable()
-	counts, err := lint.Counts(t)
-	if err != nil {
-		return []string{fmt.Sprintf("%v; write the percentage of each category as printed, such as \"48.75%%\".", err)}
-	}
-	for i, arm := range sortedKeys(r.Printed) {
-		row := r.row(arm)
-		if row == nil {
-			all = append(all, fmt.Sprintf("printed.%q has no counts; add them to counts or others.", arm))
-			continue
-		}
-		for c, category := range t.Columns {
-			if n, ok := row[category]; ok && counts[i][c] >= 0 && n != counts[i][c] {
-				all = append(all, fmt.Sprintf("%q, %s: %d of %d follows from the printed row, but the count is %d; correct one "+
-					"of them.", arm, category, counts[i][c], r.Of[category], n))
-			}
-		}
-	}
-	return all
-}
-
-// corrections explains the errors that the linter finds in the printed percentages.
-func (r *Reference) corrections() []string {
-	findings, err := lint.Check(r.printedTable())
-	if err != nil {
-		return nil // the settings and the evidence were checked
-	}
-	return lint.Sentences(findings)
 }
 
 // rowFaults returns the errors in the counts of one arm.
@@ -258,7 +191,7 @@ func (s *Study) referenceParts() []page.Part {
 	for _, r := range s.References {
 		all := &page.Table{ID: "reference-" + page.Slug(r.Name), Title: r.Name + ": success there and here",
 			Columns: page.Columns("<Arm", "Paper", "Here", "<Within our interval", "Fisher's exact"),
-			Notes:   slices.Concat(referenceNotes, r.corrections())}
+			Notes:   slices.Clone(referenceNotes)}
 		if r.URL != "" {
 			all.Lead = "Published at " + r.URL + "."
 		}

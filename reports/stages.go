@@ -31,18 +31,18 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"optimizer.weight_decay": "0"}
 	rl := map[string]string{
 		"lr": "1e-06", "group": "5", "updates": "350", "zero_variance": `"keep"`, "entropy": "0",
-		"kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.gradient": `"own"`, "kl.place": `"loss"`, "kl.aggregate": `"loss"`,
-		"kl.weighted": "false", "kl.log_clamp": "0", "kl.value_clamp": "0",
-		"clip.low": "0.2", "clip.high": "0.2", "clip.dual": "0", "clip.cap": "0",
-		"ratio.level": `"trajectory"`, "ratio.denominator": `"old"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
+		"kl.beta": "0.1", "kl.estimator": `"k3"`, "kl.place": `"loss"`, "kl.aggregate": `"loss"`,
+		"kl.log_clamp": "0", "kl.value_clamp": "0",
+		"clip.low": "0.2", "clip.high": "0.2", "clip.dual": "0",
+		"ratio.level": `"trajectory"`, "ratio.log_clamp": "20", "ratio.only_above": "false",
 		"minibatches": "0", "passes": "1", "sampler_correction.mode": `"off"`, "sampler_correction.cap": "2",
 		"loss.aggregate": `"trajectory_sum"`, "loss.rows": `"all"`, "loss.scale": "0", "loss.count_eps": "0",
-		"advantage.baseline": `"group_mean"`, "advantage.scale": `"group_std"`, "advantage.ddof": "0",
-		"advantage.eps": "1e-06", "advantage.floor": "0", "advantage.missing": `"leave_out"`, "advantage.lone": `"formula"`,
+		"advantage.scale": `"group_std"`, "advantage.ddof": "0",
+		"advantage.eps": "1e-06", "advantage.lone": `"formula"`,
 		"schedule.shape": `"constant"`, "schedule.warmup": "0", "optimizer.weight_decay": "0.01",
 	}
 	of := func(parts ...map[string]string) map[string]string {
-		all := map[string]string{"schedule.final": "0", "optimizer.beta1": "0.9", "optimizer.beta2": "0.999",
+		all := map[string]string{"schedule.final": "0", "optimizer.beta2": "0.999",
 			"optimizer.eps": "1e-08", "optimizer.clip_norm": "1"}
 		for _, part := range parts {
 			maps.Copy(all, part)
@@ -54,7 +54,7 @@ var PaperSettings = sync.OnceValue(func() map[string]map[string]string {
 		"rctp-ft": of(tuning, tokens, map[string]string{"epochs": "5"}),
 		"grpo":    of(rl, map[string]string{"batch": "64"}),
 		"rc-grpo": of(rl, tokens, map[string]string{"batch": "256", "tokens.high": "0.5", "tokens.allocation": `"iid"`,
-			"tokens.learn": `"all"`}),
+			"tokens.learn": `"all"`, "tokens.baseline": `"group"`}),
 	}
 })
 
@@ -192,18 +192,23 @@ func (s *Study) runsTable() *page.Table {
 		}
 	}
 	t := &page.Table{ID: "runs", Title: "Cost of the stages"}
-	t.Columns = append(page.Columns("<Stage", "Time"), page.Columns(sortedKeys(phases)...)...)
+	t.Columns = append(page.Columns("<Stage", "Time", "Processors"), page.Columns(sortedKeys(phases)...)...)
 	t.Columns = append(t.Columns, page.Columns("Peak memory", "<Device")...)
-	sum := 0.0
+	sum, cpu := 0.0, 0.0
 	for _, r := range s.Records {
 		m := r.Manifest
 		if m == nil {
 			continue
 		}
 		sum += m.Seconds
+		cpu += m.CPUSeconds
 		recorded := func(rows string) page.Source { return page.SourceOf(manifestAddress(r.Address), rows, "as recorded") }
 		took := page.Cell{Text: runs.DurationText(m.Seconds), Value: &m.Seconds, Source: recorded("seconds")}
-		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took}
+		var used page.Cell
+		if m.CPUSeconds > 0 {
+			used = page.Cell{Text: runs.DurationText(m.CPUSeconds), Value: &m.CPUSeconds, Source: recorded("cpu_seconds")}
+		}
+		cells := []page.Cell{page.Text("%s", lang.TrimStage(r.Address)), took, used}
 		for _, name := range sortedKeys(phases) {
 			var cell page.Cell
 			if v, ok := r.Phases[name]; ok {
@@ -221,7 +226,8 @@ func (s *Study) runsTable() *page.Table {
 			page.Text("%s", m.Device).From(recorded("device")))...)
 	}
 	t.Notes = []string{"From the manifests of the shown artifacts, including those of earlier runs: " +
-		runs.DurationText(sum) + " of stage time in total."}
+		runs.DurationText(sum) + " of stage time in total, in which processors computed for " +
+		runs.DurationText(cpu) + "."}
 	return t.OrNil()
 }
 
@@ -322,7 +328,7 @@ func cardFile(m *artifact.Manifest) (port string, file artifact.FileInfo, ok boo
 		if name != endpointFile && m.Kind != "model" {
 			continue // a checkpoint that a stage trained
 		}
-		if file, ok = m.File(artifact.Published{Port: port, File: name}); ok && file.Bytes <= maxCardBytes {
+		if file, ok = m.File(port, name); ok && file.Bytes <= maxCardBytes {
 			return port, file, true
 		}
 	}

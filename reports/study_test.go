@@ -639,7 +639,7 @@ func TestDeparturesAreSeparateFromAllSettings(t *testing.T) {
 func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 	stage := func(address, kind, shape, warmup, position, init string) Record {
 		return Record{Address: address, Kind: kind, Settings: map[string]string{"schedule.shape": shape,
-			"schedule.warmup": warmup, "optimizer.beta1": "0.9", "tokens.position": position, "tokens.init": init}}
+			"schedule.warmup": warmup, "tokens.position": position, "tokens.init": init}}
 	}
 	s := &Study{Records: []Record{
 		stage("stage.rctp-ft.warm", "rctp-ft", `"linear"`, "0", `"before_each_action"`, `"copy:<|assistant|>"`),
@@ -658,9 +658,6 @@ func TestDeparturesListSchedulesMomentsAndTokens(t *testing.T) {
 // TestFalseWinsAreRare measures on invented experiments that a claim about a method is false in at most 6.5 of 100
 // cases although seeds differ by more than tasks alone explain.
 func TestFalseWinsAreRare(t *testing.T) {
-	if raced {
-		t.Skip("runs without the race detector: one goroutine computes")
-	}
 	const experiments = 1000
 	r := rand.New(rand.NewPCG(7, 7))
 	wins := 0

@@ -89,7 +89,7 @@ func synthetic(seeds, tasks, updates int) *Study {
 					"clip.high": "0.2", "tokens.high": "0.5"},
 				Phases: map[string]float64{"rollout": 40, "update": 20},
 				Manifest: &artifact.Manifest{Started: time.Date(2026, 1, 1, 0, i*3+20*n, 0, 0, time.UTC),
-					Seconds: 61.5 + float64(n), Device: "cpu", PeakBytes: 412_000_000, Revision: "b0976090000000",
+					Seconds: 61.5 + float64(n), Device: "cpu", CPUSeconds: 58, PeakBytes: 412_000_000, Revision: "b0976090000000",
 					Key: fmt.Sprintf("%064d", i*10+n), Outputs: map[string]artifact.Output{
 						"checkpoint": {Digest: fmt.Sprintf("%064d", 7*i+n)}, "metrics": {Digest: fmt.Sprintf("%064d", 11*i+n)}}}})
 		}

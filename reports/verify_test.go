@@ -108,7 +108,7 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	for evidence, want := range map[string][]string{
 		`{"format": 1, "arms": {"a": 1}, "tables": "none"}`: {"an older version of rcgrpo made the page",
 			"renew it with `rcgrpo report`"},
-		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 11)"},
+		`{"format": 2, "name": "drills"}`:        {"an older version of rcgrpo made the page (page version 2, want 12)"},
 		`{"format": 1000, "compare": "by seed"}`: {"a newer version of rcgrpo made the page", "use that version"},
 	} {
 		html := withEvidence(t, []byte(evidence))
@@ -123,10 +123,6 @@ func TestAPageOfAnotherVersionIsRefusedWithAWayOut(t *testing.T) {
 	}
 }
 
-// raced is set with the race detector, under which these tests take ten times as long. make test also runs them
-// without it.
-var raced bool
-
 func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	html, store := scriptedPage(t, "none")
 	ev := must.Get(ReadEvidence(html))(t)
@@ -140,10 +136,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	named := map[string]int{}
-	changes := 60
-	if raced {
-		changes = 10
-	}
+	const changes = 60
 	for n := range changes {
 		path := files[random.IntN(len(files))]
 		must.OK(t, os.Chmod(path, 0o600))
@@ -166,7 +159,7 @@ func TestAChangedByteOfAnArtifactIsFound(t *testing.T) {
 		write(content)
 	}
 	t.Logf("%d changes in %d files; differing cells named for %v", changes, len(files), slices.Sorted(maps.Keys(named)))
-	if !raced && named["scores.jsonl.gz"] == 0 && named["scores.jsonl"] == 0 {
+	if named["scores.jsonl.gz"] == 0 && named["scores.jsonl"] == 0 {
 		t.Error("a change in scores named no cell")
 	}
 	if v := verified(t, html, store); !v.OK() {
@@ -196,10 +189,8 @@ func TestAChangedByteOfThePageIsFound(t *testing.T) {
 		}
 	}
 	random := rand.New(rand.NewPCG(3, 4))
-	unread, changes := 0, 20
-	if raced {
-		changes = 4
-	}
+	const changes = 20
+	unread := 0
 	for range changes {
 		changed := bytes.Clone(html)
 		at := random.IntN(len(html))

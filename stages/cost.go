@@ -2,6 +2,7 @@ package stages
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -43,6 +44,19 @@ func CallCost(n *lang.Node, site *lang.Site) (dollars float64, ok bool, err erro
 		episodes = s.EpisodesPerTask()
 	}
 	return float64(episodes) * price.Expect(data, list), true, nil
+}
+
+// CallPrice returns the price of the model that a stage describes, as part of a sentence; "" for other stages.
+func CallPrice(stage lang.Stage, site *lang.Site) string {
+	model, is := endpoint.Endpoint(stage)
+	if !is {
+		return ""
+	}
+	price, err := model.PriceOf(site.APIs[model.Key].Prices)
+	if err != nil {
+		return "at an unknown price, so no call is made"
+	}
+	return fmt.Sprintf("at $%v and $%v for a million tokens of input and output", price.Input, price.Output)
 }
 
 // CallsResult is the result of a stage that sampled from an endpoint. Its method Replay plays the episodes again.

@@ -66,9 +66,8 @@ stage "rc-grpo" "arm" {
   keep   = 3
   passes = 2
   evaluate {
-    tasks  = [stage.tasks.drills.train]
-    every  = 7
-    subset = 3
+    tasks = [stage.tasks.drills.train]
+    every = 7
   }
 }
 
@@ -85,6 +84,7 @@ stage "rc-grpo" "adapter" {
 // by address and port.
 func grow(t *testing.T, root string, epochs, updates, processes int) (begins, digests map[string]string) {
 	t.Helper()
+	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	path := filepath.Join(root, "growing.hcl")
 	text := strings.NewReplacer("EPOCHS", fmt.Sprint(epochs), "UPDATES", fmt.Sprint(updates), "PROCESSES",
 		fmt.Sprint(processes)).Replace(growing)

@@ -27,7 +27,7 @@ const armBlocks = `
   zero_variance = "resample"
   forecast {
     tasks   = 2
-    samples = 4
+    samples = 5
   }
   evaluate {
     tasks = stage.tasks.drills.test
@@ -192,9 +192,12 @@ func rankedStages(t *testing.T, lora string) (dir string, ranked []*lang.Node) {
 func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 	for what, lora := range map[string]string{"all weights": "", "an adapter": anAdapter} {
 		t.Run(what, func(t *testing.T) {
+			if lora != "" {
+				must.Long(t)
+			}
 			prepared, ranked := rankedStages(t, lora)
 			want := map[string]map[string]string{}
-			for count := 1; count <= 4; count++ {
+			for count := 1; count <= must.Short(t, 2, 4); count++ {
 				dir := t.TempDir()
 				must.OK(t, os.CopyFS(dir, os.DirFS(prepared)))
 				for _, n := range ranked {
@@ -216,6 +219,7 @@ func TestStagesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 
 // In bf16, rollouts are equal up to rounding only, so nothing is compared with one process.
 func TestTrainingsInBF16RunWithSeveralRanks(t *testing.T) {
+	must.Long(t)
 	dir, ranked := rankedStages(t, `precision = "bf16"`)
 	for _, n := range ranked {
 		if n.Kind.Name == "rctp-ft" || n.Kind.Name == "rc-grpo" {
@@ -259,7 +263,7 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 		}
 		return n
 	}
-	for attempt, count := range []int{4, 2, 1} {
+	for attempt, count := range []int{4, 2, 1}[:must.Short(t, 1, 3)] {
 		t.Setenv(blocksVariable, strconv.Itoa(1-attempt%2))
 		ranks, victim := startRanks(t, dir, arm.Address, count), r.IntN(count)
 		ended, wait := make(chan struct{}), time.Duration(r.IntN(300))*time.Millisecond
@@ -291,7 +295,7 @@ func TestKilledRanksEndInTheBytesOfOneProcess(t *testing.T) {
 			t.Error("the states have no blocks")
 		}
 	}
-	runRanks(t, dir, arm.Address, 3)
+	runRanks(t, dir, arm.Address, must.Short(t, 2, 3))
 	for port, digest := range portDigests(t, dir, arm) {
 		if digest != want[port] {
 			t.Errorf("port %s differs from that of one process", port)

@@ -41,7 +41,7 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 	data := must.Get(bfcl.LoadData(benchmark))(t)
 	t.Setenv("RCGRPO_LEASES", filepath.Join(t.TempDir(), "leases"))
 	qwen, llama := tinyFolder(t, data, benchmark, "qwen2"), ""
-	if fixtures.Llama(t) {
+	if fixtures.Llama(t) && !testing.Short() { // whose case is long
 		llama = tinyFolder(t, data, benchmark, "llama")
 	}
 	paper := []string{"compare", "reference-rc-grpo-paper--main-table", "ablation-", "statistics", "mixtures", "versions",
@@ -62,6 +62,9 @@ func TestPaperExperimentsRunAtReducedScale(t *testing.T) {
 		{"splits.hcl", "[1]", map[string]string{"base": qwen, "batch": "2"}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if tc.name != "paper.hcl qwen" {
+				must.Long(t)
+			}
 			if strings.Contains(tc.name, "llama") && llama == "" {
 				t.Skip(fixtures.NoLlama)
 			}

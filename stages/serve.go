@@ -2,17 +2,16 @@ package stages
 
 import (
 	"io"
-	"net"
 	"time"
 )
 
-// Serving is a checkpoint behind an HTTP endpoint. In a binary with tensors it has a method
+// Serving is a checkpoint or Hugging Face folder behind an HTTP endpoint. In a binary with tensors it has a method
 //
 //	Run(ctx context.Context) error
 //
 // that answers requests until ctx ends.
 type Serving struct {
-	Dir       string   // folder of the checkpoint
+	Dir       string   // folder of the checkpoint or model
 	Name      string   // of the model
 	Aliases   []string // further names
 	Listen    string   // host:port; port 0 is any
@@ -28,10 +27,4 @@ type Serving struct {
 	Drain     time.Duration
 	Record    string // folder for the trajectories of conversations; "": none
 	Out, Log  io.Writer
-}
-
-// isLoopback reports whether only this machine can reach an address with this host.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

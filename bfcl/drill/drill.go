@@ -21,6 +21,9 @@ const (
 	Multi  Form = "multi"  // two to four turns
 )
 
+// Tokens returns about how many tokens an expert's trajectory of a form has, with the tokenizer of drills_base.hcl.
+func (f Form) Tokens() int { return map[Form]int{Copy: 40, Single: 50, Multi: 130}[f] }
+
 // Set selects the side of the split and the wording.
 type Set string
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,4 +116,41 @@ func TestArgumentsAreSplitAtTheDoubleDash(t *testing.T) {
 	if got := lists([]string{"-race", "./...", "--", "."}); len(got) != 2 || len(got[0]) != 2 || got[1][0] != "." {
 		t.Errorf("got %q", got)
 	}
+}
+
+func TestCheckRunsTheLongTestsOnly(t *testing.T) {
+	var out bytes.Buffer
+	s := newSummary(&out)
+	line := `{"Action":"%s","Package":"%s","Test":"%s","Output":"    a_test.go:3: %s\n"}` + "\n"
+	skip := func(pkg, test, why string) string {
+		return fmt.Sprintf(line+line, "output", pkg, test, why, "skip", pkg, test, "")
+	}
+	must.OK(t, s.read(strings.NewReader(skip("m/a", "TestA/kills", must.IsLong)+
+		strings.Replace(skip("m/b", "TestB", must.IsLong), `"skip"`, `"pass"`, 1)+
+		skip("m/c", "TestC", "no llama here"))))
+	want := []string{"X=1", "-race", "-run=^(TestA|TestB)$", "m/a", "m/b"}
+	if got := s.rest([]string{"X=1", "-short", "-race", "./..."}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	must.OK(t, s.read(strings.NewReader(skip("m/c", "TestC", "no llama here")+skip("m/b", "TestB", must.IsLong))))
+	if got := s.rest([]string{"-race", "./..."}); got != nil {
+		t.Errorf("got %q without another long test", got)
+	}
+}
+
+func TestSlowTestsPrecedeTheSkipReasons(t *testing.T) {
+	var out bytes.Buffer
+	s := newSummary(&out)
+	s.slow = true
+	pass := func(pkg, test string, seconds float64) string {
+		return fmt.Sprintf(`{"Action":"pass","Package":%q,"Test":%q,"Elapsed":%v}`+"\n", pkg, test, seconds)
+	}
+	for range 2 {
+		must.OK(t, s.read(strings.NewReader(pass("p", "TestA/sub", 1)+pass("p", "TestA", 1)+
+			pass("p", "TestB/parallel", 2.5)+pass("p", "TestB", 0)+pass("p", "", 4)+pass("q", "TestC", 1.5)+pass("q", "", 1.5))))
+	}
+	s.end()
+	want := "\nthe slowest packages, seconds:\n     8.0 p\n     3.0 q\n" +
+		"the slowest tests, seconds:\n     5.0 p TestB/parallel\n     3.0 q TestC\n     2.0 p TestA\n     0.0 p TestB\n"
+	must.Contain(t, out.String(), want)
 }

@@ -9,17 +9,15 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/bfcl/golden"
 	"rcgrpo/cmd/rcgrpo/internal/output"
 )
 
 func bfclCommand() *cobra.Command {
-	return newGroup("bfcl", "Check, replay, show and play the tasks of the benchmark BFCL",
-		bfclCheckCommand(), bfclReplayCommand(), bfclShowCommand(), bfclChatCommand())
+	return newGroup("bfcl", "Check, show and play the tasks of the benchmark BFCL",
+		bfclCheckCommand(), bfclShowCommand(), bfclChatCommand())
 }
 
 // dataCommand is a command that reads the official data.
@@ -36,9 +34,6 @@ func newBFCLCommand(use, short string, args cobra.PositionalArgs) *dataCommand {
 
 func bfclCheckCommand() *cobra.Command {
 	c := newBFCLCommand("check [DIR]", "Check the data and replay its ground truth", wantArgs(0, 1, "want one folder"))
-	timing := c.Flags().Bool("time", false, "time the replay of all ground truths and print JSON")
-	repeats := c.Flags().Int("repeats", 3, "`NUMBER` of rounds for --time")
-	workers := c.Flags().Int("workers", 1, "`NUMBER` of goroutines for --time")
 	return c.runs(func(args []string) error {
 		if len(args) == 1 {
 			c.dataDir = args[0]
@@ -49,13 +44,6 @@ func bfclCheckCommand() *cobra.Command {
 		}
 		var faults bfcl.Faults
 		errors.As(err, &faults)
-		if *timing && len(faults) == 0 {
-			timed, err := data.Time(*repeats, *workers)
-			if err != nil {
-				return err
-			}
-			return output.JSON(c.stdout(), timed)
-		}
 		for _, f := range faults {
 			fmt.Fprintln(c.stdout(), f)
 		}
@@ -107,53 +95,6 @@ func (c *dataCommand) data() (*bfcl.Data, error) {
 			len(faults), faults[0], c.dataDir)
 	}
 	return data, err
-}
-
-func bfclReplayCommand() *cobra.Command {
-	c := newBFCLCommand("replay", "Replay recorded trajectories and score them", wantArgs(0, 0, ""))
-	in := c.Flags().String("in", "", "`FILE` of recorded trajectories, JSON Lines, gzipped or not")
-	out := c.Flags().String("out", "", "`FILE` for the computed trajectories; gzipped if its name ends in .gz")
-	c.Long = c.Short + ".\n--verify allows differences in the text of some errors and in the order of sets."
-	verify := c.Flags().Bool("verify", false, "compare with the recorded values")
-	return c.runs(func([]string) error {
-		if *in == "" {
-			return misuse("name the recorded trajectories with --in FILE")
-		}
-		return c.replay(*in, *out, *verify)
-	})
-}
-
-func (c *dataCommand) replay(in, out string, verify bool) error {
-	w := c.OutOrStdout()
-	data, err := c.data()
-	if err != nil {
-		return err
-	}
-	report, err := golden.ReplayFile(data, in, out)
-	if err != nil {
-		return err
-	}
-	for _, score := range report.Scores {
-		fmt.Fprintf(w, "%-12s n %d, accepted %d (%.1f%%), mean reward %.3f\n",
-			score.Category, score.N, score.Passed, 100*score.Accuracy, score.Reward)
-	}
-	replayed := english.Plural(report.Trajectories, "trajectory", "") + ", " + english.Plural(report.Calls, "call", "")
-	if !verify {
-		fmt.Fprintln(w, replayed)
-		return nil
-	}
-	for _, d := range report.Differing {
-		fmt.Fprintln(w, d)
-	}
-	for _, call := range report.Unsupported {
-		fmt.Fprintf(w, "unsupported, the rest of the record is not compared: %s\n", call)
-	}
-	fmt.Fprintf(w, "%s, of the unimplemented format prompting: %d, allowed differences: %d, differing: %d, "+
-		"unsupported: %d\n", replayed, report.Prompting, report.Allowed, len(report.Differing), len(report.Unsupported))
-	if len(report.Differing) > 0 {
-		return exitCode(exitFailed)
-	}
-	return nil
 }
 
 var oneTask = wantArgs(1, 1, "want a task")

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -93,33 +94,50 @@ func forgeEvidence(ts *testscript.TestScript, page []byte, pattern *regexp.Regex
 // The process ends by the same signal, so that its parent sees it.
 func TestASignalRemovesTheUnpackedBundle(t *testing.T) {
 	binary := commandBinary(t, t.TempDir())
+	bundle := filepath.Join(t.TempDir(), "slow.tar.gz")
+	must.OK(t, os.WriteFile(bundle, slowBundle(t), 0o600))
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP} {
 		if ossignal.Ignored(signal) { // as SIGHUP below nohup; the command then ignores it too
 			continue
 		}
 		dir := t.TempDir()
-		fifo := filepath.Join(dir, "slow.tar.gz") // has no content, so the command waits for it
-		must.OK(t, syscall.Mkfifo(fifo, 0o600))
-		c := exec.Command(binary, "verify", fifo)
+		c := exec.Command(binary, "verify", bundle)
 		c.Env = append(os.Environ(), "TMPDIR="+dir)
 		must.OK(t, c.Start())
-		writer, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the command reads; it handles signals by then
-		must.OK(t, err)
-		unpacked, err := filepath.Glob(filepath.Join(dir, "rcgrpo-bundle-*"))
-		if err != nil || len(unpacked) != 1 {
-			t.Fatalf("got folders %q, %v while the command reads, want one", unpacked, err)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		var unpacked []string // the command handles signals once it has made the folder
+		for deadline := time.Now().Add(time.Minute); len(unpacked) == 0 && time.Now().Before(deadline); {
+			unpacked, _ = filepath.Glob(filepath.Join(dir, "rcgrpo-bundle-*", "*"))
+			time.Sleep(time.Millisecond)
 		}
-		must.OK(t, os.WriteFile(filepath.Join(unpacked[0], "file"), nil, 0o600))
 		must.OK(t, c.Process.Signal(signal))
-		c.Wait()
-		writer.Close()
+		<-ended
+		if len(unpacked) == 0 {
+			t.Fatal("the command has unpacked nothing within a minute")
+		}
 		if got := c.ProcessState.Sys().(syscall.WaitStatus); !got.Signaled() || got.Signal() != signal {
 			t.Errorf("got the end %v, want %v", c.ProcessState, signal)
 		}
-		if _, err := os.Stat(unpacked[0]); !os.IsNotExist(err) {
-			t.Errorf("%v: got the folder %s, %v, want none", signal, unpacked[0], err)
+		if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+			t.Errorf("%v: got the folders %s, want none", signal, left)
 		}
 	}
+}
+
+// slowBundle is a bundle of a few megabytes that takes seconds to unpack.
+func slowBundle(t *testing.T) []byte {
+	var b bytes.Buffer
+	z := must.Get(gzip.NewWriterLevel(&b, gzip.BestSpeed))(t)
+	w := tar.NewWriter(z)
+	zeros := make([]byte, 1<<20)
+	for i := range 1000 {
+		must.OK(t, w.WriteHeader(&tar.Header{Name: fmt.Sprintf("store/objects/aa/%d", i), Mode: 0o644, Size: 1 << 20}))
+		must.Get(w.Write(zeros))(t)
+	}
+	must.OK(t, w.Close())
+	must.OK(t, z.Close())
+	return b.Bytes()
 }
 
 // bomb writes a small bundle that exceeds the limits when it is unpacked: bomb file OUT has one file of 3 GB, bomb many

@@ -4,24 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
 
-	"rcgrpo/cmd/rcgrpo/internal/interrupt"
 	"rcgrpo/cmd/rcgrpo/internal/output"
-	"rcgrpo/engine"
-	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/slurm"
+	"rcgrpo/stages"
 )
 
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
+	c.Long = "Find mistakes of experiments without running anything. EXP may also be the folder of a model without\n" +
+		".hcl files: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.overrideFlag()
 	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
@@ -38,6 +36,18 @@ func (c *command) check(paths []string, asJSON bool) error {
 	invalid := false
 	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
+		if isModelFolder(path) {
+			report := stages.CheckFolder(path)
+			problems := modelDiagnostics(path, report)
+			invalid = invalid || len(problems) > 0
+			if all = append(all, problems...); asJSON {
+				continue
+			}
+			if err := c.checkModel(path, report); err != nil {
+				return err
+			}
+			continue
+		}
 		c.source.Path = path
 		x, diags := lang.Load(c.source, kinds())
 		invalid = invalid || diags.HasErrors()
@@ -76,13 +86,8 @@ func siteCommand() *cobra.Command {
 func siteCheckCommand() *cobra.Command {
 	c := newExperimentCommand("check", "Report version, partitions, limits and accounting of each Slurm cluster",
 		wantArgs(0, 0, ""))
-	job := c.Flags().Bool("job", false, "also submit a short job that tests paths, programs, clock and GPUs of a node")
-	gpu := c.Flags().Bool("gpu", false, "with --job, request a GPU")
 	return c.runs(func([]string) error {
-		if *gpu && !*job {
-			return misuse("--gpu needs --job")
-		}
-		store, site, err := c.siteStore()
+		_, site, err := c.siteStore()
 		if err != nil {
 			return err
 		}
@@ -92,12 +97,7 @@ func siteCheckCommand() *cobra.Command {
 		problems := 0
 		for _, name := range slices.Sorted(maps.Keys(site.Slurm)) {
 			fmt.Fprintf(c.stdout(), "executor %s\n", name)
-			x := slurm.NewExecutor(site.Slurm[name])
-			findings := x.Check(c.Context())
-			if *job {
-				findings = append(findings, c.checkJob(x, store, site, *gpu)...)
-			}
-			for _, f := range findings {
+			for _, f := range slurm.NewExecutor(site.Slurm[name]).Check(c.Context()) {
 				mark := "  "
 				if f.Problem {
 					mark = "  problem: "
@@ -111,30 +111,4 @@ func siteCheckCommand() *cobra.Command {
 		}
 		return nil
 	})
-}
-
-// checkJob submits a job that tests the folders of the store, of the site file and of this command on a node.
-func (c *command) checkJob(x *slurm.Executor, store *artifact.Store, site *lang.Site, gpu bool) []slurm.Finding {
-	self, err := os.Executable()
-	if err != nil {
-		return []slurm.Finding{{Text: err.Error(), Problem: true}}
-	}
-	programs := []string{self}
-	if torch, err := engine.TorchBinary(""); err == nil && torch != self { // without it no stage needs tensors
-		programs = append(programs, torch)
-	}
-	folders := []string{store.Dir()}
-	if dir, err := os.Getwd(); err == nil {
-		folders = append(folders, dir)
-	}
-	if dir := filepath.Dir(site.Path); site.Path != "" && !slices.Contains(folders, dir) {
-		folders = append(folders, dir)
-	}
-	gpus := 0
-	if gpu {
-		gpus = 1
-	}
-	ctx, _, stop := interrupt.Context(c.stderr())
-	defer stop()
-	return x.CheckJob(ctx, store, slurm.Probe{Folders: folders, Programs: programs, GPUs: gpus})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"rcgrpo/cmd/rcgrpo/internal/lsp"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/lang"
 )
 
@@ -74,10 +75,10 @@ func (f *formatter) formatFile(path string) error {
 		return exitCode(exitFailed)
 	case f.diff && changed:
 		_, hunks, _ := bytes.Cut(diff.Diff(path, text, path+" (formatted)", formatted), []byte("\n")) // without "diff …"
-		_, err = f.stdout().Write(hunks)
+		_, err = output.Data(f.stdout()).Write(hunks)
 	case f.diff || input && f.check:
 	case input:
-		_, err = f.stdout().Write(formatted)
+		_, err = output.Data(f.stdout()).Write(formatted)
 	case changed:
 		fmt.Fprintln(f.stdout(), path)
 		if !f.check {
@@ -130,7 +131,7 @@ func lspCommand() *cobra.Command {
 		"output; editors start it. docs/editors.md shows the settings of VS Code, Neovim, Helix and Emacs."
 	c.Flags().Bool("stdio", true, "ignored; some editors pass it")
 	c.RunE = func(*cobra.Command, []string) error {
-		return lsp.Serve(c.InOrStdin(), c.stdout(), lsp.Options{Kinds: kinds(), Source: c.source})
+		return lsp.Serve(c.InOrStdin(), output.Raw(c.stdout()), lsp.Options{Kinds: kinds(), Source: c.source})
 	}
 	return c.Command
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/lang"
 )
 
@@ -120,7 +119,7 @@ func writeTemplate(path, from string) error {
 
 // printNext prints the path and the commands to type next.
 func (t template) printNext(w io.Writer, path string) {
-	fmt.Fprintf(w, "wrote %s\n\nNext:\n", output.Printable(path))
+	fmt.Fprintf(w, "wrote %s\n\nNext:\n", path)
 	if strings.ContainsAny(path, " '\"\\$`*?[](){}<>|&;#~!\t\n") {
 		path = "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 	}
@@ -136,6 +135,6 @@ func (t template) printNext(w io.Writer, path string) {
 		fmt.Fprintf(w, "  %s\n", t.needs)
 	}
 	for _, line := range next {
-		fmt.Fprintf(w, "  rcgrpo %-*s  # %s\n", len(next[0][0]), output.Printable(line[0]), line[1])
+		fmt.Fprintf(w, "  rcgrpo %-*s  # %s\n", len(next[0][0]), line[0], line[1])
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
 )
 
 // The templates with trainings run as they are, apart from the number of tasks.
 func TestTemplatesTrainAndWriteAPage(t *testing.T) {
+	must.Long(t) // the scripts check the templates, and the tutorial's runs
 	benchmark, reference := fixtures.Benchmark(t), fixtures.Dir(t, "hf/models/qwen2-tiny")
 	s := &session{T: t}
 	s.line(`exec rcgrpo init drills study

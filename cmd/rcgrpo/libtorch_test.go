@@ -2,4 +2,4 @@
 
 package main
 
-func init() { withTensors = true }
+func init() { scripts = "testdata/tensors" }

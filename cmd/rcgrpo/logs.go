@@ -16,6 +16,7 @@ import (
 
 	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/cmd/rcgrpo/internal/interrupt"
+	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/runs"
 )
 
@@ -35,10 +36,10 @@ func logsCommand() *cobra.Command {
 		}
 		ctx, _, stop := interrupt.Context(c.stderr())
 		defer stop()
-		text := printableLog(c.stdout())
+		text := printableLog(output.Raw(c.stdout()))
 		p := &logPrinter{Watch: watch, out: text, note: c.stderr(), pinned: *run != ""}
 		if *raw {
-			p.out = c.stdout()
+			p.out = output.Raw(c.stdout())
 		}
 		defer p.close()
 		return cmp.Or(p.print(ctx, *last, *follow), text.Close())

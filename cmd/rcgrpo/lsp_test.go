@@ -40,9 +40,7 @@ end
 vim.wait(60000, function() return #vim.diagnostic.get(0) == 0 end, 5)
 out.left = #vim.diagnostic.get(0)
 
-out.lens = ask('textDocument/codeLens', 0, 0)
 out.hover = ask('textDocument/hover', 4, 4)
-out.symbols = ask('textDocument/documentSymbol', 0, 0)
 out.definition = ask('textDocument/definition', 10, 33)
 vim.lsp.util.apply_text_edits(ask('textDocument/formatting', 0, 0), 0, 'utf-16')
 out.text = table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, true), '\n')
@@ -96,9 +94,7 @@ stage "exec" "b" {
 			Message   string
 		}
 		Left       int
-		Lens       []struct{ Command struct{ Title string } }
 		Hover      struct{ Contents struct{ Value string } }
-		Symbols    []struct{ Name string }
 		Definition []struct {
 			Range struct{ Start struct{ Line int } }
 		}
@@ -114,9 +110,7 @@ stage "exec" "b" {
 		"a diagnostic at local.漢漢": len(got.Diagnostics) == 1 && got.Diagnostics[0].Lnum == 8 &&
 			got.Diagnostics[0].Col == column,
 		"no diagnostic after the fix": got.Left == 0,
-		"two lenses":                  len(got.Lens) == 2 && got.Lens[0].Command.Title == "run: new",
 		"a hover with outputs":        strings.Contains(got.Hover.Contents.Value, "**outputs**"),
-		"four symbols":                len(got.Symbols) == 4 && got.Symbols[2].Name == "exec a",
 		"a definition in line 2":      len(got.Definition) == 1 && got.Definition[0].Range.Start.Line == 2,
 		"a fixed and formatted text":  strings.Contains(got.Text, "n = local.漢 }\n  outputs = { y = \"y.txt\" }\n"),
 		"a completion of a port":      slices.ContainsFunc(got.Completion.Items, isPort),

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -42,14 +41,14 @@ func kinds() lang.Registry {
 }
 
 func main() {
-	if os.Getenv("GOGC") == "" { // most commands end before the heap reaches 12 MiB
-		debug.SetGCPercent(300)
+	if os.Getenv("GOGC") == "" { // until an experiment is loaded, most of the heap stays
+		debug.SetGCPercent(150)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "node" { // started by the engine, once per stage
 		os.Exit(runNode(os.Args[2:], os.Stderr))
 	}
-	if len(os.Args) >= 3 && os.Args[1] == "job" { // started by Slurm, once per job
-		os.Exit(slurm.Main(os.Args[2:], os.Stderr))
+	if len(os.Args) == 3 && os.Args[1] == "job" { // started by Slurm, once per job
+		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	}
 	stdout := output.New(os.Stdout, os.Stderr)
 	code := run(os.Args[1:], os.Stdin, stdout, os.Stderr)
@@ -77,17 +76,16 @@ func newRoot() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Write experiments:", []*cobra.Command{
-			initCommand(), checkCommand(), fmtCommand(), kindsCommand(), consoleCommand(), graphCommand(),
-			lspCommand(),
+			initCommand(), checkCommand(), fmtCommand(), kindsCommand(), graphCommand(), lspCommand(),
 		}},
 		{"Run experiments:", []*cobra.Command{planCommand(), runCommand(), statusCommand(), logsCommand()}},
 		{"Inspect results:", []*cobra.Command{
 			showCommand(), whyCommand(), diffCommand(), replayCommand(), serveCommand(),
 		}},
 		{"Share and check pages:", []*cobra.Command{
-			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(), lintCommand(),
+			openCommand(), reportCommand(), verifyCommand(), reproduceCommand(),
 		}},
-		{"Other commands:", []*cobra.Command{storeCommand(), siteCommand(), bfclCommand(), mcpCommand(),
+		{"Other commands:", []*cobra.Command{storeCommand(), siteCommand(), bfclCommand(),
 			completionCommand(), {Use: "version", Short: "Print the version", Args: wantArgs(0, 0, ""),
 				Run: func(c *cobra.Command, _ []string) { fmt.Fprint(c.OutOrStdout(), root.Version) },
 			}}},
@@ -117,14 +115,10 @@ func misuse(format string, args ...any) error {
 
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
-	line, renamed := withTwoDashes(root, args)
-	if len(renamed) > 0 {
-		fmt.Fprintf(stderr, "warning: write %s; flags with one dash end with the next release\n", strings.Join(renamed, ", "))
-	}
-	root.SetArgs(line)
+	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(output.NewText(stdout))
+	root.SetErr(output.NewText(stderr))
 	c, err := root.ExecuteC()
 	if err == nil {
 		return exitDone
@@ -141,33 +135,6 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 
 func reportError(c *cobra.Command, err error) {
 	fmt.Fprintf(c.ErrOrStderr(), "%s: %v\n", c.CommandPath(), err)
-}
-
-// withTwoDashes rewrites long flags with one dash, and returns their new names.
-func withTwoDashes(root *cobra.Command, args []string) (line, renamed []string) {
-	c, _, err := root.Find(args)
-	if err != nil {
-		c = root
-	}
-	line = slices.Clone(args)
-	value := false // the word is the value of the flag before it
-	for i, word := range line {
-		if word == "--" {
-			break
-		}
-		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		f := c.Flags().Lookup(name)
-		isLong := strings.HasPrefix(word, "-") && len(name) > 1 && (f != nil || name == "help")
-		if isLong && !value && !strings.HasPrefix(word, "--") {
-			line[i] = "-" + word
-			renamed = append(renamed, "--"+name)
-		}
-		if len(name) == 1 && strings.HasPrefix(word, "-") {
-			f = c.Flags().ShorthandLookup(name)
-		}
-		value = !value && strings.HasPrefix(word, "-") && f != nil && f.NoOptDefVal == "" && !assigned
-	}
-	return line, renamed
 }
 
 func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
@@ -283,6 +250,7 @@ func (c *command) load(path string) (*lang.Experiment, error) {
 	}
 	c.source.Path = path
 	x, diags := lang.Load(c.source, kinds())
+	debug.SetGCPercent(100) // collects the syntax trees; a run is long
 	c.printDiagnostics(diags, x.Files)
 	if diags.HasErrors() {
 		return nil, exitCode(exitFailed)
@@ -339,16 +307,6 @@ func (c *command) reportRemote(address, text string) {
 		text = address + ": " + text
 	}
 	fmt.Fprintln(c.stderr(), "warning:", text)
-}
-
-// unchanged returns the stored answer that an experiment is up to date. It is nil if the experiment must be loaded.
-func (c *command) unchanged(args []string, o plan.Options) *plan.Idle {
-	if len(o.Targets)+len(o.Replace) > 0 || o.Paranoid {
-		return nil
-	}
-	source := c.source
-	source.Path = strings.Join(args, "")
-	return plan.Unchanged(source)
 }
 
 // experimentName returns the name of the experiment that args name, or of the only one here, without reading it.

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden text of the scripts")
 
-// withTensors reports whether the binary can execute stages with tensors.
-var withTensors bool
+// scripts is the folder of the sessions; with libtorch those that need it.
+var scripts = "testdata/script"
 
 // TestMain turns the test binary into the command when it is called rcgrpo: by scripts, and by itself for stages.
 func TestMain(m *testing.M) {
@@ -41,14 +41,14 @@ func commandBinary(t *testing.T, dir string) string {
 	return path
 }
 
-// TestScripts runs the sessions of testdata/script, named verb_case.txtar. -update rewrites their golden text.
+// TestScripts runs the sessions of a folder, named verb_case.txtar. -update rewrites their golden text.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{Dir: "testdata/script", UpdateScripts: *update, RequireUniqueNames: true,
+	testscript.Run(t, testscript.Params{Dir: scripts, UpdateScripts: *update, RequireUniqueNames: true,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rebundle": rebundle, "bomb": bomb, "fits": fits,
 			"api": api},
 		Condition: func(name string) (bool, error) {
 			_, err := os.Stat(benchmark())
-			return name == "libtorch" && withTensors || name == "bfcl" && err == nil, nil
+			return name == "bfcl" && err == nil, nil
 		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)

@@ -36,13 +36,14 @@ func openCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(c.OutOrStdout(), output.Printable(page))
+			fmt.Fprintln(c.OutOrStdout(), page)
 			words := browserCommand(page)
 			if words == nil {
 				return nil
 			}
 			browser := exec.Command(words[0], words[1:]...)
-			browser.Stdin, browser.Stdout, browser.Stderr = c.InOrStdin(), c.ErrOrStderr(), c.ErrOrStderr()
+			stderr := output.Raw(c.ErrOrStderr()) // a file, so that a browser may outlive this process
+			browser.Stdin, browser.Stdout, browser.Stderr = c.InOrStdin(), stderr, stderr
 			if err := browser.Run(); err != nil {
 				return fmt.Errorf("%s: %w", words[0], err)
 			}

@@ -107,8 +107,10 @@ var notInASession = map[string]string{
 func TestReadme(t *testing.T) {
 	benchmark := fixtures.Benchmark(t)
 	s := newSession(t, "README.md")
-	s.file("rates.hcl", s.block("hcl", "[1, 2, 3]", "[1]", "train  = 500", "train  = 60", "test   = 100", "test   = 20",
-		"hidden = 64", "hidden = 32", "layers = 2", "layers = 1"))
+	s.file("rates.hcl", s.block("hcl", "[1, 2, 3]", "[1]", "copy = 16000, single = 8000, multi = 1500",
+		"copy = 60, single = 60, multi = 60", "train    = each.value",
+		"train = each.value\n  test  = each.key == \"multi\" ? 20 : null", "hidden = 128", "hidden = 32",
+		"layers = 2", "layers = 1"))
 	s.file("demo", demoStandIn)
 	s.line("mkdir experiments\ncp demo experiments/drills.hcl\nexec rcgrpo run experiments/drills.hcl")
 	commands := 0
@@ -278,6 +280,7 @@ cmp trained/tokenizer_config.json models/Qwen2.5-0.5B-Instruct/tokenizer_config.
 	s.file("agent.hcl", s.block("hcl", "group       = 4", "group       = 2",
 		"    \"Base\"       = stage.model.base.checkpoint\n    \"SFT\"        = stage.sft.warm.checkpoint\n", ""))
 	s.file("load.py", s.block("python"))
+	must.Long(t) // stages has shorter trainings of such models
 	s.run("data {\n  bfcl = \""+benchmark+"\"\n}\n", func(work string) error {
 		return longContext(reference, filepath.Join(work, "models", "Qwen2.5-0.5B-Instruct"))
 	})

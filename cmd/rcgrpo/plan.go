@@ -35,23 +35,12 @@ func planCommand() *cobra.Command {
 	c.MarkFlagsMutuallyExclusive("json", "queue")
 	c.planFlags(&o)
 	return c.runs(func(args []string) error {
-		short := !*asJSON && !*all
 		if !*asJSON {
 			c.writeOverrides(c.source.Sets)
-		}
-		if short {
-			if idle := c.unchanged(args, o); idle != nil {
-				writeDisabled(c.stdout(), idle.Disabled, false)
-				fmt.Fprintln(c.stdout(), planCounts(idle.Experiment, idle.Counts))
-				return nil
-			}
 		}
 		p, err := c.plan(args, o)
 		if err != nil {
 			return err
-		}
-		if short {
-			p.SaveIdle()
 		}
 		forecast := p.Forecast(context.Background())
 		if *asJSON {
@@ -230,7 +219,7 @@ func writePlan(w io.Writer, p *plan.Plan, f plan.Forecast, o planLayout) {
 			names = append(names[:3:3], english.Plural(more, "other", ""))
 		}
 		lines = append(lines, "Missing, edited or outdated: "+english.WordSeries(names, "and")+
-			". A run publishes these files again and renames edited ones.")
+			". A run publishes these files again, except for edited ones.")
 	}
 	for _, line := range append(lines, limitLines(p, f)...) {
 		fmt.Fprintln(w, wordwrap.WrapString(line, uint(o.width)))
@@ -301,9 +290,6 @@ func planSummary(p *plan.Plan, f plan.Forecast) string {
 			text += " in about " + runs.DurationText(s)
 		}
 		text += "."
-	}
-	if p.Counts()[string(plan.Fetch)] > 0 && len(p.Remote.Trust) == 0 {
-		text += " Every writer of remote " + p.Remote.Name + " is trusted, since it has no trust setting."
 	}
 	if n := len(p.Experiment.Nodes) - len(p.Nodes); n > 0 {
 		text += fmt.Sprintf(" --target excludes %s.", english.Plural(n, "other", ""))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -102,6 +103,9 @@ func (r *replaying) readSettings(x *lang.Experiment, address string) {
 			block, _, _ := strings.Cut(s.Name, ".")
 			if slices.Contains(objective.ProfileSettings, block) && r.trained.Set(s.Name, s.Value) == nil {
 				r.known = true
+			}
+			if s.Name == "tokens.baseline" { // of rc-grpo, which has the tokens
+				r.trained.Advantage.Baseline, _ = strconv.Unquote(s.Value)
 			}
 		}
 	}

@@ -103,6 +103,9 @@ stage "rc-grpo" "arm" {
   loss {
     scale = 64
   }
+  tokens {
+    baseline = "token"
+  }
 }
 `
 	must.OK(t, os.WriteFile(path, []byte(text), 0o600))
@@ -115,7 +118,7 @@ stage "rc-grpo" "arm" {
 		r.readSettings(x, n.Address)
 		trains := n.Kind.Name == "rc-grpo"
 		if r.known != trains || trains && (r.trained.Loss.Scale != 64 || r.trained.Advantage.Scale != "none" ||
-			r.trained.KL.Beta != 0) {
+			r.trained.KL.Beta != 0 || r.trained.Advantage.Baseline != objective.BaselineToken) {
 			t.Errorf("%s: known %v, %+v", n.Address, r.known, r.trained.Loss)
 		}
 	}

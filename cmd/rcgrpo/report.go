@@ -97,7 +97,7 @@ func (c *command) finishReport(n *plan.Planned, p *plan.Plan, bundle string) err
 	if err != nil {
 		return err
 	}
-	for _, file := range m.Published {
+	for _, file := range p.Experiment.Publishes(n.Node) {
 		fmt.Fprintln(c.stdout(), filepath.Join(p.Experiment.Dir, filepath.FromSlash(file.Name)))
 	}
 	if bundle == "" {

@@ -21,6 +21,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/reports"
+	"rcgrpo/stages"
 )
 
 type reproduction struct {
@@ -43,7 +44,8 @@ CELL is the id of a number in the page, such as main-test.r1c2: table main-test,
 	r.Flags().BoolVar(&r.run, "run", false, "run the stages in a fresh store and compare")
 	r.Flags().StringVar(&r.into, "into", "", "with --run, keep the store in `FOLDER`; an interrupted run resumes there")
 	r.Flags().BoolVar(&r.replace, "replace", false, "run the stages again in the store of the site file and compare")
-	r.Flags().BoolVar(&r.trust, "trust", false, "do not ask before running commands of the page's experiment")
+	r.Flags().BoolVar(&r.trust, "trust", false, "do not ask before a foreign experiment reaches out: programs, "+
+		"servers, files")
 	r.limit = r.limitFlag()
 	return r.runs(func(args []string) error {
 		i := strings.LastIndexByte(args[0], '#') // the path may contain # too
@@ -64,8 +66,8 @@ CELL is the id of a number in the page, such as main-test.r1c2: table main-test,
 	})
 }
 
-// reproduce prints the stages behind the cell, with the commands that they start and the files that they read. With
-// --run or --replace it runs them and compares.
+// reproduce prints the stages behind the cell and everything outside that they reach. With --run or --replace it runs
+// them and compares. Work of an experiment that the user did not name requires consent.
 func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 	ev, err := reports.ReadEvidence(in.page)
 	if err != nil {
@@ -96,7 +98,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		return err
 	}
 	w := r.stdout()
-	fmt.Fprintf(w, "%s is %s\n\n", r.cell, output.Printable(source.String()))
+	fmt.Fprintf(w, "%s is %s\n\n", r.cell, source.String())
 	fmt.Fprintf(w, "It depends on %d of the %d stages of %s.\n", len(pl.Nodes), len(x.Nodes), x.Name)
 	for _, l := range planLines(pl, plan.Forecast{}) {
 		fmt.Fprintf(w, "  %s\n", l.address())
@@ -106,7 +108,7 @@ func (r *reproduction) reproduce(in openedPage, experiment []string) error {
 		fmt.Fprintln(w, "--run runs them in a fresh store and compares.")
 		return nil
 	}
-	if foreign > 0 && !r.named && !r.trust {
+	if foreign && !r.named && !r.trust {
 		if err := r.askForTrust(); err != nil {
 			return err
 		}
@@ -132,7 +134,7 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 	if err != nil {
 		return nil, err
 	}
-	if faults := output.Printable(strings.Join(ev.CheckFiles(x.SourceFiles()), "; ")); faults != "" {
+	if faults := strings.Join(ev.CheckFiles(x.SourceFiles()), "; "); faults != "" {
 		if in.bundle != nil && !r.named {
 			return nil, fmt.Errorf("%s: %s: nothing in it was run", r.path, faults)
 		}
@@ -143,9 +145,9 @@ func (r *reproduction) experiment(in openedPage, ev *reports.Evidence, named []s
 
 func (r *reproduction) askForTrust() error {
 	if !output.IsTerminal(r.InOrStdin()) {
-		return errors.New("these commands run with your permissions on your files: read them, then add --trust")
+		return errors.New("this work runs with your permissions, files and keys: read the list, then add --trust")
 	}
-	fmt.Fprint(r.stdout(), "These commands run with your permissions on your files. Run them? [y/N] ")
+	fmt.Fprint(r.stdout(), "This work runs with your permissions, files and keys. Run it? [y/N] ")
 	line, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n') // the end of the input means no
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.New("nothing was run")
@@ -156,7 +158,7 @@ func (r *reproduction) askForTrust() error {
 func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *artifact.Store, pl *plan.Plan) error {
 	ctx, kill, stop := interrupt.Context(r.stderr())
 	defer stop()
-	view := newDisplay(r.stdout())
+	view := newDisplay(r.stdout(), nil)
 	err := engine.Run(ctx, pl, engine.Options{Kill: kill}, view.Observe)
 	view.Close()
 	if err != nil {
@@ -180,40 +182,89 @@ func (r *reproduction) runAndCompare(page []byte, x *lang.Experiment, store *art
 	return nil
 }
 
-// printForeign prints the commands that the stages of a plan start and the user's files that they read. It returns the
-// number of both.
-func printForeign(w io.Writer, pl *plan.Plan) int {
-	shown, n := map[lang.Stage]bool{}, 0
-	files := map[string]bool{}
-	for _, node := range pl.Nodes {
-		for _, f := range node.Files {
-			files[f.Path] = true
+// printForeign prints everything outside that the stages of a plan reach, each stage once for all seeds. It reports
+// whether there is anything.
+func printForeign(w io.Writer, pl *plan.Plan) bool {
+	x := pl.Experiment
+	runs := map[lang.Stage]int{} // of each stage, which its seeds share
+	for _, n := range pl.Nodes {
+		runs[n.Stage]++
+	}
+	var b strings.Builder
+	shown, files := map[lang.Stage]bool{}, map[string]bool{}
+	for _, n := range pl.Nodes {
+		r := n.Reach()
+		for _, path := range r.Files {
+			files[linked(path)] = true
 		}
-		args, env := node.Program()
-		if len(args) == 0 || shown[node.Stage] { // seeds share a stage
-			continue
+		if !shown[n.Stage] {
+			shown[n.Stage] = true
+			stem, _, _ := strings.Cut(n.Address, "@")
+			writeReach(&b, oneLine(stem), r, stages.CallPrice(n.Stage, x.Site), runs[n.Stage])
 		}
-		shown[node.Stage] = true
-		n++
-		stem, _, _ := strings.Cut(node.Address, "@")
-		fmt.Fprintf(w, "%s starts:\n", stem)
-		printIndented := func(text string) {
-			fmt.Fprintf(w, "  %s\n", strings.ReplaceAll(output.Printable(text), "\n", "\n  | "))
-		}
-		for _, word := range args {
-			printIndented("| " + word)
-		}
-		for _, v := range env {
-			if !strings.Contains(v, "=") {
-				v += " of your environment"
-			}
-			printIndented("with " + v)
+	}
+	for _, m := range x.Modules {
+		if rel, err := filepath.Rel(x.Dir, m.Path); err != nil || !filepath.IsLocal(rel) || linked(m.Path) != m.Path {
+			files[linked(m.Path)] = true
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		fmt.Fprintf(w, "reads %s\n", output.Printable(path))
+		fmt.Fprintf(&b, "reads %s\n", oneLine(path))
 	}
-	return n + len(files)
+	for _, name := range x.EnvVariables {
+		fmt.Fprintf(&b, "its settings contain %s of your environment\n", name)
+	}
+	if b.Len() == 0 {
+		return false
+	}
+	if line := costLine(pl); line != "" {
+		fmt.Fprintln(&b, line)
+	}
+	if x.Site.Path != "" {
+		fmt.Fprintf(&b, "settings of this machine, with prices: %s\n", x.Site.Path)
+	}
+	io.WriteString(w, b.String())
+	return true
+}
+
+// linked adds the target to the path of a link: the folder of a stranger may contain links to the user's files.
+func linked(path string) string {
+	info, err := os.Lstat(path)
+	if target, e := filepath.EvalSymlinks(path); err == nil && e == nil && info.Mode()&fs.ModeSymlink != 0 {
+		return path + ", a link to " + target
+	}
+	return path
+}
+
+// oneLine keeps foreign text from imitating a line of its own.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "\\n") }
+
+// writeReach writes what a stage reaches, for review. price is that of the model that it describes, or "".
+func writeReach(b *strings.Builder, stage string, r lang.Reach, price string, runs int) {
+	indented := func(text string) {
+		fmt.Fprintf(b, "  %s\n", strings.ReplaceAll(text, "\n", "\n  | "))
+	}
+	for _, words := range r.Programs {
+		fmt.Fprintf(b, "%s starts:\n", stage)
+		for _, word := range words {
+			indented("| " + word)
+		}
+	}
+	for _, address := range r.Addresses {
+		fmt.Fprintln(b, strings.TrimSpace(fmt.Sprintf("%s sends requests to %s %s", stage, oneLine(address), price)))
+	}
+	for _, variable := range r.Env {
+		indented("with " + variable)
+	}
+	for _, name := range r.Secrets {
+		indented("with " + name + " of your environment")
+	}
+	switch {
+	case r.Paid && r.Budget > 0:
+		fmt.Fprintf(b, "%s calls models for at most $%.2f\n", stage, float64(runs)*r.Budget)
+	case r.Paid:
+		fmt.Fprintf(b, "%s calls models whose price is 0\n", stage)
+	}
 }
 
 // findBeside returns the file of an experiment in a folder, or the only experiment there.

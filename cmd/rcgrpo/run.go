@@ -41,25 +41,19 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 	// A reader that closes the pipe must not end the run. If the signal were ignored, the stages would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	c.writeOverrides(c.source.Sets)
-	if idle := c.unchanged(args, po); idle != nil {
-		view := newDisplay(c.stdout())
-		view.Observe(engine.EndedUnchanged(idle.Counts))
-		view.Close()
-		return nil
-	}
-	plan, err := c.plan(args, po)
+	p, err := c.plan(args, po)
 	if err != nil {
 		return err
 	}
-	if err := unfitMemory(plan); err != nil && !o.KeepGoing { // with --keep-going only that stage fails
+	if err := unfitMemory(p); err != nil && !o.KeepGoing { // with --keep-going only that stage fails
 		return err
 	}
 	ctx, kill, stop := interrupt.Context(c.stderr())
 	defer stop()
-	o.Kill, o.Executors = kill, slurm.New(plan.Experiment.Site)
+	o.Kill, o.Executors = kill, slurm.New(p.Experiment.Site)
 	observePage := func(runs.Event) {}
 	if page {
-		page, err := live.Start(plan.Experiment)
+		page, err := live.Start(p.Experiment)
 		if err != nil {
 			return err
 		}
@@ -67,15 +61,15 @@ func (c *command) run(args []string, o engine.Options, po plan.Options, page boo
 		observePage = page.Observe
 		fmt.Fprintf(c.stderr(), "page of the run: %s\n", page.URL)
 	}
-	view := newDisplay(c.stdout())
-	end := notification{Experiment: plan.Experiment.Name}
-	runErr := engine.Run(ctx, plan, o, func(e runs.Event) {
+	view := newDisplay(c.stdout(), plan.NewRest(ctx, p).Left)
+	end := notification{Experiment: p.Experiment.Name}
+	runErr := engine.Run(ctx, p, o, func(e runs.Event) {
 		end.observe(e)
 		observePage(e)
 		view.Observe(e)
 	})
 	view.Close()
-	if err := end.send(plan.Experiment.Site, runErr); err != nil {
+	if err := end.send(p.Experiment.Site, runErr); err != nil {
 		fmt.Fprintf(c.stderr(), "warning: %v (the run is not affected)\n", err)
 	}
 	return c.ranWith(runErr)
@@ -103,11 +97,11 @@ func (c *command) ranWith(err error) error {
 	return exitCode(exitFailed)
 }
 
-func newDisplay(stdout io.Writer) *display.Display {
-	o := display.Options{Terminal: output.IsTerminal(stdout) && os.Getenv("TERM") != "dumb"}
+func newDisplay(stdout io.Writer, left func(map[string]plan.Spent) time.Duration) *display.Display {
+	o := display.Options{Left: left, Terminal: output.IsTerminal(stdout) && os.Getenv("TERM") != "dumb"}
 	o.Colour = o.Terminal && output.Colored(stdout)
 	o.Size = func() (width, height int) { return output.TerminalSize(stdout) }
-	view := display.New(stdout, o)
+	view := display.New(output.Raw(stdout), o) // it escapes foreign text itself
 	if o.Terminal {
 		continued := make(chan os.Signal, 1)
 		signal.Notify(continued, syscall.SIGCONT)

@@ -30,7 +30,7 @@ func showCommand() *cobra.Command {
 	v := &views.View{}
 	c.Flags().IntVarP(&v.Pick, "row", "n", -1,
 		"show row `N`, counted from 0, of trajectories or tasks (default: a summary and row 0)")
-	c.Flags().Lookup("row").DefValue = ""
+	c.Flags().Lookup("row").DefValue = "0" // the zero of its type, which help does not print
 	c.Flags().StringVar(&v.Task, "task", "", "only rows of the task with this `ID`")
 	asCSV := c.Flags().Bool("csv", false, "print rows as CSV, of all stages that ADDRESS matches, such as 'eval.*.scores'")
 	asJSON := c.Flags().Bool("json", false, "print the same rows as JSON")
@@ -210,5 +210,5 @@ func export(w, notes io.Writer, x *lang.Experiment, store *artifact.Store, addre
 	if asJSON {
 		return output.JSON(w, all)
 	}
-	return views.WriteCSV(w, all)
+	return views.WriteCSV(output.Data(w), all)
 }

@@ -16,15 +16,10 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// raced reports whether the race detector is on. It makes commands tens of times slower.
-var raced bool
-
-// Sixteen concurrent runs share one store, half of them from a second checkout, beside status, plan, logs and store gc.
+// Sixteen concurrent runs, six under -short, share one store, half of them from a second checkout, beside status, plan,
+// logs and store gc.
 func TestSixteenRunsExecuteEachStageOnce(t *testing.T) {
-	stages, runs := 200, 16
-	if raced {
-		stages, runs = 40, 6
-	}
+	stages, runs := must.Short(t, 40, 200), must.Short(t, 6, 16)
 	base := t.TempDir()
 	log := filepath.Join(base, "log")
 	var text strings.Builder

@@ -15,7 +15,6 @@ import (
 	"rcgrpo/cmd/rcgrpo/internal/output"
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/plan"
-	"rcgrpo/engine/remote"
 	"rcgrpo/engine/runs"
 )
 
@@ -27,7 +26,7 @@ func statusCommand() *cobra.Command {
 	newest := c.Flags().Int("runs", 0, "print a line for each of the newest `N` runs instead")
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	return c.runs(func(args []string) error {
-		store, site, err := c.siteStore()
+		store, _, err := c.siteStore()
 		if err != nil {
 			return err
 		}
@@ -52,7 +51,7 @@ func statusCommand() *cobra.Command {
 		})
 		switch {
 		case *asJSON:
-			return writeStatusJSON(c.stdout(), found, survivors, remote.Open(site, store), *all)
+			return writeStatusJSON(c.stdout(), found, survivors, *all)
 		case len(found) == 0 && len(names) == 1:
 			fmt.Fprintf(c.stdout(), "no runs of %s in %s\n", names[0], store.Dir())
 		case len(found) == 0:
@@ -68,7 +67,6 @@ func statusCommand() *cobra.Command {
 		for _, s := range survivors {
 			fmt.Fprintln(c.stdout(), s.Text(time.Now()))
 		}
-		writeUnpushed(c.stdout(), store, remote.Open(site, store))
 		return nil
 	})
 }
@@ -167,13 +165,6 @@ func stateCounts(s *runs.Status) map[string]int {
 type statusJSON struct {
 	Runs      []statusRunJSON `json:"runs"`
 	Survivors []survivorJSON  `json:"survivors"`
-	Remote    *remoteJSON     `json:"remote,omitempty"` // of the site file
-}
-
-type remoteJSON struct {
-	Name    string   `json:"name"`
-	Pending []string `json:"pending"` // keys of results that are not pushed yet
-	Alarms  []string `json:"alarms"`  // keys with other digests there than in this store
 }
 
 type survivorJSON struct {
@@ -222,11 +213,8 @@ type ranksJSON struct {
 	Ranks   []runs.RankState `json:"ranks"`
 }
 
-func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, r *remote.Remote, all bool) error {
+func writeStatusJSON(w io.Writer, found []*runs.Status, survivors []runs.Orphan, all bool) error {
 	out := statusJSON{Runs: []statusRunJSON{}, Survivors: []survivorJSON{}}
-	if r != nil {
-		out.Remote = &remoteJSON{r.Name, append([]string{}, r.Pending()...), append([]string{}, r.Alarms()...)}
-	}
 	for _, s := range survivors {
 		out.Survivors = append(out.Survivors, survivorJSON{s.Address, s.Run, s.PID, s.Since, s.Taken})
 	}

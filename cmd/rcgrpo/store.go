@@ -23,8 +23,7 @@ import (
 
 func storeCommand() *cobra.Command {
 	return newGroup("store", "List, check, clean and share the stored results",
-		storeListCommand(), storeCheckCommand(), storeGarbageCommand(), storePushCommand(), storePullCommand(),
-		storeKeyCommand())
+		storeListCommand(), storeCheckCommand(), storeGarbageCommand(), storePushCommand(), storePullCommand())
 }
 
 type storeFilter struct {
@@ -147,9 +146,8 @@ type storedResult struct {
 	Types map[string]string `json:"types"` // port -> artifact type
 	Bytes int64             `json:"bytes"`
 
-	Parts     *struct{} `json:"parts,omitempty"`
-	Outputs   *struct{} `json:"outputs,omitempty"`
-	Published *struct{} `json:"published,omitempty"`
+	Parts   *struct{} `json:"parts,omitempty"`
+	Outputs *struct{} `json:"outputs,omitempty"`
 }
 
 func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, problems []artifact.Problem) error {
@@ -177,7 +175,7 @@ func writeStoreJSON(w io.Writer, dir string, results []*artifact.Manifest, probl
 
 func storeCheckCommand() *cobra.Command {
 	c := newExperimentCommand("check", "Read all results and report damage", wantArgs(0, 0, ""))
-	far := c.Flags().Bool("remote", false, "probe the remote store instead: reads, writes, clock, damage, alarms")
+	far := c.Flags().Bool("remote", false, "probe the remote store instead: reads, writes, damage")
 	return c.runs(func([]string) error {
 		if *far {
 			return c.checkRemote()
@@ -214,18 +212,9 @@ func storeGarbageCommand() *cobra.Command {
 	c.Flags().Func("limit", "`SIZE` of the store, such as 200GB (default: the site file's)",
 		parsed(&limit, lang.ParseBytes))
 	yes := c.Flags().Bool("yes", false, "remove them")
-	far := c.Flags().Bool("remote", false, "collect in the remote store; the limit of the site file does not apply")
-	var older time.Duration
-	c.Flags().Func("older", "with --remote, remove results older than `TIME`, such as 90d", parsed(&older, parseAge))
 	return c.runs(func([]string) error {
 		if limit == 0 && c.Flags().Changed("limit") {
 			return misuse("--limit 0 would mean no limit; 1B removes every result")
-		}
-		if *far {
-			return c.collectRemote(older, limit, *yes)
-		}
-		if older > 0 {
-			return misuse("--older needs --remote")
 		}
 		return c.collectGarbage(limit, *yes)
 	})

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/cobra"
@@ -33,20 +31,6 @@ func (c *command) siteRemote() (*artifact.Store, *remote.Remote, error) {
 	}
 	r.Report(c.reportRemote)
 	return store, r, nil
-}
-
-func storeKeyCommand() *cobra.Command {
-	c := newCommand("key NAME", "Make a key that signs pushed results, and print its line for trust",
-		wantArgs(1, 1, "want a name, such as me-1"))
-	return c.runs(func(args []string) error {
-		line, path, err := remote.MakeKey(args[0])
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.stderr(), "private key: %s\n", path)
-		fmt.Fprintln(c.stdout(), line)
-		return nil
-	})
 }
 
 // matchesAny reports whether an address matches one of some patterns, or there are none.
@@ -191,9 +175,9 @@ func (c *command) transfer(r *remote.Remote, verb string, all []*artifact.Manife
 	return nil
 }
 
-// checkRemote probes the remote store and reports its results, damage, alarms and the results that it lacks.
+// checkRemote probes the remote store and reports its results and damage.
 func (c *command) checkRemote() error {
-	store, r, err := c.siteRemote()
+	_, r, err := c.siteRemote()
 	if err != nil {
 		return err
 	}
@@ -201,96 +185,21 @@ func (c *command) checkRemote() error {
 	w, ctx := c.stdout(), context.Background()
 	probed := "not probed, since push = \"no\""
 	if r.Push != "no" {
-		ahead, err := r.Probe(ctx)
-		if err != nil {
+		if err := r.Probe(ctx); err != nil {
 			return fmt.Errorf("remote %s: %w", r.Name, err)
 		}
-		probed = "reads, writes and conditions work; its clock agrees"
-		if ahead.Abs() > 2*time.Second { // S3 has whole seconds
-			probed = fmt.Sprintf("reads, writes and conditions work; its clock differs by %v", ahead.Abs().Round(time.Second))
-		}
+		probed = "reads, writes and conditions work"
 	}
-	stored, damaged, err := r.Results(ctx)
+	results, damaged, err := r.Check(ctx)
 	if err != nil {
 		return fmt.Errorf("remote %s: %w", r.Name, err)
 	}
-	fmt.Fprintf(w, "remote %s: %s; %s\n", r.Name, english.Plural(len(stored), "result", ""), probed)
-	if len(r.Trust) == 0 {
-		fmt.Fprintln(w, "every writer is trusted, since it has no trust setting")
-	}
-	writeUnpushed(w, store, r)
+	fmt.Fprintf(w, "remote %s: %s; %s\n", r.Name, english.Plural(results, "result", ""), probed)
 	for _, name := range damaged {
 		fmt.Fprintf(w, "%s is damaged\n", name)
 	}
-	if len(damaged)+len(r.Alarms()) > 0 {
+	if len(damaged) > 0 {
 		return exitCode(exitFailed)
 	}
 	return nil
-}
-
-// writeUnpushed prints the number of results that the remote store lacks, and a line for each alarm.
-func writeUnpushed(w io.Writer, store *artifact.Store, r *remote.Remote) {
-	if n := len(r.Pending()); n > 0 {
-		fmt.Fprintf(w, "remote %s: %s not pushed yet; `rcgrpo store push` sends what is missing\n", r.Name,
-			english.Plural(n, "result is", "results are"))
-	}
-	for _, key := range r.Alarms() {
-		address := "key " + key
-		if m, err := store.Manifest(key); err == nil {
-			address = m.Address
-		}
-		fmt.Fprintf(w, "remote %s: %s has other digests there than in this store: it is not deterministic, or one of the "+
-			"results was edited; remove %s to dismiss this\n", r.Name, address, r.AlarmPath(key))
-	}
-}
-
-// collectRemote lists or removes results of the remote store, and objects that no result names.
-func (c *command) collectRemote(older time.Duration, limit int64, yes bool) error {
-	_, r, err := c.siteRemote()
-	if err != nil {
-		return err
-	}
-	r.Report(func(string, string) {}) // errors are returned
-	var before time.Time
-	if older > 0 {
-		before = time.Now().Add(-older)
-	}
-	ctx := context.Background()
-	g, err := r.Garbage(ctx, before, limit)
-	if err != nil {
-		return err
-	}
-	w := c.stdout()
-	for _, s := range g.Results {
-		m := s.Manifest
-		fmt.Fprintf(w, "result  %10s  %s  %s to run again\n", lang.BytesText(m.Bytes()), m.Address,
-			runs.DurationText(m.Seconds))
-	}
-	for _, name := range g.Damaged {
-		fmt.Fprintf(w, "damaged             %s\n", name)
-	}
-	var freed int64
-	for _, info := range g.Unnamed {
-		freed += info.Bytes
-	}
-	for _, u := range g.Uploads {
-		freed += u.Bytes
-	}
-	fmt.Fprintf(w, "%s and %s to remove, %s freed; %s stay\n", english.Plural(len(g.Results), "result", ""),
-		english.Plural(len(g.Unnamed), "object without result", "objects without result"), lang.BytesText(freed),
-		lang.BytesText(g.Kept))
-	if g.UploadsErr != nil {
-		fmt.Fprintf(w, "unfinished uploads are not listed: %v\n", g.UploadsErr)
-	}
-	if len(g.Uploads) > 0 {
-		fmt.Fprintf(w, "%s to abort\n", english.Plural(len(g.Uploads), "unfinished upload", ""))
-	}
-	if len(g.Results) > 0 {
-		fmt.Fprintln(w, "the next collection frees the bytes of the removed results")
-	}
-	if !yes {
-		fmt.Fprintln(w, "nothing was removed; --yes removes it")
-		return nil
-	}
-	return r.Collect(ctx, g)
 }

@@ -151,6 +151,6 @@ func printVerification(w io.Writer, v *reports.Verification, page string) error 
 	fmt.Fprintf(&b, "%s: %s, %s of figures, transcripts of %s, %s%s, all read completely: %s\n", page,
 		english.Plural(v.Cells, "cell", ""), english.Plural(v.Values, "value", ""),
 		english.Plural(v.Transcripts, "arm", ""), files, english.Plural(v.Artifacts, "artifact", ""), verdict)
-	_, err := io.WriteString(w, output.Printable(b.String()))
+	_, err := io.WriteString(w, b.String())
 	return err
 }

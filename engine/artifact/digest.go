@@ -42,6 +42,15 @@ func FileDigest(path string) (string, error) {
 	return sum, err
 }
 
+// OpenPlain opens a file of another user for reading, which always ends: devices, pipes and endless files are errors.
+func OpenPlain(path string) (io.ReadCloser, error) {
+	f, err := disk.OpenPlain(path, disk.MaxPlain)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
 // treeDigest hashes names and contents: one line per file, sorted by name, of the file's sha256 and its name.
 func treeDigest(files []FileInfo) string {
 	h := sha256.New()
@@ -115,21 +124,22 @@ func list(dir string, links linkRule, left ...string) ([]FileInfo, error) {
 	return files, err
 }
 
-// ownInode replaces a file with several names (hard links) by a copy: sealing it would change the mode and
-// time of the other names, and a write through one of them would damage the result. It also makes sure that
-// the file does not look sealed.
+// ownInode refuses a file with several names (hard links): sealing it would change the mode and time of the other
+// names, and a write through one of them would damage the result. It also makes sure that the file does not look
+// sealed.
 func ownInode(path string, d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {
 		return err
 	}
-	if sys, ok := info.Sys().(*syscall.Stat_t); !ok || sys.Nlink < 2 {
-		if info.ModTime().Equal(Sealed) {
-			return disk.Chtimes(path, time.Now())
-		}
-		return nil
+	if sys, ok := info.Sys().(*syscall.Stat_t); ok && sys.Nlink > 1 {
+		return fmt.Errorf("%s has %d names (hard links), and a result needs files of its own: copy it instead", path,
+			sys.Nlink)
 	}
-	return disk.CopyFile(path, path, 0o600)
+	if info.ModTime().Equal(Sealed) {
+		return disk.Chtimes(path, time.Now())
+	}
+	return nil
 }
 
 // Form names a file mode that is neither a plain file nor a folder: "a symbolic link".

@@ -17,7 +17,6 @@
 //	work/KEY/            scratch folder of a node without a result, so that it can resume
 //	series/…             states from which a longer result resumes
 //	runs/EXPERIMENT/…    run folders; they belong to package runs
-//	edited/…             damaged objects, moved here when their node ran again
 //	removed/…            files that gc is deleting
 //	jobs/KEY/…           jobs of a cluster that execute nodes (package slurm), and bin/…, the programs that they start
 //	remote/NAME/…        results to push, alarms and partial transfers; they belong to package remote

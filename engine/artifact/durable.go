@@ -7,9 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"rcgrpo/engine/internal/disk"
 )
@@ -48,35 +45,10 @@ func (s *Store) inFolder(path string, create func() error) error {
 
 // MakeDir creates a folder of the store, private to the user.
 func (s *Store) MakeDir(dir string) error {
-	for _, top := range []string{s.dir, s.path("work")} {
-		if _, err := os.Lstat(top); err == nil || dir != top && !strings.HasPrefix(dir, top+"/") {
-			continue
-		}
-		if err := disk.MkdirAll(top, 0o700); err != nil {
-			return fmt.Errorf("write to the store: %w", err)
-		}
-		markTop(top)
-	}
 	if err := disk.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("write to the store: %w", err)
 	}
 	return nil
-}
-
-// FS_IOC_GETFLAGS and FS_TOPDIR_FL, which package unix lacks.
-const getFlags, topFlag = 0x80086601, 0x00020000
-
-// markTop sets the flag of `chattr +T`: ext4 then places the folders in dir far apart, so a stage creates its files
-// where inodes are free. Other file systems ignore it.
-func markTop(dir string) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return
-	}
-	defer d.Close()
-	if flags, err := unix.IoctlGetUint32(int(d.Fd()), getFlags); err == nil {
-		unix.IoctlSetPointerInt(int(d.Fd()), unix.FS_IOC_SETFLAGS, int(flags|topFlag))
-	}
 }
 
 // sync flushes the file system of the store.

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"rcgrpo/engine/internal/disk"
 )
 
@@ -24,7 +22,7 @@ var ErrBusy = errors.New("the store is busy")
 
 // Garbage is one item that gc would remove.
 type Garbage struct {
-	What string // "result", "state of a series", "unreferenced object", "edited object", "unfinished output",
+	What string // "result", "state of a series", "unreferenced object", "unfinished output",
 	// "program of jobs"
 	Name     string // address of a result, otherwise its folder's name
 	Manifest *Manifest
@@ -33,7 +31,7 @@ type Garbage struct {
 	paths    []string
 }
 
-// Garbage plans a collection: first unusable files (objects without a manifest, quarantined objects, output
+// Garbage plans a collection: first unusable files (objects without a manifest, output
 // of killed stages), then, while objects and states have more than limit bytes, the states of series, and
 // after them results by ascending seconds to recreate per byte. A limit of 0 keeps every result. Pinned
 // results stay. Manifests always stay, so the nodes that read a collected result keep their keys.
@@ -103,7 +101,6 @@ func (s *Store) unusable(uses map[string]int, alive map[string]*Manifest, pinned
 		needed       func(name string) bool
 	}{
 		{"objects", "unreferenced object", func(digest string) bool { return uses[digest] > 0 }},
-		{"edited", "edited object", func(string) bool { return false }},
 		{"staging", "unfinished output", func(key string) bool { return pinned[key] }},
 		{"bin", "program of jobs", func(string) bool { return inUse }},
 	} {
@@ -180,32 +177,21 @@ func (s *Store) collect(limit int64) ([]Garbage, error) {
 	if err != nil {
 		return nil, err
 	}
-	var made []Garbage
-	for full := false; ; full = true {
-		plan, err := s.garbage(limit, pinned)
-		if err == nil {
-			err = s.moveAway(plan)
-		}
-		if full || !errors.Is(err, unix.ENOSPC) {
-			return append(made, plan...), err
-		}
-		if made, err = s.makeRoom(plan); err != nil {
-			return made, err
-		}
+	plan, err := s.garbage(limit, pinned)
+	if err != nil {
+		return nil, err
 	}
+	return plan, s.moveAway(plan)
 }
 
-// moveAway moves garbage to a folder below removed/, with the stored answers "nothing to do", which depend on results.
+// moveAway moves garbage to a folder below removed/.
 func (s *Store) moveAway(plan []Garbage) error {
-	away, compiled := s.path("removed", rand.Text()), s.path("compiled")
-	if len(plan) == 0 && !disk.Exists(compiled) {
+	if len(plan) == 0 {
 		return nil
 	}
+	away := s.path("removed", rand.Text())
 	// LastCollection changes twice: before, in case of a kill, and after, for plans made in between.
 	mark := func() error {
-		if len(plan) == 0 {
-			return nil
-		}
 		f, err := disk.OpenFile(s.collectionPath(), os.O_CREATE|os.O_RDWR, 0o600)
 		if err != nil {
 			return err
@@ -217,9 +203,6 @@ func (s *Store) moveAway(plan []Garbage) error {
 		return err
 	}
 	if err := s.MakeDir(away); err != nil {
-		return err
-	}
-	if err := disk.Rename(compiled, filepath.Join(away, "compiled")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := errors.Join(s.markCollected(plan), s.sync()); err != nil { // durable before the bytes are gone
@@ -250,26 +233,6 @@ func (s *Store) markCollected(plan []Garbage) error {
 		}
 	}
 	return nil
-}
-
-// makeRoom deletes files on a full disk, where not even a mark can be written: the unusable ones, or else the
-// first result that shares no object. Its mark follows; after a kill in between the result counts as damaged.
-func (s *Store) makeRoom(plan []Garbage) (made []Garbage, err error) {
-	useless := slices.DeleteFunc(slices.Clone(plan), func(g Garbage) bool { return g.Manifest != nil })
-	if len(useless) > 0 {
-		plan = useless
-	} else if i := slices.IndexFunc(plan, func(g Garbage) bool { return g.Bytes > 0 }); i >= 0 {
-		plan = plan[:i+1]
-	}
-	for _, g := range plan {
-		for _, path := range g.paths {
-			if err := os.RemoveAll(path); err != nil {
-				return made, err
-			}
-		}
-		made = append(made, g)
-	}
-	return made, s.markCollected(made)
 }
 
 // checkOrphans returns an error if a locked key is not pinned: the engine of that stage was killed, and its

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"rcgrpo/engine/internal/disk"
 )
 
 // Parts are the components of a key by name: "kind", "version", "settings.lr", "seed", "input.policy". Values are
@@ -31,12 +33,12 @@ type Manifest struct {
 	Run      string    `json:"run,omitempty"`    // id of the run that executed the stage
 	Started  time.Time `json:"started"`
 	Seconds  float64   `json:"seconds"` // wall time of the stage
+	// CPUSeconds is the processor time of the stage's own processes; 0 if unknown, as for a stage in the engine.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
 	// PeakBytes is 0 if unknown. That of a command is at least the engine's, which Linux counts for its children.
 	PeakBytes int64  `json:"peak_bytes,omitempty"`
 	Ranks     *Ranks `json:"ranks,omitempty"` // of a stage with several processes; nil: one
 	Begun     string `json:"begun,omitempty"` // key of the shorter result of its series that the stage resumed from
-
-	Published []Published `json:"published,omitempty"`
 
 	// Collected is when gc removed the objects, or when the manifest came from a remote store without them; zero while
 	// they exist.
@@ -64,13 +66,6 @@ type Output struct {
 	// Times holds the files called times.*: clock times, rates, memory. They are verified like the others and
 	// are part of no key.
 	Times *Output `json:"aside,omitempty"`
-}
-
-// Published is a file of an output that is copied to the experiment's folder.
-type Published struct {
-	Port string `json:"port"`
-	File string `json:"file"` // below the port's folder
-	Name string `json:"name"` // below the experiment's folder
 }
 
 // FileInfo is one file of an output.
@@ -101,6 +96,15 @@ func (m *Manifest) Ports() []string {
 	return slices.Sorted(maps.Keys(m.Outputs))
 }
 
+// Types returns the artifact type of each port.
+func (m *Manifest) Types() map[string]string {
+	types := make(map[string]string, len(m.Outputs))
+	for port, o := range m.Outputs {
+		types[port] = o.Type
+	}
+	return types
+}
+
 // output returns the output of a port.
 func (m *Manifest) output(port string) (Output, error) {
 	o, ok := m.Outputs[port]
@@ -110,11 +114,11 @@ func (m *Manifest) output(port string) (Output, error) {
 	return o, nil
 }
 
-// File returns the record of a published file; ok is false if the output does not have it.
-func (m *Manifest) File(p Published) (f FileInfo, ok bool) {
-	for _, o := range m.Outputs[p.Port].Objects() {
+// File returns the record of a file of a port; ok is false if the port does not have it.
+func (m *Manifest) File(port, name string) (f FileInfo, ok bool) {
+	for _, o := range m.Outputs[port].Objects() {
 		for _, f := range o.Files {
-			if f.Name == p.File {
+			if f.Name == name {
 				return f, true
 			}
 		}
@@ -161,23 +165,20 @@ func (m *Manifest) SameOutputs(other *Manifest) bool {
 	return len(m.Outputs) == len(other.Outputs)
 }
 
-// check returns an error unless the names in a manifest of another store are local and its digests follow from its
-// files.
-func (m *Manifest) check() error {
+// Check returns an error unless the names in a manifest of another store are local, and its sizes and digests follow
+// from its files.
+func (m *Manifest) Check() error {
 	if err := validKey(m.Key); err != nil {
 		return err
 	}
 	if len(m.Outputs) == 0 {
 		return fmt.Errorf("%s has no outputs", m.Address)
 	}
+	if err := m.check(); err != nil {
+		return err
+	}
 	for port, o := range m.Outputs {
-		if path.Base(port) != port || !filepath.IsLocal(port) {
-			return fmt.Errorf("%q is not a port name", port)
-		}
 		for _, object := range o.Objects() {
-			if err := object.check(); err != nil {
-				return fmt.Errorf("port %s: %w", port, err)
-			}
 			for _, f := range object.Files {
 				if strings.ContainsFunc(f.Name, unicode.IsControl) {
 					return fmt.Errorf("port %s: the name %q has a control character", port, f.Name)
@@ -188,12 +189,27 @@ func (m *Manifest) check() error {
 			return fmt.Errorf("port %s: its times have times", port)
 		}
 	}
-	for _, p := range m.Published {
-		if !filepath.IsLocal(filepath.FromSlash(p.Name)) || !filepath.IsLocal(filepath.FromSlash(p.File)) {
-			return fmt.Errorf("published file %q is not below the folder of the experiment", p.Name)
+	return nil
+}
+
+// check returns an error unless ports, objects and files are below the folders of a store and the records of the
+// objects add up. Each manifest that is read has this check: those of a bundle come from a stranger.
+func (m *Manifest) check() error {
+	for port, o := range m.Outputs {
+		if path.Base(port) != port || !filepath.IsLocal(port) || port == "." {
+			return fmt.Errorf("%q is not a port name", port)
+		}
+		for _, object := range o.Objects() {
+			if err := object.check(); err != nil {
+				return fmt.Errorf("port %s: %w", port, err)
+			}
 		}
 	}
 	return nil
+}
+
+func isLocal(name string) bool {
+	return filepath.IsLocal(filepath.FromSlash(name)) && path.Clean(name) == name && name != "."
 }
 
 // check returns an error unless the names in the record of an object are local and its digest follows from its files.
@@ -201,12 +217,11 @@ func (o Output) check() error {
 	var sum int64
 	before := ""
 	for _, f := range o.Files {
-		local := filepath.IsLocal(filepath.FromSlash(f.Name)) && path.Clean(f.Name) == f.Name
-		if !local || strings.ContainsAny(f.Name, "\n\r") || f.Name <= before {
+		if !isLocal(f.Name) || strings.ContainsAny(f.Name, "\n\r") || f.Name <= before {
 			return fmt.Errorf("%q is not a file name of an object, or not in order", f.Name)
 		}
-		if validKey(f.SHA256) != nil || f.Bytes < 0 {
-			return fmt.Errorf("%s has no hash or a negative size", f.Name)
+		if validKey(f.SHA256) != nil || f.Bytes < 0 || f.Bytes > disk.MaxPlain {
+			return fmt.Errorf("%s has no hash, or %d bytes, which no file of a result has", f.Name, f.Bytes)
 		}
 		before, sum = f.Name, sum+f.Bytes
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -72,39 +71,4 @@ func TestCollectionWaitsForACommit(t *testing.T) {
 		t.Errorf("collect after the commit: %v (tried before: %v)", err, tried)
 	}
 	wantIntact(t, s, "a", "afterwards")
-}
-
-// On a full disk gc frees space before it can write a mark.
-func TestCollectionOnAFullDisk(t *testing.T) {
-	for name, garbage := range map[string]files{
-		"with garbage":      {"garbage/x": "12345"},
-		"with results only": {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := openStore(t)
-			commit(t, s, "a", files{"x": strings.Repeat("a", 100)})
-			commit(t, s, "b", files{"x": strings.Repeat("b", 1000)})
-			must.OK(t, garbage.write(s.path("objects")))
-			before := must.Get(os.ReadDir(s.path("objects")))(t)
-			disk.Fail(func(op, path string) error {
-				if _, err := os.Lstat(path); err == nil && op == "open" {
-					return nil
-				}
-				if now, _ := os.ReadDir(s.path("objects")); len(now) < len(before) {
-					return nil
-				}
-				return syscall.ENOSPC
-			})
-			done, err := s.Collect(1)
-			disk.Fail(nil)
-			if err != nil || len(done) != len(before) {
-				t.Errorf("collect: got %+v, %v, want all", done, err)
-			}
-			for _, name := range []string{"a", "b"} {
-				_, err := s.Lookup(key(name))
-				wantError(t, "lookup of "+name, err, ErrCollected)
-			}
-			wantEmpty(t, s.path("objects"))
-		})
-	}
 }

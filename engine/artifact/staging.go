@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -151,7 +152,7 @@ func (g *Staging) place(c *Committed, port, typ string) (Output, error) {
 }
 
 // placeObject renames a folder of files to its object. If the object exists and is intact, the folder is deleted; a
-// damaged object is moved to edited/ and replaced. An object that may not be durable is added to c.
+// damaged object is replaced. An object that may not be durable is added to c.
 func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Output, error) {
 	o := Output{Type: typ, Digest: treeDigest(files), Files: files}
 	for _, file := range files {
@@ -167,27 +168,22 @@ func (s *Store) placeObject(c *Committed, dir, typ string, files []FileInfo) (Ou
 			c.unsealed = append(c.unsealed, o)
 			return o, err
 		}
-		sealed, err := s.verify("", o, Sealed, unvisited)
+		sealed, err := s.verify("", o, Sealed)
 		if err == nil {
 			if !sealed {
 				c.unsealed = append(c.unsealed, o)
 			}
 			return o, os.RemoveAll(dir)
 		}
-		if err := s.quarantine(o.Digest); err != nil {
+		away := s.path("removed", rand.Text()) // in one step; gc deletes what a kill leaves
+		if err := s.rename(target, away); err != nil {
+			return o, err
+		}
+		if err := os.RemoveAll(away); err != nil {
 			return o, err
 		}
 	}
 	return o, fmt.Errorf("%s reappears whenever it is moved away", target)
-}
-
-// quarantine moves a damaged object to edited/.
-func (s *Store) quarantine(digest string) error {
-	for n := 1; ; n++ {
-		if to := s.path("edited", fmt.Sprintf("%s.%d", digest, n)); !disk.Exists(to) {
-			return s.rename(s.objectDir(digest), to)
-		}
-	}
 }
 
 // record names the manifest and makes it the last one of its address.
@@ -272,7 +268,7 @@ func (f *Flusher) flush() {
 // with other digests than the result that this store has for the key, is an error. The caller holds the lock of the
 // key.
 func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir string) error) (*Committed, error) {
-	if err := m.check(); err != nil {
+	if err := m.Check(); err != nil {
 		return nil, fmt.Errorf("import %.16s: %w", m.Key, err)
 	}
 	have, err := s.Manifest(m.Key)
@@ -293,7 +289,7 @@ func (s *Store) Import(m Manifest, ports []string, fill func(o Output, dir strin
 			continue
 		}
 		for _, o := range m.Outputs[port].Objects() {
-			if _, err := s.verify("", o, Sealed, unvisited); err == nil || filled[o.Digest] != "" {
+			if _, err := s.verify("", o, Sealed); err == nil || filled[o.Digest] != "" {
 				continue
 			}
 			dir := filepath.Join(staging.dir, o.Digest)
@@ -320,7 +316,7 @@ func (s *Store) commitImport(m *Manifest, filled map[string]string) (*Committed,
 	for _, o := range m.objects() {
 		dir := filled[o.Digest]
 		if dir == "" { // gc may have removed it since
-			if _, err := s.verify(m.Address, o, Sealed, unvisited); err != nil {
+			if _, err := s.verify(m.Address, o, Sealed); err != nil {
 				return nil, err
 			}
 			continue

@@ -92,16 +92,6 @@ func (s *Store) objectDir(digest string) string { return s.path("objects", diges
 // if gc removed the bytes it is ErrCollected; if a file is missing or edited it is a Problem. The last two come
 // with the manifest.
 func (s *Store) Lookup(key string) (*Manifest, error) {
-	return s.Witness(key, unvisited)
-}
-
-// Witness is Lookup that calls visit with each file its answer depends on, as it was before it was read: the manifest
-// and the files of the objects.
-func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (*Manifest, error) {
-	path := s.manifestPath(key)
-	if info, err := os.Lstat(path); err == nil {
-		visit(path, info)
-	}
 	m, err := s.Manifest(key)
 	switch {
 	case errors.Is(err, errDamaged): // the node runs again; Check reports the file
@@ -112,7 +102,7 @@ func (s *Store) Witness(key string, visit func(path string, info fs.FileInfo)) (
 		return m, ErrCollected
 	}
 	for _, o := range m.objects() {
-		sealed, err := s.verify(m.Address, o, Sealed, visit)
+		sealed, err := s.verify(m.Address, o, Sealed)
 		if err != nil {
 			return m, err
 		}
@@ -138,14 +128,15 @@ func (s *Store) Manifest(key string) (*Manifest, error) {
 	case m.Key != key:
 		return nil, fmt.Errorf("manifest %s.json has key %q: it %w", key, m.Key, errDamaged)
 	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("manifest %s.json %w: %w", key, errDamaged, err)
+	}
 	return m, nil
 }
 
 // verify compares an object with its record. It hashes the files whose time is not trusted and reports whether there
 // are none. A difference is a Problem, and the file loses its seal, so that every later Lookup finds it.
-func (s *Store) verify(
-	address string, o Output, trusted time.Time, visit func(path string, info fs.FileInfo),
-) (sealed bool, err error) {
+func (s *Store) verify(address string, o Output, trusted time.Time) (sealed bool, err error) {
 	sealed = true
 	for _, f := range o.Files {
 		path := s.ObjectPath(o, f)
@@ -156,7 +147,6 @@ func (s *Store) verify(
 		case err != nil:
 			return false, err
 		}
-		visit(path, info)
 		edited := Problem{Address: address, Path: path, What: "edited"}
 		switch {
 		case info.Size() != f.Bytes || !info.Mode().IsRegular():
@@ -177,13 +167,10 @@ func (s *Store) verify(
 	return sealed, nil
 }
 
-// unvisited is the visitor of callers that need none.
-func unvisited(string, fs.FileInfo) {}
-
 // Verify is Lookup's comparison of a result with its record, whatever the times of the files.
 func (s *Store) Verify(m *Manifest) error {
 	for _, o := range m.objects() {
-		if _, err := s.verify(m.Address, o, time.Time{}, unvisited); err != nil {
+		if _, err := s.verify(m.Address, o, time.Time{}); err != nil {
 			return err
 		}
 	}

@@ -3,10 +3,8 @@ package enginetest
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +58,6 @@ type PaperTrain struct {
 	Names   []string           `hcl:"names,optional"`
 	Weights map[string]float64 `hcl:"weights,optional"`
 	Echo    string             `hcl:"echo,optional" key:"-"`
-	Newer   int                `hcl:"newer,optional" unkeyed:"0"`
 	Tokens  *paperTokens       `hcl:"tokens,block"`
 }
 
@@ -111,7 +108,13 @@ type PaperExec struct {
 	Outputs map[string]string        `hcl:"outputs,optional"`
 }
 
-func (s *PaperExec) Publishes() []string { return slices.Collect(maps.Values(s.Outputs)) }
+// Publishes returns the outputs.
+func (s *PaperExec) Publishes(string, string) (all []lang.Published) {
+	for port, name := range s.Outputs {
+		all = append(all, lang.Published{Port: port, File: name, Name: name})
+	}
+	return all
+}
 
 func (*paperModel) Check() hcl.Diagnostics   { return nil }
 func (*paperTasks) Check() hcl.Diagnostics   { return nil }

@@ -181,9 +181,6 @@ func (t *Toy) wait(ctx context.Context, job *engine.Job) error {
 
 type page struct{ Toy }
 
-func (p *page) Run(ctx context.Context, job *engine.Job) error {
-	if err := p.Toy.Run(ctx, job); err != nil {
-		return err
-	}
-	return job.Publish("out", "out.txt", "page.txt")
+func (p *page) Publishes(string, string) []lang.Published {
+	return []lang.Published{{Port: "out", File: "out.txt", Name: "page.txt"}}
 }

@@ -17,7 +17,6 @@ import (
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/internal/disk"
-	"rcgrpo/engine/internal/stat"
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/internal/must"
@@ -115,7 +114,7 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, diags, tc.want)
 		}
 		if tc.src.Path != good {
-			_, _, err := stat.ReadSource(tc.src.Path)
+			_, err := lang.ReadSource(tc.src.Path)
 			must.Match(t, err, tc.want, "ReadSource", name)
 		}
 	}
@@ -124,9 +123,6 @@ func TestSourcesAreOnlySmallPlainFiles(t *testing.T) {
 		t.Errorf("FindExperiment: got %v, want an error about the first refused file", err)
 	}
 }
-
-// raced is true under the race detector, which empties pools and thereby allocates more.
-var raced bool
 
 // A folder may contain very many files, so the memory for each is limited.
 func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
@@ -155,7 +151,7 @@ func TestFolderDigestCoversNamesAndContentsInLittleMemory(t *testing.T) {
 	got := digest()
 	runtime.ReadMemStats(&after)
 	wantEqual(t, "digest", got, fmt.Sprintf("%x", want.Sum(nil)))
-	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 && !raced {
+	if perFile := (after.TotalAlloc - before.TotalAlloc) / (folders * each); perFile > 4<<10 {
 		t.Errorf("got %d bytes allocated per file, want at most 4 KiB", perFile)
 	}
 	enginetest.WriteFile(t, filepath.Join(dir, "many", "d07/f100"), "x 100")

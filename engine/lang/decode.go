@@ -715,9 +715,13 @@ func quoted(s string) string {
 }
 
 func quoteAll(names []string) string {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = strconv.Quote(n)
+	const most = 100
+	quoted := make([]string, min(len(names), most))
+	for i := range quoted {
+		quoted[i] = strconv.Quote(names[i])
+	}
+	if len(names) > most {
+		quoted = append(quoted, "…")
 	}
 	return strings.Join(quoted, ", ")
 }

@@ -19,7 +19,10 @@ import (
 // (retries for retry, gpu_mem for gpu_memory).
 func nearest(name string, candidates []string) string {
 	best, bestDistance := "", 1+max(1, len(name)/3)
-	for _, c := range candidates {
+	for _, c := range candidates[:min(len(candidates), mostCandidates)] {
+		if len(name)+len(c) > longestHint {
+			continue
+		}
 		if d := editDistance(name, c); d < bestDistance && d < len(c) {
 			best, bestDistance = c, d
 		}
@@ -35,6 +38,9 @@ func nearest(name string, candidates []string) string {
 	}
 	return best
 }
+
+// Distances are computed for few and short names, because the file of a stranger may have many long ones.
+const longestHint, mostCandidates = 200, 1000 // bytes of both names; names
 
 // CommonPrefix returns the length of the common prefix in bytes.
 func CommonPrefix(a, b string) int {

@@ -16,11 +16,10 @@
 //	choices  permitted strings, separated by |
 //	preset   "true": the value selects defaults of other settings (interface Preset)
 //	key      "-" excludes the setting from the key: it must not change the bytes of any artifact
-//	unkeyed  JSON of a value that is not in the key: the default of a setting added to a kind with stored results
 //
 // A field may be a bool, string, integer, float, time.Duration, or a pointer to one of these (nil if absent); a slice
 // or a map with string keys of these; any; artifact.Ref, artifact.File, artifact.Data (either of the two), and slices
-// and maps of the three; or a nested struct for a block. A field of type Canonical determines its own part of the key.
+// and maps of the three; or a nested struct for a block.
 // A block with defaults is a pointer: if the block is absent, the value from New remains; if it is present, attributes
 // that it does not set keep their defaults. Repeated blocks are slices of structs. Fields of embedded structs are
 // settings of the outer struct. A Ref has no seed, unless the kind reads all seeds.

@@ -4,8 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"rcgrpo/engine/internal/stat"
 )
 
 // BlockDoc describes a block at the top level of a file, for editors.
@@ -42,7 +40,7 @@ var FileBlocks = []BlockDoc{
 
 // SiteSettings describes the settings and blocks of the site file, such as "store" and "store.path".
 func SiteSettings() []SettingDoc {
-	defaults := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{}, Data: &dataBlock{},
+	defaults := siteSettings{Store: &storeBlock{Path: defaultStore}, Data: &dataBlock{},
 		Notify: &notifyBlock{}, Remote: defaultRemote(), Default: "local"}
 	return describeSettings(reflect.ValueOf(defaults), "", false)
 }
@@ -97,7 +95,7 @@ func FunctionDoc(name string) (call, doc string) {
 // WithBuffers calls load while the given texts replace the content of files, by absolute path: the unsaved buffers of
 // an editor. The files must exist. Calls are serialized.
 func WithBuffers(texts map[string][]byte, load func()) {
-	defer stat.Override(texts)()
+	defer overrideFiles(texts)()
 	load()
 }
 

@@ -15,20 +15,41 @@ import (
 
 // eval evaluates an expression. It checks the names first, so that a wrong name is reported with the nearest valid
 // one. After an error the value is unknown.
+//
+// After mostErrors nothing is evaluated, because an error that lists names costs much more than its expression.
 func (l *scope) eval(expr hclsyntax.Expression, ctx *hcl.EvalContext, each bool) (cty.Value, hcl.Diagnostics) {
+	if l.wrong >= mostErrors {
+		return cty.DynamicVal, hcl.Diagnostics{tooManyErrors()}
+	}
 	var unknown hcl.Diagnostics
 	for _, t := range expr.Variables() {
+		if len(unknown) == mostErrors {
+			break
+		}
 		if d := l.checkName(t, each); d != nil {
 			unknown = append(unknown, d)
 		}
 	}
-	if unknown != nil {
+	if l.wrong += len(unknown); unknown != nil {
 		return cty.DynamicVal, unknown
 	}
-	val, diags := l.value(expr, ctx)
+	val, diags := expr.Value(ctx)
+	diags = diags[:min(len(diags), mostErrors)]
+	l.wrong += len(diags)
+	if diags.HasErrors() {
+		val = cty.DynamicVal
+	}
 	suggestFunctions(diags)
 	suggestKeys(diags)
 	return val, diags
+}
+
+// text returns a known string, else "".
+func text(v cty.Value) string {
+	if v.Type() != cty.String || !v.IsKnown() || v.IsNull() {
+		return ""
+	}
+	return v.AsString()
 }
 
 // evalOrReport is eval that reports the errors.
@@ -36,21 +57,6 @@ func (l *scope) evalOrReport(expr hclsyntax.Expression, ctx *hcl.EvalContext, ea
 	val, diags := l.eval(expr, ctx, each)
 	l.diags = append(l.diags, diags...)
 	return val
-}
-
-// value evaluates expr within the allowance.
-func (l *loader) value(expr hclsyntax.Expression, ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
-	val, diags := expr.Value(ctx)
-	switch {
-	case l.allowance.spent != nil: // other errors follow from this one, or try() hides it
-		return cty.DynamicVal, l.allowance.spent
-	case diags.HasErrors():
-		return cty.DynamicVal, diags
-	}
-	if excess := l.allowance.check(val, expr.Range(), true); excess != nil {
-		return cty.DynamicVal, excess
-	}
-	return val, diags
 }
 
 // impure are functions of other languages that no expression may call.
@@ -120,24 +126,4 @@ func (l *scope) decode(b body, ctx *hcl.EvalContext, settings any) {
 	d := l.decoder(ctx)
 	d.decode(b, reflect.ValueOf(settings).Elem())
 	l.diags = append(l.diags, d.diags...)
-}
-
-// Eval evaluates an expression with the variables, locals and stages of the experiment. It returns the value as an
-// expression on one line, with references and files by their names. Diagnostics name the file <console>, which Files
-// contains afterwards.
-func (x *Experiment) Eval(expression string) (string, hcl.Diagnostics) { return x.evaluate(expression) }
-
-func (l *scope) evaluate(expression string) (string, hcl.Diagnostics) {
-	const name = "<console>"
-	l.x.Files[name] = &hcl.File{Bytes: []byte(expression)}
-	l.allowance = allowance{}
-	expr, diags := l.allowance.parseExpression(expression, name, hcl.InitialPos)
-	if diags.HasErrors() {
-		return "", diags
-	}
-	val, diags := l.eval(expr, l.contextFor(l.items(), l.dependenciesOf(expr.Variables())), false)
-	if diags.HasErrors() {
-		return "", diags
-	}
-	return valueText(val), diags
 }

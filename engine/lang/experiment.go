@@ -10,7 +10,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/stat"
 )
 
 // Registry is the list of kinds that an experiment may use.
@@ -73,13 +72,12 @@ type Experiment struct {
 	Modules          []ModuleSource
 	Overrides        []Override // --set, in their order
 
-	VariableNames []string    // of all variable blocks, also of an experiment with errors
-	Invalid       bool        // Load reported an error; such an experiment cannot be planned
-	Warned        bool        // Load reported an error or a warning
-	Sources       []stat.File // every file and folder that Load read, for plan.SaveIdle
+	EnvVariables  []string // variables of the environment with the value of a variable, such as RCGRPO_VAR_updates
+	VariableNames []string // of all variable blocks, also of an experiment with errors
+	Invalid       bool     // Load reported an error; such an experiment cannot be planned
+	Reads         []string // absolute paths of the files and folders that Load read
 
 	byAddress map[string]*Node
-	evaluate  func(expression string) (string, hcl.Diagnostics)
 }
 
 // Node is a unit of work: an instance of a stage, for one seed if it has one node per seed.
@@ -121,7 +119,7 @@ type Setting struct {
 	Value string    // canonical JSON; for a File its digest
 	Range hcl.Range // zero for a default
 	From  string    // where the value is, if not in the stage: `defaults "grpo"`, `--set`
-	InKey bool      // false for settings tagged `key:"-"`, or `unkeyed:"V"` with value V
+	InKey bool      // false for settings tagged `key:"-"`
 	Path  string    // of a file or folder; "" for a plain value
 
 	NoEffect string // why its value has no effect with the other settings; "" if it may have one
@@ -132,7 +130,6 @@ type Resources struct {
 	GPUs      int
 	CPUs      int   // 0 counts as 1
 	Processes int   // ranks that share the stage; 0 counts as 1
-	Nodes     int   // machines of a cluster that share the processes; 0 counts as 1
 	Memory    int64 // bytes; 0: not set
 	GPUMemory int64 // bytes per device; 0: not set
 }

@@ -28,8 +28,7 @@ func (w *settingsWalker) structure(v reflect.Value, prefix string, inKey bool) {
 		value := v.FieldByIndex(f.index)
 		switch f.role {
 		case roleSetting, roleLabel:
-			keyed := inKey && f.inKey && (f.unkeyed == "" || canonical(value) != f.unkeyed)
-			w.leaf(value, prefix+f.name, w.origins[prefix+f.name], keyed)
+			w.leaf(value, prefix+f.name, w.origins[prefix+f.name], inKey && f.inKey)
 		case roleBlock:
 			w.block(value, prefix+f.name, inKey && f.inKey)
 		}
@@ -119,16 +118,9 @@ func holdsData(v reflect.Value) bool {
 
 func isData(t reflect.Type) bool { return t == refGoType || t == fileGoType || t == dataGoType }
 
-// Canonical is a setting with several equivalent spellings. Its key contains the value returned. A stage must
-// produce identical bytes for all settings with the same canonical value.
-type Canonical interface{ Canonical() any }
-
 // canonical returns the JSON of a value: sorted keys, no HTML escapes, empty and missing lists alike, durations as
 // text. Equal values have equal JSON.
 func canonical(v reflect.Value) string {
-	if c, ok := v.Interface().(Canonical); ok {
-		return canonical(reflect.ValueOf(c.Canonical()))
-	}
 	switch v.Kind() {
 	case reflect.Slice:
 		var items []string

@@ -10,7 +10,7 @@ import (
 // nestedTooDeeply is the summary of the diagnostics of checkNesting.
 const nestedTooDeeply = "Nested too deeply"
 
-// HCL's parser and evaluator are recursive, and a stack overflow ends the process.
+// HCL's parser and evaluator are recursive, and a stack overflow ends the process, that of an editor too.
 const (
 	maxBrackets  = 500  // nesting of brackets, braces and templates
 	maxOperators = 5000 // operators of one expression
@@ -33,16 +33,12 @@ func parseText(text []byte, path string) (*hcl.File, hcl.Diagnostics) {
 	return file, dropFollowUps(diags)
 }
 
-// parseExpression parses an expression outside a file, which begins at start, and binds it to the allowance.
-func (a *allowance) parseExpression(text, name string, start hcl.Pos) (hclsyntax.Expression, hcl.Diagnostics) {
+// parseExpression parses an expression outside a file, which begins at start.
+func parseExpression(text, name string, start hcl.Pos) (hclsyntax.Expression, hcl.Diagnostics) {
 	if d := checkNesting([]byte(text), name); d != nil {
 		return nil, hcl.Diagnostics{d}
 	}
-	expr, diags := hclsyntax.ParseExpression([]byte(text), name, start)
-	if !diags.HasErrors() {
-		diags = a.bind(expr)
-	}
-	return expr, diags
+	return hclsyntax.ParseExpression([]byte(text), name, start)
 }
 
 // checkNesting reports the first bracket nested deeper than maxBrackets or the first operator beyond maxOperators.

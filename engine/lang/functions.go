@@ -16,7 +16,6 @@ import (
 	"github.com/zclconf/go-cty/cty/gocty"
 
 	"rcgrpo/engine/artifact"
-	"rcgrpo/engine/internal/stat"
 )
 
 // pureFunctions are available in every expression. None reads the clock, the environment, the network or a disk.
@@ -59,9 +58,6 @@ var pureFunctions = sync.OnceValue(func() map[string]function.Function {
 		"strcontains": textTest(strings.Contains),
 
 		"can": tryfunc.CanFunc, "matrix": matrixFunction, "try": tryfunc.TryFunc,
-	}
-	for name := range estimates {
-		all[name] = estimated(name, all[name])
 	}
 	return all
 })
@@ -169,6 +165,7 @@ func textTest(test func(text, part string) bool) function.Function {
 // functions returns the pure functions and file() and dir(), whose paths are relative to base.
 func (l *loader) functions(base string) map[string]function.Function {
 	all := maps.Clone(pureFunctions())
+	l.effort.bounded(all)
 	all["file"] = l.dataFunction(base, false)
 	all["dir"] = l.dataFunction(base, true)
 	return all
@@ -191,12 +188,12 @@ func (l *loader) dataFunction(base string, dir bool) function.Function {
 			path, err := l.resolve(base, written)
 			digest := ""
 			if err == nil {
-				digest, err = l.digests.Of(path, written, dir, left...)
+				digest, err = l.digests.of(path, written, dir, left...)
 			}
 			if err != nil {
 				return cty.NilVal, function.NewArgError(0, err)
 			}
-			l.x.Digests[stat.Name(path, left)] = digest
+			l.x.Digests[digestName(path, left)] = digest
 			return cty.CapsuleVal(fileType, &artifact.File{Path: path, Digest: digest, Dir: dir, Left: left}), nil
 		},
 	}

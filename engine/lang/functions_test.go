@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 
+	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 )
 
@@ -58,7 +59,7 @@ func TestExpressionsReturnTheirValuesAsHCL(t *testing.T) {
 	x := loadFile(t, paperFile)
 	called := map[string]bool{"file": true, "dir": true} // tested in data_test.go
 	for _, c := range slices.Concat(calls, values) {
-		got, diags := x.Eval(c[0])
+		got, diags := lang.Eval(x, enginetest.PaperKinds(), c[0])
 		if diags.HasErrors() || got != c[1] {
 			t.Errorf("%s: got %s, %v, want %s", c[0], got, diags, c[1])
 		}
@@ -85,7 +86,7 @@ func TestWrongExpressionsAreReported(t *testing.T) {
 		`format("%v", file("paper.hcl"))`:   "cannot be converted to a string",
 		`"${stage.model.base.checkpoint}s"`: "string required",
 	} {
-		_, diags := x.Eval(expression)
+		_, diags := lang.Eval(x, enginetest.PaperKinds(), expression)
 		if !slices.ContainsFunc(diags, func(d *hcl.Diagnostic) bool { return strings.Contains(d.Detail, want) }) {
 			t.Errorf("%s: got %v, want %q", expression, diags, want)
 		}

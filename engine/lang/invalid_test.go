@@ -172,8 +172,9 @@ func TestDeepNestingIsReported(t *testing.T) {
 			if len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
 				t.Errorf("got %v, want one diagnostic", diags)
 			}
-			if _, diags := x.Eval(value); len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
-				t.Errorf("in the console: got %v, want one diagnostic", diags)
+			_, diags = lang.Eval(x, enginetest.PaperKinds(), value)
+			if len(diags) != 1 || diags[0].Summary != "Nested too deeply" {
+				t.Errorf("an expression alone: got %v, want one diagnostic", diags)
 			}
 		})
 	}

@@ -53,37 +53,76 @@ type Preset interface {
 	UsePreset(name string) // one of the setting's choices
 }
 
-// Publisher is a stage whose settings determine the files it publishes. Load reports two stages that publish the
-// same file, and a stage that would replace a source of the experiment.
+// Publisher is a stage with outputs that a run copies to the experiment's folder. The copies follow from the settings,
+// the name of the experiment and the address of the node, never from a result: a store may be shared. Load reports two
+// nodes that publish the same file, and a node that would replace a source of the experiment.
 type Publisher interface {
-	Publishes() []string // relative to the experiment's folder, as in Job.Publish
+	Publishes(experiment, address string) []Published
+}
+
+// Published is a file or folder of an output that a run copies to the experiment's folder.
+type Published struct {
+	Port string
+	File string // below the port's folder
+	Name string // of the copy, below the experiment's folder
 }
 
 // Labeled is a stage with a label for people. The label is in no key of the stage, but in those of the kinds that read
 // all seeds, because they show it.
 type Labeled interface{ Label() string }
 
-// Starter is a stage that starts a program named by its settings.
-type Starter interface {
-	// Starts returns the program for review: its arguments, the variables that the settings define as NAME=VALUE,
-	// and those taken from the caller's environment as NAME.
-	Starts() (args, env []string)
+// Size is an estimated number of rows, and of the tokens in all of them.
+type Size struct{ Rows, Tokens float64 }
+
+// Times returns the size of n copies.
+func (s Size) Times(n float64) Size { return Size{n * s.Rows, n * s.Tokens} }
+
+// PerRow returns the mean number of tokens of a row.
+func (s Size) PerRow() float64 {
+	if s.Rows == 0 {
+		return 0
+	}
+	return s.Tokens / s.Rows
 }
 
-// Program returns the program that the settings of a node start, as Starter describes it; no arguments without one.
-func (n *Node) Program() (args, env []string) {
-	if s, ok := n.Stage.(Starter); ok {
-		return s.Starts()
+// Sizer is a stage that estimates its data and its computation from its settings, before any stage has run. A run that
+// knows how long one of its trainings takes per token estimates the time of all others by it.
+type Sizer interface {
+	// Size returns the sizes of the ports, and the computation in tokens that pass forward through a policy. inputs
+	// has the size of the artifacts that each setting names, added up; unknown ones are missing.
+	Size(inputs map[string]Size) (ports map[string]Size, passes float64)
+}
+
+// Reach is what a stage reaches outside its process, its inputs and its store. A user reviews it before a foreign
+// experiment runs.
+type Reach struct {
+	Programs  [][]string // words of each program that it starts
+	Env       []string   // NAME=VALUE for the programs, from the settings
+	Secrets   []string   // variables of the caller's environment whose values programs or servers get
+	Addresses []string   // of servers that it calls, or that the stages that read it call
+	Paid      bool       // it calls models that may cost money
+	Budget    float64    // most dollars of these calls, per node; 0: it calls free models only
+	Files     []string   // files and folders of the user that it reads
+}
+
+// Reacher is a stage whose settings name programs, servers or variables of the environment. Reach leaves Files out,
+// because those of all stages are known.
+type Reacher interface{ Reach() Reach }
+
+// Reach returns everything that a node reaches outside.
+func (n *Node) Reach() (r Reach) {
+	if s, ok := n.Stage.(Reacher); ok {
+		r = s.Reach()
 	}
-	return nil, nil
+	for _, f := range n.Files {
+		r.Files = append(r.Files, f.Path)
+	}
+	return r
 }
 
 // InEngine reports whether a node needs neither tensors nor a program, so that it runs in the engine's process whatever
 // its executor.
-func (n *Node) InEngine() bool {
-	args, _ := n.Program()
-	return n.Kind.InProcess && len(args) == 0
-}
+func (n *Node) InEngine() bool { return n.Kind.InProcess && len(n.Reach().Programs) == 0 }
 
 // EnvTexts returns variables as NAME=VALUE, sorted by name.
 func EnvTexts(env map[string]string) (texts []string) {

@@ -6,92 +6,12 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"rcgrpo/engine/enginetest"
 	"rcgrpo/engine/lang"
 	"rcgrpo/internal/must"
 )
-
-// The last local of a doubled file is LAST, which contains the previous local twice.
-const (
-	text   = `"${LAST}${LAST}"`
-	list   = `concat(LAST, LAST)`
-	tooBig = "more than the 8 MiB"
-	cubes  = `[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]`
-)
-
-// use returns a stage with an expression as its only setting.
-func use(expr string) string { return "stage \"toy\" \"a\" {\n  text = " + expr + "\n}\n" }
-
-// doubled returns a stage that uses LAST, the last of n locals after first; next defines each by its predecessor.
-func doubled(n int, first, next, expr string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "locals {\n  d0 = %s\n", first)
-	for i := range n {
-		fmt.Fprintf(&b, "  d%d = %s\n", i+1, strings.ReplaceAll(next, "LAST", fmt.Sprint("local.d", i)))
-	}
-	return b.String() + "}\n" + use(strings.ReplaceAll(expr, "LAST", fmt.Sprint("local.d", n)))
-}
-
-// hostile are short files whose values do not fit into memory, with the expected diagnostics.
-var hostile = map[string]struct{ file, want string }{
-	"indent":                 {use(`indent(2000000000, "a\nb")`), tooBig},
-	"indent without lines":   {use(`indent(2000000000, "a")`), tooBig},
-	"negative indent":        {use(`indent(-1, "a\nb")`), "cannot be indented by -1 spaces"},
-	"number of many digits":  {use(`"${1e100000000}"`), "308 digits"},
-	"digits in a text":       {use(`"a${1e100000000}"`), "308 digits"},
-	"digits after the point": {use(`"a${1e-100000000}"`), "308 digits"},
-	"product of many digits": {doubled(40, "1e300", "LAST * LAST", `"a${LAST}"`), "308 digits"},
-	"digits from a text":     {use(`"a${"1e100000000" * 1}"`), "308 digits"},
-	"digits from JSON":       {use(`"a${jsondecode("1e100000000")}"`), "308 digits"},
-	"strings that double":    {doubled(60, `"abcdefgh"`, text, `LAST`), "may take 8 MiB"},
-	"lists that double":      {doubled(60, `[1, 2]`, list, `jsonencode(LAST)`), "may have 10000 elements"},
-	"lists shared":           {doubled(60, `[1, 2]`, `[LAST, LAST]`, `jsonencode(LAST)`), "may take 8 MiB"},
-	"deep lists":             {doubled(300, `[1]`, `[LAST]`, `jsonencode(LAST)`), "200 deep"},
-	"JSON of 10^9 elements":  {use(`jsonencode(` + cubes + `)`), "may take"},
-	"nothing, 10^9 times":    {use(`jsonencode(` + strings.Replace(cubes, ": c]", ": c if false]", 1) + `)`), "may take"},
-	"objects, 10^9 times": {use(`jsonencode({for a in range(1000) : a =>` +
-		` {for b in range(1000) : b => {for c in range(1000) : c => c}}})`), "may take"},
-	"text, 10^9 times": {use(`"` + strings.Repeat(`%{for a in range(1000)}`, 3) + "x" +
-		strings.Repeat(`%{endfor}`, 3) + `"`), "may take"},
-	"loops without functions": {use(strings.Repeat(`[for a in [`+strings.Repeat("1, ", 200)+`] : `, 4) + "a" +
-		strings.Repeat("]", 4)), "may take"},
-	"setproduct":       {use(`jsonencode(setproduct(range(1000), range(1000), range(1000)))`), tooBig},
-	"format":           {use(`format("%1000000000d", 1)`), tooBig},
-	"format of many":   {doubled(19, `"abcdefgh"`, text, `format("%[1]s%[1]s%[1]s%[1]s", LAST)`), tooBig},
-	"formatlist":       {doubled(14, `"abcdefgh"`, text, `join(",", formatlist("%s%d", LAST, range(1000)))`), tooBig},
-	"join":             {doubled(16, `"abcdefgh"`, text, `join(LAST, formatlist("%d", range(1000)))`), tooBig},
-	"replace":          {doubled(12, `"abcdefgh"`, text, `replace(LAST, "a", LAST)`), tooBig},
-	"split":            {doubled(19, `"abcdefgh"`, text, `split("", LAST)`), tooBig},
-	"regexall":         {doubled(19, `"abcdefgh"`, text, `regexall(".", LAST)`), tooBig},
-	"distinct":         {doubled(12, `[1, 2]`, list, `distinct(LAST)`), tooBig},
-	"list of one type": {doubled(13, `[1, 2]`, list, `length(tolist(LAST)) > 0 ? "a" : "b"`), "may have 10000 elements"},
-	"parseint":         {doubled(16, `"12345678"`, text, `parseint(LAST, 10)`), tooBig},
-	"csvdecode":        {doubled(17, `",,,,"`, text, `jsonencode(csvdecode(LAST))`), tooBig},
-	"jsondecode":       {doubled(17, `",,,,"`, text, `jsondecode("[${LAST}]")`), tooBig},
-	"deep JSON":        {doubled(19, `"[[[["`, text, `jsondecode(LAST)`), "200 deep"},
-	"splat": {doubled(12, `[{ a = 1 }]`, list, `[`+strings.Repeat("LAST, ", 1000)+`][*][*].a`),
-		"may take 8 MiB"},
-	"hidden by try": {use(`try(jsonencode(` + cubes + `), "small")`), "Value too large"},
-}
-
-// Loading any file ends soon, in little memory, with a diagnostic.
-func TestHostileSizesAreRejected(t *testing.T) {
-	for name, tc := range hostile {
-		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			_, diags := enginetest.Load(t, enginetest.ToyKinds(), tc.file)
-			runtime.ReadMemStats(&after)
-			if len(diags) != 1 || !strings.Contains(diags.Error(), tc.want) {
-				t.Errorf("got %v, want one diagnostic with %q", diags, tc.want)
-			}
-			if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 4<<10 {
-				t.Errorf("allocated %d MiB", allocated)
-			}
-		})
-	}
-}
 
 func TestTooManyNodesAreRejected(t *testing.T) {
 	_, diags := enginetest.LoadPaper(t, `
@@ -103,62 +23,107 @@ stage "tasks" "t" {
   source   = "drills"
 }
 `)
-	must.Contain(t, diags.Error(), "Too many stages")
+	must.Contain(t, diags.Error(), "Too many instances")
 }
 
-// Within the limits the values are the same as without limits, also after an excess. Types have no limits.
-func TestLargeValuesWithinTheLimits(t *testing.T) {
-	x := enginetest.MustLoadPaper(t, `
-experiment {
-}
-variable "nested" {
-  type    = map(object({ names = list(string), n = number }))
-  default = { a = { names = ["x"], n = 1 } }
-}
-`)
-	if _, diags := x.Eval(`indent(10, join("", ` + cubes + `))`); !diags.HasErrors() {
-		t.Error("no diagnostic")
+// Modules in modules multiply, so their instances are counted while they are made: by Load and thus in an editor, and
+// in bundles, which are loaded by it too.
+func TestInstancesOfModulesAreCountedWhileTheyAreMade(t *testing.T) {
+	must.Long(t)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, diags := enginetest.LoadPaper(t, "experiment {}\n"+level("1.hcl"), func(src *lang.Source) {
+		dir := filepath.Dir(src.Path)
+		for i, next := range []string{"2.hcl", "3.hcl", "4.hcl"} {
+			enginetest.WriteFile(t, filepath.Join(dir, string(rune('1'+i))+".hcl"), level(next))
+		}
+		enginetest.WriteFile(t, filepath.Join(dir, "4.hcl"), "")
+	})
+	runtime.ReadMemStats(&after)
+	if len(diags) != 1 || diags[0].Summary != "Too many instances" {
+		t.Errorf("got %.300v, want one diagnostic about the number of instances", diags)
 	}
-	for expr, want := range map[string]string{
-		`var.nested.a.names[0]`:                                                          `"x"`,
-		`strlen(join("", [for a in range(1000) : "0123456789"]))`:                        "10000",
-		`length([for a in range(500) : [for b in range(500) : b]])`:                      "500",
-		`length(setproduct(range(99), range(99)))`:                                       "9801",
-		`strlen(indent(1000, "a\nb"))`:                                                   "1003",
-		`strlen(format("%-1000s|%05d", "a", 7))`:                                         "1006",
-		`1e-308 > 0`:                                                                     "true",
-		`length(distinct([for a in range(1000) : 7]))`:                                   "1",
-		`try(one([1, 2]), "several")`:                                                    `"several"`,
-		`length(split(",", replace("a;b;c", ";", ",")))`:                                 "3",
-		`sum([for a in range(500) : sum([for b in range(500) : b])])`:                    "62375000",
-		`jsondecode("{\"a\": [[[1]]]}").a[0][0][0]`:                                      "1",
-		`length(regexall("[0-9]", join("", [for a in range(1000) : "0123456789"])))`:     "10000",
-		`strlen(jsonencode({ for a in range(1000) : "key${a}" => [a, "value", null] }))`: "27781",
+	if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; allocated > 4<<10 {
+		t.Errorf("allocated %d MiB", allocated)
+	} else {
+		t.Logf("allocated %d MiB", allocated)
+	}
+}
+
+// level is a file with 100 instances of a module.
+func level(source string) string {
+	return "module \"m\" {\n  source   = \"" + source + "\"\n  for_each = range(100)\n}\n"
+}
+
+// Each of these took minutes, gigabytes or the process, in an editor too.
+func TestExpressionsNeedFewSteps(t *testing.T) {
+	const loop = `[for i in range(1000) : [for j in range(1000) : [for k in range(300) : 1]]]`
+	for name, tc := range map[string]struct{ text, want string }{
+		"loops in loops":     {`a = length(` + loop + `)`, "Too many steps"},
+		"strings of strings": {doubled(8), "Too many steps"},
+		"try in try":         {`a = ` + strings.Repeat("try(", 26) + "1" + strings.Repeat(")", 26), "too many steps"},
+		"join":               {`a = join(join(local.s, range(1000)), range(1000))` + long, "too many steps"},
+		"replace":            {`a = replace(local.s, "b", local.s)` + long, "too many steps"},
+		"replace by pattern": {`a = replace(local.s, "/x*/", local.s)` + long, "too many steps"},
+		"setproduct":         {`a = length(setproduct(range(1000), range(1000), range(100)))`, "may have 1000000 elements"},
+		"format":             {`a = format("%999999999s", "x")`, "at most 9999"},
+		"precision":          {`a = formatlist("%.99999999f", [1])`, "at most 9999"},
+		"indent":             {`a = indent(1000000000, "\n")`, "at most 10000"},
+		"jsondecode": {`a = jsondecode("` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `")`,
+			"deeper than 100"},
 	} {
-		if got, diags := x.Eval(expr); diags.HasErrors() || got != want {
-			t.Errorf("%s: got %s, %v, want %s", expr, got, diags, want)
+		start := time.Now()
+		_, diags := enginetest.LoadPaper(t, "experiment {}\nlocals {\n  "+tc.text+"\n}\n")
+		if took := time.Since(start); took > 30*time.Second || !strings.Contains(diags.Error(), tc.want) {
+			t.Errorf("%s: got %.300v after %v, want %q", name, diags, took, tc.want)
+		}
+	}
+	_, diags := enginetest.LoadPaper(t, "experiment {}\nvariable \"v\" {\n  default = length("+loop+")\n}\n")
+	must.Contain(t, diags.Error(), "Too many steps")
+}
+
+// Each of these took minutes or gigabytes, because each error compared or listed all names.
+func TestManyErrorsNeedLittleWork(t *testing.T) {
+	each := func(n int, format string) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"long names": "variable \"" + strings.Repeat("a", 200_000) + "\" {}\nlocals {\n  a = var." +
+			strings.Repeat("b", 200_000) + "\n}\n",
+		"names": each(10_000, "variable \"aaaaaaaaaaaaaaaa%d\" {\n  default = 1\n}\n") + "locals {\n  a = [" +
+			each(10_000, "var.bbbbbbbbbbbbbbbb%d,") + "]\n}\n",
+		"keys": "stage \"tasks\" \"t\" {\n  source   = \"drills\"\n  for_each = [" + each(10_000, "\"aaaaaaaaaaaaaaaa%d\",") +
+			"]\n}\nlocals {\n" + each(10_000, "  a%d = stage.tasks.t[\"b\"]\n") + "}\n",
+		"indexes": "locals {\n  o = {\n" + each(10_000, "    aaaaaaaaaaaaaaaa%d = 1\n") + "  }\n  a = [" +
+			each(10_000, "local.o.b%d,") + "]\n}\n",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := time.Now()
+		_, diags := enginetest.LoadPaper(t, "experiment {}\n"+text)
+		took := time.Since(start)
+		runtime.ReadMemStats(&after)
+		if allocated := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 20*time.Second || allocated > 1<<10 ||
+			len(diags) == 0 || len(diags) > 201 {
+			t.Errorf("%s: %d diagnostics after %v and %d MiB", name, len(diags), took, allocated)
+		} else {
+			t.Logf("%s: %d diagnostics after %v and %d MiB", name, len(diags), took, allocated)
 		}
 	}
 }
 
-// External values have the same limits.
-func TestHostileVariablesAreRejected(t *testing.T) {
-	values := filepath.Join(t.TempDir(), "values")
-	enginetest.WriteFile(t, values, "n = 1e100000000\n")
-	for name, given := range map[string]lang.Source{
-		"-var":             {Vars: map[string]string{"n": "1e100000000"}},
-		"-var, computed":   {Vars: map[string]string{"n": `length(` + cubes + `)`}},
-		"-var-file":        {VarFiles: []string{values}},
-		"the environment":  {Env: []string{"RCGRPO_VAR_n=1e100000000"}},
-		"-var, as a text":  {Vars: map[string]string{"n": `"1e100000000"`}},
-		"-var, unreadable": {Vars: map[string]string{"n": `1e-100000000`}},
-	} {
-		_, diags := enginetest.LoadPaper(t, "experiment {}\nvariable \"n\" {\n  type = number\n}\n"+
-			"locals {\n  text = \"a${var.n}\"\n}\n", func(src *lang.Source) {
-			src.Vars, src.VarFiles, src.Env = given.Vars, given.VarFiles, given.Env
-		})
-		if !strings.Contains(enginetest.Mistakes(diags), "Value too large: ") {
-			t.Errorf("%s: got %v, want that the value is too large", name, diags)
-		}
+// long is a local s of 100 KB.
+var long = "\n  s = \"" + strings.Repeat("b", 100_000) + "\""
+
+// doubled has strings each of which is ten times the string before.
+func doubled(levels int) string {
+	text := "a0 = \"aaaaaaaaaa\"\n"
+	for i := range levels {
+		text += fmt.Sprintf("  a%d = \"%s\"\n", i+1, strings.Repeat(fmt.Sprintf("${local.a%d}", i), 10))
 	}
+	return text
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,8 +13,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-
-	"rcgrpo/engine/internal/stat"
 )
 
 // loader is the state of one call of Load.
@@ -24,19 +21,15 @@ type loader struct {
 	src       Source
 	reg       Registry
 	x         *Experiment
-	digests   stat.Digests
-	parsed    []stat.File                // HCL files
+	digests   digests
+	parsed    []string                   // absolute paths of HCL files
 	bodies    map[string]*hclsyntax.Body // of the parsed files, by path; nil after an error
-	allowance allowance                  // limits what expressions compute
+	made      int                        // instances of stages and modules
+	effort    effort                     // of all expressions
+	wrong     int                        // diagnostics of expressions
 	scopes    map[string]*scope          // by address; "" is the experiment itself
 	overrides []*override
 	seeded    bool // the experiment block has seeds, so addresses contain them
-}
-
-// ReadSource reads a file of HCL. It rejects files that are not regular or exceed the size limit.
-func ReadSource(path string) ([]byte, error) {
-	text, _, err := stat.ReadSource(path)
-	return text, err
 }
 
 // Load reads the experiment of src, decodes every stage with its kind and resolves the references. It reports every
@@ -48,13 +41,31 @@ func Load(src Source, reg Registry) (*Experiment, hcl.Diagnostics) {
 	l := newLoader(src)
 	l.reg = reg
 	root := l.load()
-	l.digests.Save()
+	l.digests.save()
 	l.x.VariableNames = root.variableNames()
-	l.x.Sources = slices.AppendSeq(l.parsed, maps.Values(l.digests.Seen))
-	slices.SortFunc(l.x.Sources, func(a, b stat.File) int { return strings.Compare(a.Path, b.Path) })
-	l.x.evaluate = root.evaluate
-	l.x.Invalid, l.x.Warned = l.diags.HasErrors(), len(l.diags) > 0
-	return l.x, sortDiagnostics(l.diags)
+	l.x.Reads = l.parsed
+	for _, data := range l.digests.seen {
+		l.x.Reads = append(l.x.Reads, data.path)
+	}
+	l.x.Invalid = l.diags.HasErrors()
+	if len(l.diags) == 0 { // the syntax trees, which only diagnostics show, are as large as the nodes
+		for path, file := range l.x.Files {
+			l.x.Files[path] = &hcl.File{Bytes: file.Bytes}
+		}
+	}
+	diags := sortDiagnostics(l.diags)
+	if l.x.Invalid && len(diags) > mostErrors {
+		diags = append(diags[:mostErrors:mostErrors], tooManyErrors())
+	}
+	return l.x, diags
+}
+
+// mostErrors limits the diagnostics of an invalid experiment. To print one takes time in proportion to its line.
+const mostErrors = 200
+
+func tooManyErrors() *hcl.Diagnostic {
+	return mistake(hcl.Range{}, "Too many errors", "The experiment has more than %d errors; the rest is not checked.",
+		mostErrors)
 }
 
 func newLoader(src Source) *loader {
@@ -83,9 +94,9 @@ func (l *loader) load() *scope {
 		return root
 	}
 	l.site()
-	l.digests.Pinned = l.src.Digests
+	l.digests.pinned = l.src.Digests
 	if l.x.Site.StorePath != "" && !l.src.Paranoid {
-		l.digests.Cache = filepath.Join(l.x.Site.StorePath, "digests.json")
+		l.digests.cache = filepath.Join(l.x.Site.StorePath, "digests.json")
 	}
 	root.collect(bodies)
 	root.checkExperiment()
@@ -126,12 +137,12 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return b
 	}
 	l.bodies[path] = nil
-	text, w, err := stat.ReadSource(path)
+	text, err := ReadSource(path)
 	if err != nil {
 		l.errorf(hcl.Range{}, "Unreadable file", "%s.", err)
 		return nil
 	}
-	l.parsed = append(l.parsed, w)
+	l.parsed = append(l.parsed, absolute(path))
 	file, diags := parseText(text, path)
 	l.x.Files[path] = cmp.Or(file, &hcl.File{Bytes: text})
 	l.diags = append(l.diags, diags...)
@@ -139,12 +150,8 @@ func (l *loader) parseFile(path string) *hclsyntax.Body {
 		return nil
 	}
 	body := file.Body.(*hclsyntax.Body)
-	excess := l.allowance.bind(body)
-	l.diags = append(l.diags, excess...)
-	if excess.HasErrors() {
-		return nil
-	}
 	l.diags = append(l.diags, hclsyntax.VisitAll(body, repeatedKeys)...)
+	l.effort.limit(body)
 	l.bodies[path] = body
 	return body
 }

@@ -1,7 +1,6 @@
 package lang_test
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -350,9 +349,6 @@ executor "local" {
   gpu_reserve = "0B"
 }
 default_executor = "local"
-logs {
-  limit = "2MB"
-}
 api "KEY" {
   requests_per_minute = 60
   prices              = { m = [0.5, 2] }
@@ -364,30 +360,28 @@ api "KEY" {
 	}
 	wantList(t, "GPUs", site.GPUs, "0", "3")
 	if site.StorePath != filepath.Join(dir, "cache") || site.Limit != 200e9 || site.BFCL != "/home/me/bfcl" ||
-		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 || site.LogLimit != 2e6 {
+		site.CPUs != 6 || site.Memory != 64<<30 || site.AutoGPUs || site.GPUReserve != 0 {
 		t.Errorf("got %+v, want the values of the file", site)
 	}
 	if api := site.APIs["KEY"]; api.RequestsPerMinute != 60 || api.TokensPerMinute != 0 || api.Prices["m"][1] != 2 {
 		t.Errorf("got %+v, want the rate and the price of the file", api)
 	}
 	site, _, _ = lang.LoadSite(lang.Source{Env: []string{"HOME=/home/me"}})
-	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 ||
-		site.LogLimit != 1e9 {
+	if site.StorePath != "/home/me/.cache/rcgrpo" || !site.AutoGPUs || site.GPUReserve != 4<<30 {
 		t.Errorf("without a file: got %+v, want the defaults", site)
 	}
 }
 
 func TestSiteFileSetsRemote(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "site.hcl")
-	key := base64.StdEncoding.EncodeToString(make([]byte, 32))
-	enginetest.WriteFile(t, path, remoteText+"  push  = \"yes\"\n  trust = [\"me-1:"+key+"\"]\n  pack  = \"1MB\"\n}\n")
+	enginetest.WriteFile(t, path, remoteText+"  push = \"yes\"\n}\n")
 	site, _, diags := lang.LoadSite(lang.Source{Site: path})
 	r := site.Remote
 	if len(diags) > 0 || r == nil {
 		t.Fatalf("got %v, %v, want a remote", r, diags)
 	}
 	if r.Name != "a" || r.Folder != filepath.Join(filepath.Dir(path), "x") || !r.Pull || r.Push != "yes" ||
-		r.Pack != 1e6 || len(r.Trust["me-1"]) != 32 || r.Grace != 24*time.Hour || r.Parallel != 16 {
+		r.Parallel != 16 {
 		t.Errorf("got %+v", r)
 	}
 	for url, want := range map[string]lang.S3{
@@ -400,10 +394,10 @@ func TestSiteFileSetsRemote(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want %+v", url, site.Remote, diags, want)
 		}
 	}
-	enginetest.WriteFile(t, path, "logs {\n  limit = \"0B\"\n}\n")
+	enginetest.WriteFile(t, path, "")
 	site, _, diags = lang.LoadSite(lang.Source{Site: path})
-	if len(diags) > 0 || site.Remote != nil || site.LogLimit != 0 {
-		t.Errorf("got %+v, %v, want neither a remote nor a limit of logs", site, diags)
+	if len(diags) > 0 || site.Remote != nil {
+		t.Errorf("got %+v, %v, want no remote", site, diags)
 	}
 }
 
@@ -437,7 +431,6 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"store {\n  path = \"\"\n}\n":                          "No store",
 		"data {\n  bfcl = \"a\"\n}\ndata {\n}\n":               "Duplicate block",
 		"site = 3\n":                                           "Unknown setting",
-		"logs {\n  limit = \"10kB\"\n}\n":                      "Bad size",
 		"store {\n  path = var.x\n}\n":                         "Unknown variable",
 		"store {\n  path = \"x\n}\n":                           "Invalid multi-line string",
 		"stroe {\n}\n":                                         "did you mean store?",
@@ -455,10 +448,7 @@ func TestMistakesInSiteFilesAreReported(t *testing.T) {
 		"remote \"a\" {\n  url = \"s3://x?endpoint=h:9\"\n}\n":           `is not such as https://`,
 		"remote \"a\" {\n  url = \"s3://x?endpoint=https://k:s@h\"\n}\n": "credentials belong in",
 		remoteText + "  push = \"always\"\n}\n":                          "push",
-		remoteText + "  grace = \"1s\"\n}\n":                             "grace must be at least 1m",
 		remoteText + "  parallel = 0\n}\n":                               "parallel must be from 1 to 256",
-		remoteText + "  trust = [\"me-1:AAAA\"]\n}\n":                    "Bad key",
-		remoteText + "  sign = \"../me\"\n}\n":                           "Bad name",
 		remoteText + "}\nremote \"b\" {\n}\n":                            "Duplicate block",
 	} {
 		enginetest.WriteFile(t, path, text)

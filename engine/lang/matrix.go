@@ -42,11 +42,10 @@ func matrix(args []cty.Value) (cty.Value, error) {
 	}
 	size := int64(1)
 	for _, d := range dimensions {
-		size = product(size, int64(len(d.keys)))
-	}
-	if size > maxElements {
-		return cty.DynamicVal, function.NewArgErrorf(0, "a matrix may have %d combinations; this one has %d", maxElements,
-			size)
+		if size *= int64(len(d.keys)); size > maxInstances {
+			return cty.DynamicVal, function.NewArgErrorf(0, "a matrix may have %d combinations; this one has more",
+				maxInstances)
+		}
 	}
 	var all []cty.Value
 	for i := range size {

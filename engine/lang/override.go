@@ -78,7 +78,7 @@ func (l *loader) addOverride(typed string, start hcl.Pos) {
 		address += "[" + key + "]"
 	}
 	begin := rangeOn(start, len(typed)-len(value), len(typed)).Start
-	expr, diags := l.allowance.parseExpression(value, OverridesFile, begin)
+	expr, diags := parseExpression(value, OverridesFile, begin)
 	if diags.HasErrors() { // still valid for a setting of type string
 		expr = &invalidExpr{hclsyntax.LiteralValueExpr{Val: cty.DynamicVal, SrcRange: whole}, diags}
 	}

@@ -38,7 +38,6 @@ type field struct {
 	doc      string
 	unit     string
 	inKey    bool
-	unkeyed  string // JSON of the value that is not in the key; "" for none
 	preset   bool
 }
 
@@ -93,7 +92,7 @@ func readFields(t reflect.Type) (fields []field, mistakes []string) {
 		out := field{
 			name: name, index: []int{i}, typ: f.Type,
 			doc: f.Tag.Get("doc"), unit: f.Tag.Get("unit"), inKey: f.Tag.Get("key") != "-",
-			unkeyed: f.Tag.Get("unkeyed"), preset: f.Tag.Get("preset") != "", optional: role == "optional",
+			preset: f.Tag.Get("preset") != "", optional: role == "optional",
 			ports: splitTag(f.Tag.Get("port")), choices: splitTag(f.Tag.Get("choices")),
 		}
 		var known bool

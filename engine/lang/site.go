@@ -2,7 +2,6 @@ package lang
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
@@ -25,7 +24,6 @@ type Site struct {
 	StorePath   string   // absolute; "" if no file names a store and there is no home folder
 	SharedStore bool     // several hosts write the store
 	Limit       int64    // bytes; applied by `store gc` only; 0: none
-	LogLimit    int64    // bytes of one stage's log; 0: none
 	BFCL        string   // folder of the benchmark's data, absolute; "" if not set
 	CPUs        int      // slots of the local executor; 0: as many as this process may use
 	Memory      int64    // bytes; 0: not limited
@@ -55,7 +53,6 @@ const defaultStore = "~/.cache/rcgrpo"
 
 type siteSettings struct {
 	Store     *storeBlock     `hcl:"store,block" doc:"where results are kept"`
-	Logs      *logsBlock      `hcl:"logs,block" doc:"logs of stages"`
 	Data      *dataBlock      `hcl:"data,block" doc:"folders of data that stages read"`
 	Executors []executorBlock `hcl:"executor,block" doc:"executors of stages"`
 	APIs      []apiBlock      `hcl:"api,block" doc:"rates and prices of an API key"`
@@ -73,18 +70,6 @@ type storeBlock struct {
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
-
-type logsBlock struct {
-	Limit byteSize `hcl:"limit,optional" doc:"size limit of a stage's log; the middle is removed; \"0B\": no limit"`
-
-	At map[string]hcl.Range `hcl:",ranges"`
-}
-
-// defaultLogLimit is the limit of a log without a site file.
-const defaultLogLimit = 1e9
-
-// minLogLimit is the smallest limit that leaves room for the line about the removed part.
-const minLogLimit = 64 << 10
 
 type dataBlock struct {
 	BFCL *string `hcl:"bfcl,optional" doc:"folder of the benchmark's data"`
@@ -140,7 +125,7 @@ func LoadSite(src Source) (site *Site, files map[string]*hcl.File, diags hcl.Dia
 func (l *loader) site() {
 	site := &Site{AutoGPUs: true, Executor: "local", GPUReserve: DefaultGPUReserve}
 	l.x.Site = site
-	settings := siteSettings{Store: &storeBlock{Path: defaultStore}, Logs: &logsBlock{Limit: defaultLogLimit},
+	settings := siteSettings{Store: &storeBlock{Path: defaultStore},
 		Remote: defaultRemote()}
 	site.Path = cmp.Or(l.src.Site, EnvValue(l.src.Env, "RCGRPO_SITE"))
 	base := "."
@@ -177,11 +162,7 @@ func (l *loader) site() {
 		site.Notify = n.Command
 	}
 	site.SharedStore = settings.Store.Shared
-	site.Limit, site.LogLimit = int64(settings.Store.Limit), int64(settings.Logs.Limit)
-	if site.LogLimit > 0 && site.LogLimit < minLogLimit {
-		l.errorf(settings.Logs.At["limit"], "Bad size",
-			"logs.limit must be at least 64KiB, or \"0B\" for no limit; got %d bytes.", site.LogLimit)
-	}
+	site.Limit = int64(settings.Store.Limit)
 	if path := settings.Store.Path; path != defaultStore || EnvValue(l.src.Env, "HOME") != "" {
 		resolved, err := l.resolve(base, path)
 		if err != nil {
@@ -328,16 +309,12 @@ func (l *loader) siteGPUs(e executorBlock) {
 type Remote struct {
 	Name     string        `hcl:"name,label"`
 	Push     string        `hcl:"push,optional" choices:"ask|yes|no" doc:"yes: after each commit; ask: only store push"`
-	Sign     string        `hcl:"sign,optional" doc:"private key that signs pushed results (store key NAME)"`
-	Grace    time.Duration `hcl:"grace,optional" doc:"time between the two passes of store gc --remote"`
 	Parallel int           `hcl:"parallel,optional" doc:"transfers at once"`
 	Deadline time.Duration `hcl:"deadline,optional" doc:"limit of a transfer without progress"`
 
-	Folder string            // absolute path; "": S3
-	S3     *S3               // nil: a folder
-	Pull   bool              // runs fetch results
-	Trust  map[string][]byte // public keys (ed25519, 32 bytes) by name; empty: every writer is trusted
-	Pack   int64             // bytes; smaller files of an output are packed
+	Folder string // absolute path; "": S3
+	S3     *S3    // nil: a folder
+	Pull   bool   // runs fetch results
 }
 
 // S3 is a bucket of S3-compatible storage, or the part of one below a prefix.
@@ -351,21 +328,18 @@ type S3 struct {
 
 type remoteBlock struct {
 	Remote
-	URL   string   `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
-	Pull  string   `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
-	Trust []string `hcl:"trust,optional" doc:"NAME:BASE64, keys whose results are accepted; empty: all writers"`
-	Pack  byteSize `hcl:"pack,optional" doc:"files of an output below this size share an object"`
+	URL  string `hcl:"url" doc:"a folder, or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"`
+	Pull string `hcl:"pull,optional" choices:"yes|no" doc:"whether runs fetch results"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
 func defaultRemote() *remoteBlock {
-	return &remoteBlock{Pull: "yes", Pack: 8e6,
-		Remote: Remote{Push: "ask", Grace: 24 * time.Hour, Parallel: 16, Deadline: time.Minute}}
+	return &remoteBlock{Pull: "yes", Remote: Remote{Push: "ask", Parallel: 16, Deadline: time.Minute}}
 }
 
-// PlainName reports whether a remote or a key may have a name, which is part of file names.
-func PlainName(name string) bool {
+// plainName reports whether a remote may have a name, which is part of file names.
+func plainName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 	return name != "" && len(name) <= 64 && strings.Trim(name, letters+"._-") == "" &&
 		strings.Trim(name[:1], letters) == ""
@@ -377,22 +351,10 @@ func (l *loader) siteRemote(b *remoteBlock, base string) *Remote {
 		return nil
 	}
 	r := &b.Remote
-	r.Pull, r.Trust, r.Pack = b.Pull == "yes", map[string][]byte{}, int64(b.Pack)
-	if !PlainName(b.Name) {
+	r.Pull = b.Pull == "yes"
+	if !plainName(b.Name) {
 		l.errorf(b.At["name"], "Bad name", "The name of a remote has letters, digits, \".\", \"_\" and \"-\"; got %q.",
 			b.Name)
-	}
-	if b.Sign != "" && !PlainName(b.Sign) {
-		l.errorf(b.At["sign"], "Bad name", "The name of a key has letters, digits, \".\", \"_\" and \"-\"; got %q.", b.Sign)
-	}
-	for _, entry := range b.Trust {
-		name, text, _ := strings.Cut(entry, ":")
-		key, err := base64.StdEncoding.DecodeString(text)
-		if err != nil || len(key) != 32 || !PlainName(name) {
-			l.errorf(b.At["trust"], "Bad key", "trust must contain lines such as `store key NAME` prints them, "+
-				"NAME:BASE64 of 32 bytes; got %q.", entry)
-		}
-		r.Trust[name] = key
 	}
 	l.remoteLimits(b)
 	if strings.Contains(b.URL, "://") {
@@ -448,17 +410,11 @@ func parseS3(text string) (*S3, error) {
 
 // remoteLimits reports values that are too small or too large.
 func (l *loader) remoteLimits(b *remoteBlock) {
-	if b.Grace < time.Minute {
-		l.errorf(b.At["grace"], "Bad value", "grace must be at least 1m; got %v.", b.Grace)
-	}
 	if b.Deadline < time.Second {
 		l.errorf(b.At["deadline"], "Bad value", "deadline must be at least 1s; got %v.", b.Deadline)
 	}
 	if b.Parallel < 1 || b.Parallel > 256 {
 		l.errorf(b.At["parallel"], "Bad value", "parallel must be from 1 to 256; got %d.", b.Parallel)
-	}
-	if b.Pack > 64e6 {
-		l.errorf(b.At["pack"], "Bad value", "pack must be at most 64MB; got %d bytes.", b.Pack)
 	}
 }
 
@@ -479,9 +435,6 @@ type Slurm struct {
 	FreeAttempts int               `hcl:"free_attempts,optional" doc:"slurm: starts after preemption or a lost node,"`
 	_            struct{}          `doc:"beside those of retry"`
 	Jobs         int               `hcl:"jobs,optional" doc:"slurm: jobs in the queue or running"`
-	Array        bool              `hcl:"array,optional" doc:"slurm: equal jobs are one array job"`
-	Pack         time.Duration     `hcl:"pack,optional" doc:"slurm: stages expected below 60 s share jobs of this time,"`
-	_            struct{}          `doc:"if there are more than 16; \"0s\": each has its own job"`
 	Requeue      bool              `hcl:"requeue,optional" doc:"slurm: Slurm starts preempted jobs again, also"`
 	_            struct{}          `doc:"while no engine runs; without it the engine submits a new job"`
 	Poll         time.Duration     `hcl:"poll,optional" doc:"slurm: least interval of status calls"`
@@ -508,7 +461,7 @@ type slurmBlock struct {
 
 func defaultSlurm() Slurm {
 	return Slurm{CPUs: 1, Memory: 4e9, GRES: "gpu", Time: 4 * time.Hour, Factor: 2, Checkpoint: 3 * time.Minute,
-		Continues: 100, FreeAttempts: 20, Jobs: 200, Array: true, Pack: 15 * time.Minute, Poll: 10 * time.Second,
+		Continues: 100, FreeAttempts: 20, Jobs: 200, Poll: 10 * time.Second,
 		Deadline: time.Minute, Grace: 5 * time.Minute, Visible: 90 * time.Second, Lost: 2 * time.Minute}
 }
 

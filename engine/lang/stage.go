@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -17,8 +18,6 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
-
-	"rcgrpo/engine/internal/stat"
 )
 
 // meta are the settings of every stage, except for_each and depends_on.
@@ -40,10 +39,8 @@ type resourcesBlock struct {
 	CPUs      uint     `hcl:"cpus,optional" doc:"processor slots; 0 counts as 1"`
 	Memory    byteSize `hcl:"memory,optional" doc:"main memory"`
 	Processes uint     `hcl:"processes,optional" doc:"processes that share the stage's work, with identical results in"`
-	_         struct{} `doc:"float32 and mode = deterministic; each has cpus / processes CPUs and memory / processes."`
+	_         struct{} `doc:"float32; each has cpus / processes CPUs and memory / processes."`
 	_         struct{} `doc:"Trainings (at most gradient_parts processes), rollout and eval; without gpus"`
-	Nodes     uint     `hcl:"nodes,optional" doc:"nodes of a cluster, which share the processes, gpus, cpus and"`
-	_         struct{} `doc:"memory equally. An executor of one machine executes all processes there"`
 	GPUMemory byteSize `hcl:"gpu_memory,optional" doc:"memory of each device"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -72,6 +69,10 @@ func (l *scope) decodeStage(s *stageBlock, ctx *hcl.EvalContext) {
 	s.layers = nil // frees the memory
 }
 
+// maxInstances bounds the instances of stages and modules. It is checked while they are made: modules in modules
+// multiply.
+const maxInstances = 100_000
+
 // instances makes the instances of a stage or module, one for each element of for_each. It returns their value: that of
 // the only one, or an object by key; unknown after an error.
 func (l *scope) instances(d *declaration, ctx *hcl.EvalContext,
@@ -82,6 +83,13 @@ func (l *scope) instances(d *declaration, ctx *hcl.EvalContext,
 	}
 	values := map[string]cty.Value{}
 	for _, e := range elements {
+		if l.made++; l.made > maxInstances {
+			if l.made == maxInstances+1 {
+				l.errorf(d.def, "Too many instances", "An experiment may have at most %d instances of stages and modules; this "+
+					"block exceeds the limit.", maxInstances)
+			}
+			return cty.DynamicVal
+		}
 		value, made := instance(e.key, eachContext(ctx, d.keyed, e, ok))
 		values[e.key], ok = value, ok && made
 	}
@@ -360,10 +368,6 @@ func (l *loader) checkRanks(in *instance) {
 			"has that many parts; got %s = %d. Set gradient_parts = %d: this changes rounding and the key.",
 			english.Plural(most, "process", ""), setting, n, n)
 	}
-	if n := in.resources(); n.Nodes > 1 && (n.Processes < n.Nodes || n.Processes%n.Nodes != 0) {
-		l.errorf(r.At["nodes"], "Uneven nodes", "Each node has the same number of processes, at least one; got nodes = %d "+
-			"and %s. Change processes or gpus.", n.Nodes, english.Plural(max(1, n.Processes), "process", ""))
-	}
 }
 
 // resources returns the resources of a node. Each of several devices has a process.
@@ -373,7 +377,7 @@ func (in *instance) resources() Resources {
 	if in.block.kind.Ranks != nil && r.GPUs > 1 {
 		processes = r.GPUs
 	}
-	return Resources{GPUs: int(r.GPUs), Processes: int(processes), Nodes: int(r.Nodes), CPUs: int(max(r.CPUs, processes)),
+	return Resources{GPUs: int(r.GPUs), Processes: int(processes), CPUs: int(max(r.CPUs, processes)),
 		Memory: int64(r.Memory), GPUMemory: int64(r.GPUMemory)}
 }
 
@@ -431,29 +435,46 @@ func (l *scope) dependsOn(s *stageBlock, ctx *hcl.EvalContext) []*instance {
 	return found
 }
 
-// checkPublished reports files that two instances publish, and files that the experiment itself reads.
+// Publishes returns what a node publishes: nothing if it is a stage of a module.
+func (x *Experiment) Publishes(n *Node) []Published {
+	if p, ok := n.Stage.(Publisher); ok && !n.InModule() {
+		return p.Publishes(x.Name, n.Address)
+	}
+	return nil
+}
+
+// checkPublished reports files that two nodes publish, files outside the experiment's folder, and files that the
+// experiment itself reads, also inside a published folder: its record, which may come from a shared store, names the
+// files in it.
 func (l *loader) checkPublished() {
-	taken, done := map[string]*Node{}, map[Stage]bool{}
+	sources := slices.Clone(l.parsed)
+	for name := range l.x.Digests {
+		path, _, _ := strings.Cut(name, "\x00") // see digestName
+		sources = append(sources, path)
+	}
+	taken := map[string]*Node{}
 	for _, n := range l.x.Nodes {
-		p, ok := n.Stage.(Publisher)
-		if !ok || n.InModule() || done[n.Stage] { // the nodes of the seeds share their settings
-			continue
-		}
-		done[n.Stage] = true
-		names := p.Publishes()
-		slices.Sort(names)
+		published := l.x.Publishes(n)
+		slices.SortFunc(published, func(a, b Published) int { return strings.Compare(a.Name, b.Name) })
 		short, _, _ := strings.Cut(n.Address, "@")
-		for _, name := range names {
+		for _, p := range published {
+			name := path.Clean(p.Name)
+			if name == "." || !filepath.IsLocal(filepath.FromSlash(p.Name)) {
+				l.errorf(n.Range, "Published elsewhere", "%s publishes %q, which is not a path below the experiment's folder; "+
+					"change the path.", short, p.Name)
+				continue
+			}
 			if other := taken[name]; other != nil {
 				first, _, _ := strings.Cut(other.Address, "@")
 				relate(l.errorf(n.Range, "Published twice", "%s and %s both publish %s; change one of the paths.",
 					first, short, name), "the other one", other.Range)
 			}
 			taken[name] = n
-			path := stat.Absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
-			_, read := l.x.Digests[path]
-			if read || slices.ContainsFunc(l.parsed, func(w stat.File) bool { return w.Path == path }) {
-				l.errorf(n.Range, "Published over a source", "%s would publish %s, which is a source of "+
+			file := absolute(filepath.Join(l.x.Dir, filepath.FromSlash(name)))
+			if slices.ContainsFunc(sources, func(path string) bool {
+				return path == file || strings.HasPrefix(path, file+string(filepath.Separator))
+			}) {
+				l.errorf(n.Range, "Published over a source", "%s would publish %s, which is or contains a source of "+
 					"the experiment; change the path of the output.", short, name)
 			}
 		}
@@ -499,9 +520,9 @@ func (l *loader) nodes(in *instance) {
 		seeds = l.x.Seeds
 	}
 	for _, seed := range seeds {
-		if len(l.x.Nodes) >= maxNodes {
-			l.errorf(in.block.def, "Too many stages", "An experiment may have at most %d stages, counting every key of "+
-				"a for_each and every seed; this stage exceeds the limit.", maxNodes)
+		if len(l.x.Nodes) >= maxInstances {
+			l.errorf(in.block.def, "Too many instances", "An experiment may have at most %d stages, counting every seed; this "+
+				"stage exceeds the limit.", maxInstances)
 			return
 		}
 		l.node(in, seed)

@@ -71,10 +71,6 @@ func (l *scope) declareVariables() map[string]*variable {
 func (l *scope) bindVariables() {
 	object := map[string]cty.Value{}
 	for _, v := range l.variables {
-		if excess := l.allowance.check(v.value, v.block.DefRange(), true); excess != nil { // conversion may enlarge it
-			l.diags = append(l.diags, excess...)
-			v.value = cty.DynamicVal
-		}
 		object[v.name] = v.value
 	}
 	l.global.Variables = map[string]cty.Value{"var": cty.ObjectVal(object)}
@@ -179,7 +175,7 @@ func (l *scope) variableFiles(byName map[string]*variable) map[string]cty.Value 
 					didYouMean(a.Name, l.variableNames()))
 				continue
 			}
-			val, diags := l.value(a.Expr, &hcl.EvalContext{Functions: pureFunctions()})
+			val, diags := a.Expr.Value(&hcl.EvalContext{Functions: pureFunctions()})
 			l.diags = append(l.diags, diags...)
 			if diags.HasErrors() {
 				values[a.Name] = cty.DynamicVal
@@ -201,6 +197,7 @@ func (l *scope) valueOf(v *variable, fromFiles map[string]cty.Value) cty.Value {
 	}
 	env := "RCGRPO_VAR_" + v.name
 	if text, ok := lookupEnv(l.src.Env, env); ok {
+		l.x.EnvVariables = append(l.x.EnvVariables, env)
 		return l.parseVariable(v, text, env)
 	}
 	if v.hasDefault {
@@ -216,13 +213,13 @@ func (l *scope) parseVariable(v *variable, text, from string) cty.Value {
 	if v.typ == cty.String {
 		return cty.StringVal(text)
 	}
-	expr, diags := l.allowance.parseExpression(text, from, hcl.InitialPos)
+	expr, diags := parseExpression(text, from, hcl.InitialPos)
 	var val cty.Value
 	if !diags.HasErrors() {
-		val, diags = l.value(expr, &hcl.EvalContext{Functions: pureFunctions()})
+		val, diags = expr.Value(&hcl.EvalContext{Functions: pureFunctions()})
 	}
 	for _, d := range diags {
-		if d.Summary == tooLarge || d.Summary == nestedTooDeeply {
+		if d.Summary == nestedTooDeeply {
 			l.errorf(hcl.Range{}, d.Summary, "%s: %s", from, d.Detail)
 			return cty.DynamicVal
 		}

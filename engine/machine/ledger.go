@@ -26,19 +26,13 @@ import (
 //
 // A run decides while it holds the lock of the file "mutex". Until it releases that lock it writes only files of
 // this folder, because all other runs of the user wait.
-//
-// If files are removed from the folder while runs use it, each run notices within RenewEvery, creates the folder
-// and the mutex again and registers its running stages again. No stage starts until all runs had time to do so.
-// A reservation that was registered again ends with its run: it does not cover a stage that outlives the run.
 type Ledger struct {
 	Dir     string
-	mutex   *os.File // nil before the first lock, and after its name was removed
+	mutex   *os.File // nil before the first lock
 	run     string   // folder of the run
 	Store   string
-	files   []*LeaseFile  // the leases, and the request
-	request *LeaseFile    // for the share that the run waits for, or nil
-	partial time.Duration // since boot: until then reservations of other runs may be missing
-	start   uint64        // of this process, in ticks since boot
+	files   []*LeaseFile // the leases, and the request
+	request *LeaseFile   // for the share that the run waits for, or nil
 }
 
 // Lease is the reservation of one stage, or the request of a run that waits. Its times count from the boot of the
@@ -48,8 +42,7 @@ type Lease struct {
 	Store   string        `json:"store,omitempty"`
 	Address string        `json:"address,omitempty"`
 	Key     string        `json:"key,omitempty"`
-	PID     int           `json:"pid,omitempty"`   // of the engine
-	Start   uint64        `json:"start,omitempty"` // of the engine, in ticks since boot
+	PID     int           `json:"pid,omitempty"` // of the engine
 	CPUs    int           `json:"cpus,omitempty"`
 	Memory  int64         `json:"memory,omitempty"` // bytes
 	GPUs    []string      `json:"gpus,omitempty"`   // ids
@@ -57,19 +50,17 @@ type Lease struct {
 	Since   time.Duration `json:"since,omitempty"`
 	Waits   bool          `json:"wish,omitempty"` // it is a request
 	Written time.Duration `json:"written,omitempty"`
-
-	Stopped bool // the engine is stopped (SIGSTOP or ^Z)
 }
 
 // LeaseFile is a file of the ledger that this run has locked.
 type LeaseFile struct {
 	ledger *Ledger
-	opened []*os.File // the last one counts; the names of the others were removed, but a starting stage may inherit one
+	file   *os.File
 	lease  Lease
 }
 
 // File returns the file, for the stage's process to inherit.
-func (f *LeaseFile) File() *os.File { return f.opened[len(f.opened)-1] }
+func (f *LeaseFile) File() *os.File { return f.file }
 
 // leasesVariable names the environment variable that overrides the folder of the ledger.
 const leasesVariable = "RCGRPO_LEASES"
@@ -94,31 +85,15 @@ func ledgerFolders() []string {
 	return append(folders, filepath.Join("/tmp", fmt.Sprintf("rcgrpo-%d", os.Getuid())))
 }
 
-// SharedFolder returns a private folder beside the ledger for files that all runs of the user on this machine share.
-func SharedFolder(name string) (string, error) {
-	var errs []error
-	for _, dir := range ledgerFolders() {
-		l := &Ledger{Dir: dir + "-" + name}
-		_, err := l.makeFolder()
-		if err == nil {
-			return l.Dir, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", fmt.Errorf("no folder that runs can share is usable (name another in $%s): %w", leasesVariable,
-		errors.Join(errs...))
-}
-
 func ownFile(info fs.FileInfo) bool {
 	return int(info.Sys().(*syscall.Stat_t).Uid) == os.Geteuid()
 }
 
 // OpenLedger opens the ledger of this user on this machine for a run, given the folders of the run and of its store.
 func OpenLedger(run, store string) (*Ledger, error) {
-	self, _ := proc.ReadStat(os.Getpid())
 	var errs []error
 	for _, dir := range ledgerFolders() {
-		l := &Ledger{Dir: dir, run: run, Store: store, start: self.Start}
+		l := &Ledger{Dir: dir, run: run, Store: store}
 		locked, err := l.tryLock()
 		if locked {
 			l.Unlock()
@@ -132,98 +107,36 @@ func OpenLedger(run, store string) (*Ledger, error) {
 		"but no folder is usable (name another in $%s): %w", leasesVariable, errors.Join(errs...))
 }
 
-// makeFolder creates the folder or checks the existing one, and reports whether it created it.
-func (l *Ledger) makeFolder() (created bool, err error) {
-	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
-		return false, err
-	}
-	err = os.Mkdir(l.Dir, 0o700)
-	if created = err == nil; err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, err
+// makeFolder creates the folder or checks the existing one.
+func (l *Ledger) makeFolder() error {
+	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
+		return err
 	}
 	info, err := os.Lstat(l.Dir)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if !info.IsDir() || !ownFile(info) || info.Mode().Perm()&0o077 != 0 {
-		return false, fmt.Errorf("%s must be a folder of yours that other users cannot read (mode 0700): remove it", l.Dir)
+		return fmt.Errorf("%s must be a folder of yours that other users cannot read (mode 0700): remove it", l.Dir)
 	}
-	return created, nil
-}
-
-// openMutex opens the mutex. If the mutex or the folder is missing, it creates them. The error is fs.ErrNotExist if
-// another process has removed one of them in between.
-func (l *Ledger) openMutex() error {
-	created, err := l.makeFolder()
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(l.Dir, "mutex")
-	l.mutex, err = os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if err == nil {
-		if !created {
-			l.setPartial()
-		}
-		if l.Partial() { // runs that start later read this
-			_, err = fmt.Fprintln(l.mutex, int64(l.partial))
-		}
-		return err
-	}
-	if errors.Is(err, fs.ErrExist) {
-		l.mutex, err = os.OpenFile(path, os.O_RDWR, 0)
-	}
-	if err != nil {
-		return err
-	}
-	var until int64
-	fmt.Fscan(l.mutex, &until) // usually the file is empty
-	l.partial = max(l.partial, time.Duration(until))
 	return nil
 }
 
-// RenewEvery is how often a run checks that its files are still in the ledger. Tests shorten it.
-var RenewEvery = time.Second
-
-// setPartial gives all runs the time to register again in a ledger that was emptied.
-func (l *Ledger) setPartial() { l.partial = proc.SinceBoot() + 2*RenewEvery }
-
-// Partial reports whether reservations of other runs may be missing, because the folder was emptied.
-func (l *Ledger) Partial() bool { return proc.SinceBoot() < l.partial }
-
-// named reports whether an open file still has its name.
-func named(f *os.File) bool {
-	opened, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	current, err := os.Lstat(f.Name())
-	return err == nil && os.SameFile(opened, current)
-}
-
-// tryLock tries to acquire the mutex. A mutex whose name was removed excludes no process and is opened again.
-func (l *Ledger) tryLock() (bool, error) {
-	for range 100 { // another process may remove the mutex as soon as it is created
-		if l.mutex == nil {
-			err := l.openMutex()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return false, err
-			}
-		}
-		err := disk.Flock(l.mutex, unix.LOCK_EX|unix.LOCK_NB)
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+// tryLock tries to acquire the mutex.
+func (l *Ledger) tryLock() (locked bool, err error) {
+	if l.mutex == nil {
+		if err := l.makeFolder(); err != nil {
 			return false, err
 		}
-		if named(l.mutex) {
-			return err == nil, nil
+		if l.mutex, err = os.OpenFile(filepath.Join(l.Dir, "mutex"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+			return false, err
 		}
-		l.mutex.Close()
-		l.mutex = nil
-		l.setPartial()
 	}
-	return false, fmt.Errorf("%s is removed as often as it is created", filepath.Join(l.Dir, "mutex"))
+	err = disk.Flock(l.mutex, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ledgerTimeout limits the wait for the mutex, which a run holds for less than a millisecond. Tests shorten it.
@@ -285,23 +198,9 @@ func (l *Ledger) Others() ([]Lease, error) {
 		if !ok || lease.Run == "" || lease.Waits && now-lease.Written > requestTimeout {
 			continue
 		}
-		lease.Stopped = proc.Stopped(lease.PID) && proc.Same(lease.PID, lease.Start)
-		if lease.Stopped && !lease.Waits && hasEnded(e.Name(), lease) {
-			continue
-		}
 		all = append(all, lease)
 	}
 	return all, nil
-}
-
-// hasEnded reports whether the stage of a lease has ended although its stopped engine has not freed the lease:
-// no other process has the file open. A stage that runs in the process of the engine is stopped with it and
-// counts as ended until the engine continues.
-func hasEnded(name string, lease Lease) bool {
-	pids := proc.WithOpen(name)
-	delete(pids, lease.PID)
-	delete(pids, os.Getpid())
-	return len(pids) == 0
 }
 
 // readLease reads a file of another run. If no process holds its lock, it removes the file.
@@ -321,63 +220,28 @@ func readLease(path string) (lease Lease, ok bool) {
 	return lease, json.NewDecoder(f).Decode(&lease) == nil
 }
 
-// Renew registers the run again if files of it were removed, and reports whether they were.
-func (l *Ledger) Renew(ctx context.Context) (lost bool, err error) {
-	lost = l.mutex == nil || !named(l.mutex)
-	for _, f := range l.files {
-		lost = lost || !named(f.File())
-	}
-	if !lost {
-		return false, nil
-	}
-	if err := l.Lock(ctx); err != nil {
-		return true, err
-	}
-	defer l.Unlock()
-	for _, f := range l.files {
-		if named(f.File()) {
-			continue
-		}
-		if err := f.create(); err != nil {
-			return true, err
-		}
-		if err := f.write(); err != nil {
-			return true, err
-		}
-	}
-	return true, nil
-}
-
 // Reserve records the share of a stage in a file that the stage's process inherits. The caller holds the mutex.
 func (l *Ledger) Reserve(lease Lease) (*LeaseFile, error) {
 	f := &LeaseFile{ledger: l, lease: lease}
-	if err := f.create(); err != nil {
+	pattern := "lease-*"
+	if lease.Waits {
+		pattern = "wish-*"
+	}
+	file, err := os.CreateTemp(l.Dir, pattern)
+	if err != nil {
 		return nil, err
 	}
+	if err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	f.file = file
 	l.files = append(l.files, f)
 	return f, f.write()
 }
 
-// create makes an empty file and locks it.
-func (f *LeaseFile) create() error {
-	pattern := "lease-*"
-	if f.lease.Waits {
-		pattern = "wish-*"
-	}
-	file, err := os.CreateTemp(f.ledger.Dir, pattern)
-	if err != nil {
-		return err
-	}
-	if err := disk.Flock(file, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(err, file.Close())
-	}
-	f.opened = append(f.opened, file)
-	return nil
-}
-
 func (f *LeaseFile) write() error {
 	lease, l := &f.lease, f.ledger
-	lease.Run, lease.Store, lease.PID, lease.Start, lease.Written = l.run, l.Store, os.Getpid(), l.start, proc.SinceBoot()
+	lease.Run, lease.Store, lease.PID, lease.Written = l.run, l.Store, os.Getpid(), proc.SinceBoot()
 	b, err := json.Marshal(lease)
 	if err != nil {
 		return err
@@ -393,10 +257,7 @@ func (f *LeaseFile) Free() error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	for _, file := range f.opened {
-		err = errors.Join(err, file.Close())
-	}
-	return err
+	return errors.Join(err, f.file.Close())
 }
 
 // Request records the share that the run has waited for since a time after boot. The caller holds the mutex.

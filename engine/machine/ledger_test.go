@@ -163,29 +163,6 @@ func TestLedgerLockEndsWithTheContextOrNamesTheHolder(t *testing.T) {
 		fmt.Sprintf("kill -CONT %d", holder.Pid))
 }
 
-func TestRemovedMutexIsCreatedAgain(t *testing.T) {
-	for name, remove := range map[string]func(dir string) error{
-		"the mutex is removed":  func(dir string) error { return os.Remove(filepath.Join(dir, "mutex")) },
-		"the folder is removed": os.RemoveAll,
-	} {
-		t.Run(name, func(t *testing.T) {
-			dir := ownFolder(t)
-			a, b := open(t, "runs/x/1"), open(t, "runs/y/2")
-			must.OK(t, remove(dir))
-			must.OK(t, a.Lock(t.Context()))
-			defer a.Unlock()
-			if locked, err := b.tryLock(); locked || err != nil {
-				t.Errorf("b while a has the mutex: got %v, %v, want no lock", locked, err)
-			}
-			for run, l := range map[string]*Ledger{"a": a, "b": b, "a new run": open(t, "runs/z/3")} {
-				if !l.Partial() {
-					t.Errorf("%s may start stages before other runs have registered again", run)
-				}
-			}
-		})
-	}
-}
-
 func TestLedgerFolderIsNotCleanedByAge(t *testing.T) {
 	home, state, leases := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "named")
 	foreign := "/proc/sys" // belongs to root

@@ -18,6 +18,7 @@ import (
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/proc"
 	"rcgrpo/engine/sched"
+	"rcgrpo/internal/cpu"
 )
 
 // Machine is the hardware that stages may use.
@@ -27,6 +28,7 @@ type Machine struct {
 	Memory int64    // bytes; 0: unlimited
 	Driver GPUs     // zero if no stage needs a GPU
 
+	Kernels    error // why this processor cannot compute with tensors, or nil
 	GPUReserve int64 // bytes of each GPU that no stage plans with
 	GPUMemory  int64 // bytes of each GPU as the site file states them; 0: what the driver reports
 }
@@ -38,6 +40,7 @@ func Detect(ctx context.Context, site *lang.Site, needsGPU bool) Machine {
 	}
 	m := Machine{CPUs: cmp.Or(site.CPUs, ownCPUs()), GPUs: slices.Clone(site.GPUs), Memory: site.Memory,
 		GPUReserve: site.GPUReserve}
+	_, m.Kernels = cpu.Kernels()
 	if needsGPU {
 		m.Driver = QueryGPUs(ctx)
 		m.GPUMemory = site.GPUMemory
@@ -67,6 +70,8 @@ func (m Machine) Unfit(n *lang.Node) string {
 			gpus, r.GPUMemory>>20, large)
 	case m.Memory > 0 && r.Memory > m.Memory:
 		return fmt.Sprintf("requests %d bytes of memory, but the site file grants %d", r.Memory, m.Memory)
+	case m.Kernels != nil && n.Kind.Ranks != nil && n.Kind.Ranks(n.Stage) > 0: // all kinds with ranks use tensors
+		return fmt.Sprintf("uses tensors: %v", m.Kernels)
 	}
 	return ""
 }

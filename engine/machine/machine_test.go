@@ -1,11 +1,13 @@
 package machine
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"rcgrpo/engine/lang"
+	"rcgrpo/internal/must"
 )
 
 func TestMemoryAndCPUsAreThoseOfTheTightestControlGroup(t *testing.T) {
@@ -71,6 +73,22 @@ func TestMemoryOfAStageIsItsSettingOrThatOfItsDevice(t *testing.T) {
 	if m := Detect(t.Context(), nil, false); m.GPUReserve != 4<<30 {
 		t.Errorf("without a site file the reserve is %d bytes, want 4 GiB", m.GPUReserve)
 	}
+}
+
+func TestStagesWithTensorsNeedKernelsForTheProcessor(t *testing.T) {
+	m := Machine{CPUs: 2, Kernels: errors.New("no AVX2")}
+	ranks := func(n int) func(lang.Stage) int { return func(lang.Stage) int { return n } }
+	for _, tc := range []struct {
+		kind lang.Kind
+		want string
+	}{{lang.Kind{Name: "sft", Ranks: ranks(8)}, "uses tensors: no AVX2"}, {lang.Kind{Name: "eval", Ranks: ranks(0)}, ""},
+		{lang.Kind{Name: "exec"}, ""}} {
+		if got := m.Unfit(&lang.Node{Kind: &tc.kind}); got != tc.want {
+			t.Errorf("%s: got %q, want %q", tc.kind.Name, got, tc.want)
+		}
+	}
+	t.Setenv("RCGRPO_CPU", "sse")
+	must.Match(t, Detect(t.Context(), nil, false).Kernels, "the values are avx2 and avx512")
 }
 
 func TestSeveralGPUsAreRefusedForAKindThatUsesOne(t *testing.T) {

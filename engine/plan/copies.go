@@ -3,29 +3,50 @@ package plan
 import (
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/engine/lang"
 )
 
-// Published returns the files that the node publishes from a result: none if it is a stage of a module.
-func (d *Planned) Published(m *artifact.Manifest) []artifact.Published {
-	if d.InModule() {
-		return nil
-	}
-	return m.Published
+// Copy is a file of an output that a run copies to the experiment's folder.
+type Copy struct {
+	Port string
+	artifact.FileInfo
+	To string // below the experiment's folder
 }
 
-// published stats a published file. intact reports whether it is the copy of its output.
-func (p *Plan) published(m *artifact.Manifest, pub artifact.Published) (path string, info fs.FileInfo, intact bool) {
-	path = filepath.Join(p.Experiment.Dir, filepath.FromSlash(pub.Name))
-	info, err := os.Lstat(path)
-	f, ok := m.File(pub)
-	if err == nil && ok {
-		intact, err = p.IsCopy(path, info, f, m.Ended())
+// Copies returns the published files of a result. Their paths follow from the settings of the stage; of an output that
+// is a folder, the record names the files below it. A result without a key has no record, and no sizes and digests.
+func (p *Plan) Copies(n *lang.Node, m *artifact.Manifest) (all []Copy) {
+	for _, pub := range p.Experiment.Publishes(n) {
+		if m.Key == "" {
+			all = append(all, Copy{pub.Port, artifact.FileInfo{Name: pub.File}, pub.Name})
+		}
+		for _, o := range m.Outputs[pub.Port].Objects() {
+			for _, f := range o.Files {
+				rest, ok := strings.CutPrefix(f.Name, pub.File)
+				if ok && (rest == "" || rest[0] == '/') && path.Clean(f.Name) == f.Name { // so it stays below the folder
+					all = append(all, Copy{pub.Port, f, pub.Name + rest})
+				}
+			}
+		}
 	}
-	return path, info, intact && err == nil
+	return all
+}
+
+// isPublished reports whether the copy of a file exists.
+func (p *Plan) isPublished(m *artifact.Manifest, c Copy) bool {
+	to := filepath.Join(p.Experiment.Dir, filepath.FromSlash(c.To))
+	info, err := os.Lstat(to)
+	if err != nil {
+		return false
+	}
+	same, err := p.IsCopy(to, info, c.FileInfo, m.Ended())
+	return same && err == nil
 }
 
 // IsCopy reports whether a file is the copy of f, by its size and time or by its content. A paranoid plan
@@ -42,16 +63,16 @@ func (p *Plan) IsCopy(path string, info fs.FileInfo, f artifact.FileInfo, ended 
 }
 
 // Unlike returns the names of the published files that are missing, edited, or copies of another result, although their
-// result is up to date. A run publishes them again.
+// result is up to date. A run publishes them again, except for edited ones.
 func (p *Plan) Unlike() []string {
 	var names []string
 	for _, n := range p.Nodes {
 		if n.Verb != UpToDate || n.Manifest == nil {
 			continue
 		}
-		for _, pub := range n.Published(n.Manifest) {
-			if _, _, intact := p.published(n.Manifest, pub); !intact {
-				names = append(names, pub.Name)
+		for _, c := range p.Copies(n.Node, n.Manifest) {
+			if !p.isPublished(n.Manifest, c) {
+				names = append(names, c.To)
 			}
 		}
 	}

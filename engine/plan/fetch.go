@@ -28,15 +28,15 @@ func levels(nodes []*lang.Node) [][]*lang.Node {
 // decideLevel plans the nodes of a group. It asks the remote store for all results that are missing or damaged here.
 func (p *Plan) decideLevel(level []*lang.Node, planned map[*lang.Node]*Planned, forced []*lang.Node) error {
 	looked := make([]lookup, len(level))
-	var open []string
+	open := map[string]map[string]string{}
 	for i, n := range level {
 		l := p.look(n, planned)
 		looked[i] = l
 		if l.ok && l.err != nil && (l.m == nil || l.m.Collected.IsZero()) && !slices.Contains(forced, n) {
-			open = append(open, l.key)
+			open[l.key] = n.Outputs
 		}
 	}
-	elsewhere := p.Remote.Find(context.Background(), open)
+	elsewhere := p.Remote.FindFor(context.Background(), open)
 	for i, n := range level {
 		d, err := p.decide(n, looked[i], elsewhere[looked[i].key], planned, slices.Contains(forced, n))
 		if err != nil {
@@ -82,7 +82,7 @@ func (d *Planned) absence() string {
 
 // fetchable reports whether the remote store has the result that this store knows without its bytes.
 func (p *Plan) fetchable(d *Planned) bool {
-	m := p.Remote.Find(context.Background(), []string{d.Key})[d.Key]
+	m := p.Remote.FindFor(context.Background(), map[string]map[string]string{d.Key: d.Outputs})[d.Key]
 	return m != nil && d.Manifest != nil && m.SameOutputs(d.Manifest)
 }
 
@@ -92,7 +92,7 @@ func (p *Plan) fetchPublished(d *Planned) {
 	if d.Verb != Fetch && d.Verb != UpToDate {
 		return
 	}
-	for _, pub := range d.Published(d.Manifest) {
+	for _, pub := range p.Experiment.Publishes(d.Node) {
 		switch {
 		case !d.lacks(pub.Port):
 		case d.Verb == Fetch || p.fetchable(d):

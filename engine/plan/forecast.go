@@ -93,6 +93,7 @@ type simulation struct {
 // simulated is a node that a run executes or may execute.
 type simulated struct {
 	*Planned
+	time    time.Duration // that it takes
 	readers []*simulated  // nodes that wait for it
 	waits   int           // number of nodes that it waits for
 	path    time.Duration // estimated time of the longest path from its start to the end
@@ -100,14 +101,16 @@ type simulated struct {
 	end     time.Time
 }
 
-func newSimulation(nodes []*Planned) *simulation {
-	s := &simulation{requests: map[*sched.Request]*simulated{}}
+// newSimulation simulates the nodes for which takes returns a time and true.
+func (p *Plan) newSimulation(takes func(*Planned) (time.Duration, bool)) *simulation {
+	s := &simulation{requests: map[*sched.Request]*simulated{}, site: p.Experiment.Site}
 	byNode := map[*lang.Node]*simulated{}
-	for _, d := range nodes {
-		if d.Verb == UpToDate || d.Verb == Fetch || d.Collected() {
+	for _, d := range p.Nodes {
+		time, open := takes(d)
+		if !open {
 			continue
 		}
-		n := &simulated{Planned: d}
+		n := &simulated{Planned: d, time: time}
 		s.open = append(s.open, n)
 		byNode[d.Node] = n
 		for _, from := range d.Before() {
@@ -122,15 +125,19 @@ func newSimulation(nodes []*Planned) *simulation {
 		for _, reader := range n.readers {
 			n.path = max(n.path, reader.path)
 		}
-		n.path += max(n.Estimate, time.Second) // without a record every stage counts the same
+		n.path += max(n.time, time.Second) // without a record every stage counts the same
 	}
 	return s
 }
 
+// open reports whether a run executes the node, or may execute it.
+func (d *Planned) open() bool {
+	return d.Verb != UpToDate && d.Verb != Fetch && !d.Collected()
+}
+
 // Forecast simulates a run of the plan.
 func (p *Plan) Forecast(ctx context.Context) Forecast {
-	s := newSimulation(p.Nodes)
-	s.site = p.Experiment.Site
+	s := p.newSimulation(func(d *Planned) (time.Duration, bool) { return d.Estimate, d.open() })
 	needsGPU := slices.ContainsFunc(s.open, func(n *simulated) bool {
 		return n.Resources.GPUs > 0 && s.site.ExecutorOf(n.Node) == "local"
 	})
@@ -171,7 +178,7 @@ func (s *simulation) run(placements map[*Planned]Placement) time.Duration {
 	for {
 		for q := s.queue.Next(now); q != nil; q = s.queue.Next(now) {
 			n := s.requests[q]
-			n.gpus, n.end = slices.Clone(free[:q.Need.GPUs]), now.Add(n.Estimate)
+			n.gpus, n.end = slices.Clone(free[:q.Need.GPUs]), now.Add(n.time)
 			free = free[q.Need.GPUs:]
 			placements[n.Planned] = s.place(n, now.Sub(begin))
 			running = append(running, q)
@@ -219,7 +226,7 @@ func (s *simulation) ready(n *simulated) {
 		s.ended(n)
 		return
 	}
-	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Path: n.path, Estimate: n.Estimate}
+	q := &sched.Request{ID: n.Address, ReadyAt: s.moment, Path: n.path, Estimate: n.time}
 	if s.site.ExecutorOf(n.Node) == "local" {
 		q.Need = s.machine.Share(n.Resources)
 	}

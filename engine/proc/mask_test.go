@@ -1,9 +1,20 @@
 package proc
 
 import (
+	"bufio"
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"io"
+	"net/url"
 	"strings"
 	"testing"
+
+	"rcgrpo/internal/must"
 )
 
 func TestSecretsAreMaskedInTheLog(t *testing.T) {
@@ -20,7 +31,7 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 	} {
 		for cut := range len(tc.printed) { // at every split into two writes
 			var log bytes.Buffer
-			m := newMask(&log, tc.secrets)
+			m := &mask{to: &log, secrets: NewSecrets(tc.secrets...)}
 			m.Write([]byte(tc.printed[:cut]))
 			m.Write([]byte(tc.printed[cut:]))
 			m.Flush()
@@ -30,12 +41,74 @@ func TestSecretsAreMaskedInTheLog(t *testing.T) {
 		}
 	}
 	var log bytes.Buffer
-	m := newMask(&log, []string{"secret"})
+	m := &mask{to: &log, secrets: NewSecrets("secret")}
 	for range maxPending {
 		m.Write([]byte("x secret "))
 	}
 	m.Flush()
 	if strings.Contains(log.String(), "secret") || len(log.String()) != maxPending*len("x *** ") {
 		t.Errorf("a line without end: got %d bytes, want every secret masked", log.Len())
+	}
+}
+
+func TestSecretsAreMaskedInEveryEncoding(t *testing.T) {
+	const secret = "sk-a/b+\"Ü9\\z"
+	raw := must.Get(json.Marshal(secret))(t)
+	each := func(format string) (out string) {
+		for _, b := range []byte("sk-a/b+") {
+			out += fmt.Sprintf(format, b)
+		}
+		return out
+	}
+	secrets := NewSecrets(secret, "sk-a/b+longer")
+	for name, text := range map[string]string{
+		"as it is":       secret,
+		"JSON":           string(raw),
+		"JSON twice":     string(must.Get(json.Marshal(string(raw)))(t)),
+		"Go":             fmt.Sprintf("%q", secret),
+		"Go, ASCII":      fmt.Sprintf("%+q", secret),
+		"a query":        url.QueryEscape("sk-a/b+longer"),
+		"HTML":           html.EscapeString(secret),
+		"base64":         base64.StdEncoding.EncodeToString([]byte(secret)),
+		"base64, URL":    base64.RawURLEncoding.EncodeToString([]byte(secret)),
+		"hexadecimal":    strings.ToUpper(hex.EncodeToString([]byte(secret))),
+		"\\u of all":     each(`\u%04X`) + "longer",
+		"\\\\u of all":   each(`\\u%04x`) + "longer",
+		"decimal of all": each("&#%d;") + "longer",
+	} {
+		if got := secrets.Mask("<" + text + ">"); got != "<***>" && got != `<"***">` && got != `<"\"***\"">` &&
+			got != `<"\"***>` {
+			t.Errorf("%s: %s became %s", name, text, got)
+		}
+	}
+	if got := secrets.Mask("sk-a/b"); got != "sk-a/b" {
+		t.Errorf("another text became %s", got)
+	}
+	wrapped := secrets.Error(fmt.Errorf("malformed header %q: %w", secret, io.ErrUnexpectedEOF))
+	if strings.Contains(wrapped.Error(), "sk-a") || !errors.Is(wrapped, io.ErrUnexpectedEOF) {
+		t.Errorf("the error is %q", wrapped)
+	}
+}
+
+func TestReaderReturnsLinesWithoutSecretsAtOnce(t *testing.T) {
+	out, in := io.Pipe()
+	lines := bufio.NewReader(NewSecrets("secret").Reader(out))
+	read := make(chan bool)
+	go func() {
+		for _, text := range []string{"a sec", "ret b\n", "secret\n"} {
+			io.WriteString(in, text)
+		}
+		<-read
+		io.WriteString(in, "last secret")
+		in.Close()
+	}()
+	for _, want := range []string{"a *** b\n", "***\n"} {
+		if got := must.Get(lines.ReadString('\n'))(t); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	close(read)
+	if got := string(must.Get(io.ReadAll(lines))(t)); got != "last ***" {
+		t.Errorf("got %q at the end", got)
 	}
 }

@@ -79,14 +79,15 @@ func Start(c Command) (*Process, error) {
 
 // Exit is the end of a program.
 type Exit struct {
-	Code      int            // 0 if a signal ended it
-	Signal    syscall.Signal // 0 if it exited
-	PeakBytes int64          // largest resident size of the program and its children
-	Left      string         // a sentence that names the processes it left running, which were killed; "": none
+	Code   int            // 0 if a signal ended it
+	Signal syscall.Signal // 0 if it exited
+	Usage  Usage          // of the program and its children
+	Left   string         // a sentence that names the processes it left running, which were killed; "": none
 }
 
-// Wait returns after the program and all processes that it started have ended. When ctx ends, the program gets
-// SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
+// Wait returns after the program has ended, with its process group, its session and all processes that have its mark in
+// their environment. A process that has left the session and cleared its environment continues. When ctx ends, the
+// program gets SIGTERM, and SIGKILL after the grace period for ctx's cause or when kill is closed.
 func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kill <-chan struct{}) (Exit, error) {
 	select {
 	case <-p.Ended:
@@ -107,13 +108,36 @@ func (p *Process) Wait(ctx context.Context, grace func(error) time.Duration, kil
 
 // ExitOf returns how a process has ended.
 func ExitOf(state *os.ProcessState) Exit {
-	exit := Exit{PeakBytes: state.SysUsage().(*syscall.Rusage).Maxrss << 10} // Linux reports KiB
+	exit := Exit{Usage: usageOf(state.SysUsage().(*syscall.Rusage))}
 	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
 		exit.Signal = status.Signal()
 	} else {
 		exit.Code = status.ExitStatus()
 	}
 	return exit
+}
+
+// Usage is what processes have used of the machine.
+type Usage struct {
+	PeakBytes  int64   `json:"peak_bytes,omitempty"`  // largest resident size; 0: unknown
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"` // time of all processors; 0: unknown
+}
+
+// And returns the usage of processes that ran one after the other.
+func (u Usage) And(o Usage) Usage {
+	return Usage{max(u.PeakBytes, o.PeakBytes), u.CPUSeconds + o.CPUSeconds}
+}
+
+// OwnUsage returns what this process has used so far, without its children.
+func OwnUsage() Usage {
+	var r syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return usageOf(&r)
+}
+
+func usageOf(r *syscall.Rusage) Usage {
+	seconds := time.Duration(r.Utime.Nano() + r.Stime.Nano()).Seconds()
+	return Usage{PeakBytes: r.Maxrss << 10, CPUSeconds: seconds} // Linux reports KiB
 }
 
 // Failed reports whether a signal or an exit code other than 0 ended the program.
@@ -235,19 +259,6 @@ func Name(pid int) string {
 		return "?"
 	}
 	return strings.Join(strings.FieldsFunc(string(b), unicode.IsControl), "")
-}
-
-// WithOpen returns the processes of this user that have a file of that base name open.
-func WithOpen(name string) map[int]bool {
-	pids := map[int]bool{}
-	links, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, link := range links {
-		if target, err := os.Readlink(link); err == nil && filepath.Base(target) == name {
-			pid, _ := strconv.Atoi(strings.Split(link, "/")[2])
-			pids[pid] = true
-		}
-	}
-	return pids
 }
 
 // FlockOwner returns the process that holds the flock of a file; 0 if this machine does not show it.

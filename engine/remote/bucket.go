@@ -11,35 +11,18 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"rcgrpo/engine/internal/disk"
 )
 
-// bucket stores objects by slash-separated names. Its errors are errMissing, errExists, errDenied, or those of a
-// network or disk.
+// bucket stores objects by slash-separated names. Its errors are errMissing, errExists, errDenied, errDamaged, or those
+// of a network or disk.
 type bucket interface {
-	Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) // from an offset to the end
-	Put(ctx context.Context, name string, body *io.SectionReader) error      // replaces an object atomically
-	Create(ctx context.Context, name string, body *io.SectionReader) error   // errExists if there is one
-	Stat(ctx context.Context, name string) (Info, error)
-	List(ctx context.Context, prefix string) iter.Seq2[Info, error] // all below a prefix that ends with a slash
-	Delete(ctx context.Context, name string) error                  // no error if there is none
-	Unfinished(ctx context.Context) ([]Upload, error)               // uploads in parts that may have been abandoned
-	Abort(ctx context.Context, u Upload) error                      // no error if it has ended
-}
-
-// Info describes an object.
-type Info struct {
-	Name  string
-	Bytes int64
-	Time  time.Time // of the last write, by the storage's clock
-}
-
-// Upload is an upload in parts that was not completed. Its time is that of the newest part.
-type Upload struct {
-	Info
-	id string
+	Get(ctx context.Context, name string) (body io.ReadCloser, size int64, err error)
+	Put(ctx context.Context, name string, body *io.SectionReader) error    // replaces an object atomically
+	Create(ctx context.Context, name string, body *io.SectionReader) error // errExists if there is one
+	Size(ctx context.Context, name string) (int64, error)
+	List(ctx context.Context, prefix string) iter.Seq2[string, error] // all names below a prefix that ends with a slash
 }
 
 var (
@@ -56,6 +39,8 @@ func (f folder) path(name string) string { return filepath.Join(f.dir, filepath.
 // translate replaces errors of the file system by those of a bucket. A folder that is not mounted is not empty.
 func (f folder) translate(err error) error {
 	switch {
+	case errors.Is(err, disk.ErrNotPlain):
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	case errors.Is(err, fs.ErrNotExist):
 		if _, statErr := os.Stat(f.dir); statErr != nil {
 			return fmt.Errorf("%w: create or mount the folder", statErr)
@@ -67,16 +52,21 @@ func (f folder) translate(err error) error {
 	return err
 }
 
-func (f folder) Get(_ context.Context, name string, from int64) (io.ReadCloser, error) {
-	file, err := os.Open(f.path(name))
-	if err == nil && from > 0 {
-		_, err = file.Seek(from, io.SeekStart)
+// Get opens plain files only: another user of the folder may have put a pipe or a link to a device there.
+func (f folder) Get(_ context.Context, name string) (io.ReadCloser, int64, error) {
+	file, err := disk.OpenPlain(f.path(name), disk.MaxPlain)
+	if err != nil {
+		return nil, 0, f.translate(err)
 	}
-	return file, f.translate(err)
+	return file, file.Info.Size(), nil
 }
 
 func (f folder) Put(ctx context.Context, name string, body *io.SectionReader) error {
-	return f.write(ctx, name, body, disk.Rename)
+	err := f.write(ctx, name, body, disk.Rename)
+	if errors.Is(err, fs.ErrExist) { // a folder, which a rename does not replace
+		return fmt.Errorf("%w: %s %w: remove it", errDamaged, f.path(name), disk.ErrNotPlain)
+	}
+	return err
 }
 
 func (f folder) Create(ctx context.Context, name string, body *io.SectionReader) error {
@@ -110,45 +100,28 @@ func (f folder) write(ctx context.Context, name string, body io.Reader, place fu
 	return f.translate(err)
 }
 
-func (f folder) Stat(_ context.Context, name string) (Info, error) {
-	info, err := os.Stat(f.path(name))
+func (f folder) Size(ctx context.Context, name string) (int64, error) {
+	body, size, err := f.Get(ctx, name)
 	if err != nil {
-		return Info{}, f.translate(err)
+		return 0, err
 	}
-	return Info{name, info.Size(), info.ModTime()}, nil
+	return size, body.Close()
 }
 
-func (f folder) List(_ context.Context, prefix string) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
+func (f folder) List(_ context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		entries, err := os.ReadDir(f.path(prefix))
 		if err = f.translate(err); err != nil && !errors.Is(err, errMissing) {
-			yield(Info{}, err)
+			yield("", err)
 			return
 		}
 		for _, e := range entries {
-			info, err := e.Info()
-			if err != nil || !info.Mode().IsRegular() { // deleted meanwhile, or of another program
-				continue
-			}
-			if !yield(Info{prefix + e.Name(), info.Size(), info.ModTime()}, nil) {
+			if e.Type().IsRegular() && !yield(prefix+e.Name(), nil) { // others are of another program
 				return
 			}
 		}
 	}
 }
-
-func (f folder) Delete(_ context.Context, name string) error {
-	err := f.translate(os.Remove(f.path(name)))
-	if errors.Is(err, errMissing) {
-		return nil
-	}
-	return err
-}
-
-// Unfinished returns nil: a file that was not completed is an object below v1/tmp.
-func (f folder) Unfinished(context.Context) ([]Upload, error) { return nil, nil }
-
-func (f folder) Abort(context.Context, Upload) error { return nil }
 
 // stoppable is a reader that ends with its context.
 type stoppable struct {

@@ -7,14 +7,13 @@
 //
 // A bucket stores objects by name; the layout is the same for each kind of storage:
 //
-//	v1/nodes/KEY.json        a manifest with signatures, written last and only if none exists: the commit
-//	v1/packs/DIGEST.PACK.I   files of an output that are smaller than PACK bytes, one after the other, cut at 64 MB
-//	v1/files/SHA256          a larger file, shared by all outputs that contain it
-//	v1/tmp/…                 probes; in a folder also files being written
+//	v1/nodes/KEY.json   a manifest below a line with its SHA-256, written last and only if none exists: the commit
+//	v1/files/SHA256     a file, shared by all outputs that contain it
+//	v1/probe            of Check
+//	v1/tmp/…            in a folder, files being written
 //
-// Reader and writer derive the packs from the manifest, so a pack has no header: each of its bytes is a byte of a file
-// with a recorded hash.
+// A folder is foreign: only plain files count, of the size in the record. A damaged record or file is a miss, and the
+// result that is made instead replaces it.
 //
-// A collection deletes an object that no manifest names once its last write is older than the grace. A push therefore
-// writes an object again if it is older than half of the grace, and names it in a manifest within a quarter.
+// Nothing is deleted here: the bucket's lifecycle rules do that, and its policy decides who may write.
 package remote

@@ -1,13 +1,14 @@
 package remote
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -31,7 +32,7 @@ const (
 	attempts  = 3        // to read an object that the network cuts
 )
 
-// Find returns the results of the remote store for some keys, without their bytes. A missing, damaged or untrusted
+// Find returns the results of the remote store for some keys, without their bytes. A missing or damaged
 // result is absent from the map; except for a missing one the reason is reported. Answers are cached.
 func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.Manifest {
 	found := map[string]*artifact.Manifest{}
@@ -54,8 +55,21 @@ func (r *Remote) Find(ctx context.Context, keys []string) map[string]*artifact.M
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, key := range keys {
-		if rec := r.records[key]; rec != nil && !rec.damaged {
-			found[key] = rec.manifest
+		if m := r.records[key]; m != nil && !r.damaged[key] {
+			found[key] = m
+		}
+	}
+	return found
+}
+
+// FindFor is Find for stages: outputs has the ports of a stage and their types by its key. A record with others is
+// damaged.
+func (r *Remote) FindFor(ctx context.Context, outputs map[string]map[string]string) map[string]*artifact.Manifest {
+	found := r.Find(ctx, slices.Sorted(maps.Keys(outputs)))
+	for key, m := range found {
+		if types := m.Types(); !maps.Equal(types, outputs[key]) {
+			r.problem("", "result %.16s: %v: its record has the outputs %v, want %v", key, errDamaged, types, outputs[key])
+			delete(found, key)
 		}
 	}
 	return found
@@ -85,23 +99,23 @@ func (r *Remote) listed(ctx context.Context, keys []string) (present []string) {
 
 // Keys returns the keys of all records of the remote store.
 func (r *Remote) Keys(ctx context.Context) (keys []string, err error) {
-	infos, err := r.list(ctx, "v1/nodes/")
-	for _, info := range infos {
-		keys = append(keys, strings.TrimSuffix(path.Base(info.Name), ".json"))
+	names, err := r.list(ctx, "v1/nodes/")
+	for _, name := range names {
+		keys = append(keys, strings.TrimSuffix(path.Base(name), ".json"))
 	}
 	return keys, err
 }
 
-// list returns the objects below a prefix.
-func (r *Remote) list(ctx context.Context, prefix string) (all []Info, err error) {
+// list returns the names of the objects below a prefix.
+func (r *Remote) list(ctx context.Context, prefix string) (all []string, err error) {
 	err = r.call(ctx, min(smallLimit, r.Deadline), func(ctx context.Context, progress func(int)) error {
 		all = nil
-		for info, err := range r.bucket.List(ctx, prefix) {
+		for name, err := range r.bucket.List(ctx, prefix) {
 			if err != nil {
 				return err
 			}
 			progress(0)
-			all = append(all, info)
+			all = append(all, name)
 		}
 		return nil
 	})
@@ -110,42 +124,45 @@ func (r *Remote) list(ctx context.Context, prefix string) (all []Info, err error
 
 // find remembers the record of a key. It remembers no answer after an error of the network.
 func (r *Remote) find(ctx context.Context, key string) {
-	rec, err := r.read(ctx, key)
-	switch {
-	case err == nil:
-		if err = rec.trustedBy(r.Trust); err != nil {
-			r.problem(rec.manifest.Address, "result %.16s: %v", key, err)
-			rec = nil
-		}
-	case errors.Is(err, errDamaged), errors.Is(err, errNewer):
+	m, err := r.read(ctx, key)
+	if errors.Is(err, errDamaged) {
 		r.problem("", "result %.16s: %v", key, err)
-	case !errors.Is(err, errMissing):
+	} else if err != nil && !errors.Is(err, errMissing) {
 		return
 	}
 	r.mu.Lock()
-	r.records[key] = rec
+	r.records[key] = m
 	r.mu.Unlock()
 }
 
+// isDamaged reports whether Fetch has found a missing or damaged object of a result.
+func (r *Remote) isDamaged(key string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.damaged[key]
+}
+
 // read reads the record of a key.
-func (r *Remote) read(ctx context.Context, key string) (rec *record, err error) {
+func (r *Remote) read(ctx context.Context, key string) (m *artifact.Manifest, err error) {
 	err = r.small(ctx, func(ctx context.Context) error {
-		body, err := r.bucket.Get(ctx, nodeName(key), 0)
+		body, size, err := r.bucket.Get(ctx, nodeName(key))
 		if err != nil {
 			return err
 		}
 		defer body.Close()
+		if size > maxRecord {
+			return fmt.Errorf("%w: its record has %d bytes; at most %d are read", errDamaged, size, maxRecord)
+		}
 		b, err := io.ReadAll(io.LimitReader(body, maxRecord))
 		if err != nil {
 			return err
 		}
-		rec, err = parseRecord(b, key)
-		if err != nil && !errors.Is(err, errNewer) {
+		if m, err = parseRecord(b, key); err != nil {
 			err = fmt.Errorf("%w: %w", errDamaged, err)
 		}
 		return err
 	})
-	return rec, err
+	return m, err
 }
 
 // Fetch commits a result of the remote store to the local one with the bytes of ports, beside those that are there; see
@@ -154,24 +171,23 @@ func (r *Remote) read(ctx context.Context, key string) (rec *record, err error) 
 func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 	c *artifact.Committed, lock *artifact.Lock, err error) {
 	m := r.Find(ctx, []string{key})[key]
-	if m == nil {
+	if m == nil || slices.ContainsFunc(ports, func(port string) bool { _, has := m.Outputs[port]; return !has }) {
 		return nil, nil, artifact.ErrNotFound
 	}
 	if lock, err = r.store.TryLock(key); err != nil || lock == nil {
 		return nil, nil, errors.Join(err, ErrBusy)
 	}
-	r.mu.Lock()
-	rec := r.records[key]
-	r.mu.Unlock()
 	c, err = r.store.Import(*m, ports, func(o artifact.Output, dir string) error {
-		return each(blobs(o, rec.pack), func(b blob) error { return r.getBlob(ctx, b, dir) })
+		return each(o.Files, func(f artifact.FileInfo) error {
+			return r.getFile(ctx, f, filepath.Join(dir, filepath.FromSlash(f.Name)))
+		})
 	})
 	if err == nil {
 		return c, lock, nil
 	}
 	if errors.Is(err, errDamaged) {
 		r.mu.Lock()
-		rec.damaged = true
+		r.damaged[key] = true
 		r.mu.Unlock()
 	}
 	if ctx.Err() == nil && !isReported(err) {
@@ -180,44 +196,24 @@ func (r *Remote) Fetch(ctx context.Context, key string, ports []string) (
 	return nil, nil, errors.Join(err, lock.Unlock())
 }
 
-// getBlob writes the files of an object below dir.
-func (r *Remote) getBlob(ctx context.Context, b blob, dir string) error {
-	get := r.getPack
-	if b.name == fileName(b.files[0]) {
-		get = r.getFile
+// getFile writes a file; again from its start when the network cuts it.
+func (r *Remote) getFile(ctx context.Context, f artifact.FileInfo, to string) error {
+	if err := disk.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
 	}
-	err := get(ctx, b, dir)
-	if errors.Is(err, errMissing) {
-		return fmt.Errorf("%w: %s is missing", errDamaged, b.name)
+	if f.Bytes == 0 { // it has no object
+		return writeFile(to, strings.NewReader(""), f)
 	}
-	return err
-}
-
-func (r *Remote) getPack(ctx context.Context, b blob, dir string) error {
-	write := func(body io.Reader) error {
-		for _, f := range b.files {
-			if err := writeFile(filepath.Join(dir, filepath.FromSlash(f.Name)), body, f); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	if b.bytes == 0 { // it has no object
-		return write(bytes.NewReader(nil))
-	}
-	return r.get(ctx, b.name, new(int64), write)
-}
-
-// get calls read with the bytes of an object from an offset; again from the offset that read has set, when the network
-// cuts them.
-func (r *Remote) get(ctx context.Context, name string, from *int64, read func(io.Reader) error) error {
-	return r.large(ctx, func(ctx context.Context, progress func(int)) (err error) {
+	err := r.large(ctx, func(ctx context.Context, progress func(int)) (err error) {
 		for range attempts {
 			var body io.ReadCloser
-			if body, err = r.bucket.Get(ctx, name, *from); err != nil {
+			var size int64
+			if body, size, err = r.bucket.Get(ctx, fileName(f)); err != nil {
 				return err
 			}
-			err = read(counted{stoppable{ctx, body}, progress})
+			if err = sizeError(f, size); err == nil {
+				err = writeFile(to, counted{stoppable{ctx, body}, progress}, f)
+			}
 			body.Close()
 			if err == nil || ctx.Err() != nil || errors.Is(err, errDamaged) {
 				return err
@@ -225,6 +221,10 @@ func (r *Remote) get(ctx context.Context, name string, from *int64, read func(io
 		}
 		return err
 	})
+	if errors.Is(err, errMissing) {
+		return fmt.Errorf("%w: %s is missing", errDamaged, fileName(f))
+	}
+	return err
 }
 
 // counted is a reader that reports its progress.
@@ -239,71 +239,31 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// writeFile writes the next bytes of body to a new file and compares their hash with the record.
-func writeFile(path string, body io.Reader, f artifact.FileInfo) error {
-	if err := disk.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
+// sizeError returns an error unless an object has the size of its record. Nothing is written for a size that the
+// object does not have.
+func sizeError(f artifact.FileInfo, n int64) error {
+	if n != f.Bytes {
+		return fmt.Errorf("%w: %s has %d bytes, want %d", errDamaged, f.Name, n, f.Bytes)
 	}
+	return nil
+}
+
+// writeFile writes a file and compares its size and hash with the record.
+func writeFile(path string, body io.Reader, f artifact.FileInfo) error {
 	file, err := disk.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	h := sha256.New()
 	n, err := io.Copy(file, io.TeeReader(io.LimitReader(body, f.Bytes), h))
-	if err = errors.Join(err, file.Close()); err != nil {
+	err = errors.Join(err, file.Close())
+	if err = cmp.Or(err, sizeError(f, n)); err != nil {
 		return err
 	}
-	return compare(n, h.Sum(nil), f)
-}
-
-// compare returns an error unless the bytes of a file have the recorded number and hash.
-func compare(n int64, sum []byte, f artifact.FileInfo) error {
-	switch {
-	case n != f.Bytes:
-		return fmt.Errorf("%w: %s has %d bytes, want %d", errDamaged, f.Name, n, f.Bytes)
-	case hex.EncodeToString(sum) != f.SHA256:
+	if hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
 		return fmt.Errorf("%w: %s has another hash than its record", errDamaged, f.Name)
 	}
 	return nil
-}
-
-// getFile writes a large file. After an interruption the next call continues with the bytes of the first.
-func (r *Remote) getFile(ctx context.Context, b blob, dir string) error {
-	f := b.files[0]
-	parts := filepath.Join(r.store.Remote(r.Name), "parts")
-	part, to := filepath.Join(parts, f.SHA256), filepath.Join(dir, filepath.FromSlash(f.Name))
-	if err := errors.Join(r.store.MakeDir(parts), disk.MkdirAll(filepath.Dir(to), 0o700)); err != nil {
-		return err
-	}
-	lock, err := artifact.LockFile(part + ".lock") // two results may contain the file
-	if err != nil {
-		part = to // from the start
-	} else {
-		defer lock.Unlock()
-	}
-	file, err := disk.OpenFile(part, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	h := sha256.New()
-	have, err := io.Copy(h, io.LimitReader(file, f.Bytes))
-	if err == nil && have < f.Bytes {
-		err = r.get(ctx, b.name, &have, func(body io.Reader) error {
-			n, err := io.Copy(file, io.TeeReader(io.LimitReader(body, f.Bytes-have), h))
-			have += n
-			return err
-		})
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err // the bytes stay
-	}
-	if err = compare(have, h.Sum(nil), f); err == nil && part != to {
-		err = disk.Rename(part, to)
-	}
-	if err != nil {
-		os.Remove(part)
-	}
-	return err
 }
 
 // Complete fetches ports of results, by key, that the local store lacks; without ports it fetches the manifest only.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,11 +29,14 @@ type Remote struct {
 
 	mu       sync.Mutex
 	report   func(address, text string)
-	reported map[string]bool    // texts
-	records  map[string]*record // by key; nil: the remote store lacks it
-	health   health
+	reported map[string]bool               // texts
+	records  map[string]*artifact.Manifest // by key; nil: the remote store lacks it
+	damaged  map[string]bool               // results with a missing or damaged object, by key
+	rests    time.Time                     // until then no call is made
+	denied   bool                          // reported
 	traffic  traffic
 	queue    sync.WaitGroup
+	unsent   atomic.Int64
 }
 
 // Open returns the remote of a site, or nil if it has none. It reads nothing.
@@ -48,7 +52,8 @@ func Open(site *lang.Site, store *artifact.Store) *Remote {
 
 func open(settings lang.Remote, store *artifact.Store, b bucket) *Remote {
 	return &Remote{Remote: settings, store: store, bucket: b, slots: make(chan struct{}, settings.Parallel),
-		report: func(string, string) {}, reported: map[string]bool{}, records: map[string]*record{}}
+		report: func(string, string) {}, reported: map[string]bool{},
+		records: map[string]*artifact.Manifest{}, damaged: map[string]bool{}}
 }
 
 // Report sets the function that receives each problem once. address is that of a stage, or "".
@@ -80,19 +85,9 @@ func (r *Remote) Close() error {
 	return r.saveRate()
 }
 
-// health decides when the network is not used for a while.
-type health struct {
-	errors int // of the network since the last success
-	rest   time.Duration
-	until  time.Time
-	denied bool // reported
-}
-
 const (
-	mostErrors = 3
-	firstRest  = time.Minute
-	mostRest   = 10 * time.Minute
-	smallLimit = 10 * time.Second // of a call that moves few bytes
+	restAfterError = time.Minute
+	smallLimit     = 10 * time.Second // of a call that moves few bytes
 )
 
 // reported is an error that call has reported, or that follows from one.
@@ -111,8 +106,7 @@ var (
 )
 
 // call calls the bucket when a slot is free. f ends with an error if it neither returns nor calls progress within the
-// limit. The first of successive network errors is reported; after three, or one without an answer, no call is made for
-// a minute, then for two, up to ten. Denied access is reported at once, and once.
+// limit. Errors of the network and of access are reported once. After one of the network no call is made for a minute.
 func (r *Remote) call(ctx context.Context, limit time.Duration,
 	f func(ctx context.Context, progress func(n int)) error) error {
 	select {
@@ -122,7 +116,7 @@ func (r *Remote) call(ctx context.Context, limit time.Duration,
 		return context.Cause(ctx)
 	}
 	r.mu.Lock()
-	resting := time.Now().Before(r.health.until)
+	resting := time.Now().Before(r.rests)
 	r.mu.Unlock()
 	if resting {
 		return errResting
@@ -143,30 +137,20 @@ func (r *Remote) call(ctx context.Context, limit time.Duration,
 
 // judge returns the error of a call. It reports those of the network and of access.
 func (r *Remote) judge(err error) error {
-	r.mu.Lock()
-	h := &r.health
-	first, answered := false, err == nil
-	for _, answer := range []error{errMissing, errExists, errDamaged, errNewer} {
-		answered = answered || errors.Is(err, answer)
-	}
-	switch {
-	case answered:
-		h.errors, h.rest = 0, 0
-	case errors.Is(err, errDenied):
-		first, h.denied = !h.denied, true
-	default:
-		h.errors++
-		first = h.errors == 1
-		if (h.errors >= mostErrors || errors.Is(err, errSilent)) && time.Now().After(h.until) {
-			h.rest = min(max(firstRest, 2*h.rest), mostRest)
-			h.until = time.Now().Add(h.rest)
+	for _, answer := range []error{nil, errMissing, errExists, errDamaged} {
+		if errors.Is(err, answer) {
+			return err
 		}
 	}
-	r.mu.Unlock()
-	if answered {
-		return err
+	r.mu.Lock()
+	known := time.Now().Before(r.rests) // another call has reported the network
+	if errors.Is(err, errDenied) {
+		known, r.denied = r.denied, true
+	} else {
+		r.rests = time.Now().Add(restAfterError)
 	}
-	if first {
+	r.mu.Unlock()
+	if !known {
 		r.problem("", "%v", err)
 	}
 	return reported{err}
@@ -188,10 +172,14 @@ func (r *Remote) large(ctx context.Context, f func(ctx context.Context, progress
 	})
 }
 
+// mostParallel bounds the goroutines of each: a result may have a million files.
+const mostParallel = 512
+
 // each calls f for all elements at the same time, waits for all calls and returns the first error. The calls of the
 // bucket in f wait for slots.
 func each[T any](all []T, f func(T) error) error {
 	var group errgroup.Group
+	group.SetLimit(mostParallel)
 	for _, v := range all {
 		group.Go(func() error { return f(v) })
 	}

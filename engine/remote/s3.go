@@ -16,7 +16,6 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
-	"golang.org/x/sync/errgroup"
 
 	"rcgrpo/engine/lang"
 )
@@ -28,11 +27,10 @@ type s3 struct {
 }
 
 const (
-	s3Attempts  = 4        // to send a request that the network loses, or for which the server is busy
-	s3Part      = 16 << 20 // bytes of a part; objects up to this size have none
-	s3Parts     = 10_000   // most of an object
-	s3PartsPage = 1000     // of a listing
-	s3Threads   = 4        // parts of an object that are sent at once
+	s3Attempts = 4        // to send a request that the network loses, or for which the server is busy
+	s3Part     = 16 << 20 // bytes of a part; objects up to this size have none
+	s3Parts    = 10_000   // most of an object
+	s3Threads  = 4        // parts of an object that are sent at once
 )
 
 func newS3(at lang.S3, parallel int) s3 {
@@ -100,19 +98,13 @@ func (s s3) translate(err error) error {
 	return fmt.Errorf("%s: %w", s.Host, err)
 }
 
-func (s s3) Get(ctx context.Context, name string, from int64) (io.ReadCloser, error) {
+func (s s3) Get(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	c, err := s.open()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var o minio.GetObjectOptions
-	if from > 0 {
-		if err := o.SetRange(from, 0); err != nil {
-			return nil, err
-		}
-	}
-	body, _, _, err := c.GetObject(ctx, s.Bucket, s.Prefix+name, o)
-	return body, s.translate(err)
+	body, info, _, err := c.GetObject(ctx, s.Bucket, s.Prefix+name, minio.GetObjectOptions{})
+	return body, info.Size, s.translate(err)
 }
 
 func (s s3) Put(ctx context.Context, name string, body *io.SectionReader) error {
@@ -130,161 +122,39 @@ func (s s3) put(ctx context.Context, name string, body *io.SectionReader, o mini
 	if err != nil {
 		return err
 	}
+	o.PartSize, o.NumThreads = uint64(max(s3Part, (body.Size()+s3Parts-1)/s3Parts)), s3Threads
 	for range s3Attempts {
-		if body.Size() > s3Part && !o.DisableMultipart {
-			err = s.putParts(ctx, c, s.Prefix+name, body)
-		} else {
-			_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
+		_, err = c.Client.PutObject(ctx, s.Bucket, s.Prefix+name, body, body.Size(), o)
+		if minio.ToErrorResponse(err).Code != "ConditionalRequestConflict" { // another machine writes it at the same time
+			break
 		}
-		switch minio.ToErrorResponse(err).Code {
-		case "ConditionalRequestConflict": // another machine writes it at the same time
-			continue
-		case minio.NoSuchUpload, minio.InvalidPart: // another machine continues or has completed the same upload
-			if info, err := s.Stat(ctx, name); err == nil && info.Bytes == body.Size() {
-				return nil
-			}
-			continue
-		}
-		break
 	}
 	return s.translate(err)
 }
 
-// putParts writes a large object in parts. Parts that an interrupted attempt has sent stay in the storage and are not
-// sent again: the name of a large object follows from its bytes.
-func (s s3) putParts(all context.Context, c *minio.Core, key string, body *io.SectionReader) error {
-	id, sent, err := s.unfinished(all, c, key)
-	if err != nil {
-		return err
-	}
-	size := max(s3Part, (body.Size()+s3Parts-1)/s3Parts)
-	parts := make([]minio.CompletePart, (body.Size()+size-1)/size)
-	group, ctx := errgroup.WithContext(all)
-	group.SetLimit(s3Threads)
-	for i := range parts {
-		group.Go(func() error {
-			from := int64(i) * size
-			n := min(size, body.Size()-from)
-			part, ok := sent[i+1]
-			if !ok || part.Size != n {
-				var err error
-				part, err = c.PutObjectPart(ctx, s.Bucket, key, id, i+1, io.NewSectionReader(body, from, n), n,
-					minio.PutObjectPartOptions{})
-				if err != nil {
-					return err
-				}
-			}
-			parts[i] = minio.CompletePart{PartNumber: i + 1, ETag: part.ETag}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	_, err = c.CompleteMultipartUpload(all, s.Bucket, key, id, parts, minio.PutObjectOptions{})
-	return err
-}
-
-// unfinished returns the upload of an object that an earlier attempt has begun, with its parts, or a new one.
-func (s s3) unfinished(ctx context.Context, c *minio.Core, key string) (
-	id string, sent map[int]minio.ObjectPart, err error) {
-	uploads, err := c.ListMultipartUploads(ctx, s.Bucket, key, "", "", "", 1)
-	if err != nil || len(uploads.Uploads) == 0 || uploads.Uploads[0].Key != key { // the listing may be denied
-		id, err = c.NewMultipartUpload(ctx, s.Bucket, key, minio.PutObjectOptions{})
-		return id, nil, err
-	}
-	id = uploads.Uploads[0].UploadID
-	sent, err = s.parts(ctx, c, key, id)
-	return id, sent, err
-}
-
-// parts returns the parts of an unfinished upload by number.
-func (s s3) parts(ctx context.Context, c *minio.Core, key, id string) (map[int]minio.ObjectPart, error) {
-	sent := map[int]minio.ObjectPart{}
-	for last := 0; ; {
-		page, err := c.ListObjectParts(ctx, s.Bucket, key, id, last, s3PartsPage)
-		if err != nil {
-			return nil, err
-		}
-		for _, part := range page.ObjectParts {
-			sent[part.PartNumber] = part
-		}
-		if last = page.NextPartNumberMarker; !page.IsTruncated {
-			return sent, nil
-		}
-	}
-}
-
-func (s s3) Unfinished(ctx context.Context) (all []Upload, err error) {
+func (s s3) Size(ctx context.Context, name string) (int64, error) {
 	c, err := s.open()
 	if err != nil {
-		return nil, err
-	}
-	for u := range c.ListIncompleteUploads(ctx, s.Bucket, s.Prefix+"v1/", true) {
-		if u.Err != nil {
-			err = errors.Join(err, u.Err)
-			continue // to the end, where the client closes the channel
-		}
-		upload := Upload{Info{Name: strings.TrimPrefix(u.Key, s.Prefix), Time: u.Initiated}, u.UploadID}
-		parts, partsErr := s.parts(ctx, c, u.Key, u.UploadID)
-		for _, part := range parts {
-			upload.Bytes += part.Size
-			if part.LastModified.After(upload.Time) {
-				upload.Time = part.LastModified
-			}
-		}
-		if minio.ToErrorResponse(partsErr).Code == minio.NoSuchUpload { // it was completed meanwhile
-			continue
-		}
-		all, err = append(all, upload), errors.Join(err, partsErr)
-	}
-	return all, s.translate(err)
-}
-
-func (s s3) Abort(ctx context.Context, u Upload) error {
-	c, err := s.open()
-	if err != nil {
-		return err
-	}
-	err = c.AbortMultipartUpload(ctx, s.Bucket, s.Prefix+u.Name, u.id)
-	if minio.ToErrorResponse(err).Code == minio.NoSuchUpload {
-		return nil
-	}
-	return s.translate(err)
-}
-
-func (s s3) Stat(ctx context.Context, name string) (Info, error) {
-	c, err := s.open()
-	if err != nil {
-		return Info{}, err
+		return 0, err
 	}
 	info, err := c.StatObject(ctx, s.Bucket, s.Prefix+name, minio.StatObjectOptions{})
-	return Info{name, info.Size, info.LastModified}, s.translate(err)
+	return info.Size, s.translate(err)
 }
 
-func (s s3) List(ctx context.Context, prefix string) iter.Seq2[Info, error] {
-	return func(yield func(Info, error) bool) {
+func (s s3) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		c, err := s.open()
 		if err != nil {
-			yield(Info{}, err)
+			yield("", err)
 			return
 		}
 		all := minio.ListObjectsOptions{Prefix: s.Prefix + prefix, Recursive: true}
 		for o := range c.Client.ListObjectsIter(ctx, s.Bucket, all) {
-			info := Info{strings.TrimPrefix(o.Key, s.Prefix), o.Size, o.LastModified}
-			if !yield(info, s.translate(o.Err)) {
+			if !yield(strings.TrimPrefix(o.Key, s.Prefix), s.translate(o.Err)) {
 				return
 			}
 		}
 	}
-}
-
-func (s s3) Delete(ctx context.Context, name string) error {
-	c, err := s.open()
-	if err != nil {
-		return err
-	}
-	return s.translate(c.RemoveObject(ctx, s.Bucket, s.Prefix+name, minio.RemoveObjectOptions{}))
 }
 
 // retryAfter is a transport that returns the answer of a busy server after the time in its header Retry-After, so that

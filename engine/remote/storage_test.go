@@ -2,7 +2,6 @@ package remote
 
 import (
 	"encoding/pem"
-	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"github.com/minio/minio-go/v7"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
@@ -27,8 +27,7 @@ import (
 // storage is a remote store under test.
 type storage struct {
 	lang.Remote
-	past  func(t *testing.T, d time.Duration, write func()) // gives the objects that write writes an older time
-	relay *relay                                            // nil: a folder
+	relay *relay // nil: a folder
 	fake  *s3mem.Backend
 }
 
@@ -43,31 +42,20 @@ func onEachS3(t *testing.T, test func(t *testing.T, s *storage)) {
 	t.Run("versitygw", func(t *testing.T) { test(t, versity(t)) })
 }
 
-func inFolder(t *testing.T) *storage {
+func inFolder(t testing.TB) *storage {
 	dir := t.TempDir()
-	return &storage{Remote: settings(lang.Remote{Folder: dir}), past: pastFiles(dir)}
+	return &storage{Remote: settings(lang.Remote{Folder: dir})}
 }
 
 func settings(r lang.Remote) lang.Remote {
-	r.Name, r.Push, r.Pull, r.Grace, r.Parallel, r.Pack = "lab", "yes", true, time.Hour, 8, 1000
-	r.Deadline, r.Trust = time.Minute, map[string][]byte{}
+	r.Name, r.Push, r.Pull, r.Parallel, r.Deadline = "lab", "yes", true, 8, time.Minute
 	return r
 }
 
 // machine is a machine with an empty store.
-func (s *storage) machine(t *testing.T) *Remote {
+func (s *storage) machine(t testing.TB) *Remote {
 	t.Helper()
 	return Open(&lang.Site{Remote: &s.Remote}, must.Get(artifact.Open(filepath.Join(t.TempDir(), "store")))(t))
-}
-
-func pastFiles(dir string) func(*testing.T, time.Duration, func()) {
-	return func(t *testing.T, d time.Duration, write func()) {
-		write()
-		at := time.Now().Add(-d)
-		must.OK(t, filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-			return errors.Join(err, os.Chtimes(path, at, at))
-		}))
-	}
 }
 
 // clock is that of gofakes3.
@@ -95,26 +83,14 @@ func fakeS3(t *testing.T, c *clock) *storage {
 	t.Cleanup(server.Close)
 	s := behindRelay(t, server.URL, httptest.NewTLSServer)
 	s.fake = backend
-	s.past = func(_ *testing.T, d time.Duration, write func()) {
-		s.relay.setFault(func(w http.ResponseWriter, r *http.Request) bool { // the limit of 15 minutes does not apply
-			r.Header.Del("X-Amz-Date")
-			return false
-		})
-		c.set(-d)
-		write()
-		c.set(0)
-		s.relay.setFault(nil)
-	}
 	return s
 }
 
 // versity is a process of versitygw on a folder.
 func versity(t *testing.T) *storage {
-	server, dir := versitygw.Start(t, "lab")
+	server, _ := versitygw.Start(t, "lab")
 	credentialsOf(t, "key", "secret")
-	s := behindRelay(t, server, httptest.NewServer)
-	s.past = pastFiles(dir)
-	return s
+	return behindRelay(t, server, httptest.NewServer)
 }
 
 // relay forwards requests to an S3 server and injects faults.
@@ -162,19 +138,15 @@ func behindRelay(t *testing.T, server string, listen func(http.Handler) *httptes
 func names(t *testing.T, r *Remote, prefixes ...string) (all []string) {
 	t.Helper()
 	for _, prefix := range prefixes {
-		for _, info := range must.Get(r.list(t.Context(), prefix))(t) {
-			all = append(all, info.Name)
-		}
+		all = append(all, must.Get(r.list(t.Context(), prefix))(t)...)
 	}
 	return all
 }
 
-// objects are the prefixes of packs and large files.
-var objects = []string{"v1/packs/", "v1/files/"}
-
 func read(t *testing.T, r *Remote, name string) []byte {
 	t.Helper()
-	body := must.Get(r.bucket.Get(t.Context(), name, 0))(t)
+	body, _, err := r.bucket.Get(t.Context(), name)
+	must.OK(t, err)
 	defer body.Close()
 	return must.Get(io.ReadAll(body))(t)
 }
@@ -182,4 +154,15 @@ func read(t *testing.T, r *Remote, name string) []byte {
 func write(t *testing.T, r *Remote, name string, b []byte) {
 	t.Helper()
 	must.OK(t, r.bucket.Put(t.Context(), name, text(b)))
+}
+
+// remove deletes an object, as a lifecycle rule does.
+func (s *storage) remove(t *testing.T, name string) {
+	t.Helper()
+	if s.S3 == nil {
+		must.OK(t, os.Remove(filepath.Join(s.Folder, name)))
+		return
+	}
+	b := newS3(*s.S3, 1)
+	must.OK(t, must.Get(b.open())(t).RemoveObject(t.Context(), b.Bucket, b.Prefix+name, minio.RemoveObjectOptions{}))
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"rcgrpo/engine/proc"
 )
 
 // RankState is the progress of a rank, one of several processes of a stage. A rank replaces it every second in
@@ -14,11 +16,11 @@ type RankState struct {
 	Rank int `json:"rank"`
 	// Phase is the last sync point: Waits reports whether the rank waits there for others, or in an exchange of data
 	// behind it; otherwise it works behind it. "" is the start of the process.
-	Phase     string  `json:"phase"`
-	Waits     bool    `json:"waits"`
-	Waited    float64 `json:"waited_seconds"` // for other ranks, in all
-	Steps     int64   `json:"steps"`          // operations so far; a rank that makes progress makes steps
-	PeakBytes int64   `json:"peak_bytes"`     // of the process
+	Phase  string  `json:"phase"`
+	Waits  bool    `json:"waits"`
+	Waited float64 `json:"waited_seconds"` // for other ranks, in all
+	Steps  int64   `json:"steps"`          // operations so far; a rank that makes progress makes steps
+	proc.Usage
 }
 
 // Text describes what the rank does.

@@ -88,6 +88,8 @@ var (
 
 // sbatch submits a job and returns its id. The error is errUncertain, errNotNow, or final.
 func (x *Executor) sbatch(ctx context.Context, script string, args []string) (string, error) {
+	x.submitting <- struct{}{}
+	defer func() { <-x.submitting }()
 	out, err := x.command(ctx, script, "sbatch", args...)
 	if err == nil {
 		if m := regexp.MustCompile(`(?m)^(\d+)(;\S*)?\s*$`).FindStringSubmatch(out); m != nil {
@@ -118,8 +120,8 @@ type state struct {
 // listFormat has the reason last, since it may contain any character. The prefix tells our lines from a banner.
 const listFormat = "rcgrpo|%j|%i|%T|%S|%N|%r"
 
-// parseStates reads the lines of squeue in listFormat by name; that of a task of an array ends with _ and its index. Of
-// several jobs of a name, one that has not ended counts.
+// parseStates reads the lines of squeue in listFormat by name. Of several jobs of a name, one that has not ended
+// counts.
 func parseStates(out string) map[string]state {
 	all := map[string]state{}
 	for line := range strings.Lines(out) {
@@ -128,12 +130,8 @@ func parseStates(out string) map[string]state {
 			continue
 		}
 		s := state{ID: f[2], State: f[3], Start: f[4], Node: f[5], Reason: f[6]}
-		name := f[1]
-		if _, task, found := strings.Cut(s.ID, "_"); found {
-			name += "_" + task
-		}
-		if old, twice := all[name]; !twice || old.ended() {
-			all[name] = s
+		if old, twice := all[f[1]]; !twice || old.ended() {
+			all[f[1]] = s
 		}
 	}
 	return all
@@ -167,7 +165,7 @@ func (s state) Text() string {
 
 // list returns the jobs of this user that were submitted by this program, by their names.
 func (x *Executor) list(ctx context.Context) (map[string]state, error) {
-	out, err := x.command(ctx, "", "squeue", "--me", "-h", "-r", "-t", "all", "-o", listFormat)
+	out, err := x.command(ctx, "", "squeue", "--me", "-h", "-t", "all", "-o", listFormat)
 	return parseStates(out), err
 }
 
@@ -221,13 +219,6 @@ func (x *Executor) config(ctx context.Context) (map[string]string, error) {
 		config[strings.TrimSpace(name)] = strings.TrimSpace(value)
 	}
 	return config, err
-}
-
-// maxArraySize returns the number of tasks that an array may have; 0: unknown.
-func (x *Executor) maxArraySize(ctx context.Context) int {
-	config, _ := x.config(ctx)
-	size, _ := strconv.Atoi(config["MaxArraySize"])
-	return size
 }
 
 // parseLimit reads a limit such as "1-00:00:00", "1:00:00" or "30:00"; 0 for others, such as "infinite".

@@ -452,7 +452,6 @@ func wantFindings(t *testing.T, got []slurm.Finding, want ...string) {
 
 func TestTheCheckOfASite(t *testing.T) {
 	box.start(t)
-	self := must.Get(os.Executable())(t)
 	l := newLab(t, "")
 	x := func(change func(s *lang.Slurm)) *slurm.Executor {
 		s := l.settings
@@ -466,31 +465,52 @@ func TestTheCheckOfASite(t *testing.T) {
 	wantFindings(t, x(func(s *lang.Slurm) { s.Path = t.TempDir() }).Check(t.Context()),
 		"problem: the command scontrol of Slurm is missing")
 
-	secret := filepath.Join(l.Dir, "secret")
-	l.Put("secret", "moonlight\n")
-	must.OK(t, os.Chmod(secret, 0o600))
-	probe := slurm.Probe{Folders: []string{l.StoreDir, l.Dir}, Programs: []string{self}, GPUs: 1}
-	wantFindings(t, x(func(s *lang.Slurm) {
-		s.Setup, s.Secrets = []string{"cd /", "true"}, map[string]string{"TOKEN": secret}
-	}).CheckJob(t.Context(), l.Store(), probe), "the job ran on node n", "folder "+l.Dir, "the store is writable",
-		"slurm.test starts; its digest is that of the copy", "secrets: 1", "GPU ",
-		`setup line "true" ended with exit code 0`,
-		"a file is seen on the node and its answer here after", "the node's clock differs by")
+}
 
-	must.OK(t, os.Chmod(secret, 0o644))
-	l.Put("broken", "#!/bin/sh\necho no libtorch; exit 1\n")
-	must.OK(t, os.Chmod(filepath.Join(l.Dir, "broken"), 0o700))
-	probe.Folders = append(probe.Folders, filepath.Join(l.Dir, "nosuch"))
-	probe.Programs = append(probe.Programs, filepath.Join(l.Dir, "broken"))
-	wantFindings(t, x(func(s *lang.Slurm) {
-		s.Setup, s.Secrets = []string{"nosuch load cuda"}, map[string]string{"TOKEN": secret}
-	}).CheckJob(t.Context(), l.Store(), probe), "problem: folder: ", "problem: broken does not start: no libtorch",
-		"problem: secret TOKEN: others may read", `problem: setup line "nosuch load cuda" ended with exit code 127`)
+// A job is preempted while no engine runs. Slurm starts it again, and the next engine finds the result or adopts it.
+func TestSlurmRestartsJobsWithoutAnEngine(t *testing.T) {
+	l := newLab(t, gated)
+	l.site("requeue = true", "partition = \"low\"")
+	e := l.engine()
+	must.OK(t, e.Start())
+	first := l.next()
+	e.Process.Kill()
+	e.Wait()
+	id := l.jobs()[0]
+	l.requeue(id, func() bool { return true })
+	second := l.next()
+	if !ended(first, time.Second) {
+		t.Error("the first start is running beside the second")
+	}
+	e = l.engine()
+	var out strings.Builder
+	e.Stdout = &out
+	must.OK(t, e.Start())
+	l.untilState(2, runs.EventStarted)
+	l.requeue(id, func() bool { return l.Runs()[0].Nodes[0].State == runs.EventQueued })
+	if third := l.next(); !ended(second, time.Second) {
+		t.Error("the second start is running beside the third")
+	} else {
+		third.Pass()
+	}
+	err := e.Wait()
+	if jobs := strings.Fields(l.slurm("squeue", "-h", "-t", "all", "-o", "%i %Z")); err != nil ||
+		!strings.Contains(out.String(), "Slurm starts it again") || !slices.Contains(jobs, id) {
+		t.Errorf("got %v, jobs %v, want a new start of job %s\n%s", err, jobs, id, out.String())
+	}
+	l.wantMade(enginetest.Record{}, 3)
+}
 
-	small := slurm.Probe{Programs: []string{self}}
-	exits := x(func(s *lang.Slurm) { s.Setup = []string{"echo no module; exit 3"} })
-	wantFindings(t, exits.CheckJob(t.Context(), l.Store(), small), "problem: the job ended on node")
-	refused := x(func(s *lang.Slurm) { s.Options = []string{"--partition=nosuch"} })
-	wantFindings(t, refused.CheckJob(t.Context(), l.Store(), small), "problem: the job is not submitted: ")
-	l.wantNoJob()
+// requeue puts a job back into the queue, as Slurm does for one of the partition main. It waits until the engine has
+// noticed, and shortens Slurm's wait of two minutes.
+func (l *lab) requeue(id string, noticed func() bool) {
+	l.Helper()
+	l.slurm("scontrol", "requeue", id)
+	l.until("the engine has noticed", noticed)
+	state := func(want string) func() bool {
+		return func() bool { return l.field(id, "%T %r") == want }
+	}
+	l.until("the first start has ended", state("PENDING BeginTime"))
+	l.slurm("scontrol", "update", "JobId="+id, "StartTime=now+2") // its node refuses it within the same second
+	l.until("the job starts again", state("RUNNING None"))
 }

@@ -30,12 +30,7 @@ type job struct {
 	beatThen  string    // at that time
 	cancels   bool      // this engine cancels the job
 
-	// For its submission.
-	program   string      // that supervises the stage
-	copies    [][2]string // programs and the copies that the job uses
-	short     bool        // other stages may share its job
-	id        string      // Slurm's answer; "": none
-	submitted chan error  // receives the outcome
+	copies [][2]string // programs and the copies that the job uses
 }
 
 // watch waits for the end of the attempt. When ctx ends, a job in the queue is cancelled, and a running one gets a
@@ -65,11 +60,7 @@ func (j *job) watch(ctx context.Context) (exit, error) {
 			interrupted = nil
 			j.cancels = true
 			j.scancel("--state=PENDING")
-			if options := []string{"--signal=TERM", "--batch"}; j.Nodes > 1 {
-				j.scancel(options[0]) // srun would kill the stage without a checkpoint
-			} else {
-				j.scancel(options...)
-			}
+			j.scancel("--signal=TERM", "--batch")
 			drop = time.After(stopWithin)
 		case <-kill:
 			kill, drop = nil, j.cancelNow()
@@ -95,22 +86,8 @@ func (j *job) cancelNow() <-chan time.Time {
 
 // scancel cancels or signals the job. An error means that Slurm does not answer or that the job has ended; the watch
 // continues in both cases.
-//
-// The cancellation of a stage ends all stages of its job. Only a run that ends cancels jobs, and it needs none of them.
 func (j *job) scancel(options ...string) {
-	name, task, _ := strings.Cut(j.attempt.Name, "_")
-	args := append([]string{"--me", "--name=" + name}, options...)
-	if task != "" { // the name is that of all tasks
-		if j.id == "" {
-			j.ask()
-			st, _, _ := j.state(j.attempt.Name)
-			j.id = st.ID
-		}
-		if j.id == "" {
-			return
-		}
-		args = append(args, j.id)
-	}
+	args := append([]string{"--me", "--name=" + j.attempt.Name}, options...)
 	j.command(context.Background(), "", "scancel", args...)
 }
 
@@ -197,7 +174,7 @@ func (j *job) endBySlurm() (exit, bool) {
 func (j *job) endOf(st state, listed bool) exit {
 	e := exit{Host: st.Node}
 	e.Progress, _ = j.progress()
-	last := lastLine(j.output())
+	last := lastLine(j.file("out"))
 	failed := func(cause, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
 		if last != "" {
@@ -212,8 +189,6 @@ func (j *job) endOf(st state, listed bool) exit {
 		e.Cause = causeCancelled
 	case !listed, st.State == "NODE_FAIL", st.State == "BOOT_FAIL":
 		e.Cause = causeNode
-	case j.Behind && !j.started && st.State != "CANCELLED":
-		e.Cause = causeUnstarted
 	case st.State == "PREEMPTED":
 		e.Cause = causePreempted
 	case st.State == "TIMEOUT", st.State == "DEADLINE":
@@ -239,7 +214,7 @@ func (j *job) endOf(st state, listed bool) exit {
 
 // overMemory reports whether slurmstepd ended the job because of its memory. The state of the job is FAILED then.
 func (j *job) overMemory() bool {
-	return memoryText.MatchString(strings.Join(lastLines(j.output()), "\n"))
+	return memoryText.MatchString(strings.Join(lastLines(j.file("out")), "\n"))
 }
 
 var memoryText = regexp.MustCompile(`(?i)slurmstepd\S*: .*(exceeded (job|step) memory limit|oom[-_]kill)`)
@@ -285,9 +260,6 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 		return true, nil
 	case causeTime:
 		return s.continueAfterLimit(id, end, all)
-	case causeUnstarted:
-		s.note("%s ended before it started this stage; a new job executes it", id)
-		return true, nil
 	}
 	free := 0
 	for _, a := range all {
@@ -310,8 +282,8 @@ func (s *stage) decide(ctx context.Context, j *job, end exit, all []*attempt) (a
 		}
 	}
 	if unusable(all) == unusableNodes {
-		return false, fmt.Errorf("%s %s; the nodes of the %d attempts before could not run it either (`rcgrpo site check "+
-			"--job` tests a node)", id, why, unusableNodes-1)
+		return false, fmt.Errorf("%s %s; the nodes of the %d attempts before could not run it either", id, why,
+			unusableNodes-1)
 	}
 	s.why = id + " " + why
 	if free > s.FreeAttempts {

@@ -1,13 +1,11 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -35,13 +33,9 @@ var (
 	errTimeout  = errors.New("timeout")
 )
 
-// nextTask separates the records of the tasks of an array.
-const nextTask = "--"
-
-// Main is the main function of a job. It executes the attempts whose records are at the paths, one after the other,
-// writes the records of their ends, and returns the exit code. Among the paths of several tasks it selects those of its
-// index in the array. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
-func Main(paths []string, stderr io.Writer) int {
+// Main is the main function of a job. It executes the attempt whose record is at the path, writes the record of its
+// end, and returns the exit code. SIGTERM and SIGUSR1 make the stage stop after a checkpoint.
+func Main(path string, stderr io.Writer) int {
 	runtime.LockOSThread() // the kernel ends the stage with this thread
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 4)
@@ -55,24 +49,14 @@ func Main(paths []string, stderr io.Writer) int {
 			}
 		}
 	}()
-	index, _ := strconv.Atoi(os.Getenv("SLURM_ARRAY_TASK_ID")) // not set without an array
-	for ; index > 0; index-- {
-		paths = paths[slices.Index(paths, nextTask)+1:]
+	e, err := superviseJob(ctx, path)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
 	}
-	code := 0
-	for _, path := range paths {
-		if path == nextTask {
-			break
-		}
-		e, err := superviseJob(ctx, path)
-		if err != nil {
-			fmt.Fprintln(stderr, err)
-		}
-		if err != nil || e.Cause != causeDone {
-			code = 1
-		}
+	if err != nil || e.Cause != causeDone {
+		return 1
 	}
-	return code
+	return 0
 }
 
 // superviseJob executes an attempt. An error means that its end could not be recorded.
@@ -87,15 +71,8 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 	if err != nil {
 		return exit{}, err
 	}
-	if at, err := a.gangNode(); at.Index > 0 || err != nil {
-		return exit{Cause: causeDone}, errors.Join(err, a.assist(ctx, at))
-	}
 	if err := a.claim(); err != nil {
 		return exit{}, err
-	}
-	if a.Probe != nil {
-		e, err := a.answer(ctx)
-		return e, errors.Join(err, a.writeExit(e))
 	}
 	if os.Getenv("SLURM_RESTART_COUNT") != "" { // the same job again
 		e, ended := a.exit()
@@ -112,14 +89,14 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		close(kill)
 	})
 	defer stop()
-	e, started := exit{Host: nodeName()}, false
+	e := exit{Host: nodeName()}
 	store, err := artifact.Open(a.Store)
 	if err == nil {
 		err = a.awaitOthers(ctx)
 	}
 	if err == nil && !a.finished(store) {
 		if err = context.Cause(ctx); err == nil {
-			started, err = true, a.run(ctx, kill)
+			err = a.run(ctx, kill)
 		}
 	}
 	var failure *runs.Failure
@@ -131,9 +108,6 @@ func superviseJob(ctx context.Context, path string) (exit, error) {
 		}
 	}
 	e.Cause, e.Failure = causeOf(context.Cause(ctx), err, failure)
-	if e.Cause == causeTime && a.Behind && !started {
-		e.Cause = causeUnstarted
-	}
 	if a.Requeue && e.Cause == causeStopped { // Slurm knows whether the job starts again
 		return e, os.Remove(a.file("beat"))
 	}
@@ -290,15 +264,12 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 		return err
 	}
 	defer log.Close()
-	limit := &proc.LogLimit{Path: log.Name(), Most: a.LogLimit, Report: func() {}}
-	endLimit := limit.Watch()
 	if a.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, a.Timeout, errTimeout)
 		defer cancel()
 	}
-	end, err := a.process(ctx, kill, assignment, log, "holder")
-	err = errors.Join(err, endLimit())
+	end, err := a.process(ctx, kill, assignment, log)
 	switch {
 	case err != nil || end.Code == 0 && end.Signal == 0:
 		return err
@@ -310,9 +281,9 @@ func (a *attempt) run(ctx context.Context, kill <-chan struct{}) error {
 	return engine.ExitError(end, assignment.Kills)
 }
 
-// process runs the process of the stage on this node. The file of that suffix stands for the lock of the key.
+// process runs the process of the stage on this node. The file N.holder replaces the lock of the key.
 func (a *attempt) process(
-	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File, suffix string,
+	ctx context.Context, kill <-chan struct{}, assignment runs.Assignment, log *os.File,
 ) (end proc.Exit, err error) {
 	env, secrets, err := a.environment()
 	if err != nil {
@@ -323,7 +294,7 @@ func (a *attempt) process(
 	if err != nil {
 		return end, err
 	}
-	holder, err := os.OpenFile(a.file(suffix), os.O_CREATE|os.O_RDWR, 0o600)
+	holder, err := os.OpenFile(a.file("holder"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return end, errors.Join(err, finish())
 	}
@@ -362,14 +333,7 @@ func (a *attempt) devices(ctx context.Context) ([]string, error) {
 
 // environment returns the variables of the stage, without those of Slurm, and the values of its secrets.
 func (a *attempt) environment() (env, secrets []string, err error) {
-	at, err := a.gangNode()
-	if err != nil {
-		return nil, nil, err
-	}
 	env = append(os.Environ(), engine.AttemptVariable+"="+a.path)
-	if a.Nodes > 1 {
-		env = append(env, at.Env())
-	}
 	env = slices.DeleteFunc(env, func(v string) bool {
 		return strings.HasPrefix(v, "SLURM") || strings.HasPrefix(v, "SBATCH_") || strings.HasPrefix(v, "SQUEUE_")
 	})
@@ -389,50 +353,4 @@ func (a *attempt) environment() (env, secrets []string, err error) {
 		env, secrets = append(env, name+"="+value), append(secrets, value)
 	}
 	return env, secrets, nil
-}
-
-// gangNode returns the place of this node among those of a job.
-func (a *attempt) gangNode() (at engine.GangNode, err error) {
-	if a.Nodes <= 1 {
-		return at, nil
-	}
-	at = engine.GangNode{Count: a.Nodes, Start: fmt.Sprintf("%d-%s", a.n, cmp.Or(os.Getenv("SLURM_RESTART_COUNT"), "0"))}
-	if at.Index, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
-		return at, fmt.Errorf("srun has not started this process: SLURM_PROCID: %w", err)
-	}
-	first := os.Getenv("SLURM_LAUNCH_NODE_IPADDR")
-	c, err := net.Dial("udp", net.JoinHostPort(first, "9")) // sends nothing, but selects the network to the first node
-	if err != nil {
-		return at, err
-	}
-	defer c.Close()
-	at.Address = c.LocalAddr().(*net.UDPAddr).IP.String()
-	return at, nil
-}
-
-// assist runs the ranks of a node that is not the first. The job on the first node has the claim, the signs of life and
-// the record of the end. It returns an error after that record if a rank here has failed.
-func (a *attempt) assist(ctx context.Context, at engine.GangNode) error {
-	over := func() bool {
-		_, ended := a.exit()
-		return ended
-	}
-	for !over() && !at.Started(a.Run, a.Address) && ctx.Err() == nil {
-		time.Sleep(200 * time.Millisecond)
-	}
-	if ctx.Err() != nil || over() {
-		return nil
-	}
-	assignment, err := a.Run.Assignment(a.Address)
-	if err != nil {
-		return err
-	}
-	end, err := a.process(ctx, nil, assignment, os.Stdout, fmt.Sprintf("holder%d", at.Index))
-	if err == nil && end.Code == 0 && end.Signal == 0 {
-		return nil
-	}
-	for since := time.Now(); !over() && time.Since(since) < stopWithin; { // srun ends all nodes with this process
-		time.Sleep(200 * time.Millisecond)
-	}
-	return fmt.Errorf("the ranks of node %s have failed", nodeName())
 }

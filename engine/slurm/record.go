@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -19,28 +18,23 @@ import (
 
 // record describes an attempt. It is the file jobs/KEY/N of the store, created once.
 type record struct {
-	Name     string // of the job, and after _ its index in an array
-	Out      string // file with Slurm's own output, if other jobs were submitted with it
-	Behind   bool   // the job executes other stages first
-	Run      runs.Folder
-	Address  string
-	Key      string
-	Store    string
-	Pins     []string // keys of results that the job needs
-	Binary   string   // that runs the stage
-	Args     []string
-	GPUs     int           // of each node
-	Nodes    int           // that share the ranks of the stage
-	Timeout  time.Duration // 0: none
-	LogLimit int64
-	Requeue  bool              // Slurm starts the job again after a preemption or the loss of its node
-	Secrets  map[string]string // files by the name of the variable
-	Beat     time.Duration     // between two signs of life
-	Lost     time.Duration     // without a sign of life, after which an attempt has ended
-	Visible  time.Duration     // in which files of another node become visible
-	Had      bool              // the key had a result, which the stage replaces
-	Probe    *Probe            `json:",omitempty"` // tests the node instead of executing a stage
-	Adopted  bool              `json:"-"`
+	Name    string // of the job
+	Run     runs.Folder
+	Address string
+	Key     string
+	Store   string
+	Pins    []string // keys of results that the job needs
+	Binary  string   // that runs the stage
+	Args    []string
+	GPUs    int
+	Timeout time.Duration     // 0: none
+	Requeue bool              // Slurm starts the job again after a preemption or the loss of its node
+	Secrets map[string]string // files by the name of the variable
+	Beat    time.Duration     // between two signs of life
+	Lost    time.Duration     // without a sign of life, after which an attempt has ended
+	Visible time.Duration     // in which files of another node become visible
+	Had     bool              // the key had a result, which the stage replaces
+	Adopted bool              `json:"-"`
 }
 
 // attempt is a record with its place.
@@ -68,12 +62,9 @@ const (
 	causeNode      = "node"      // its node was lost or could not start it
 	causeCancelled = "cancelled" // by a person
 	causeReplaced  = "replaced"  // there is a newer attempt
-	causeUnstarted = "unstarted" // its job ended before it, with stages that it executed first
 )
 
-// output returns the file with Slurm's own output of the job.
-func (a *attempt) output() string { return cmp.Or(a.Out, a.file("out")) }
-
+// file returns the path of a file of the attempt. N.out has Slurm's own output of the job.
 func (a *attempt) file(suffix string) string { return a.path + "." + suffix }
 
 // exit returns the end of the attempt; ok is false if it is not recorded.

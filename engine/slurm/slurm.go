@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,13 +25,11 @@ import (
 // Executor submits each attempt at a stage as one job. It is an engine.Pool.
 type Executor struct {
 	lang.Slurm
-	limit   func() time.Duration // of the partition; 0: none
-	largest func() int           // number of tasks of an array; 0: unknown
-
-	watched atomic.Int64 // calls of Execute that wait for a job
+	limit      func() time.Duration // of the partition; 0: none
+	watched    atomic.Int64         // calls of Execute that wait for a job
+	submitting chan struct{}        // full while mostSubmissions calls of sbatch run
 
 	mu       sync.Mutex
-	batches  map[string]*batch // that collect stages, by their options
 	binaries map[string]string // digests by path
 
 	asking       bool             // a call of squeue runs
@@ -40,6 +39,9 @@ type Executor struct {
 	states       map[string]state // of the last success
 	answered     time.Time        // when that call began; zero: none yet
 }
+
+// mostSubmissions bounds the calls of sbatch at once, since many ready stages would overload the controller.
+const mostSubmissions = 8
 
 // New returns the executors of a site file by name.
 func New(site *lang.Site) map[string]engine.Executor {
@@ -52,9 +54,8 @@ func New(site *lang.Site) map[string]engine.Executor {
 
 // NewExecutor returns an executor with these settings.
 func NewExecutor(s lang.Slurm) *Executor {
-	x := &Executor{Slurm: s, binaries: map[string]string{}, batches: map[string]*batch{}}
+	x := &Executor{Slurm: s, submitting: make(chan struct{}, mostSubmissions), binaries: map[string]string{}}
 	x.limit = sync.OnceValue(func() time.Duration { return x.partitionLimit(context.Background()) })
-	x.largest = sync.OnceValue(func() int { return x.maxArraySize(context.Background()) })
 	return x
 }
 
@@ -67,10 +68,9 @@ func (x *Executor) Unfit(n *lang.Node) string {
 	if r.GPUs > 1 && !n.Kind.MultiGPU && n.Kind.Ranks == nil {
 		return fmt.Sprintf("requests %d GPUs, but a %s stage uses only one; write gpus = 1", r.GPUs, n.Kind.Name)
 	}
-	_, env := n.Program()
-	for _, name := range env {
+	for _, name := range n.Reach().Secrets {
 		_, given := x.Env[name]
-		if _, secret := x.Secrets[name]; !strings.Contains(name, "=") && !given && !secret {
+		if _, secret := x.Secrets[name]; !given && !secret {
 			return fmt.Sprintf("needs the variable %s, which jobs do not inherit: name a file with its value in `secrets` of "+
 				"executor %q of the site file", name, x.Name)
 		}
@@ -162,8 +162,7 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 		return nil, err
 	}
 	r := record{Run: s.Folder, Address: s.Work.Address, Key: s.Key, Store: s.store.Dir(), Args: s.Args(),
-		GPUs: s.Node.Resources.GPUs / nodesOf(s.Node), Nodes: nodesOf(s.Node), Timeout: s.Node.Timeout,
-		LogLimit: s.Work.LogLimit(), Secrets: s.Secrets, Requeue: s.Requeue,
+		GPUs: s.Node.Resources.GPUs, Timeout: s.Node.Timeout, Secrets: s.Secrets, Requeue: s.Requeue,
 		Beat: max(s.Lost/8, time.Second/4), Lost: s.Lost, Visible: s.Visible}
 	for _, key := range s.Inputs {
 		r.Pins = append(r.Pins, key)
@@ -181,9 +180,46 @@ func (s *stage) submit(ctx context.Context, n int) (*job, error) {
 	if err := s.Folder.Assign(s.Assignment); err != nil { // a job has set the GPUs of an earlier attempt
 		return nil, err
 	}
+	r.Name = newName(s.Key)
 	a := &attempt{record: r, path: filepath.Join(s.store.Jobs(s.Key), strconv.Itoa(n)), n: n}
-	j := &job{stage: s, attempt: a, program: program, copies: [][2]string{{binary, r.Binary}, {self, program}}}
-	return j, s.submitWithOthers(ctx, j)
+	j := &job{stage: s, attempt: a, copies: [][2]string{{binary, r.Binary}, {self, program}}}
+	return j, j.submit(ctx, program)
+}
+
+// submit creates the record of the attempt and calls sbatch until Slurm accepts the job, may have accepted it, or
+// refuses it for good. The error is fs.ErrExist if another engine has created the record.
+func (j *job) submit(ctx context.Context, program string) error {
+	if err := j.create(); err != nil {
+		return err
+	}
+	script := strings.Join(append(append([]string{"#!/bin/sh"}, j.Setup...),
+		"exec "+quote(program)+" job "+quote(j.path), ""), "\n")
+	args := append(j.options(), "--parsable", "--job-name="+j.attempt.Name, "--comment="+j.attempt.Address,
+		"--open-mode=append", "--chdir="+j.attempt.Store, "--output="+j.file("out"))
+	for wait := 3 * j.Poll; ; wait = min(2*wait, 5*time.Minute) {
+		id, err := j.sbatch(ctx, script, args)
+		switch {
+		case err == nil:
+			j.confirmed = true
+			j.queued(fmt.Sprintf("job %s of Slurm is submitted", id))
+			return nil
+		case errors.Is(err, errUncertain):
+			j.note("%v", err)
+			return nil
+		case !errors.Is(err, errNotNow):
+			err = fmt.Errorf("the job is refused by Slurm: %w", err)
+			if j.why != "" {
+				err = fmt.Errorf("%w; before, %s", err, j.why)
+			}
+			return errors.Join(err, os.Remove(j.path))
+		}
+		j.queued(err.Error())
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), os.Remove(j.path))
+		}
+	}
 }
 
 // create creates the record of the attempt, and files that its job appends to.
@@ -195,7 +231,7 @@ func (j *job) create() error {
 	for _, c := range j.copies { // only now no collection removes them
 		errs = append(errs, copyBinary(c[0], c[1]))
 	}
-	for _, path := range []string{j.Run.Events(j.attempt.Address), j.output()} {
+	for _, path := range []string{j.Run.Events(j.attempt.Address), j.file("out")} {
 		errs = append(errs, os.WriteFile(path, nil, 0o600))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -204,12 +240,9 @@ func (j *job) create() error {
 	return nil
 }
 
-// options returns the options of sbatch that jobs of one array share. A pack has its own time limit.
-func (s *stage) options(packed bool) []string {
-	args := s.resources(s.Node)
-	if !packed {
-		args = append(args, timeOptions(s.timeLimit(s.Estimate, s.Node.Timeout))...)
-	}
+// options returns the options of sbatch for the stage.
+func (s *stage) options() []string {
+	args := append(s.resources(s.Node), timeOptions(s.timeLimit(s.Estimate, s.Node.Timeout))...)
 	if len(s.exclude) > 0 {
 		args = append(args, "--exclude="+strings.TrimSuffix(strings.Join(append(s.exclude, s.Exclude), ","), ","))
 	}
@@ -218,24 +251,17 @@ func (s *stage) options(packed bool) []string {
 
 // resources returns the options of sbatch for the resources of a stage, and those of the site file.
 func (x *Executor) resources(n *lang.Node) []string {
-	r, nodes := n.Resources, nodesOf(n)
-	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[x.Requeue],
-		fmt.Sprintf("--nodes=%d", nodes), "--ntasks-per-node=1", fmt.Sprintf("--cpus-per-task=%d", x.cpusPerNode(n)),
-		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, x.Memory)/int64(nodes)+1<<20-1)>>20)}
+	r := n.Resources
+	args := []string{map[bool]string{false: "--no-requeue", true: "--requeue"}[x.Requeue], "--nodes=1",
+		"--ntasks-per-node=1", fmt.Sprintf("--cpus-per-task=%d", cmp.Or(r.CPUs, x.CPUs)),
+		fmt.Sprintf("--mem=%dM", (cmp.Or(r.Memory, x.Memory)+1<<20-1)>>20)}
 	if r.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, r.GPUs/nodes))
+		args = append(args, fmt.Sprintf("--gres=%s:%d", x.GRES, r.GPUs))
 	}
 	if x.Exclude != "" {
 		args = append(args, "--exclude="+x.Exclude) // replaced by a later one
 	}
 	return append(args, x.Options...)
-}
-
-// nodesOf returns the number of nodes of a job of the stage.
-func nodesOf(n *lang.Node) int { return max(1, n.Resources.Nodes) }
-
-func (x *Executor) cpusPerNode(n *lang.Node) int {
-	return (cmp.Or(n.Resources.CPUs, x.CPUs) + nodesOf(n) - 1) / nodesOf(n)
 }
 
 // timeLimit returns the time limit of a job, and how long before it the stage is asked to stop; 0: it is not asked.
@@ -255,6 +281,15 @@ func (x *Executor) timeLimit(expected, timeout time.Duration) (limit, checkpoint
 		limit, checkpoint = most, min(checkpoint, most/4)
 	}
 	return limit, checkpoint
+}
+
+// timeOptions are the options of sbatch for a time limit and a request to stop before it.
+func timeOptions(limit, checkpoint time.Duration) []string {
+	args := []string{fmt.Sprintf("--time=%d", int(math.Ceil(limit.Minutes())))}
+	if checkpoint > 0 {
+		args = append(args, fmt.Sprintf("--signal=B:USR1@%d", int(checkpoint.Seconds())))
+	}
+	return args
 }
 
 // copied returns the place of the copy of a binary, STORE/bin/DIGEST/NAME. A rebuild does not change it, so it is there

@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -53,8 +52,8 @@ func TestMain(m *testing.M) {
 		os.Exit(127)
 	case len(os.Args) == 2 && os.Args[1] == "version":
 		os.Exit(0)
-	case len(os.Args) >= 3 && os.Args[1] == "job":
-		os.Exit(slurm.Main(os.Args[2:], os.Stderr))
+	case len(os.Args) == 3 && os.Args[1] == "job":
+		os.Exit(slurm.Main(os.Args[2], os.Stderr))
 	case len(os.Args) == 4 && os.Args[1] == "cluster":
 		if err := engineMain(os.Args[2], os.Args[3]); err != nil {
 			fmt.Println(err)
@@ -98,8 +97,7 @@ type cluster struct {
 }
 
 // box is the cluster of most tests. Its prolog fails on the nodes whose names are files of its folder.
-var box = &cluster{nodes: 4, needs: "slurmctld", settings: "Prolog=$box/prolog\nMaxArraySize=" +
-	cmp.Or(os.Getenv("SLURM_ARRAY"), "9")}
+var box = &cluster{nodes: 4, needs: "slurmctld", settings: "Prolog=$box/prolog"}
 
 // mortal is a cluster whose nodes tests kill.
 var mortal = &cluster{nodes: 4, port: 8, needs: "slurmctld"}

@@ -1,10 +1,32 @@
-// Package must checks errors in tests, in one line. Only tests import it.
+// Package must checks errors in tests, in one line. Only tests and build/gotest import it.
 package must
 
 import (
 	"strings"
 	"testing"
 )
+
+// IsLong is the message of a test that make test shortens or skips. It makes build/gotest -check run the whole test.
+const IsLong = "long: make check runs it"
+
+// Long skips the test under -short, as in make test. A test is long if it takes more than about ten
+// seconds of a processor, and a shorter test represents its guarantee in make test.
+func Long(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(IsLong)
+	}
+}
+
+// Short returns a size of the test: short under -short, else whole.
+func Short(t testing.TB, short, whole int) int {
+	t.Helper()
+	if testing.Short() {
+		t.Log(IsLong)
+		return short
+	}
+	return whole
+}
 
 // OK ends the test if err is not nil.
 func OK(t testing.TB, err error) {

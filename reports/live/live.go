@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"rcgrpo/engine/lang"
 	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
@@ -68,8 +70,9 @@ type stage struct {
 }
 
 const (
-	liveEvery  = 500 * time.Millisecond // between updates to a reader
-	livePoints = 400                    // of a curve; a longer curve is thinned
+	liveEvery   = 500 * time.Millisecond // between updates to a reader
+	mostReaders = 64                     // connections: others wait, because the stages of the run need files too
+	livePoints  = 400                    // of a curve; a longer curve is thinned
 )
 
 // Start serves the page of a run on a free port until Close.
@@ -84,8 +87,9 @@ func Start(x *lang.Experiment) (*Page, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET 127.0.0.1"+path+"{$}", l.page) // no other host, because of DNS rebinding
 	mux.HandleFunc("GET 127.0.0.1"+path+"events", l.events)
-	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, Handler: mux}
-	go l.server.Serve(listener)
+	l.server = &http.Server{ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: mux}
+	go l.server.Serve(netutil.LimitListener(listener, mostReaders))
 	return l, nil
 }
 
@@ -196,7 +200,9 @@ func (l *Page) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out, sent := http.NewResponseController(w), -1
+	_ = out.SetReadDeadline(time.Time{}) // the request is read, and its reply lasts as long as the run
 	send := func() error {
+		_ = out.SetWriteDeadline(time.Now().Add(10 * time.Second)) // for a reader that is gone without a word
 		l.mu.Lock()
 		number := l.number
 		if number == sent {

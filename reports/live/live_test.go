@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -184,5 +186,21 @@ func TestLivePageInABrowser(t *testing.T) {
 	faults := slices.DeleteFunc(p.Faults(), func(fault string) bool { return strings.HasPrefix(fault, "request: "+l.URL) })
 	if len(faults) > 0 {
 		t.Errorf("%q", faults)
+	}
+}
+
+// Without a limit, connections without the secret take all file descriptors of the engine, and stages fail.
+func TestConnectionsTakeFewFiles(t *testing.T) {
+	l := must.Get(Start(&lang.Experiment{}))(t)
+	defer l.Close()
+	address, _, _ := strings.Cut(strings.TrimPrefix(l.URL, "http://"), "/")
+	const clients = 200
+	for range clients {
+		c := must.Get(net.Dial("tcp", address))(t)
+		defer c.Close()
+	}
+	time.Sleep(500 * time.Millisecond)
+	if files := len(must.Get(os.ReadDir("/proc/self/fd"))(t)); files > clients+mostReaders+20 {
+		t.Errorf("%d connections take %d files", clients, files-clients)
 	}
 }

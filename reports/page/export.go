@@ -96,8 +96,22 @@ func exact(v float64) string {
 // csvText returns rows as comma-separated values.
 func csvText(rows [][]string) string {
 	var text strings.Builder
-	csv.NewWriter(&text).WriteAll(rows) // a builder accepts every write
+	csv.NewWriter(&text).WriteAll(Inert(rows)) // a builder accepts every write
 	return text.String()
+}
+
+// Inert returns rows in which no cell is a formula of a spreadsheet: a text that would be one begins with a quote.
+func Inert(rows [][]string) [][]string {
+	all := make([][]string, len(rows))
+	for i, row := range rows {
+		for _, cell := range row {
+			if _, err := strconv.ParseFloat(cell, 64); err != nil && strings.IndexAny(cell, "=+-@\t\r") == 0 {
+				cell = "'" + cell
+			}
+			all[i] = append(all[i], cell)
+		}
+	}
+	return all
 }
 
 // JSON writes every table and figure of the page with its numbers, for programs. NaN and infinite numbers are left out.

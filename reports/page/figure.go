@@ -140,27 +140,6 @@ func (f *Figure) curves() bool {
 	return f.Categories == nil && f.Lanes == nil && f.Effects == nil && f.Diagonal == "" && f.Scale == ""
 }
 
-// coverage returns the share of each of n equal intervals of the axis that the spans of a lane cover, at most 1.
-func (f *Figure) coverage(lane, n int) []float64 {
-	var spans []Span
-	end := 0.0
-	for _, s := range f.Series {
-		for _, span := range s.Spans {
-			if end = max(end, span.To); span.Lane == lane {
-				spans = append(spans, span)
-			}
-		}
-	}
-	share, width := make([]float64, n), end/float64(n)
-	for _, span := range spans {
-		for i := range share {
-			covered := min(span.To, float64(i+1)*width) - max(span.From, float64(i)*width)
-			share[i] = min(1, share[i]+max(0, covered)/width)
-		}
-	}
-	return share
-}
-
 // full returns the name of the series for writers without colours.
 func (s *Series) full() string {
 	if s.Variant == "" {

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -41,52 +40,12 @@ func TestALabelOfAMapIsWhereNoOtherMarkIs(t *testing.T) {
 	}
 }
 
-func TestSparklineAveragesIntoItsWidth(t *testing.T) {
-	for name, tc := range map[string]struct {
-		y    []float64
-		want string
-	}{
-		"nothing":                 {nil, ""},
-		"equal values":            {[]float64{3, 3}, "▄▄"},
-		"rising":                  {[]float64{0, 1}, "▁█"},
-		"means of pairs, 1 and 5": {[]float64{0, 2, 4, 6}, "▂▇"},
-	} {
-		low, high := 0.0, 0.0
-		if len(tc.y) > 0 {
-			low, high = slices.Min(tc.y), slices.Max(tc.y)
-		}
-		if got := Sparkline(tc.y, low, high, 2); got != tc.want {
-			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
-	}
-}
-
-func TestCoverageIsThePartOfALaneInEachColumn(t *testing.T) {
-	f := &Figure{Lanes: []string{"a", "b"}, Series: []Series{{Spans: []Span{{0, 0, 10, ""}, {1, 4, 29, ""}}}}}
-	if got := f.coverage(0, 2); math.Abs(got[0]-10/14.5) > 1e-12 || got[1] != 0 {
-		t.Errorf("coverage of the first lane by halves of 29 s: got %v, want 10/14.5 and 0", got)
-	}
-}
-
 // Both axes of points beside a diagonal have the limits of all values, in tenths.
 func TestAFigureWithADiagonalHasEqualAxes(t *testing.T) {
 	f := &Figure{Diagonal: "equal", Series: []Series{{Points: []Point{{X: 0.5, Value: 0.55,
 		Interval: stats.Interval{Low: 0.4, High: 0.6}}, {X: 0.5, Value: 0.75, Interval: stats.Unknown}}}}}
 	if low, high := f.ends(); low != 0.4 || high != 0.8 {
 		t.Errorf("axes from %v to %v, want 0.4 to 0.8", low, high)
-	}
-}
-
-func TestForestBlocksShowIntervalEffectAndDetectableDifferences(t *testing.T) {
-	low, high, detectable := -2.0, 2.0, 3.0
-	for want, e := range map[string]Effect{
-		" ░├─●─┤░ ": {Effect: 0, Low: &low, High: &high, Detectable: &detectable},
-		"  ├─┼●┤  ": {Effect: 1, Low: &low, High: &high},
-		"  ○ │ ○● ": {Effect: 3, PerSeed: []float64{-2, 2}},
-	} {
-		if got := e.forestBlocks(-4, 4, 9); got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
 	}
 }
 

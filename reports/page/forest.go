@@ -1,7 +1,6 @@
 package page
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -16,20 +15,20 @@ func (f *Figure) Second() string {
 	return b
 }
 
-// key is the key of a mark: its CSS class, its glyph in text and its name in LaTeX.
-type key struct{ Class, Glyph, Name, Text string }
+// key is the key of a mark, with its CSS class.
+type key struct{ Class, Text string }
 
 // Key explains the marks that a forest plot has.
 func (f *Figure) Key() []key {
-	all := []key{{"dot", "●", "Dot", "difference"}, {"line", "├─┤", "Line", "95 % interval"}}
+	all := []key{{"dot", "difference"}, {"line", "95 % interval"}}
 	has := func(mark func(Effect) bool, k key) {
 		if slices.ContainsFunc(f.Effects, mark) {
 			all = append(all, k)
 		}
 	}
-	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"ring", "○", "Rings", "each seed"})
-	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "░", "Box", "too small to be detected"})
-	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "→", "Arrow", "expected side of 0"})
+	has(func(e Effect) bool { return len(e.PerSeed) > 0 }, key{"ring", "each seed"})
+	has(func(e Effect) bool { return e.Detectable != nil }, key{"band", "too small to be detected"})
+	has(func(e Effect) bool { return e.Expect != "" }, key{"way", "expected side of 0"})
 	return all
 }
 
@@ -144,66 +143,14 @@ func (f *Figure) forestData() [][]string {
 	return rows
 }
 
-// forestBlocks draws an effect in n characters between low and high: the interval ├─┤ with the effect ●, seeds ○, the
-// line │ of no difference, and ░ for differences too small to be detected.
-func (e *Effect) forestBlocks(low, high float64, n int) string {
-	at := func(v float64) int { return int(math.Round(float64(n-1) * (v - low) / (high - low))) }
-	cells := slices.Repeat([]rune{' '}, n)
-	fill := func(from, to float64, r rune) {
-		for i := max(0, at(from)); i <= min(n-1, at(to)); i++ {
-			cells[i] = r
-		}
-	}
-	if e.Detectable != nil {
-		fill(-*e.Detectable, *e.Detectable, '░')
-	}
-	fill(0, 0, '│')
-	if e.Low != nil && e.High != nil {
-		fill(*e.Low, *e.High, '─')
-		fill(*e.Low, *e.Low, '├')
-		fill(*e.High, *e.High, '┤')
-		if *e.Low < 0 && *e.High > 0 {
-			fill(0, 0, '┼')
-		}
-	}
-	for _, v := range e.PerSeed {
-		fill(v, v, '○')
-	}
-	fill(e.Effect, e.Effect, '●')
-	return string(cells)
-}
-
-// forestText returns the lines of a forest plot that is at most width characters wide: its key, then names, numbers and
-// blocks, or, if these do not fit beside each other, the blocks under the names.
-func (f *Figure) forestText(width int) (lines []string) {
-	var marks []string
-	for _, k := range f.Key() {
-		marks = append(marks, k.Glyph+" "+k.Text)
-	}
-	lines = []string{strings.Join(marks, "   ")}
-	names, numbers, rows := 0, 0, f.forestRows()
-	for _, row := range rows {
-		if row.Effect != nil {
-			names, numbers = max(names, len([]rune(row.text))), max(numbers, len([]rune(row.Number())))
-		}
-	}
-	low, high := f.extent()
-	places := width - names - numbers - 6
-	below := places < 24
-	if below {
-		places = width - 4
-	}
-	for _, row := range rows {
+// forestLines returns the rows of a forest plot as text.
+func (f *Figure) forestLines() (lines []string) {
+	for _, row := range f.forestRows() {
 		if row.Effect == nil {
 			lines = append(lines, row.text)
-			continue
+		} else {
+			lines = append(lines, row.text+": "+row.Number())
 		}
-		blocks := row.forestBlocks(low, high, max(10, min(60, places)))
-		if below {
-			lines = append(lines, "  "+row.text+": "+row.Number(), "    "+blocks)
-			continue
-		}
-		lines = append(lines, fmt.Sprintf("  %-*s  %-*s  %s", names, row.text, numbers, row.Number(), blocks))
 	}
 	return lines
 }

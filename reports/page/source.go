@@ -87,7 +87,7 @@ func (p *Page) Grids() []Grid {
 		all = append(all, t.grid())
 	}
 	for _, f := range p.Figures() {
-		all = append(all, FigureGrid(f.ID, f.CSV()))
+		all = append(all, FigureGrid(f.ID, Inert(f.CSV())))
 	}
 	return all
 }

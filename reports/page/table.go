@@ -318,3 +318,11 @@ func Fraction(c Cell) string { return fmt.Sprintf("%d/%d", c.Count, c.Of) }
 
 // Prefix returns at most n bytes of a text.
 func Prefix(text string, n int) string { return text[:min(n, len(text))] }
+
+// Lines returns the lines of the cell's detail.
+func (c Cell) Lines() []string {
+	if c.Detail == "" {
+		return nil
+	}
+	return strings.Split(c.Detail, " · ")
+}

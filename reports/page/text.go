@@ -4,16 +4,12 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/mitchellh/go-wordwrap"
 	"github.com/olekukonko/tablewriter"
 	"github.com/olekukonko/tablewriter/renderer"
 	"github.com/olekukonko/tablewriter/tw"
-
-	"rcgrpo/reports/stats"
 )
 
 // format describes the layout of a page in a text format. Strings are formats of package fmt for escaped text.
@@ -27,7 +23,7 @@ type format struct {
 	figure func(*Figure)
 }
 
-// Text writes the page for a terminal of the given width: complete tables, and one line of blocks for each curve.
+// Text writes the page for a terminal of the given width: complete tables, and of each curve two numbers.
 func (p *Page) Text(w io.Writer, width int) error {
 	out := &sticky{w: w}
 	return p.write(out, format{
@@ -282,74 +278,40 @@ func marked(c Cell, text string) string {
 	return text
 }
 
-// text writes each series as a line of blocks between its two numbers.
+// text writes the figure as text: of each series its first and its last number.
 func (f *Figure) text(out *sticky, width int) {
-	note := f.Note
-	if f.curves() {
-		note += " " + f.numbers()
-		if f.Smooth > 1 {
-			note += fmt.Sprintf(" Blocks: moving average over %d %ss.", f.Smooth, f.X)
-		}
-	}
-	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(strings.TrimSpace(note)), " – "), width)
-	names := 0
-	for _, lane := range f.Lanes {
-		names = max(names, len([]rune(lane)))
-	}
-	switch places := max(10, min(80, width-names-3)); {
-	case f.Scale != "": // the table below has the numbers
-		return
-	case f.Effects != nil:
-		for _, line := range f.forestText(width) {
-			out.line("  " + clean(line))
-		}
-		return
-	case f.Categories != nil || f.Diagonal != "":
-		for _, row := range f.CSV()[1:] {
-			out.line("  " + clean(strings.Join(row, "  ")))
-		}
-		return
-	case f.Lanes != nil:
-		for i, lane := range f.Lanes {
-			out.line(fmt.Sprintf("  %-*s %s", names, clean(lane), Sparkline(f.coverage(i, places), 0, 1, places)))
-		}
-		return
-	}
-	extent := map[bool]stats.Interval{} // by panel
-	for _, s := range f.Series {
-		names = max(names, len([]rune(s.Look.glyph()+s.full())))
-		for _, v := range movingAverage(s.mean(), f.Smooth) {
-			if at, known := extent[s.Lower]; !known && !math.IsNaN(v) {
-				extent[s.Lower] = stats.Interval{Low: v, High: v}
-			} else if !math.IsNaN(v) {
-				extent[s.Lower] = stats.Interval{Low: min(at.Low, v), High: max(at.High, v)}
-			}
-		}
-	}
-	for _, s := range f.Series {
-		y, low, high := movingAverage(s.mean(), f.Smooth), extent[s.Lower].Low, extent[s.Lower].High
-		first, last := s.values()
-		out.line(fmt.Sprintf("  %-*s %8s %s %s", names, clean(s.Look.glyph()+s.full()), Significant(first),
-			Sparkline(y, low, high, max(10, min(60, width-names-24))), Significant(last)))
+	out.wrapped(strings.TrimSuffix(clean(f.Title)+" – "+clean(f.noteInText()), " – "), width)
+	for _, line := range f.lines() {
+		out.wrapped("  "+clean(line), width)
 	}
 }
 
-// Sparkline returns at most n blocks of eight heights between low and high. Each block is the mean of its values.
-func Sparkline(y []float64, low, high float64, n int) string {
-	n = min(n, len(y))
-	var b strings.Builder
-	for i := range n {
-		logged := slices.DeleteFunc(slices.Clone(y[i*len(y)/n:(i+1)*len(y)/n]), math.IsNaN)
-		switch mean := stats.Mean(logged); {
-		case len(logged) == 0:
-			b.WriteByte(' ')
-		case high > low:
-			b.WriteRune([]rune(StripBlocks)[int(math.Round(7*(mean-low)/(high-low)))])
-		default:
-			b.WriteRune('▄')
+// noteInText returns the note of the figure and what its numbers are.
+func (f *Figure) noteInText() string {
+	if f.curves() {
+		return strings.TrimSpace(f.Note + " " + f.numbers())
+	}
+	return f.Note
+}
+
+// lines returns a line for each effect, category, point or series. A map has none, because the table below has its
+// numbers, and the spans of lanes are in the CSV file.
+func (f *Figure) lines() (lines []string) {
+	switch {
+	case f.Scale != "" || f.Lanes != nil:
+	case f.Effects != nil:
+		return f.forestLines()
+	case f.Categories != nil || f.Diagonal != "":
+		for _, row := range f.CSV()[1:] {
+			lines = append(lines, strings.Join(row, " · "))
+		}
+	default:
+		for _, s := range f.Series {
+			first, last := s.values()
+			lines = append(lines, fmt.Sprintf("%s: %s → %s", s.full(), Significant(first), Significant(last)))
 		}
 	}
-	return b.String()
+	return lines
 }
 
 // clean replaces control characters of foreign text, so that a log cannot control the terminal.
@@ -431,30 +393,9 @@ func (t *Table) markdown(out *sticky) {
 }
 
 func (f *Figure) markdown(out *sticky) {
-	note := f.Note
-	if f.curves() {
-		note = strings.TrimSpace(note + " " + f.numbers())
-	}
-	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(note)))
-	switch {
-	case f.Scale != "": // the table below has the numbers
-	case f.Effects != nil:
-		for _, line := range f.forestText(110) { // indented lines are code
-			out.line("    " + clean(line))
-		}
-	case f.Categories != nil || f.Diagonal != "":
-		for _, row := range f.CSV()[1:] {
-			out.line("- " + escaped(strings.Join(row, " · ")))
-		}
-	case f.Lanes != nil:
-		for i, lane := range f.Lanes {
-			out.line("- " + escaped(lane) + ": " + Sparkline(f.coverage(i, 40), 0, 1, 40))
-		}
-	default:
-		for _, s := range f.Series {
-			first, last := s.values()
-			out.line(fmt.Sprintf("- %s: %s → %s", escaped(s.full()), Significant(first), Significant(last)))
-		}
+	out.line(fmt.Sprintf("**%s.** %s\n", escaped(f.Title), escaped(f.noteInText())))
+	for _, line := range f.lines() {
+		out.line("- " + escaped(line))
 	}
 }
 

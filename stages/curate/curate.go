@@ -100,6 +100,12 @@ func (s *settings) CheckInputs(n *lang.Node) hcl.Diagnostics {
 	return hcl.Diagnostics{d}
 }
 
+// Size implements lang.Sizer.
+func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, float64) {
+	experts := inputs["tasks"]
+	return map[string]lang.Size{"expert": experts, "mixed": experts.Times(1 + s.Ratio)}, 0
+}
+
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Ratio < 0, "Negative ratio", s.At["ratio"],

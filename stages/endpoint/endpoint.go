@@ -55,8 +55,7 @@ type settings struct {
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Model == "", "No model", s.At["model"], "model is the name of the model in requests; got an empty text.")
-	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"], "A temperature is at least 0; got %v.",
-		s.Temperature)
+	diags = append(diags, blocks.CheckTemperature(s.Temperature, true, s.At["temperature"])...)
 	bad(s.MaxTokens < 0, "Negative length", s.At["max_tokens"],
 		"A reply has at least 1 token, or no limit with 0; got %d.", s.MaxTokens)
 	if s.BaseURL != "" {
@@ -94,6 +93,12 @@ func (s *settings) endpoint() *provider.Settings {
 		e.Extra, _ = json.Marshal(s.Extra)
 	}
 	return e
+}
+
+// Reach implements lang.Reacher. The stages that read the endpoint make the calls.
+func (s *settings) Reach() lang.Reach {
+	e := s.endpoint()
+	return lang.Reach{Addresses: []string{e.BaseURL}, Secrets: []string{e.Key}}
 }
 
 // Endpoint returns the model that the stage describes, before it runs.

@@ -56,7 +56,7 @@ type settings struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of tasks; a score names the port it came from"`
 	Token       string         `hcl:"token,optional" choices:"checkpoint|none|high|low" doc:"reward token to"`
 	_           struct{}       `doc:"condition on: that of the checkpoint, or another to measure the conditioning"`
-	Layout      string         `hcl:"layout,optional" choices:"checkpoint|bfcl" unkeyed:"\"checkpoint\"" doc:"prompts in"`
+	Layout      string         `hcl:"layout,optional" choices:"checkpoint|bfcl" doc:"prompts in"`
 	_           struct{}       `doc:"the layout of the checkpoint, or those of the official handler of its family, with"`
 	_           struct{}       `doc:"the official decoder; then a cut reply does not end the episode"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
@@ -75,6 +75,19 @@ type settings struct {
 	blocks.Arithmetic
 
 	At map[string]hcl.Range `hcl:",ranges"`
+}
+
+// Size implements lang.Sizer.
+func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, float64) {
+	return nil, rl.SamplingPasses * inputs["tasks"].Times(float64(s.Samples)).Tokens
+}
+
+// Reach implements lang.Reacher. The address and the key of an endpoint are those of its stage.
+func (s *settings) Reach() (r lang.Reach) {
+	if s.calls() {
+		r = lang.Reach{Paid: true, Budget: s.Calls.Budget}
+	}
+	return r
 }
 
 // scores returns the rows of the episodes with a reward, given the set of each.
@@ -135,8 +148,7 @@ func (s *settings) WithoutEffect() map[string]string {
 
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
-	bad(s.Temperature < 0, "Negative temperature", s.At["temperature"],
-		"The temperature is 0 for greedy decoding, or above it; got %v.", s.Temperature)
+	diags = append(diags, blocks.CheckTemperature(s.Temperature, true, s.At["temperature"])...)
 	bad(s.Samples < 1 || s.Samples > 1 && s.Temperature == 0 && !s.calls(), "Number of samples out of range",
 		s.At["samples"],
 		"A task is tried at least once, and greedy decoding gives the same episode every time: %d samples at temperature "+

@@ -43,7 +43,7 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Command command                  `hcl:"command" doc:"program and arguments, a list of words; a shell command"`
+	Command []string                 `hcl:"command" doc:"program and arguments, a list of words; a shell command"`
 	_       struct{}                 `doc:"needs the words \"sh\", \"-c\" before it"`
 	Inputs  map[string]artifact.Data `hcl:"inputs,optional" doc:"file(), dir() or a port for each variable with a"`
 	_       struct{}                 `doc:"path; a port of type files gives the path of its only file or folder,"`
@@ -117,16 +117,20 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 
 func hasNUL(text string) bool { return strings.ContainsRune(text, 0) }
 
-// Publishes lists the names beside the experiment, for the engine to detect conflicts.
-func (s *settings) Publishes() []string {
-	var names []string
-	for _, to := range s.Outputs {
-		names = append(names, path.Clean(to))
+var seedOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`@-?\d+$`) })
+
+// Publishes returns the outputs, with the seed in the name if the stage runs once per seed.
+func (s *settings) Publishes(_, address string) (all []lang.Published) {
+	seed := seedOf().FindString(address)
+	for port, to := range s.Outputs {
+		to = path.Clean(to)
+		ext := path.Ext(to)
+		all = append(all, lang.Published{Port: port, File: path.Base(to), Name: strings.TrimSuffix(to, ext) + seed + ext})
 	}
-	return names
+	return all
 }
 
-// Starts returns the command and its variables from the file.
-func (s *settings) Starts() (args, env []string) {
-	return s.Command, append(lang.EnvTexts(s.Env), s.Secrets...)
+// Reach implements lang.Reacher.
+func (s *settings) Reach() lang.Reach {
+	return lang.Reach{Programs: [][]string{s.Command}, Env: lang.EnvTexts(s.Env), Secrets: s.Secrets}
 }

@@ -9,10 +9,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -42,14 +40,16 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
-	secrets, err := s.secrets()
-	if err != nil {
-		return err
-	}
 	program := engine.Program{Args: s.Command, Env: env, Dir: dir}
+	secrets := map[string]*proc.Secrets{}
 	for _, name := range s.Secrets {
-		program.Env = append(program.Env, name+"="+secrets[name])
-		program.Secret = append(program.Secret, secrets[name])
+		value, ok := os.LookupEnv(name)
+		if !ok {
+			return fmt.Errorf("the environment has no variable %s, which the stage names as a secret", name)
+		}
+		program.Env = append(program.Env, name+"="+value)
+		program.Secret = append(program.Secret, value)
+		secrets[name] = proc.NewSecrets(value)
 	}
 	if err := job.Execute(ctx, program); err != nil {
 		return err
@@ -107,19 +107,7 @@ func inputPath(job *engine.Job, in artifact.Data) (string, error) {
 	return opened.Dir, nil
 }
 
-func (s *settings) secrets() (map[string]string, error) {
-	values := map[string]string{}
-	for _, name := range s.Secrets {
-		value, ok := os.LookupEnv(name)
-		if !ok {
-			return nil, fmt.Errorf("the environment has no variable %s, which the stage names as a secret", name)
-		}
-		values[name] = value
-	}
-	return values, nil
-}
-
-func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]string) error {
+func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string]*proc.Secrets) error {
 	to := s.Outputs[port]
 	if name := secretIn(to, secrets); name != "" {
 		return fmt.Errorf("its path contains the value of the secret %s, and paths are stored and printed: give it "+
@@ -137,7 +125,6 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 	case !info.IsDir() && !info.Mode().IsRegular():
 		return fmt.Errorf("%s is neither a file nor a folder but %s", to, artifact.Form(info.Mode().Type()))
 	}
-	folder, name := path.Split(path.Clean(to))
 	err = filepath.WalkDir(made, func(at string, d fs.DirEntry, err error) error {
 		if name := secretIn(strings.TrimPrefix(at, made), secrets); name != "" {
 			return fmt.Errorf("the name of a file in %s contains the value of the secret %s, and names are stored and "+
@@ -152,11 +139,10 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 		}
 		file = filepath.ToSlash(file)
 		if !d.Type().IsRegular() {
-			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(folder, file),
+			return fmt.Errorf("%s is %s, and a result holds plain files only", path.Join(path.Dir(path.Clean(to)), file),
 				artifact.Form(d.Type()))
 		}
-		published := path.Join(folder, s.publishedName(job, name)+strings.TrimPrefix(file, name))
-		return job.Publish(port, file, published)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -165,12 +151,10 @@ func (s *settings) collect(job *engine.Job, dir, port string, secrets map[string
 }
 
 // secretIn returns the variable whose secret value a text contains, or "".
-func secretIn(text string, secrets map[string]string) string {
+func secretIn(text string, secrets map[string]*proc.Secrets) string {
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
-		for _, line := range proc.SecretLines(secrets[name]) {
-			if strings.Contains(text, line) {
-				return name
-			}
+		if secrets[name].Mask(text) != text {
+			return name
 		}
 	}
 	return ""
@@ -192,13 +176,4 @@ func putInto(job *engine.Job, port, made string) error {
 		return err
 	}
 	return os.Rename(made, filepath.Join(created, filepath.Base(made)))
-}
-
-var seedOf = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`@-?\d+$`) })
-
-// publishedName returns the published name of an output, with the seed if the stage runs once per seed.
-func (s *settings) publishedName(job *engine.Job, name string) string {
-	seed := seedOf().FindString(job.Address)
-	ext := path.Ext(name)
-	return strings.TrimSuffix(name, ext) + seed + ext
 }

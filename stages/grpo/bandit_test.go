@@ -34,7 +34,7 @@ func bandit(t *testing.T, change func(s *settings)) *training {
 		NormEps: 1e-6, MaxPosition: 8}, rand.New(rand.NewPCG(1, 5))))(t)
 	t.Cleanup(func() { m.Close() })
 	o := s.Optimizer
-	return trainingOf(t, m, s, lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay,
+	return trainingOf(t, m, s, lm.OptimizerConfig{Beta1: 0.9, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay,
 		Clip: o.ClipNorm, MicroTokens: s.MicroBatch})
 }
 

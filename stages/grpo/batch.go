@@ -90,17 +90,13 @@ func (b *updateBatch) of(groups []int) *updateBatch {
 
 // advantage computes the advantages from the rewards minus a penalty of each row [R], nil for none.
 func (b *updateBatch) advantage(o *objective.Objective, penalty []float64) {
-	length := make([]int, len(b.trajectories))
 	if b.penalty = nil; penalty != nil {
 		b.penalty = make([]float64, len(b.trajectories))
 	}
-	for i, owner := range b.owner {
-		length[owner] += b.Length[i]
-		if penalty != nil {
-			b.penalty[owner] += penalty[i]
-		}
+	for i, p := range penalty {
+		b.penalty[b.owner[i]] += p
 	}
-	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty, length)
+	advantages, skip := o.Advantages(b.trajectories, b.size, b.penalty)
 	b.Advantage, b.Skip = objective.OfRows(advantages, b.owner), objective.OfRows(skip, b.owner)
 	b.totals = o.Totals(&b.Batch)
 }

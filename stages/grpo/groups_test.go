@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"rcgrpo/bfcl"
@@ -25,7 +24,7 @@ func streams(seed int64) func(string) *rand.Rand {
 // scripted returns a sampler over n tasks; reward returns the rewards of episodes.
 func scripted(n int, reward func(r rl.Rollout) float64) *groupSource {
 	s := &groupSource{batch: 4, group: 2, tokens: func(int, string) []string { return []string{"", ""} },
-		course: &course{sets: [][]*bfcl.Task{named("t", n)}, rand: streams(1)}}
+		course: &course{tasks: named("t", n), rand: streams(1)}}
 	s.collect = func(_ context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 		var out []*rl.Trajectory
 		for _, r := range list {
@@ -86,43 +85,6 @@ func TestEveryPassHasEveryTaskOnce(t *testing.T) {
 	}
 	if slices.Equal(seen[:10], seen[10:]) {
 		t.Error("both passes have the same order")
-	}
-}
-
-func TestTasksInTheirGivenOrderSetAfterSet(t *testing.T) {
-	c := &course{sets: [][]*bfcl.Task{append(named("easy", 3), named("hard", 2)...)}, given: true, rand: streams(1)}
-	var got []string
-	for k := range 7 {
-		got = append(got, c.at(k).ID)
-	}
-	if want := []string{"easy0", "easy1", "easy2", "hard0", "hard1", "easy0", "easy1"}; !slices.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestWeightsHoldInEveryPartOfTheList(t *testing.T) {
-	sets := [][]*bfcl.Task{named("easy", 7), named("hard", 3)}
-	c := &course{sets: sets, weights: []float64{3, 1}, rand: streams(1)}
-	hard := map[string]int{}
-	for k := range 120 {
-		id := c.at(k).ID
-		if strings.HasPrefix(id, "hard") {
-			hard[id]++
-		}
-		n := 0
-		for _, times := range hard {
-			n += times
-		}
-		if want := float64(k+1) / 4; math.Abs(float64(n)-want) > 1 {
-			t.Fatalf("%d hard ones among the first %d, want a quarter", n, k+1)
-		}
-	}
-	if len(hard) != 3 || hard["hard0"] != 10 || hard["hard1"] != 10 {
-		t.Errorf("hard ones: got %v, want each 10 times", hard)
-	}
-	again := &course{sets: sets, weights: []float64{3, 1}, rand: streams(1)}
-	if again.at(77) != c.at(77) {
-		t.Error("a task depends on what was asked for before")
 	}
 }
 
@@ -270,33 +232,20 @@ func TestTooManyFailuresOfTheEnvironmentStopAnUpdate(t *testing.T) {
 	}
 }
 
-// A member without a reward, or its group, is excluded from the batch: its tokens have no gradient.
+// A member without a reward is excluded from the batch: its tokens have no gradient.
 func TestMissingRewardsDoNotEnterTheLoss(t *testing.T) {
 	list := []*rl.Trajectory{episode(1, 2), episode(0, 3), episode(rl.MissingReward(), 1), episode(1, 4), episode(0, 2),
 		episode(0, 1)}
 	stats := lm.TokenStats{Logp: slices.Repeat([]float64{-1}, 13), LogpRef: slices.Repeat([]float64{-1.5}, 13)}
-	gradients := map[string][]float64{}
-	for missing, want := range map[string]struct {
-		skip   []bool
-		tokens int
-	}{"leave_out": {[]bool{false, false, true, false, false, false},
-		12}, "spread": {[]bool{true, true, true, false, false, false}, 7}} {
-		b := newBatch(list, 3)
-		o := objective.PaperObjective()
-		o.Advantage.Missing = missing
-		b.advantage(&o, nil)
-		if !slices.Equal(b.Skip, want.skip) || b.totals.Tokens != want.tokens {
-			t.Errorf("missing = %q: skips %v and counts %d tokens, want %v and %d", missing, b.Skip, b.totals.Tokens,
-				want.skip, want.tokens)
-		}
-		out := must.Get(b.evaluate(&o, 0, len(list), stats))(t)
-		gradients[missing] = out.DLogp
-		if math.IsNaN(out.Loss) || out.DLogp[5] != 0 || (out.DLogp[0] == 0) != (missing == "spread") || out.DLogp[6] == 0 {
-			t.Errorf("missing = %q: loss %v, derivatives %v", missing, out.Loss, out.DLogp)
-		}
+	b := newBatch(list, 3)
+	o := objective.PaperObjective()
+	b.advantage(&o, nil)
+	if !slices.Equal(b.Skip, []bool{2: true, 5: false}) || b.totals.Tokens != 12 {
+		t.Errorf("skips %v and counts %d tokens, want the third of six and 12", b.Skip, b.totals.Tokens)
 	}
-	if slices.Equal(gradients["leave_out"], gradients["spread"]) {
-		t.Error("advantage { missing } changes nothing")
+	out := must.Get(b.evaluate(&o, 0, len(list), stats))(t)
+	if math.IsNaN(out.Loss) || out.DLogp[5] != 0 || out.DLogp[0] == 0 || out.DLogp[6] == 0 {
+		t.Errorf("loss %v, derivatives %v", out.Loss, out.DLogp)
 	}
 }
 
@@ -339,7 +288,7 @@ func TestMaskSkipsEqualGroups(t *testing.T) {
 func TestPenaltyComesOffTheRewardBeforeAdvantages(t *testing.T) {
 	b := newBatch([]*rl.Trajectory{episode(1, 1), episode(0, 1), episode(1, 1), episode(1, 1)}, 2)
 	o := objective.PaperObjective()
-	o.Advantage = &objective.Advantage{Baseline: "group_mean", Scale: "none"}
+	o.Advantage = &objective.Advantage{Scale: "none"}
 	b.advantage(&o, []float64{0.2, 0, 0.1, 0.3})
 	// group 1: 0.8 and 0, mean 0.4; group 2: 0.9 and 0.7, mean 0.8
 	for i, want := range []float64{0.4, -0.4, 0.1, -0.1} {

@@ -14,11 +14,10 @@
 //	Objective.Advantages       advantages (eq. 6), called by prepare
 //	Objective.Evaluate         ratio, clip and KL term: loss and its gradient in the logprobs (eq. 7 to 9)
 //	settings.accumulate        gradient in the weights
-//	training.learn             optimizer steps and alarms
+//	training.learn             optimizer steps
 package grpo
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/hashicorp/hcl/v2"
@@ -57,7 +56,7 @@ func Kinds() []*lang.Kind {
 			Summary: "Reward-conditioned GRPO: every rollout of a group draws its reward token.",
 			New: func() lang.Stage {
 				return &conditioned{settings: defaults(256), Tokens: &drawn{High: 0.5, Allocation: "iid",
-					Position: "checkpoint", Init: "mean", Learn: "all"}}
+					Position: "checkpoint", Init: "mean", Learn: "all", Baseline: objective.BaselineGroup}}
 			},
 		},
 	}
@@ -65,7 +64,7 @@ func Kinds() []*lang.Kind {
 
 func defaults(batch int) settings {
 	return settings{
-		Order: "shuffled", Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
+		Updates: 350, Group: 5, Batch: batch, LR: defaultLR, Temperature: 1, TopP: 1, Keep: 1,
 		Objective: objective.PaperObjective(),
 		Limits:    blocks.DefaultLimits(),
 		Settings:  train.Defaults(blocks.Schedule{Shape: "constant"}, 0.01),
@@ -78,12 +77,8 @@ const defaultLR = 1e-6
 type settings struct {
 	Policy      artifact.Ref   `hcl:"policy" port:"checkpoint" doc:"checkpoint to start from; frozen, it is also the"`
 	_           struct{}       `doc:"reference policy"`
-	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of training tasks; the tasks of an update depend"`
-	_           struct{}       `doc:"only on the seed and these settings"`
-	Order       string         `hcl:"order,optional" choices:"shuffled|given" doc:"shuffled passes over the tasks in"`
-	_           struct{}       `doc:"a new order each time; given keeps their order, set after set, as a curriculum"`
-	Weights     []float64      `hcl:"weights,optional" doc:"curriculum by shares: weight of each set in every part"`
-	_           struct{}       `doc:"of the training, in the order of tasks; without it the sets form one"`
+	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"sets of training tasks, of which every pass takes all"`
+	_           struct{}       `doc:"in a new order, which depends only on the seed and this setting"`
 	Updates     int            `hcl:"updates,optional" unit:"updates" doc:"number of updates; each samples a batch"`
 	_           struct{}       `doc:"and learns from it (the paper logs 350)"`
 	Group       int            `hcl:"group,optional" unit:"episodes" doc:"episodes per task, G (paper, eq. 6: 5)"`
@@ -102,13 +97,10 @@ type settings struct {
 
 	objective.Objective
 
-	Alarms   []blocks.Alarm `hcl:"alarm,block" doc:"reaction to trouble during training; none by default. An update"`
-	_        struct{}       `doc:"without a finite gradient is always skipped and its batch stored in skipped.jsonl"`
-	_        struct{}       `doc:"of the port metrics; without alarm nan, the third in a row is an error"`
-	Forecast *forecast      `hcl:"forecast,block" doc:"sampling run before the first update that forecasts its share"`
-	_        struct{}       `doc:"of groups without variance (Proposition 1)"`
-	Evaluate *evaluate      `hcl:"evaluate,block" doc:"evaluation during training; the port best holds the policy"`
-	_        struct{}       `doc:"with the highest reward, the first of equals, beside the last policy in checkpoint"`
+	Forecast *forecast `hcl:"forecast,block" doc:"sampling run before the first update that forecasts its share"`
+	_        struct{}  `doc:"of groups without variance (Proposition 1)"`
+	Evaluate *evaluate `hcl:"evaluate,block" doc:"evaluation during training; the port best holds the policy"`
+	_        struct{}  `doc:"with the highest reward, the first of equals, beside the last policy in checkpoint"`
 
 	Limits *blocks.Limits `hcl:"limits,block" doc:"bounds of an episode"`
 
@@ -122,8 +114,8 @@ type settings struct {
 // forecast configures the sampling run of Proposition 1's forecast.
 type forecast struct {
 	Tasks   int      `hcl:"tasks" unit:"tasks" doc:"training tasks to sample, drawn by the seed"`
-	Samples int      `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; at least as"`
-	_       struct{} `doc:"many as a group has members"`
+	Samples int      `hcl:"samples" unit:"episodes per task" doc:"episodes per task and reward token; more than a"`
+	_       struct{} `doc:"group has members"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -131,11 +123,7 @@ type forecast struct {
 type evaluate struct {
 	Tasks       []artifact.Ref `hcl:"tasks" port:"tasks" doc:"held-out tasks"`
 	Every       int            `hcl:"every" unit:"updates" doc:"interval of evaluations"`
-	Subset      int            `hcl:"subset,optional" unit:"tasks" doc:"number of held-out tasks, drawn once by the"`
-	_           struct{}       `doc:"seed; 0 takes all"`
 	Temperature float64        `hcl:"temperature,optional" doc:"sampling temperature; 0 is greedy"`
-	TopP        float64        `hcl:"top_p,optional" doc:"sample from the fewest tokens whose probabilities"`
-	_           struct{}       `doc:"reach this (nucleus); 1, the default, is the whole vocabulary"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -167,15 +155,18 @@ type drawn struct {
 	_          struct{} `doc:"reply (paper, section 3.1), or that of the checkpoint"`
 	Init       string   `hcl:"init,optional" doc:"rows of untrained reward tokens: mean of all rows (Hewitt 2021),"`
 	_          struct{} `doc:"or copy:TOKEN, the row of that token (drills)"`
-	Learn      string   `hcl:"learn,optional" choices:"all|high" unkeyed:"\"all\"" doc:"rollouts with a policy"`
+	Learn      string   `hcl:"learn,optional" choices:"all|high" doc:"rollouts with a policy"`
 	_          struct{} `doc:"gradient: all (paper, eq. 8), or only those under high; with high, rollouts under low still"`
 	_          struct{} `doc:"count in the mean and deviation of their group and in the KL term (when.hcl)"`
+	Baseline   string   `hcl:"baseline,optional" choices:"group|token" doc:"what an advantage subtracts from the"`
+	_          struct{} `doc:"reward: the mean of the group (paper, eq. 6), or of its rollouts with the same token,"`
+	_          struct{} `doc:"divided by the deviation from these means (docs/training.md 6)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
 
-// Starts implements lang.Starter.
-func (s *settings) Starts() (args, env []string) { return s.Agent.Starts() }
+// Reach implements lang.Reacher.
+func (s *settings) Reach() lang.Reach { return s.Agent.Reach() }
 
 // MemoryUse returns the memory use of passes over an update's groups, with a sampler beside them.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
@@ -186,6 +177,16 @@ func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
 		u.Slots = min(lm.MaxSlots, s.episodes())
 		return u
 	}
+}
+
+// Size implements lang.Sizer: each token is sampled, read by the reference policy, and learned in every pass.
+func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, float64) {
+	episodes := float64(s.Updates * s.Batch * s.Group)
+	work := rl.SamplingPasses + rl.TrainingPasses*float64(s.Passes)
+	if s.NeedsReference() {
+		work++
+	}
+	return nil, work * episodes * inputs["tasks"].PerRow()
 }
 
 // EpisodeTokens returns an upper bound of the tokens of all episodes that the updates sample and learn from.
@@ -199,8 +200,8 @@ func (s *settings) episodes() int {
 	if f := s.Forecast; f != nil {
 		n = max(n, 2*f.Tasks*f.Samples) // under each token
 	}
-	if e := s.Evaluate; e != nil {
-		n = max(n, cmp.Or(e.Subset, lm.MaxSlots))
+	if s.Evaluate != nil {
+		n = max(n, lm.MaxSlots)
 	}
 	return n
 }
@@ -227,39 +228,29 @@ func (s *settings) check(tokens bool) hcl.Diagnostics {
 		"A group of one has no variance, so zero_variance = %q would exclude every group; "+
 			"set zero_variance = \"keep\".", s.ZeroVariance)
 	bad(s.Batch < 1, "Batch too small", s.At["batch"], "An update takes at least one task; got %d.", s.Batch)
-	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
-		"Rollouts are sampled, so the temperature must be above 0; got %v.", s.Temperature)
+	diags = append(diags, blocks.CheckTemperature(s.Temperature, false, s.At["temperature"])...)
 	bad(s.TopP < 1 && !s.Correction.Off(), "Correction needs all tokens", s.Correction.At["mode"],
 		"sampler_correction compares the sampler's logprobs with those of the training forward. With top_p = %v the "+
 			"sampler's cover only part of the vocabulary; set top_p = 1 or mode = \"off\".", s.TopP)
 	bad(s.Keep < 0, "Negative interval", s.At["keep"], "keep is a number of updates, or 0; got %d.", s.Keep)
-	bad(s.Weights != nil && (len(s.Weights) != len(s.Tasks) || slices.Min(append([]float64{1}, s.Weights...)) <= 0),
-		"Weights out of range", s.At["weights"],
-		"Each set of tasks has one weight, above 0; got %v for %d sets.", s.Weights, len(s.Tasks))
 	if f := s.Forecast; f != nil {
 		bad(f.Tasks < 2, "Too few tasks", f.At["tasks"],
 			"The band of a forecast needs at least 2 tasks; got %d.", f.Tasks)
-		bad(f.Samples < s.Group, "Too few samples", f.At["samples"],
-			"All members of a group of %d may have the same reward token, so the forecast needs at least as many samples "+
-				"of each token; got %d.", s.Group, f.Samples)
+		bad(f.Samples <= s.Group, "Too few samples", f.At["samples"],
+			"All members of a group of %d may have the same reward token, so the forecast needs more samples of each token; "+
+				"got %d.", s.Group, f.Samples)
 	}
 	if e := s.Evaluate; e != nil {
 		bad(e.Every < 1, "Interval out of range", e.At["every"],
 			"every is a number of updates, at least 1; got %d.", e.Every)
-		bad(e.Subset < 0, "Negative number of tasks", e.At["subset"],
-			"subset is a number of tasks, or 0 for all; got %d.", e.Subset)
-		if e.TopP != 0 {
-			diags = append(diags, blocks.CheckTopP(e.TopP, e.At["top_p"])...)
-		}
-		bad(e.Temperature < 0, "Negative temperature", e.At["temperature"],
-			"The temperature is 0 for greedy decoding, or above it; got %v.", e.Temperature)
+		diags = append(diags, blocks.CheckTemperature(e.Temperature, true, e.At["temperature"])...)
 	}
 	groups := s.Batch // of an optimizer step
 	if s.Minibatches > 0 {
 		groups = min(groups, s.Minibatches)
 	}
-	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), blocks.CheckAlarms(s.Alarms, tokens),
-		s.Objective.Check(), s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check(), s.Agent.Check())
+	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Objective.Check(),
+		s.Settings.Check(groups, s.LR, defaultLR, s.At["lr"]), s.Limits.Check(), s.Agent.Check())
 }
 
 // Advice returns a setting that plan advises, and "" for none. In bfloat16 on a GPU the sampler's attention and
@@ -277,16 +268,14 @@ func (s *settings) WithoutEffect() map[string]string {
 	e := blocks.Effects{}
 	s.Objective.WithoutEffect(e, s.Batch, s.Group)
 	s.Settings.WithoutEffect(e)
-	e.Add(len(s.Tasks) == 1, "one set of tasks is the whole training", "weights")
-	e.Add(s.Evaluate != nil && s.Evaluate.Temperature == 0, "greedy decoding takes the most probable token",
-		"evaluate.top_p")
 	return e
 }
 
 // WithoutEffect adds the settings of rc-grpo.
 func (s *conditioned) WithoutEffect() map[string]string {
 	e := blocks.Effects(s.settings.WithoutEffect())
-	e.Add(s.Tokens.High == 0 || s.Tokens.High == 1, "all rollouts get the same token", "tokens.allocation")
+	e.Add(s.Tokens.High == 0 || s.Tokens.High == 1, "all rollouts get the same token", "tokens.allocation",
+		"tokens.baseline")
 	return e
 }
 

@@ -5,7 +5,7 @@ package grpo
 import (
 	"context"
 	"fmt"
-	"slices"
+	"maps"
 
 	"rcgrpo/bfcl"
 	"rcgrpo/engine/artifact"
@@ -14,16 +14,8 @@ import (
 	"rcgrpo/stages/rl/objective"
 )
 
-func (t *training) course() (*course, error) {
-	sets, err := t.readSets(t.Tasks)
-	if t.Weights == nil {
-		sets = [][]*bfcl.Task{slices.Concat(sets...)}
-	}
-	return &course{sets: sets, given: t.Order == "given", weights: t.Weights, rand: t.run.Job.Rand}, err
-}
-
-// readSets reads sets of tasks, none empty.
-func (t *training) readSets(refs []artifact.Ref) (sets [][]*bfcl.Task, err error) {
+// readSets reads sets of tasks, none empty, as one list.
+func (t *training) readSets(refs []artifact.Ref) (tasks []*bfcl.Task, err error) {
 	for _, ref := range refs {
 		set, err := checkpoint.ReadTasks(t.run.Job, ref)
 		if err != nil {
@@ -32,28 +24,15 @@ func (t *training) readSets(refs []artifact.Ref) (sets [][]*bfcl.Task, err error
 		if len(set) == 0 {
 			return nil, fmt.Errorf("the set of tasks stage.%s.%s.%s is empty", ref.Kind, ref.Name, ref.Port)
 		}
-		sets = append(sets, set)
+		tasks = append(tasks, set...)
 	}
-	return sets, nil
-}
-
-// readHeldOut reads the tasks of the evaluation during training: the whole sets or a subset drawn once.
-func (t *training) readHeldOut() ([]*bfcl.Task, error) {
-	if t.Evaluate == nil {
-		return nil, nil
-	}
-	sets, err := t.readSets(t.Evaluate.Tasks)
-	if err != nil {
-		return nil, err
-	}
-	tasks := slices.Concat(sets...)
-	return subset(tasks, t.Evaluate.Subset, t.run.Job.Rand("subset of the evaluation").Perm), nil
+	return tasks, nil
 }
 
 // evaluate samples the held-out tasks under the condition of the checkpoint.
 func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) error {
 	policy, collector := *t.episodes.Local, *t.episodes.Collector
-	policy.Temperature, policy.TopP = t.Evaluate.Temperature, t.Evaluate.TopP
+	policy.Temperature, policy.TopP = t.Evaluate.Temperature, 1
 	collector.Policy = &policy
 	if t.Agent != nil {
 		collector.Agent = t.episodes.Gateway.With(&policy)
@@ -85,8 +64,7 @@ func (t *training) evaluate(ctx context.Context, u int, v map[string]float64) er
 // forecast samples training tasks under each token and forecasts the share of the first update's groups without
 // variance. Its episodes belong to update 0, so no training episode is sampled twice.
 func (t *training) forecast(ctx context.Context, v map[string]float64) error {
-	all := slices.Concat(t.groups.course.sets...)
-	tasks := subset(all, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
+	tasks := subset(t.groups.course.tasks, t.Forecast.Tasks, t.run.Job.Rand("tasks of the forecast").Perm)
 	samples, err := t.sample(ctx, tasks, t.Forecast.Samples,
 		func(ctx context.Context, list []rl.Rollout) ([]*rl.Trajectory, error) {
 			return t.spread(ctx, list, 1, func(own []rl.Rollout) ([]*rl.Trajectory, error) {
@@ -103,6 +81,17 @@ func (t *training) forecast(ctx context.Context, v map[string]float64) error {
 	t.run.Job.Logf("forecast of the first update: %.3f of its groups without variance, 95 %% band %.3f to %.3f, from "+
 		"%d tasks",
 		f.ZeroVariance, v["forecast_low"], v["forecast_high"], len(tasks))
+	if t.p == 1 || t.p == 0 {
+		return nil
+	}
+	maps.Copy(v, objective.ForecastEfficiency(samples, t.Advantage, t.allocation, t.Group, t.p))
+	if needed, ok := v["forecast_transfer"]; ok {
+		t.run.Job.Logf("reward conditioning is expected to help on these tasks only if low's learning transfers to high "+
+			"by more than %.2f (95 %% interval %.2f to %.2f; 1 is full transfer): success is %.2f under high and %.2f under "+
+			"low, and the gain per update is %.2f times GRPO's without transfer, %.2f with full transfer",
+			needed, v["forecast_transfer_low"], v["forecast_transfer_high"], v["forecast_reward_high"],
+			v["forecast_reward_low"], v["forecast_efficiency_none"], v["forecast_efficiency_full"])
+	}
 	return nil
 }
 

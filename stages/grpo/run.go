@@ -23,7 +23,6 @@ import (
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/train"
 	"rcgrpo/stages/rl"
-	"rcgrpo/stages/rl/blocks"
 	"rcgrpo/stages/rl/objective"
 )
 
@@ -51,6 +50,7 @@ func (s *grpo) Run(ctx context.Context, job *engine.Job) error {
 
 // Run trains with a reward token drawn per rollout. The checkpoint conditions on high at inference.
 func (s *conditioned) Run(ctx context.Context, job *engine.Job) error {
+	s.Advantage.Baseline = s.Tokens.Baseline
 	return s.run(ctx, job, func(p *checkpoint.Policy) (*conditioning, error) {
 		position := s.Tokens.Position
 		if position == "checkpoint" {
@@ -86,8 +86,7 @@ func (s *settings) run(ctx context.Context, job *engine.Job,
 	if err != nil {
 		return err
 	}
-	t := &training{settings: s, conditioning: tokens, watch: blocks.NewWatch(s.Alarms)}
-	t.state.Watch = t.watch.WatchState
+	t := &training{settings: s, conditioning: tokens}
 	t.run = &train.Training{Settings: &s.Settings, Job: job, Policy: policy, LengthSetting: "updates", UpdatesPerUnit: 1,
 		Progress: &t.state}
 	defer t.close()
@@ -109,17 +108,15 @@ type training struct {
 	sampling  rl.CollectStats // of the current update
 	groups    *groupSource
 	heldOut   []*bfcl.Task // tasks of the evaluation during training
-	watch     *blocks.Watch
-	state     progress // after the last complete update
+	state     progress     // after the last complete update
 	recorded  *recorder
 	kept      *resume.Rows // trajectories
 }
 
 // progress is the part of a saved state beside weights and moments.
 type progress struct {
-	Taken int               `json:"taken"` // tasks
-	Watch blocks.WatchState `json:"watch"`
-	Best  best              `json:"best"`
+	Taken int  `json:"taken"` // tasks
+	Best  best `json:"best"`
 }
 
 // best is the evaluation with the highest reward so far, the first of equals. Update is 0 before the first.
@@ -134,12 +131,14 @@ const bestFolder = "best"
 // open loads tasks and models, and resumes from the last saved state. Trajectories sampled since then come from
 // the recorder. close frees what was opened before an error.
 func (t *training) open(ctx context.Context) error {
-	course, err := t.course()
+	tasks, err := t.readSets(t.Tasks)
 	if err != nil {
 		return err
 	}
-	if t.heldOut, err = t.readHeldOut(); err != nil {
-		return err
+	if t.Evaluate != nil {
+		if t.heldOut, err = t.readSets(t.Evaluate.Tasks); err != nil {
+			return err
+		}
 	}
 	if t.NeedsReference() {
 		if t.reference, err = t.run.Policy.Reference(); err != nil {
@@ -149,7 +148,7 @@ func (t *training) open(ctx context.Context) error {
 	if err := t.run.Open(); err != nil {
 		return err
 	}
-	played := append(slices.Concat(course.sets...), t.heldOut...)
+	played := slices.Concat(tasks, t.heldOut)
 	t.episodes, err = t.run.Policy.Collector(ctx, t.run.Job, played, *t.Limits, t.Temperature, t.TopP)
 	if err != nil {
 		return err
@@ -163,9 +162,8 @@ func (t *training) open(ctx context.Context) error {
 	if err := t.run.ResumeShorter(t.extend); err != nil {
 		return err
 	}
-	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample", course: course,
-		tokens: t.draw, collect: t.collect, taken: t.state.Taken}
-	t.watch.WatchState, t.run.Stopped = t.state.Watch, t.state.Watch.Stopped
+	t.groups = &groupSource{batch: t.Batch, group: t.Group, resample: t.ZeroVariance == "resample",
+		course: &course{tasks: tasks, rand: t.run.Job.Rand}, tokens: t.draw, collect: t.collect, taken: t.state.Taken}
 	if t.recorded, err = readRecorder(t.run.Scratch, t.run.Made); err != nil {
 		return err
 	}
@@ -310,19 +308,17 @@ func (t *training) update(ctx context.Context, u int) error {
 			}
 		}
 	}
-	t.state.Taken, t.state.Watch, t.run.Stopped = t.groups.taken, t.watch.WatchState, t.watch.Stopped
+	t.state.Taken = t.groups.taken
 	t.run.Job.Progress(u, t.Updates, "updates", runs.Value{Name: "reward", Value: values["reward"]},
 		runs.Value{Name: "without variance", Value: values["zero_variance"]})
 	return nil
 }
 
-// learn makes the optimizer steps of update u and adds its metrics to v. A step skipped by an alarm ends the
-// update.
+// learn makes the optimizer steps of update u and adds its metrics to v. A step without a finite gradient
+// is skipped.
 func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[string]float64) error {
-	if err := t.run.WithinMemory(b.sequences, func() error {
-		return t.prepare(ctx, t.run.Trainer, t.reference, b)
-	}); err != nil {
-		return err
+	if err := t.prepare(ctx, t.run.Trainer, t.reference, b); err != nil {
+		return t.AdviseMemory(b.sequences, err)
 	}
 	t.restrict(b)
 	v["lr"] = 0
@@ -337,7 +333,6 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 		}
 		all.Add(outcome)
 		norms += norm
-		observed := map[string]float64{"loss": outcome.Loss, "grad_norm": norm} // values for the alarms in later steps
 		if step == 0 {
 			before := stats
 			if steps > 1 {
@@ -345,18 +340,10 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 			}
 			b.describe(&t.Objective, before, v)
 			t.describeSampler(u, b, before, v)
-			maps.Copy(v, observed)
-			observed = v
 		}
 		t.run.Ahead = true // from here on the weights change
-		apply := t.checkAlarms(u, step, observed, v)
-		rate := t.Schedule.Rate(u-1, t.Updates, t.LR) * t.watch.Rate
-		skipped := true
-		if apply {
-			_, skipped, err = t.run.Trainer.Update(rate)
-		} else {
-			err = t.run.Trainer.Drop()
-		}
+		rate := t.Schedule.Rate(u-1, t.Updates, t.LR)
+		_, skipped, err := t.run.Trainer.Update(rate)
 		if math.IsNaN(norm) || math.IsInf(norm, 0) {
 			err = t.dump(u, part, stats, err)
 		}
@@ -367,15 +354,10 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 			taken++
 			v["lr"] = rate
 		}
-		if !apply {
-			steps = step + 1 // skip the remaining steps
-			break
-		}
 	}
-	v["micro_batch"] = float64(t.run.Trainer.MicroTokens())
 	v["loss"], v["grad_norm"] = all.Loss/float64(steps), norms/float64(steps)
 	b.describeOutcome(&t.Objective, &all, steps, v)
-	v["skipped"] = 1 - float64(taken)/float64(t.Passes*len(parts))
+	v["skipped"] = 1 - float64(taken)/float64(steps)
 	return nil
 }
 
@@ -383,13 +365,11 @@ func (t *training) learn(ctx context.Context, u int, b *updateBatch, v map[strin
 func (t *training) gradient(
 	ctx context.Context, b *updateBatch,
 ) (outcome *objective.Outcome, stats lm.TokenStats, norm float64, err error) {
-	err = t.run.WithinMemory(b.sequences, func() (err error) {
-		outcome, stats, err = t.accumulate(ctx, t.run.Trainer, t.reference, b)
-		return err
-	})
-	if err == nil {
-		norm, err = t.run.Trainer.Norm()
+	outcome, stats, err = t.accumulate(ctx, t.run.Trainer, t.reference, b)
+	if err != nil {
+		return nil, stats, 0, t.AdviseMemory(b.sequences, err)
 	}
+	norm, err = t.run.Trainer.Norm()
 	return outcome, stats, norm, err
 }
 
@@ -401,35 +381,6 @@ func (t *training) dump(u int, b *updateBatch, stats lm.TokenStats, end error) e
 		reward, advantage := train.Number(float64(of.Reward)), train.Number(b.Advantage[i])
 		row.Task, row.Token, row.Reward, row.Advantage = of.Task, of.Token, &reward, &advantage
 	}, end)
-}
-
-// checkAlarms evaluates the alarms on the values of an optimizer step, adds them to v, and reports whether to
-// apply the gradient.
-func (t *training) checkAlarms(u, step int, observed, v map[string]float64) (apply bool) {
-	at := fmt.Sprintf("update %d, optimizer step %d", u, step+1)
-	raised := t.watch.Observe(observed)
-	apply = true
-	for _, a := range t.Alarms {
-		if step == 0 {
-			v["alarm_"+a.Name] = 0
-		}
-		action, ok := raised[a.Name]
-		if !ok {
-			continue
-		}
-		v["alarm_"+a.Name] = 1
-		switch action {
-		case blocks.ActionStop:
-			apply = false
-			t.run.Job.Logf("%s: alarm %s stops the training; its result is the policy before this step", at, a.Name)
-		case blocks.ActionSkip:
-			apply = false
-			t.run.Job.Logf("%s: alarm %s skips it", at, a.Name)
-		case blocks.ActionLowerRate:
-			t.run.Job.Logf("%s: alarm %s lowers the learning rate to %g of its schedule", at, a.Name, t.watch.Rate)
-		}
-	}
-	return apply
 }
 
 // prepare completes a batch before the first optimizer step. If the update makes several steps, the old policy's

@@ -5,14 +5,13 @@ package model
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
-	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/rl/blocks"
 )
@@ -87,30 +86,10 @@ func (s *settings) checkFolder() error {
 	if err != nil {
 		return err
 	}
-	if _, err = s.chatLayout(cfg); errors.Is(err, fs.ErrNotExist) {
+	if _, err = checkpoint.ChatLayout(s.Path.Path, cfg, s.Layout); errors.Is(err, fs.ErrNotExist) {
 		return nil // a folder without a tokenizer's files is refused when the stage runs
 	}
 	return err
-}
-
-// chatLayout returns the layout of the setting, or that of the decoder family, whose template the folder must
-// contain. It refuses a folder with another generation of the family.
-func (s *settings) chatLayout(cfg lm.Config) (*chat.Layout, error) {
-	if err := lm.CheckGeneration(s.Path.Path, cfg); err != nil {
-		return nil, err
-	}
-	layout, err := chat.LayoutOf(cfg.Family)
-	if err != nil {
-		return nil, err
-	}
-	switch s.Layout {
-	case layout.Name:
-		return layout, nil
-	case "":
-		return layout, layout.CheckTemplate(s.Path.Path)
-	}
-	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", s.Layout,
-		cfg.Family, layout.Name)
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.

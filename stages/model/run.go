@@ -5,7 +5,6 @@ package model
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -59,24 +58,13 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 // reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
-	cfg, err := lm.CheckFolder(from)
-	if err != nil {
+	folder := checkpoint.ReadModel(from, s.Layout)
+	if err := folder.Err(); err != nil {
 		return err
 	}
-	layout, err := s.chatLayout(cfg)
-	if err != nil {
-		return err
-	}
-	meta := checkpoint.Meta{Family: layout.Name}
-	tokenizer, err := token.Load(filepath.Join(from, checkpoint.TokenizerFile))
-	if err != nil {
-		return err
-	}
-	if tokenizer.Size() > cfg.Vocab {
-		return fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows", from, tokenizer.Size(), cfg.Vocab)
-	}
+	cfg := folder.Config
 	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
-		cfg.Parameters(), tokenizer.Size())
+		cfg.Parameters(), folder.Tokenizer.Size())
 	dir, err := job.Create("checkpoint")
 	if err != nil {
 		return err
@@ -102,11 +90,15 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	if s.Layout != "" {
+		layout, err := chat.LayoutNamed(folder.Meta.Family)
+		if err != nil {
+			return err
+		}
 		if err := os.WriteFile(filepath.Join(dir, chat.TemplateFile), []byte(layout.Template), 0o600); err != nil {
 			return err
 		}
 	}
-	return meta.Write(dir)
+	return folder.Meta.Write(dir)
 }
 
 func copyFile(from, to string) error {

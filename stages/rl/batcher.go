@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -387,6 +388,11 @@ func (b *Batcher) deliver(batch []*work, requests []Request, draws []Draw, err e
 	ended := make([]bool, len(batch))
 	if err == nil {
 		for i, w := range batch {
+			if l := float64(draws[i].Logp); requests[i].Given == nil && (math.IsNaN(l) || math.IsInf(l, 0)) {
+				w.err = fmt.Errorf("the policy samples token %d with the logprob %v: its logits are not finite", draws[i].Token, l)
+				ended[i] = true
+				continue
+			}
 			ended[i] = w.take(len(requests[i].Feed), draws[i]) || w.fed+1 >= b.MaxLen()
 		}
 	}
@@ -408,7 +414,7 @@ func (b *Batcher) deliver(batch []*work, requests []Request, draws []Draw, err e
 		if ended[i] {
 			gone = nil
 		}
-		w.end(cmp.Or(gone, err))
+		w.end(cmp.Or(w.err, gone, err))
 	}
 }
 

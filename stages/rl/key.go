@@ -15,7 +15,6 @@ const (
 	forSampling uint64 = 0x73616d706c65 // "sample"
 	forTokens   uint64 = 0x746f6b656e   // "token"
 	forSpoiling uint64 = 0x73706f696c   // "spoil"
-	forDropout  uint64 = 0x64726f70     // "drop"
 	forServing  uint64 = 0x7365727665   // "serve"
 	forEnv      uint64 = 0x656e76       // "env"
 	forAgent    uint64 = 0x6167656e74   // "agent"
@@ -46,9 +45,6 @@ func Requested(seed uint64, ask Rollout, prompt []int32, n int) Stream {
 // Serving returns the stream of one choice of a request. Its number at position i decides the i-th token of prompt and
 // reply.
 func Serving(seed uint64, choice int) Stream { return newStream(forServing, seed, uint64(choice)) }
-
-// Dropping returns the stream for the dropout of an update. The caller extends its name by the dropped inputs.
-func Dropping(seed uint64, update int) Stream { return newStream(forDropout, seed, uint64(update)) }
 
 // At returns the number in [0,1) at a position, a multiple of 2^-53.
 func (s Stream) At(position int) float64 {

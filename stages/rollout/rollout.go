@@ -16,6 +16,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/provider"
+	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -69,8 +70,22 @@ type settings struct {
 // EpisodesPerTask returns the number of trajectories per task.
 func (s *settings) EpisodesPerTask() int { return s.Samples }
 
-// Starts implements lang.Starter.
-func (s *settings) Starts() (args, env []string) { return s.Agent.Starts() }
+// Size implements lang.Sizer.
+func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, float64) {
+	episodes := inputs["tasks"].Times(float64(s.Samples))
+	if s.calls() { // another machine computes
+		return map[string]lang.Size{"trajectories": episodes}, 0
+	}
+	return map[string]lang.Size{"trajectories": episodes}, rl.SamplingPasses * episodes.Tokens
+}
+
+// Reach implements lang.Reacher. The address and the key of an endpoint are those of its stage.
+func (s *settings) Reach() lang.Reach {
+	if s.calls() {
+		return lang.Reach{Paid: true, Budget: s.Calls.Budget}
+	}
+	return s.Agent.Reach()
+}
 
 // MemoryUse returns the memory use of a sampler.
 func (s *settings) MemoryUse() (artifact.Ref, func(lm.Config) lm.Use) {
@@ -81,8 +96,7 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Samples < 1, "Number of samples out of range", s.At["samples"],
 		"A task is tried at least once; got %d.", s.Samples)
-	bad(s.Temperature <= 0, "Temperature out of range", s.At["temperature"],
-		"A rollout samples, so its temperature must be above 0; got %v. Greedy episodes are what eval makes.", s.Temperature)
+	diags = append(diags, blocks.CheckTemperature(s.Temperature, false, s.At["temperature"])...)
 	bad(s.calls() && s.Agent != nil, "An agent needs a checkpoint", s.At["agent"],
 		"An agent calls the policy through this program, which serves checkpoints only; here the policy is an endpoint.")
 	return slices.Concat(diags, blocks.CheckTopP(s.TopP, s.At["top_p"]), s.Limits.Check(), s.Calls.Check(),

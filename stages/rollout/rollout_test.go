@@ -11,7 +11,7 @@ import (
 func TestValuesOutOfRangeAreRefused(t *testing.T) {
 	for body, want := range map[string]string{
 		"":                           "",
-		"temperature = 0":            "above 0; got 0",
+		"temperature = 0":            "at least 0.001; got 0",
 		"temperature = 2\ntop_p = 1": "",
 		"top_p = 0":                  "above 0 and at most 1; got 0",
 		"samples = 0":                "at least once; got 0",

@@ -187,29 +187,23 @@ func (s *settings) update(ctx context.Context, t *train.Training, batch []lm.Seq
 		return rl.Metric{}, lm.TokenStats{}, fmt.Errorf("no token of the batch is to be learned")
 	}
 	weight := -1 / float64(learned)
-	var stats lm.TokenStats
-	err := t.WithinMemory(batch, func() (err error) {
-		parts := train.NewParts(items, s.GradientParts)
-		results, err := train.Each(ctx, parts, t.Trainer, true, func(part []int) (lm.TokenStats, error) {
-			var sequences []lm.Sequence
-			for _, i := range part {
-				sequences = append(sequences, batch[i])
-			}
-			return t.Trainer.Accumulate(ctx, sequences, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
-				return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
-			})
-		})
-		if err == nil {
-			stats = parts.Stats(results)
+	parts := train.NewParts(items, s.GradientParts)
+	results, err := train.Each(ctx, parts, t.Trainer, true, func(part []int) (lm.TokenStats, error) {
+		var sequences []lm.Sequence
+		for _, i := range part {
+			sequences = append(sequences, batch[i])
 		}
-		return err
+		return t.Trainer.Accumulate(ctx, sequences, nil, 1, func(_, _ int, s lm.TokenStats) (lm.Weights, error) {
+			return lm.Weights{Logp: slices.Repeat([]float64{weight}, len(s.Logp))}, nil
+		})
 	})
 	if err != nil {
-		return rl.Metric{}, stats, err
+		return rl.Metric{}, lm.TokenStats{}, s.AdviseMemory(batch, err)
 	}
+	stats := parts.Stats(results)
 	norm, skipped, err := t.Trainer.Update(rate)
 	values := map[string]float64{"lr": rate, "grad_norm": norm, "tokens": float64(tokens),
-		"learned_tokens": float64(learned), "micro_batch": float64(t.Trainer.MicroTokens()), "skipped": 0}
+		"learned_tokens": float64(learned), "skipped": 0}
 	if skipped {
 		values["skipped"] = 1
 	}

@@ -103,6 +103,11 @@ func (s *settings) WithoutEffect() map[string]string {
 	return e
 }
 
+// Size implements lang.Sizer.
+func (s *settings) Size(inputs map[string]lang.Size) (map[string]lang.Size, float64) {
+	return nil, rl.TrainingPasses * float64(s.Epochs) * inputs["data"].Tokens
+}
+
 func (s *settings) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(s.Epochs < 1, "Too few epochs", s.At["epochs"],

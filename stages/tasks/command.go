@@ -21,9 +21,9 @@ import (
 )
 
 type timeouts struct {
-	Start time.Duration `hcl:"start,optional" unkeyed:"\"1m0s\"" doc:"of the start of a process, and of its list of tasks"`
-	Step  time.Duration `hcl:"step,optional" unkeyed:"\"30s\"" doc:"of the start and of each step of an episode"`
-	Score time.Duration `hcl:"score,optional" unkeyed:"\"1m0s\"" doc:"of the reward of an episode"`
+	Start time.Duration `hcl:"start,optional" doc:"of the start of a process, and of its list of tasks"`
+	Step  time.Duration `hcl:"step,optional" doc:"of the start and of each step of an episode"`
+	Score time.Duration `hcl:"score,optional" doc:"of the reward of an episode"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -31,10 +31,24 @@ type timeouts struct {
 // ProgramProcesses returns the setting for the stages that play the tasks.
 func (s *settings) ProgramProcesses() int { return s.Processes }
 
-// Starts implements lang.Starter.
-func (s *settings) Starts() (args, env []string) {
-	return slices.Concat(s.Command, s.Score),
-		slices.Concat(lang.EnvTexts(s.Env), s.Secrets, slices.Sorted(maps.Values(s.Headers)))
+// Reach implements lang.Reacher.
+func (s *settings) Reach() (r lang.Reach) {
+	if !s.own() {
+		return r
+	}
+	for _, command := range [][]string{s.Command, s.Score} {
+		if len(command) > 0 {
+			r.Programs = append(r.Programs, command)
+		}
+	}
+	if len(r.Programs) > 0 {
+		r.Env, r.Secrets = lang.EnvTexts(s.Env), slices.Clone(s.Secrets)
+	}
+	if s.URL != "" {
+		r.Addresses = []string{s.URL}
+		r.Secrets = append(r.Secrets, slices.Sorted(maps.Values(s.Headers))...)
+	}
+	return r
 }
 
 func (s *settings) checkProgram(bad func(bool, string, hcl.Range, string, ...any)) {

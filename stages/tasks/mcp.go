@@ -10,6 +10,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/engine"
 	"rcgrpo/stages/internal/environment"
+	"rcgrpo/stages/internal/provider"
 )
 
 // checkServer checks the settings of an MCP server.
@@ -26,6 +27,10 @@ func (s *settings) checkServer(bad func(bool, string, hcl.Range, string, ...any)
 	u, err := url.Parse(s.URL)
 	bad(s.URL != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https"), "Not an address",
 		s.At["url"], "url begins with http:// or https:// and a host; got %q.", s.URL)
+	if len(s.Headers) > 0 && s.URL != "" {
+		err := provider.CheckURL(s.URL)
+		bad(err != nil, "Address not allowed", s.At["url"], "headers are secrets, and cannot be sent to this url: %v.", err)
+	}
 	bad(s.Program != nil && !s.Program.Dir, "Not a folder", s.At["program"],
 		"program is a folder: program = dir(\"notes\").")
 }

@@ -89,12 +89,13 @@ func TestSettingsOfAServerAreChecked(t *testing.T) {
 	wantMistakes(t, map[string]string{
 		"source = \"mcp\"": "are in a file",
 		own:                "exactly one of both is set",
-		own + "command = [\"x\"]\nurl = \"http://x\"":            "exactly one of both is set",
-		own + "url = \"x\"":                                      "begins with http",
-		own + "command = [\"x\"]\ntrain = 3":                     "the files have all tasks",
-		own + "command = [\"x\"]\nheaders = { A = \"B\" }":       "command starts the server",
-		own + "url = \"http://x\"\nenv = { A = \"B\" }":          "no process starts",
-		own + "command = [\"x\"]\ntimeouts = { score = \"2s\" }": "no command scores",
-		"source = \"bfcl\"\nscore = [\"x\"]":                     "about the tools of an MCP server",
+		own + "command = [\"x\"]\nurl = \"http://x\"":                         "exactly one of both is set",
+		own + "url = \"x\"":                                                   "begins with http",
+		own + "command = [\"x\"]\ntrain = 3":                                  "the files have all tasks",
+		own + "command = [\"x\"]\nheaders = { A = \"B\" }":                    "command starts the server",
+		own + "url = \"http://example.com/mcp\"\nheaders = { A = \"TOKEN\" }": "headers are secrets",
+		own + "url = \"http://x\"\nenv = { A = \"B\" }":                       "no process starts",
+		own + "command = [\"x\"]\ntimeouts = { score = \"2s\" }":              "no command scores",
+		"source = \"bfcl\"\nscore = [\"x\"]":                                  "about the tools of an MCP server",
 	})
 }

@@ -77,27 +77,27 @@ type settings struct {
 	Pool     int      `hcl:"pool,optional" unit:"drills" doc:"pool of the test sets of all seeds (form multi)"`
 	PoolSeed int      `hcl:"pool_seed,optional" doc:"seed of the pool, the same for every seed (form multi)"`
 
-	Program   *artifact.File    `hcl:"program,optional" unkeyed:"null" doc:"folder of the program: dir(\"shop\", [names"`
+	Program   *artifact.File    `hcl:"program,optional" doc:"folder of the program: dir(\"shop\", [names"`
 	_         struct{}          `doc:"left out]); part of every key below; optional for a server, which starts each"`
 	_         struct{}          `doc:"episode in a copy of its own (source command or mcp)"`
-	Command   []string          `hcl:"command,optional" unkeyed:"[]" doc:"words that start the program, or the server"`
+	Command   []string          `hcl:"command,optional" doc:"words that start the program, or the server"`
 	_         struct{}          `doc:"on its standard input and output, in a copy of the folder (source command or mcp)"`
 	Processes int               `hcl:"processes,optional" key:"-" doc:"processes that share the episodes, or sessions"`
 	_         struct{}          `doc:"at once (source command or mcp)"`
-	Env       map[string]string `hcl:"env,optional" unkeyed:"{}" doc:"further variables (source command or mcp)"`
-	Secrets   []string          `hcl:"secrets,optional" unkeyed:"[]" doc:"variables taken from the environment: only"`
+	Env       map[string]string `hcl:"env,optional" doc:"further variables (source command or mcp)"`
+	Secrets   []string          `hcl:"secrets,optional" doc:"variables taken from the environment: only"`
 	_         struct{}          `doc:"their names enter the key, and the log masks their values (source command or mcp)"`
 	Timeouts  *timeouts         `hcl:"timeouts,block" doc:"limits of the program's answers (source command or mcp)"`
 
-	File     *artifact.File    `hcl:"file,optional" unkeyed:"null" doc:"tasks of the training set, a JSON object per"`
+	File     *artifact.File    `hcl:"file,optional" doc:"tasks of the training set, a JSON object per"`
 	_        struct{}          `doc:"line with id, user and expected (source mcp)"`
-	TestFile *artifact.File    `hcl:"test_file,optional" unkeyed:"null" doc:"tasks of the test set; without it there is"`
+	TestFile *artifact.File    `hcl:"test_file,optional" doc:"tasks of the test set; without it there is"`
 	_        struct{}          `doc:"none (source mcp)"`
-	URL      string            `hcl:"url,optional" unkeyed:"\"\"" doc:"address of a running server, in place of command"`
+	URL      string            `hcl:"url,optional" doc:"address of a running server, in place of command"`
 	_        struct{}          `doc:"(source mcp)"`
-	Headers  map[string]string `hcl:"headers,optional" unkeyed:"{}" doc:"headers of requests to url and the variables"`
+	Headers  map[string]string `hcl:"headers,optional" doc:"headers of requests to url and the variables"`
 	_        struct{}          `doc:"with their values: { Authorization = \"NOTES_TOKEN\" } (source mcp)"`
-	Score    []string          `hcl:"score,optional" unkeyed:"[]" doc:"words of a command that scores each episode;"`
+	Score    []string          `hcl:"score,optional" doc:"words of a command that scores each episode;"`
 	_        struct{}          `doc:"without it the reward is 1 if all expected calls were made (source mcp)"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
@@ -194,6 +194,31 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 		}
 	}
 	return nil
+}
+
+// Size implements lang.Sizer for tasks whose number follows from the settings. The stage counts those of a user.
+func (s *settings) Size(map[string]lang.Size) (map[string]lang.Size, float64) {
+	var rows map[string]int
+	tokens := 4000 // with the documents of the benchmark's functions
+	switch {
+	case s.own():
+		return nil, 0
+	case s.Source == "drills":
+		rows = map[string]int{"train": s.Train, "test": s.Test, "test_new": s.Test}
+		tokens = drill.Form(s.Form).Tokens()
+	case s.Take > 0:
+		rows = map[string]int{"train": s.Take, "test": s.Take}
+	case s.Split.By == "paper":
+		rows = map[string]int{"train": 720, "test": 80}
+	default:
+		test := int(800 * s.Split.Test)
+		rows = map[string]int{"train": 800 - test, "test": test}
+	}
+	sizes := map[string]lang.Size{}
+	for _, port := range s.setPorts() {
+		sizes[port] = lang.Size{Rows: float64(rows[port]), Tokens: float64(rows[port] * tokens)}
+	}
+	return sizes, 0
 }
 
 // Preview returns the tasks of a port of a node before the node has run.

@@ -1,4 +1,4 @@
-# Two arms on generated tasks for calling tools, with a tiny model from random weights: two minutes on two cores.
+# Two arms on generated tasks for calling tools, with a tiny model from random weights: 2 processor-minutes with AVX2.
 experiment {
   question = "Do copying exercises help a small model to learn tool calls?"
   seeds    = [1, 2] # stages that use randomness run once per seed; a claim about a method needs three seeds

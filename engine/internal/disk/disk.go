@@ -3,12 +3,14 @@
 package disk
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -94,13 +96,14 @@ func WriteFile(path string, b []byte, perm fs.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// Replace writes a file under a temporary name in dir and renames it to path. Nothing is flushed: a power cut may tear
-// the file.
-func Replace(dir, path string, write func(*os.File) error) error {
+// Replace writes a file with a mode, before the umask, under a temporary name in dir and renames it to path. Nothing is
+// flushed: a power cut may tear the file.
+func Replace(dir, path string, mode fs.FileMode, write func(*os.File) error) error {
 	if err := check("create", dir); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, TempPattern)
+	name := strings.Replace(TempPattern, "*", rand.Text(), 1)
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_EXCL|os.O_RDWR, mode)
 	if err != nil {
 		return err
 	}
@@ -113,24 +116,24 @@ func Replace(dir, path string, write func(*os.File) error) error {
 	return err
 }
 
-// Overwrite is Replace with the content b.
+// Overwrite is Replace with the content b, for this user only.
 func Overwrite(dir, path string, b []byte) error {
-	return Replace(dir, path, func(f *os.File) error {
+	return Replace(dir, path, 0o600, func(f *os.File) error {
 		_, err := Write(f, b)
 		return err
 	})
 }
 
-// CopyFile replaces the file to by a copy of from with a mode. Nothing is flushed.
+// CopyFile replaces the file to by a copy of from with a mode, before the umask. Nothing is flushed.
 func CopyFile(from, to string, mode fs.FileMode) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	return Replace(filepath.Dir(to), to, func(out *os.File) error {
+	return Replace(filepath.Dir(to), to, mode, func(out *os.File) error {
 		_, err := Copy(out, in) // copy_file_range: file systems with reflinks share the blocks
-		return errors.Join(err, out.Chmod(mode))
+		return err
 	})
 }
 
@@ -244,12 +247,16 @@ type Plain struct {
 	left int64 // bytes to read
 }
 
-// OpenPlain opens a regular file of at most limit bytes for reading; symbolic links are followed.
+// ErrNotPlain reports a path that is no regular file: a device, a pipe, a folder or a loop of links.
+var ErrNotPlain = errors.New("is no plain file")
+
+// OpenPlain opens a regular file of at most limit bytes for reading; symbolic links are followed. The error for any
+// other kind of file is ErrNotPlain, without an access to it.
 func OpenPlain(path string, limit int64) (*Plain, error) {
-	if info, err := os.Stat(path); err != nil {
+	if info, err := os.Stat(path); errors.Is(err, unix.ELOOP) || err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s %w", path, ErrNotPlain) // to open a device may have effects
+	} else if err != nil {
 		return nil, err
-	} else if !info.Mode().IsRegular() { // to open a device may have effects
-		return nil, fmt.Errorf("%s is no plain file", path)
 	}
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -259,7 +266,7 @@ func OpenPlain(path string, limit int64) (*Plain, error) {
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular(): // replaced meanwhile
-		err = fmt.Errorf("%s is no plain file", path)
+		err = fmt.Errorf("%s %w", path, ErrNotPlain)
 	case info.Size() > limit:
 		err = fmt.Errorf("%s has %d bytes; at most %d are read", path, info.Size(), limit)
 	default:

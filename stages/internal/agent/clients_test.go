@@ -57,7 +57,7 @@ func TestAgentWithPythonsPackagesPlaysDrills(t *testing.T) {
 	root := fixtures.Root(t)
 	python := cmp.Or(os.Getenv("RCGRPO_MCP_PYTHON"), filepath.Join(root, ".deps/mcp-python/bin/python"))
 	if exec.Command(python, "-c", "import mcp, openai").Run() != nil {
-		t.Skip("there is no Python with the packages mcp and openai; see bench/mcp_clients.sh")
+		t.Skip("there is no Python with the packages mcp and openai; .ci/run installs them")
 	}
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:9")
 	tasks := must.Get(drill.Generate(rand.New(rand.NewPCG(1, 2)), drill.Multi, drill.Train, "drill", 3))(t)

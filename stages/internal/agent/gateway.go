@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -74,13 +76,7 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 	g := &Gateway{o, &running{settings: s, workers: workers, address: listener.Addr().String(),
 		episodes: map[string]*episode{}}}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/mcp/{key}", func(w http.ResponseWriter, r *http.Request) {
-		if e := g.find(r.PathValue("key")); e != nil {
-			e.serve(e.tools, w, r)
-			return
-		}
-		http.Error(w, "no episode has this address", http.StatusNotFound)
-	})
+	mux.HandleFunc("/mcp/{key}", g.callTools)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if e := g.find(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")); e != nil {
 			e.serve(e.policy, w, r)
@@ -89,9 +85,29 @@ func Open(s *Settings, o Options) (*Gateway, error) {
 		http.Error(w, `{"error":{"message":"no episode has this key","type":"authentication_error"}}`,
 			http.StatusUnauthorized)
 	})
-	g.server = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	g.server = serve.NewHTTP(mux)
 	go g.server.Serve(listener) // until Close
 	return g, nil
+}
+
+// callTools answers a request for the tools of an episode. Its body has the limits of the connection; only a call of a
+// tool may take longer. No request is a stream.
+func (g *Gateway) callTools(w http.ResponseWriter, r *http.Request) {
+	e := g.find(r.PathValue("key"))
+	if e == nil {
+		http.Error(w, "no episode has this address", http.StatusNotFound)
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mcp.DefaultMaxRequestBodyBytes))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{}) // an expired deadline would cancel the request
+	_ = control.SetWriteDeadline(time.Now().Add(cmp.Or(g.settings.Timeout, defaultTimeout) + time.Minute))
+	e.serve(e.tools, w, r)
 }
 
 // direct adds the gateway to the addresses that a proxy of the program does not serve.
@@ -149,7 +165,7 @@ func (g *Gateway) With(policy *rl.Local) *Gateway {
 
 // Play implements rl.Agent.
 func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Trajectory) (bfcl.Verdict, error) {
-	offer, err := environment.NewOffer(env, environment.OfferOptions{Data: g.Data})
+	offer, err := environment.NewOffer(env, g.Data)
 	if err = cmp.Or(err, g.workers.Broken()); err != nil {
 		return bfcl.Verdict{}, err
 	}
@@ -157,7 +173,7 @@ func (g *Gateway) Play(ctx context.Context, ask rl.Rollout, env rl.Env, t *rl.Tr
 	e.ctx, e.cancel = context.WithCancel(ctx)
 	e.policy = serve.New(serve.Config{Name: modelName, Batcher: g.Policy.Batcher, Layout: g.Layout,
 		Tokenizer: g.Tokenizer, Position: g.Position, Token: ask.Token, Addr: g.address, Queue: 1 << 20,
-		MaxBody: 64 << 20, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
+		MaxBody: 8 << 20, Timeout: cmp.Or(g.settings.Timeout, defaultTimeout), Logf: g.Place.Log,
 		Sampling: &serve.Sampling{Temperature: g.Policy.Temperature, TopP: cmp.Or(g.Policy.TopP, 1),
 			Reply: g.Policy.Limits.Reply, Stream: e.stream, Sampled: e.sampled}})
 	e.tools = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return offer.Server },

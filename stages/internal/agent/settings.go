@@ -47,10 +47,10 @@ func (s *Settings) Check() (diags hcl.Diagnostics) {
 	return diags
 }
 
-// Starts implements lang.Starter for a stage with the block; s may be nil.
-func (s *Settings) Starts() (args, env []string) {
+// Reach implements lang.Reacher for a stage with the block; s may be nil.
+func (s *Settings) Reach() lang.Reach {
 	if s == nil {
-		return nil, nil
+		return lang.Reach{}
 	}
-	return s.Command, append(lang.EnvTexts(s.Env), s.Secrets...)
+	return lang.Reach{Programs: [][]string{s.Command}, Env: lang.EnvTexts(s.Env), Secrets: s.Secrets}
 }

@@ -60,13 +60,14 @@ type Talk interface {
 var _, _ Talk = (*Chat)(nil), (*Drill)(nil)
 
 // Prompt returns the ids before the next reply. known returns the ids of an earlier reply, given all ids before it,
-// or nil if they are unknown; then the layout writes the reply.
-func Prompt(c Talk, v Conversation, known func(before []int32, t Turn) []int32) ([]int32, error) {
+// or nil if they are unknown; then the layout writes the reply. A prompt of more than longest ids is cut after the
+// message that exceeds them, so that a long conversation costs no more than one that fits.
+func Prompt(c Talk, v Conversation, longest int, known func(before []int32, t Turn) []int32) ([]int32, error) {
 	if len(v.Turns) == 0 || v.Turns[0].Role != rl.RoleUser {
 		return nil, errors.New("the first message after a system message must be a user message")
 	}
 	ids := slices.Clone(c.begin(v.System, v.Tools))
-	for i := 0; i < len(v.Turns); i++ {
+	for i := 0; i < len(v.Turns) && len(ids) <= longest; i++ {
 		switch t := v.Turns[i]; t.Role {
 		case rl.RoleUser:
 			ids = append(ids, c.User(t.Text, i == 0, v.Token)...)
@@ -107,7 +108,10 @@ func (c *Chat) write(text string, calls []FunctionCall) ([]int32, error) {
 	}
 	for i, call := range calls {
 		arguments, err := parseJSON(call.Arguments)
-		if _, ok := arguments.(object); err != nil || !ok {
+		if err != nil {
+			return nil, fmt.Errorf("the arguments of %s must be a JSON object: %w", call.Name, err)
+		}
+		if _, ok := arguments.(object); !ok {
 			return nil, fmt.Errorf("the arguments of %s must be a JSON object; got %.80q", call.Name, call.Arguments)
 		}
 		if i > 0 {

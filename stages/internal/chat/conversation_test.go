@@ -59,7 +59,7 @@ func TestPromptsRenderAsTheReference(t *testing.T) {
 			if !ok {
 				continue
 			}
-			ids, err := Prompt(codec, c, func([]int32, Turn) []int32 { return nil })
+			ids, err := Prompt(codec, c, 1<<20, func([]int32, Turn) []int32 { return nil })
 			if err != nil { // arguments that are no object
 				t.Logf("%s: %v", v.Note, err)
 				continue

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -35,11 +35,14 @@ func (o object) get(key string) any {
 	return nil
 }
 
+// maxDepth bounds the nesting of a value. It may come from anyone, and readers recurse.
+const maxDepth = 100
+
 // parseJSON reads one JSON value. The last of equal keys wins.
 func parseJSON(raw []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
-	v, err := readJSON(d)
+	v, err := readJSON(d, maxDepth)
 	if err != nil {
 		return nil, err
 	}
@@ -49,16 +52,19 @@ func parseJSON(raw []byte) (any, error) {
 	return v, nil
 }
 
-func readJSON(d *json.Decoder) (any, error) {
+func readJSON(d *json.Decoder, depth int) (any, error) {
 	t, err := d.Token()
 	if err != nil {
 		return nil, err
+	}
+	if depth == 0 {
+		return nil, fmt.Errorf("the JSON value is nested deeper than %d", maxDepth)
 	}
 	switch t {
 	case json.Delim('['):
 		items := array{}
 		for d.More() {
-			v, err := readJSON(d)
+			v, err := readJSON(d, depth-1)
 			if err != nil {
 				return nil, err
 			}
@@ -67,20 +73,21 @@ func readJSON(d *json.Decoder) (any, error) {
 		_, err := d.Token()
 		return items, err
 	case json.Delim('{'):
-		o := object{}
+		o, places := object{}, map[string]int{}
 		for d.More() {
-			key, err := readJSON(d)
+			key, err := readJSON(d, depth-1)
 			if err != nil {
 				return nil, err
 			}
-			v, err := readJSON(d)
+			v, err := readJSON(d, depth-1)
 			if err != nil {
 				return nil, err
 			}
 			m := member{key.(string), v} // a JSON decoder returns strings as keys
-			if i := slices.IndexFunc(o, func(old member) bool { return old.key == m.key }); i >= 0 {
+			if i, again := places[m.key]; again {
 				o[i] = m
 			} else {
+				places[m.key] = len(o)
 				o = append(o, m)
 			}
 		}

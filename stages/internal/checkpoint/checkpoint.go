@@ -6,6 +6,7 @@
 //	Policy       an opened checkpoint: model, tokenizer, Meta; start with Open; needs libtorch
 //	Collector    samples episodes with a Policy
 //	Sampling     runs the stages that only sample
+//	Folder       a checkpoint or Hugging Face folder that was checked without reading weights; start with ReadFolder
 //	LoRA         the block of settings for adapters
 //	MemoryUser   stages whose memory is planned from the shape of their model
 //

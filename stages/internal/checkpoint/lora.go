@@ -15,19 +15,13 @@ import (
 const AdapterFolder = "adapter"
 
 // LoRA configures the training of a low-rank adapter (Hu et al. 2021) with frozen base weights. Every pass reads
-// weights with the adapter merged into them, except a training pass with dropout, which reads base and adapter
-// separately.
+// weights with the adapter merged into them.
 type LoRA struct {
 	Rank    int      `hcl:"rank" doc:"rank r of the adapter's matrices (Hu et al. 2021, eq. 3)"`
 	Alpha   float64  `hcl:"alpha" doc:"the adapter's product is multiplied by alpha / rank (Hu et al. 2021, section"`
 	_       struct{} `doc:"4.1)"`
 	Targets []string `hcl:"targets,optional" doc:"projections of every layer with an adapter, among q_proj, k_proj,"`
 	_       struct{} `doc:"v_proj, o_proj, gate_proj, up_proj and down_proj; default: all"`
-
-	Dropout float64  `hcl:"dropout,optional" doc:"probability that an input of the adapter's product is zeroed in a"`
-	_       struct{} `doc:"training pass, with the rest scaled by 1 / (1 - dropout) (lora_dropout of peft; not given"`
-	_       struct{} `doc:"in the paper). The choice depends on seed, update and the tokens so far, so members of a"`
-	_       struct{} `doc:"group share it over their prompt. Sampling, evaluation and the reference use no dropout"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -41,8 +35,6 @@ func (l *LoRA) Check() (diags hcl.Diagnostics) {
 	bad(l.Rank < 1, "Rank out of range", l.At["rank"], "An adapter has a rank of at least 1; got %d.", l.Rank)
 	bad(l.Alpha <= 0, "Scale out of range", l.At["alpha"],
 		"alpha must be above 0, or the adapter changes nothing; got %v.", l.Alpha)
-	bad(!(l.Dropout >= 0 && l.Dropout < 1), "Dropout out of range", l.At["dropout"],
-		"dropout is the probability of zeroing an input of the adapter, from 0 to below 1; got %v.", l.Dropout)
 	bad(l.Targets != nil && len(l.Targets) == 0, "No target", l.At["targets"],
 		"An adapter changes at least one projection; omit targets for all of them.")
 	for i, name := range l.Targets {
@@ -72,7 +64,7 @@ func (l *LoRA) CheckRate(lr, whole float64, at hcl.Range) hcl.Diagnostics {
 
 // Shape returns the adapter of the block, without rows of reward tokens.
 func (l *LoRA) Shape() lm.LoRA {
-	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, Dropout: l.Dropout}
+	c := lm.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
 	if c.Targets == nil {
 		c.Targets = lm.Projections
 	}

@@ -11,9 +11,8 @@ import (
 )
 
 // ConcurrentEpisodes is the number of episodes that every stage samples at once on the CPU, at most. It is one constant
-// because the number of rows changes the rounding of products in bfloat16 and in mode = "fast". In float32 with
-// mode = "deterministic" the results do not depend on it. A GPU samples as many episodes as its memory has room for, at
-// most lm.MaxSlots.
+// because the number of rows changes the rounding of products in bfloat16. In float32 the results do not depend on it.
+// A GPU samples as many episodes as its memory has room for, at most lm.MaxSlots.
 const ConcurrentEpisodes = 64
 
 // cpu is the device of a job without a GPU.

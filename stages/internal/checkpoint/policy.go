@@ -50,13 +50,10 @@ func Open(job *engine.Job, ref artifact.Ref, u lm.Use) (*Policy, error) {
 	return p, nil
 }
 
-// OpenFolder opens the checkpoint in a folder on a device ("cpu" or "cuda") with the buffers that u needs.
+// OpenFolder opens the checkpoint or Hugging Face folder in dir on a device ("cpu" or "cuda")
+// with the buffers that u needs.
 func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
-	meta, err := ReadMeta(dir)
-	if err != nil {
-		return nil, err
-	}
-	tokenizer, err := token.Load(filepath.Join(dir, TokenizerFile))
+	meta, tokenizer, err := readPolicy(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +95,6 @@ func (p *Policy) EnableLoRA(l *LoRA, job *engine.Job, tokens ...string) error {
 		return nil
 	}
 	c := l.Shape()
-	c.Seed = uint64(job.Seed)
 	for _, name := range tokens {
 		id, known := p.Tokenizer.ID(name)
 		if !known {
@@ -136,7 +132,7 @@ func (p *Policy) Talk() (chat.Talk, error) { return talkOf(p.Meta, p.Tokenizer, 
 
 // Trainer returns an optimizer for the policy's weights or its adapter, one of several ranks with peers.
 func (p *Policy) Trainer(o blocks.Optimizer, microTokens int, peers lm.Peers) (*lm.Trainer, error) {
-	c := lm.OptimizerConfig{Beta1: o.Beta1, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
+	c := lm.OptimizerConfig{Beta1: 0.9, Beta2: o.Beta2, Eps: o.Eps, Decay: o.WeightDecay, Clip: o.ClipNorm,
 		Host: lm.Host(o.Host), MicroTokens: microTokens}
 	if p.adapter != nil {
 		return p.adapter.Trainer(c, peers)

@@ -135,11 +135,11 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	}
 }
 
-// The moments' decays of the settings are those of the optimizer.
+// The second moment's decay of the settings is that of the optimizer.
 func TestMomentDecayReachesTheOptimizer(t *testing.T) {
-	one := func(beta1 float64) [][]float32 {
+	one := func(beta2 float64) [][]float32 {
 		p := fresh(t)
-		o := blocks.Optimizer{Beta1: beta1, Beta2: 0.9, Eps: 1e-8, ClipNorm: 1}
+		o := blocks.Optimizer{Beta2: beta2, Eps: 1e-8, ClipNorm: 1}
 		trainer := must.Get(p.Trainer(o, lm.DefaultMicroTokens, lm.Peers{}))(t)
 		defer trainer.Close()
 		for _, target := range []int32{3, 9} { // the second step shows what the moments remember
@@ -151,12 +151,12 @@ func TestMomentDecayReachesTheOptimizer(t *testing.T) {
 		}
 		return table(t, p)
 	}
-	zero := one(0)
-	if far := distance(zero, one(1e-9)); far > 1e-6 {
-		t.Errorf("beta1 = 0 and 1e-9 differ by %v", far)
+	want := one(0.9)
+	if far := distance(want, one(0.9+1e-9)); far > 1e-6 {
+		t.Errorf("beta2 = 0.9 and 0.9 + 1e-9 differ by %v", far)
 	}
-	if far := distance(zero, one(0.9)); far < 1e-4 {
-		t.Errorf("beta1 = 0 and 0.9 differ by %v only", far)
+	if far := distance(want, one(0.5)); far < 1e-4 {
+		t.Errorf("beta2 = 0.9 and 0.5 differ by %v only", far)
 	}
 }
 

@@ -3,7 +3,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -23,14 +22,13 @@ func Join(job *engine.Job, settled ...ranks.Fact) (p lm.Peers, err error) {
 	if job.Ranks <= 1 {
 		return p, nil
 	}
-	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, cmp.Or(job.Listen, torch.Loopback),
-		job.Arrival)
+	p.Group, err = torch.JoinFile(job.Rendezvous, job.Rank, job.Ranks, torch.Loopback, job.Arrival)
 	if err != nil {
 		return p, err
 	}
 	p.Rank = ranks.New(job.Rank, job.Ranks, p.Group)
-	// Each rank of a GPU has a device of its own. NCCL is set up for the GPUs of one node (torch.UseNCCL).
-	if library := os.Getenv(ncclVariable); job.Device != cpu && library != "off" && job.Listen == "" {
+	// Each rank of a GPU has a device of its own.
+	if library := os.Getenv(ncclVariable); job.Device != cpu && library != "off" {
 		if err := useNCCL(p.Group, job.Device, library); err != nil {
 			job.Logf("the ranks exchange data through the host's memory: %v", err)
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,82 +15,48 @@ import (
 	"rcgrpo/stages/rl"
 )
 
-// NextRequest is the tool by which a client of an Offer with turns reads the requests of the user.
-const NextRequest = "next_request"
-
 // Offer is an episode whose tools a client of the Model Context Protocol calls, one call per step. Start with NewOffer.
 type Offer struct {
 	*mcp.Server
-	Documents []json.RawMessage // of the tools at the start, in OpenAI's form
+	Documents []json.RawMessage // of the tools, in OpenAI's form
 	env       rl.Env
-	data      *bfcl.Data // documents of tools without one; may be nil
-	late      bool       // tools from now on are revealed late
+	data      *bfcl.Data // documents of the benchmark's tools; may be nil
+	known     map[string]bool
 
 	mu    sync.Mutex
-	begun bool // the first request was read
-	known map[string]bool
 	err   error
 	calls int
 	errs  int
 }
 
-// OfferOptions describe an offer.
-type OfferOptions struct {
-	Data     *bfcl.Data // for the documents of the benchmark's tools
-	Turns    bool       // offer NextRequest
-	Versions []string   // of the protocol; nil: all
-}
-
-// SessionVersions returns the versions of the protocol that have sessions over HTTP.
-func SessionVersions() []string { return []string{sessionVersion, "2025-06-18", "2025-03-26"} }
-
 // NewOffer offers the tools of an episode. The caller closes the episode after the server.
-func NewOffer(env rl.Env, o OfferOptions) (*Offer, error) {
-	options := &mcp.ServerOptions{SupportedProtocolVersions: o.Versions, Capabilities: &mcp.ServerCapabilities{
-		Tools: &mcp.ToolCapabilities{ListChanged: true}}}
-	if o.Turns {
-		options.Instructions = "Call " + NextRequest + " for the first request of the user and, when a request is done, " +
-			"for the next one. The last call returns the verdict."
-	}
-	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, options), env: env, data: o.Data,
+func NewOffer(env rl.Env, data *bfcl.Data) (*Offer, error) {
+	s := &Offer{Server: mcp.NewServer(&mcp.Implementation{Name: "rcgrpo", Version: "1"}, nil), env: env, data: data,
 		known: map[string]bool{}}
-	if o.Turns {
-		s.AddTool(&mcp.Tool{Name: NextRequest, InputSchema: anyObject, Description: "Ends the " +
-			"current request of the user and returns the next one, at the start the first. After the last request it returns " +
-			"the verdict of the episode."}, s.next)
-	}
 	s.AddReceivingMiddleware(s.callAny)
-	err := s.reveal()
-	s.late = true
-	return s, err
+	for _, t := range env.Tools() {
+		s.known[t.Name] = true
+		tool, err := s.document(t)
+		if err == nil {
+			err = s.add(tool)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("tool %s: %w", t.Name, err)
+		}
+	}
+	return s, nil
 }
 
-// callAny makes tools that are not on offer callable, as in our own episodes: the ground truth of
-// multi_turn_miss_func_49 calls a tool before it is revealed, and a policy reads the environment's own error. Lists do
-// not contain them.
+// callAny executes calls of tools that are not on offer, as in our own episodes: the ground truth of
+// multi_turn_miss_func_49 calls a tool before it is revealed, and a policy reads the environment's own error.
 func (s *Offer) callAny(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
-		if call, ok := r.(*mcp.CallToolRequest); ok && !s.isKnown(call.Params.Name) {
-			if err := s.add(&mcp.Tool{Name: call.Params.Name, InputSchema: anyObject}); err != nil {
-				return nil, err
-			}
+		if call, ok := r.(*mcp.CallToolRequest); ok && !s.known[call.Params.Name] {
+			return s.call(ctx, call)
 		}
-		result, err := next(ctx, method, r)
-		if list, ok := result.(*mcp.ListToolsResult); ok && err == nil {
-			list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool { return !s.isKnown(t.Name) })
-		}
-		return result, err
+		return next(ctx, method, r)
 	}
 }
-
-func (s *Offer) isKnown(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.known[name] || name == NextRequest
-}
-
-// anyObject is the schema of a tool without a document.
-var anyObject = json.RawMessage(`{"type":"object"}`)
 
 // Calls returns the number of executed calls and of those with an error.
 func (s *Offer) Calls() (calls, errs int) {
@@ -121,24 +86,6 @@ func (s *Offer) Verdict(ctx context.Context, last string) (bfcl.Verdict, error) 
 
 var errEnded = errors.New("the episode has ended")
 
-// reveal offers the tools of the environment that are not offered yet.
-func (s *Offer) reveal() error {
-	for _, t := range s.env.Tools() {
-		if s.known[t.Name] {
-			continue
-		}
-		s.known[t.Name] = true
-		tool, err := s.document(t)
-		if err == nil {
-			err = s.add(tool)
-		}
-		if err != nil {
-			return fmt.Errorf("tool %s: %w", t.Name, err)
-		}
-	}
-	return nil
-}
-
 // document returns a tool in the form of the protocol.
 func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 	raw := json.RawMessage(t.JSON)
@@ -146,13 +93,11 @@ func (s *Offer) document(t rl.Tool) (*mcp.Tool, error) {
 		raw = fmt.Appendf(nil, `{"type":"function","function":{"name":%q}}`, t.Name)
 	} else if raw == nil {
 		var err error
-		if raw, err = s.data.Function(t.Name, bfcl.OpenAIChat, s.late); err != nil {
+		if raw, err = s.data.Function(t.Name, bfcl.OpenAIChat, false); err != nil {
 			return nil, err
 		}
 	}
-	if !s.late {
-		s.Documents = append(s.Documents, raw)
-	}
+	s.Documents = append(s.Documents, raw)
 	var f struct {
 		Function struct {
 			Description string                     `json:"description"`
@@ -215,31 +160,4 @@ func (s *Offer) ended() error {
 
 func toolResult(text string, failed bool) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}, IsError: failed}
-}
-
-// next ends the current request and returns the next one with the tools that it reveals, or the verdict.
-func (s *Offer) next(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.begun && s.ended() == nil {
-		if _, _, s.err = s.env.Step(ctx, rl.Reply{}); s.err != nil {
-			return nil, s.err
-		}
-	}
-	s.begun = true
-	if s.err != nil {
-		return toolResult(s.err.Error(), true), nil
-	}
-	if s.env.Done() {
-		v, err := s.env.Verdict(ctx)
-		if err != nil {
-			return nil, err
-		}
-		text, err := json.Marshal(v)
-		return toolResult(string(text), false), err
-	}
-	if err := s.reveal(); err != nil {
-		return nil, err
-	}
-	return toolResult(s.env.User(), false), nil
 }

@@ -189,6 +189,9 @@ func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 			if kind == "twice" || kind == "null" || kind == "stderr" || kind == "nan" {
 				continue // of other methods
 			}
+			if kind == "silence" && method == "tasks" && must.Short(t, 0, 1) == 0 { // ten seconds, as for hello
+				continue
+			}
 			o, err := open(t, method+"-"+kind, 1)
 			if method == "tasks" {
 				must.OK(t, err)
@@ -201,6 +204,27 @@ func TestProgramsThatFailAtTheStartAreRefused(t *testing.T) {
 			if !strings.Contains(err.Error(), want) || kind == "death" && !strings.Contains(err.Error(), "the shelf broke") {
 				t.Errorf("%s in %s: got %v, want it to say %q", kind, method, err, want)
 			}
+		}
+	}
+}
+
+// Errors quote the beginning of an answer, so its secrets are masked before it is cut.
+func TestSecretsAreInNoErrorOfAProgram(t *testing.T) {
+	const token = "tok-0123456789abcdef"
+	t.Setenv("LOOK_TOKEN", token)
+	for name, answer := range map[string]string{
+		"error":            `{"jsonrpc":"2.0","id":1,"error":{"message":"denied: $LOOK_TOKEN"}}`,
+		"long error":       `{"jsonrpc":"2.0","id":1,"error":{"message":"` + strings.Repeat("x", 990) + `$LOOK_TOKEN"}}`,
+		"error without id": `{"jsonrpc":"2.0","error":{"message":"` + strings.Repeat("x", 190) + `$LOOK_TOKEN"}}`,
+		"garbage":          strings.Repeat("x", 190) + "$LOOK_TOKEN",
+	} {
+		port := t.TempDir()
+		p := &Program{Command: []string{"sh", "-c", "read line; cat <<E\n" + answer + "\nE\nread line"},
+			Secrets: []string{"LOOK_TOKEN"}, Start: 10 * time.Second, Step: time.Second, Score: time.Second}
+		must.OK(t, p.Write(port, filepath.Join("testdata", "notes"), nil))
+		_, err := OpenProgram(t.Context(), bfcl.Program{Dir: port, Processes: 1}, Options{Scratch: t.TempDir(), Log: t.Logf})
+		if err == nil || strings.Contains(err.Error(), token[:5]) || !strings.Contains(err.Error(), "***") {
+			t.Errorf("%s: got %v", name, err)
 		}
 	}
 }
@@ -326,4 +350,18 @@ func FuzzAnswers(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A line of stderr is cut after its secrets are masked: the first half of a secret would not be recognized.
+func TestASecretAtTheCutOfALineIsMasked(t *testing.T) {
+	read, write, err := os.Pipe()
+	must.OK(t, err)
+	var log printed
+	c := &process{launcher: &launcher{secrets: proc.NewSecrets("sk-0123456789"), log: log.print}}
+	must.Get(io.WriteString(write, strings.Repeat("x", tailWidth-5)+"sk-0123456789\n"))(t)
+	must.OK(t, write.Close())
+	c.readLog(read)
+	if got := log.said(); strings.Contains(got, "sk-") || !strings.Contains(got, "x***") {
+		t.Errorf("the log has %q", got)
+	}
 }

@@ -58,7 +58,7 @@ type launcher struct {
 	described     *Program
 	scratch, mark string // variables by which the engine finds processes that are left
 	log           func(format string, args ...any)
-	secrets       []string // lines to mask in the log
+	secrets       *proc.Secrets // masked in the log and in answers
 	started       atomic.Int64
 
 	mu     sync.Mutex
@@ -74,9 +74,7 @@ const mostLost = 8
 func newLauncher(p *Program, o Options) *launcher {
 	l := &launcher{described: p, scratch: o.Scratch, mark: programMark(o.folder()), log: o.Log,
 		how: "twice in each of %d episodes", most: mostLost}
-	for _, value := range p.secretValues() {
-		l.secrets = append(l.secrets, proc.SecretLines(value)...)
-	}
+	l.secrets = proc.NewSecrets(p.secretValues()...)
 	return l
 }
 
@@ -100,8 +98,8 @@ func (l *launcher) Count(failure error) {
 	}
 }
 
-// start starts a command in dir with further variables. read reads its standard output to the end.
-func (l *launcher) start(command []string, dir string, more []string, read func(*process, *os.File)) (
+// start starts a command in dir with further variables. read reads its standard output, without secrets, to the end.
+func (l *launcher) start(command []string, dir string, more []string, read func(*process, io.Reader)) (
 	*process, error) {
 	env, err := l.described.environ(dir)
 	if err != nil {
@@ -129,7 +127,7 @@ func (l *launcher) start(command []string, dir string, more []string, read func(
 	c := &process{launcher: l, stdin: pipes[0][1], works: works, kill: kill, ended: make(chan struct{}),
 		open: map[int64]chan answer{}}
 	var readers sync.WaitGroup
-	readers.Go(func() { read(c, pipes[1][0]) })
+	readers.Go(func() { read(c, c.secrets.Reader(pipes[1][0])) })
 	readers.Go(func() { c.readLog(pipes[2][0]) })
 	go func() {
 		exit, err := program.Wait(works, func(error) time.Duration { return 0 }, nil)
@@ -172,7 +170,7 @@ func (c *process) cause() string {
 }
 
 // readAnswers delivers the answers of the program. A line that is none, or that answers no open request, is a fault.
-func (c *process) readAnswers(stdout *os.File) {
+func (c *process) readAnswers(stdout io.Reader) {
 	r := bufio.NewReaderSize(stdout, 64<<10)
 	for {
 		line, err := readLine(r, maxLine)
@@ -239,10 +237,8 @@ func (c *process) readLog(stderr *os.File) {
 		if !begins { // the rest of a long line
 			continue
 		}
-		text := strings.ToValidUTF8(string(piece[:min(len(piece), tailWidth)]), "?")
-		for _, secret := range c.secrets {
-			text = strings.ReplaceAll(text, secret, "***")
-		}
+		text := c.secrets.Mask(string(piece)) // before it is cut, because a part of a secret is not recognised
+		text = strings.ToValidUTF8(text[:min(len(text), tailWidth)], "?")
 		c.mu.Lock()
 		if c.tail = append(c.tail, text); len(c.tail) > tailLines {
 			c.tail = slices.Delete(c.tail, 0, 1)

@@ -14,13 +14,13 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/proc"
 	"rcgrpo/stages/rl"
 )
 
@@ -116,43 +116,51 @@ func (s *Servers) transport(o *session) (mcp.Transport, error) {
 			headers.Set(name, value)
 		}
 		return &mcp.StreamableClientTransport{Endpoint: server.URL, MaxRetries: -1, DisableStandaloneSSE: true,
-			HTTPClient: &http.Client{Transport: checkedTransport{headers}}}, nil
+			HTTPClient: &http.Client{Transport: ownTransport{headers, s.secrets}, CheckRedirect: sameOrigin}}, nil
 	}
 	out, in := io.Pipe()
 	var err error
-	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout *os.File) {
+	o.process, err = s.start(s.described.Command, o.dir, nil, func(_ *process, stdout io.Reader) {
 		_, err := io.Copy(in, stdout)
 		in.CloseWithError(err)
 	})
 	if err != nil {
 		return nil, err
 	}
-	return strict{&mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}}, nil
+	return &mcp.IOTransport{Reader: out, Writer: o.process.stdin, MaxLineLength: maxLine}, nil
 }
 
-// checkedTransport sends headers with each request, and bounds and checks each answer.
-type checkedTransport struct{ headers http.Header }
+// sameOrigin refuses a redirect to another server, which would receive the headers with their secrets.
+func sameOrigin(r *http.Request, via []*http.Request) error {
+	first := via[0].URL
+	if r.URL.Scheme != first.Scheme || r.URL.Host != first.Host {
+		return fmt.Errorf("the server redirects to %s://%s; if that is right, set url to its address", r.URL.Scheme,
+			r.URL.Host)
+	}
+	if len(via) > 5 {
+		return errors.New("the server redirects more than 5 times")
+	}
+	return nil
+}
 
-func (a checkedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+// ownTransport sends headers with each request, and bounds and masks each answer, which the SDK does not.
+type ownTransport struct {
+	headers http.Header
+	secrets *proc.Secrets
+}
+
+func (a ownTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	maps.Copy(r.Header, a.headers)
 	answer, err := http.DefaultTransport.RoundTrip(r)
 	if err != nil {
-		return nil, err
+		return nil, a.secrets.Error(err)
 	}
-	answer.Body = &bounded{answer.Body, maxLine + 1}
-	if answer.StatusCode != http.StatusOK || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json") {
-		return answer, nil
-	}
-	text, err := io.ReadAll(answer.Body)
-	answer.Body.Close()
-	if err == nil && !json.Valid(text) { // the SDK reads the first of two answers
-		err = fmt.Errorf("bad answer %s: it is no JSON value", quote(text))
-	}
-	if err != nil {
-		return nil, err
-	}
-	answer.Body = io.NopCloser(bytes.NewReader(text))
+	body := &bounded{answer.Body, maxLine + 1}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{a.secrets.Reader(body), body}
 	return answer, nil
 }
 
@@ -171,45 +179,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// strict is a transport whose connections fail at an answer to no open request. The SDK ignores such answers.
-type strict struct{ mcp.Transport }
-
-func (s strict) Connect(ctx context.Context) (mcp.Connection, error) {
-	c, err := s.Transport.Connect(ctx)
-	return &strictConnection{Connection: c, open: map[jsonrpc.ID]bool{}}, err
-}
-
-type strictConnection struct {
-	mcp.Connection
-	mu   sync.Mutex
-	open map[jsonrpc.ID]bool // requests without an answer
-}
-
-func (c *strictConnection) Write(ctx context.Context, m jsonrpc.Message) error {
-	if r, ok := m.(*jsonrpc.Request); ok && r.ID.IsValid() {
-		c.mu.Lock()
-		c.open[r.ID] = true
-		c.mu.Unlock()
-	}
-	return c.Connection.Write(ctx, m)
-}
-
-func (c *strictConnection) Read(ctx context.Context) (jsonrpc.Message, error) {
-	m, err := c.Connection.Read(ctx)
-	if r, ok := m.(*jsonrpc.Response); ok && err == nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if !c.open[r.ID] {
-			return nil, fmt.Errorf("no open request has the id %v; each request has one answer", r.ID.Raw())
-		}
-		delete(c.open, r.ID)
-	}
-	return m, err
-}
-
 // readTools lists the tools of the server.
 func (o *session) readTools(ctx context.Context) error {
 	o.names = map[string]string{}
+	bytes := 0
 	for tool, err := range o.Tools(ctx, nil) {
 		if err != nil {
 			return err
@@ -223,6 +196,9 @@ func (o *session) readTools(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if bytes += len(text); bytes > maxLine || len(o.tools) == maxTools { // a list may have pages without end
+			return fmt.Errorf("the server has more than %d tools, or %d bytes of them", maxTools, maxLine)
+		}
 		o.names[name] = tool.Name
 		o.tools = append(o.tools, rl.Tool{Name: name, JSON: text})
 	}
@@ -231,6 +207,9 @@ func (o *session) readTools(ctx context.Context) error {
 	}
 	return nil
 }
+
+// maxTools bounds the tools of a server.
+const maxTools = 10_000
 
 // identifier returns the name of a tool in calls, which are written as Python.
 func identifier(name string) string {
@@ -457,7 +436,7 @@ func (e *sessionEpisode) score(ctx context.Context, words []string) (float64, er
 		e.session.process.Stop()
 	}
 	var out []byte
-	c, err := e.start(words, e.session.dir, nil, func(_ *process, stdout *os.File) {
+	c, err := e.start(words, e.session.dir, nil, func(_ *process, stdout io.Reader) {
 		out, _ = io.ReadAll(io.LimitReader(stdout, maxLine))
 	})
 	if err != nil {

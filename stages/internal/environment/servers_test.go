@@ -100,9 +100,8 @@ func serveNotes(in io.Reader) {
 
 // sessionErrors are the faults of one answer of a server and the text of their error.
 var sessionErrors = map[string]string{"garbage": "invalid character 'H'", "silence": "within",
-	"twice": "no open request", "other": "no open request has the id 1000", "flood": "exceeded the configured maximum",
-	"fork":  "",
-	"death": "exited with code 3", "killed": "signal", "list": "cannot unmarshal", "half": ""}
+	"flood": "exceeded the configured maximum", "fork": "", "death": "exited with code 3", "killed": "signal",
+	"list": "cannot unmarshal", "half": ""}
 
 // notes returns an environment of servers, and its log.
 func notes(t *testing.T, env map[string]string, server Server) (*Servers, func() string) {
@@ -377,14 +376,78 @@ func TestServersWithAddress(t *testing.T) {
 	}
 }
 
+func TestSecretsOfHeadersStayWithTheirServer(t *testing.T) {
+	t.Setenv("NOTES_TOKEN", "Bearer hush-hush/1")
+	stolen := ""
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		stolen += r.Header.Get("Authorization")
+	}))
+	defer other.Close()
+	for name, tc := range map[string]struct {
+		before func(w http.ResponseWriter, r *http.Request, _ string) bool
+		want   string
+	}{
+		"a redirect": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+			return true
+		}, "redirects to " + other.URL},
+		"an error with the header": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": %q}}`,
+				"bad "+strings.ReplaceAll(r.Header.Get("Authorization"), "h", "\\u0068"))
+			return true
+		}, "***"},
+		"a malformed header": {func(w http.ResponseWriter, r *http.Request, _ string) bool {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+r.Header.Get("Authorization")+" is no header\r\n\r\n")
+			conn.Close()
+			return true
+		}, "***"},
+	} {
+		at := addressed(t, tc.before)
+		at.Headers = map[string]string{"Authorization": "NOTES_TOKEN"}
+		s, log := notes(t, map[string]string{}, at)
+		err := s.check(t.Context())
+		must.Match(t, err, tc.want, name)
+		if text := fmt.Sprint(err, log()); strings.Contains(text, "hush") || stolen != "" {
+			t.Errorf("%s: got %s, and another server received %q", name, text, stolen)
+		}
+	}
+}
+
+// A server lists tools in pages without end.
+func TestListsOfToolsAreLimited(t *testing.T) {
+	page := 0
+	at := addressed(t, func(w http.ResponseWriter, _ *http.Request, body string) bool {
+		var q struct {
+			ID     json.RawMessage
+			Method string
+		}
+		if json.Unmarshal([]byte(body), &q); q.Method != "tools/list" {
+			return false
+		}
+		page++
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"jsonrpc": "2.0", "id": %s, "result": {"nextCursor": "%d", "tools": [{"name": "f%d",
+			"inputSchema": {"type": "object"}, "description": %q}]}}`, q.ID, page, page, strings.Repeat("x", 1<<20))
+		return true
+	})
+	s, _ := notes(t, map[string]string{}, at)
+	s.described.Start = time.Minute
+	must.Match(t, s.check(t.Context()), "the server has more than 10000 tools, or 16777216 bytes")
+	if page > 20 {
+		t.Errorf("%d pages of 1 MiB were read", page)
+	}
+}
+
 // addressErrors are the faults of an answer over HTTP and the text of their error.
 var addressErrors = map[string]string{"garbage": "unsupported content type", "silence": "no answer to",
-	"twice": "no JSON value", "other": "no answer to", "flood": "the answer has more than 16777216 bytes", "death": "EOF",
+	"flood": "the answer has more than 16777216 bytes", "death": "EOF",
 	"half": "EOF",
 	"busy": "rejected by transport", "forgotten": "no session"}
 
 // breakAnswer answers a request over HTTP with a fault.
-func breakAnswer(fault, body string, w http.ResponseWriter, r *http.Request) {
+func breakAnswer(fault string, w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch fault {
 	case "garbage":
@@ -392,12 +455,6 @@ func breakAnswer(fault, body string, w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "Hello, world!")
 	case "silence":
 		<-r.Context().Done()
-	case "twice":
-		var request struct{ ID int }
-		json.Unmarshal([]byte(body), &request)
-		io.WriteString(w, strings.Repeat(fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "result": {}}`, request.ID), 2))
-	case "other":
-		io.WriteString(w, `{"jsonrpc": "2.0", "id": 1000000, "result": {}}`)
 	case "flood":
 		io.WriteString(w, `{"jsonrpc": "2.0", "id": "`)
 		for err := error(nil); err == nil; { // until the client hangs up
@@ -431,7 +488,7 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 		}
 		here := method != "" && strings.Contains(body, fmt.Sprintf("%q", method))
 		if here {
-			breakAnswer(kind, body, w, r)
+			breakAnswer(kind, w, r)
 		}
 		return here
 	})
@@ -447,6 +504,9 @@ func TestFaultsOfServersWithAddress(t *testing.T) {
 	}
 	for kind, want := range addressErrors {
 		for _, method := range []string{"initialize", "tools/list"} {
+			if want == "no answer to" && must.Short(t, 0, 1) == 0 { // which takes all of the time
+				continue
+			}
 			fault.Store(method + "-" + kind)
 			err := s.check(t.Context())
 			if _, ok := errors.AsType[*Fault](err); !ok || !strings.Contains(err.Error(), want) {
@@ -534,8 +594,8 @@ func FuzzServers(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		client := mcp.NewClient(&mcp.Implementation{Name: "t"}, nil)
-		transport := strict{&mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
-			MaxLineLength: 1 << 16}}
+		transport := &mcp.IOTransport{Reader: io.NopCloser(strings.NewReader(string(text))), Writer: discard{},
+			MaxLineLength: 1 << 16}
 		s, err := client.Connect(ctx, transport, &mcp.ClientSessionOptions{ProtocolVersion: sessionVersion})
 		if err == nil {
 			o := &session{ClientSession: s}

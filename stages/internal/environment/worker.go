@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 )
 
@@ -53,7 +54,7 @@ func (w *Worker) Call(ctx context.Context, method, task string, params, out any)
 // Once runs a process of its own for a task, with further variables and an empty input, and returns the last line of
 // its output that is not empty. Its errors are Faults and those of ctx.
 func (w *Workers) Once(ctx context.Context, task string, more ...string) (last []byte, err error) {
-	c, err := w.start(w.described.Command, w.dir, more, func(c *process, stdout *os.File) {
+	c, err := w.start(w.described.Command, w.dir, more, func(c *process, stdout io.Reader) {
 		lines := bufio.NewReader(stdout)
 		for err := error(nil); err == nil; {
 			var line []byte

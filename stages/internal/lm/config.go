@@ -10,7 +10,7 @@ import (
 
 // Config is the shape of a decoder.
 type Config struct {
-	Family         string // "qwen2", or "llama", which has no biases
+	Family         string // a key of families: "qwen2"
 	Vocab          int    // rows of the embedding
 	Hidden         int    // width of the residual stream
 	Layers         int
@@ -20,6 +20,7 @@ type Config struct {
 	RopeBase       float64 // base of the rotary angles
 	RopeScaling    RopeScaling
 	NormEps        float64 // added to the mean square under RMSNorm's root
+	NoRope         int     // every n-th layer has no rotary embedding; 0: each has one
 	TiedEmbeddings bool    // the head shares the weights of the embedding
 	MaxPosition    int     // maximal length of a sequence
 }
@@ -32,17 +33,27 @@ type RopeScaling struct {
 	Original  int     // positions of the first training
 }
 
-// families are the supported decoders by model_type: the reference's class, and whether queries, keys and values
-// have a bias.
-var families = map[string]struct {
-	class string
-	bias  bool
-}{
-	"qwen2": {class: "Qwen2ForCausalLM", bias: true},
-	"llama": {class: "LlamaForCausalLM"},
+// features are what a decoder has beyond the common parts.
+type features struct {
+	class     string // the reference's
+	bias      bool   // of queries, keys and values
+	headNorms bool   // RMSNorm of each query and key head, before the rotary embedding
+	noRope    int    // Config.NoRope unless the file says otherwise; 0: the family has no such layers
 }
 
-func (c Config) bias() bool { return families[c.Family].bias }
+// families are the supported decoders by model_type.
+var families = map[string]features{
+	"llama":   {class: "LlamaForCausalLM"},
+	"qwen2":   {class: "Qwen2ForCausalLM", bias: true},
+	"qwen3":   {class: "Qwen3ForCausalLM", headNorms: true},
+	"smollm3": {class: "SmolLM3ForCausalLM", noRope: 4},
+}
+
+func (c Config) bias() bool      { return families[c.Family].bias }
+func (c Config) headNorms() bool { return families[c.Family].headNorms }
+
+// rotates reports whether a layer has rotary embedding.
+func (c Config) rotates(layer int) bool { return c.NoRope == 0 || (layer+1)%c.NoRope != 0 }
 
 // Limits of a decoder's shape, several times those of any published model. Planning takes time and memory in
 // proportion to the layers, and sizes are multiplied, so a shape is bounded before any computation.
@@ -117,11 +128,11 @@ func (p Precision) Check() error {
 }
 
 // frequencies returns the rotary angles per position, one per pair of a head's halves, rounded to float32 like
-// the reference: the rounding has an effect at far positions.
+// the reference, exponents too: the rounding has an effect at far positions.
 func (c Config) frequencies() []float32 {
 	f := make([]float32, c.HeadDim/2)
 	for i := range f {
-		f[i] = c.RopeScaling.scale(1 / float32(math.Pow(c.RopeBase, float64(2*i)/float64(c.HeadDim))))
+		f[i] = c.RopeScaling.scale(1 / float32(math.Pow(c.RopeBase, float64(float32(2*i)/float32(c.HeadDim)))))
 	}
 	return f
 }

@@ -19,9 +19,10 @@ const ConfigFile = "config.json"
 // configFile is a config.json, key by key. Keys beyond the shape (token ids, version) are written back unchanged.
 type configFile map[string]json.RawMessage
 
-// silent are keys that do not affect the computation of a decoder.
+// silent are keys that do not affect the computation of a decoder, those of transformers.js and SmolLM2 included.
 var silent = []string{"_name_or_path", "bos_token_id", "eos_token_id", "pad_token_id", "initializer_range",
-	"max_window_layers", "sliding_window", "torch_dtype", "dtype", "transformers_version", "use_cache"}
+	"is_llama_config", "max_window_layers", "sliding_window", "torch_dtype", "dtype", "transformers.js_config",
+	"transformers_version", "use_cache"}
 
 // ReadConfig reads and checks DIR/config.json in the format of transformers 4 or 5. A key that is neither used
 // nor known to have no effect is refused by name, because the model might be computed wrongly without it.
@@ -146,8 +147,12 @@ func (r *configReader) config() Config {
 	}
 	if !r.take("head_dim", &c.HeadDim) && c.Heads > 0 {
 		c.HeadDim = c.Hidden / c.Heads
+		if c.headNorms() && r.err == nil {
+			r.err = errors.New("head_dim is missing; a decoder with norms of heads has a head_dim of its own")
+		}
 	}
 	r.rope(&c)
+	r.noRope(&c)
 	r.architecture(c)
 	only(r, "hidden_act", "silu")
 	only(r, "attention_dropout", 0.0)
@@ -155,6 +160,7 @@ func (r *configReader) config() Config {
 	only(r, "attention_bias", false)
 	only(r, "mlp_bias", false)
 	only(r, "pretraining_tp", 1)
+	only(r, "rope_interleaved", false)
 	for _, key := range silent {
 		delete(r.left, key)
 	}
@@ -195,6 +201,32 @@ func (r *configReader) rope(c *Config) {
 		t.err = t.nothingLeft(name + ".")
 	}
 	r.err = t.err
+}
+
+// noRope reads which layers have no rotary embedding.
+func (r *configReader) noRope(c *Config) {
+	if c.NoRope = families[c.Family].noRope; c.NoRope == 0 {
+		return
+	}
+	r.take("no_rope_layer_interval", &c.NoRope)
+	if c.NoRope < 1 && r.err == nil {
+		r.err = fmt.Errorf("no_rope_layer_interval must be at least 1, got %d", c.NoRope)
+	}
+	var rotates []int // 1 where the layer has rotary embedding
+	if !r.take("no_rope_layers", &rotates) || r.err != nil {
+		return
+	}
+	if len(rotates) != c.Layers {
+		r.err = fmt.Errorf("no_rope_layers has %d entries for %d layers", len(rotates), c.Layers)
+		return
+	}
+	for l, one := range rotates {
+		if (one != 0) != c.rotates(l) {
+			r.err = fmt.Errorf("no_rope_layers[%d] is %d; supported is 0 for every n-th layer, n being "+
+				"no_rope_layer_interval %d, and 1 for the others", l, one, c.NoRope)
+			return
+		}
+	}
 }
 
 // architecture checks the keys that repeat the family in other words.

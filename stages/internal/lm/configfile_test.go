@@ -2,6 +2,7 @@ package lm
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -66,6 +67,8 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 				"rope_theta": 5e5, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
 				"original_max_position_embeddings": 16}},
 		"head size": {"head_dim": 4},
+		"SmolLM2": {"is_llama_config": true, "rope_interleaved": false,
+			"transformers.js_config": map[string]any{"kv_cache_dtype": map[string]any{"fp16": "float16"}}},
 	} {
 		if got, err := ReadConfig(published(t, edits)); err != nil || got != want {
 			t.Errorf("%s: got %+v (%v), want %+v", name, got, err, want)
@@ -85,6 +88,7 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 		{map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3"}}, "gives no factor"},
 		{map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
 			"high_freq_factor": 1, "original_max_position_embeddings": 16}}, "rope scaling needs"},
+		{map[string]any{"rope_interleaved": true}, "rope_interleaved true is not supported; false is"},
 		{map[string]any{"attention_bias": true}, "attention_bias true is not supported; false is"},
 		{map[string]any{"hidden_act": "gelu"}, "hidden_act gelu is not supported; silu is"},
 		{map[string]any{"use_sliding_window": true}, "use_sliding_window true is not supported"},
@@ -102,12 +106,50 @@ func TestEveryKeyOfAConfigIsUsedOrRefused(t *testing.T) {
 	}
 }
 
+func TestConfigsOfQwen3AndSmolLM3(t *testing.T) {
+	qwen := map[string]any{"model_type": "qwen3", "architectures": []string{"Qwen3ForCausalLM"}, "head_dim": 6}
+	smol := map[string]any{"model_type": "smollm3", "architectures": []string{"SmolLM3ForCausalLM"},
+		"num_hidden_layers": 5}
+	for name, tc := range map[string]struct {
+		base  map[string]any
+		edits map[string]any
+		want  string // of the error; "" for none
+		wide  int    // head_dim
+		every int    // NoRope
+	}{
+		"heads wider than the stream": {qwen, nil, "", 6, 0},
+		"no width of heads":           {qwen, map[string]any{"head_dim": nil}, "head_dim is missing", 0, 0},
+		"layers without rope elsewhere": {qwen, map[string]any{"no_rope_layer_interval": 2}, `unknown key "no_`,
+			0, 0},
+		"default of the family": {smol, nil, "", 4, 4},
+		"another interval":      {smol, map[string]any{"no_rope_layer_interval": 2}, "", 4, 2},
+		"list and interval": {smol, map[string]any{"no_rope_layer_interval": 2, "no_rope_layers": []int{1, 0, 1, 0, 1}},
+			"", 4, 2},
+		"another list":   {smol, map[string]any{"no_rope_layers": []int{1, 0, 1, 1, 1}}, "no_rope_layers[1] is 0", 0, 0},
+		"a short list":   {smol, map[string]any{"no_rope_layers": []int{1, 1, 1}}, "3 entries for 5 layers", 0, 0},
+		"no interval":    {smol, map[string]any{"no_rope_layer_interval": 0}, "must be at least 1, got 0", 0, 0},
+		"a wrong letter": {smol, map[string]any{"no_rope_layers": "all"}, `key "no_rope_layers"`, 0, 0},
+	} {
+		edits := maps.Clone(tc.base)
+		maps.Copy(edits, tc.edits)
+		c, err := ReadConfig(published(t, edits))
+		must.Match(t, err, tc.want)
+		if tc.want == "" && (c.HeadDim != tc.wide || c.NoRope != tc.every) {
+			t.Errorf("%s: got heads of %d and NoRope %d, want %d and %d", name, c.HeadDim, c.NoRope, tc.wide, tc.every)
+		}
+	}
+}
+
 // An unknown key, planted beside every key of the fixtures' files and in every object of theirs, is refused by
 // its name.
 func TestPlantedKeysOfPublishedConfigsAreRefused(t *testing.T) {
-	paths, err := filepath.Glob(filepath.Join(fixtures.Dir(t, "hf/models"), "*", "config*.json"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no configs (%v)", err)
+	var paths []string
+	for _, name := range fixtures.Folders(t, "hf/models") {
+		dir := fixtures.Dir(t, "hf/models/"+name)
+		paths = append(paths, must.Get(filepath.Glob(filepath.Join(dir, "config*.json")))(t)...)
+	}
+	if len(paths) == 0 {
+		t.Fatal("no configs")
 	}
 	read := func(keys map[string]any) error {
 		_, err := ReadConfig(folderWith(t, ConfigFile, string(must.Get(json.Marshal(keys))(t))))

@@ -240,7 +240,8 @@ func (d *Decoder) forward(s *torch.Scope, rows *stepRows) *torch.Tensor {
 		s.Nest(func(s *torch.Scope) {
 			h, _ := m.norm(s, x, w.norm1)
 			qkv := s.Linear(h, w.qkv, w.qkvBias)
-			s.Rope_(qkv, heads+kvHeads, width, rows.positions, m.cos, m.sin, false)
+			m.normHeads(s, &w, s.Narrow(qkv, 1, 0, heads*width), s.Narrow(qkv, 1, heads*width, kvHeads*width))
+			m.rope(s, l, qkv, heads+kvHeads, rows.positions, false)
 			a := d.cache.attend(s, l, qkv, rows)
 			s.Free(h, qkv)
 			if l == c.Layers-1 && len(rows.ends) == 0 {
@@ -275,7 +276,7 @@ func (d *Decoder) whole(cache *cache) *torch.Decoder {
 		Embed: m.w.embed, Cos: m.cos, Sin: m.sin, Norm: m.w.norm, Head: m.w.head}
 	for l, w := range m.w.layers {
 		all.Layers = append(all.Layers, torch.DecoderLayer{Norm1: w.norm1, QKV: w.qkv, QKVBias: w.qkvBias, O: w.o,
-			Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
+			QNorm: w.qNorm, KNorm: w.kNorm, Unrotated: !c.rotates(l), Norm2: w.norm2, GateUp: w.gateUp, Down: w.down,
 			Keys: cache.keys[l], Values: cache.values[l]})
 	}
 	return all

@@ -5,20 +5,12 @@ package lm
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"rcgrpo/stages/internal/torch"
-)
-
-// Files of weights: one, or several with an index of tensors.
-const (
-	weightsFile = "model.safetensors"
-	indexFile   = "model.safetensors.index.json"
 )
 
 // Load reads a folder with config.json and weights in safetensors, in float32, bfloat16 or float16, in one file
@@ -34,15 +26,6 @@ func Load(dir string, device torch.Device, b Buffers) (*Model, error) {
 	}
 	m.file = file
 	return m, nil
-}
-
-// CheckFolder reports whether Load can read a folder, from the headers of its files.
-func CheckFolder(dir string) (Config, error) {
-	cfg, _, err := readConfig(dir)
-	if err != nil {
-		return Config{}, err
-	}
-	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
 }
 
 // load sets all weights from the files of dir. check, which may be nil, gets each piece and the index of its first
@@ -74,78 +57,6 @@ func refuseNonFinite(w weight, from int, values []float32) error {
 	}
 	return fmt.Errorf("tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes "+
 		"from a training that diverged", w.name, values[i], from+i, w.len())
-}
-
-// eachWeight calls f with every weight of a decoder and its file, and refuses files with other tensors.
-func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
-	where, err := shardsOf(dir)
-	if err != nil {
-		return err
-	}
-	open := map[string]*weightsReader{}
-	defer func() {
-		for _, r := range open {
-			r.close()
-		}
-	}()
-	weights, _ := layout(cfg)
-	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers also store the tied head
-	for _, w := range weights {
-		known[w.name] = true
-		file := weightsFile
-		if where != nil {
-			if file = where[w.name]; file == "" {
-				return fmt.Errorf("%s: tensor %q is missing", filepath.Join(dir, indexFile), w.name)
-			}
-		}
-		if open[file] == nil {
-			r, err := openWeights(filepath.Join(dir, file))
-			if err != nil {
-				return err
-			}
-			open[file] = r
-		}
-		if err := f(open[file], w); err != nil {
-			return fmt.Errorf("%s: %w", open[file].path, err)
-		}
-	}
-	for _, r := range open {
-		for name := range r.tensors {
-			if !known[name] {
-				return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
-			}
-		}
-	}
-	return nil
-}
-
-// shardsOf returns the file of each tensor, or nil if all tensors are in one file.
-func shardsOf(dir string) (map[string]string, error) {
-	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
-		return nil, nil
-	}
-	path := filepath.Join(dir, indexFile)
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s holds neither %s nor %s; a pickle (*.bin, *.pt) can run any program when it is opened: "+
-			"convert it with save_pretrained of transformers", dir, weightsFile, indexFile)
-	case err != nil:
-		return nil, err
-	}
-	var index struct {
-		Where map[string]string `json:"weight_map"`
-	}
-	if err := json.Unmarshal(text, &index); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	for name, file := range index.Where {
-		if filepath.Base(file) != file || filepath.Ext(file) != ".safetensors" {
-			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path,
-				name, file)
-		}
-	}
-	return index.Where, nil
 }
 
 // Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model
@@ -237,6 +148,9 @@ func (f configFile) write(dir string, c Config) error {
 			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
 			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
 			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings}
+		if c.NoRope != 0 {
+			out["no_rope_layer_interval"] = c.NoRope
+		}
 		if s := c.RopeScaling; s.Factor != 0 {
 			out["rope_scaling"] = map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
 				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}

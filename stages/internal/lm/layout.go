@@ -78,6 +78,10 @@ func layout(c Config) (weights []weight, total int) {
 			add(layerName(l, "self_attn.k_proj.bias"), 0, 0, kv)
 			add(layerName(l, "self_attn.v_proj.bias"), 0, 0, kv)
 		}
+		if c.headNorms() {
+			add(layerName(l, "self_attn.q_norm.weight"), 0, 1, c.HeadDim)
+			add(layerName(l, "self_attn.k_norm.weight"), 0, 1, c.HeadDim)
+		}
 		add(layerName(l, "input_layernorm.weight"), 0, 1, c.Hidden)
 		add(layerName(l, "post_attention_layernorm.weight"), 0, 1, c.Hidden)
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 func (c LoRA) scale() float64 { return c.Alpha / float64(c.Rank) }
@@ -226,8 +225,8 @@ func (a *Adapter) Trainer(o OptimizerConfig, peers Peers) (*Trainer, error) {
 // are not trained, unused buffers.
 func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) *views {
 	c := a.base.cfg
-	v := &views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, keys []rl.Stream, names []string) {
-		a.addProduct(s, grad, l, dy, x, keys, names)
+	v := &views{adapter: func(s *torch.Scope, l int, dy, x *torch.Tensor, names []string) {
+		a.addProduct(s, grad, l, dy, x, names)
 	}}
 	vector := func(n int) *torch.Tensor {
 		x := s.Zeros(torch.Float32, int64(n))
@@ -239,6 +238,9 @@ func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) *views {
 	if c.bias() {
 		q, kv := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
 		layer.qkvBias, layer.qBias, layer.kvBias = vector(q+2*kv), vector(q), vector(2*kv)
+	}
+	if c.headNorms() {
+		layer.qNorm, layer.kNorm = vector(c.HeadDim), vector(c.HeadDim)
 	}
 	v.layers = slices.Repeat([]layerViews{layer}, c.Layers)
 	for _, table := range a.tables {
@@ -252,17 +254,25 @@ func (a *Adapter) gradientViews(s *torch.Scope, grad *torch.Tensor) *views {
 	return v
 }
 
+// each calls f with the adapted parts among the named projections of layer l, and the first column of each in a
+// matrix of all their outputs.
+func (a *Adapter) each(l int, names []string, f func(p *adapterPart, from int64)) {
+	from := int64(0)
+	for _, name := range names {
+		full := layerName(l, name+".weight")
+		if i := slices.IndexFunc(a.parts, func(p adapterPart) bool { return p.name == full }); i >= 0 {
+			f(&a.parts[i], from)
+		}
+		from += int64(a.layout[full].shape[0])
+	}
+}
+
 // addProduct adds the gradient of A and B of the named projections of layer l, whose outputs are adjacent columns
-// of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is never formed. With dropout,
-// keys are the streams of the rows of x.
-func (a *Adapter) addProduct(s *torch.Scope, grad *torch.Tensor, l int, dy, x *torch.Tensor, keys []rl.Stream,
-	names []string) {
+// of dy: scale·(dy·B)ᵀ·x and scale·dyᵀ·(x·Aᵀ). The gradient of the whole weight is never formed.
+func (a *Adapter) addProduct(s *torch.Scope, grad *torch.Tensor, l int, dy, x *torch.Tensor, names []string) {
 	a.each(l, names, func(p *adapterPart, from int64) {
 		s.Nest(func(s *torch.Scope) {
-			x, scale := x, a.c.scale()
-			if keys != nil {
-				x, scale = s.Mul(x, a.mask(s, x.DType(), keys, p)), a.c.passScale()
-			}
+			scale := a.c.scale()
 			own := s.Narrow(dy, 1, from, int64(p.out))
 			da, db := p.of(s, grad, a.c.Rank)
 			addProduct(s, da, s.MulScalar(s.Mm(own, s.As(p.b, x.DType())), scale), x)

@@ -182,6 +182,7 @@ func TestAdaptersOfAnotherShapeAreRefused(t *testing.T) {
 		{`"r": 2`, `"r": 0`, "rank must be at least 1"},
 		{`"q_proj"`, `"qkv_proj"`, `unknown projection "qkv_proj"`},
 		{`"q_proj"`, `"k_proj"`, "is missing"},
+		{`"lora_dropout": 0`, `"lora_dropout": 0.05`, "lora_dropout 0.05 is not supported; 0 is"},
 		{`{`, `[`, "load adapter from "},
 	} {
 		must.OK(t, os.WriteFile(path, []byte(strings.Replace(string(sound), tc.old, tc.replaced, 1)), 0o600))
@@ -198,4 +199,23 @@ func TestAdaptersOfAnotherShapeAreRefused(t *testing.T) {
 		_, err := NewAdapter(m, c, rand.New(rand.NewPCG(1, 2)))
 		must.Match(t, err, want)
 	}
+}
+
+// passed accumulates the loss of fine-tuning over sequences and returns it with its gradient.
+func passed(t *testing.T, tr *Trainer, all []Sequence, ref *Model) (TokenStats, []float32) {
+	t.Helper()
+	stats := must.Get(tr.Accumulate(t.Context(), all, ref, 1, descend))(t)
+	g := must.Get(tr.Gradient())(t)
+	must.OK(t, tr.Drop())
+	return stats, g
+}
+
+// apart returns the norm of the difference of two gradients as a share of the second's norm.
+func apart(got, want []float32) float64 {
+	far, size := 0.0, 0.0
+	for i, v := range want {
+		far += (float64(got[i]) - float64(v)) * (float64(got[i]) - float64(v))
+		size += float64(v) * float64(v)
+	}
+	return math.Sqrt(far / size)
 }

@@ -13,7 +13,6 @@ import (
 type Use struct {
 	Train      bool // gradients and moments of all weights, or of the adapter
 	Adapter    int  // weights of that adapter; 0 without one
-	Dropout    bool // on the adapter's inputs
 	Reference  bool // a second, frozen model
 	Pass       int  // rows of a forward and backward pass; 0 makes none
 	MicroBatch int  // rows of a full micro-batch; 0: Pass
@@ -211,7 +210,11 @@ func cacheLength(context int) int { return (context + 63) / 64 * 64 }
 // queries, keys and values, attention, the residual and its norm, gate, up and their product, and the statistics.
 func (c Config) layerRow(number int64) int64 {
 	q, kv := int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	return 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
+	row := 4*(2*int64(c.Hidden)+int64(c.Heads)+2) + number*(2*int64(c.Hidden)+2*q+2*kv+3*int64(c.MLP))
+	if c.headNorms() { // queries and keys before their norm, and its statistics
+		row += number*(q+kv) + 4*int64(c.Heads+c.KVHeads)
+	}
+	return row
 }
 
 // trainingPass returns the peak of a forward and backward pass.
@@ -228,10 +231,6 @@ func (c Config) trainingPass(u Use) int64 {
 		tape += n * hidden * number
 	}
 	layer := n * c.layerGradients(u)
-	// a mask, in both types, and what it leaves of the widest input
-	if u.Dropout {
-		layer += n * (4 + 2*number) * max(int64(c.MLP), hidden, int64(c.Heads*c.HeadDim))
-	}
 	most := max(c.headPeak(u), layer)
 	if u.Reference {
 		most = max(most, n*row)
@@ -243,6 +242,9 @@ func (c Config) trainingPass(u Use) int64 {
 func (c Config) layerGradients(u Use) int64 {
 	hidden, q, kv := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
 	attention := 3*hidden + 2*q + 2*kv
+	if c.headNorms() {
+		attention += max(0, 2*q-hidden) // while the gradient of the queries is that before the norm
+	}
 	if c.flashes(u) {
 		// The sums of the queries' gradients, for each share of the multiprocessors that a head gets; the gradients; and for
 		// each key of a path, of which a shared prefix is in several, those of all query heads.
@@ -325,6 +327,9 @@ func (c Config) samplingPass(u Use) int64 {
 		logit += 3*4 + 3*8 + 1
 	}
 	row := 5*hidden + 2*q + 2*kv + 3*mlp
+	if c.headNorms() {
+		row += q // before the norm
+	}
 	return 4*min(int64(passRows+u.Slots), all)*row + logit*logits
 }
 

@@ -259,6 +259,10 @@ func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 		"training beside sampling": {Config: shape(2000, 256, 4, 4, 512),
 			Use: Use{Train: true, Reference: true, Pass: 700, Slots: 32, Context: 128}},
 	}
+	normed := shape(500, 256, 8, 4, 256)
+	normed.Family, normed.HeadDim = "qwen3", 128
+	cases["activations with norms of heads"] = peakCase{Config: normed, Use: Use{Train: true, Pass: 1000}}
+	cases["sampling with norms of heads"] = peakCase{Config: normed, Use: Use{Slots: 32, Context: 512}}
 	for _, n := range []int{1, 2, 4} { // with more parts than ranks, and with as many
 		name := fmt.Sprintf(", %d ranks", n)
 		ranked := Use{Train: true, Pass: 256, Ranks: n, Parts: 4}
@@ -268,8 +272,13 @@ func TestPlannedMemoryEqualsMeasuredMemory(t *testing.T) {
 		ranked.Adapter = lora.Parameters(adapted)
 		cases["RC-GRPO of an adapter"+name] = peakCase{Config: adapted, Use: ranked, LoRA: lora}
 	}
+	few := []string{"weights dominate", "activations dominate", "recomputed activations", "an adapter", "sampling",
+		"bfloat16", "RC-GRPO, 2 ranks"} // each part of the plan in at least one
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
+			if !slices.Contains(few, name) {
+				must.Long(t)
+			}
 			c.Folder = t.TempDir()
 			must.OK(t, newModel(t, c.Config, 1).Save(c.Folder))
 			must.OK(t, newModel(t, warmUp, 1).Save(filepath.Join(c.Folder, "warm")))

@@ -11,7 +11,6 @@ import (
 
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 // Model is a decoder with its weights on one device. Its buffers have the order of layout.
@@ -39,7 +38,7 @@ type views struct {
 
 	// In gradients, unneeded matrices are nil: an adapter gets the gradients of products, and rows those of embed
 	// and head.
-	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, keys []rl.Stream, names []string)
+	adapter             func(s *torch.Scope, layer int, dy, x *torch.Tensor, names []string)
 	rows                []int32       // of the vocabulary
 	embedRows, headRows *torch.Tensor // [len(rows), hidden]; equal if tied
 }
@@ -61,14 +60,13 @@ func (g *views) addEmbedding(s *torch.Scope, ids []int64, dx *torch.Tensor) {
 }
 
 // addProduct adds the gradient of a weight of layer l, given dy [n, out], the gradient of its product, and x [n,
-// in], the input. sum [out, in] is the whole gradient or nil. names are the projections that form the weight,
-// keys the streams of the rows under dropout.
-func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, keys []rl.Stream, names ...string) {
+// in], the input. sum [out, in] is the whole gradient or nil. names are the projections that form the weight.
+func (g *views) addProduct(s *torch.Scope, l int, sum, dy, x *torch.Tensor, names ...string) {
 	if sum != nil {
 		addProduct(s, sum, dy, x)
 		return
 	}
-	g.adapter(s, l, dy, x, keys, names)
+	g.adapter(s, l, dy, x, names)
 }
 
 // addHead adds the gradient of the head, given dlogits [n, vocabulary], the gradient of the logits of hidden [n,
@@ -91,6 +89,7 @@ type layerViews struct {
 	q, kv                *torch.Tensor // the two parts of qkv
 	qkvBias              *torch.Tensor // nil in families without biases, with its parts
 	qBias, kvBias        *torch.Tensor
+	qNorm, kNorm         *torch.Tensor // of heads, [HeadDim]; nil in families without them
 	norm1, norm2         *torch.Tensor
 }
 
@@ -177,11 +176,11 @@ func viewsOf(s *torch.Scope, cfg Config, flat, vectors *torch.Tensor) *views {
 		return t
 	}
 	first := vectorsAt(cfg)
-	norm := func(name string) *torch.Tensor {
+	norm := func(name string, width int) *torch.Tensor {
 		if vectors == nil {
-			return cut(name, cfg.Hidden)
+			return cut(name, width)
 		}
-		t := s.Narrow(vectors, 0, int64(offset[name]-first), int64(cfg.Hidden))
+		t := s.Narrow(vectors, 0, int64(offset[name]-first), int64(width))
 		v.all = append(v.all, t)
 		return t
 	}
@@ -200,17 +199,21 @@ func viewsOf(s *torch.Scope, cfg Config, flat, vectors *torch.Tensor) *views {
 			o:      cut(at("self_attn.o_proj.weight"), cfg.Hidden, q),
 			gateUp: cut(at("mlp.gate_proj.weight"), 2*cfg.MLP, cfg.Hidden),
 			down:   cut(at("mlp.down_proj.weight"), cfg.Hidden, cfg.MLP),
-			norm1:  norm(at("input_layernorm.weight")),
-			norm2:  norm(at("post_attention_layernorm.weight")),
+			norm1:  norm(at("input_layernorm.weight"), cfg.Hidden),
+			norm2:  norm(at("post_attention_layernorm.weight"), cfg.Hidden),
 		}
 		if cfg.bias() {
 			layer.qkvBias = cut(at("self_attn.q_proj.bias"), q+2*kv)
 			layer.qBias = cut(at("self_attn.q_proj.bias"), q)
 			layer.kvBias = cut(at("self_attn.k_proj.bias"), 2*kv)
 		}
+		if cfg.headNorms() {
+			layer.qNorm = norm(at("self_attn.q_norm.weight"), cfg.HeadDim)
+			layer.kNorm = norm(at("self_attn.k_norm.weight"), cfg.HeadDim)
+		}
 		v.layers = append(v.layers, layer)
 	}
-	v.norm = norm(normName)
+	v.norm = norm(normName, cfg.Hidden)
 	return v
 }
 

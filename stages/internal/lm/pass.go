@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 // batch is a packed part of the sequences: N rows, of which P predictions have loss. Sequences share the rows of
@@ -22,8 +21,6 @@ type batch struct {
 	learnAt   []int32       // [P] their positions
 	targets   []int64       // [P] predicted tokens
 	owner     []int32       // prediction of each learned token, in order; equal predictions are one
-	prefixes  []rl.Stream   // [N] name of each row: the tokens up to it
-	drop      *dropout      // nil without dropout
 }
 
 // prediction is a token at the end of a path of rows.
@@ -51,11 +48,6 @@ func (m *Model) pack(sequences []Sequence, first int) (*batch, error) {
 		for t := shared; t < end; t++ {
 			b.full.Path = append(b.full.Path, int32(len(b.ids)))
 			b.full.Places = append(b.full.Places, int32(t))
-			prefix := rl.Stream(0)
-			if t > 0 {
-				prefix = b.prefixes[b.full.Path[len(b.full.Path)-2]]
-			}
-			b.prefixes = append(b.prefixes, prefix.With(uint64(q.IDs[t])))
 			b.ids = append(b.ids, int64(q.IDs[t]))
 			b.positions = append(b.positions, int32(t))
 		}
@@ -115,7 +107,8 @@ type tape struct {
 type layerTape struct {
 	x, h, rstd1    *torch.Tensor // input, its norm
 	hq             *torch.Tensor // query rows of h in the last layer
-	q, k, v        *torch.Tensor // views of projections, rotated
+	q, k, v        *torch.Tensor // views of projections, normed and rotated
+	norms          headNorms
 	out, lse       *torch.Tensor // attention
 	mid, h2, rstd2 *torch.Tensor // after attention, its norm
 	gateUp, act    *torch.Tensor
@@ -140,8 +133,7 @@ func (m *Model) forward(s *torch.Scope, b *batch, keep kept) *tape {
 		var next *torch.Tensor
 		layer := func(s *torch.Scope) {
 			m.layer(s, l, x, b, t)
-			next = m.plus(s, t.layers[l].mid, t.layers[l].act, m.weights(b, l).down)
-			b.addAdapter(s, l, next, t.layers[l].act, l == m.cfg.Layers-1, "mlp.down_proj")
+			next = m.plus(s, t.layers[l].mid, t.layers[l].act, m.w.layers[l].down)
 		}
 		if keep == all {
 			layer(s)
@@ -187,7 +179,7 @@ func addProduct(s *torch.Scope, sum, a, b *torch.Tensor) {
 
 // layer is one decoder layer up to its last product. In the last layer only positions with loss are queries.
 func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape) {
-	w, c, last := m.weights(b, l), m.cfg, l == m.cfg.Layers-1
+	w, c, last := &m.w.layers[l], m.cfg, l == m.cfg.Layers-1
 	heads, kvHeads, d := int64(c.Heads), int64(c.KVHeads), int64(c.HeadDim)
 	r := layerTape{x: x}
 	r.h, r.rstd1 = m.norm(s, x, w.norm1)
@@ -196,28 +188,82 @@ func (m *Model) layer(s *torch.Scope, l int, x *torch.Tensor, b *batch, t *tape)
 		packing = &b.last
 		r.hq = s.IndexSelect(r.h, 0, t.learnedRows)
 		r.q = s.Linear(r.hq, w.q, w.qBias) // [P, heads*d]
-		b.addAdapter(s, l, r.q, r.hq, last, "self_attn.q_proj")
 		kv := s.Linear(r.h, w.kv, w.kvBias)
-		b.addAdapter(s, l, kv, r.h, false, "self_attn.k_proj", "self_attn.v_proj")
-		s.Rope_(r.q, heads, d, b.learnAt, m.cos, m.sin, false)
-		s.Rope_(kv, kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.k, r.v = s.Narrow(kv, 1, 0, kvHeads*d), s.Narrow(kv, 1, kvHeads*d, kvHeads*d)
+		r.norms = m.normHeads(s, w, r.q, r.k)
+		m.rope(s, l, r.q, heads, b.learnAt, false)
+		m.rope(s, l, kv, kvHeads, b.positions, false)
 		x = s.IndexSelect(x, 0, t.learnedRows)
 	} else {
 		qkv := s.Linear(r.h, w.qkv, w.qkvBias) // [N, (heads+2 kvHeads)*d]
-		b.addAdapter(s, l, qkv, r.h, last, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
-		s.Rope_(qkv, heads+kvHeads, d, b.positions, m.cos, m.sin, false)
 		r.q = s.Narrow(qkv, 1, 0, heads*d)
 		r.k, r.v = s.Narrow(qkv, 1, heads*d, kvHeads*d), s.Narrow(qkv, 1, (heads+kvHeads)*d, kvHeads*d)
+		r.norms = m.normHeads(s, w, r.q, r.k)
+		m.rope(s, l, qkv, heads+kvHeads, b.positions, false)
 	}
 	r.out, r.lse = s.PackedAttention(r.q, r.k, r.v, packing, heads, kvHeads)
 	r.mid = m.plus(s, x, r.out, w.o)
-	b.addAdapter(s, l, r.mid, r.out, last, "self_attn.o_proj")
 	r.h2, r.rstd2 = m.norm(s, r.mid, w.norm2)
 	r.gateUp = s.Linear(r.h2, w.gateUp, nil) // [.., 2*MLP]
-	b.addAdapter(s, l, r.gateUp, r.h2, last, "mlp.gate_proj", "mlp.up_proj")
 	r.act = s.SwiGLU(r.gateUp)
 	t.layers[l] = r
+}
+
+// rope rotates the heads in the first columns of x by their positions, or back, where the layer has rotary embedding.
+func (m *Model) rope(s *torch.Scope, l int, x *torch.Tensor, heads int64, positions []int32, back bool) {
+	if m.cfg.rotates(l) {
+		s.Rope_(x, heads, int64(m.cfg.HeadDim), positions, m.cos, m.sin, back)
+	}
+}
+
+// headNorms are the intermediates of the norms of queries and keys, a row per head; nil in families without them.
+type headNorms struct {
+	q, k         *torch.Tensor // before the norm [N·heads, D]
+	qRstd, kRstd *torch.Tensor // [N·heads]
+}
+
+// normHeads replaces each head of q [N, heads·D] and k [N, kvHeads·D] by its RMSNorm, in families that have it.
+func (m *Model) normHeads(s *torch.Scope, w *layerViews, q, k *torch.Tensor) (t headNorms) {
+	if w.qNorm != nil {
+		t.q, t.qRstd = m.normEach(s, q, w.qNorm)
+		t.k, t.kRstd = m.normEach(s, k, w.kNorm)
+	}
+	return t
+}
+
+func (m *Model) normEach(s *torch.Scope, x, w *torch.Tensor) (before, rstd *torch.Tensor) {
+	before = m.headRows(s, x, x.DType())
+	s.Nest(func(s *torch.Scope) {
+		var y *torch.Tensor
+		y, rstd = m.norm(s, before, w)
+		s.Copy_(x, s.View(y, x.Size(0), x.Size(1)))
+		s.Keep(rstd)
+	})
+	return before, rstd
+}
+
+// headRows copies heads x [N, heads·D] into rows [N·heads, D].
+func (m *Model) headRows(s *torch.Scope, x *torch.Tensor, kind torch.DType) (rows *torch.Tensor) {
+	rows = s.Empty(kind, x.Size(0)*x.Size(1)/int64(m.cfg.HeadDim), int64(m.cfg.HeadDim))
+	s.Nest(func(s *torch.Scope) { s.Copy_(s.View(rows, x.Size(0), x.Size(1)), x) })
+	return rows
+}
+
+// normHeadsBackward replaces the gradients dq and dk of normed heads by those before the norm, and adds those of its
+// weights.
+func (m *Model) normHeadsBackward(s *torch.Scope, w *layerViews, t headNorms, dq, dk *torch.Tensor, g layerViews) {
+	if w.qNorm != nil {
+		m.normEachBackward(s, t.q, w.qNorm, t.qRstd, dq, g.qNorm)
+		m.normEachBackward(s, t.k, w.kNorm, t.kRstd, dk, g.kNorm)
+	}
+}
+
+func (m *Model) normEachBackward(s *torch.Scope, before, w, rstd, dx, dw *torch.Tensor) {
+	s.Nest(func(s *torch.Scope) {
+		dy, sum := m.headRows(s, dx, torch.Float32), s.Zeros(torch.Float32, before.Size(0), before.Size(1))
+		s.RMSNormBackward(before, w, rstd, dy, sum, dw)
+		s.Copy_(dx, s.View(sum, dx.Size(0), dx.Size(1)))
+	})
 }
 
 // backward adds the gradients of all weights to g, given that of the head's input, as one pass. It frees the tape.
@@ -238,7 +284,8 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 			s.Free(before)
 		}
 		r := t.layers[l]
-		s.Free(r.x, r.h, r.rstd1, r.hq, r.q, r.k, r.v, r.out, r.lse, r.mid, r.h2, r.rstd2, r.gateUp, r.act)
+		s.Free(r.x, r.h, r.rstd1, r.hq, r.q, r.k, r.v, r.out, r.lse, r.mid, r.h2, r.rstd2, r.gateUp, r.act,
+			r.norms.q, r.norms.qRstd, r.norms.k, r.norms.kRstd)
 	}
 	g.addEmbedding(s, b.ids, dx)
 	s.EndPass()
@@ -246,27 +293,23 @@ func (m *Model) backward(s *torch.Scope, b *batch, t *tape, dhidden *torch.Tenso
 
 // layerBackward returns the gradient of the layer's input, given dx, that of its output, which it may overwrite.
 func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torch.Tensor, grads *views) *torch.Tensor {
-	w, g, r, last := m.weights(b, l), grads.layers[l], t.layers[l], l == m.cfg.Layers-1
-	keys := b.keys(last)
+	w, g, r, last := &m.w.layers[l], grads.layers[l], t.layers[l], l == m.cfg.Layers-1
 
 	// Feed-forward. The residual path is dx itself.
 	dlow := s.As(dx, m.kind)
 	dact := s.Mm(dlow, w.down)
-	b.addAdapterBack(s, l, dact, dlow, last, "mlp.down_proj")
-	grads.addProduct(s, l, g.down, dlow, r.act, keys, "mlp.down_proj")
+	grads.addProduct(s, l, g.down, dlow, r.act, "mlp.down_proj")
 	dgateUp := s.SwiGLUBackward(r.gateUp, dact)
 	s.Free(dact)
-	grads.addProduct(s, l, g.gateUp, dgateUp, r.h2, keys, "mlp.gate_proj", "mlp.up_proj")
+	grads.addProduct(s, l, g.gateUp, dgateUp, r.h2, "mlp.gate_proj", "mlp.up_proj")
 	dh2 := s.Mm(dgateUp, w.gateUp)
-	b.addAdapterBack(s, l, dh2, dgateUp, last, "mlp.gate_proj", "mlp.up_proj")
 	s.Free(dgateUp)
 	s.RMSNormBackward(r.mid, w.norm2, r.rstd2, dh2, dx, g.norm2)
 
 	// Attention.
 	dlow = s.As(dx, m.kind)
 	dout := s.Mm(dlow, w.o)
-	b.addAdapterBack(s, l, dout, dlow, last, "self_attn.o_proj")
-	grads.addProduct(s, l, g.o, dlow, r.out, keys, "self_attn.o_proj")
+	grads.addProduct(s, l, g.o, dlow, r.out, "self_attn.o_proj")
 	if last {
 		return m.lastInputBackward(s, l, b, t, dx, dout, grads)
 	}
@@ -279,21 +322,21 @@ func (m *Model) layerBackward(s *torch.Scope, l int, b *batch, t *tape, dx *torc
 // of the attention. Gradients of queries, keys and values add up in float32.
 func (m *Model) projectionsBackward(s *torch.Scope, l int, b *batch, t *tape, dout *torch.Tensor,
 	grads *views) *torch.Tensor {
-	w, g, r := m.weights(b, l), grads.layers[l], t.layers[l]
+	w, g, r := &m.w.layers[l], grads.layers[l], t.layers[l]
 	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
 	dqkv := s.Zeros(torch.Float32, int64(len(b.ids)), (heads+2*kvHeads)*d)
 	dq := s.Narrow(dqkv, 1, 0, heads*d)
 	dk, dv := s.Narrow(dqkv, 1, heads*d, kvHeads*d), s.Narrow(dqkv, 1, (heads+kvHeads)*d, kvHeads*d)
 	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.full, heads, kvHeads, dq, dk, dv)
-	s.Rope_(dqkv, heads+kvHeads, d, b.positions, m.cos, m.sin, true)
+	m.rope(s, l, dqkv, heads+kvHeads, b.positions, true)
+	m.normHeadsBackward(s, w, r.norms, dq, dk, g)
 	if m.cfg.bias() {
 		s.ColumnSum_(g.qkvBias, dqkv)
 	}
 	dqkv = s.As(dqkv, m.kind)
 	names := []string{"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"}
-	grads.addProduct(s, l, g.qkv, dqkv, r.h, b.keys(false), names...)
+	grads.addProduct(s, l, g.qkv, dqkv, r.h, names...)
 	dh := s.Mm(dqkv, w.qkv)
-	b.addAdapterBack(s, l, dh, dqkv, false, names...)
 	return dh
 }
 
@@ -301,26 +344,25 @@ func (m *Model) projectionsBackward(s *torch.Scope, l int, b *batch, t *tape, do
 // loss, and queries are projected separately from keys and values.
 func (m *Model) lastInputBackward(s *torch.Scope, l int, b *batch, t *tape, dx, dout *torch.Tensor,
 	grads *views) *torch.Tensor {
-	w, g, r := m.weights(b, l), grads.layers[l], t.layers[l]
+	w, g, r := &m.w.layers[l], grads.layers[l], t.layers[l]
 	heads, kvHeads, d := int64(m.cfg.Heads), int64(m.cfg.KVHeads), int64(m.cfg.HeadDim)
 	n := int64(len(b.ids))
 	dq := s.Empty(torch.Float32, int64(len(b.learn)), heads*d)
 	dkv := s.Zeros(torch.Float32, n, 2*kvHeads*d)
 	dk, dv := s.Narrow(dkv, 1, 0, kvHeads*d), s.Narrow(dkv, 1, kvHeads*d, kvHeads*d)
 	s.PackedAttentionBackward(r.q, r.k, r.v, r.out, r.lse, dout, &b.last, heads, kvHeads, dq, dk, dv)
-	s.Rope_(dq, heads, d, b.learnAt, m.cos, m.sin, true)
-	s.Rope_(dkv, kvHeads, d, b.positions, m.cos, m.sin, true)
+	m.rope(s, l, dq, heads, b.learnAt, true)
+	m.rope(s, l, dkv, kvHeads, b.positions, true)
+	m.normHeadsBackward(s, w, r.norms, dq, dk, g)
 	if m.cfg.bias() {
 		s.ColumnSum_(g.qBias, dq)
 		s.ColumnSum_(g.kvBias, dkv)
 	}
 	dq, dkv = s.As(dq, m.kind), s.As(dkv, m.kind)
-	grads.addProduct(s, l, g.q, dq, r.hq, b.keys(true), "self_attn.q_proj")
-	grads.addProduct(s, l, g.kv, dkv, r.h, b.keys(false), "self_attn.k_proj", "self_attn.v_proj")
+	grads.addProduct(s, l, g.q, dq, r.hq, "self_attn.q_proj")
+	grads.addProduct(s, l, g.kv, dkv, r.h, "self_attn.k_proj", "self_attn.v_proj")
 	dh := s.Mm(dkv, w.kv) // [N, hidden]
-	b.addAdapterBack(s, l, dh, dkv, false, "self_attn.k_proj", "self_attn.v_proj")
-	dhq := s.Mm(dq, w.q) // [P, hidden]
-	b.addAdapterBack(s, l, dhq, dq, true, "self_attn.q_proj")
+	dhq := s.Mm(dq, w.q)  // [P, hidden]
 	s.RowsAdd_(dh, b.learn, dhq)
 	all := s.Zeros(torch.Float32, n, int64(m.cfg.Hidden))
 	s.RowsAdd_(all, b.learn, dx)
@@ -349,9 +391,7 @@ func newHead(s *torch.Scope, m, ref *Model, b *batch, temperature float64, hidde
 	h := &head{m: m, ref: ref, b: b, temperature: temperature, hidden: hidden, rows: chunk}
 	if ref != nil {
 		s.Nest(func(inner *torch.Scope) {
-			whole := *b
-			whole.drop = nil // a reference has no dropout
-			h.refHidden = ref.forward(inner, &whole, nothing).hidden
+			h.refHidden = ref.forward(inner, b, nothing).hidden
 			inner.Keep(h.refHidden)
 		})
 	}

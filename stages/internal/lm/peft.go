@@ -50,7 +50,7 @@ func (a *Adapter) Save(dir, base string) error {
 		return nil
 	})
 	c := adapterConfig{Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: a.c.Rank, Alpha: a.c.Alpha,
-		Targets: slices.Sorted(slices.Values(a.c.Targets)), Dropout: a.c.Dropout, Bias: "none",
+		Targets: slices.Sorted(slices.Values(a.c.Targets)), Bias: "none",
 		Rows: map[string][]int32{}}
 	for _, table := range a.tables {
 		c.Rows[moduleOf(table.name)] = a.c.Rows
@@ -90,8 +90,11 @@ func LoadAdapter(dir string, base *Model) (*Adapter, error) {
 	if err := json.Unmarshal(text, &c); err != nil {
 		return nil, fmt.Errorf("load adapter from %s: %w", dir, err)
 	}
+	if c.Dropout != 0 {
+		return nil, fmt.Errorf("load adapter from %s: lora_dropout %v is not supported; 0 is", dir, c.Dropout)
+	}
 	a, total, err := adapterOf(base, LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets,
-		Rows: c.Rows[moduleOf(embedName)], Dropout: c.Dropout})
+		Rows: c.Rows[moduleOf(embedName)]})
 	if err != nil {
 		return nil, fmt.Errorf("load adapter from %s: %w", dir, err)
 	}

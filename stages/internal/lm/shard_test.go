@@ -32,7 +32,7 @@ const shardParts = 4
 // Five updates of every kind of trainer give identical weights, states, norms and statistics with 1 to 4 ranks.
 func TestUpdatesOfSeveralRanksAreThoseOfOne(t *testing.T) {
 	want := shardedUpdates(t, Peers{}, t.TempDir())
-	for count := 2; count <= shardParts; count++ {
+	for _, count := range []int{3, 2, shardParts}[:must.Short(t, 1, 3)] {
 		dir := t.TempDir()
 		var processes []*exec.Cmd
 		var outputs []*strings.Builder
@@ -102,8 +102,8 @@ func shardedUpdates(t *testing.T, peers Peers, dir string) map[string]string {
 				}
 				var tr *Trainer
 				if lora {
-					a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections, Rows: []int32{7, 2},
-						Dropout: 0.1, Seed: 3}, rand.New(rand.NewPCG(1, 2))))(t)
+					a := must.Get(NewAdapter(m, LoRA{Rank: 2, Alpha: 4, Targets: Projections, Rows: []int32{7, 2}},
+						rand.New(rand.NewPCG(1, 2))))(t)
 					t.Cleanup(func() { a.Close() })
 					m, tr = a.Model(), must.Get(a.Trainer(o, peers))(t)
 				} else {

@@ -11,7 +11,6 @@ import (
 	"slices"
 
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl"
 )
 
 // Trainer trains the weights of a model: Accumulate adds gradients, Update applies them with AdamW.
@@ -119,12 +118,6 @@ func (t *Trainer) endGradient(s *torch.Scope) {
 	s.Trim()
 }
 
-// MicroTokens returns the maximal number of rows of a micro-batch. A longer sequence has its own.
-func (t *Trainer) MicroTokens() int { return t.o.MicroTokens }
-
-// SetMicroTokens changes the size of later micro-batches, at least 1.
-func (t *Trainer) SetMicroTokens(n int) { t.o.MicroTokens = max(1, n) }
-
 // SetRecompute makes later forward passes store only each layer's input and the backward pass recompute the rest:
 // a third more work for a fraction of the memory, with identical results.
 func (t *Trainer) SetRecompute(on bool) { t.recompute = on }
@@ -155,7 +148,7 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 	if err := t.m.do(t.startRound); err != nil {
 		return TokenStats{}, fmt.Errorf("gradient: %w", err)
 	}
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep, t.prepare(),
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, keep,
 		func(s *torch.Scope, first, n int, b *batch, tp *tape, h *head, stats TokenStats) error {
 			w, err := weigh(first, n, stats)
 			if err != nil {
@@ -168,14 +161,6 @@ func (t *Trainer) Accumulate(ctx context.Context, sequences []Sequence, ref *Mod
 			t.m.backward(s, b, tp, h.backward(s, weights, t.g), t.g)
 			return s.Err()
 		})
-}
-
-func (t *Trainer) prepare() func(*batch) {
-	if t.adapter == nil || t.adapter.c.Dropout == 0 {
-		return nil
-	}
-	key := rl.Dropping(t.adapter.c.Seed, t.step)
-	return func(b *batch) { t.adapter.applyDropout(b, key) }
 }
 
 // headWeights sums the weights of learned tokens by prediction.
@@ -206,20 +191,20 @@ func headWeights(w Weights, b *batch, hasRef bool) (rows []torch.HeadWeight, any
 
 // Stats computes the statistics of a batch without a gradient. ref may be nil.
 func (m *Model) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats, error) {
-	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil, nil)
+	return m.run(ctx, sequences, ref, temperature, DefaultMicroTokens, nothing, nil)
 }
 
 // Stats is Model.Stats with the trainer's micro-batches.
 func (t *Trainer) Stats(ctx context.Context, sequences []Sequence, ref *Model, temperature float64) (TokenStats,
 	error) {
-	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil, nil)
+	return t.m.run(ctx, sequences, ref, temperature, t.o.MicroTokens, nothing, nil)
 }
 
-// run runs forward passes over the micro-batches of a batch. It calls prepare, if not nil, before each and then,
-// if not nil, after each, before the activations are freed.
+// run runs forward passes over the micro-batches of a batch. It calls then, if not nil, after each,
+// before the activations are freed.
 func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, temperature float64, microTokens int,
-	keep kept, prepare func(*batch),
-	then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats, error) {
+	keep kept, then func(s *torch.Scope, first, n int, b *batch, t *tape, h *head, stats TokenStats) error) (TokenStats,
+	error) {
 	var all TokenStats
 	if !(temperature > 0) {
 		return all, fmt.Errorf("logprobs at temperature %v: it must be above 0", temperature)
@@ -233,9 +218,6 @@ func (m *Model) run(ctx context.Context, sequences []Sequence, ref *Model, tempe
 		b, err := m.pack(sequences[first:first+n], first)
 		if err != nil {
 			return all, err
-		}
-		if prepare != nil {
-			prepare(b)
 		}
 		err = torch.Do(ctx, m.device, func(s *torch.Scope) error {
 			var t *tape

@@ -47,6 +47,8 @@ func TestFoldersForTransformers(t *testing.T) {
 		"fresh-llama": {Family: "llama", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 6, MLP: 40,
 			RopeBase: 5e5, NormEps: 1e-5,
 			RopeScaling: RopeScaling{Factor: 8, Low: 1, High: 4, Original: 16}, MaxPosition: 64},
+		"fresh-qwen3": {Family: "qwen3", Vocab: 90, Hidden: 24, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 10, MLP: 40,
+			RopeBase: 1e6, NormEps: 1e-6, MaxPosition: 64},
 	} {
 		m := newModel(t, cfg, 1)
 		must.OK(t, m.Save(filepath.Join(out, name+"-base")))

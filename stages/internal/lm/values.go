@@ -158,9 +158,6 @@ type LoRA struct {
 	Alpha   float64
 	Targets []string // names of projections; Projections for all
 	Rows    []int32  // vocabulary rows that are trained too, in the embedding and an untied head
-	// probability that a training pass zeroes an input of the adapter
-	Dropout float64
-	Seed    uint64 // of the dropout
 }
 
 // Projections are the matrices that an adapter may change, by their names in files.
@@ -173,8 +170,6 @@ func (c LoRA) Check() error {
 		return fmt.Errorf("lora: rank must be at least 1, got %d", c.Rank)
 	case !(c.Alpha > 0):
 		return fmt.Errorf("lora: alpha must be above 0, got %v", c.Alpha)
-	case !(c.Dropout >= 0 && c.Dropout < 1):
-		return fmt.Errorf("lora: dropout must lie in [0, 1), got %v", c.Dropout)
 	case len(c.Targets) == 0:
 		return errors.New("lora: it needs at least one target")
 	}

@@ -2,7 +2,6 @@ package provider
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +13,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"rcgrpo/engine/proc"
 )
 
 // Client sends the requests of a stage.
@@ -22,7 +23,8 @@ type Client struct {
 	limits   *Calls
 	price    Price
 	key      string
-	http     *http.Client // nil for a replay, which reads the record only
+	secrets  *proc.Secrets // the key, masked in all that the server sends
+	http     *http.Client  // nil for a replay, which reads the record only
 	rate     *Rate
 	budget   *budget
 	record   *record
@@ -41,16 +43,18 @@ func newClient(s *Settings, l *Calls, p Price, rate *Rate, path string, logf fun
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of the last attempt: %w", err)
 	}
-	return &Client{settings: s, limits: l, price: p, key: key, rate: rate, record: r,
-		budget: newBudget(l.Budget, Sum(r.all(), p).Dollars), logf: logf, backoff: FirstBackoff,
+	return &Client{settings: s, limits: l, price: p, key: key, secrets: proc.NewSecrets(key), rate: rate, record: r,
+		budget: &budget{limit: l.Budget, spent: Sum(r.all(), p).Dollars}, logf: logf, backoff: FirstBackoff,
 		http: &http.Client{
 			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: l.Parallel},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // the key stays here
 		}}, nil
 }
 
-// maxResponse is the size of the longest body that is read.
-const maxResponse = 64 << 20
+const (
+	maxResponse = 8 << 20  // bytes of a body, after its decompression
+	maxRejected = 64 << 10 // bytes of a body without a reply that the record keeps
+)
 
 // longestBackoff is the longest wait between two attempts that the API does not request.
 const longestBackoff = time.Minute
@@ -98,16 +102,14 @@ func (c *Client) send(ctx context.Context, at Call, body []byte) (Row, error) {
 
 // attempt sends a request once and completes its row. pause is what the API requests before the next attempt.
 func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time.Duration, err error) {
-	worst := c.price.worst(len(body), cmp.Or(c.settings.MaxTokens, apis[c.settings.API].longest))
-	if err := c.budget.reserve(worst); err != nil {
+	if err := c.rate.Take(ctx, len(body)/bytesPerToken); err != nil {
 		return 0, err
 	}
-	row.Dollars = worst
-	defer func() { c.budget.settle(worst, row.Dollars) }()
-	if err := c.rate.Take(ctx, float64(len(body))/4); err != nil {
-		row.Dollars = 0
+	if err := c.budget.check(); err != nil {
 		return 0, err
 	}
+	row.Dollars = c.price.unknown(len(body))
+	defer func() { c.budget.add(row.Dollars) }()
 	row.Outcome, row.Date = OutcomeSent, time.Now().UTC().Format(time.RFC3339)
 	if err := c.record.write(*row); err != nil {
 		return 0, err
@@ -123,9 +125,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 		if pause = retryAfter(response.Header); row.final() {
 			pause = 0
 		}
-		if err := c.rate.Learn(response.Header, pause); err != nil {
-			return 0, err
-		}
+		c.rate.Learn(response.Header, pause)
 	}
 	if err := c.record.write(*row); err != nil {
 		return 0, err
@@ -138,7 +138,7 @@ func (c *Client) attempt(ctx context.Context, row *Row, body []byte) (pause time
 	return pause, nil
 }
 
-// post sends the body. The response is nil without one; its key is masked.
+// post sends the body. The response is nil without one. All that is returned of the server's is masked.
 func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.settings.address(), bytes.NewReader(body))
 	if err != nil {
@@ -153,19 +153,19 @@ func (c *Client) post(ctx context.Context, body []byte) (*http.Response, []byte,
 	}
 	r, err := c.http.Do(q)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, c.secrets.Error(err)
 	}
 	defer r.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(r.Body, maxResponse))
-	if c.key != "" {
-		text = bytes.ReplaceAll(text, []byte(c.key), []byte("***"))
+	text, err := io.ReadAll(io.LimitReader(r.Body, maxResponse+1))
+	if len(text) > maxResponse {
+		text, err = nil, fmt.Errorf("the response has more than %d bytes", maxResponse)
 	}
-	return r, text, err
+	return r, []byte(c.secrets.Mask(string(text))), c.secrets.Error(err)
 }
 
 // complete fills in the row of an attempt.
 func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
-	row.Response = string(text)
+	row.Response = string(text[:min(len(text), maxRejected)])
 	if r != nil {
 		row.Status = r.StatusCode
 	}
@@ -178,16 +178,17 @@ func (c *Client) complete(row *Row, r *http.Response, text []byte, err error) {
 	case err != nil: // a reply that was cut
 		row.Outcome, row.Error = OutcomeRetry, err.Error()
 	case row.Status == http.StatusOK:
-		a, err := apis[c.settings.API].read(text)
+		a, err := readReply(apis[c.settings.API], text)
 		if err != nil {
 			row.Outcome, row.Error = OutcomeRetry, "the reply cannot be read: "+err.Error()
 			return
 		}
 		row.Outcome, row.Usage, row.Model, row.Stop = OutcomeReply, a.usage, a.model, a.stop
+		row.Response = string(text)
 		row.Dollars = c.price.cost(a.usage)
 	default:
 		row.Dollars = 0
-		row.Outcome = failure(row.Status, text)
+		row.Outcome = failure(row.Status, []byte(row.Response)) // as a replay of the record does
 		row.Error = fmt.Sprintf("status %d: %.300s", row.Status, text)
 	}
 }

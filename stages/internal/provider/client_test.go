@@ -2,8 +2,10 @@ package provider
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"rcgrpo/bfcl"
@@ -123,36 +127,74 @@ func TestResponsesWithoutReplyAreToldApart(t *testing.T) {
 	}
 }
 
-// 4 processes are 4 Rates with one file.
-func TestTheRateHoldsForAllProcessesWithOneKey(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rate")
-	var taken int
-	var mu sync.Mutex
+func TestTheRateHoldsForAllCallsOfAStage(t *testing.T) {
+	r := &Rate{Requests: 600, Logf: t.Logf} // 10 in a second, and a burst of 10
 	ctx, stop := context.WithTimeout(t.Context(), time.Second)
 	defer stop()
+	var taken atomic.Int64
 	var all sync.WaitGroup
 	began := time.Now()
 	for range 4 {
 		all.Go(func() {
-			r := &Rate{Path: path, Requests: 600} // 10 in a second, and a burst of 10
 			for r.Take(ctx, 100) == nil {
-				mu.Lock()
-				taken++
-				mu.Unlock()
+				taken.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	if most := 11 + int(10*time.Since(began).Seconds()); taken < 10 || taken > most {
-		t.Errorf("got %d requests in %v, want the burst of 10 at least and at most %d", taken, time.Since(began), most)
+	if n, most := taken.Load(), 11+int64(10*time.Since(began).Seconds()); n < 10 || n > most {
+		t.Errorf("got %d requests in %v, want the burst of 10 at least and at most %d", n, time.Since(began), most)
 	}
-	r := &Rate{Path: path}
+}
+
+func TestServersCanPauseCalls(t *testing.T) {
+	r := &Rate{Logf: t.Logf}
 	header := http.Header{"Retry-After": {"0.3"}, "Anthropic-Ratelimit-Requests-Limit": {"60000"}}
-	must.OK(t, r.Learn(header, retryAfter(header)))
-	started := time.Now()
-	must.OK(t, (&Rate{Path: path}).Take(t.Context(), 1))
-	if d := time.Since(started); d < 290*time.Millisecond {
-		t.Errorf("the next request started after %v, want the pause that the API requests", d)
+	r.Learn(header, retryAfter(header))
+	began := time.Now()
+	must.OK(t, r.Take(t.Context(), 1))
+	must.OK(t, r.Take(t.Context(), 1))
+	if d := time.Since(began); d < 290*time.Millisecond || d > 5*time.Second {
+		t.Errorf("the next requests started after %v, want the pause that the API requests", d)
+	}
+}
+
+// A server can neither stop the calls of a stage for longer than 10 minutes nor limit them to fewer than one in 10
+// minutes, and the log shows the requested pause.
+func TestLimitsOfServersAreBoundedAndShown(t *testing.T) {
+	for _, tc := range []struct {
+		header, value string
+		wait          time.Duration // of the second request
+		log           string
+	}{
+		{"Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT", 10 * time.Minute, "a pause of 10m0s"},
+		{"Retry-After", "1e300", 10 * time.Minute, "a pause of 10m0s"},
+		{"Retry-After", "inf", 10 * time.Minute, "a pause of 10m0s"},
+		{"Retry-After", "-5", 0, ""},
+		{"Retry-After", "nan", 0, ""},
+		{"X-Ratelimit-Limit-Requests", "1e-300", 10 * time.Minute, "allows 0.1 requests per minute"},
+		{"X-Ratelimit-Limit-Requests", "-3", 0, ""},
+		{"X-Ratelimit-Limit-Requests", "1e300", 0, ""},
+		{"X-Ratelimit-Limit-Requests", "nan", 0, ""},
+		{"X-Ratelimit-Limit-Tokens", "1e-300", 20 * time.Minute, // two calls
+			"allows 0.1 tokens per minute"},
+		{"X-Ratelimit-Limit-Tokens", "6000", 19 * time.Second, "allows 6000 tokens per minute"}, // 100 in store
+		{"X-Ratelimit-Limit-Tokens", "inf", 0, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			r := &Rate{Logf: func(format string, args ...any) { fmt.Fprintf(&log, format, args...) }}
+			began := time.Now()
+			must.OK(t, r.Take(t.Context(), 1000))
+			header := http.Header{tc.header: {tc.value}}
+			r.Learn(header, retryAfter(header))
+			must.OK(t, r.Take(t.Context(), 1000))
+			must.OK(t, r.Take(t.Context(), 1000))
+			if got := time.Since(began).Round(time.Second); got != tc.wait || log.String() != "" != (tc.log != "") ||
+				!strings.Contains(log.String(), tc.log) {
+				t.Errorf("%s: %s: waited %v, log %q; want %v and %q", tc.header, tc.value, got, &log, tc.wait, tc.log)
+			}
+		})
 	}
 }
 
@@ -177,5 +219,79 @@ func TestATornRecordLosesItsLastLineOnly(t *testing.T) {
 	}
 	if _, ok := r.find(Call{Task: "a"}, "y"); ok {
 		t.Error("another request got the reply")
+	}
+}
+
+// sent returns the row and the error of a request that the handler answers. The key is sk-Secret/0815.
+func sent(t *testing.T, handler http.HandlerFunc) (row Row, log string, err error) {
+	t.Helper()
+	t.Setenv("TEST_KEY", "sk-Secret/0815")
+	s := serveReplies(t)
+	s.Config.Handler = handler
+	var text strings.Builder
+	c := must.Get(newClient(&Settings{API: "openai-chat", Model: "m", BaseURL: s.URL, Key: "TEST_KEY"},
+		&Calls{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{Input: 1, Output: 1}, &Rate{Logf: t.Logf},
+		filepath.Join(t.TempDir(), "calls.jsonl"), func(f string, args ...any) { fmt.Fprintf(&text, f, args...) }))(t)
+	defer c.record.file.Close()
+	_, err = c.send(t.Context(), Call{}, []byte(`{}`))
+	rows := c.record.all()
+	return rows[len(rows)-1], text.String(), err
+}
+
+func TestTheKeyIsInNothingThatAServerSends(t *testing.T) {
+	for name, handler := range map[string]http.HandlerFunc{
+		"a body": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "no sk-Secret/0815", http.StatusInternalServerError)
+		},
+		"an escaped body": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, `"\u0073k-Secret\/0815"`, http.StatusBadRequest)
+		},
+		"a percent-code body": func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, `sk-Secret%2F0815`, http.StatusUnauthorized)
+		},
+		"a malformed header": func(w http.ResponseWriter, r *http.Request) {
+			conn, _, _ := w.(http.Hijacker).Hijack()
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+r.Header.Get("Authorization")+" is no header\r\n\r\n")
+			conn.Close()
+		},
+	} {
+		row, log, err := sent(t, handler)
+		all := fmt.Sprint(row, err, log)
+		if err == nil || strings.Contains(all, "Secret") || !strings.Contains(all, "***") {
+			t.Errorf("%s: got %s", name, all)
+		}
+	}
+}
+
+func TestRepliesAreLimitedAfterDecompression(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	for range 100 {
+		z.Write(make([]byte, 1<<20))
+	}
+	must.OK(t, z.Close())
+	for _, status := range []int{200, 500} {
+		row, _, err := sent(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.WriteHeader(status)
+			w.Write(packed.Bytes())
+		})
+		line := must.Get(encode(row))(t)
+		if err == nil || len(line) > 1<<20 || !strings.Contains(row.Error, "more than 8388608 bytes") {
+			t.Errorf("status %d: got a row of %d bytes, %.200s and %v", status, len(line), row.Error, err)
+		}
+	}
+}
+
+func TestUsageThatCannotBeIsNoReply(t *testing.T) {
+	for usage, want := range map[string]string{`-1000000`: "usage of -1000000", `99999999999`: "usage of 99999999999",
+		`3`: ""} {
+		row, _, err := sent(t, func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, `{"model": "m", "choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}],
+				"usage": {"prompt_tokens": %s, "completion_tokens": 1}}`, usage)
+		})
+		if row.Dollars < 0 || (err == nil) != (want == "") || !strings.Contains(row.Error, want) {
+			t.Errorf("%s tokens: got %+v and %v, want %q", usage, row, err, want)
+		}
 	}
 }

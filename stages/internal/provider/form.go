@@ -51,6 +51,20 @@ type Usage struct {
 	Output     int `json:"output"`                // with hidden reasoning
 }
 
+// mostTokens bounds the tokens that a reply can report.
+const mostTokens = 1 << 30
+
+// readReply reads a reply. The cost of a call follows from its usage, so a usage that cannot be is an error.
+func readReply(f form, body []byte) (answer, error) {
+	a, err := f.read(body)
+	for _, n := range []int{a.usage.Input, a.usage.CacheRead, a.usage.CacheWrite, a.usage.Output} {
+		if err == nil && (n < 0 || n > mostTokens) {
+			err = fmt.Errorf("it reports the usage of %d tokens", n)
+		}
+	}
+	return a, err
+}
+
 // errNoReply is the error of a body that contains no reply.
 var errNoReply = errors.New("the body contains no reply")
 

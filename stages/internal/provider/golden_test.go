@@ -68,7 +68,7 @@ func (s *server) open(t *testing.T, set Settings, documents Documents) *Model {
 	set.BaseURL = s.URL + set.BaseURL
 	dir := t.TempDir()
 	c := must.Get(newClient(&set, &Calls{Parallel: 1, Attempts: 1, Timeout: time.Minute}, Price{},
-		&Rate{Path: filepath.Join(dir, "rate")}, filepath.Join(dir, "calls.jsonl"), t.Logf))(t)
+		&Rate{Logf: t.Logf}, filepath.Join(dir, "calls.jsonl"), t.Logf))(t)
 	m := &Model{client: c, documents: documents}
 	t.Cleanup(func() { m.Close() })
 	return m

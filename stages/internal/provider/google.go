@@ -2,6 +2,7 @@ package provider
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 )
 
@@ -102,6 +103,9 @@ func (google) read(body []byte) (a answer, err error) {
 	}
 	if r.Usage == nil || len(r.Candidates) == 0 && r.Block.Reason == "" {
 		return a, errNoReply
+	}
+	if thoughts := r.Usage.Thoughts; thoughts < 0 || r.Usage.Output < 0 { // their sum may be plausible
+		return a, fmt.Errorf("it reports the usage of %d tokens", min(thoughts, r.Usage.Output))
 	}
 	a.model, a.usage = r.Version, Usage{Input: r.Usage.Input, Output: r.Usage.Output + r.Usage.Thoughts}
 	a.stop = r.Block.Reason

@@ -104,7 +104,7 @@ func (d *dialogue) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	case row.Outcome == OutcomeRefused:
 		return rl.Reply{}, nil
 	}
-	a, err := form.read([]byte(row.Response))
+	a, err := readReply(form, []byte(row.Response))
 	if err != nil {
 		return rl.Reply{}, fmt.Errorf("%s: a recorded reply: %w", d.at.Task, err)
 	}

@@ -52,9 +52,9 @@ func (p Price) cost(u Usage) float64 {
 	return (input*p.Input + float64(u.Output)*p.Output) / 1e6
 }
 
-// worst returns the most that a request can cost: each byte a token written to the cache, and the longest reply.
-func (p Price) worst(bytes, reply int) float64 {
-	return (cacheWritePrice*float64(bytes)*p.Input + float64(reply)*p.Output) / 1e6
+// unknown returns the expected cost of a request without a reply that reports its tokens.
+func (p Price) unknown(bytes int) float64 {
+	return p.cost(Usage{Input: bytes / bytesPerToken, Output: tokensPerReply})
 }
 
 // Assumptions of an expected cost.
@@ -92,46 +92,27 @@ func (p Price) Expect(data *bfcl.Data, tasks []*bfcl.Task) (dollars float64) {
 	return dollars
 }
 
-// budget limits the dollars of the calls of a stage. A call reserves its worst case first.
+// budget limits the dollars of the calls of a stage.
 type budget struct {
 	limit float64 // 0: none
 
-	mu       sync.Mutex
-	freed    sync.Cond
-	spent    float64
-	reserved float64
-	calls    int // in flight
+	mu    sync.Mutex
+	spent float64
 }
 
-func newBudget(limit, spent float64) *budget {
-	b := &budget{limit: limit, spent: spent}
-	b.freed.L = &b.mu
-	return b
-}
-
-// reserve waits until the worst case fits. It returns an error if it does not fit with no call in flight.
-func (b *budget) reserve(worst float64) error {
+// check returns an error if the budget is used up.
+func (b *budget) check() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for b.limit > 0 && b.spent+b.reserved+worst > b.limit {
-		if b.calls == 0 {
-			return fmt.Errorf("the budget of $%s is used up: $%.2f are spent, and the next call can cost $%.2f; raise "+
-				"calls.budget and run again, which repeats no finished call",
-				strings.TrimSuffix(fmt.Sprintf("%.2f", b.limit), ".00"), b.spent, worst)
-		}
-		b.freed.Wait()
+	if b.limit > 0 && b.spent >= b.limit {
+		return fmt.Errorf("the budget of $%s is used up: $%.2f are spent; raise calls.budget and run again, which "+
+			"repeats no finished call", strings.TrimSuffix(fmt.Sprintf("%.2f", b.limit), ".00"), b.spent)
 	}
-	b.reserved += worst
-	b.calls++
 	return nil
 }
 
-// settle replaces a reservation by the cost of the call.
-func (b *budget) settle(worst, cost float64) {
+func (b *budget) add(dollars float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reserved -= worst
-	b.spent += cost
-	b.calls--
-	b.freed.Broadcast()
+	b.spent += dollars
 }

@@ -52,7 +52,7 @@ type Row struct {
 	Response string  `json:"response,omitempty"` // the body
 	Error    string  `json:"error,omitempty"`
 	Usage    Usage   `json:"usage"`
-	Dollars  float64 `json:"dollars"` // the worst case if the API reports no usage and may have charged
+	Dollars  float64 `json:"dollars"` // expected if the API reports no usage and may have charged
 	Model    string  `json:"model,omitempty"`
 	Stop     string  `json:"stop,omitempty"` // reason of the API
 	Date     string  `json:"date"`           // when it was sent, RFC 3339, UTC

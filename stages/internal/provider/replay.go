@@ -104,6 +104,9 @@ func (r *recorded) wrongRows(s *Settings) (faults []string) {
 			faults = append(faults, fmt.Sprintf("%s: %v", r.rows[i].Call, err))
 		}
 	}
+	if p := r.cost.Price; p.Input < 0 || p.Output < 0 {
+		faults = append(faults, fmt.Sprintf("%s records the prices $%g and $%g", CostFile, p.Input, p.Output))
+	}
 	if !r.cost.equal(Sum(r.rows, r.cost.Price)) {
 		faults = append(faults, CostFile+" is not the sum of the calls")
 	}
@@ -160,6 +163,9 @@ func (c *Result) wrongScores(played []*rl.Trajectory) (faults []string, err erro
 
 // check compares a row with what follows from its response.
 func (r *Row) check(s *Settings, p Price) error {
+	if r.Dollars < 0 || r.Outcome != OutcomeReply && r.Usage != (Usage{}) {
+		return fmt.Errorf("the row records $%g and %+v with the outcome %q", r.Dollars, r.Usage, r.Outcome)
+	}
 	switch r.Outcome {
 	case OutcomeReply:
 	case OutcomeTooLong, OutcomeRefused:
@@ -170,7 +176,7 @@ func (r *Row) check(s *Settings, p Price) error {
 	default:
 		return nil
 	}
-	a, err := apis[s.API].read([]byte(r.Response))
+	a, err := readReply(apis[s.API], []byte(r.Response))
 	if err != nil {
 		return fmt.Errorf("the recorded response cannot be read: %w", err)
 	}

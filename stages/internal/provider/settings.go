@@ -60,7 +60,6 @@ type api struct {
 	documents string            // API of the tool documents, for bfcl.Function
 	key, base string            // defaults
 	path      string            // below base, with the name of the model for MODEL
-	longest   int               // tokens of a reply if the request names no limit
 	headers   map[string]string // of every request, with the API key for KEY
 }
 
@@ -68,15 +67,15 @@ var bearer = map[string]string{"Authorization": "Bearer KEY"}
 
 var apis = map[string]api{
 	"openai": {responses{}, bfcl.OpenAIResponses, "OPENAI_API_KEY", "https://api.openai.com/v1",
-		"/responses", 128_000, bearer},
+		"/responses", bearer},
 	"openai-chat": {chat{}, bfcl.OpenAIChat, "OPENAI_API_KEY", "https://api.openai.com/v1",
-		"/chat/completions", 131_072, bearer},
+		"/chat/completions", bearer},
 	"anthropic": {anthropic{}, bfcl.Anthropic, "ANTHROPIC_API_KEY", "https://api.anthropic.com",
-		"/v1/messages", claudeTokens, map[string]string{"X-Api-Key": "KEY", "Anthropic-Version": "2023-06-01"}},
+		"/v1/messages", map[string]string{"X-Api-Key": "KEY", "Anthropic-Version": "2023-06-01"}},
 	"google": {google{}, bfcl.Google, "GOOGLE_API_KEY", "https://generativelanguage.googleapis.com",
-		"/v1beta/models/MODEL:generateContent", 65_536, map[string]string{"X-Goog-Api-Key": "KEY"}},
+		"/v1beta/models/MODEL:generateContent", map[string]string{"X-Goog-Api-Key": "KEY"}},
 	"glm": {chat{glm: true}, bfcl.OpenAIChat, "GLM_API_KEY", "https://open.bigmodel.cn/api/paas/v4",
-		"/chat/completions", 131_072, bearer},
+		"/chat/completions", bearer},
 }
 
 // address returns the address of requests.
@@ -103,7 +102,7 @@ func CheckURL(text string) error {
 	case u.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback()):
 		return nil
 	}
-	return fmt.Errorf("a key is only sent over https, or over http to this machine; got %q", text)
+	return fmt.Errorf("a secret is only sent over https, or over http to this machine; got %q", text)
 }
 
 // local reports whether the server is on this machine.

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -24,8 +22,8 @@ import (
 
 // Calls bound the calls of a stage that samples from an endpoint. They are in no key.
 type Calls struct {
-	Budget   float64       `hcl:"budget,optional" unit:"dollars" doc:"most that the calls of this stage may cost;"`
-	_        struct{}      `doc:"required unless the price is 0"`
+	Budget   float64       `hcl:"budget,optional" unit:"dollars" doc:"the stage makes no further call once its"`
+	_        struct{}      `doc:"calls have cost this much; required unless the price is 0"`
 	Parallel int           `hcl:"parallel,optional" unit:"episodes" doc:"episodes at once"`
 	Attempts int           `hcl:"attempts,optional" doc:"attempts of a call"`
 	Timeout  time.Duration `hcl:"timeout,optional" doc:"time limit of an attempt"`
@@ -119,13 +117,7 @@ func (s Sampling) open(job *engine.Job) (*Model, Price, error) {
 		return nil, price, fmt.Errorf("%s costs $%v and $%v for a million tokens of input and output: write calls "+
 			"{ budget = DOLLARS }; `rcgrpo plan` prints the expected cost", set.Model, price.Input, price.Output)
 	}
-	folder, err := job.Shared("api")
-	if err != nil {
-		return nil, price, err
-	}
-	host, _ := url.Parse(set.BaseURL) // checked by ReadSettings
-	rate := &Rate{Path: filepath.Join(folder, url.PathEscape(set.Key+"@"+strings.ReplaceAll(host.Host, ":", "-"))),
-		Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute}
+	rate := &Rate{Requests: site.RequestsPerMinute, Tokens: site.TokensPerMinute, Logf: job.Logf}
 	client, err := newClient(set, s.Calls, price, rate, filepath.Join(job.Dir, recordFile), job.Logf)
 	return &Model{client: client}, price, err
 }

@@ -128,7 +128,7 @@ func (p plan) finish(r *ranks.Rank, out result, sum []float32, from int64) (resu
 
 func TestRanksComputeTheUpdateOfOneRank(t *testing.T) {
 	rng := rand.New(rand.NewPCG(11, 12))
-	for range 10_000 {
+	for range must.Short(t, 1000, 10_000) {
 		p := plan{seed: rng.Uint64(), items: 1 + rng.IntN(12), parts: 1 + rng.IntN(8), weights: 1 + rng.Int64N(40)}
 		if rng.IntN(100) == 0 {
 			p.weights = 1 + rng.Int64N(3000)

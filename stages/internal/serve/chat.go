@@ -70,7 +70,7 @@ func (s *Server) chat(w http.ResponseWriter, q *request) error {
 		return err
 	}
 	conversation.Token, q.conversation = q.reward, conversation
-	prompt, err := chat.Prompt(s.Layout, *conversation, s.memory.Turn)
+	prompt, err := chat.Prompt(s.Layout, *conversation, s.Batcher.MaxLen(), s.memory.Turn)
 	if err != nil {
 		return bad("messages", "", "%v", err)
 	}
@@ -138,8 +138,8 @@ func readChat(q *request) (*chat.Conversation, error) {
 func (s *Server) room(prompt []int32, wanted int) (int, error) {
 	longest := s.Batcher.MaxLen()
 	if len(prompt) >= longest {
-		return 0, bad("messages", "context_length_exceeded", "the prompt has %d tokens, and the context of this server has "+
-			"%d, at least one of which belongs to the reply", len(prompt), longest)
+		return 0, bad("messages", "context_length_exceeded", "the prompt has at least %d tokens, and the context of this "+
+			"server has %d, at least one of which belongs to the reply", len(prompt), longest)
 	}
 	if wanted == 0 {
 		wanted = longest
@@ -308,12 +308,13 @@ func readContent(at string, raw json.RawMessage) (string, error) {
 	if err := json.Unmarshal(raw, &parts); err != nil {
 		return "", bad(at+".content", "", "content is a string or a list of parts")
 	}
+	var all strings.Builder
 	for i, p := range parts {
 		if p.Type != "text" {
 			return "", bad(fmt.Sprintf("%s.content[%d]", at, i), "unsupported_value", "only parts of type text are supported; "+
 				"got %.80q", p.Type)
 		}
-		text += p.Text
+		all.WriteString(p.Text)
 	}
-	return text, nil
+	return all.String(), nil
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
@@ -8,27 +9,34 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
-// openConversations bounds the conversations that may still be continued; the oldest is written first.
-const openConversations = 1024
+const (
+	openConversations = 1024        // that may still be continued; of more, the oldest is written
+	openFor           = time.Minute // without another reply; then a conversation is written
+)
 
 // Log writes one trajectory per conversation, without a reward, to a file that stages can read. A request whose prompt
-// contains the ids of an earlier reply continues its conversation. A nil Log writes nothing.
+// contains the ids of an earlier reply continues its conversation. A nil Log writes nothing. The file can be read at
+// any time, after a kill too, because each row is a gzip member that is written at once. A kill loses the conversations
+// of the last minute.
 type Log struct {
 	path string
 
 	mu     sync.Mutex
 	number int
 	open   []*logged // the oldest first
+	err    error     // of a row that was written between requests
 }
 
 // logged is a conversation up to a reply.
 type logged struct {
 	rl.Trajectory
+	at        time.Time
 	continued bool // by another one, which contains it
 }
 
@@ -45,7 +53,7 @@ func (l *Log) add(c *choice) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &logged{}
+	e := &logged{at: time.Now()}
 	for _, o := range l.open {
 		if n := len(o.IDs); n > len(e.IDs) && n < len(c.prompt) && slices.Equal(o.IDs, c.prompt[:n]) {
 			o.continued = true
@@ -58,12 +66,10 @@ func (l *Log) add(c *choice) error {
 	}
 	e.append(c)
 	l.open = append(l.open, e)
-	if n := len(l.open) - openConversations; n > 0 {
-		gone := l.open[:n]
-		l.open = slices.Clone(l.open[n:])
-		return l.write(gone)
-	}
-	return nil
+	time.AfterFunc(openFor, l.expire)
+	err := errors.Join(l.err, l.writeOldest(max(0, len(l.open)-openConversations)))
+	l.err = nil
+	return err
 }
 
 // append appends the news of a prompt and the reply to it. The first message has the ids of all news.
@@ -122,6 +128,17 @@ func (e *logged) say(m rl.Message) {
 	e.Messages = append(e.Messages, m)
 }
 
+// expire writes the conversations that are open for openFor.
+func (l *Log) expire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < len(l.open) && time.Since(l.open[n].at) >= openFor {
+		n++
+	}
+	l.err = errors.Join(l.err, l.writeOldest(n))
+}
+
 // Close writes the conversations that were not written.
 func (l *Log) Close() error {
 	if l == nil {
@@ -129,30 +146,45 @@ func (l *Log) Close() error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	open := l.open
-	l.open = nil
-	return l.write(open)
+	return errors.Join(l.err, l.writeOldest(len(l.open)))
 }
 
-// write appends rows as a gzip member of their own.
-func (l *Log) write(rows []*logged) (err error) {
+// writeOldest writes and forgets the n oldest open conversations. The error of one leaves the others alone.
+func (l *Log) writeOldest(n int) (err error) {
+	gone := l.open[:n]
+	l.open = slices.Clone(l.open[n:])
+	for _, c := range gone {
+		if c.continued {
+			continue
+		}
+		if writeErr := l.write(&c.Trajectory); writeErr != nil {
+			err = errors.Join(err, fmt.Errorf("conversation %s is not in the log: %w", c.Task, writeErr))
+		}
+	}
+	return err
+}
+
+// write appends a row as a gzip member of its own; nil is an empty member. After an error the file is as before.
+func (l *Log) write(row *rl.Trajectory) (err error) {
+	var member bytes.Buffer
+	z := gzip.NewWriter(&member)
+	if row != nil {
+		err = json.NewEncoder(z).Encode(row)
+	}
+	if err = errors.Join(err, z.Close()); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	z := gzip.NewWriter(f)
-	for _, row := range rows {
-		if row.continued {
-			continue
-		}
-		text, err := json.Marshal(row.Trajectory)
-		if err != nil {
-			return err
-		}
-		if _, err := z.Write(append(text, '\n')); err != nil {
-			return err
-		}
+	before, err := f.Stat()
+	if err != nil {
+		return err
 	}
-	return z.Close()
+	if _, err = f.Write(member.Bytes()); err != nil { // a torn member would hide those behind it
+		err = errors.Join(err, f.Truncate(before.Size()))
+	}
+	return err
 }

@@ -10,17 +10,22 @@ import (
 	"math/rand/v2"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
+	"rcgrpo/internal/nesting"
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/rl"
+	"rcgrpo/stages/rl/blocks"
 )
 
 // Limits of requests.
 const (
 	maxDepth   = 64 // of nested JSON
 	maxStops   = 4
+	maxStop    = 1000 // bytes of a stop string, which each token is compared with
+	maxStopIDs = 256
 	maxChoices = 8
 )
 
@@ -70,11 +75,15 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request) (*request, error) 
 		return nil, &apiError{status: http.StatusRequestEntityTooLarge, Type: "invalid_request_error",
 			Message: fmt.Sprintf("the request is longer than %d bytes", s.MaxBody)}
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &apiError{status: http.StatusRequestTimeout, Type: "invalid_request_error", Code: "timeout",
+			Message: fmt.Sprintf("the request was not received within %v", s.Timeout)}
+	}
 	if err != nil {
 		return nil, bad("", "", "the request could not be read: %v", err)
 	}
 	q := &request{header: w.Header(), temperature: 1, topP: 1, choices: 1, skipSpecial: true}
-	if depth(body) > maxDepth {
+	if nesting.JSON(body) > maxDepth {
 		return nil, bad("", "", "the JSON of the request is nested deeper than %d", maxDepth)
 	}
 	if err := json.Unmarshal(body, &q.fields); err != nil || q.fields == nil {
@@ -159,12 +168,16 @@ func (q *request) common() error {
 	switch {
 	case limited && q.max < 1:
 		return bad("max_tokens", "unsupported_value", "max_tokens must be at least 1; got %d", q.max)
-	case !(q.temperature >= 0 && q.temperature <= 100):
-		return bad("temperature", "unsupported_value", "temperature lies between 0 and 100; got %v", q.temperature)
+	case q.temperature != 0 && !(q.temperature >= blocks.MinTemperature && q.temperature <= 100):
+		return bad("temperature", "unsupported_value", "temperature is 0, for greedy decoding, or between %v and 100; "+
+			"got %v", blocks.MinTemperature, q.temperature)
 	case !(q.topP > 0 && q.topP <= 1):
 		return bad("top_p", "unsupported_value", "top_p lies above 0 and at most at 1; got %v", q.topP)
 	case q.choices < 1 || q.choices > maxChoices:
 		return bad("n", "unsupported_value", "n lies between 1 and %d; got %d", maxChoices, q.choices)
+	case len(q.stopIDs) > maxStopIDs:
+		return bad("stop_token_ids", "unsupported_value", "at most %d stop_token_ids are supported; got %d", maxStopIDs,
+			len(q.stopIDs))
 	}
 	return q.readStops(stop)
 }
@@ -182,6 +195,11 @@ func (q *request) readStops(raw json.RawMessage) error {
 	q.stops = slices.DeleteFunc(q.stops, func(s string) bool { return s == "" })
 	if len(q.stops) > maxStops {
 		return bad("stop", "unsupported_value", "at most %d stop strings are supported; got %d", maxStops, len(q.stops))
+	}
+	for _, stop := range q.stops {
+		if len(stop) > maxStop {
+			return bad("stop", "unsupported_value", "a stop string has at most %d bytes; got %d", maxStop, len(stop))
+		}
 	}
 	return nil
 }
@@ -246,24 +264,4 @@ func sameJSON(raw json.RawMessage, want string) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return bytes.Equal(x, y)
-}
-
-// depth returns the nesting of JSON, whether valid or not.
-func depth(text []byte) (deepest int) {
-	level, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '[' || c == '{':
-			level++
-			deepest = max(deepest, level)
-		case c == ']' || c == '}':
-			level--
-		}
-	}
-	return deepest
 }

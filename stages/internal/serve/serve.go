@@ -127,8 +127,8 @@ func (s *Server) named(name string) (reward string, given bool, err error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener, drain time.Duration) error {
 	base, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
-	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10,
-		IdleTimeout: 2 * time.Minute, BaseContext: func(net.Listener) context.Context { return base }}
+	h := NewHTTP(s)
+	h.BaseContext = func(net.Listener) context.Context { return base }
 	ended := make(chan error, 1)
 	go func() { ended <- h.Serve(l) }()
 	select {
@@ -149,6 +149,13 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, drain time.Duration)
 		return h.Close()
 	}
 	return nil
+}
+
+// NewHTTP returns a server whose connections cannot be held open: headers, bodies, replies and pauses have limits, also
+// before authentication. A handler whose requests may take longer sets its own deadlines.
+func NewHTTP(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second,
+		WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 }
 
 // ServeHTTP implements http.Handler.
@@ -181,24 +188,24 @@ func (s *Server) post(handle func(w http.ResponseWriter, r *request) error) http
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 		defer cancel()
-		control := http.NewResponseController(w) // a client that neither writes nor reads holds no goroutine
-		_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
-		_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
+		control := http.NewResponseController(w)
 		err := s.authorised(r)
 		if err == nil && s.draining.Load() {
 			err = &apiError{status: http.StatusServiceUnavailable, Type: "server_error", Code: "draining",
 				Message: "the server is shutting down"}
 		}
 		var read *request
-		if err == nil {
+		if err == nil { // the body of an unauthorised client has the shorter limit of the connection
+			_ = control.SetReadDeadline(time.Now().Add(s.Timeout))
+			_ = control.SetWriteDeadline(time.Now().Add(s.Timeout + time.Minute))
 			read, err = s.read(w, r)
-			_ = control.SetReadDeadline(time.Time{})
 		}
 		if err == nil {
+			_ = control.SetReadDeadline(time.Time{}) // the body is read; an expired deadline would cancel the request
 			read.ctx = ctx
 			err = handle(w, read)
 		}
-		if err == nil || r.Context().Err() != nil { // the client has left
+		if err == nil || read != nil && r.Context().Err() != nil { // the client has left
 			return
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
@@ -230,6 +237,9 @@ func (s *Server) authorised(r *http.Request) error {
 
 // reserve counts n replies, or returns an error with status 429 if too many wait for a slot.
 func (s *Server) reserve(n int) (release func(), err error) {
+	if most := s.Batcher.Slots() + s.Queue; n > most {
+		return nil, bad("n", "unsupported_value", "a request has at most %d replies on this server; got %d", most, n)
+	}
 	if s.replies.Add(int64(n)) > int64(s.Batcher.Slots()+s.Queue) {
 		s.replies.Add(int64(-n))
 		return nil, &apiError{status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",

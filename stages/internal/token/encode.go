@@ -1,6 +1,8 @@
 package token
 
 import (
+	"cmp"
+	"container/heap"
 	"math"
 	"slices"
 	"strings"
@@ -39,7 +41,7 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	var pending strings.Builder
 	see := Everything // recognition common to the pending text
 	flush := func() {
-		split(t.normal(pending.String()), &t.late, see, func(a Added) { ids = append(ids, a.ID) }, func(part string) {
+		cut(t.normal(pending.String()), &t.late, see, func(a Added) { ids = append(ids, a.ID) }, func(part string) {
 			t.words(part, func(word string) { ids = t.word(ids, word) })
 		})
 		pending.Reset()
@@ -50,7 +52,7 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 			flush()
 			ids = append(ids, a.ID)
 		}
-		split(p.Text, &t.raw, p.See, token, func(text string) {
+		cut(p.Text, &t.raw, p.See, token, func(text string) {
 			pending.WriteString(text)
 			see = min(see, p.See)
 		})
@@ -59,8 +61,8 @@ func (t *Tokenizer) EncodeParts(parts ...Part) []int32 {
 	return ids
 }
 
-// split calls token for the added tokens of a text and between for the text between them, in order.
-func split(text string, f *finder, see Recognise, token func(Added), between func(string)) {
+// cut calls token for the added tokens of a text and between for the text between them, in order.
+func cut(text string, f *finder, see Recognise, token func(Added), between func(string)) {
 	for see != Nothing {
 		from, a := f.find(text)
 		if from < 0 {
@@ -84,16 +86,41 @@ func (t *Tokenizer) normal(text string) string {
 	return text
 }
 
+// words calls word with every pre-token of a text, in order.
 func (t *Tokenizer) words(text string, word func(string)) {
 	for len(text) > 0 {
-		n := preToken(text, t.maxDigits)
-		word(text[:n])
-		text = text[n:]
+		end := len(text)
+		if t.split.digits {
+			if end = run(text, notNumber); end == 0 {
+				_, end = utf8.DecodeRuneInString(text)
+			}
+		}
+		for piece := text[:end]; len(piece) > 0; {
+			n := t.split.first(piece)
+			word(piece[:n])
+			piece = piece[n:]
+		}
+		text = text[end:]
 	}
 }
 
-// preToken returns the length in bytes of the first pre-token of a text that is not empty, by the pattern of both
-// families (alternatives in this order, the first that matches wins):
+// split is a way to cut a text into pre-tokens.
+type split struct {
+	digits bool // every number is a piece of its own, and the text between two numbers is another
+	spaced bool // pieces are cut by GPT-2's pattern, otherwise by that of Qwen and Llama 3
+	most   int  // digits of a pre-token in the latter: 1 (Qwen), 3 (Llama 3)
+}
+
+// first returns the length in bytes of the first pre-token of a piece that is not empty.
+func (c split) first(piece string) int {
+	if c.spaced {
+		return spacedToken(piece)
+	}
+	return preToken(piece, c.most)
+}
+
+// preToken is split.first by the pattern of Qwen and Llama 3 (alternatives in this order, the first that matches
+// wins):
 //
 //	(?i:'s|'t|'re|'ve|'m|'ll|'d) | [^\r\n\p{L}\p{N}]?\p{L}+ | \p{N}{1,maxDigits} |
 //	 ?[^\s\p{L}\p{N}]+[\r\n]* | \s*[\r\n]+ | \s+(?!\S) | \s+
@@ -134,6 +161,12 @@ func preToken(s string, maxDigits int) int {
 	if i := strings.LastIndexAny(s[:space], "\r\n"); i >= 0 {
 		return i + 1
 	}
+	return spaceToken(s, space)
+}
+
+// spaceToken returns the length of \s+(?!\S)|\s+ at the start of s, which starts with space bytes of white space:
+// all of it at the end of s, otherwise all but its last character, which belongs to the word after it.
+func spaceToken(s string, space int) int {
 	if space < len(s) {
 		if _, last := utf8.DecodeLastRuneInString(s[:space]); last < space {
 			return space - last
@@ -141,6 +174,29 @@ func preToken(s string, maxDigits int) int {
 	}
 	return space
 }
+
+// spacedToken is split.first by the pattern of GPT-2, whose contractions are in lower case:
+//
+//	's|'t|'re|'ve|'m|'ll|'d |  ?\p{L}+ |  ?\p{N}+ |  ?[^\s\p{L}\p{N}]+ | \s+(?!\S) | \s+
+func spacedToken(s string) int {
+	for _, c := range []string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"} {
+		if strings.HasPrefix(s, c) {
+			return len(c)
+		}
+	}
+	start := 0
+	if s[0] == ' ' {
+		start = 1
+	}
+	for _, is := range []func(rune) bool{unicode.IsLetter, unicode.IsNumber, isMark} {
+		if n := run(s[start:], is); n > 0 {
+			return start + n
+		}
+	}
+	return spaceToken(s, run(s, unicode.IsSpace))
+}
+
+func notNumber(r rune) bool { return !unicode.IsNumber(r) }
 
 // isMark is [^\s\p{L}\p{N}].
 func isMark(r rune) bool { return !unicode.IsSpace(r) && !unicode.IsLetter(r) && !unicode.IsNumber(r) }
@@ -172,17 +228,22 @@ func contraction(s string) int {
 	return 0
 }
 
-// word appends the ids of a pre-token. Of all adjacent pairs, the one with the lowest rank is merged first, the
-// leftmost of equals.
+// word appends the ids of a pre-token. Bytes without a token are dropped. Of all adjacent pairs, the one with the
+// lowest rank is merged first, the leftmost of equals.
 func (t *Tokenizer) word(ids []int32, word string) []int32 {
 	if own, known := t.ids[word]; known && t.ignoreMerges {
 		return append(ids, own)
 	}
 	from := len(ids)
 	for i := range len(word) {
-		ids = append(ids, t.single[word[i]])
+		if id := t.single[word[i]]; id != noToken {
+			ids = append(ids, id)
+		}
 	}
 	parts := ids[from:]
+	if len(parts) > longWord {
+		return ids[:from+t.mergeLong(parts)]
+	}
 	const never = math.MaxInt32
 	rank := func(i int) int32 {
 		if m, ok := t.merges[pair{parts[i], parts[i+1]}]; ok {
@@ -216,4 +277,67 @@ func (t *Tokenizer) word(ids []int32, word string) []int32 {
 		}
 	}
 	return ids[:from+len(parts)]
+}
+
+// longWord is the length in bytes from which on a heap finds the next pair sooner than a scan over all pairs. Text of
+// strangers can be one word of megabytes.
+const longWord = 256
+
+// candidate is a pair of parts that may be merged: at and the part after it, which had these ids.
+type candidate struct {
+	rank int32
+	at   int
+	pair
+}
+
+// candidates is a heap: the lowest rank first, the leftmost of equals.
+type candidates []candidate
+
+func (c candidates) Len() int { return len(c) }
+func (c candidates) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(c[i].rank, c[j].rank), c[i].at-c[j].at) < 0
+}
+func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
+func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
+func (c *candidates) Pop() any {
+	last := (*c)[len(*c)-1]
+	*c = (*c)[:len(*c)-1]
+	return last
+}
+
+// mergeLong merges parts in place, as word does, and returns how many are left.
+func (t *Tokenizer) mergeLong(parts []int32) int {
+	const gone = -1 // the id of a part that was merged into the one before it
+	before, after := make([]int, len(parts)), make([]int, len(parts))
+	var open candidates
+	add := func(at int) {
+		if at < 0 || after[at] == len(parts) {
+			return
+		}
+		p := pair{parts[at], parts[after[at]]}
+		if m, ok := t.merges[p]; ok {
+			heap.Push(&open, candidate{m.rank, at, p})
+		}
+	}
+	for i := range parts {
+		before[i], after[i] = i-1, i+1
+	}
+	for i := range parts {
+		add(i)
+	}
+	for len(open) > 0 {
+		c := heap.Pop(&open).(candidate)
+		next := after[c.at]
+		if next == len(parts) || c.pair != (pair{parts[c.at], parts[next]}) {
+			continue // one of the two was merged with another
+		}
+		parts[c.at], parts[next] = t.merges[c.pair].id, gone
+		after[c.at] = after[next]
+		if after[next] < len(parts) {
+			before[after[next]] = c.at
+		}
+		add(before[c.at])
+		add(c.at)
+	}
+	return len(slices.DeleteFunc(parts, func(id int32) bool { return id == gone }))
 }

@@ -10,9 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Load reads a tokenizer.json.
+// maxFile is the size of the largest tokenizer.json that is read, several times that of any published one.
+const maxFile = 256 << 20
+
+// Load reads a tokenizer.json of at most 256 MiB.
 func Load(path string) (*Tokenizer, error) {
-	raw, err := os.ReadFile(path)
+	raw, err := readFile(path, maxFile)
 	if err != nil {
 		return nil, err
 	}
@@ -38,9 +41,9 @@ type file struct {
 	mergesAsText bool // merges as "a b" instead of ["a", "b"]
 }
 
-// Parse reads the text of a tokenizer.json: byte-level BPE with Qwen's or Llama 3's pre-tokenizer, merges as "a
-// b" or ["a", "b"]. Unsupported features are errors. Truncation, padding and post-processing are preserved but
-// not applied.
+// Parse reads the text of a tokenizer.json: byte-level BPE with the pre-tokenizer of Qwen, Llama 3, GPT-2 or SmolLM2,
+// merges as "a b" or ["a", "b"]. Unsupported features are errors. Truncation, padding and post-processing are preserved
+// but not applied. Encoding drops bytes for which the vocabulary has no token.
 func Parse(raw []byte) (*Tokenizer, error) {
 	if !utf8.Valid(raw) {
 		return nil, fmt.Errorf("tokenizer.json is not valid UTF-8")
@@ -77,36 +80,61 @@ func (t *Tokenizer) parseNormalizer(f *file) error {
 	return nil
 }
 
+// parsePreTokenizer reads which split the file describes: ByteLevel, Split and ByteLevel, or Digits and ByteLevel.
 func (t *Tokenizer) parsePreTokenizer(f *file) error {
+	type step struct {
+		Type             string
+		Pattern          struct{ Regex string }
+		Behavior         string
+		Invert           bool
+		IndividualDigits bool  `json:"individual_digits"`
+		AddPrefixSpace   bool  `json:"add_prefix_space"`
+		UseRegex         *bool `json:"use_regex"` // older files have no such key, which means true
+	}
 	var p struct {
-		Type          string
-		PreTokenizers []struct {
-			Type           string
-			Pattern        struct{ Regex string }
-			Behavior       string
-			Invert         bool
-			AddPrefixSpace bool `json:"add_prefix_space"`
-			UseRegex       bool `json:"use_regex"`
-		}
+		step
+		PreTokenizers []step
 	}
 	if err := json.Unmarshal(f.PreTokenizer, &p); err != nil {
 		return fmt.Errorf("pre_tokenizer: %w", err)
 	}
-	if p.Type != "Sequence" || len(p.PreTokenizers) != 2 || p.PreTokenizers[0].Type != "Split" ||
-		p.PreTokenizers[1].Type != "ByteLevel" {
-		return fmt.Errorf("pre_tokenizer: got %.80s, want a sequence of Split and ByteLevel", f.PreTokenizer)
+	steps := p.PreTokenizers
+	if p.Type != "Sequence" {
+		steps = []step{p.step}
 	}
-	splitting, level := p.PreTokenizers[0], p.PreTokenizers[1]
-	switch splitting.Pattern.Regex {
-	case patternQwen:
-		t.maxDigits = 1
-	case patternLlama:
-		t.maxDigits = 3
+	var types []string
+	for _, s := range steps {
+		types = append(types, s.Type)
+	}
+	level := step{}
+	if len(steps) > 0 {
+		level = steps[len(steps)-1]
+	}
+	regex := level.UseRegex == nil || *level.UseRegex
+	switch way := strings.Join(types, " "); {
+	case way == "ByteLevel" && regex:
+		t.split = split{spaced: true}
+	case way == "Digits ByteLevel" && regex:
+		if !steps[0].IndividualDigits {
+			return fmt.Errorf("pre_tokenizer: Digits with individual_digits false is not supported; true is")
+		}
+		t.split = split{spaced: true, digits: true}
+	case way == "Split ByteLevel" && !regex:
+		known := false
+		if t.split, known = patterns[steps[0].Pattern.Regex]; !known {
+			return fmt.Errorf("pre_tokenizer: the pattern %q is unknown; known are Qwen's, Llama 3's and GPT-2's",
+				steps[0].Pattern.Regex)
+		}
+		if steps[0].Behavior != "Isolated" || steps[0].Invert {
+			return fmt.Errorf("pre_tokenizer: Split needs the behavior Isolated and invert false")
+		}
 	default:
-		return fmt.Errorf("pre_tokenizer: the pattern %q is neither Qwen's nor Llama 3's", splitting.Pattern.Regex)
+		return fmt.Errorf("pre_tokenizer: got %.80s; supported are Split and ByteLevel with use_regex false, and "+
+			"ByteLevel with use_regex true, alone or after Digits", f.PreTokenizer)
 	}
-	if splitting.Behavior != "Isolated" || splitting.Invert || level.AddPrefixSpace || level.UseRegex {
-		return fmt.Errorf("pre_tokenizer: want behavior Isolated, invert, add_prefix_space and use_regex false")
+	if level.AddPrefixSpace {
+		return fmt.Errorf("pre_tokenizer: add_prefix_space true is not supported, because a text would not be that of " +
+			"its tokens; false is")
 	}
 	return nil
 }
@@ -160,11 +188,10 @@ func (t *Tokenizer) parseVocabulary(f *file) error {
 		t.ids[token] = id
 	}
 	for b := range 256 {
-		id, ok := t.ids[string([]byte{byte(b)})]
-		if !ok {
-			return fmt.Errorf("model: vocab: byte 0x%02X (%q) has no token of its own", b, string(byteRune[b]))
+		t.single[b] = noToken
+		if id, ok := t.ids[string([]byte{byte(b)})]; ok {
+			t.single[b] = id
 		}
-		t.single[b] = id
 	}
 	return nil
 }
@@ -306,15 +333,19 @@ func Quote(s string) string {
 	return string(append(b, '"'))
 }
 
-// ReadSmall reads a regular file of a model folder of at most 1 MiB. Model folders are untrusted: a FIFO would block.
-func ReadSmall(path string) ([]byte, error) {
+// ReadSmall reads a regular file of a model folder of at most 1 MiB.
+func ReadSmall(path string) ([]byte, error) { return readFile(path, 1<<20) }
+
+// readFile reads a regular file of at most this many bytes, which are whole MiB. Model folders are untrusted: a FIFO
+// would block.
+func readFile(path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > 1<<20 {
-		return nil, fmt.Errorf("%s must be a plain file of at most 1 MiB, got %v of %d bytes", path, info.Mode(),
-			info.Size())
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s must be a plain file of at most %d MiB, got %v of %d bytes", path, most>>20,
+			info.Mode(), info.Size())
 	}
 	return os.ReadFile(path)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,11 @@ import (
 	"rcgrpo/internal/must"
 )
 
-var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1"}
+var families = map[string]string{"qwen2": "qwen2_5", "llama3": "llama3_1", "smollm2": "smollm2",
+	"gpt2_small": "gpt2_small"}
+
+// streams are the families with vectors of ids that end in the middle of characters.
+var streams = map[string]bool{"qwen2": true, "llama3": true}
 
 // loaded keeps the large tokenizers, which take long to read under the race detector.
 var loaded = map[string]*Tokenizer{}
@@ -59,7 +64,9 @@ func TestEncodingAndDecodingEqualThePublishedTokenizers(t *testing.T) {
 				}
 			})
 			t.Logf("%d vectors, %d differences", n, bad)
-			// These end in the middle of characters.
+			if !streams[family] {
+				return
+			}
 			fixtures.Records(t, "hf/tokenizers/stream_decode_"+family+".jsonl.gz", func(v vector) {
 				if got := tok.Decode(v.IDs, false); got != v.Decoded {
 					t.Errorf("ids %v: got %q, want %q", v.IDs, got, v.Decoded)
@@ -288,15 +295,18 @@ func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 	tok := must.Get(Train([]string{"ab ab"}, 257, nil))(t)
 	good := string(tok.JSON())
 	for name, c := range map[string]struct{ old, new, want string }{
-		"other normalizer":   {`"NFC"`, `"NFKC"`, "NFKC"},
-		"other pattern":      {`\\p{N}|`, `\\p{N}+|`, "neither Qwen's nor"},
-		"other model":        {`"BPE"`, `"Unigram"`, "Unigram"},
-		"byte fallback":      {`"byte_fallback": false`, `"byte_fallback": true`, "byte_fallback"},
-		"unknown key":        {`"byte_fallback"`, `"surprise"`, "surprise"},
-		"merge of nothing":   {`"a",`, `"q",`, "merge 0"},
-		"id taken twice":     {`"b": 65`, `"b": 64`, "taken twice"},
-		"byte without token": {`"b": 65,`, ``, "no token of its own"},
-		"not JSON":           {`{`, `[`, "tokenizer.json"},
+		"other normalizer":  {`"NFC"`, `"NFKC"`, "NFKC"},
+		"other pattern":     {`\\p{N}|`, `\\p{N}+|`, "is unknown; known are Qwen's, Llama 3's and GPT-2's"},
+		"prefix space":      {`"add_prefix_space": false`, `"add_prefix_space": true`, "add_prefix_space true"},
+		"both patterns":     {`"use_regex": false`, `"use_regex": true`, "ByteLevel with use_regex true"},
+		"removed pieces":    {`"Isolated"`, `"Removed"`, "the behavior Isolated"},
+		"other model":       {`"BPE"`, `"Unigram"`, "Unigram"},
+		"byte fallback":     {`"byte_fallback": false`, `"byte_fallback": true`, "byte_fallback"},
+		"unknown key":       {`"byte_fallback"`, `"surprise"`, "surprise"},
+		"merge of nothing":  {`"a",`, `"q",`, "merge 0"},
+		"id taken twice":    {`"b": 65`, `"b": 64`, "taken twice"},
+		"merge of no token": {`"b": 65,`, ``, "merge 0"},
+		"not JSON":          {`{`, `[`, "tokenizer.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad := strings.Replace(good, c.old, c.new, 1)
@@ -307,6 +317,71 @@ func TestUnsupportedTokenizerFilesAreRefusedByName(t *testing.T) {
 			must.Match(t, err, c.want)
 		})
 	}
+}
+
+// The pre-tokenizer decides the ids. Expected words follow from the patterns by hand.
+func TestPreTokenizersThatAreAcceptedCutAsTheyDescribe(t *testing.T) {
+	const text = "it's IT'S a1  23\n x"
+	split := func(pattern, level string) string {
+		quoted := must.Get(json.Marshal(pattern))(t)
+		return fmt.Sprintf(`{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": %s},
+			"behavior": "Isolated", "invert": false}, %s]}`, quoted, level)
+	}
+	const (
+		level  = `{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true}`
+		older  = `{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true}`
+		plain  = `{"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false}`
+		digits = `{"type": "Digits", "individual_digits": %t}`
+		list   = `{"type": "Sequence", "pretokenizers": [%s]}`
+	)
+	smol := fmt.Sprintf(list, fmt.Sprintf(digits, true)+","+level)
+	spaced := []string{"it", "'s", " IT", "'", "S", " a", "1", " ", " 23", "\n", " x"}
+	for name, c := range map[string]struct {
+		section string
+		words   []string
+		refused string
+	}{
+		"GPT-2":               {level, spaced, ""},
+		"GPT-2, older":        {older, spaced, ""},
+		"GPT-2 in a sequence": {fmt.Sprintf(list, level), spaced, ""},
+		"GPT-2 as a split":    {split(patternGPT2, plain), spaced, ""},
+		"SmolLM2": {smol,
+			[]string{"it", "'s", " IT", "'", "S", " a", "1", "  ", "2", "3", "\n", " x"}, ""},
+		"Llama 3": {split(patternLlama, plain),
+			[]string{"it", "'s", " IT", "'S", " a", "1", " ", " ", "23", "\n", " x"}, ""},
+		"Qwen": {split(patternQwen, plain),
+			[]string{"it", "'s", " IT", "'S", " a", "1", " ", " ", "2", "3", "\n", " x"}, ""},
+		"numbers together":      {fmt.Sprintf(list, fmt.Sprintf(digits, false)+","+level), nil, "individual_digits false"},
+		"digits, no pattern":    {fmt.Sprintf(list, fmt.Sprintf(digits, true)+","+plain), nil, "supported are Split"},
+		"digits after bytes":    {fmt.Sprintf(list, level+","+fmt.Sprintf(digits, true)), nil, "supported are Split"},
+		"bytes without pattern": {plain, nil, "supported are Split"},
+		"nothing":               {`{"type": "Sequence", "pretokenizers": []}`, nil, "supported are Split"},
+		"another":               {`{"type": "Whitespace"}`, nil, "supported are Split"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tok := &Tokenizer{}
+			err := tok.parsePreTokenizer(&file{PreTokenizer: json.RawMessage(c.section)})
+			must.Match(t, err, c.refused)
+			var got []string
+			if err == nil {
+				tok.words(text, func(word string) { got = append(got, word) })
+			}
+			if !slices.Equal(got, c.words) {
+				t.Errorf("got %q, want %q", got, c.words)
+			}
+		})
+	}
+}
+
+// A model folder is untrusted: a FIFO would block, and a huge file would fill the memory.
+func TestOnlyPlainTokenizerFilesOfBoundedSizeAreRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	must.OK(t, os.WriteFile(path, nil, 0o600))
+	must.OK(t, os.Truncate(path, maxFile+1)) // a sparse file takes no disk
+	_, err := Load(path)
+	must.Match(t, err, "a plain file of at most 256 MiB")
+	_, err = Load(t.TempDir())
+	must.Match(t, err, "a plain file of at most 256 MiB")
 }
 
 func TestPartsAreOneTextExceptForTheirAddedTokens(t *testing.T) {
@@ -357,5 +432,28 @@ func BenchmarkEncode(b *testing.B) {
 			}
 			b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "tokens/s")
 		})
+	}
+}
+
+// The ids of a long word are those of the scan over all pairs, which every short word shows to be the reference's.
+func TestLongWordsMergeAsShortOnesDo(t *testing.T) {
+	tok := must.Get(Train(corpus(400), 700, specials))(t)
+	random := rand.New(rand.NewPCG(7, 11))
+	for range 3000 {
+		letters := make([]byte, 1+random.IntN(longWord))
+		for i := range letters {
+			letters[i] = "aeinrst"[random.IntN(2+random.IntN(6))]
+		}
+		var parts []int32
+		for _, b := range letters {
+			parts = append(parts, tok.single[b])
+		}
+		got := parts[:tok.mergeLong(parts)]
+		if want := tok.word(nil, string(letters)); !slices.Equal(got, want) {
+			t.Fatalf("%s: got %v, want %v", letters, got, want)
+		}
+	}
+	if got := len(tok.Encode(strings.Repeat("abcdefgh", 200_000))); got == 0 { // took minutes
+		t.Error("a word of 1.6 MB has no ids")
 	}
 }

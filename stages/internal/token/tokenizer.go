@@ -14,10 +14,10 @@ type Tokenizer struct {
 	added  []Added
 	byName map[string]int32 // content of an added token -> id
 	merges map[pair]merge
-	order  []pair // merges by rank, as written to tokenizer.json
-	single [256]int32
+	order  []pair     // merges by rank, as written to tokenizer.json
+	single [256]int32 // byte -> id, or noToken
 
-	maxDigits    int  // digits per pre-token: 1 (Qwen), 3 (Llama 3)
+	split        split
 	nfc          bool // normalise to NFC before anything else
 	ignoreMerges bool // a pre-token that is itself in the vocabulary is taken whole
 
@@ -36,6 +36,9 @@ type Added struct {
 	Normalized bool   `json:"normalized"`
 	Special    bool   `json:"special"` // see Decode
 }
+
+// noToken is the id of a byte without a token, which encoding drops.
+const noToken = -1
 
 type pair struct{ left, right int32 }
 

@@ -7,12 +7,17 @@ import (
 	"slices"
 )
 
-// Pre-tokenizer patterns: Qwen's takes single digits, Llama 3's up to three.
+// patterns are the known patterns of pre-tokenizers.
+var patterns = map[string]split{
+	patternQwen: {most: 1}, patternLlama: {most: 3}, patternGPT2: {spaced: true},
+}
+
 const (
 	patternQwen = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}` +
 		`| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	patternLlama = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}` +
 		`| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	patternGPT2 = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 )
 
 // Train learns a byte-level BPE vocabulary with Qwen's pre-tokenizer. vocabulary is the number of ids, including
@@ -41,7 +46,8 @@ func Train(texts []string, vocabulary int, special []string) (*Tokenizer, error)
 // newTrained returns a tokenizer of single bytes, numbered in the order of their spelling.
 func newTrained() *Tokenizer {
 	t := &Tokenizer{
-		ids: map[string]int32{}, byName: map[string]int32{}, merges: map[pair]merge{}, maxDigits: 1, nfc: true,
+		ids: map[string]int32{}, byName: map[string]int32{}, merges: map[pair]merge{}, split: patterns[patternQwen],
+		nfc: true,
 	}
 	alphabet := make([]byte, 256)
 	for b := range alphabet {
@@ -76,7 +82,7 @@ type piece struct {
 func (t *Tokenizer) count(texts []string) []piece {
 	counts := map[string]int{}
 	for _, text := range texts {
-		split(text, &t.raw, Everything, func(Added) {}, func(part string) {
+		cut(text, &t.raw, Everything, func(Added) {}, func(part string) {
 			t.words(t.normal(part), func(word string) { counts[word]++ })
 		})
 	}

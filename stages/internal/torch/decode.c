@@ -27,7 +27,7 @@ static int64_t product_room(const k_decoder *m) {
 }
 
 int64_t k_decode_room(const k_decoder *m) {
-	int64_t row = 4 * m->hidden + 2 * qkv_width(m) + m->heads * m->d + 3 * m->mlp + 1;
+	int64_t row = 4 * m->hidden + 2 * qkv_width(m) + m->heads * m->d + 3 * m->mlp + m->heads;
 	return BLOCK_ROWS * row + 4 * m->ld * pool_room() + product_room(m);
 }
 
@@ -56,7 +56,7 @@ static void set_up(desk *d, const pass *p, float *room) {
 	const k_decoder *m = p->m;
 	float **at = &room;
 	*d = (desk){.p = p, .x = carve(at, m->hidden), .h = carve(at, m->hidden), .mid = carve(at, m->hidden), .qkv = carve(at, qkv_width(m)), .a = carve(at, m->heads * m->d),
-		.gate_up = carve(at, 2 * m->mlp), .act = carve(at, m->mlp), .rstd = carve(at, 1), .end_x = carve(at, m->hidden), .end_qkv = carve(at, qkv_width(m))};
+		.gate_up = carve(at, 2 * m->mlp), .act = carve(at, m->mlp), .rstd = carve(at, m->heads), .end_x = carve(at, m->hidden), .end_qkv = carve(at, qkv_width(m))};
 	d->scratch = room;
 	d->room = room + 4 * m->ld * pool_room();
 }
@@ -66,7 +66,13 @@ static void enter(const desk *d, const k_layer *w, int64_t rows, const int32_t *
 	const k_decoder *m = d->p->m;
 	k_rms_norm(rows, m->hidden, d->x, w->norm1, m->eps, d->h, d->rstd);
 	linear(d->room, rows, d->h, m->hidden, w->qkv, qkv_width(m), w->qkv_bias, 0, d->qkv);
-	k_rope(rows, m->heads + m->kv_heads, m->d, qkv_width(m), d->qkv, pos, m->cos, m->sin, 1);
+	for (int64_t i = 0; w->q_norm && i < rows; i++) {
+		float *q = d->qkv + i * qkv_width(m), *k = q + m->heads * m->d;
+		k_rms_norm(m->heads, m->d, q, w->q_norm, m->eps, q, d->rstd);
+		k_rms_norm(m->kv_heads, m->d, k, w->k_norm, m->eps, k, d->rstd);
+	}
+	if (!w->unrotated)
+		k_rope(rows, m->heads + m->kv_heads, m->d, qkv_width(m), d->qkv, pos, m->cos, m->sin, 1);
 	k_cache_rows(rows, slot, pos, m->heads, m->kv_heads, m->d, d->qkv, w->keys, w->values, m->ld);
 }
 

@@ -14,10 +14,13 @@ import (
 // DecoderLayer contains a layer's weights and caches.
 //
 //	Norm1, Norm2 [hidden]; QKV [(heads+2·kvHeads)·D, hidden]; QKVBias of its rows or nil;
+//	QNorm and KNorm of each query and key head [D], or nil;
 //	O [hidden, heads·D]; GateUp [2·MLP, hidden]; Down [hidden, MLP];
 //	Keys and Values as in CachedAttention
 type DecoderLayer struct {
-	Norm1, QKV, QKVBias, O, Norm2, GateUp, Down, Keys, Values *Tensor
+	Norm1, QKV, QKVBias, QNorm, KNorm, O, Norm2, GateUp, Down, Keys, Values *Tensor
+
+	Unrotated bool // has no rotary embedding
 }
 
 // Decoder is the operand of Decode.
@@ -134,6 +137,12 @@ func (s *Scope) decoder(name string, d *Decoder) (m C.k_decoder, layers []C.k_la
 		}
 		if w.QKVBias != nil {
 			layer.qkv_bias = s.floats(name, w.QKVBias, width)
+		}
+		if w.QNorm != nil {
+			layer.q_norm, layer.k_norm = s.floats(name, w.QNorm, d.D), s.floats(name, w.KNorm, d.D)
+		}
+		if w.Unrotated {
+			layer.unrotated = 1
 		}
 		if i > 0 && (m.mlp != C.int64_t(mlp) || m.ld != C.int64_t(length)) {
 			s.Fail(fmt.Errorf("torch %s: layer %d has %d inner columns and caches of %d positions, the one before %d and %d",

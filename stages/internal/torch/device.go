@@ -4,6 +4,7 @@ package torch
 
 // #include <stdint.h>
 // #include <malloc.h>
+// #include "kernels.h"
 // #include "pool.h"
 // // It lives in gotch's torch_api.cpp, which package libtch links in; libtch has no Go name for it.
 // extern void at_set_num_threads(int) __attribute__((weak));
@@ -27,6 +28,8 @@ import (
 	"sync/atomic"
 
 	"github.com/sugarme/gotch/libtch"
+
+	"rcgrpo/internal/cpu"
 )
 
 // Device is the CPU or a GPU. The zero value is the CPU.
@@ -97,6 +100,9 @@ func workerOf(d Device) (*worker, error) {
 		}
 	}
 	if len(workers) == 0 {
+		if err := useKernels(); err != nil {
+			return nil, err
+		}
 		C.keep_freed_memory()
 	}
 	w := &worker{device: d, jobs: make(chan func()), out: new([1]libtch.Ctensor)}
@@ -113,6 +119,17 @@ func workerOf(d Device) (*worker, error) {
 	}()
 	workers[d] = w
 	return w, nil
+}
+
+// useKernels chooses the CPU kernels. Stages on a GPU need some of them too.
+func useKernels() error {
+	set, err := cpu.Kernels()
+	avx512 := C.int(0)
+	if set == cpu.AVX512 {
+		avx512 = 1
+	}
+	C.k_use(avx512)
+	return err
 }
 
 // Do runs f on the thread of the device and waits for it. Tensors made through the scope are freed before Do

@@ -107,9 +107,6 @@ func sizeOrAny(n int64) string {
 	return fmt.Sprint(n)
 }
 
-// limitKernels limits the instruction set, for tests: 0 is the base, 1 AVX2, 2 AVX-512.
-func limitKernels(level int) { C.k_limit(C.int(level)) }
-
 // RMSNorm computes y = x·rstd·w per row, with rstd = 1/√(mean x² + eps) (Zhang and Sennrich 2019).
 //
 // y has the type kind.
@@ -143,7 +140,7 @@ func (s *Scope) RMSNorm(kind DType, x, w *Tensor, eps float64) (y, rstd *Tensor)
 // RMSNormBackward adds the gradients through RMSNorm to dx [N, D] and dw [D].
 func (s *Scope) RMSNormBackward(x, w, rstd, dy, dx, dw *Tensor) {
 	const name = "rms norm backward"
-	if s.composesOf(dy) {
+	if s.composesOf(dy) || s.composesOf(x) {
 		s.Nest(func(s *Scope) {
 			r, wide := s.View(rstd, -1, 1), s.As(dy, Float32)
 			normed := s.Mul(x, r)

@@ -1,135 +1,11 @@
 //go:build libtorch
 
-#include "kernels.h"
-#include "pool.h"
-#include <math.h>
-#include <string.h>
+#include "kernel_sets.h"
 #include <sys/mman.h>
-#ifdef __x86_64__
-#include <immintrin.h>
-#endif
 
-// The jobs that are done in pieces.
-typedef struct {
-	int64_t segments;
-	const int32_t *bounds, *path, *query_bounds, *places;
-	int64_t heads, kv_heads, d;
-	const float *q;
-	int64_t ldq;
-	const float *k, *v;
-	int64_t ldkv;
-	float *out, *lse;
-	const float *dout;
-	float *dq;
-	int64_t lddq;
-	float *dk, *dv;
-	int64_t lddkv;
-	float *scratch;
-	int64_t room;
-	int shared; // segments share rows
-} packed_attention;
+static const kernels *chosen = &kernels_avx2;
 
-typedef struct {
-	int64_t n;
-	const int32_t *slot, *pos;
-	int64_t heads, kv_heads, d;
-	const float *qkv;
-	float *keys, *values;
-	int64_t ld;
-	float *out, *scratch;
-} attention_step;
-
-enum { AT_ONCE = 4 }; // rows whose key head is one piece of a step
-
-typedef struct {
-	int64_t m, n, k;
-	const float *a;
-	int64_t rsa, csa;
-	const float *b;
-	int64_t rsb, csb;
-	const float *from;
-	int64_t ldf;
-	float *c;
-	int64_t ldc;
-	float *room;           // for packed operands
-	int64_t j0, p, pieces; // column and row of B from which on pieces are done, and how many the rows are cut into
-} product;
-
-// worthwhile is the number of multiplications from which on other threads help.
-static const int64_t worthwhile = 1 << 16;
-
-static void in_pieces(int64_t work, int64_t n, pool_piece f, void *job) {
-	if (work >= worthwhile)
-		pool_share(n, f, job);
-	else
-		for (int64_t i = 0; i < n; i++)
-			f(job, i, 0);
-}
-
-// One instruction set's kernels, in the order in which kernel_bodies.h lists them.
-typedef struct {
-	void (*rms_norm)(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
-	void (*rms_norm_backward)(int64_t n, int64_t d, const float *x, const float *w, const float *rstd, const float *dy, float *dx);
-	void (*rms_norm_weight_backward)(int64_t n, int64_t d, int64_t lo, int64_t hi, const float *x, const float *rstd, const float *dy, float *dw);
-	void (*rope)(int64_t n, int64_t heads, int64_t d, int64_t ld, float *x, const int32_t *pos, const float *cos, const float *sin, float sign);
-	void (*swiglu)(int64_t n, int64_t m, const float *gu, float *y);
-	void (*swiglu_backward)(int64_t n, int64_t m, const float *gu, const float *dy, float *dgu);
-	void (*column_sum)(int64_t n, int64_t d, int64_t lo, int64_t hi, const float *y, float *db);
-	void (*rows_add)(int64_t n, int64_t d, int64_t lo, int64_t hi, const int64_t *ids, const float *dx, float *de);
-	pool_piece attention, attention_backward, cache_rows, cached_attention;
-	void (*head_stats)(int64_t n, int64_t v, const float *logits, const float *ref, float inverse_temperature, const int64_t *target, double *stats);
-	void (*head_backward)(int64_t n, int64_t v, float *logits, const float *ref, float inverse_temperature, const int64_t *target, const double *stats, const double *weights);
-	void (*sample)(int64_t v, const float *logits, float inverse_temperature, double u, int32_t *token, float *logp, float *scratch);
-	double (*square_sum)(int64_t n, const float *x);
-	void (*adamw)(int64_t n, float *p, float *g, float *m, float *v, float scale, float lr, float b1, float b2, float eps, float decay, float bias1, float bias2);
-	int64_t (*matmul_room)(int64_t m, int64_t n, int64_t k);
-	void (*matmul)(product *x);
-} kernels;
-
-// The bodies are included once per instruction set rather than cloned by attribute, because GCC splits vector
-// operations of helper functions for the helper's own target before it inlines them.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define WIDE 1
-#pragma GCC push_options
-#pragma GCC target("avx512f,avx512dq,avx512vl,avx512bw,avx2,fma,bmi2")
-#define NAME(f) f##_avx512
-#include "kernel_bodies.h"
-#undef NAME
-#pragma GCC pop_options
-
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,bmi2")
-#define NAME(f) f##_avx2
-#include "kernel_bodies.h"
-#undef NAME
-#pragma GCC pop_options
-#endif
-
-#define NAME(f) f##_base
-#include "kernel_bodies.h"
-#undef NAME
-
-static int widest = 2; // 0 base, 1 AVX2, 2 AVX-512
-static const kernels *known;
-
-void k_limit(int level) {
-	widest = level;
-	known = 0;
-}
-
-static const kernels *chosen(void) {
-	if (known)
-		return known;
-#ifdef WIDE
-	__builtin_cpu_init();
-	if (widest >= 2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-		__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
-		return known = &all_avx512;
-	if (widest >= 1 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-		return known = &all_avx2;
-#endif
-	return known = &all_base;
-}
+void k_use(int avx512) { chosen = avx512 ? &kernels_avx512 : &kernels_avx2; }
 
 // A kernel whose rows are shared out, because no row's result depends on those beside it: IN_ROWS says how a piece is done, n rows
 // from row at on, and SHARE does them all. work is how much a row is.
@@ -147,7 +23,7 @@ static const kernels *chosen(void) {
 #define SHARE(name, rows, work, ...) \
 	{ \
 		int64_t all = (rows), each = (all + 4 * pool_size() - 1) / (4 * pool_size()); \
-		name##_rows j = {chosen(), all, each, __VA_ARGS__}; \
+		name##_rows j = {chosen, all, each, __VA_ARGS__}; \
 		if (all > 0) \
 			in_pieces(all * (work), (all + each - 1) / each, name##_piece, &j); \
 	}
@@ -216,7 +92,7 @@ static void square_sum_piece(void *job, int64_t piece, int thread) {
 }
 double k_square_sum(int64_t n, const float *x) {
 	double sums[SUMS], sum = 0;
-	square_sums j = {chosen(), n, x, sums};
+	square_sums j = {chosen, n, x, sums};
 	in_pieces(n, SUMS, square_sum_piece, &j);
 	for (int i = 0; i < SUMS; i++)
 		sum += sums[i];
@@ -236,14 +112,14 @@ static void sample_piece(void *job, int64_t i, int thread) {
 	j->f->sample(j->v, j->logits + i * j->v, j->inverse_temperature[i], j->u[i], j->token + i, j->logp + i, j->scratch + thread * j->v);
 }
 void k_sample(int64_t n, int64_t v, const float *logits, const float *inverse_temperature, const double *u, int32_t *token, float *logp, float *scratch) {
-	sample_job j = {chosen(), v, logits, inverse_temperature, u, token, logp, scratch};
+	sample_job j = {chosen, v, logits, inverse_temperature, u, token, logp, scratch};
 	in_pieces(16 * n * v, n, sample_piece, &j);
 }
 
 void k_attention(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
 	const float *q, int64_t ldq, const float *k, const float *v, int64_t ldkv, float *out, float *lse, float *scratch, int64_t room) {
 	packed_attention x = {segments, bounds, path, query_bounds, places, heads, kv_heads, d, q, ldq, k, v, ldkv, out, lse, .scratch = scratch, .room = room};
-	pool_share(segments * kv_heads, chosen()->attention, &x);
+	pool_share(segments * kv_heads, chosen->attention, &x);
 }
 
 void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t *path, const int32_t *query_bounds, const int32_t *places, int64_t heads, int64_t kv_heads, int64_t d,
@@ -252,28 +128,28 @@ void k_attention_backward(int64_t segments, const int32_t *bounds, const int32_t
 	packed_attention x = {segments, bounds, path, query_bounds, places, heads, kv_heads, d, q, ldq, k, v, ldkv, (float *)out, (float *)lse, dout, dq, lddq, dk, dv, lddkv, scratch, room, 0};
 	for (int64_t i = 1; i < bounds[segments]; i++)
 		x.shared |= path[i] <= path[i - 1];
-	pool_share(x.shared ? kv_heads : segments * kv_heads, chosen()->attention_backward, &x);
+	pool_share(x.shared ? kv_heads : segments * kv_heads, chosen->attention_backward, &x);
 }
 
 static void in_steps(const attention_step *x, pool_piece f) { pool_share((x->n + AT_ONCE - 1) / AT_ONCE * x->kv_heads, f, (void *)x); }
 
 void k_cache_rows(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, float *keys, float *values, int64_t ld) {
 	attention_step x = {n, slot, pos, heads, kv_heads, d, qkv, keys, values, ld, 0, 0};
-	in_steps(&x, chosen()->cache_rows);
+	in_steps(&x, chosen->cache_rows);
 }
 
 void k_cached_attention(int64_t n, const int32_t *slot, const int32_t *pos, int64_t heads, int64_t kv_heads, int64_t d, const float *qkv, const float *keys, const float *values,
 	int64_t ld, float *out, float *scratch) {
 	attention_step x = {n, slot, pos, heads, kv_heads, d, qkv, (float *)keys, (float *)values, ld, out, scratch};
-	in_steps(&x, chosen()->cached_attention);
+	in_steps(&x, chosen->cached_attention);
 }
 
-int64_t k_matmul_room(int64_t m, int64_t n, int64_t k) { return chosen()->matmul_room(m, n, k); }
+int64_t k_matmul_room(int64_t m, int64_t n, int64_t k) { return chosen->matmul_room(m, n, k); }
 
 void k_matmul_in(float *room, int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c,
 	int64_t ldc) {
 	product x = {m, n, k, a, rsa, csa, b, rsb, csb, from, ldf, c, ldc, room};
-	chosen()->matmul(&x);
+	chosen->matmul(&x);
 }
 
 int k_matmul(int64_t m, int64_t n, int64_t k, const float *a, int64_t rsa, int64_t csa, const float *b, int64_t rsb, int64_t csb, const float *from, int64_t ldf, float *c, int64_t ldc) {

@@ -1,15 +1,15 @@
-// The fused CPU kernels of package torch: float32, row-major. Each is compiled for AVX-512, AVX2 and the
-// base instruction set; the widest supported one is used. Pointers refer to libtorch's memory and are not retained.
+// The fused CPU kernels of package torch: float32, row-major. Each is compiled for AVX2 and for AVX-512, with the same results.
+// Pointers refer to libtorch's memory and are not retained.
 #ifndef RCGRPO_KERNELS_H
 #define RCGRPO_KERNELS_H
 #include <stdint.h>
 
-// Limits the instruction set to 0 (base), 1 (AVX2) or 2 (AVX-512, the default), for tests.
-void k_limit(int level);
+// Chooses the kernels for AVX-512 instead of those for AVX2.
+void k_use(int avx512);
 
 // Kernels divide their work between the threads of pool.h; results are identical for any number of threads.
 
-// y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d]; w [d]; rstd [n].
+// y = x * rstd * w with rstd = 1/sqrt(mean(x^2) + eps) of the row. x, y [n,d], which may be the same; w [d]; rstd [n].
 void k_rms_norm(int64_t n, int64_t d, const float *x, const float *w, float eps, float *y, float *rstd);
 // dx += the gradient through rms_norm, dw += that of the weight.
 void k_rms_norm_backward(int64_t n, int64_t d, const float *x, const float *w, const float *rstd, const float *dy, float *dx, float *dw);
@@ -64,10 +64,12 @@ double k_square_sum(int64_t n, const float *x);
 // AdamW (Loshchilov and Hutter 2019, algorithm 2) with gradient g*scale; zeroes g.
 void k_adamw(int64_t n, float *p, float *g, float *m, float *v, float scale, float lr, float b1, float b2, float eps, float decay, float bias1, float bias2);
 
-// A decoder layer's weights, matrices as [out, in] with rows without a gap, and its caches. qkv_bias may be null.
+// A decoder layer's weights, matrices as [out, in] with rows without a gap, and its caches. qkv_bias may be null, and so may
+// q_norm and k_norm, the weights of the norms of heads [d]. Where unrotated is set, the layer has no rotary embedding.
 typedef struct {
-	const float *norm1, *qkv, *qkv_bias, *o, *norm2, *gate_up, *down;
+	const float *norm1, *qkv, *qkv_bias, *q_norm, *k_norm, *o, *norm2, *gate_up, *down;
 	float *keys, *values;
+	int unrotated;
 } k_layer;
 typedef struct {
 	int64_t layers, hidden, heads, kv_heads, d, mlp, vocab;

@@ -4,25 +4,14 @@
 // multiply-add after the other and then added to what was there. So its bits depend on its row of A and its column of B
 // only: not on the number of rows, on the path below that was taken, or on the number of threads.
 
-// What is called from several places and unrolls far is compiled once.
-#define SEPARATE static __attribute__((noinline))
-
-typedef float NAME(v8) __attribute__((vector_size(32)));
-typedef float NAME(v8u) __attribute__((vector_size(32), aligned(4), may_alias));
-
-// Tiles of accumulators that fit into the registers: ROWS x PANEL, or NARROW x 8. Behind them, rows that are taken at once.
-#if defined(__AVX512F__)
+// Tiles of accumulators that fit into the registers: ROWS x PANEL, or NARROW x 8.
+#define PANEL (2 * WIDTH)
+#if WIDTH == 16
 #define ROWS 14
-#define PANEL 32
 #define NARROW 24
-#elif defined(__AVX2__)
-#define ROWS 6
-#define PANEL 16
-#define NARROW 12
 #else
-#define ROWS 2
-#define PANEL 16
-#define NARROW 4
+#define ROWS 6
+#define NARROW 12
 #endif
 #define STRIPE (8 * ROWS) // rows of a piece at most
 #define BLOCK 256     // of the summed axis
@@ -31,17 +20,17 @@ typedef float NAME(v8u) __attribute__((vector_size(32), aligned(4), may_alias));
 #define COLUMNS_LAID 128 // of A, in one piece
 #define FEW 128       // rows up to which A is the side that lies in vectors
 
-// c[i][0..16*(1+wide)) = from[i][..] + sum over p < k of a[i*rs + p*cs] * b[p][..] for rows of a tile; next is what to fetch meanwhile.
-INLINE void NAME(tile)(const int rows, const int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b,
+// c[i][0..WIDTH*(1+wide)) = from[i][..] + sum over p < k of a[i*rs + p*cs] * b[p][..] for rows of a tile; next is what to fetch meanwhile.
+INLINE void tile(const int rows, const int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b,
 	const float *from, int64_t ldf, float *c, int64_t ldc) {
-	v16 acc[ROWS][2];
+	vec acc[ROWS][2];
 #pragma GCC unroll 16
 	for (int i = 0; i < rows; i++)
-		acc[i][0] = acc[i][1] = (v16){0};
+		acc[i][0] = acc[i][1] = (vec){0};
 	for (int64_t p = 0; p < k; p++) {
-		v16 b0 = LOAD(b), b1 = b0;
+		vec b0 = LOAD(b), b1 = b0;
 		if (wide)
-			b1 = LOAD(b + 16);
+			b1 = LOAD(b + WIDTH);
 		if (next && p % 16 == 0) {
 #pragma GCC unroll 16
 			for (int i = 0; i < rows; i++)
@@ -55,28 +44,28 @@ INLINE void NAME(tile)(const int rows, const int wide, int64_t k, const float *a
 				acc[i][1] += b1 * x;
 		}
 		a += cs;
-		b += wide ? 32 : 16;
+		b += wide ? PANEL : WIDTH;
 	}
 #pragma GCC unroll 16
 	for (int i = 0; i < rows; i++) {
 		if (from) {
 			acc[i][0] = LOAD(from + i * ldf) + acc[i][0];
 			if (wide)
-				acc[i][1] = LOAD(from + i * ldf + 16) + acc[i][1];
+				acc[i][1] = LOAD(from + i * ldf + WIDTH) + acc[i][1];
 		}
 		STORE(c + i * ldc, acc[i][0]);
 		if (wide)
-			STORE(c + i * ldc + 16, acc[i][1]);
+			STORE(c + i * ldc + WIDTH, acc[i][1]);
 	}
 }
 
-INLINE void NAME(narrow_tile)(const int rows, int64_t k, const float *a, int64_t rs, const float *next, int64_t ldn, const float *b, const float *from, float *c, int64_t ldc) {
-	NAME(v8) acc[NARROW];
+INLINE void narrow_tile(const int rows, int64_t k, const float *a, int64_t rs, const float *next, int64_t ldn, const float *b, const float *from, float *c, int64_t ldc) {
+	vec8 acc[NARROW];
 #pragma GCC unroll 24
 	for (int i = 0; i < rows; i++)
-		acc[i] = (NAME(v8)){0};
+		acc[i] = (vec8){0};
 	for (int64_t p = 0; p < k; p++) {
-		NAME(v8) b0 = *(const NAME(v8u) *)b;
+		vec8 b0 = *(const vec8_in_memory *)b;
 		if (next && p % 16 == 0) {
 #pragma GCC unroll 24
 			for (int i = 0; i < rows; i++)
@@ -90,24 +79,24 @@ INLINE void NAME(narrow_tile)(const int rows, int64_t k, const float *a, int64_t
 #pragma GCC unroll 24
 	for (int i = 0; i < rows; i++) {
 		if (from)
-			acc[i] = *(const NAME(v8u) *)(from + i * ldc) + acc[i];
-		*(NAME(v8u) *)(c + i * ldc) = acc[i];
+			acc[i] = *(const vec8_in_memory *)(from + i * ldc) + acc[i];
+		*(vec8_in_memory *)(c + i * ldc) = acc[i];
 	}
 }
 
-SEPARATE void NAME(full_tile)(int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b, const float *from, int64_t ldf, float *c, int64_t ldc) {
+SEPARATE void full_tile(int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b, const float *from, int64_t ldf, float *c, int64_t ldc) {
 	if (wide && cs == 1)
-		NAME(tile)(ROWS, PANEL == 32, k, a, rs, 1, next, ldn, b, from, ldf, c, ldc);
+		tile(ROWS, 1, k, a, rs, 1, next, ldn, b, from, ldf, c, ldc);
 	else if (wide)
-		NAME(tile)(ROWS, PANEL == 32, k, a, 1, cs, 0, 0, b, from, ldf, c, ldc);
+		tile(ROWS, 1, k, a, 1, cs, 0, 0, b, from, ldf, c, ldc);
 	else
-		NAME(tile)(ROWS, 0, k, a, rs, cs, next, ldn, b, from, ldf, c, ldc);
+		tile(ROWS, 0, k, a, rs, cs, next, ldn, b, from, ldf, c, ldc);
 }
 
 // A tile of any number of rows up to ROWS.
-SEPARATE void NAME(any_tile)(int rows, int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b, const float *from, int64_t ldf, float *c, int64_t ldc) {
+SEPARATE void any_tile(int rows, int wide, int64_t k, const float *a, int64_t rs, int64_t cs, const float *next, int64_t ldn, const float *b, const float *from, int64_t ldf, float *c, int64_t ldc) {
 	if (rows == ROWS) {
-		NAME(full_tile)(wide, k, a, rs, cs, next, ldn, b, from, ldf, c, ldc);
+		full_tile(wide, k, a, rs, cs, next, ldn, b, from, ldf, c, ldc);
 		return;
 	}
 	for (int done; rows > 0; rows -= done, a += done * rs, c += done * ldc, from = from ? from + done * ldf : 0) {
@@ -115,98 +104,41 @@ SEPARATE void NAME(any_tile)(int rows, int wide, int64_t k, const float *a, int6
 	{ \
 		done = r; \
 		if (wide) \
-			NAME(tile)(r, PANEL == 32, k, a, rs, cs, 0, 0, b, from, ldf, c, ldc); \
+			tile(r, 1, k, a, rs, cs, 0, 0, b, from, ldf, c, ldc); \
 		else \
-			NAME(tile)(r, 0, k, a, rs, cs, 0, 0, b, from, ldf, c, ldc); \
+			tile(r, 0, k, a, rs, cs, 0, 0, b, from, ldf, c, ldc); \
 	}
 #if ROWS > 8
 		if (rows >= 8)
 			PART(8)
 		else
 #endif
-#if ROWS > 4
 		if (rows >= 4)
 			PART(4)
 		else
-#endif
 			PART(1)
 #undef PART
 	}
 }
 
-SEPARATE void NAME(any_narrow_tile)(int rows, int64_t k, const float *a, int64_t rs, const float *next, int64_t ldn, const float *b, const float *from, float *c, int64_t ldc) {
+SEPARATE void any_narrow_tile(int rows, int64_t k, const float *a, int64_t rs, const float *next, int64_t ldn, const float *b, const float *from, float *c, int64_t ldc) {
 	if (rows == NARROW) {
-		NAME(narrow_tile)(NARROW, k, a, rs, next, ldn, b, from, c, ldc);
+		narrow_tile(NARROW, k, a, rs, next, ldn, b, from, c, ldc);
 		return;
 	}
 	for (int done; rows > 0; rows -= done, a += done * rs, c += done * ldc, from = from ? from + done * ldc : 0)
 		if (rows >= 4)
-			NAME(narrow_tile)(done = 4, k, a, rs, 0, 0, b, from, c, ldc);
+			narrow_tile(done = 4, k, a, rs, 0, 0, b, from, c, ldc);
 		else
-			NAME(narrow_tile)(done = 1, k, a, rs, 0, 0, b, from, c, ldc);
-}
-
-// x[j] becomes column j of the rows x. Shuffles of vectors that the machine does not have would be taken apart by element.
-INLINE void NAME(transpose)(v16 *x) {
-#if defined(__AVX512F__)
-	const i16 low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23}, high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-#pragma GCC unroll 4
-	for (int round = 0; round < 4; round++) {
-		v16 y[16];
-#pragma GCC unroll 8
-		for (int i = 0; i < 8; i++) {
-			y[2 * i] = __builtin_shuffle(x[i], x[i + 8], low);
-			y[2 * i + 1] = __builtin_shuffle(x[i], x[i + 8], high);
-		}
-#pragma GCC unroll 16
-		for (int i = 0; i < 16; i++)
-			x[i] = y[i];
-	}
-#else
-	float y[16][16];
-	memcpy(y, x, sizeof y);
-	for (int i = 0; i < 16; i++)
-		for (int j = i + 1; j < 16; j++) {
-			float t = y[i][j];
-			y[i][j] = y[j][i];
-			y[j][i] = t;
-		}
-	memcpy(x, y, sizeof y);
-#endif
-}
-
-// Writes the transpose of 16 x 16 floats, whose rows are ldx apart, in rows that are ldy apart.
-SEPARATE void NAME(transpose_block)(const float *x, int64_t ldx, float *y, int64_t ldy) {
-	v16 t[16];
-#pragma GCC unroll 16
-	for (int i = 0; i < 16; i++)
-		t[i] = LOAD(x + i * ldx);
-	NAME(transpose)(t);
-#pragma GCC unroll 16
-	for (int i = 0; i < 16; i++)
-		STORE(y + i * ldy, t[i]);
-}
-
-// Writes the transpose of x, rows x columns, into y.
-SEPARATE void NAME(transposed)(int64_t rows, int64_t columns, const float *x, int64_t ldx, float *y, int64_t ldy) {
-	for (int64_t i = 0; i < rows; i += 16)
-		for (int64_t j = 0; j < columns; j += 16) {
-			if (i + 16 <= rows && j + 16 <= columns) {
-				NAME(transpose_block)(x + i * ldx + j, ldx, y + j * ldy + i, ldy);
-				continue;
-			}
-			for (int64_t l = j; l < columns && l < j + 16; l++)
-				for (int64_t r = i; r < rows && r < i + 16; r++)
-					y[l * ldy + r] = x[r * ldx + l];
-		}
+			narrow_tile(done = 1, k, a, rs, 0, 0, b, from, c, ldc);
 }
 
 // Lays k rows of n <= width columns of b out one after another, width apart, zeros behind column n.
-SEPARATE void NAME(lay_out)(int64_t width, int64_t k, int64_t n, const float *b, int64_t rs, int64_t cs, float *out) {
+SEPARATE void lay_out(int64_t width, int64_t k, int64_t n, const float *b, int64_t rs, int64_t cs, float *out) {
 	for (int64_t p = 0; n < width && p < k; p++)
 		memset(out + p * width + n, 0, sizeof(float) * (width - n));
 	if (rs == 1)
-		NAME(transposed)(n, k, b, cs, out, width);
+		transposed(n, k, b, cs, 0, out, width);
 	else
 		for (int64_t p = 0; p < k; p++)
 			for (int64_t j = 0; j < n; j++)
@@ -214,7 +146,7 @@ SEPARATE void NAME(lay_out)(int64_t width, int64_t k, int64_t n, const float *b,
 }
 
 // Packs rows x k of a, as rows STRIDE apart or, where a's columns are contiguous, as k rows of them, STRIPE apart.
-SEPARATE void NAME(pack)(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t cs, float *out) {
+SEPARATE void pack(int64_t rows, int64_t k, const float *a, int64_t rs, int64_t cs, float *out) {
 	if (rs == 1 && cs != 1)
 		for (int64_t p = 0; p < k; p++)
 			memcpy(out + p * STRIPE, a + p * cs, sizeof(float) * rows);
@@ -228,7 +160,7 @@ SEPARATE void NAME(pack)(int64_t rows, int64_t k, const float *a, int64_t rs, in
 }
 
 // How many pieces a number of tiles is done in: of at most 8, and as many for each thread.
-INLINE int64_t NAME(pieces)(int64_t tiles) {
+INLINE int64_t pieces(int64_t tiles) {
 	int64_t n = (tiles + 7) / 8, threads = pool_size();
 	n = (n + threads - 1) / threads * threads;
 	return n < tiles ? n : tiles;
@@ -237,20 +169,20 @@ INLINE int64_t NAME(pieces)(int64_t tiles) {
 // Where A has few rows, and B is the transpose of w [n, k], A lies in vectors across its rows, and w is read where it is, once.
 // These are the vectors' widths, and how many rows of w are a tile.
 #define LANES(x) ((x)->m <= 8 ? 8 : PANEL)
-#define LAST(x) ((x)->m > 8 && ((x)->m - 1) % PANEL < 16 ? 16 : LANES(x)) // of the last vectors
+#define LAST(x) ((x)->m > 8 && ((x)->m - 1) % PANEL < WIDTH ? WIDTH : LANES(x)) // of the last vectors
 #define HIGH(x) ((x)->m <= 8 ? NARROW : ROWS)
 #define LANE_PANELS(x) (((x)->m + LANES(x) - 1) / LANES(x))
 
 // Lays some of A's columns out.
-static void NAME(few_lanes)(void *job, int64_t piece, int thread) {
+static void few_lanes(void *job, int64_t piece, int thread) {
 	const product *x = job;
 	int64_t panels = LANE_PANELS(x), q = piece % panels, p = piece / panels * COLUMNS_LAID, width = q + 1 < panels ? LANES(x) : LAST(x);
 	int64_t rows = q + 1 < panels ? width : x->m - q * LANES(x), depth = x->k - p < COLUMNS_LAID ? x->k - p : COLUMNS_LAID;
-	NAME(lay_out)(width, depth, rows, x->a + q * LANES(x) * x->rsa + p, 1, x->rsa, x->room + q * x->k * LANES(x) + p * width);
+	lay_out(width, depth, rows, x->a + q * LANES(x) * x->rsa + p, 1, x->rsa, x->room + q * x->k * LANES(x) + p * width);
 }
 
 // Multiplies some rows of w with all of A.
-static void NAME(few_rows)(void *job, int64_t piece, int thread) {
+static void few_rows(void *job, int64_t piece, int thread) {
 	const product *x = job;
 	int64_t width = LANES(x), high = HIGH(x), panels = LANE_PANELS(x), apart = 8 * NARROW * PANEL, ldw = x->csb;
 	int64_t tiles = (x->n + high - 1) / high, j0 = tiles * piece / x->pieces * high, j1 = tiles * (piece + 1) / x->pieces * high;
@@ -258,7 +190,7 @@ static void NAME(few_rows)(void *job, int64_t piece, int thread) {
 	if (j1 > x->n)
 		j1 = x->n;
 	for (int64_t q = 0; x->from && q < panels; q++)
-		NAME(transposed)(x->m - q * width < width ? x->m - q * width : width, j1 - j0, x->from + q * width * x->ldf + j0, x->ldf, buffer + q * apart, PANEL);
+		transposed(x->m - q * width < width ? x->m - q * width : width, j1 - j0, x->from + q * width * x->ldf + j0, x->ldf, 0, buffer + q * apart, PANEL);
 	for (int64_t j = j0; j < j1; j += high)
 		for (int64_t p = 0; p < x->k; p += BLOCK) {
 			int64_t tall = j1 - j < high ? j1 - j : high, depth = x->k - p < BLOCK ? x->k - p : BLOCK, rs = ldw;
@@ -274,32 +206,32 @@ static void NAME(few_rows)(void *job, int64_t piece, int thread) {
 				const float *lanes = x->room + q * x->k * width + p * wide;
 				float *y = buffer + q * apart + (j - j0) * PANEL, *before = p > 0 || x->from ? y : 0;
 				if (width == 8)
-					NAME(any_narrow_tile)(tall, depth, at, rs, next, ldw, lanes, before, y, PANEL);
+					any_narrow_tile(tall, depth, at, rs, next, ldw, lanes, before, y, PANEL);
 				else
-					NAME(any_tile)(tall, wide == 32, depth, at, rs, 1, next, ldw, lanes, before, PANEL, y, PANEL);
+					any_tile(tall, wide == PANEL, depth, at, rs, 1, next, ldw, lanes, before, PANEL, y, PANEL);
 			}
 		}
 	for (int64_t q = 0; q < panels; q++)
-		NAME(transposed)(j1 - j0, x->m - q * width < width ? x->m - q * width : width, buffer + q * apart, PANEL, x->c + q * width * x->ldc + j0, x->ldc);
+		transposed(j1 - j0, x->m - q * width < width ? x->m - q * width : width, buffer + q * apart, PANEL, 0, x->c + q * width * x->ldc + j0, x->ldc);
 }
 
 // In general, B is packed in panels, of which these are the columns at once, and A in stripes of rows.
 #define AT_ONCE(x) ((x)->n - (x)->j0 < COLUMNS ? (x)->n - (x)->j0 : COLUMNS)
 #define DEPTH(x) ((x)->k - (x)->p < BLOCK ? (x)->k - (x)->p : BLOCK)
 
-static void NAME(pack_panel)(void *job, int64_t piece, int thread) {
+static void pack_panel(void *job, int64_t piece, int thread) {
 	const product *x = job;
 	int64_t j = piece * PANEL, n = AT_ONCE(x) - j < PANEL ? AT_ONCE(x) - j : PANEL;
-	NAME(lay_out)(PANEL, DEPTH(x), n, x->b + x->p * x->rsb + (x->j0 + j) * x->csb, x->rsb, x->csb, x->room + BLOCK * j);
+	lay_out(PANEL, DEPTH(x), n, x->b + x->p * x->rsb + (x->j0 + j) * x->csb, x->rsb, x->csb, x->room + BLOCK * j);
 }
 
-static void NAME(multiply_stripe)(void *job, int64_t piece, int thread) {
+static void multiply_stripe(void *job, int64_t piece, int thread) {
 	const product *x = job;
 	int64_t tiles = (x->m + ROWS - 1) / ROWS, i0 = tiles * piece / x->pieces * ROWS, i1 = tiles * (piece + 1) / x->pieces * ROWS;
 	int64_t columns = AT_ONCE(x), depth = DEPTH(x), rows = (i1 < x->m ? i1 : x->m) - i0;
 	float *packed = x->room + BLOCK * (columns + PANEL) + thread * STRIPE * STRIDE;
 	int turned = x->rsa == 1 && x->csa != 1; // the rows of A are the contiguous side
-	NAME(pack)(rows, depth, x->a + i0 * x->rsa + x->p * x->csa, x->rsa, x->csa, packed);
+	pack(rows, depth, x->a + i0 * x->rsa + x->p * x->csa, x->rsa, x->csa, packed);
 	for (int64_t j = 0; j < columns; j += PANEL)
 		for (int64_t i = 0; i < rows; i += ROWS) {
 			int tall = rows - i < ROWS ? rows - i : ROWS;
@@ -309,51 +241,34 @@ static void NAME(multiply_stripe)(void *job, int64_t piece, int thread) {
 			const float *before = x->p > 0 ? y : x->from ? x->from + (i0 + i) * x->ldf + x->j0 + j : 0;
 			int64_t ldb = x->p > 0 ? x->ldc : x->ldf;
 			if (wide == PANEL) {
-				NAME(any_tile)(tall, PANEL == 32, depth, a, rs, cs, 0, 0, b, before, ldb, y, x->ldc);
+				any_tile(tall, 1, depth, a, rs, cs, 0, 0, b, before, ldb, y, x->ldc);
 				continue;
 			}
-			NAME(any_tile)(tall, PANEL == 32, depth, a, rs, cs, 0, 0, b, 0, 0, edge, PANEL);
+			any_tile(tall, 1, depth, a, rs, cs, 0, 0, b, 0, 0, edge, PANEL);
 			for (int r = 0; r < tall; r++)
 				for (int64_t l = 0; l < wide; l++)
 					y[r * x->ldc + l] = before ? before[r * ldb + l] + edge[r * PANEL + l] : edge[r * PANEL + l];
 		}
 }
 
-static int64_t NAME(matmul_room)(int64_t m, int64_t n, int64_t k) {
+static int64_t matmul_room(int64_t m, int64_t n, int64_t k) {
 	int64_t lanes = (m + PANEL - 1) / PANEL * PANEL, columns = n < COLUMNS ? n : COLUMNS, threads = pool_room();
 	int64_t few = k * lanes + threads * 8 * NARROW * lanes, many = BLOCK * (columns + PANEL) + threads * STRIPE * STRIDE;
 	return m <= FEW && few > many ? few : many;
 }
 
-static void NAME(matmul)(product *x) {
+static void matmul(product *x) {
 	int64_t work = x->m * x->n * x->k, high = HIGH(x);
 	if (x->m <= FEW && x->csa == 1 && x->rsb == 1 && x->k > 0) {
-		x->pieces = NAME(pieces)((x->n + high - 1) / high);
-		in_pieces(work, (x->k + COLUMNS_LAID - 1) / COLUMNS_LAID * LANE_PANELS(x), NAME(few_lanes), x);
-		in_pieces(work, x->pieces, NAME(few_rows), x);
+		x->pieces = pieces((x->n + high - 1) / high);
+		in_pieces(work, (x->k + COLUMNS_LAID - 1) / COLUMNS_LAID * LANE_PANELS(x), few_lanes, x);
+		in_pieces(work, x->pieces, few_rows, x);
 		return;
 	}
-	x->pieces = NAME(pieces)((x->m + ROWS - 1) / ROWS);
+	x->pieces = pieces((x->m + ROWS - 1) / ROWS);
 	for (x->j0 = 0; x->j0 < x->n; x->j0 += COLUMNS)
 		for (x->p = 0; x->p < x->k; x->p += BLOCK) {
-			in_pieces(work, (AT_ONCE(x) + PANEL - 1) / PANEL, NAME(pack_panel), x);
-			in_pieces(work, x->pieces, NAME(multiply_stripe), x);
+			in_pieces(work, (AT_ONCE(x) + PANEL - 1) / PANEL, pack_panel, x);
+			in_pieces(work, x->pieces, multiply_stripe, x);
 		}
 }
-
-#undef LANES
-#undef LAST
-#undef HIGH
-#undef LANE_PANELS
-#undef AT_ONCE
-#undef DEPTH
-#undef ROWS
-#undef PANEL
-#undef NARROW
-#undef STRIPE
-#undef BLOCK
-#undef STRIDE
-#undef COLUMNS
-#undef COLUMNS_LAID
-#undef FEW
-#undef SEPARATE

@@ -15,7 +15,6 @@ import (
 // An element of a product is a sum of up to 700 terms below 1, so that float32 differs from float64 by about
 // 1e-5.
 func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
-	defer limitKernels(2)
 	r := rand.New(rand.NewPCG(1, 1))
 	random := func(n int64) []float32 {
 		data := make([]float32, n)
@@ -24,8 +23,7 @@ func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
 		}
 		return data
 	}
-	for level := range 3 {
-		limitKernels(level)
+	eachSet(t, func(t *testing.T) {
 		for range 60 {
 			m, n, k := 1+r.Int64N(200), 1+r.Int64N(90), 1+r.Int64N(300)
 			if r.IntN(3) == 0 {
@@ -33,8 +31,7 @@ func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
 			}
 			turnedA, turnedB, from := r.IntN(2) == 1, r.IntN(2) == 1, r.IntN(3)
 			x, y, z := random(m*k), random(k*n), random(m*n)
-			name := fmt.Sprintf("instruction set %d, [%d, %d] · [%d, %d], turned %v %v, from %d", level, m, k, k, n,
-				turnedA, turnedB, from)
+			name := fmt.Sprintf("[%d, %d] · [%d, %d], turned %v %v, from %d", m, k, k, n, turnedA, turnedB, from)
 			work(t, func(s *Scope) {
 				a, b := s.FromFloat32(x, m, k), s.FromFloat32(y, k, n)
 				at, bt := func(i, p int64) float32 { return x[i*k+p] }, func(p, j int64) float32 { return y[p*n+j] }
@@ -72,18 +69,16 @@ func TestMatrixProductsEqualFloat64Sums(t *testing.T) {
 				}
 			})
 		}
-	}
+	})
 }
 
 func TestMatrixProductsAreIdenticalForAnyRowsAndThreads(t *testing.T) {
-	defer limitKernels(2)
 	defer SetThreads(1)
 	const rows, n, k = 300, 150, 700
 	r := rand.New(rand.NewPCG(2, 2))
 	x, w, bias := normals(r, rows*k), normals(r, n*k), normals(r, n)
-	for level := range 3 {
-		limitKernels(level)
-		var whole []float32
+	var whole []float32
+	eachSet(t, func(t *testing.T) {
 		for _, threads := range []int{1, 2, 5} {
 			must.Get(SetThreads(threads))(t)
 			for _, m := range []int{rows, 1, 5, 8, 9, 16, 17, 31, 40, 100, 128, 129} {
@@ -94,11 +89,10 @@ func TestMatrixProductsAreIdenticalForAnyRowsAndThreads(t *testing.T) {
 						whole = slices.Clone(got)
 					}
 					if !slices.Equal(got, whole[:m*n]) {
-						t.Errorf("instruction set %d, %d rows with %d threads: other bits than of %d rows with one", level, m,
-							threads, rows)
+						t.Errorf("%d rows with %d threads: other bits than of %d rows with one", m, threads, rows)
 					}
 				})
 			}
 		}
-	}
+	})
 }

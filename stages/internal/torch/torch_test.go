@@ -494,14 +494,8 @@ func TestHeadStatisticsEqualTheirComposition(t *testing.T) {
 	}
 }
 
-func TestFusedOperationsOnOlderProcessors(t *testing.T) {
-	defer limitKernels(2)
-	for level, name := range []string{"base", "AVX2"} {
-		t.Run(name, func(t *testing.T) {
-			limitKernels(level)
-			fusedOperations(t)
-		})
-	}
+func TestFusedOperationsOfEachInstructionSet(t *testing.T) {
+	eachSet(t, fusedOperations)
 }
 
 // fusedOperations are the tests of all that have more than one way to be computed.

@@ -27,7 +27,7 @@ type Settings struct {
 func Defaults(schedule blocks.Schedule, decay float64) Settings {
 	return Settings{
 		Schedule: &schedule,
-		Optimizer: &blocks.Optimizer{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1,
+		Optimizer: &blocks.Optimizer{Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, ClipNorm: 1,
 			Host: string(lm.HostNone)},
 		Split:       blocks.DefaultSplit(lm.DefaultMicroTokens),
 		Arithmetic:  blocks.DefaultArithmetic(),
@@ -50,7 +50,6 @@ func (s *Settings) Check(items int, lr, whole float64, at hcl.Range) (diags hcl.
 // WithoutEffect adds the settings that have no effect in combination with the others.
 func (s *Settings) WithoutEffect(e blocks.Effects) {
 	s.Schedule.WithoutEffect(e)
-	s.Split.WithoutEffect(e)
 }
 
 // trained is a stage with Settings.
@@ -71,7 +70,7 @@ func (s *Settings) Use(c lm.Config, pass int) lm.Use {
 	u := lm.Use{Train: true, Precision: lm.Precision(s.Precision), Recompute: s.Recompute, Pass: min(s.MicroBatch, pass),
 		MicroBatch: s.MicroBatch, Parts: s.GradientParts, Host: lm.Host(s.Optimizer.Host)}
 	if s.LoRA != nil {
-		u.Adapter, u.Dropout = s.LoRA.Shape().Parameters(c), s.LoRA.Dropout > 0
+		u.Adapter = s.LoRA.Shape().Parameters(c)
 	}
 	return u
 }

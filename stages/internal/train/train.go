@@ -15,7 +15,6 @@ import (
 	"rcgrpo/stages/internal/ranks"
 	"rcgrpo/stages/internal/resume"
 	"rcgrpo/stages/internal/torch"
-	"rcgrpo/stages/rl/blocks"
 )
 
 // Training is a training in progress. The kind fills the first group of fields; Open fills the rest.
@@ -35,7 +34,6 @@ type Training struct {
 	Log     *Log
 	Made    int  // updates
 	Ahead   bool // the weights already contain a part of update Made + 1, so they must not be saved
-	Stopped bool // no further update is made
 }
 
 // Open connects the ranks, makes the trainer and restores the last state that an earlier attempt saved. Call
@@ -138,7 +136,7 @@ func (t *Training) ResumeShorter(extra func(*engine.Shorter) error) (err error) 
 // Loop makes updates Made + 1 to total, and saves a state whenever one is due and before it returns because of
 // ctx.
 func (t *Training) Loop(ctx context.Context, total int, update func(ctx context.Context, u int) error) error {
-	for u := t.Made + 1; u <= total && !t.Stopped; u++ {
+	for u := t.Made + 1; u <= total; u++ {
 		err := t.Sync(ctx, fmt.Sprintf("update %d", u), ctx.Err())
 		if err == nil {
 			err = update(ctx, u)
@@ -210,32 +208,19 @@ func (t *Training) Publish() error {
 	return t.Policy.Save(dir)
 }
 
-// WithinMemory calls accumulate, which adds the gradient of a batch to that of the trainer. If a pass runs out of
-// memory and the settings allow it, WithinMemory halves the micro-batch for the rest of the training and repeats
-// the call. Otherwise the error, whose cause is lang.CauseOOM, names a micro_batch that should fit.
-func (t *Training) WithinMemory(batch []lm.Sequence, accumulate func() error) error {
-	for {
-		err := accumulate()
-		if !errors.Is(err, torch.ErrOutOfMemory) {
-			return err
-		}
-		had := t.Trainer.MicroTokens()
-		half := max(1, min(had, lm.PackedRows(batch))/2)
-		switch {
-		case lm.MicroBatches(batch, had) == len(batch):
-			return engine.WithCause(lang.CauseOOM,
-				fmt.Errorf("%w; every trajectory already had its own pass, so a smaller micro_batch does not help: give the "+
-					"stage more memory, or train shorter trajectories or fewer weights", err))
-		case t.OnOOM != blocks.HalveMicroBatch:
-			return engine.WithCause(lang.CauseOOM, fmt.Errorf("%w; set micro_batch = %d, or on_oom = %q with mode = %q",
-				err, half, blocks.HalveMicroBatch, blocks.ModeFast))
-		}
-		t.Job.Logf("memory ran out with micro_batch = %d: the update and all later ones use %d (%v)", had, half, err)
-		t.Trainer.SetMicroTokens(half)
-		if err := t.Trainer.Drop(); err != nil {
-			return err
-		}
+// AdviseMemory completes the error of a pass over a batch that ran out of memory: it names a micro_batch that should
+// fit, and its cause is lang.CauseOOM. Other errors, and nil, stay as they are.
+func (s *Settings) AdviseMemory(batch []lm.Sequence, err error) error {
+	if !errors.Is(err, torch.ErrOutOfMemory) {
+		return err
 	}
+	if lm.MicroBatches(batch, s.MicroBatch) == len(batch) {
+		return engine.WithCause(lang.CauseOOM,
+			fmt.Errorf("%w; every trajectory already had its own pass, so a smaller micro_batch does not help: give the "+
+				"stage more memory, or train shorter trajectories or fewer weights", err))
+	}
+	half := max(1, min(s.MicroBatch, lm.PackedRows(batch))/2)
+	return engine.WithCause(lang.CauseOOM, fmt.Errorf("%w; set micro_batch = %d", err, half))
 }
 
 // Skip stores the sequences of an update whose gradient is not finite, with the logprobs of their learned tokens.

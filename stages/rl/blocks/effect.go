@@ -23,11 +23,6 @@ func (s *Schedule) WithoutEffect(e Effects) {
 	e.Add(s.Shape == "constant", "a constant rate does not fall", "schedule.final")
 }
 
-// WithoutEffect adds the settings of a split without effect.
-func (s *Split) WithoutEffect(e Effects) {
-	e.Add(s.Mode != ModeFast, "another split of a batch changes rounding, so only mode = fast may change it", "on_oom")
-}
-
 // Mistakes returns a function that adds an error with a formatted detail if the condition holds.
 func Mistakes(diags *hcl.Diagnostics) func(when bool, summary string, at hcl.Range, detail string, args ...any) {
 	return func(when bool, summary string, at hcl.Range, detail string, args ...any) {

@@ -1,6 +1,11 @@
 package blocks
 
-import "github.com/hashicorp/hcl/v2"
+import (
+	"fmt"
+	"math"
+
+	"github.com/hashicorp/hcl/v2"
+)
 
 // Limits bound an episode. An episode that reaches a limit ends as data: the trajectory keeps everything so far,
 // and Stop names the limit.
@@ -18,6 +23,21 @@ type Limits struct {
 func CheckTopP(topP float64, at hcl.Range) (diags hcl.Diagnostics) {
 	Mistakes(&diags)(topP <= 0 || topP > 1, "Nucleus out of range", at,
 		"top_p is the probability mass of the tokens to sample from, above 0 and at most 1; got %v.", topP)
+	return diags
+}
+
+// MinTemperature is the lowest sampling temperature. Below it, the quotients of logits and temperature lose the
+// differences between tokens, or overflow.
+const MinTemperature = 1e-3
+
+// CheckTemperature reports a temperature below MinTemperature, except 0 where greedy decoding is allowed.
+func CheckTemperature(t float64, greedy bool, at hcl.Range) (diags hcl.Diagnostics) {
+	allowed := fmt.Sprintf("Rollouts are sampled, so the temperature is at least %v", MinTemperature)
+	if greedy {
+		allowed = fmt.Sprintf("The temperature is 0 for greedy decoding, or at least %v", MinTemperature)
+	}
+	Mistakes(&diags)(!(t >= MinTemperature && !math.IsInf(t, 0)) && !(greedy && t == 0), "Temperature out of range", at,
+		"%s; got %v.", allowed, t)
 	return diags
 }
 

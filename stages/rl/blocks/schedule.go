@@ -65,8 +65,8 @@ func (s *Schedule) WhyNotResumed() string {
 
 // Optimizer configures AdamW (Loshchilov and Hutter 2019) and gradient clipping.
 type Optimizer struct {
-	Beta1       float64  `hcl:"beta1,optional" doc:"decay of the first moment (AdamW, Loshchilov and Hutter 2019)"`
-	Beta2       float64  `hcl:"beta2,optional" doc:"decay of the second moment (AdamW; OpenRLHF: 0.95)"`
+	Beta2       float64  `hcl:"beta2,optional" doc:"decay of the second moment (AdamW; OpenRLHF: 0.95); that of the"`
+	_           struct{} `doc:"first is 0.9"`
 	Eps         float64  `hcl:"eps,optional" doc:"added to the root of the second moment (AdamW)"`
 	WeightDecay float64  `hcl:"weight_decay,optional" doc:"decoupled decay: each update first multiplies weights by"`
 	_           struct{} `doc:"1 - lr * weight_decay (AdamW; verl: 0.01)"`
@@ -82,9 +82,8 @@ type Optimizer struct {
 // Check reports values out of range.
 func (o *Optimizer) Check() (diags hcl.Diagnostics) {
 	bad := Mistakes(&diags)
-	const decay = "%s must be at least 0 and below 1; got %v."
-	bad(o.Beta1 < 0 || o.Beta1 >= 1, "Moment decay out of range", o.At["beta1"], decay, "beta1", o.Beta1)
-	bad(o.Beta2 < 0 || o.Beta2 >= 1, "Moment decay out of range", o.At["beta2"], decay, "beta2", o.Beta2)
+	bad(o.Beta2 < 0 || o.Beta2 >= 1, "Moment decay out of range", o.At["beta2"],
+		"beta2 must be at least 0 and below 1; got %v.", o.Beta2)
 	const summary, least = "Optimizer setting out of range", "%s must be at least 0; got %v."
 	bad(o.Eps < 0, summary, o.At["eps"], least, "eps", o.Eps)
 	bad(o.WeightDecay < 0, summary, o.At["weight_decay"], least, "weight_decay", o.WeightDecay)

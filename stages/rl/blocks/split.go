@@ -2,31 +2,15 @@ package blocks
 
 import "github.com/hashicorp/hcl/v2"
 
-// Modes of a training.
-const (
-	ModeDeterministic = "deterministic"
-	ModeFast          = "fast"
-)
-
-// HalveMicroBatch is the on_oom that halves the micro-batch.
-const HalveMicroBatch = "halve_micro_batch"
-
 // Split configures the passes of a batch through the model: micro-batches whose gradients add up, so memory
 // limits the micro-batch and not the batch. Every split gives the same sum up to rounding, about 1e-6 relative.
 type Split struct {
-	Mode          string   `hcl:"mode,optional" choices:"deterministic|fast" doc:"deterministic: equal seeds give"`
-	_             struct{} `doc:"identical results in float32 on the CPU; fast: equal results up to rounding. With"`
-	_             struct{} `doc:"precision = bf16 and on GPUs both guarantee only as much as fast"`
 	MicroBatch    int      `hcl:"micro_batch,optional" unit:"tokens" doc:"tokens of one forward and backward pass; a"`
 	_             struct{} `doc:"prefix that trajectories share counts once. The gradients of the passes add up to that"`
 	_             struct{} `doc:"of the batch, equal to 1e-6 for every split. A longer trajectory has its own pass"`
-	GradientParts int      `hcl:"gradient_parts,optional" unkeyed:"1" doc:"number of partial gradients of an update,"`
+	GradientParts int      `hcl:"gradient_parts,optional" doc:"number of partial gradients of an update,"`
 	_             struct{} `doc:"each of whole groups or trajectories with about equal rows, summed in order. Every"`
 	_             struct{} `doc:"number gives the same sum up to rounding"`
-	OnOOM         string   `hcl:"on_oom,optional" choices:"stop|halve_micro_batch" doc:"when a pass runs out of"`
-	_             struct{} `doc:"memory: stop with an error that names the micro_batch to set, or repeat the"`
-	_             struct{} `doc:"update with half the micro_batch until it fits (mode = fast only, because another"`
-	_             struct{} `doc:"split changes rounding). Metrics record the micro_batch of every update"`
 	Recompute     bool     `hcl:"recompute,optional" key:"-" doc:"a forward pass stores only each layer's input, and"`
 	_             struct{} `doc:"the backward pass recomputes the rest: about a third more work for a fraction of the"`
 	_             struct{} `doc:"memory of activations, with identical results on the CPU"`
@@ -38,15 +22,16 @@ type Split struct {
 type Arithmetic struct {
 	Precision string   `hcl:"precision,optional" choices:"float32|bf16" doc:"precision of matrix products and"`
 	_         struct{} `doc:"attention; with bf16 the trained weights, their gradients and moments, norms, logprobs,"`
-	_         struct{} `doc:"entropies, divergences and the checkpoint stay in float32"`
+	_         struct{} `doc:"entropies, divergences and the checkpoint stay in float32. Equal seeds give identical"`
+	_         struct{} `doc:"results in float32 on the CPU; in bf16 and on GPUs they are equal up to rounding"`
 }
 
 // DefaultArithmetic returns float32.
 func DefaultArithmetic() Arithmetic { return Arithmetic{Precision: "float32"} }
 
-// DefaultSplit returns deterministic passes with a micro-batch of this number of tokens.
+// DefaultSplit returns one partial gradient and a micro-batch of this number of tokens.
 func DefaultSplit(tokens int) Split {
-	return Split{Mode: ModeDeterministic, MicroBatch: tokens, GradientParts: 1, OnOOM: "stop"}
+	return Split{MicroBatch: tokens, GradientParts: 1}
 }
 
 // Check reports values out of range. items is the number of groups or trajectories of an optimizer step.

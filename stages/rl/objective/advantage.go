@@ -13,60 +13,52 @@ import (
 // Advantage configures how rewards become advantages. The paper (eq. 6): reward minus the mean of the group,
 // divided by its population standard deviation plus eps. Profiles lists the conventions of other trainers.
 type Advantage struct {
-	Baseline string   `hcl:"baseline,optional" choices:"group_mean|leave_one_out" doc:"subtracted from the reward:"`
-	_        struct{} `doc:"the mean of its group (paper, eq. 6), or of its other members (RLOO, NeMo-RL)"`
-	Scale    string   `hcl:"scale,optional" choices:"group_std|batch_std|others_std|token_whiten|none" doc:"divisor:"`
-	_        struct{} `doc:"standard deviation of the group (paper, eq. 6), of the batch's rewards (TRL batch), of"`
-	_        struct{} `doc:"the group's other members unless it is 0 (NeMo-RL); token_whiten centers and scales over"`
-	_        struct{} `doc:"the batch's action tokens (OpenRLHF reinforce_baseline); none divides by nothing (Dr."`
-	_        struct{} `doc:"GRPO)"`
-	DDOF     int      `hcl:"ddof,optional" doc:"0: population deviation (paper, eq. 6), 1: sample (verl, TRL)"`
-	Eps      float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
-	_        struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
-	Floor    float64  `hcl:"floor,optional" doc:"minimal variance before the root (verl's vectorized variant 1e-6,"`
-	_        struct{} `doc:"OpenRLHF's whitening 1e-8)"`
-	Missing  string   `hcl:"missing,optional" choices:"leave_out|spread" doc:"an episode without a reward,"`
-	_        struct{} `doc:"because its environment failed: leave_out drops it (TRL), spread drops its whole"`
-	_        struct{} `doc:"group (NaN in verl). If more than 5 % of an update have none, the stage fails"`
-	Lone     string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
-	_        struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
-	_        struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
+	Scale string   `hcl:"scale,optional" choices:"group_std|none" doc:"divisor: standard deviation of the group (paper,"`
+	_     struct{} `doc:"eq. 6), or none (Dr. GRPO)"`
+	DDOF  int      `hcl:"ddof,optional" doc:"0: population deviation (paper, eq. 6), 1: sample (verl, TRL)"`
+	Eps   float64  `hcl:"eps,optional" doc:"added to the standard deviation, after the root (paper, eq. 6,"`
+	_     struct{} `doc:"without a value; verl 1e-6, TRL 1e-4, OpenRLHF 1e-9)"`
+	Lone  string   `hcl:"lone,optional" choices:"formula|reward|zero" doc:"advantage in a group with one reward:"`
+	_     struct{} `doc:"by the formula (none if that is NaN), the reward as if mean 0 and deviation 1 (verl;"`
+	_     struct{} `doc:"needed for group = 1), or 0 (NeMo-RL)"`
+
+	// Baseline "token" subtracts from each reward the mean of the group's rollouts with the same reward token, in place
+	// of the mean of the group. rc-grpo sets it (tokens.baseline); plain GRPO has no tokens.
+	Baseline string
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
+
+// Baselines of an advantage.
+const (
+	BaselineGroup = "group" // mean of the group (paper, eq. 6); also the meaning of ""
+	BaselineToken = "token" // mean of the members with the same reward token
+)
 
 // Check reports values out of range.
 func (a *Advantage) Check() (diags hcl.Diagnostics) {
 	bad := blocks.Mistakes(&diags)
 	bad(a.DDOF != 0 && a.DDOF != 1, "No such standard deviation", a.At["ddof"],
 		"ddof is 0 (population) or 1 (sample); got %d.", a.DDOF)
-	bad(a.Scale == "others_std" && a.Baseline != "leave_one_out", "Scale needs its baseline", a.At["scale"],
-		"scale = \"others_std\" divides by the deviation of the members in baseline = \"leave_one_out\"; got "+
-			"baseline = %q.", a.Baseline)
 	bad(a.Eps < 0, "Negative eps", a.At["eps"],
 		"eps keeps the divisor above 0, so it cannot be negative; got %v.", a.Eps)
 	return diags
 }
 
 // Of returns one advantage per trajectory [n], each with a reward. group [n] assigns trajectories to groups, whose
-// members need not be adjacent. length [n] counts action tokens and is read by token_whiten only. A group of equal
-// rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
-func (a *Advantage) Of(group []int, rewards []float64, length []int) []float64 {
-	out, everyone := make([]float64, len(rewards)), indices(0, len(rewards))
-	for _, members := range groupsOf(everyone, group) {
-		a.center(members, rewards, out)
-	}
-	switch a.Scale {
-	case "batch_std":
-		divide(out, everyone, a.deviation(everyone, rewards)+a.Eps)
-	case "token_whiten":
-		a.whiten(out, length)
+// members need not be adjacent, and token [n] contains their reward tokens; only the baseline "token" reads it. A group
+// of equal rewards gets 0 up to rounding, exactly 0 for 0/1 rewards.
+func (a *Advantage) Of(group []int, token []string, rewards []float64) []float64 {
+	out := make([]float64, len(rewards))
+	for _, members := range groupsOf(indices(0, len(rewards)), group) {
+		a.center(members, token, rewards, out)
 	}
 	return out
 }
 
-// center subtracts the baseline of one group and divides by its deviation if the scale is per group.
-func (a *Advantage) center(members []int, rewards, out []float64) {
+// center subtracts the baseline of one group and divides by the deviation from it if the scale is per group. A member
+// that is alone with its token gets 0 with the baseline "token".
+func (a *Advantage) center(members []int, token []string, rewards, out []float64) {
 	switch i := members[0]; {
 	case len(members) == 1 && a.Lone == "zero":
 		out[i] = 0
@@ -78,24 +70,31 @@ func (a *Advantage) center(members []int, rewards, out []float64) {
 		}
 		return
 	}
-	average := mean(members, rewards)
-	for _, i := range members {
-		out[i] = rewards[i] - average
+	same := [][]int{members}
+	if a.Baseline == BaselineToken {
+		same = groupsOf(members, ids(token))
 	}
-	if a.Baseline == "leave_one_out" {
-		for j, i := range members {
-			others := slices.Concat(members[:j], members[j+1:])
-			out[i] = rewards[i] - mean(others, rewards)
-			if a.Scale == "others_std" {
-				if s := a.deviation(others, rewards); s > 0 {
-					out[i] /= s + a.Eps
-				}
-			}
+	for _, equal := range same {
+		average := mean(equal, rewards)
+		for _, i := range equal {
+			out[i] = rewards[i] - average
 		}
 	}
 	if a.Scale == "group_std" {
-		divide(out, members, a.deviation(members, rewards)+a.Eps)
+		divide(out, members, a.deviation(members, out)+a.Eps)
 	}
+}
+
+// ids numbers different texts in the order of their first occurrence.
+func ids(texts []string) []int {
+	numbers, out := map[string]int{}, make([]int, len(texts))
+	for i, text := range texts {
+		if _, known := numbers[text]; !known {
+			numbers[text] = len(numbers)
+		}
+		out[i] = numbers[text]
+	}
+	return out
 }
 
 // mean averages the rewards of members; it is NaN without members.
@@ -107,34 +106,18 @@ func mean(members []int, rewards []float64) float64 {
 	return sum / float64(len(members))
 }
 
-// deviation returns the standard deviation with the ddof and floor of the settings.
-func (a *Advantage) deviation(members []int, rewards []float64) float64 {
-	average, sum := mean(members, rewards), 0.0
+// deviation returns the standard deviation of rewards minus their baseline with the ddof of the settings, 0 for one
+// member.
+func (a *Advantage) deviation(members []int, centered []float64) float64 {
+	sum := 0.0
 	for _, i := range members {
-		sum += (rewards[i] - average) * (rewards[i] - average)
+		sum += centered[i] * centered[i]
 	}
 	variance := sum / float64(len(members)-a.DDOF)
-	if len(members) == 1 && a.DDOF == 1 && a.Missing == "leave_out" {
+	if len(members) == 1 {
 		variance = 0
 	}
-	return math.Sqrt(max(variance, a.Floor))
-}
-
-// whiten centers and scales over all action tokens of the batch with the population deviation.
-func (a *Advantage) whiten(out []float64, length []int) {
-	n, sum := 0.0, 0.0
-	for i, v := range out {
-		n += float64(length[i])
-		sum += v * float64(length[i])
-	}
-	mean, square := sum/n, 0.0
-	for i, v := range out {
-		square += (v - mean) * (v - mean) * float64(length[i])
-	}
-	scale := 1 / math.Sqrt(max(square/n, a.Floor))
-	for i := range out {
-		out[i] = (out[i] - mean) * scale
-	}
+	return math.Sqrt(variance)
 }
 
 func divide(out []float64, members []int, by float64) {
@@ -168,28 +151,25 @@ func groupsOf(all, group []int) (groups [][]int) {
 }
 
 // OfEpisodes returns the advantages of trajectories [n] in groups of a size, from their rewards minus a penalty
-// each [n] (nil for none), and the trajectories to skip (nil for none). An episode without a reward is skipped;
-// with missing = "spread" its whole group is. The advantage of a skipped trajectory is 0 and enters no mean and
-// no deviation.
-func (a *Advantage) OfEpisodes(
-	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
-) (advantages []float64, skip []bool) {
-	var kept, group, tokens []int
+// each [n] (nil for none), and the trajectories to skip (nil for none). An episode without a reward is skipped.
+// The advantage of a skipped trajectory is 0 and enters no mean and no deviation.
+func (a *Advantage) OfEpisodes(trajectories []*rl.Trajectory, size int, penalty []float64) (
+	advantages []float64, skip []bool) {
+	var kept, group []int
+	var token []string
 	var rewards []float64
 	for i, t := range trajectories {
-		first := i / size * size
-		members := trajectories[first:min(first+size, len(trajectories))]
-		if t.Reward.Missing() || a.Missing == "spread" && slices.ContainsFunc(members, missing) {
+		if t.Reward.Missing() {
 			continue
 		}
 		reward := float64(t.Reward)
 		if penalty != nil {
 			reward -= penalty[i]
 		}
-		kept, group = append(kept, i), append(group, i/size)
-		tokens, rewards = append(tokens, length[i]), append(rewards, reward)
+		kept, group, rewards = append(kept, i), append(group, i/size), append(rewards, reward)
+		token = append(token, t.Token)
 	}
-	computed := a.Of(group, rewards, tokens)
+	computed := a.Of(group, token, rewards)
 	if len(kept) == len(trajectories) {
 		return computed, nil
 	}
@@ -205,10 +185,9 @@ func (a *Advantage) OfEpisodes(
 
 // Advantages returns the advantages of an update and the trajectories to skip (nil for none): those of OfEpisodes
 // and, with zero_variance = "mask", groups of equal rewards. The penalty does not affect which groups are equal.
-func (o *Objective) Advantages(
-	trajectories []*rl.Trajectory, size int, penalty []float64, length []int,
-) (advantages []float64, skip []bool) {
-	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, penalty, length)
+func (o *Objective) Advantages(trajectories []*rl.Trajectory, size int, penalty []float64) (
+	advantages []float64, skip []bool) {
+	advantages, skip = o.Advantage.OfEpisodes(trajectories, size, penalty)
 	if o.ZeroVariance != "mask" {
 		return advantages, skip
 	}
@@ -221,8 +200,6 @@ func (o *Objective) Advantages(
 	}
 	return advantages, skip
 }
-
-func missing(t *rl.Trajectory) bool { return t.Reward.Missing() }
 
 func groupRewards(members []*rl.Trajectory) []float64 {
 	var rewards []float64

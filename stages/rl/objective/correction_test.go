@@ -82,7 +82,7 @@ func corrected(t *testing.T, framework, variant string) Objective {
 	case "seq-mean-token-mean":
 		l.Aggregate = "trajectory_mean"
 	case "beta 0.1":
-		o.KL = &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"}
+		o.KL = &KL{Beta: 0.1, Estimator: "k3", Place: "loss", Aggregate: "loss"}
 	}
 	if loss == "grpo" {
 		l.Aggregate = "trajectory_mean"
@@ -125,7 +125,7 @@ func TestCorrectionWeighsThePolicyGradientAtEveryLevelAndNothingElse(t *testing.
 	}
 	for _, level := range []string{"trajectory", "turn", "token", "sequence_mean"} {
 		o := PaperObjective()
-		o.Ratio = &Ratio{Level: level, Denominator: "old"}
+		o.Ratio = &Ratio{Level: level}
 		o.Entropy = 0.01
 		both := must.Get(o.Evaluate(b, o.Totals(b)))(t)
 		o.Correction = &SamplerCorrection{Mode: "token", Cap: 1.5}

@@ -46,6 +46,15 @@ var Metrics = []MetricInfo{
 	{"forecast_high", "upper end of this band", "share"},
 	{"forecast_all_right", "all_right as forecast", "share"},
 	{"forecast_all_wrong", "all_wrong as forecast", "share"},
+	{"forecast_reward_high", "mean R under high in the sampling run of the forecast", "reward"},
+	{"forecast_reward_low", "mean R under low in the same", "reward"},
+	{"forecast_zero_variance_grpo", "zero_variance as forecast for groups under high alone, as in GRPO", "share"},
+	{"forecast_efficiency_", "gain per update relative to GRPO under high, with no or full transfer from low to high " +
+		"(docs/training.md 6); with the ends _low and _high of a 95 % interval, as for the next two", ""},
+	{"forecast_transfer", "transfer at which that efficiency is 1", ""},
+	{"forecast_transfer_", "ends of its interval", ""},
+	{"forecast_step", "length of the expected update relative to GRPO's, with full transfer", ""},
+	{"forecast_step_", "ends of its interval", ""},
 	{"spread_within", "mean over all groups of max A - min A, ddof 0, 0 without variance", "advantage"},
 	{"spread_within_mixed", "the same over groups with variance", "advantage"},
 	{"spread_within_ddof1", "spread_within with ddof 1", "advantage"},
@@ -68,9 +77,7 @@ var Metrics = []MetricInfo{
 	{"loss", "minimized objective, mean over the optimizer steps of the update", ""},
 	{"grad_norm", "global L2 norm of the gradient before clipping, mean over the update's optimizer steps", ""},
 	{"lr", "learning rate of the update; 0 if it was skipped", ""},
-	{"skipped", "share of the update's optimizer steps that were skipped, because the gradient was not finite or by " +
-		"an alarm", "share"},
-	{"alarm_", "1 if that alarm was raised (gap, zero_variance, entropy, spike, nan)", ""},
+	{"skipped", "share of the update's optimizer steps that were skipped, because the gradient was not finite", "share"},
 	{"clip_fraction", "share of the ratios of an update at which the clipped term is strictly smaller; not logged if " +
 		"every ratio is 1", "share"},
 	{"log_ratio_", "quantile of the log ratios of an update (p05, p50, p95, max of the absolute value); not logged if " +
@@ -88,7 +95,6 @@ var Metrics = []MetricInfo{
 	{"episode_tokens", "tokens per episode, including those not sampled", "tokens"},
 	{"tokens", "tokens of all episodes of the update, including those not sampled", "tokens"},
 	{"learned_tokens", "tokens with a loss (fine-tuning)", "tokens"},
-	{"micro_batch", "tokens of one forward and backward pass", "tokens"},
 	{"truncated", "share of episodes cut off by a limit of length, reply or turn", "share"},
 	{"stop_", "share of episodes with that stop reason (done, turn_limit, length, step, error); an episode with error " +
 		"has no reward and enters no other value of rewards", "share"},
@@ -225,11 +231,11 @@ func (g Groups) Successes() []int {
 // 1e-6.
 func (g Groups) addSpreads(v map[string]float64) {
 	for ddof, suffix := range []string{"", "_ddof1"} {
-		a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+		a := Advantage{Scale: "group_std", DDOF: ddof, Eps: 1e-6}
 		var all []float64
 		within, withinMixed, mixed := 0.0, 0.0, 0
 		for _, rewards := range g.Rewards {
-			adv := a.Of(make([]int, len(rewards)), rewards, nil)
+			adv := a.Of(make([]int, len(rewards)), nil, rewards)
 			d := slices.Max(adv) - slices.Min(adv)
 			within += d / float64(len(g.Rewards))
 			if slices.Min(rewards) != slices.Max(rewards) {

@@ -9,7 +9,6 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/stages/rl"
-	"rcgrpo/stages/rl/blocks"
 )
 
 func TestDiagnosticsOfAnUpdate(t *testing.T) {
@@ -93,10 +92,10 @@ func TestDiagnosticsOfAnUpdate(t *testing.T) {
 			t.Errorf("%s: successes: got %v, want %v", r.ID, got, r.Out.Histogram)
 		}
 		for ddof, want := range []spread{r.Out.DDOF0, r.Out.DDOF1} {
-			a := Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: ddof, Eps: 1e-6}
+			a := Advantage{Scale: "group_std", DDOF: ddof, Eps: 1e-6}
 			var all []float64
 			for _, rewards := range g.Rewards {
-				all = append(all, a.Of(make([]int, len(rewards)), rewards, nil)...)
+				all = append(all, a.Of(make([]int, len(rewards)), nil, rewards)...)
 			}
 			suffix := []string{"", "_ddof1"}[ddof]
 			check("spread within", v["spread_within"+suffix], want.Within)
@@ -233,35 +232,6 @@ func TestPropositionTwoHoldsInNineteenOfTwentyUpdates(t *testing.T) {
 		if outside > updates/20 {
 			t.Errorf("%s: the bound lies outside its interval in %d of %d updates, want at most 5 %%", name, outside, updates)
 		}
-	}
-}
-
-// TestAlarmIsRaisedForATokenWithoutEffect simulates a token without effect among effective ones, at the size of the
-// drills: 12 groups of 5.
-func TestAlarmIsRaisedForATokenWithoutEffect(t *testing.T) {
-	r := rand.New(rand.NewPCG(4, 5))
-	raised := func(gap float64) int {
-		w := blocks.NewWatch([]blocks.Alarm{{Name: blocks.AlarmGap, Action: blocks.ActionStop}})
-		for u := range 150 {
-			g := simulated(r, 12, 5, 0.5, 0.4+gap, 0.4)
-			if _, ok := w.Observe(g.Diagnose())[blocks.AlarmGap]; ok {
-				return u + 1
-			}
-		}
-		return 0
-	}
-	dead, live := 0, 0
-	for range 50 {
-		if at := raised(0); at > 0 && at <= 60 {
-			dead++
-		}
-		if raised(0.2) > 0 {
-			live++
-		}
-	}
-	if dead != 50 || live > 2 {
-		t.Errorf("raised within 60 updates for %d of 50 dead tokens, and for %d of 50 with a gap of 0.2 in 150; want 50 "+
-			"and at most 2", dead, live)
 	}
 }
 

@@ -13,7 +13,7 @@ func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 		"minibatches")
 	o.ratioEffects(e, groups)
 	o.lossEffects(e)
-	o.klEffects(e, groups)
+	o.klEffects(e)
 	o.advantageEffects(e, size)
 	e.Add(o.Correction.Off(), "sampler_correction.mode is off, so there are no weights", "sampler_correction.cap")
 }
@@ -21,7 +21,7 @@ func (o *Objective) WithoutEffect(e blocks.Effects, groups, size int) {
 func (o *Objective) ratioEffects(e blocks.Effects, groups int) {
 	e.Add(!o.RatiosVary(groups),
 		"an update of one optimizer step has no ratio but 1; set minibatches below batch, or passes above 1",
-		"ratio.log_clamp", "ratio.only_above", "clip.low", "clip.high", "clip.dual", "clip.cap")
+		"ratio.log_clamp", "ratio.only_above", "clip.low", "clip.high", "clip.dual")
 	e.Add(o.Ratio.LogClamp == 0, "it is about ratio.log_clamp, which is 0", "ratio.only_above")
 	level := o.preset().Ratio.Level
 	perToken := []string{"token", "sequence_mean"}
@@ -43,29 +43,21 @@ func (o *Objective) lossEffects(e blocks.Effects) {
 		"loss.count_eps")
 }
 
-func (o *Objective) klEffects(e blocks.Effects, groups int) {
+func (o *Objective) klEffects(e blocks.Effects) {
 	k := o.KL
-	e.Add(k.Beta == 0, "kl.beta is 0, so there is no KL term", "kl.estimator", "kl.gradient", "kl.place",
-		"kl.aggregate", "kl.weighted", "kl.log_clamp", "kl.value_clamp")
+	e.Add(k.Beta == 0, "kl.beta is 0, so there is no KL term", "kl.estimator", "kl.place",
+		"kl.aggregate", "kl.log_clamp", "kl.value_clamp")
 	e.Add(k.Place == "reward", "what is subtracted from the reward is a sum over the trajectory and has no gradient",
-		"kl.gradient", "kl.aggregate", "kl.weighted")
+		"kl.aggregate")
 	e.Add(k.Estimator != "k3", "it bounds the log ratio of estimator k3", "kl.log_clamp")
 	e.Add(k.Estimator == "exact", "the exact divergence is not clamped", "kl.value_clamp")
-	e.Add(k.Estimator == "k2" && k.ValueClamp == 0 && !k.Weighted && (k.Gradient != "importance" || o.Steps(groups) == 1),
-		"k2 has this gradient by itself", "kl.gradient")
 }
 
 func (o *Objective) advantageEffects(e blocks.Effects, size int) {
 	a := o.Advantage
 	e.Add(a.Scale == "none", "advantage.scale is none, so nothing is divided by a deviation", "advantage.ddof",
-		"advantage.eps", "advantage.floor")
-	e.Add(a.Scale == "token_whiten", "token_whiten divides by the population deviation over tokens, at least floor",
-		"advantage.ddof", "advantage.eps")
-	e.Add(size == 1, "a group of one is compared with nobody", "advantage.baseline")
-	e.Add(size == 1, "an episode without a reward leaves no other member of its group", "advantage.missing")
-	e.Add(size == 1 && a.Scale == "group_std", "a group of one has no deviation", "advantage.ddof", "advantage.floor")
-	e.Add(size > 1 && a.Missing == "spread", "groups have more than one member, and missing = spread leaves none out",
-		"advantage.lone")
+		"advantage.eps")
+	e.Add(size == 1 && a.Scale == "group_std", "a group of one has no deviation", "advantage.ddof")
 }
 
 // preset returns the objective whose values are the defaults of this one.

@@ -190,7 +190,7 @@ func (o *Objective) checkBatch(b *Batch) error {
 	for _, l := range b.Length {
 		n += l
 	}
-	reference, correction := o.Ratio.Denominator == "reference", !o.Correction.Off()
+	correction := !o.Correction.Off()
 	exact := o.KL.Beta != 0 && o.KL.Estimator == "exact"
 	estimated := o.KL.Beta != 0 && o.KL.Estimator != "exact" && o.KL.Place == "loss"
 	for _, p := range []struct {
@@ -199,9 +199,9 @@ func (o *Objective) checkBatch(b *Batch) error {
 		needed bool
 	}{
 		{"logp", len(b.Logp), true},
-		{"logp_old", len(b.LogpOld), !reference || correction},
+		{"logp_old", len(b.LogpOld), true},
 		{"logp_sampled", len(b.LogpSampled), correction},
-		{"logp_ref", len(b.LogpRef), reference || estimated},
+		{"logp_ref", len(b.LogpRef), estimated},
 		{"kl", len(b.KL), exact},
 		{"entropy", len(b.Entropy), o.Entropy != 0},
 		{"turn", len(b.Turn), o.Ratio.Level == "turn"},
@@ -219,15 +219,11 @@ func (o *Objective) checkBatch(b *Batch) error {
 // addPolicy adds the policy term of a trajectory: the surrogate of each of its ratios. The weights of tokens are 1
 // without a SamplerCorrection.
 func (o *Objective) addPolicy(b *Batch, t Totals, weights []float64, row int, s span, out *Outcome) {
-	old := b.LogpOld
-	if o.Ratio.Denominator == "reference" {
-		old = b.LogpRef
-	}
 	share := o.Loss.weight(t, o.countUnits(b, s))
 	for _, tokens := range o.ratios(b, s) {
 		logRatio, weight, meanWeight := 0.0, 0.0, 1.0
 		for _, k := range tokens {
-			logRatio += b.Logp[k] - old[k]
+			logRatio += b.Logp[k] - b.LogpOld[k]
 			weight += weights[k]
 		}
 		n, terms := float64(len(tokens)), 1
@@ -321,11 +317,7 @@ func (o *Objective) surrogate(advantage, logRatio float64) (loss, slope float64,
 	if clamped < logRatio || clamped > logRatio {
 		moves = 0
 	}
-	free, freeMoves := ratio, moves
-	if o.Clip.Cap > 0 && ratio > o.Clip.Cap {
-		free, freeMoves = o.Clip.Cap, 0
-	}
-	loss, slope = -advantage*free, -advantage*freeMoves
+	loss, slope = -advantage*ratio, -advantage*moves
 	bound, boundMoves := min(max(ratio, 1-o.Clip.Low), 1+o.Clip.High), moves
 	if bound != ratio {
 		boundMoves = 0
@@ -352,11 +344,7 @@ func (o *Objective) addKL(b *Batch, t Totals, out *Outcome) {
 				out.DKL[k] = o.KL.Beta * w
 				continue
 			}
-			toOld := 0.0
-			if len(b.LogpOld) > 0 {
-				toOld = b.Logp[k] - b.LogpOld[k]
-			}
-			value, slope := o.KL.token(b.Logp[k]-b.LogpRef[k], toOld)
+			value, slope := o.KL.token(b.Logp[k] - b.LogpRef[k])
 			out.KL += w * value
 			out.DLogp[k] += o.KL.Beta * w * slope
 		}
@@ -452,9 +440,8 @@ func (o *Objective) addEntropy(b *Batch, t Totals, out *Outcome) {
 	}
 }
 
-// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref and the
-// log ratio to the old policy.
-func (k *KL) token(d, toOld float64) (value, slope float64) {
+// token is the estimate at one sampled token and its slope d estimate / d logp, given d = logp - logp_ref.
+func (k *KL) token(d float64) (value, slope float64) {
 	switch k.Estimator {
 	case "k1":
 		value, slope = d, 1
@@ -475,16 +462,6 @@ func (k *KL) token(d, toOld float64) (value, slope float64) {
 	if k.ValueClamp > 0 && math.Abs(value) > k.ValueClamp {
 		value, slope = math.Copysign(k.ValueClamp, value), 0
 	}
-	switch k.Gradient {
-	case "k2":
-		slope = d
-	case "importance":
-		slope = min(math.Exp(toOld), 10) * d
-	}
-	if k.Weighted {
-		ratio := math.Exp(toOld)
-		value, slope = value*ratio, (slope+value)*ratio
-	}
 	return value, slope
 }
 
@@ -498,7 +475,7 @@ func (o *Objective) Penalty(length []int, logpOld, logpRef []float64) []float64 
 	out := make([]float64, len(length))
 	for i, s := range spans(length) {
 		for k := s.from; k < s.to; k++ {
-			value, _ := o.KL.token(logpOld[k]-logpRef[k], 0)
+			value, _ := o.KL.token(logpOld[k] - logpRef[k])
 			out[i] += o.KL.Beta * value
 		}
 	}

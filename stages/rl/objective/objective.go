@@ -52,14 +52,12 @@ type Objective struct {
 
 // Ratio is the importance ratio pi / pi_old.
 type Ratio struct {
-	Level       string   `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"scope of one"`
-	_           struct{} `doc:"ratio: product over a trajectory (paper) or a turn, each token (GRPO), or exp of the"`
-	_           struct{} `doc:"mean log ratio (GSPO, eq. 7)"`
-	Denominator string   `hcl:"denominator,optional" choices:"old|reference" doc:"old policy (paper, eq. 7), or"`
-	_           struct{} `doc:"reference policy (paper, algorithm)"`
-	LogClamp    float64  `hcl:"log_clamp,optional" doc:"bound of the absolute log ratio before exp, without gradient"`
-	_           struct{} `doc:"beyond it (verl, OpenRLHF: 20); 0 is no bound"`
-	OnlyAbove   bool     `hcl:"only_above,optional" doc:"log_clamp bounds only from above (verl's GSPO)"`
+	Level     string   `hcl:"level,optional" choices:"trajectory|turn|token|sequence_mean" doc:"scope of one"`
+	_         struct{} `doc:"ratio: product over a trajectory (paper) or a turn, each token (GRPO), or exp of the"`
+	_         struct{} `doc:"mean log ratio (GSPO, eq. 7)"`
+	LogClamp  float64  `hcl:"log_clamp,optional" doc:"bound of the absolute log ratio before exp, without gradient"`
+	_         struct{} `doc:"beyond it (verl, OpenRLHF: 20); 0 is no bound"`
+	OnlyAbove bool     `hcl:"only_above,optional" doc:"log_clamp bounds only from above (verl's GSPO)"`
 }
 
 // Clip bounds the ratio in the surrogate (Schulman et al. 2017, eq. 7), with separate sides (DAPO).
@@ -68,7 +66,6 @@ type Clip struct {
 	High float64  `hcl:"high,optional" doc:"upper bound is 1 + high (paper, eq. 9: 0.2; DAPO: 0.28)"`
 	Dual float64  `hcl:"dual,optional" doc:"for negative advantages the loss is at most -dual times the advantage"`
 	_    struct{} `doc:"(Ye et al. 2020; verl: 3); 0 switches it off"`
-	Cap  float64  `hcl:"cap,optional" doc:"upper bound of the unclipped ratio (TRL's delta); 0 is none"`
 
 	At map[string]hcl.Range `hcl:",ranges"`
 }
@@ -94,11 +91,8 @@ type KL struct {
 	Estimator  string   `hcl:"estimator,optional" choices:"k1|abs|k2|k3|exact" doc:"per token with d = log pi -"`
 	_          struct{} `doc:"log pi_ref: d, |d|, d^2/2, exp(-d) - 1 + d (Schulman 2020), or exact over the"`
 	_          struct{} `doc:"vocabulary; not given in the paper. As a loss over samples of the policy, k3 has"`
-	_          struct{} `doc:"the expected gradient of D(pi_ref || pi), k1 that of 0; k2, exact and gradient ="`
-	_          struct{} `doc:"k2 have that of D(pi || pi_ref)"`
-	Gradient   string   `hcl:"gradient,optional" choices:"own|k2|importance" doc:"gradient of the estimator itself;"`
-	_          struct{} `doc:"of k2 with the estimator's value (straight-through; verl's + variants); or of k2 times"`
-	_          struct{} `doc:"the ratio to the old policy, at most 10 (OpenRLHF 0.11)"`
+	_          struct{} `doc:"the expected gradient of D(pi_ref || pi), k1 that of 0; k2 and exact have that of"`
+	_          struct{} `doc:"D(pi || pi_ref)"`
 	Place      string   `hcl:"place,optional" choices:"loss|reward" doc:"in the loss (paper, eq. 8), or subtracted"`
 	_          struct{} `doc:"from the reward before advantages, as a sum over the trajectory (OpenRLHF)"`
 	Aggregate  string   `hcl:"aggregate,optional" choices:"token_mean|trajectory_sum|trajectory_mean|loss" doc:""`
@@ -107,7 +101,6 @@ type KL struct {
 	_          struct{} `doc:"action tokens; trajectory_sum and trajectory_mean sum or average per trajectory,"`
 	_          struct{} `doc:"then average. With loss.aggregate = trajectory_sum, both means have the relative"`
 	_          struct{} `doc:"weight beta / (action tokens of an episode). Not given in the paper"`
-	Weighted   bool     `hcl:"weighted,optional" doc:"each token's value times its ratio (TRL's bias correction)"`
 	LogClamp   float64  `hcl:"log_clamp,optional" doc:"bound of |d| in k3 (verl: 20); 0 is no bound"`
 	ValueClamp float64  `hcl:"value_clamp,optional" doc:"bound of the estimate (verl: 10); 0: none"`
 
@@ -119,13 +112,12 @@ type KL struct {
 // times k3, weighted like the policy term.
 func PaperObjective() Objective {
 	return Objective{
-		Profile: "paper",
-		Advantage: &Advantage{Baseline: "group_mean", Scale: "group_std", DDOF: 0, Eps: 1e-6, Missing: "leave_out",
-			Lone: "formula"},
-		Ratio:        &Ratio{Level: "trajectory", Denominator: "old", LogClamp: 20},
+		Profile:      "paper",
+		Advantage:    &Advantage{Scale: "group_std", DDOF: 0, Eps: 1e-6, Lone: "formula"},
+		Ratio:        &Ratio{Level: "trajectory", LogClamp: 20},
 		Clip:         &Clip{Low: 0.2, High: 0.2},
 		Loss:         &Loss{Aggregate: "trajectory_sum", Rows: "all"},
-		KL:           &KL{Beta: 0.1, Estimator: "k3", Gradient: "own", Place: "loss", Aggregate: "loss"},
+		KL:           &KL{Beta: 0.1, Estimator: "k3", Place: "loss", Aggregate: "loss"},
 		Correction:   &SamplerCorrection{Mode: "off", Cap: 2},
 		Passes:       1,
 		ZeroVariance: "keep",
@@ -142,8 +134,6 @@ func (o *Objective) Check() hcl.Diagnostics {
 		"The ratio is kept below 1 + high, so high is at least 0; got %v.", o.Clip.High)
 	bad(o.Clip.Dual != 0 && o.Clip.Dual <= 1, "Clip out of range", o.Clip.At["dual"],
 		"dual bounds the loss of large ratios, so it is above 1, or 0 for none; got %v.", o.Clip.Dual)
-	bad(o.Clip.Cap != 0 && o.Clip.Cap < 1, "Clip out of range", o.Clip.At["cap"],
-		"cap bounds ratios that have grown, so it is at least 1, or 0 for none; got %v.", o.Clip.Cap)
 	bad(o.Correction.Cap < 1, "Cap out of range", o.Correction.At["cap"],
 		"Equal policies have weight 1, so cap is at least 1; got %v.", o.Correction.Cap)
 	bad(o.Minibatches < 0, "Negative number of tasks", o.At["minibatches"],
@@ -154,9 +144,8 @@ func (o *Objective) Check() hcl.Diagnostics {
 		"aggregate = \"constant\" divides by scale, which must be above 0; got %v.", o.Loss.Scale)
 	bad(o.KL.Beta < 0, "Beta out of range", o.KL.At["beta"],
 		"A negative beta would reward leaving the reference policy; got %v.", o.KL.Beta)
-	bad(o.KL.Estimator == "exact" && (o.KL.Place == "reward" || o.KL.Weighted || o.KL.Gradient != "own"),
-		"Exact KL elsewhere", o.KL.At["estimator"], "The exact divergence is a term of the loss with its own gradient: "+
-			"place = \"loss\", gradient = \"own\" and no weighting.")
+	bad(o.KL.Estimator == "exact" && o.KL.Place == "reward", "Exact KL elsewhere", o.KL.At["estimator"],
+		"The exact divergence is a term of the loss: place = \"loss\".")
 	return diags
 }
 
@@ -171,10 +160,10 @@ func (o *Objective) Steps(groups int) int {
 // RatiosVary reports whether a ratio can differ from 1. In the only step of an update the policy is the old
 // policy.
 func (o *Objective) RatiosVary(groups int) bool {
-	return o.Steps(groups) > 1 || o.Ratio.Denominator == "reference"
+	return o.Steps(groups) > 1
 }
 
 // NeedsReference reports whether the objective reads logprobs of the reference policy.
 func (o *Objective) NeedsReference() bool {
-	return o.KL.Beta != 0 || o.Ratio.Denominator == "reference"
+	return o.KL.Beta != 0
 }

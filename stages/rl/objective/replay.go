@@ -87,9 +87,9 @@ var Replayed = []MetricInfo{
 // entropy are omitted.
 // Groups that zero_variance = "resample" would replace are kept.
 func (r *Rollouts) Replay(o Objective) (map[string]float64, error) {
-	kl, ratio := *o.KL, *o.Ratio
-	kl.Beta, ratio.Denominator = 0, "old"
-	o.KL, o.Ratio, o.Entropy = &kl, &ratio, 0
+	kl := *o.KL
+	kl.Beta = 0
+	o.KL, o.Entropy = &kl, 0
 	o.Correction = &SamplerCorrection{Mode: "off"}
 	means := map[string]float64{}
 	for _, update := range r.Updates {
@@ -116,7 +116,7 @@ func (r *Rollouts) replay(o *Objective, update []*rl.Trajectory) (map[string]flo
 	for i, k := range owner {
 		length[k] += b.Length[i]
 	}
-	advantages, skip := o.Advantages(update, r.Size, nil, length)
+	advantages, skip := o.Advantages(update, r.Size, nil)
 	b.Advantage, b.Skip = OfRows(advantages, owner), OfRows(skip, owner)
 	n := float64(len(groups.Rewards))
 	for first := 0; first < len(update); first += r.Size {

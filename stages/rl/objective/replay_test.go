@@ -151,17 +151,17 @@ func TestSmallerGroupsHaveZeroVarianceMoreOften(t *testing.T) {
 func TestObjectivesAreSetByTheNamesOfTheLanguage(t *testing.T) {
 	o := PaperObjective()
 	for name, value := range map[string]string{"advantage.ddof": "1", "ratio.level": `"token"`, "clip.high": "0.28",
-		"kl.weighted": "true", "zero_variance": "mask"} {
+		"ratio.only_above": "true", "zero_variance": "mask"} {
 		if err := o.Set(name, value); err != nil {
 			t.Errorf("%s = %s: %v", name, value, err)
 		}
 	}
-	if o.Advantage.DDOF != 1 || o.Ratio.Level != "token" || o.Clip.High != 0.28 || !o.KL.Weighted ||
+	if o.Advantage.DDOF != 1 || o.Ratio.Level != "token" || o.Clip.High != 0.28 || !o.Ratio.OnlyAbove ||
 		o.ZeroVariance != "mask" {
 		t.Errorf("got %+v", o)
 	}
 	for name, value := range map[string]string{"advantage.ddofs": "1", "ratio.level": "tokens", "clip.high": "much",
-		"clip": "1", "lr": "1", "kl.weighted": "2", "advantage.ddof": "0.5"} {
+		"clip": "1", "lr": "1", "ratio.only_above": "2", "advantage.ddof": "0.5"} {
 		if err := o.Set(name, value); err == nil {
 			t.Errorf("%s = %s was taken", name, value)
 		}

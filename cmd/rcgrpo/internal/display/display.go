@@ -25,26 +25,30 @@ type Options struct {
 	Terminal bool                       // lines may be redrawn in place
 	Colour   bool                       // escape sequences for colours are allowed
 	Size     func() (width, height int) // of the terminal
+
+	// Left estimates the time until the end of the run; 0: unknown. It may be nil.
+	Left func(map[string]plan.Spent) time.Duration
 }
 
 // Display prints the events of a run. Its methods may be called concurrently.
 type Display struct {
 	o Options
 
-	mu      sync.Mutex
-	out     io.Writer
-	lines   bytes.Buffer // permanent lines that are not written yet
-	running []*stage
-	drawn   []string // live lines on the screen
-	drawnAt time.Time
-	changed bool // since drawnAt
-	started time.Time
-	left    int // stages that may still run
-	done    map[string]int
-	failed  []string
-	skipped map[string][]string // by reason
-	stop    chan struct{}
-	ended   sync.WaitGroup
+	mu       sync.Mutex
+	out      io.Writer
+	lines    bytes.Buffer // permanent lines that are not written yet
+	running  []*stage
+	drawn    []string // live lines on the screen
+	drawnAt  time.Time
+	changed  bool // since drawnAt
+	started  time.Time
+	open     int // stages that may still run
+	estimate estimate
+	done     map[string]int
+	failed   []string
+	skipped  map[string][]string // by reason
+	stop     chan struct{}
+	ended    sync.WaitGroup
 }
 
 type stage struct {
@@ -61,7 +65,7 @@ const (
 // New returns a display that writes to w. The caller calls Close at the end.
 func New(w io.Writer, o Options) *Display {
 	d := &Display{o: o, out: w, done: map[string]int{}, skipped: map[string][]string{},
-		stop: make(chan struct{})}
+		estimate: estimate{left: o.Left, spent: map[string]plan.Spent{}}, stop: make(chan struct{})}
 	if o.Terminal {
 		d.ended.Go(d.tick)
 	}
@@ -111,7 +115,7 @@ func (d *Display) Observe(e runs.Event) {
 	switch e.Kind {
 	case runs.EventPlanned:
 		d.started = e.Time
-		d.left = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)] + e.Counts[string(plan.Fetch)]
+		d.open = e.Counts[string(plan.MustRun)] + e.Counts[string(plan.MayRun)] + e.Counts[string(plan.Fetch)]
 	case runs.EventQueued:
 		d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 		d.print(plain, "queued", name, e.Text)
@@ -149,6 +153,7 @@ func (d *Display) Observe(e runs.Event) {
 	case runs.EventEnded:
 		d.summary(e)
 	}
+	d.printLeft(e.Time)
 	d.changed = true
 	since := e.Time.Sub(d.drawnAt) // negative if the clock was set
 	if !d.o.Terminal || since < 0 || since >= redrawEvery || e.Kind == runs.EventFailed {
@@ -177,7 +182,8 @@ func (d *Display) end(e runs.Event, colour, outcome, text string) {
 func (d *Display) settle(e runs.Event) {
 	d.running = slices.DeleteFunc(d.running, func(s *stage) bool { return s.address == e.Address })
 	d.done[string(e.Kind)]++
-	d.left = max(0, d.left-1)
+	d.estimate.end(e)
+	d.open = max(0, d.open-1)
 }
 
 func (d *Display) progress(e runs.Event) {
@@ -192,6 +198,7 @@ func (d *Display) progress(e runs.Event) {
 		s.First = e
 	}
 	s.Last = e
+	d.estimate.progress(s)
 	if !d.o.Terminal && (clockSet || e.Time.Sub(s.printedAt) >= printEvery) {
 		s.printedAt = e.Time
 		d.print(plain, "...", lang.ShortAddress(s.address), s.Text(e.Time))
@@ -203,13 +210,13 @@ func (d *Display) failure(f *runs.Failure) {
 		return
 	}
 	for _, line := range f.Lines {
-		d.line("  | " + strings.Map(Printable, line))
+		d.line(plain, "", "  | "+line)
 	}
 	if f.Log != "" {
-		d.line("  log:     " + f.Log)
+		d.line(plain, "", "  log:     "+f.Log)
 	}
 	if f.Work != "" {
-		d.line("  scratch: " + f.Work)
+		d.line(plain, "", "  scratch: "+f.Work)
 	}
 }
 
@@ -220,14 +227,14 @@ func (d *Display) summary(e runs.Event) {
 		if n := e.Counts[string(plan.Collected)]; n > 0 {
 			text += fmt.Sprintf(", %d collected by gc (--replace ADDRESS runs one again)", n)
 		}
-		d.line(text)
+		d.line(plain, "", text)
 		return
 	}
 	if len(d.failed) > 0 {
-		d.line(d.paint(red, "failed: "+joinNames(d.failed)))
+		d.line(red, "failed: "+joinNames(d.failed), "")
 	}
 	for _, why := range slices.Sorted(maps.Keys(d.skipped)) {
-		d.line(fmt.Sprintf("skipped: %s (%s)", joinNames(d.skipped[why]), strings.Map(Printable, why)))
+		d.line(plain, "", fmt.Sprintf("skipped: %s (%s)", joinNames(d.skipped[why]), why))
 	}
 	var parts []string
 	for _, word := range []string{
@@ -239,7 +246,8 @@ func (d *Display) summary(e runs.Event) {
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
 	}
-	d.line(fmt.Sprintf("%s in %s", strings.Join(parts, ", "), runs.DurationText(e.Time.Sub(d.started).Seconds())))
+	took := runs.DurationText(e.Time.Sub(d.started).Seconds())
+	d.line(plain, "", fmt.Sprintf("%s in %s", strings.Join(parts, ", "), took))
 }
 
 // joinNames joins names; of many, only the first ones.
@@ -256,11 +264,13 @@ func (d *Display) print(colour, word, name, text string) {
 	if name != "" && text != "" {
 		name += "  "
 	}
-	d.line(strings.TrimRight(d.paint(colour, fmt.Sprintf("%-7s", word))+" "+name+strings.Map(Printable, text), " "))
+	d.line(colour, fmt.Sprintf("%-7s", word), " "+name+text)
 }
 
-func (d *Display) line(text string) {
-	d.lines.WriteString(text + "\n")
+// line adds a line that begins with a coloured text. All of it may be foreign.
+func (d *Display) line(colour, coloured, text string) {
+	text = d.paint(colour, strings.Map(Printable, coloured)) + strings.Map(Printable, text)
+	d.lines.WriteString(strings.TrimRight(text, " ") + "\n")
 }
 
 // Printable replaces a character that can control a terminal or change the direction of its text. Tabs and line breaks
@@ -275,7 +285,7 @@ func Printable(r rune) rune {
 const red, green, yellow, dim, plain = "31", "32", "33", "2", ""
 
 func (d *Display) paint(colour, text string) string {
-	if !d.o.Colour || colour == plain {
+	if !d.o.Colour || colour == plain || text == "" {
 		return text
 	}
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"

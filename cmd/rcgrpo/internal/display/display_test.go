@@ -3,13 +3,16 @@ package display
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"rcgrpo/engine/plan"
 	"rcgrpo/engine/runs"
 )
 
@@ -67,6 +70,36 @@ func check(t *testing.T, o Options, events []runs.Event, want string) {
 	d.Close()
 	if got := b.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// Of 100 updates 10 are done after 10 s and 30 after 20 s, so 20 updates take 10 s from the first report on.
+func TestDisplayPrintsTheTimeOfTheWholeRunByItsFirstUpdates(t *testing.T) {
+	var b bytes.Buffer
+	d := New(&b, Options{Left: func(spent map[string]plan.Spent) time.Duration {
+		s := spent[`stage.grpo.arm["sft"]@3`]
+		return s.Time * time.Duration(math.Round(100*s.Share))
+	}})
+	defer d.Close()
+	events := story()[:5]
+	for _, seconds := range []time.Duration{40, 81} {
+		e := events[4]
+		e.Time, e.Done = noon.Add(seconds*time.Second), 50
+		events = append(events, e)
+	}
+	for _, e := range events {
+		d.Observe(e)
+	}
+	var got []string
+	for line := range strings.Lines(b.String()) {
+		if strings.HasPrefix(line, "expect") || strings.HasPrefix(line, "left") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	// At 20 s: 10 s × 20 % of 100; at 81 s: 71 s × 40.
+	want := []string{"expect  about 4 min in all, by the first updates", "left    about 47 min"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

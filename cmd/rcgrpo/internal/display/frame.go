@@ -24,7 +24,7 @@ func (d *Display) redraw(now time.Time) {
 	d.drawn = nil
 	if d.o.Terminal && len(d.running) > 0 {
 		d.drawn = append(frame(d.running, now, width, height-3), cut(d.status(now), width-1))
-		b.WriteString(strings.Join(d.drawn, "\n") + "\n")
+		b.WriteString(strings.Map(Printable, strings.Join(d.drawn, "\n")) + "\n")
 	}
 	if b.Len() > 0 {
 		io.WriteString(d.out, b.String())
@@ -110,7 +110,7 @@ func frame(running []*stage, now time.Time, width, rows int) []string {
 // status returns the line below the live lines: counts and the run time.
 func (d *Display) status(now time.Time) string {
 	parts := []string{fmt.Sprintf("%d running", len(d.running))}
-	if n := d.left - len(d.running); n > 0 {
+	if n := d.open - len(d.running); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d to go", n))
 	}
 	kinds := []runs.EventKind{
@@ -121,7 +121,11 @@ func (d *Display) status(now time.Time) string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, kind))
 		}
 	}
-	return strings.Join(append(parts, runs.DurationText(now.Sub(d.started).Seconds())), " · ")
+	parts = append(parts, runs.DurationText(now.Sub(d.started).Seconds()))
+	if left := d.estimate.rest(now); left > 0 {
+		parts = append(parts, "about "+roughly(left)+" left")
+	}
+	return strings.Join(parts, " · ")
 }
 
 func cut(text string, width int) string {

@@ -23,8 +23,17 @@ var stopping atomic.Int32
 // it, unless a run handles that signal.
 func TemporaryFolder(prefix string) (dir string, remove func(), err error) {
 	signals := make(chan os.Signal, 3)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // before the folder exists
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) { // as nohup does
+			signal.Notify(signals, s) // before the folder exists
+		}
+	}
+	// After a signal, remove does not return: the work fails once its folder is gone, and the process must end by the
+	// signal and not by that failure.
+	var ending sync.Mutex
 	remove = sync.OnceFunc(func() {
+		ending.Lock()
+		defer ending.Unlock()
 		os.RemoveAll(dir)
 		signal.Stop(signals)
 		close(signals)
@@ -38,6 +47,7 @@ func TemporaryFolder(prefix string) (dir string, remove func(), err error) {
 			if stopping.Load() > 0 && s != syscall.SIGHUP {
 				continue
 			}
+			ending.Lock()
 			for range 3 { // another goroutine may be writing files
 				if os.RemoveAll(dir) == nil {
 					break

@@ -120,34 +120,3 @@ func (v *view) definitions(p position) []location {
 	}
 	return []location{{URI: uriOf(path)}}
 }
-
-// symbolsOf returns the blocks and settings in a block.
-func (d *document) symbolsOf(block *item) []documentSymbol {
-	all := []documentSymbol{}
-	for _, it := range block.items {
-		if !it.block && !it.setting {
-			continue
-		}
-		name := it.name
-		s := documentSymbol{Name: name.text, Kind: symbolProperty}
-		switch {
-		case it.block:
-			s.Kind, s.Children = symbolModule, d.symbolsOf(it)
-			var labels []string
-			for _, l := range it.labels {
-				labels = append(labels, l.text)
-			}
-			if s.Detail = it.name.text; len(labels) > 0 {
-				s.Name, s.Kind, name = strings.Join(labels, " "), symbolClass, it.labels[len(labels)-1]
-			}
-		case block.name.text == "locals":
-			s.Kind = symbolVariable
-		}
-		if s.Name == "" { // an empty name is an error of the protocol
-			s.Name = "?"
-		}
-		s.Range, s.Selection = d.rangeOf(it.start, it.end), d.rangeOf(name.start, name.end)
-		all = append(all, s)
-	}
-	return all
-}

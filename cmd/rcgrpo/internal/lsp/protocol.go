@@ -1,7 +1,5 @@
 package lsp
 
-import "encoding/json"
-
 // The types of the Language Server Protocol 3.17 that this server uses, with the names of the specification.
 
 type position struct {
@@ -39,8 +37,7 @@ type params struct {
 	Context struct {
 		Diagnostics []diagnostic `json:"diagnostics"`
 	} `json:"context"`
-	ID           json.RawMessage `json:"id"` // of $/cancelRequest
-	RootURI      string          `json:"rootUri"`
+	RootURI      string `json:"rootUri"`
 	Capabilities struct {
 		TextDocument struct {
 			Completion struct {
@@ -119,28 +116,3 @@ const (
 	itemKeyword  = 14
 	itemRef      = 18
 )
-
-type documentSymbol struct {
-	Name      string           `json:"name"`
-	Detail    string           `json:"detail,omitempty"`
-	Kind      int              `json:"kind"`
-	Range     textRange        `json:"range"`
-	Selection textRange        `json:"selectionRange"`
-	Children  []documentSymbol `json:"children,omitempty"`
-}
-
-// Kinds of symbols.
-const (
-	symbolModule   = 2
-	symbolClass    = 5
-	symbolProperty = 7
-	symbolVariable = 13
-)
-
-type codeLens struct {
-	Range   textRange `json:"range"`
-	Command struct {
-		Title   string `json:"title"`
-		Command string `json:"command"` // "": the title is only shown
-	} `json:"command"`
-}

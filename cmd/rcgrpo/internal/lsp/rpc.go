@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// maxMessage is the size of the largest message in bytes. An HCL file has at most 64 MiB.
-const maxMessage = 160 << 20
+// maxMessage is the size of the largest message in bytes. An HCL file has at most 4 MiB.
+const maxMessage = 16 << 20
 
 // message is a request (with ID and Method), a notification (Method) or a response (ID).
 type message struct {
@@ -36,7 +36,6 @@ const (
 	methodNotFound = -32601
 	invalidParams  = -32602
 	notInitialized = -32002
-	cancelled      = -32800
 )
 
 // readMessage reads a header and a body. io.EOF means the end of the stream between two messages.

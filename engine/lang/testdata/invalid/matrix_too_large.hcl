@@ -13,5 +13,5 @@ stage "tasks" "t" {
 stage "grpo" "arm" {
   policy = stage.model.base.checkpoint
   tasks  = stage.tasks.t.train
-  for_each = matrix({ a = range(200), b = range(200) }) # ERROR: Invalid function argument ; may have 10000 combinations
+  for_each = matrix({ a = range(400), b = range(400) }) # ERROR: Invalid function argument ; may have 100000 combinations
 }

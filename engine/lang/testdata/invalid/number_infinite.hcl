@@ -17,5 +17,5 @@ stage "curate" "data" {
 stage "sft" "warm" {
   policy = stage.model.base.checkpoint
   data   = stage.curate.data.expert
-  lr = 1e999 # ERROR: Value too large ; 308 digits
+  lr = 1e999 # ERROR: Bad number ; too large
 }

@@ -1,5 +1,0 @@
-//go:build race
-
-package lsp_test
-
-func init() { raced = true }

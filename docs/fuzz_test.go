@@ -1,0 +1,37 @@
+package docs_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"rcgrpo/internal/must"
+)
+
+// `go test -fuzz` passes if its package has no such target.
+func TestFuzzTargetsOfTheMakefileExist(t *testing.T) {
+	list := regexp.MustCompile(`(?m)^FUZZED := ((?:.*\\\n)*.*)`).FindSubmatch(must.Get(os.ReadFile("Makefile"))(t))
+	if list == nil {
+		t.Fatal("the Makefile has no list FUZZED")
+	}
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(`)
+	exists := map[string]bool{}
+	eachFile(t, func(file string) error {
+		if !strings.HasSuffix(file, "_test.go") {
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		for _, name := range target.FindAllSubmatch(text, -1) {
+			exists[path.Dir(filepath.ToSlash(file))+":"+string(name[1])] = true
+		}
+		return err
+	})
+	for _, name := range strings.Fields(strings.ReplaceAll(string(list[1]), "\\", "")) {
+		if !exists[name] {
+			t.Errorf("there is no %s", name)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package lang
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/function"
+
+	"rcgrpo/internal/nesting"
+)
+
+// A few lines of HCL can describe a string of a terabyte or a loop of years, and an editor evaluates a file when it is
+// opened. So the work of a Load is limited while it is done.
+const (
+	maxEffort   = 1_000_000 // steps: an element of a loop, a part of a template, stepBytes of a string
+	stepBytes   = 64
+	maxProduct  = 1_000_000 // elements of setproduct
+	maxWidth    = 10_000    // of format and indent
+	maxDecoding = 100       // nesting of jsondecode
+)
+
+// effort counts the steps of a Load.
+type effort struct{ spent int }
+
+var errEffort = errors.New("the expressions of the experiment need too many steps; they may have 1 million in all, " +
+	"and 64 bytes of a string are one")
+
+func (e *effort) spend(steps int) error {
+	if e.spent += min(steps, maxEffort+1); e.spent > maxEffort {
+		return errEffort
+	}
+	return nil
+}
+
+// limit replaces the loops and the parts of templates in a body by those that count.
+func (e *effort) limit(body *hclsyntax.Body) {
+	counting := func(x hclsyntax.Expression) hclsyntax.Expression {
+		return &counted{&hclsyntax.ParenthesesExpr{Expression: x, SrcRange: x.Range()}, e}
+	}
+	_ = hclsyntax.VisitAll(body, func(n hclsyntax.Node) hcl.Diagnostics {
+		switch n := n.(type) {
+		case *hclsyntax.ForExpr:
+			n.CollExpr, n.ValExpr = counting(n.CollExpr), counting(n.ValExpr)
+		case *hclsyntax.TemplateExpr:
+			for i, part := range n.Parts {
+				if _, text := part.(*hclsyntax.LiteralValueExpr); !text {
+					n.Parts[i] = counting(part)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// counted is an expression that spends steps. Walks see parentheses, which hide nothing.
+type counted struct {
+	*hclsyntax.ParenthesesExpr
+	effort *effort
+}
+
+// Value implements hclsyntax.Expression. Without steps left it evaluates nothing, which ends inner loops.
+func (c *counted) Value(ctx *hcl.EvalContext) (cty.Value, hcl.Diagnostics) {
+	before := c.effort.spent
+	err := c.effort.spend(1)
+	if err == nil {
+		val, diags := c.Expression.Value(ctx)
+		if err = c.effort.spend(len(text(val)) / stepBytes); err == nil {
+			return val, diags
+		}
+	}
+	if before > maxEffort { // reported
+		return cty.DynamicVal, nil
+	}
+	at := c.Range()
+	return cty.DynamicVal, hcl.Diagnostics{mistake(at, "Too many steps", "%s.", upperFirst(err.Error()))}
+}
+
+// bounded limits the functions whose results can be much larger than their arguments, and those that evaluate their
+// arguments twice.
+func (e *effort) bounded(all map[string]function.Function) {
+	for name, steps := range map[string]func(args []cty.Value) (int, error){
+		"can": one, "try": one, "join": joined, "replace": replaced, "setproduct": product, "format": formatted,
+		"formatlist": formatted, "indent": indented, "jsondecode": decoded,
+	} {
+		all[name] = guarded(all[name], func(args []cty.Value) error {
+			n, err := steps(args)
+			if err == nil {
+				err = e.spend(n)
+			}
+			return err
+		})
+	}
+}
+
+func one([]cty.Value) (int, error) { return 1, nil }
+
+func joined(args []cty.Value) (int, error) {
+	bytes := 0
+	for _, list := range args[1:] {
+		if !list.IsKnown() || list.IsNull() {
+			continue
+		}
+		for it := list.ElementIterator(); it.Next(); {
+			_, v := it.Element()
+			bytes += len(text(args[0])) + len(text(v))
+		}
+	}
+	return bytes / stepBytes, nil
+}
+
+// replaced counts a replacement for each occurrence, or for each byte if the pattern is a regular expression.
+func replaced(args []cty.Value) (int, error) {
+	s, old, by := text(args[0]), text(args[1]), text(args[2])
+	n := len(s) + 1
+	if len(old) < 2 || old[0] != '/' || old[len(old)-1] != '/' {
+		n = strings.Count(s, old)
+	}
+	return (len(s) + n*len(by)) / stepBytes, nil
+}
+
+func product(args []cty.Value) (int, error) {
+	n := 1
+	for i, set := range args {
+		if set.IsKnown() && !set.IsNull() && set.CanIterateElements() {
+			if n *= set.LengthInt(); n > maxProduct {
+				return 0, function.NewArgErrorf(i, "the product may have %d elements", maxProduct)
+			}
+		}
+	}
+	return n * len(args), nil
+}
+
+var wide = regexp.MustCompile(`%[^a-zA-Z%]*[0-9]{5}`)
+
+func formatted(args []cty.Value) (int, error) {
+	if wide.MatchString(text(args[0])) {
+		return 0, function.NewArgErrorf(0, "a width or precision may be at most %d", maxWidth-1)
+	}
+	return strings.Count(text(args[0]), "%") * maxWidth / stepBytes / 10, nil
+}
+
+func indented(args []cty.Value) (int, error) {
+	n := args[0]
+	if n.IsKnown() && !n.IsNull() && n.GreaterThan(cty.NumberIntVal(maxWidth)).True() {
+		return 0, function.NewArgErrorf(0, "an indentation may be at most %d", maxWidth)
+	}
+	if !n.IsKnown() || n.IsNull() {
+		return 0, nil
+	}
+	width, _ := n.AsBigFloat().Int64()
+	return max(0, int(width)) * strings.Count(text(args[1]), "\n") / stepBytes, nil
+}
+
+// decoded bounds the nesting: each level is part of the types of all that surround it.
+func decoded(args []cty.Value) (int, error) {
+	s := text(args[0])
+	if nesting.JSON(s) > maxDecoding {
+		return 0, function.NewArgErrorf(0, "the JSON is nested deeper than %d", maxDecoding)
+	}
+	return len(s) / stepBytes, nil
+}

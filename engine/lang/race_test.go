@@ -1,5 +1,0 @@
-//go:build race
-
-package lang_test
-
-func init() { raced = true }

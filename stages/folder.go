@@ -1,0 +1,102 @@
+package stages
+
+import (
+	"cmp"
+	"fmt"
+
+	"rcgrpo/stages/internal/checkpoint"
+	"rcgrpo/stages/internal/lm"
+)
+
+// FolderReport describes the support for a model folder.
+type FolderReport struct {
+	Parts  []FolderPart
+	Memory []FolderMemory // empty if the shape of the model is unknown
+}
+
+// FolderPart is a part of a model folder; Refused is the reason why it is not supported, with a way out, or nil.
+type FolderPart struct {
+	Name, Found string
+	Refused     error
+}
+
+// FolderMemory is the memory that a use of a model needs on a device by the precision of products, such as "1.5 GiB".
+type FolderMemory struct{ Use, Device, Float32, BF16 string }
+
+// Sizes of the uses in a FolderReport beside lm.DefaultMicroTokens.
+const (
+	reportedSlots   = checkpoint.ConcurrentEpisodes
+	reportedContext = 8192
+	reportedRank    = 16
+)
+
+// CheckFolder reports the support for a Hugging Face folder or a checkpoint. It reads no weights.
+func CheckFolder(dir string) FolderReport {
+	f := checkpoint.ReadFolder(dir)
+	report := FolderReport{}
+	add := func(name, refusal, found string) {
+		p := FolderPart{Name: name, Found: found}
+		for _, r := range f.Refused {
+			if r.Part == refusal && p.Refused == nil {
+				p.Found, p.Refused = "", r.Err
+			}
+		}
+		report.Parts = append(report.Parts, p)
+	}
+	c := f.Config
+	add("family", checkpoint.PartFamily, fmt.Sprintf("%s, %d layers of width %d, context %d", c.Family, c.Layers, c.Hidden,
+		c.MaxPosition))
+	if c.Layers > 0 {
+		add("parameters", "", parametersText(c.Parameters()))
+		add("weights", checkpoint.PartWeights, "safetensors of the expected shapes")
+	}
+	tokenizer := ""
+	if f.Tokenizer != nil {
+		tokenizer = fmt.Sprintf("byte-level BPE of %d tokens", f.Tokenizer.Size())
+	}
+	add("tokenizer", checkpoint.PartTokenizer, tokenizer)
+	add("chat layout", checkpoint.PartLayout, cmp.Or(f.Meta.Family, "unknown, because the family is not supported"))
+	if f.Talk != nil {
+		call := f.Talk.Reply([]string{"weather(city='Bern')"})
+		add("call format", "", f.Talk.Text(call))
+	}
+	if c.Layers > 0 {
+		report.Memory = folderMemory(c)
+	}
+	return report
+}
+
+func parametersText(n int) string {
+	if n < 1e9 {
+		return fmt.Sprintf("%.2f million", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.2f billion", float64(n)/1e9)
+}
+
+func folderMemory(c lm.Config) (rows []FolderMemory) {
+	context := min(reportedContext, c.MaxPosition)
+	pass := lm.DefaultMicroTokens
+	adapter := (&checkpoint.LoRA{Rank: reportedRank}).Shape().Parameters(c)
+	for _, gpu := range []bool{false, true} {
+		device := map[bool]string{false: "CPU", true: "GPU"}[gpu]
+		for _, u := range []struct {
+			name string
+			use  lm.Use
+		}{
+			{fmt.Sprintf("sample %d replies of %d tokens", reportedSlots, context),
+				lm.Use{Slots: reportedSlots, Context: context}},
+			{fmt.Sprintf("train all weights, %d tokens a pass", pass), lm.Use{Train: true, Pass: pass}},
+			{fmt.Sprintf("train an adapter of rank %d, %d tokens a pass", reportedRank, pass),
+				lm.Use{Train: true, Pass: pass, Adapter: adapter}},
+		} {
+			row := FolderMemory{Use: u.name, Device: device}
+			u.use.GPU = gpu
+			for precision, text := range map[lm.Precision]*string{lm.Float32: &row.Float32, lm.BF16: &row.BF16} {
+				u.use.Precision = precision
+				*text = lm.BytesText(lm.TotalMemory(c.Memory(u.use)))
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}

@@ -1,0 +1,241 @@
+package jinja_test
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"rcgrpo/bench/fixtures"
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/jinja"
+)
+
+// rendered is a text, or an error of the reference.
+type rendered struct {
+	text string
+	err  string
+}
+
+func (r *rendered) UnmarshalJSON(raw []byte) error {
+	if raw[0] == '"' {
+		return json.Unmarshal(raw, &r.text)
+	}
+	var e struct{ Error string }
+	err := json.Unmarshal(raw, &e)
+	r.err = e.Error
+	return err
+}
+
+// reference is what bench/hf_templates.py writes.
+type reference struct {
+	Templates     map[string]string
+	Conversations []json.RawMessage
+	Variables     json.RawMessage
+	Renderings    map[string][]rendered
+	Expressions   [][2]json.RawMessage
+}
+
+func read(t *testing.T) (r reference) {
+	t.Helper()
+	f := must.Get(os.Open("testdata/renderings.json.gz"))(t)
+	defer f.Close()
+	must.OK(t, json.NewDecoder(must.Get(gzip.NewReader(f))(t)).Decode(&r))
+	return r
+}
+
+func variables(t *testing.T, raw []byte) map[string]any {
+	t.Helper()
+	vars := map[string]any{"documents": nil}
+	for _, m := range must.Get(jinja.ParseJSON(raw, jinja.Foreign))(t).(jinja.Dict) {
+		vars[m.Key.String()] = m.Value
+	}
+	return vars
+}
+
+func render(source string, vars map[string]any) (string, error) {
+	p, err := jinja.Parse(source)
+	if err != nil {
+		return "", err
+	}
+	text, err := p.Render(vars)
+	return text.String(), err
+}
+
+// The reference is transformers. The engine must raise where the reference raises, and render the same text elsewhere.
+func TestTemplatesRenderAsTheReference(t *testing.T) {
+	r := read(t)
+	failures, total := 0, 0
+	for name, source := range r.Templates {
+		for i, want := range r.Renderings[name] {
+			got, err := render(source, variables(t, r.Conversations[i]))
+			if total++; want.err != "" {
+				failures++
+			}
+			// Python's text of lists and dicts is refused.
+			refused := err != nil && strings.Contains(err.Error(), "is not supported, because it is Python's")
+			if (err != nil) != (want.err != "") && !refused || err == nil && got != want.text {
+				t.Errorf("%s, conversation %d: got %q, %v, want %q, %q", name, i, got, err, want.text, want.err)
+			}
+		}
+	}
+	if total != 1200 || failures < 50 {
+		t.Errorf("%d renderings with %d errors; want 1200 with at least 50", total, failures)
+	}
+}
+
+func TestExpressionsAreAsTheReference(t *testing.T) {
+	r := read(t)
+	refused, failures := 0, 0
+	for _, e := range r.Expressions {
+		var source string
+		var want rendered
+		must.OK(t, json.Unmarshal(e[0], &source))
+		must.OK(t, json.Unmarshal(e[1], &want))
+		got, err := render("{{ "+source+" }}", variables(t, r.Variables))
+		switch {
+		case want.err != "":
+			if failures++; err == nil {
+				t.Errorf("%s: got %q, want an error: %s", source, got, want.err)
+			}
+		case err != nil && strings.Contains(err.Error(), "not supported"):
+			t.Logf("refused: %s, %q: %v", source, want.text, err)
+			refused++
+		case err != nil || got != want.text:
+			t.Errorf("%s: got %q, %v, want %q", source, got, err, want.text)
+		}
+	}
+	t.Logf("%d expressions, %d are errors of the reference, %d more are refused", len(r.Expressions), failures, refused)
+	if len(r.Expressions) != 300 || refused > 40 {
+		t.Errorf("%d expressions, %d refused; want 300, at most 40", len(r.Expressions), refused)
+	}
+}
+
+// The published templates of the fixtures, with errors.
+func TestPublishedTemplatesRenderAsTheReference(t *testing.T) {
+	for _, family := range []string{"qwen2_5", "llama3_1"} {
+		p := must.Get(jinja.Parse(string(fixtures.Read(t, "hf/chat/"+family+".jinja"))))(t)
+		fixtures.Records(t, "hf/chat/vectors_"+family+".jsonl", func(v struct {
+			Note     string
+			Messages json.RawMessage
+			Tools    json.RawMessage
+			Generate bool `json:"add_generation_prompt"`
+			Kwargs   json.RawMessage
+			Rendered *string
+			Optional bool
+		}) {
+			vars := map[string]any{}
+			if v.Kwargs != nil && string(v.Kwargs) != "null" {
+				vars = variables(t, v.Kwargs)
+			}
+			vars["bos_token"] = jinja.Own("<|begin_of_text|>")
+			vars["messages"] = must.Get(jinja.ParseJSON(v.Messages, jinja.Foreign))(t)
+			vars["add_generation_prompt"], vars["tools"] = v.Generate, nil
+			if v.Tools != nil {
+				vars["tools"] = must.Get(jinja.ParseJSON(v.Tools, jinja.Foreign))(t)
+			}
+			got, err := p.Render(vars)
+			switch {
+			case v.Rendered == nil && err == nil:
+				t.Errorf("%s, %s: got %q, want an error", family, v.Note, got)
+			case v.Rendered != nil && (err != nil && !v.Optional || err == nil && got.String() != *v.Rendered):
+				t.Errorf("%s, %s: got %q, %v, want %q", family, v.Note, got, err, *v.Rendered)
+			}
+		})
+	}
+}
+
+func TestTextsKeepTheirMarks(t *testing.T) {
+	vars := map[string]any{"x": jinja.Foreign(" a,B\"c "),
+		"d": jinja.Dict{{Key: jinja.Foreign("k"), Value: jinja.Foreign("v")}}}
+	for source, want := range map[string]string{
+		"<{{ x }}>":                                      `<[ a,B"c ]>`,
+		"{{ '<' + x + '>' }}":                            `<[ a,B"c ]>`,
+		"{{ '<' ~ (x | trim)[1:3] }}":                    `<[,B]`,
+		"{{ x.split(',') | join('|')}}":                  `[ a]|[B"c ]`,
+		"{{ x | replace('B', 'own') }}":                  `[ a,]own["c ]`,
+		"{{ x | upper | tojson }}":                       `"[ A,B\"C ]"`,
+		"{{ d | tojson }}":                               `{"[k]": "[v]"}`,
+		"{% set b %}({{ x }}){% endset %}{{ b | trim }}": `([ a,B"c ])`,
+		"{% for c in x[1:3] %}{{ c }}.{% endfor %}":      `[a].[,].`,
+	} {
+		p := must.Get(jinja.Parse(source))(t)
+		text := must.Get(p.Render(vars))(t)
+		got := ""
+		for _, r := range text.Runs() {
+			if r.Foreign {
+				r.Text = "[" + r.Text + "]"
+			}
+			got += r.Text
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", source, got, want)
+		}
+	}
+}
+
+func TestTemplatesAreRefusedWithTheLine(t *testing.T) {
+	nest := func(n, value string) string {
+		return "{% set ns = namespace(x=[]) %}{% for i in range(" + n + ") %}{% set ns.x = [" + value +
+			"] %}{% endfor %}{{ ns.x | tojson }}"
+	}
+	passes := "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+	grow := "{% set ns = namespace(x='aaaaaaaaaaaaaaaa') %}" +
+		"{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"
+	for source, want := range map[string]string{
+		"\n{% macro f() %}{% endmacro %}":   "line 2: macro is not supported",
+		"{% include 'x' %}":                 "line 1: include is not supported",
+		"{{ 1 | nope }}":                    "line 1: the filter nope is unknown",
+		"{{ 1 is nope }}":                   "line 1: the test nope is unknown",
+		"{% for x in y %}":                  "expected {% endfor %}",
+		"\n\n{{ x":                          "line 3: the tag has no end }}",
+		"{{ missing.a }}":                   `line 1: the undefined value "missing" has no attribute a`,
+		"\n{{ {'a': 1} }}":                  "line 2: the text of a dict is not supported",
+		"{{ 'a' + none }}":                  "a string + None is not supported",
+		"{{ raise_exception('no tools') }}": "the template refuses: no tools",
+		"{% break %}":                       "break is outside a loop",
+		"{{ " + strings.Repeat("(", 300) + strings.Repeat(")", 300) + " }}": "nested deeper than 200",
+		"{{ 1" + strings.Repeat("+1", 6000) + " }}":                         "more than 5000 operators",
+		strings.Repeat(" ", 1<<20+1):                                        "at most 1048576",
+		grow:                                                                "exceeds 67108864 bytes",
+		passes:                                                              "more than 10000000 steps",
+		nest("999", "ns.x"):                                                 "nested deeper than 100",
+		nest("60", "ns.x, ns.x"):                                            "more than 10000000 steps",
+		"{{ range(999999) }}":                                               "more than 100000 numbers",
+	} {
+		_, err := render(source, nil)
+		must.Match(t, err, want)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"{% for a, b in x if a %}{{ loop.index }}{% else %}{% endfor %}",
+		"{%- set ns.x = [1][::-1] -%}", "{{ {'a': 1}['a'] | tojson(indent=2) }}",
+		"{% if a is not none and b in c %}x{% elif y %}{% endif %}{# c #}",
+		"{{ 'a\\n' ~ 1.5e3 // 2 ** -1 }}", "{% generation %}{% endgeneration %}",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, source string) {
+		p, err := jinja.Parse(source)
+		if err != nil {
+			return
+		}
+		message := jinja.Dict{{Key: jinja.Own("role"), Value: jinja.Own("user")},
+			{Key: jinja.Own("content"), Value: jinja.Foreign("x")}}
+		text, err := p.Render(map[string]any{"messages": jinja.List{message},
+			"tools": nil, "x": jinja.Foreign("a b")})
+		if err != nil {
+			return
+		}
+		whole := ""
+		for _, r := range text.Runs() {
+			whole += r.Text
+		}
+		if whole != text.String() || len(whole) > 64<<20 {
+			t.Errorf("the runs are not the text")
+		}
+	})
+}

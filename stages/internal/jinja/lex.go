@@ -1,0 +1,339 @@
+package jinja
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+type kind int
+
+const (
+	endOfSource kind = iota
+	data             // text between tags
+	blockBegin
+	blockEnd
+	outputBegin
+	outputEnd
+	name
+	text // a string literal, unescaped
+	integer
+	decimal
+	operator
+)
+
+type lexeme struct {
+	kind kind
+	text string
+	line int
+}
+
+func (l lexeme) String() string {
+	switch l.kind {
+	case endOfSource:
+		return "the end of the template"
+	case data:
+		return "text"
+	case text:
+		return "the string " + strconv.Quote(l.text)
+	}
+	return l.text
+}
+
+// mistake is an error at a line of a template.
+func mistake(line int, format string, values ...any) error {
+	return fmt.Errorf("line %d: %w", line, fmt.Errorf(format, values...))
+}
+
+// lexer divides a template into lexemes. White space is treated as with trim_blocks and lstrip_blocks.
+type lexer struct {
+	source    string
+	at, line  int
+	lineStart bool // the lexeme before ends a line
+	found     []lexeme
+}
+
+func lex(source string) ([]lexeme, error) {
+	if !utf8.ValidString(source) {
+		return nil, errors.New("the template is not UTF-8")
+	}
+	source = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(source)
+	l := &lexer{source: strings.TrimSuffix(source, "\n"), line: 1, lineStart: true}
+	for l.at < len(l.source) {
+		if err := l.next(); err != nil {
+			return nil, err
+		}
+	}
+	l.add(endOfSource, "")
+	return l.found, nil
+}
+
+func (l *lexer) add(k kind, text string) { l.found = append(l.found, lexeme{k, text, l.line}) }
+
+// skip moves over n bytes and returns them.
+func (l *lexer) skip(n int) string {
+	s := l.source[l.at : l.at+n]
+	l.at += n
+	l.line += strings.Count(s, "\n")
+	return s
+}
+
+func (l *lexer) skipSpace() string {
+	rest := l.source[l.at:]
+	return l.skip(len(rest) - len(strings.TrimLeftFunc(rest, Space)))
+}
+
+func (l *lexer) has(prefix string) bool { return strings.HasPrefix(l.source[l.at:], prefix) }
+
+// next reads the text up to a tag, and the tag.
+func (l *lexer) next() error {
+	rest := l.source[l.at:]
+	n := 0
+	for {
+		i := strings.IndexByte(rest[n:], '{')
+		if i < 0 || n+i+1 >= len(rest) {
+			l.add(data, l.skip(len(rest)))
+			return nil
+		}
+		if n += i; strings.IndexByte("{%#", rest[n+1]) >= 0 {
+			break
+		}
+		n++
+	}
+	tag := rest[n+1]
+	var sign byte
+	if n+2 < len(rest) && (rest[n+2] == '-' || rest[n+2] == '+') {
+		sign = rest[n+2]
+	}
+	before := rest[:n]
+	switch {
+	case sign == '-':
+		before = strings.TrimRightFunc(before, Space)
+	case sign == 0 && tag != '{':
+		line := strings.LastIndexByte(before, '\n') + 1
+		if (line > 0 || l.lineStart) && strings.TrimLeftFunc(before[line:], Space) == "" {
+			before = before[:line]
+		}
+	}
+	if before != "" {
+		l.add(data, before)
+	}
+	l.skip(n + 2)
+	if sign != 0 {
+		l.skip(1)
+	}
+	l.lineStart = false
+	if tag == '#' {
+		return l.comment()
+	}
+	if tag == '%' {
+		l.add(blockBegin, "{%")
+	} else {
+		l.add(outputBegin, "{{")
+	}
+	return l.tag(tag == '%')
+}
+
+func (l *lexer) comment() error {
+	line := l.line
+	n := strings.Index(l.source[l.at:], "#}")
+	if n < 0 {
+		return mistake(line, "the comment has no end #}")
+	}
+	body := l.skip(n)
+	l.skip(2)
+	var sign byte
+	if n > 0 {
+		sign = body[n-1]
+	}
+	l.after(sign, true)
+	return nil
+}
+
+// after skips the white space behind a tag and notes whether a line ends there.
+func (l *lexer) after(sign byte, block bool) {
+	var skipped string
+	switch {
+	case sign == '-':
+		skipped = l.skipSpace()
+	case sign != '+' && block && l.has("\n"):
+		skipped = l.skip(1)
+	}
+	l.lineStart = strings.HasSuffix(skipped, "\n")
+}
+
+// tag reads the inside of a tag and its end.
+func (l *lexer) tag(block bool) error {
+	start, end, endKind := l.line, "}}", outputEnd
+	if block {
+		end, endKind = "%}", blockEnd
+	}
+	var open []byte
+	for {
+		l.skipSpace()
+		if l.at == len(l.source) {
+			return mistake(start, "the tag has no end %s", end)
+		}
+		c := l.source[l.at]
+		signed := (c == '-' || c == '+' && block) && strings.HasPrefix(l.source[l.at+1:], end)
+		if len(open) == 0 && (signed || l.has(end)) {
+			l.add(endKind, end)
+			if !signed {
+				c = 0
+			} else {
+				l.skip(1)
+			}
+			l.skip(2)
+			l.after(c, block)
+			return nil
+		}
+		switch {
+		case c >= '0' && c <= '9':
+			if err := l.number(); err != nil {
+				return err
+			}
+		case c == '_' || letter(c):
+			n := 1
+			for l.at+n < len(l.source) && (l.source[l.at+n] == '_' || letter(l.source[l.at+n]) || digit(l.source[l.at+n])) {
+				n++
+			}
+			l.add(name, l.skip(n))
+		case c == '\'' || c == '"':
+			if err := l.literal(c); err != nil {
+				return err
+			}
+		default:
+			n := 1
+			for _, two := range []string{"//", "**", "==", "!=", ">=", "<="} {
+				if l.has(two) {
+					n = 2
+				}
+			}
+			if n == 1 && strings.IndexByte("+-/*%~[](){}><=.:|,", c) < 0 {
+				r, _ := utf8.DecodeRuneInString(l.source[l.at:])
+				return mistake(l.line, "the character %q is not supported outside strings", r)
+			}
+			switch c {
+			case '(', '[', '{':
+				open = append(open, c)
+			case ')', ']', '}':
+				want := map[byte]byte{')': '(', ']': '[', '}': '{'}[c]
+				if len(open) == 0 || open[len(open)-1] != want {
+					return mistake(l.line, "%c closes nothing", c)
+				}
+				open = open[:len(open)-1]
+			}
+			l.add(operator, l.skip(n))
+		}
+	}
+}
+
+func digit(c byte) bool  { return c >= '0' && c <= '9' }
+func letter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+
+// digits returns the number of digits at an offset from the current place.
+func (l *lexer) digits(from int) (n int) {
+	for l.at+from+n < len(l.source) && digit(l.source[l.at+from+n]) {
+		n++
+	}
+	return n
+}
+
+func (l *lexer) byteAt(offset int) byte {
+	if l.at+offset < len(l.source) {
+		return l.source[l.at+offset]
+	}
+	return 0
+}
+
+func (l *lexer) number() error {
+	n, k := l.digits(0), integer
+	leading := n > 1 && l.source[l.at] == '0'
+	if l.at == 0 || l.source[l.at-1] != '.' { // a.1.2 is the item 2 of the item 1
+		if m := l.digits(n + 1); l.byteAt(n) == '.' && m > 0 {
+			n, k = n+1+m, decimal
+		}
+		if l.byteAt(n)|0x20 == 'e' {
+			sign := 0
+			if c := l.byteAt(n + 1); c == '+' || c == '-' {
+				sign = 1
+			}
+			if m := l.digits(n + 1 + sign); m > 0 {
+				n, k = n+1+sign+m, decimal
+			}
+		}
+	}
+	if c := l.byteAt(n); c == '_' || letter(c) || k == integer && leading {
+		return mistake(l.line, "the number %s is not supported: write digits, with a point or an exponent if needed",
+			l.source[l.at:min(l.at+n+1, len(l.source))])
+	}
+	l.add(k, l.skip(n))
+	return nil
+}
+
+// literal reads a string with the escapes of Python.
+func (l *lexer) literal(quote byte) error {
+	line := l.line
+	var b strings.Builder
+	for i := l.at + 1; i < len(l.source); {
+		c := l.source[i]
+		if c == quote {
+			l.add(text, b.String())
+			l.skip(i + 1 - l.at)
+			return nil
+		}
+		if c != '\\' {
+			b.WriteByte(c)
+			i++
+			continue
+		}
+		n, err := escape(&b, l.source[i:])
+		if err != nil {
+			return mistake(line, "%w", err)
+		}
+		i += n
+	}
+	return mistake(line, "the string has no end")
+}
+
+// escape writes the character of an escape at the start of s and returns the length of the escape.
+func escape(b *strings.Builder, s string) (n int, err error) {
+	if len(s) < 2 {
+		return len(s), nil // the string has no end
+	}
+	if i := strings.IndexByte("ntr\\'\"abfv", s[1]); i >= 0 {
+		b.WriteByte("\n\t\r\\'\"\a\b\f\v"[i])
+		return 2, nil
+	}
+	digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[1]]
+	switch {
+	case s[1] == '\n':
+		return 2, nil
+	case s[1] == 'N':
+		return 0, fmt.Errorf(`the escape \N is not supported; write the character itself`)
+	case s[1] >= '0' && s[1] <= '7':
+		n := 2
+		for n < 4 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
+			n++
+		}
+		code, _ := strconv.ParseUint(s[1:n], 8, 32)
+		b.WriteRune(rune(code))
+		return n, nil
+	case s[1] >= utf8.RuneSelf:
+		return 0, fmt.Errorf("a backslash before a character beyond ASCII is not supported")
+	case digits == 0:
+		b.WriteByte('\\') // an unknown escape is no escape
+		return 1, nil
+	}
+	if len(s) < 2+digits {
+		return 0, fmt.Errorf("the escape %q is not complete", s)
+	}
+	code, err := strconv.ParseUint(s[2:2+digits], 16, 32)
+	if err != nil || !utf8.ValidRune(rune(code)) || code > utf8.MaxRune {
+		return 0, fmt.Errorf("the escape %q is no character", s[:2+digits])
+	}
+	b.WriteRune(rune(code))
+	return 2 + digits, nil
+}

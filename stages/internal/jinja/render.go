@@ -1,0 +1,317 @@
+package jinja
+
+import (
+	"fmt"
+	"maps"
+)
+
+// Limits of a rendering.
+const (
+	maxSteps    = 10_000_000
+	maxText     = 64 << 20 // bytes of one text
+	stepText    = 16       // bytes of text that count as one step
+	stepsOfPass = 4        // of a loop, for its scope
+)
+
+var errLong = fmt.Errorf("a text exceeds %d bytes", maxText)
+
+// rendering is the state of one rendering. The first error ends it: all later results are discarded.
+type rendering struct {
+	steps int
+	line  int // of the current tag
+	out   *builder
+	err   error
+}
+
+// Render returns the text for the variables. Beside them a template has the functions of Jinja that chat templates
+// use; strftime_now returns 26 Jul 2024, because a prompt that changes daily can be neither cached nor compared.
+// Undefined names are as in Jinja. Errors start with the line.
+func (p *Program) Render(variables map[string]any) (Text, error) {
+	r := &rendering{out: &builder{}}
+	globals := &scope{values: maps.Clone(functions)}
+	maps.Copy(globals.values, variables)
+	r.block(p.body, globals)
+	if r.err != nil {
+		return Text{}, r.err
+	}
+	return r.out.text(), nil
+}
+
+func (r *rendering) fail(format string, values ...any) any {
+	return r.stop(fmt.Errorf(format, values...))
+}
+
+func (r *rendering) stop(err error) any {
+	if r.err == nil && err != nil {
+		r.err = mistake(r.line, "%w", err)
+	}
+	return undefined{}
+}
+
+// spend counts steps and reports whether the rendering continues.
+func (r *rendering) spend(n int) bool {
+	if r.steps += n; r.steps > maxSteps {
+		r.fail("the rendering takes more than %d steps", maxSteps)
+	}
+	return r.err == nil
+}
+
+// made counts a new text.
+func (r *rendering) made(t Text) Text {
+	if len(t.s) > maxText {
+		r.stop(errLong)
+	}
+	r.spend(len(t.s)/stepText + len(t.foreign))
+	return t
+}
+
+// scope is the variables of the template, of one pass of a loop, or of a block.
+type scope struct {
+	values map[string]any
+	outer  *scope
+}
+
+func (s *scope) get(name string) any {
+	for ; s != nil; s = s.outer {
+		if v, ok := s.values[name]; ok {
+			return v
+		}
+	}
+	return undefined{name}
+}
+
+func (s *scope) set(name string, v any) {
+	if s.values == nil {
+		s.values = map[string]any{}
+	}
+	s.values[name] = v
+}
+
+// jump is "", or the statement that leaves a pass of a loop.
+type jump string
+
+type node interface {
+	run(r *rendering, s *scope) jump
+}
+
+func (r *rendering) block(list []node, s *scope) jump {
+	for _, n := range list {
+		if !r.spend(1) {
+			return ""
+		}
+		if j := n.run(r, s); j != "" {
+			return j
+		}
+	}
+	return ""
+}
+
+func (j jump) run(*rendering, *scope) jump { return j }
+
+type literalText struct{ text Text }
+
+func (n literalText) run(r *rendering, _ *scope) jump {
+	r.write(n.text)
+	return ""
+}
+
+func (r *rendering) write(t Text) {
+	if r.out.Len()+len(t.s) > maxText {
+		r.stop(errLong)
+	}
+	if r.spend(len(t.s)/stepText + len(t.foreign)) {
+		r.out.add(t)
+	}
+}
+
+type output struct {
+	line  int
+	value expr
+}
+
+func (n output) run(r *rendering, s *scope) jump {
+	r.line = n.line
+	v := n.value.eval(r, s)
+	r.write(r.str(v))
+	return ""
+}
+
+type block struct{ body []node }
+
+func (n block) run(r *rendering, s *scope) jump {
+	r.block(n.body, &scope{outer: s})
+	return ""
+}
+
+type choice struct {
+	line int
+	test expr
+	body []node
+}
+
+type ifElse struct {
+	choices   []choice
+	otherwise []node
+}
+
+func (n ifElse) run(r *rendering, s *scope) jump {
+	for _, c := range n.choices {
+		r.line = c.line
+		v := truth(c.test.eval(r, s))
+		if r.err != nil {
+			return ""
+		}
+		if v {
+			return r.block(c.body, s)
+		}
+	}
+	return r.block(n.otherwise, s)
+}
+
+type forLoop struct {
+	line            int
+	target          target
+	over, filter    expr
+	body, otherwise []node
+}
+
+// loop is the variable of that name.
+type loop struct {
+	items       []any
+	index, deep int
+}
+
+func (n *forLoop) run(r *rendering, s *scope) jump {
+	r.line = n.line
+	all, ok := elements(n.over.eval(r, s))
+	if !ok {
+		r.fail("the value after in cannot be iterated over")
+		return ""
+	}
+	if !r.spend(len(all)) {
+		return ""
+	}
+	kept := all
+	if n.filter != nil {
+		kept = nil
+		for _, v := range all {
+			inner := &scope{outer: s}
+			n.target.assign(r, inner, v)
+			if truth(n.filter.eval(r, inner)) {
+				kept = append(kept, v)
+			}
+			if !r.spend(1) {
+				return ""
+			}
+		}
+	}
+	if len(kept) == 0 {
+		r.block(n.otherwise, &scope{outer: s})
+		return ""
+	}
+	l := &loop{items: kept}
+	if outer, ok := s.get("loop").(*loop); ok {
+		l.deep = outer.deep + 1
+	}
+	for i, v := range kept {
+		l.index = i
+		if !r.spend(stepsOfPass) {
+			return ""
+		}
+		inner := &scope{outer: s, values: map[string]any{"loop": l}}
+		n.target.assign(r, inner, v)
+		if r.err != nil || r.block(n.body, inner) == "break" || r.err != nil {
+			return ""
+		}
+	}
+	return ""
+}
+
+// target is the names on the left of an assignment.
+type target struct {
+	names   []assigned
+	several bool
+}
+
+type assigned struct{ name, attribute string }
+
+func (t target) assign(r *rendering, s *scope, v any) {
+	values := []any{v}
+	if t.several {
+		var ok bool
+		if values, ok = elements(v); !ok || len(values) != len(t.names) {
+			r.fail("%s cannot be unpacked into %d names", typeName(v), len(t.names))
+			return
+		}
+	}
+	for i, n := range t.names {
+		if n.attribute == "" {
+			s.set(n.name, values[i])
+		} else if ns, ok := s.get(n.name).(*namespace); ok {
+			ns.values[n.attribute] = values[i]
+		} else {
+			r.fail("%s.%s: attributes can only be assigned to a namespace", n.name, n.attribute)
+		}
+	}
+}
+
+type setTo struct {
+	line   int
+	target target
+	value  expr
+}
+
+func (n setTo) run(r *rendering, s *scope) jump {
+	r.line = n.line
+	if v := n.value.eval(r, s); r.err == nil {
+		n.target.assign(r, s, v)
+	}
+	return ""
+}
+
+type setBlock struct {
+	line   int
+	target target
+	value  expr // of the text
+	body   []node
+}
+
+// blockText is the text of a set block in its filters.
+type blockText struct{}
+
+func (blockText) eval(_ *rendering, s *scope) any { return s.get("{% set %}") }
+
+func (n setBlock) run(r *rendering, s *scope) jump {
+	out := r.out
+	r.out = &builder{}
+	r.block(n.body, &scope{outer: s})
+	made := r.out.text()
+	r.out, r.line = out, n.line
+	n.target.assign(r, s, n.value.eval(r, &scope{outer: s, values: map[string]any{"{% set %}": made}}))
+	return ""
+}
+
+// str returns str(v) of Python.
+func (r *rendering) str(v any) Text {
+	switch v := v.(type) {
+	case Text:
+		return v
+	case safe:
+		return v.text
+	case undefined:
+		return Text{}
+	case nil:
+		return Own("None")
+	case bool:
+		if v {
+			return Own("True")
+		}
+		return Own("False")
+	case float64:
+		return Own(pyFloat(v))
+	case int64, interface{ Int64() (int64, error) }:
+		return Own(fmt.Sprint(v))
+	}
+	r.fail("the text of %s is not supported, because it is Python's; use tojson or join", typeName(v))
+	return Text{}
+}

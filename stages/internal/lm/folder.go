@@ -1,0 +1,97 @@
+package lm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Files of weights: one, or several with an index of tensors.
+const (
+	weightsFile = "model.safetensors"
+	indexFile   = "model.safetensors.index.json"
+)
+
+// CheckFolder reports whether Load can read a folder, from the headers of its files.
+func CheckFolder(dir string) (Config, error) {
+	cfg, _, err := readConfig(dir)
+	if err != nil {
+		return Config{}, err
+	}
+	return cfg, eachWeight(dir, cfg, func(r *weightsReader, w weight) error { return r.has(w.name, w.shape) })
+}
+
+// eachWeight calls f with every weight of a decoder and its file, and refuses files with other tensors.
+func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) error {
+	where, err := shardsOf(dir)
+	if err != nil {
+		return err
+	}
+	open := map[string]*weightsReader{}
+	defer func() {
+		for _, r := range open {
+			r.close()
+		}
+	}()
+	weights, _ := layout(cfg)
+	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers also store the tied head
+	for _, w := range weights {
+		known[w.name] = true
+		file := weightsFile
+		if where != nil {
+			if file = where[w.name]; file == "" {
+				return fmt.Errorf("%s: tensor %q is missing", filepath.Join(dir, indexFile), w.name)
+			}
+		}
+		if open[file] == nil {
+			r, err := openWeights(filepath.Join(dir, file))
+			if err != nil {
+				return err
+			}
+			open[file] = r
+		}
+		if err := f(open[file], w); err != nil {
+			return fmt.Errorf("%s: %w", open[file].path, err)
+		}
+	}
+	for _, r := range open {
+		for name := range r.tensors {
+			if !known[name] {
+				return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
+			}
+		}
+	}
+	return nil
+}
+
+// shardsOf returns the file of each tensor, or nil if all tensors are in one file.
+func shardsOf(dir string) (map[string]string, error) {
+	if _, err := os.Stat(filepath.Join(dir, weightsFile)); err == nil {
+		return nil, nil
+	}
+	path := filepath.Join(dir, indexFile)
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s holds neither %s nor %s; a pickle (*.bin, *.pt) can run any program when it is opened: "+
+			"convert it with save_pretrained of transformers", dir, weightsFile, indexFile)
+	case err != nil:
+		return nil, err
+	}
+	var index struct {
+		Where map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for name, file := range index.Where {
+		if filepath.Base(file) != file || filepath.Ext(file) != ".safetensors" {
+			return nil, fmt.Errorf("%s: tensor %q is said to lie in %q, which is no safetensors file of the folder", path,
+				name, file)
+		}
+	}
+	return index.Where, nil
+}

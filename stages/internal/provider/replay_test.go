@@ -1,0 +1,39 @@
+package provider
+
+import (
+	"fmt"
+	"testing"
+)
+
+// The forged records are consistent: the sum is that of the rows.
+func TestARecordOfNegativeDollarsIsAFault(t *testing.T) {
+	response := func(in, out int) string {
+		return fmt.Sprintf(`{"model":"m","choices":[{"message":{"role":"assistant","content":"a"},"finish_reason":"stop"}],`+
+			`"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`, in, out)
+	}
+	reply := func(p Price, in, out int) Row {
+		u := Usage{Input: in, Output: out}
+		return Row{Outcome: OutcomeReply, Status: 200, Response: response(in, out), Usage: u, Dollars: p.cost(u), Model: "m",
+			Stop: "stop"}
+	}
+	price := Price{1, 10}
+	for name, tc := range map[string]struct {
+		price Price
+		row   Row
+		fault bool
+	}{
+		"a reply":                    {price, reply(price, 100, 10), false},
+		"a timeout, perhaps charged": {price, Row{Outcome: OutcomeRetry, Dollars: 0.01}, false},
+		"negative usage":             {price, reply(price, -4_000_000_000, 10), true},
+		"negative price":             {Price{-1, 10}, reply(Price{-1, 10}, 100, 0), true},
+		"negative price of nothing":  {Price{1, -10}, reply(Price{1, -10}, 100, 0), true},
+		"a failure that earns":       {price, Row{Outcome: OutcomeRetry, Dollars: -40_000}, true},
+		"a killed call that earns":   {price, Row{Outcome: OutcomeSent, Dollars: -40_000}, true},
+		"tokens of a failure":        {price, Row{Outcome: OutcomeRejected, Usage: Usage{Output: -5}}, true},
+	} {
+		r := &recorded{rows: []Row{tc.row}, cost: Sum([]Row{tc.row}, tc.price)}
+		if faults := r.wrongRows(&Settings{API: "openai-chat"}); (len(faults) > 0) != tc.fault {
+			t.Errorf("%s: got %q", name, faults)
+		}
+	}
+}

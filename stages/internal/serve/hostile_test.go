@@ -1,0 +1,189 @@
+package serve
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"rcgrpo/internal/must"
+	"rcgrpo/stages/rl"
+)
+
+// Each of these took between 16 s and minutes, or ended the process.
+func TestLargeRequestsAreAnsweredInLinearTime(t *testing.T) {
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.MaxBody = 16 << 20 })
+	const head = `{"model": "tiny", "messages": [{"role": "user", "content": "Hi"}`
+	repeat := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	keys := &strings.Builder{}
+	for i := range 80_000 {
+		fmt.Fprintf(keys, `%q: {},`, fmt.Sprint("key", i))
+	}
+	for name, tc := range map[string]struct{ body, want string }{
+		"arguments nested 2,300,000 times": {head + `, {"role": "assistant", "tool_calls": [{"id": "1", "type": "function",
+			"function": {"name": "f", "arguments": "` + strings.Repeat("[", 2_300_000) + `"}}]}]}`, "nested deeper than 100"},
+		"240,000 messages": {head + "," + repeat(120_000,
+			`{"role": "assistant", "content": "a"},{"role": "user", "content": "b"}`) + `]}`, "context_length_exceeded"},
+		"180,000 parts": {`{"model": "tiny", "messages": [{"role": "user", "content": [` +
+			repeat(180_000, `{"type": "text", "text": "abcdefgh"}`) + `]}]}`, "context_length_exceeded"},
+		"80,000 keys": {head + `], "tools": [{"type": "function", "function": {"name": "f", "parameters": {` +
+			keys.String() + `"z": 1}}}]}`, "context_length_exceeded"},
+		"4,000,000 ids that each token is compared with": {head + `], "stop_token_ids": [` + repeat(4_000_000, "1") + `]}`,
+			"at most 256 stop_token_ids"},
+		"a stop string of 8 MiB": {head + `], "stop": "` + strings.Repeat("a", 8<<20) + `"}`, "at most 1000 bytes"},
+	} {
+		start := time.Now()
+		status, text, _ := l.post("/v1/chat/completions", tc.body)
+		took := time.Since(start)
+		if status != http.StatusBadRequest || !strings.Contains(text, tc.want) || took > 15*time.Second {
+			t.Errorf("%s: got %d %.200s after %v, want 400 with %q", name, status, text, took, tc.want)
+		}
+	}
+	status, _, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "in the town", "max_tokens": 1}`)
+	if status != 200 {
+		t.Errorf("afterwards: got %d", status)
+	}
+}
+
+// talk sends text on a connection of its own and returns what the server sends until it closes the connection.
+func talk(t *testing.T, address, text string) (reply string, took time.Duration) {
+	t.Helper()
+	conn := must.Get(net.Dial("tcp", address))(t)
+	defer conn.Close()
+	start := time.Now()
+	must.Get(io.WriteString(conn, text))(t)
+	must.OK(t, conn.SetReadDeadline(start.Add(20*time.Second)))
+	raw, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after %q the server keeps the connection", text)
+	}
+	return string(raw), time.Since(start)
+}
+
+func TestNoClientHoldsAConnection(t *testing.T) {
+	l := newLab(t, "qwen", 4, nil, func(c *Config) { c.Key, c.Timeout = "secret", 300*time.Millisecond })
+	h := NewHTTP(l.Server)
+	for name, limit := range map[string]*time.Duration{"header": &h.ReadHeaderTimeout, "read": &h.ReadTimeout,
+		"write": &h.WriteTimeout, "idle": &h.IdleTimeout} {
+		if *limit <= 0 || *limit > 2*time.Minute {
+			t.Errorf("the %s limit is %v", name, *limit)
+		}
+		*limit = 500 * time.Millisecond
+	}
+	h.WriteTimeout = 5 * time.Second // a reply follows the read limit of a body that nothing reads
+	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
+	l.Addr = listener.Addr().String()
+	go h.Serve(listener)
+	defer h.Close()
+	const key = "Authorization: Bearer secret\r\n"
+	get := "GET /health HTTP/1.1\r\nHost: " + l.Addr + "\r\n"
+	post := "POST /v1/completions HTTP/1.1\r\nHost: " + l.Addr +
+		"\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+	for name, tc := range map[string]struct{ text, want string }{
+		"half a header":                    {"GET /health HTTP/1.1\r\nHo", ""},
+		"a body that never comes":          {get + "Content-Length: 1\r\n\r\n", "200 OK"},
+		"a body without a key":             {post + "\r\n{", "401 Unauthorized"},
+		"a body with a key":                {post + key + "\r\n{", "408 Request Timeout"},
+		"nothing after a complete request": {get + "\r\n", "200 OK"},
+	} {
+		reply, _ := talk(t, l.Addr, tc.text)
+		status, _ := bufio.NewReader(strings.NewReader(reply)).ReadString('\n')
+		if !strings.Contains(status, tc.want) {
+			t.Errorf("%s: got %q, want %s", name, status, tc.want)
+		}
+	}
+}
+
+func TestTemperaturesThatLoseTheDifferencesOfTokensAreRefused(t *testing.T) {
+	l := newLab(t, "qwen", 4, nil, nil)
+	for temperature, want := range map[string]int{"1e-30": 400, "1e-9": 400, "0.0009": 400, "0.001": 200, "0": 200,
+		"101": 400} {
+		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "in", "max_tokens": 1, "temperature": `+
+			temperature+`}`)
+		if status != want {
+			t.Errorf("temperature %s: got %d %s, want %d", temperature, status, text, want)
+		}
+	}
+}
+
+func TestRequestForMoreRepliesThanTheServerHoldsIsAnError(t *testing.T) {
+	l := newLab(t, "qwen", 2, nil, func(c *Config) { c.Queue = 3 })
+	status, text, _ := l.post("/v1/completions", `{"model": "tiny", "prompt": "in", "max_tokens": 1, "n": 6}`)
+	if status != 400 || !strings.Contains(text, "at most 5 replies") {
+		t.Errorf("got %d %s, want 400", status, text)
+	}
+}
+
+// notFinite draws with the logprob NaN where the prompt has the word weather.
+type notFinite struct{ *sampler }
+
+func (s notFinite) Next(ctx context.Context, rs []rl.Request) ([]rl.Draw, error) {
+	draws, err := s.sampler.Next(ctx, rs)
+	for i, r := range rs {
+		if strings.Contains(s.tok.Decode(s.slots[r.Slot], false), "weather") {
+			draws[i].Logp = float32(math.NaN())
+		}
+	}
+	return draws, err
+}
+
+func TestLogprobThatIsNotFiniteFailsItsReplyOnly(t *testing.T) {
+	log := must.Get(NewLog(filepath.Join(t.TempDir(), rl.TrajectoriesFile)))(t)
+	l := newLab(t, "qwen", 2, nil, func(c *Config) { c.Log = log })
+	l.Batcher = rl.NewBatcher(notFinite{l.sampler})
+	for prompt, want := range map[string]int{"in the town": 200, "the weather": 500} {
+		status, text, _ := l.post("/v1/completions", `{"model": "tiny", "max_tokens": 2, "prompt": "`+prompt+`"}`)
+		if status != want {
+			t.Errorf("%s: got %d %s, want %d", prompt, status, text, want)
+		}
+	}
+	must.OK(t, log.Close())
+	if rows := logRows(t, log.path); len(rows) != 1 {
+		t.Errorf("got %d rows, want that of the finite reply", len(rows))
+	}
+}
+
+// logRows returns the lines of a log.
+func logRows(t *testing.T, path string) []string {
+	t.Helper()
+	f := must.Get(os.Open(path))(t)
+	defer f.Close()
+	text := must.Get(io.ReadAll(must.Get(gzip.NewReader(f))(t)))(t)
+	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+}
+
+// Without Close, as after a kill.
+func TestLogIsReadableAtAnyTimeAndOneRowHarmsNoOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), rl.TrajectoriesFile)
+	synctest.Test(t, func(t *testing.T) {
+		l := must.Get(NewLog(path))(t)
+		for i, logp := range []float32{-1, float32(math.Inf(1)), -2} {
+			e := &logged{at: time.Now()}
+			e.Task, e.IDs, e.Mask, e.Logp = fmt.Sprint("served_", i), []int32{1}, []bool{true}, []float32{logp}
+			e.Reward, e.RState, e.RAction = rl.MissingReward(), rl.MissingReward(), rl.MissingReward()
+			l.open = append(l.open, e)
+		}
+		l.expire()
+		if got := logRows(t, path); len(l.open) != 3 || len(got) != 1 || got[0] != "" {
+			t.Errorf("within a minute: got %d open, rows %q, want 3 and none", len(l.open), got)
+		}
+		time.Sleep(openFor)
+		l.expire()
+		got := logRows(t, path)
+		if len(got) != 2 || !strings.Contains(got[0], "served_0") || !strings.Contains(got[1], "served_2") {
+			t.Errorf("after a minute: got %q, want the rows that JSON can represent", got)
+		}
+		must.Match(t, l.Close(), "served_1 is not in the log", "the lost row")
+	})
+}
