@@ -48,6 +48,20 @@ func newOracle(t *testing.T) *oracle {
 	return o
 }
 
+// count returns the number of requests. Handlers of requests that a client gave up may still run.
+func (o *oracle) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.calls
+}
+
+// repeats returns the number of requests by their body.
+func (o *oracle) repeats() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.asked)
+}
+
 func (o *oracle) answer(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil { // the client was killed
@@ -384,11 +398,11 @@ func TestTheExperimentOfThePapersModelsRuns(t *testing.T) {
 			t.Errorf("%s: got %+v, want the reward of the ground truth", s.Task, s)
 		}
 	}
-	calls := l.oracle.calls
+	calls := l.oracle.count()
 	l.source.Vars["budget"] = "5" // in no key
 	must.Get(l.runFile(t.Context()))(t)
-	if l.oracle.calls != calls {
-		t.Errorf("the second run made %d calls", l.oracle.calls-calls)
+	if l.oracle.count() != calls {
+		t.Errorf("the second run made %d calls", l.oracle.count()-calls)
 	}
 	page := must.Get(os.ReadFile(filepath.Join(l.dir, "x.html")))(t)
 	store := l.store()
@@ -527,7 +541,7 @@ func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
 	}
 	l.wantTruth(calls)
 	again := 0
-	for _, n := range l.oracle.asked {
+	for _, n := range l.oracle.repeats() {
 		again += n - 1
 	}
 	// A kill repeats at most the calls in flight. Equal requests of the two samples of a rollout count as repeated too.
@@ -540,20 +554,20 @@ func TestScoresDoNotDependOnFaultsOfTheServerAndInterruptions(t *testing.T) {
 func TestAStageStopsWhenItsBudgetIsUsedUpAndKeepsItsCalls(t *testing.T) {
 	l := newAPILab(t)
 	_, err := l.run(t.Context(), "budget = 0.1\n parallel = 2")
-	if err == nil || l.oracle.calls < 5 {
-		t.Fatalf("got %v after %d calls, want five calls and then an error", err, l.oracle.calls)
+	if err == nil || l.oracle.count() < 5 {
+		t.Fatalf("got %v after %d calls, want five calls and then an error", err, l.oracle.count())
 	}
-	if most := 2 * (5 + 1); l.oracle.calls > most { // two stages, two calls in flight
-		t.Errorf("got %d calls, want at most %d", l.oracle.calls, most)
+	if most := 2 * (5 + 1); l.oracle.count() > most { // two stages, two calls in flight
+		t.Errorf("got %d calls, want at most %d", l.oracle.count(), most)
 	}
-	before := l.oracle.calls
+	before := l.oracle.count()
 	l.wantTruth("budget = 1000")
-	for body, n := range l.oracle.asked {
+	for body, n := range l.oracle.repeats() {
 		if n > 3 { // two samples of the rollout and that of the evaluation may have equal requests
 			t.Errorf("%.80s: replied %d times, want no repeated call", body, n)
 		}
 	}
-	if l.oracle.calls == before {
+	if l.oracle.count() == before {
 		t.Error("the run with a larger budget made no call")
 	}
 }
@@ -570,12 +584,12 @@ func TestWithoutReplyAStageFailsAfterItsOtherEpisodes(t *testing.T) {
 		return n == 1
 	}
 	_, err := l.run(t.Context(), "budget = 1000")
-	if err == nil || lost == "" || l.oracle.calls < 8 {
-		t.Fatalf("got %v after %d calls, want the other episodes and then an error", err, l.oracle.calls)
+	if err == nil || lost == "" || l.oracle.count() < 8 {
+		t.Fatalf("got %v after %d calls, want the other episodes and then an error", err, l.oracle.count())
 	}
-	calls := l.oracle.calls
+	calls := l.oracle.count()
 	l.wantTruth("budget = 1000")
-	if more := l.oracle.calls - calls; more == 0 || more > 10 {
+	if more := l.oracle.count() - calls; more == 0 || more > 10 {
 		t.Errorf("got %d more calls, want those of the one episode", more)
 	}
 }
@@ -586,8 +600,8 @@ func TestAWrongKeyStopsAStageAtOnce(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 		return true
 	}
-	if _, err := l.run(t.Context(), "budget = 1000\n parallel = 1"); err == nil || l.oracle.calls > 2 {
-		t.Errorf("got %v after %d calls, want an error after the first of each stage", err, l.oracle.calls)
+	if _, err := l.run(t.Context(), "budget = 1000\n parallel = 1"); err == nil || l.oracle.count() > 2 {
+		t.Errorf("got %v after %d calls, want an error after the first of each stage", err, l.oracle.count())
 	}
 }
 
