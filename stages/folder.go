@@ -55,7 +55,11 @@ func CheckFolder(dir string) FolderReport {
 		tokenizer = fmt.Sprintf("byte-level BPE of %d tokens", f.Tokenizer.Size())
 	}
 	add("tokenizer", checkpoint.PartTokenizer, tokenizer)
-	add("chat layout", checkpoint.PartLayout, cmp.Or(f.Meta.Family, "unknown, because the family is not supported"))
+	layout := cmp.Or(f.Meta.Family, "unknown, because the family is not supported")
+	if f.Template != nil {
+		layout = "chat template, " + f.Template.Format() + " calls"
+	}
+	add("chat layout", checkpoint.PartLayout, layout)
 	if f.Talk != nil {
 		call := f.Talk.Reply([]string{"weather(city='Bern')"})
 		add("call format", "", f.Talk.Text(call))

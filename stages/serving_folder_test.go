@@ -105,7 +105,7 @@ func TestFoldersThatCannotBeServedAreRefused(t *testing.T) {
 		"no weights": {remove("model.safetensors"), []string{"holds neither model.safetensors nor", "save_pretrained"}},
 		"another template": {func(t *testing.T, dir string) {
 			must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages }}"), 0o600))
-		}, []string{"not the published one", `write layout = "qwen2.5"`, "a setting of stage `model`"}},
+		}, []string{"the text of a list is not supported", `write layout = "qwen2.5"`, "settings of stage `model`"}},
 		"another architecture": {func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "config.json")
 			text := string(must.Get(os.ReadFile(path))(t))

@@ -18,7 +18,7 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	t.Chdir(filepath.Dir(path)) // the length of an absolute path would decide where lines break
 	dir := filepath.Base(path)
 	stdout := wantLine(t, exitDone, "", []string{"check", dir}, "qwen2, 3 layers of width 64, context 512",
-		"0.20 million", "BPE of 512 tokens", "qwen2.5", `<tool_call> {"name": "weather", "arguments": {"city": "Bern"}}`,
+		"0.20 million", "BPE of 512 tokens", "hermes calls", `<tool_call> {"name": "weather", "arguments": {"city": "Bern"}}`,
 		"29.5 MiB", "train all weights", "train an adapter of rank 16", "can be trained and served")
 	if strings.Contains(stdout, "not supported") {
 		t.Errorf("got a refusal:\n%s", stdout)
@@ -28,7 +28,7 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	must.OK(t, os.Remove(filepath.Join(dir, "tokenizer.json")))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages }}"), 0o600))
 	stdout = wantLine(t, exitFailed, "", []string{"check", dir}, "29.5 MiB", "has no tokenizer.json",
-		"the published one", "qwen2.5")
+		"the text of a list is not", "qwen2.5")
 	if strings.Contains(stdout, "can be trained") || strings.Contains(stdout, "call format") {
 		t.Errorf("a refused folder is reported as one that can be used:\n%s", stdout)
 	}

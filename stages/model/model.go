@@ -5,14 +5,17 @@ package model
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -30,11 +33,17 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
-	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
-	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
-	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
-	_            struct{}       `doc:"one"`
+	Path     *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
+	_        struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
+	Layout   string         `hcl:"layout,optional" choices:"qwen2.5|qwen3|smollm2|signatures" doc:"chat template"`
+	_        struct{}       `doc:"to use and export instead of the folder's; signatures: tools as signatures and"`
+	_        struct{}       `doc:"calls as Python text in any template, for small contexts"`
+	Template *artifact.File `hcl:"template,optional" doc:"chat template (Jinja) to use and export instead of the"`
+	_        struct{}       `doc:"folder's"`
+
+	Variables map[string]string `hcl:"variables,optional" doc:"further variables of the chat template, such as"`
+	_         struct{}          `doc:"enable_thinking; JSON booleans and numbers are such, the others strings"`
+
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
 	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets that train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
@@ -86,10 +95,28 @@ func (s *settings) checkFolder() error {
 	if err != nil {
 		return err
 	}
-	if _, err = checkpoint.ChatLayout(s.Path.Path, cfg, s.Layout); errors.Is(err, fs.ErrNotExist) {
+	chosen, err := s.template()
+	if err != nil {
+		return err
+	}
+	if _, err = checkpoint.ReadTemplate(s.Path.Path, cfg, chosen); errors.Is(err, fs.ErrNotExist) {
 		return nil // a folder without a tokenizer's files is refused when the stage runs
 	}
 	return err
+}
+
+// template returns the settings of the chat template.
+func (s *settings) template() (chat.Settings, error) {
+	chosen := chat.Settings{Layout: s.Layout, Variables: s.Variables}
+	if s.Template == nil {
+		return chosen, nil
+	}
+	source, err := token.ReadSmall(s.Template.Path)
+	if err == nil && len(source) == 0 {
+		err = fmt.Errorf("%s: the chat template is empty", s.Template.Path)
+	}
+	chosen.Source = string(source)
+	return chosen, err
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
@@ -112,6 +139,9 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		case len(s.Corpus) > 0:
 			bad(true, "Two tokenizers", s.At["path"],
 				"A folder brings its tokenizer; a corpus trains that of an architecture with random weights.")
+		case s.Template != nil && s.Layout != "" && s.Layout != chat.Signatures:
+			bad(true, "Two chat templates", s.At["template"],
+				"layout = %q names a template too; name one of them.", s.Layout)
 		case !s.Path.Dir:
 			bad(true, "Not a folder", s.At["path"], "A model is a folder; name it with dir().")
 		default:
@@ -120,8 +150,13 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		}
 		return diags
 	}
-	bad(s.Layout != "", "No folder", s.At["layout"], "layout replaces the chat template of a model folder; name the "+
-		"folder with path = dir(\"...\"), or leave layout out.")
+	for _, x := range []struct {
+		name  string
+		given bool
+	}{{"layout", s.Layout != ""}, {"template", s.Template != nil}, {"variables", s.Variables != nil}} {
+		bad(x.given, "No folder", s.At[x.name], "%s belongs to the chat template of a model folder; name the folder with path "+
+			"= dir(\"...\"), or leave %s out.", x.name, x.name)
+	}
 	if a == nil {
 		bad(true, "No weights", s.At[""], "A model is a folder, path = dir(\"...\"), or is described by a block "+
 			"architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.")

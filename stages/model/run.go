@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -58,13 +59,22 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 // reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
-	folder := checkpoint.ReadModel(from, s.Layout)
+	chosen, err := s.template()
+	if err != nil {
+		return err
+	}
+	folder := checkpoint.ReadModel(from, chosen)
 	if err := folder.Err(); err != nil {
 		return err
 	}
 	cfg := folder.Config
 	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
 		cfg.Parameters(), folder.Tokenizer.Size())
+	job.Logf("chat template: %s calls", folder.Template.Format())
+	if strings.Contains(folder.Template.Source, "strftime_now") {
+		job.Logf("the chat template writes today's date, which is always 26 Jul 2024 here, because a prompt that changes " +
+			"daily cannot be compared")
+	}
 	dir, err := job.Create("checkpoint")
 	if err != nil {
 		return err
@@ -89,12 +99,9 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 	}
-	if s.Layout != "" {
-		layout, err := chat.LayoutNamed(folder.Meta.Family)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, chat.TemplateFile), []byte(layout.Template), 0o600); err != nil {
+	if s.Template != nil || s.Layout != "" && s.Layout != chat.Signatures {
+		path := filepath.Join(dir, chat.TemplateFile)
+		if err := os.WriteFile(path, []byte(folder.Template.Source), 0o600); err != nil {
 			return err
 		}
 	}

@@ -13,11 +13,11 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// A folder with an edited chat template is exported with the published template of the layout that the stage
+// A folder with a refused chat template is exported with the published template of the layout that the stage
 // names.
 func TestLayoutReplacesTheTemplateOfAFolder(t *testing.T) {
 	from, published := fixtures.Dir(t, "hf/models/qwen2-tiny"), fixtures.Read(t, "hf/chat/qwen2_5.jinja")
-	must.OK(t, os.WriteFile(filepath.Join(from, "chat_template.jinja"), append(published, "edited"...),
+	must.OK(t, os.WriteFile(filepath.Join(from, "chat_template.jinja"), append([]byte("{{ messages }}"), published...),
 		0o600))
 	for layout, works := range map[string]bool{"": false, "qwen2.5": true} {
 		dir := t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
@@ -17,6 +18,7 @@ type Folder struct {
 	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
 	Config    lm.Config
 	Tokenizer *token.Tokenizer
+	Template  *chat.Template // nil in the layout of the drills
 	Talk      chat.Talk
 	Refused   []Refusal // in the order of the parts
 }
@@ -47,39 +49,30 @@ func (f *Folder) Err() error {
 // format starts here.
 func ReadFolder(dir string) *Folder {
 	meta, err := ReadMeta(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return readFolder(dir, func(lm.Config) (Meta, error) {
-			if err != nil {
-				return meta, err
+	if errors.Is(err, fs.ErrNotExist) {
+		f := ReadModel(dir, chat.Settings{})
+		for i, r := range f.Refused {
+			if r.Part == PartLayout && strings.Contains(r.Err.Error(), "layout = ") {
+				f.Refused[i].Err = fmt.Errorf("%w (layout and template are settings of stage `model`, whose checkpoint can be "+
+					"served)", r.Err)
 			}
-			return meta, checkTemplate(meta, dir)
-		})
+		}
+		return f
 	}
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
-		layout, err := ChatLayout(dir, c, "")
-		if err == nil {
-			return Meta{Family: layout.Name}, nil
+	return readFolder(dir, meta, func(lm.Config) (*chat.Template, error) {
+		if err != nil || meta.Family == Drill {
+			return nil, err
 		}
-		if layout != nil && layout.Template != "" {
-			err = fmt.Errorf("%w (layout is a setting of stage `model`, whose checkpoint can be served)", err)
-		}
-		return Meta{}, err
+		return chat.ReadTemplate(dir, meta.settings())
 	})
 }
 
-// ReadModel checks a Hugging Face folder for stage `model`; layout is the name of the chat layout to use instead of
-// the folder's template, or "".
-func ReadModel(dir, layout string) *Folder {
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
-		l, err := ChatLayout(dir, c, layout)
-		if err != nil {
-			return Meta{}, err
-		}
-		return Meta{Family: l.Name}, nil
-	})
+// ReadModel checks a Hugging Face folder for stage `model`, with the settings of that stage for the template.
+func ReadModel(dir string, s chat.Settings) *Folder {
+	return readFolder(dir, metaOf(s), func(c lm.Config) (*chat.Template, error) { return ReadTemplate(dir, c, s) })
 }
 
-func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
+func readFolder(dir string, meta Meta, template func(lm.Config) (*chat.Template, error)) *Folder {
 	f := &Folder{}
 	refuse := func(part string, err error) bool {
 		if err != nil {
@@ -96,9 +89,9 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 		f.Config = c
 		_, err = lm.CheckFolder(dir)
 		refuse(PartWeights, err)
-		m, err := meta(c)
+		t, err := template(c)
 		if refuse(PartLayout, missing(err, dir, "chat template")) {
-			f.Meta = m
+			f.Meta, f.Template = meta, t
 		}
 	}
 	t, err := token.Load(filepath.Join(dir, TokenizerFile))
@@ -111,7 +104,11 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 	}
 	f.Tokenizer = t
 	if f.Meta.Family != "" {
-		f.Talk, err = newTalk(f.Meta, t, nil)
+		if f.Template == nil {
+			f.Talk, err = chat.NewDrill(t, f.Meta.Position)
+		} else {
+			f.Talk, err = f.Template.New(t, nil, f.Meta.Position)
+		}
 		refuse(PartLayout, err)
 	}
 	return f
@@ -134,25 +131,14 @@ func missing(err error, dir, what string) error {
 		TokenizerFile, chat.TemplateFile)
 }
 
-// ChatLayout returns the layout with a name, or that of the decoder family if the name is empty. In the latter case
-// the folder must contain the published template, otherwise the result is the layout and an error. It refuses a folder
-// with another generation of the family.
-func ChatLayout(dir string, c lm.Config, name string) (*chat.Layout, error) {
+// ReadTemplate reads and probes the chat template of a model folder. It refuses a folder with a generation_config.json
+// of another model.
+func ReadTemplate(dir string, c lm.Config, s chat.Settings) (*chat.Template, error) {
 	if err := lm.CheckGeneration(dir, c); err != nil {
 		return nil, err
 	}
-	layout, err := chat.LayoutOf(c.Family)
-	if err != nil {
-		return nil, err
-	}
-	switch name {
-	case layout.Name:
-		return layout, nil
-	case "":
-		return layout, layout.CheckTemplate(dir)
-	}
-	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", name, c.Family,
-		layout.Name)
+	s.Decoder = c.Family
+	return chat.ReadTemplate(dir, s)
 }
 
 // readPolicy returns Meta and tokenizer of a checkpoint, or of a Hugging Face folder, which it checks.
