@@ -73,6 +73,7 @@ var ladder = map[string]string{
 		"stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
+	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/proc bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint",
