@@ -1,5 +1,5 @@
 // Package model contains the stage kind `model`: the weights that an experiment starts from, either a folder in
-// Hugging Face's format or an architecture with random weights, whose tokenizer is trained on a corpus of
+// Hugging Face's format, a GGUF file, or an architecture with random weights, whose tokenizer is trained on a corpus of
 // trajectories.
 package model
 
@@ -20,8 +20,8 @@ import (
 func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name: "model",
-		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer " +
-			"trained on a corpus.",
+		Summary: "Weights to start from: a Hugging Face folder or GGUF file, or an architecture with random weights and a " +
+			"tokenizer trained on a corpus.",
 		Version:    1,
 		New:        func() lang.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
 		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
@@ -31,7 +31,7 @@ func Kind() *lang.Kind {
 
 type settings struct {
 	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
-	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
+	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template; or file(\"x.gguf\")"`
 	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
 	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
 	_            struct{}       `doc:"one"`
@@ -68,7 +68,7 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	case !ok || s.Path == nil && s.Architecture == nil:
 		return c, false
 	case s.Path != nil:
-		c, err := lm.ReadConfig(s.Path.Path)
+		c, err := checkpoint.ReadShape(s.Path.Path)
 		return c, err == nil
 	}
 	return s.Architecture.shape(s.Vocab), true
@@ -80,8 +80,11 @@ func (a *architecture) shape(vocab int) lm.Config {
 		TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// checkFolder reports why a model folder is unusable, without loading weights.
+// checkFolder reports why a model folder or file is unusable, without loading weights.
 func (s *settings) checkFolder() error {
+	if !s.Path.Dir {
+		return checkpoint.ReadModel(s.Path.Path, s.Layout).Err()
+	}
 	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
 		return err
@@ -112,8 +115,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		case len(s.Corpus) > 0:
 			bad(true, "Two tokenizers", s.At["path"],
 				"A folder brings its tokenizer; a corpus trains that of an architecture with random weights.")
-		case !s.Path.Dir:
-			bad(true, "Not a folder", s.At["path"], "A model is a folder; name it with dir().")
+		case !s.Path.Dir && !checkpoint.IsGGUF(s.Path.Path):
+			bad(true, "Not a folder", s.At["path"], "A model is a folder, dir(\"...\"), or a GGUF file, file(\"x.gguf\").")
 		default:
 			err := s.checkFolder()
 			bad(err != nil, "Not a model that can be used", s.At["path"], "%v.", err)

@@ -54,7 +54,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Rows of
+// copyFolder copies a model folder, or imports a GGUF file, into the checkpoint after checking everything that later
+// stages read. Rows of
 // reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
@@ -68,6 +69,13 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	dir, err := job.Create("checkpoint")
 	if err != nil {
 		return err
+	}
+	if !s.Path.Dir {
+		progress := func(done, all int) { job.Progress(done, all, "weights") }
+		if err := checkpoint.ImportGGUF(ctx, from, dir, job.Logf, progress); err != nil {
+			return err
+		}
+		return s.finish(folder, dir)
 	}
 	names := append([]string{lm.ConfigFile, checkpoint.TokenizerFile}, checkpoint.Kept...)
 	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
@@ -89,6 +97,11 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 	}
+	return s.finish(folder, dir)
+}
+
+// finish writes the chat template of the setting and the Meta into the checkpoint.
+func (s *settings) finish(folder *checkpoint.Folder, dir string) error {
 	if s.Layout != "" {
 		layout, err := chat.LayoutNamed(folder.Meta.Family)
 		if err != nil {

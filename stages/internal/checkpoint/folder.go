@@ -11,11 +11,12 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// Folder is a model folder that was checked without reading weights: a Hugging Face folder, or a checkpoint, which
-// also has MetaFile. The fields of a refused part are zero.
+// Folder is a model folder or GGUF file that was checked without reading weights: a Hugging Face folder, or a checkpoint,
+// which also has MetaFile. The fields of a refused part are zero.
 type Folder struct {
 	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
 	Config    lm.Config
+	Weights   string // of a GGUF file: the number of tensors by type
 	Tokenizer *token.Tokenizer
 	Talk      chat.Talk
 	Refused   []Refusal // in the order of the parts
@@ -29,6 +30,7 @@ type Refusal struct {
 
 // Parts of a model folder.
 const (
+	PartFile      = "file" // of GGUF; then there is no other refusal
 	PartFamily    = "family"
 	PartWeights   = "weights"
 	PartTokenizer = "tokenizer"
@@ -43,19 +45,9 @@ func (f *Folder) Err() error {
 	return f.Refused[0].Err
 }
 
-// ReadFolder checks a checkpoint, or a Hugging Face folder by the rules of stage `model`. An importer of another
-// format starts here.
+// ReadFolder checks a checkpoint, or a Hugging Face folder or GGUF file by the rules of stage `model`.
 func ReadFolder(dir string) *Folder {
-	meta, err := ReadMeta(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return readFolder(dir, func(lm.Config) (Meta, error) {
-			if err != nil {
-				return meta, err
-			}
-			return meta, checkTemplate(meta, dir)
-		})
-	}
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
+	ofModel := func(dir string, c lm.Config) (Meta, error) {
 		layout, err := ChatLayout(dir, c, "")
 		if err == nil {
 			return Meta{Family: layout.Name}, nil
@@ -64,22 +56,58 @@ func ReadFolder(dir string) *Folder {
 			err = fmt.Errorf("%w (layout is a setting of stage `model`, whose checkpoint can be served)", err)
 		}
 		return Meta{}, err
-	})
+	}
+	if IsGGUF(dir) {
+		return readGGUF(dir, ofModel)
+	}
+	meta, err := ReadMeta(dir)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return readFolder(dir, folderSource(dir), func(lm.Config) (Meta, error) {
+			if err != nil {
+				return meta, err
+			}
+			return meta, checkTemplate(meta, dir)
+		})
+	}
+	return readFolder(dir, folderSource(dir), func(c lm.Config) (Meta, error) { return ofModel(dir, c) })
 }
 
-// ReadModel checks a Hugging Face folder for stage `model`; layout is the name of the chat layout to use instead of
-// the folder's template, or "".
+// ReadModel checks a Hugging Face folder or GGUF file for stage `model`; layout is the name of the chat layout to use
+// instead of its template, or "".
 func ReadModel(dir, layout string) *Folder {
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
+	meta := func(dir string, c lm.Config) (Meta, error) {
 		l, err := ChatLayout(dir, c, layout)
 		if err != nil {
 			return Meta{}, err
 		}
 		return Meta{Family: l.Name}, nil
-	})
+	}
+	if IsGGUF(dir) {
+		return readGGUF(dir, meta)
+	}
+	return readFolder(dir, folderSource(dir), func(c lm.Config) (Meta, error) { return meta(dir, c) })
 }
 
-func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
+// source has the parts of a model.
+type source struct {
+	config    func() (lm.Config, error)
+	weights   func() error // reports why they are not those of the decoder
+	tokenizer func() (*token.Tokenizer, error)
+}
+
+func folderSource(dir string) source {
+	return source{
+		config: func() (lm.Config, error) { return lm.ReadConfig(dir) },
+		weights: func() error {
+			_, err := lm.CheckFolder(dir)
+			return err
+		},
+		tokenizer: func() (*token.Tokenizer, error) { return token.Load(filepath.Join(dir, TokenizerFile)) },
+	}
+}
+
+// readFolder checks the parts of a model. dir has the chat template, and errors name it.
+func readFolder(dir string, from source, meta func(lm.Config) (Meta, error)) *Folder {
 	f := &Folder{}
 	refuse := func(part string, err error) bool {
 		if err != nil {
@@ -87,21 +115,20 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 		}
 		return err == nil
 	}
-	c, err := lm.ReadConfig(dir)
+	c, err := from.config()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; docs/models.md lists the families and keys that are supported", err)
 	}
 	shaped := refuse(PartFamily, missing(err, dir, lm.ConfigFile))
 	if shaped {
 		f.Config = c
-		_, err = lm.CheckFolder(dir)
-		refuse(PartWeights, err)
+		refuse(PartWeights, from.weights())
 		m, err := meta(c)
 		if refuse(PartLayout, missing(err, dir, "chat template")) {
 			f.Meta = m
 		}
 	}
-	t, err := token.Load(filepath.Join(dir, TokenizerFile))
+	t, err := from.tokenizer()
 	if err == nil && shaped && t.Size() > c.Vocab {
 		err = fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows: the tokenizer belongs to another model; "+
 			"put the model's own %s into the folder", dir, t.Size(), c.Vocab, TokenizerFile)
@@ -123,9 +150,10 @@ func missing(err error, dir, what string) error {
 		return err
 	}
 	others := ""
-	for _, pattern := range []string{"*.gguf", "*.bin", "*.pt"} { // formats that are not read
-		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
-			others = fmt.Sprintf(", but %s, which is not read", filepath.Base(found[0]))
+	for _, other := range [][2]string{{"*.gguf", "name that file instead of the folder"}, {"*.bin", "which is not read"},
+		{"*.pt", "which is not read"}} {
+		if found, _ := filepath.Glob(filepath.Join(dir, other[0])); len(found) > 0 {
+			others = fmt.Sprintf(", but %s: %s", filepath.Base(found[0]), other[1])
 			break
 		}
 	}

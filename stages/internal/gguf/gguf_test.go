@@ -79,6 +79,33 @@ func TestTensorsOfEveryTypeEqualThoseOfGGUFPy(t *testing.T) {
 	}
 }
 
+// The real model: all values, and the tokens of the texts whose ids the library gave for the same tokenizer.
+func TestSmolLM2EqualsGGUFPyAndTokenizers(t *testing.T) {
+	path := fixtures.SmolLM2(t)
+	var want struct{ SHA256 map[string]string }
+	must.OK(t, json.Unmarshal(fixtures.Read(t, "hf/gguf/smollm2.json"), &want))
+	wantSums(t, path, want.SHA256)
+	f := must.Get(gguf.Open(path))(t)
+	defer f.Close()
+	tok := must.Get(token.Parse(must.Get(f.Tokenizer())(t)))(t)
+	type vector struct {
+		Text    string  `json:"text"`
+		IDs     []int32 `json:"ids"`
+		Parsed  []int32 `json:"ids_with_specials_parsed"`
+		Skipped *string `json:"decoded_skip_special_tokens"`
+	}
+	bad := 0
+	n := fixtures.Records(t, "hf/tokenizers/vectors_smollm2.jsonl", func(v vector) {
+		if !slices.Equal(tok.Encode(v.Text), v.IDs) || !slices.Equal(tok.EncodeAs(v.Text, token.Everything), v.Parsed) ||
+			v.Skipped != nil && tok.Decode(v.Parsed, true) != *v.Skipped {
+			bad++
+		}
+	})
+	if bad > 0 || n < 3000 {
+		t.Errorf("%d of %d texts have other ids", bad, n)
+	}
+}
+
 // A file is the parts of a GGUF file, to be written with one fault.
 type file struct {
 	magic   string
