@@ -72,7 +72,7 @@ RACED := ./bfcl ./cmd/rcgrpo/... ./engine ./engine/artifact ./engine/machine ./e
 FUZZED := stages/internal/serve:FuzzRequests stages/internal/provider:FuzzReplies \
 	stages/internal/environment:FuzzAnswers stages/internal/environment:FuzzServers \
 	engine/remote:FuzzRecords engine/artifact:FuzzManifests engine/lang:FuzzLoad \
-	stages/internal/jinja:FuzzParse
+	stages/internal/jinja:FuzzParse stages/internal/gguf:FuzzOpen
 FUZZ := $(foreach f,$(FUZZED),-- CGO_ENABLED=0 -tags=$(PURE) -run='^$$' -fuzz='^$(lastword $(subst :, ,$(f)))$$' \
 	-fuzztime=20s -fuzzminimizetime=10x ./$(firstword $(subst :, ,$(f))))
 

@@ -30,7 +30,7 @@ const (
 	reportedRank    = 16
 )
 
-// CheckFolder reports the support for a Hugging Face folder or a checkpoint. It reads no weights.
+// CheckFolder reports the support for a Hugging Face folder, a GGUF file or a checkpoint. It reads no weights.
 func CheckFolder(dir string) FolderReport {
 	f := checkpoint.ReadFolder(dir)
 	report := FolderReport{}
@@ -44,11 +44,15 @@ func CheckFolder(dir string) FolderReport {
 		report.Parts = append(report.Parts, p)
 	}
 	c := f.Config
+	if len(f.Refused) > 0 && f.Refused[0].Part == checkpoint.PartFile {
+		add("file", checkpoint.PartFile, "")
+		return report
+	}
 	add("family", checkpoint.PartFamily, fmt.Sprintf("%s, %d layers of width %d, context %d", c.Family, c.Layers, c.Hidden,
 		c.MaxPosition))
 	if c.Layers > 0 {
 		add("parameters", "", parametersText(c.Parameters()))
-		add("weights", checkpoint.PartWeights, "safetensors of the expected shapes")
+		add("weights", checkpoint.PartWeights, cmp.Or(f.Weights, "safetensors of the expected shapes"))
 	}
 	tokenizer := ""
 	if f.Tokenizer != nil {
@@ -104,3 +108,6 @@ func folderMemory(c lm.Config) (rows []FolderMemory) {
 	}
 	return rows
 }
+
+// IsModelFile reports whether a path names a GGUF file.
+func IsModelFile(path string) bool { return checkpoint.IsGGUF(path) }

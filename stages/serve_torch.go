@@ -31,8 +31,13 @@ func (s *Serving) Run(ctx context.Context) error {
 		return fmt.Errorf("listen on %s: other machines can reach this address, so an API key is required: --key-env NAME",
 			s.Listen)
 	}
+	dir, remove, err := s.folder(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
-	policy, err := checkpoint.OpenFolder(s.Dir, s.Device, use)
+	policy, err := checkpoint.OpenFolder(dir, s.Device, use)
 	if err != nil {
 		return err
 	}
@@ -78,6 +83,26 @@ func (s *Serving) Run(ctx context.Context) error {
 		return err
 	}
 	return batcher.Release()
+}
+
+// folder returns the folder to serve. For a GGUF file it is a temporary one, which remove removes.
+func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err error) {
+	if !checkpoint.IsGGUF(s.Dir) {
+		return s.Dir, func() {}, nil
+	}
+	if err := checkpoint.ReadFolder(s.Dir).Err(); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp("", "rcgrpo-serve-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { os.RemoveAll(dir) }
+	logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
+	if err := checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return dir, remove, nil
 }
 
 // openLog opens the log of conversations, nil without a folder.

@@ -101,7 +101,7 @@ func TestFoldersThatCannotBeServedAreRefused(t *testing.T) {
 		"a GGUF file alone": {func(t *testing.T, dir string) {
 			remove("config.json", "model.safetensors")(t, dir)
 			must.OK(t, os.WriteFile(filepath.Join(dir, "tiny.gguf"), []byte("GGUF"), 0o600))
-		}, []string{"has no config.json, but tiny.gguf, which is not read"}},
+		}, []string{"has no config.json, but tiny.gguf: name that file instead of the folder"}},
 		"no weights": {remove("model.safetensors"), []string{"holds neither model.safetensors nor", "save_pretrained"}},
 		"another template": {func(t *testing.T, dir string) {
 			must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages }}"), 0o600))

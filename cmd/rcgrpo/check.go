@@ -18,8 +18,8 @@ import (
 
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
-	c.Long = "Find mistakes of experiments without running anything. EXP may also be the folder of a model without\n" +
-		".hcl files: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
+	c.Long = "Find mistakes of experiments without running anything. EXP may also be a GGUF file, or the folder of a model\n" +
+		"without .hcl files: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.overrideFlag()
 	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
@@ -36,7 +36,7 @@ func (c *command) check(paths []string, asJSON bool) error {
 	invalid := false
 	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
-		if isModelFolder(path) {
+		if isModel(path) {
 			report := stages.CheckFolder(path)
 			problems := modelDiagnostics(path, report)
 			invalid = invalid || len(problems) > 0

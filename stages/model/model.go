@@ -1,5 +1,5 @@
 // Package model contains the stage kind `model`: the weights that an experiment starts from, either a folder in
-// Hugging Face's format or an architecture with random weights, whose tokenizer is trained on a corpus of
+// Hugging Face's format, a GGUF file, or an architecture with random weights, whose tokenizer is trained on a corpus of
 // trajectories.
 package model
 
@@ -23,8 +23,8 @@ import (
 func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name: "model",
-		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer " +
-			"trained on a corpus.",
+		Summary: "Weights to start from: a Hugging Face folder or GGUF file, or an architecture with random weights and a " +
+			"tokenizer trained on a corpus.",
 		Version:    1,
 		New:        func() lang.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
 		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
@@ -34,7 +34,7 @@ func Kind() *lang.Kind {
 
 type settings struct {
 	Path     *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
-	_        struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
+	_        struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template; or file(\"x.gguf\")"`
 	Layout   string         `hcl:"layout,optional" choices:"qwen2.5|qwen3|smollm2|signatures" doc:"chat template"`
 	_        struct{}       `doc:"to use and export instead of the folder's; signatures: tools as signatures and"`
 	_        struct{}       `doc:"calls as Python text in any template, for small contexts"`
@@ -77,7 +77,7 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	case !ok || s.Path == nil && s.Architecture == nil:
 		return c, false
 	case s.Path != nil:
-		c, err := lm.ReadConfig(s.Path.Path)
+		c, err := checkpoint.ReadShape(s.Path.Path)
 		return c, err == nil
 	}
 	return s.Architecture.shape(s.Vocab), true
@@ -89,13 +89,16 @@ func (a *architecture) shape(vocab int) lm.Config {
 		TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// checkFolder reports why a model folder is unusable, without loading weights.
+// checkFolder reports why a model folder or file is unusable, without loading weights.
 func (s *settings) checkFolder() error {
-	cfg, err := lm.ReadConfig(s.Path.Path)
+	chosen, err := s.template()
 	if err != nil {
 		return err
 	}
-	chosen, err := s.template()
+	if !s.Path.Dir {
+		return checkpoint.ReadModel(s.Path.Path, chosen).Err()
+	}
+	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
 		return err
 	}
@@ -142,8 +145,8 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		case s.Template != nil && s.Layout != "" && s.Layout != chat.Signatures:
 			bad(true, "Two chat templates", s.At["template"],
 				"layout = %q names a template too; name one of them.", s.Layout)
-		case !s.Path.Dir:
-			bad(true, "Not a folder", s.At["path"], "A model is a folder; name it with dir().")
+		case !s.Path.Dir && !checkpoint.IsGGUF(s.Path.Path):
+			bad(true, "Not a folder", s.At["path"], "A model is a folder, dir(\"...\"), or a GGUF file, file(\"x.gguf\").")
 		default:
 			err := s.checkFolder()
 			bad(err != nil, "Not a model that can be used", s.At["path"], "%v.", err)

@@ -55,7 +55,8 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Rows of
+// copyFolder copies a model folder, or imports a GGUF file, into the checkpoint after checking everything that later
+// stages read. Rows of
 // reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
@@ -79,6 +80,13 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	if err != nil {
 		return err
 	}
+	if !s.Path.Dir {
+		progress := func(done, all int) { job.Progress(done, all, "weights") }
+		if err := checkpoint.ImportGGUF(ctx, from, dir, job.Logf, progress); err != nil {
+			return err
+		}
+		return s.finish(folder, dir)
+	}
 	names := append([]string{lm.ConfigFile, checkpoint.TokenizerFile}, checkpoint.Kept...)
 	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
 		found, err := filepath.Glob(filepath.Join(from, pattern))
@@ -99,6 +107,11 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 	}
+	return s.finish(folder, dir)
+}
+
+// finish writes the chat template of the settings and the Meta into the checkpoint.
+func (s *settings) finish(folder *checkpoint.Folder, dir string) error {
 	if s.Template != nil || s.Layout != "" && s.Layout != chat.Signatures {
 		path := filepath.Join(dir, chat.TemplateFile)
 		if err := os.WriteFile(path, []byte(folder.Template.Source), 0o600); err != nil {

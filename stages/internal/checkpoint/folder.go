@@ -12,11 +12,12 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// Folder is a model folder that was checked without reading weights: a Hugging Face folder, or a checkpoint, which
-// also has MetaFile. The fields of a refused part are zero.
+// Folder is a model folder or GGUF file that was checked without reading weights: a Hugging Face folder, or a checkpoint,
+// which also has MetaFile. The fields of a refused part are zero.
 type Folder struct {
 	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
 	Config    lm.Config
+	Weights   string // of a GGUF file: the number of tensors by type
 	Tokenizer *token.Tokenizer
 	Template  *chat.Template // nil in the layout of the drills
 	Talk      chat.Talk
@@ -31,6 +32,7 @@ type Refusal struct {
 
 // Parts of a model folder.
 const (
+	PartFile      = "file" // of GGUF; then there is no other refusal
 	PartFamily    = "family"
 	PartWeights   = "weights"
 	PartTokenizer = "tokenizer"
@@ -45,11 +47,10 @@ func (f *Folder) Err() error {
 	return f.Refused[0].Err
 }
 
-// ReadFolder checks a checkpoint, or a Hugging Face folder by the rules of stage `model`. An importer of another
-// format starts here.
+// ReadFolder checks a checkpoint, or a Hugging Face folder or GGUF file by the rules of stage `model`.
 func ReadFolder(dir string) *Folder {
 	meta, err := ReadMeta(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	if IsGGUF(dir) || errors.Is(err, fs.ErrNotExist) {
 		f := ReadModel(dir, chat.Settings{})
 		for i, r := range f.Refused {
 			if r.Part == PartLayout && strings.Contains(r.Err.Error(), "layout = ") {
@@ -59,7 +60,7 @@ func ReadFolder(dir string) *Folder {
 		}
 		return f
 	}
-	return readFolder(dir, meta, func(lm.Config) (*chat.Template, error) {
+	return readFolder(dir, folderSource(dir), meta, func(lm.Config) (*chat.Template, error) {
 		if err != nil || meta.Family == Drill {
 			return nil, err
 		}
@@ -67,12 +68,37 @@ func ReadFolder(dir string) *Folder {
 	})
 }
 
-// ReadModel checks a Hugging Face folder for stage `model`, with the settings of that stage for the template.
-func ReadModel(dir string, s chat.Settings) *Folder {
-	return readFolder(dir, metaOf(s), func(c lm.Config) (*chat.Template, error) { return ReadTemplate(dir, c, s) })
+// ReadModel checks a Hugging Face folder or GGUF file for stage `model`, with the settings of that stage for the
+// template.
+func ReadModel(path string, s chat.Settings) *Folder {
+	if IsGGUF(path) {
+		return readGGUF(path, s)
+	}
+	return readFolder(path, folderSource(path), metaOf(s), func(c lm.Config) (*chat.Template, error) {
+		return ReadTemplate(path, c, s)
+	})
 }
 
-func readFolder(dir string, meta Meta, template func(lm.Config) (*chat.Template, error)) *Folder {
+// source has the parts of a model.
+type source struct {
+	config    func() (lm.Config, error)
+	weights   func() error // reports why they are not those of the decoder
+	tokenizer func() (*token.Tokenizer, error)
+}
+
+func folderSource(dir string) source {
+	return source{
+		config: func() (lm.Config, error) { return lm.ReadConfig(dir) },
+		weights: func() error {
+			_, err := lm.CheckFolder(dir)
+			return err
+		},
+		tokenizer: func() (*token.Tokenizer, error) { return token.Load(filepath.Join(dir, TokenizerFile)) },
+	}
+}
+
+// readFolder checks the parts of a model. dir has the chat template, and errors name it.
+func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*chat.Template, error)) *Folder {
 	f := &Folder{}
 	refuse := func(part string, err error) bool {
 		if err != nil {
@@ -80,21 +106,20 @@ func readFolder(dir string, meta Meta, template func(lm.Config) (*chat.Template,
 		}
 		return err == nil
 	}
-	c, err := lm.ReadConfig(dir)
+	c, err := from.config()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; docs/models.md lists the families and keys that are supported", err)
 	}
 	shaped := refuse(PartFamily, missing(err, dir, lm.ConfigFile))
 	if shaped {
 		f.Config = c
-		_, err = lm.CheckFolder(dir)
-		refuse(PartWeights, err)
+		refuse(PartWeights, from.weights())
 		t, err := template(c)
 		if refuse(PartLayout, missing(err, dir, "chat template")) {
 			f.Meta, f.Template = meta, t
 		}
 	}
-	t, err := token.Load(filepath.Join(dir, TokenizerFile))
+	t, err := from.tokenizer()
 	if err == nil && shaped && t.Size() > c.Vocab {
 		err = fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows: the tokenizer belongs to another model; "+
 			"put the model's own %s into the folder", dir, t.Size(), c.Vocab, TokenizerFile)
@@ -120,9 +145,10 @@ func missing(err error, dir, what string) error {
 		return err
 	}
 	others := ""
-	for _, pattern := range []string{"*.gguf", "*.bin", "*.pt"} { // formats that are not read
-		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
-			others = fmt.Sprintf(", but %s, which is not read", filepath.Base(found[0]))
+	for _, other := range [][2]string{{"*.gguf", "name that file instead of the folder"}, {"*.bin", "which is not read"},
+		{"*.pt", "which is not read"}} {
+		if found, _ := filepath.Glob(filepath.Join(dir, other[0])); len(found) > 0 {
+			others = fmt.Sprintf(", but %s: %s", filepath.Base(found[0]), other[1])
 			break
 		}
 	}
