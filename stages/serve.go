@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Serving is a checkpoint, Hugging Face folder or GGUF file behind an HTTP endpoint. In a binary with tensors it has a method
+// Serving is a checkpoint, Hugging Face folder or GGUF file behind an HTTP endpoint. In a binary with tensors it has a
+// method
 //
 //	Run(ctx context.Context) error
 //

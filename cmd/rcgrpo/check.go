@@ -18,8 +18,8 @@ import (
 
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
-	c.Long = "Find mistakes of experiments without running anything. EXP may also be a GGUF file, or the folder of a model\n" +
-		"without .hcl files: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
+	c.Long = "Find mistakes of experiments without running anything. EXP may also be a GGUF file or the folder of a\n" +
+		"model: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
 	asJSON := c.Flags().Bool("json", false, "print JSON")
 	c.overrideFlag()
 	return c.runs(func(args []string) error { return c.check(args, *asJSON) })

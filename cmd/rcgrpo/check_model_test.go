@@ -49,3 +49,16 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "x.hcl"), []byte("experiment {\n}\n"), 0o600))
 	wantLine(t, exitDone, "", []string{"check", dir}, "is valid")
 }
+
+// A GGUF file has the same report, with the number of tensors by type. A damaged one has one line.
+func TestCheckReportsTheSupportForAGGUFFile(t *testing.T) {
+	path := fixtures.File(t, "hf/gguf/types.gguf")
+	t.Chdir(filepath.Dir(path))
+	wantLine(t, exitFailed, "", []string{"check", "types.gguf"}, "llama, 2 layers of width 256, context 128", "F32 × 6",
+		"Q4_K × 2", "BPE of 63 tokens", "chat layout", "not supported")
+	must.OK(t, os.Truncate("types.gguf", 100000))
+	stdout := wantLine(t, exitFailed, "", []string{"check", "types.gguf"}, "the file is not complete")
+	if strings.Contains(stdout, "MiB") || strings.Contains(stdout, "family") {
+		t.Errorf("parts of a damaged file:\n%s", stdout)
+	}
+}

@@ -18,13 +18,12 @@ import (
 
 func serveCommand() *cobra.Command {
 	c := newExperimentCommand("serve CHECKPOINT [EXP]", "Serve a policy to clients of OpenAI's API",
-		wantArgs(1, 2, "want the folder of a checkpoint or of a Hugging Face model, a GGUF file, or an address with port, such as "+
-			"rc-grpo.arm[sft]@1.checkpoint, and optionally an experiment"))
+		wantArgs(1, 2, "want the folder of a checkpoint or of a Hugging Face model, a GGUF file, or an address with "+
+			"port, such as rc-grpo.arm[sft]@1.checkpoint, and optionally an experiment"))
 	c.Long = "Serve a policy to clients of OpenAI's API, and print the base URL. ^C or SIGTERM ends the server after\n" +
 		"the replies in progress. CHECKPOINT is the address of a stage with its port, such as " +
 		"rc-grpo.arm[sft]@1.checkpoint,\nor a folder: a checkpoint, or a Hugging Face model, which has no reward token; or " +
-		"a GGUF file, which is\nconverted into a temporary folder ($TMPDIR) of 4 bytes for a weight. `rcgrpo check PATH` " +
-		"reports\nwhether a model can be served."
+		"a GGUF file, which is\nimported into $TMPDIR. `rcgrpo check PATH` reports whether a model can be served."
 	s := &stages.Serving{}
 	keyEnv := ""
 	f := c.Flags()
@@ -79,14 +78,15 @@ func becomeTorchBinary(who string) error {
 	return syscall.Exec(path, append([]string{path}, os.Args[1:]...), os.Environ())
 }
 
-// checkpointFolder returns the folder of a checkpoint or model, or a GGUF file, given as a path or as the address of a port.
+// checkpointFolder returns the folder of a checkpoint or model, given as a path or as the address of a port, or the
+// path of a GGUF file.
 func (c *command) checkpointFolder(args []string) (string, error) {
 	info, err := os.Stat(args[0])
 	if err == nil && (info.IsDir() || stages.IsModelFile(args[0])) {
 		return filepath.Clean(args[0]), nil
 	}
 	if err == nil {
-		return "", fmt.Errorf("%s is a file; serve reads the folder of a checkpoint or of a Hugging Face model, or a file *.gguf", args[0])
+		return "", fmt.Errorf("%s is a file; serve reads the folder of a checkpoint or model, or a file *.gguf", args[0])
 	}
 	if strings.ContainsRune(args[0], filepath.Separator) && !strings.ContainsRune(args[0], '[') {
 		return "", fmt.Errorf("there is no folder %s", args[0])

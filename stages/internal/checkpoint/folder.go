@@ -12,8 +12,8 @@ import (
 	"rcgrpo/stages/internal/token"
 )
 
-// Folder is a model folder or GGUF file that was checked without reading weights: a Hugging Face folder, or a checkpoint,
-// which also has MetaFile. The fields of a refused part are zero.
+// Folder is a model folder or GGUF file that was checked without reading weights. The folder is a Hugging Face folder,
+// or a checkpoint, which also has MetaFile. The fields of a refused part are zero.
 type Folder struct {
 	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
 	Config    lm.Config

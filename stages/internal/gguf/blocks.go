@@ -146,8 +146,8 @@ func unpackQ8x0(b []byte, x []float32) {
 func unpackQ4K(b []byte, x []float32) { unpackK(b, nil, b[16:], x) }
 func unpackQ5K(b []byte, x []float32) { unpackK(b, b[16:48], b[48:], x) }
 
-// unpackK unpacks eight parts of 32 elements, each with a scale and a minimum of 6 bits. high, which may be nil, has bit
-// 4 of the elements.
+// unpackK unpacks eight parts of 32 elements, each with a scale and a minimum of 6 bits. high, which may be nil, has
+// bit 4 of the elements.
 func unpackK(b, high, low []byte, x []float32) {
 	d, dmin, s := half(b), half(b[2:]), b[4:16]
 	for j := range 8 {

@@ -64,8 +64,8 @@ func (r *shapeReader) fail(err error) {
 	}
 }
 
-// Config returns the shape of the decoder. A key of the architecture that is neither used nor known to have no effect is
-// refused, because the model might be computed wrongly without it.
+// Config returns the shape of the decoder. A key of the architecture that is neither used nor known to have no effect
+// is refused, because the model might be computed wrongly without it.
 func (f *File) Config() (lm.Config, error) {
 	c, err := f.config()
 	if err == nil {
@@ -120,8 +120,8 @@ func (f *File) config() (c lm.Config, err error) {
 }
 
 // ropeScaling finds the rotary scaling of Llama 3.1 and 3.2. Its only trace in a file are the divisors of the
-// frequencies, of which the last is the factor. The other parameters are those of all published models; they are refused
-// if they do not give the divisors.
+// frequencies, of which the last is the factor. The other parameters are those of all published models; a file whose
+// divisors are others is refused.
 func (f *File) ropeScaling(c *lm.Config) error {
 	t := f.tensors[ropeTensor]
 	if n := c.HeadDim / 2; len(t.shape) != 1 || t.shape[0] != n {
