@@ -39,11 +39,17 @@ export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -
 export BFCL_DATA    ?= $(DEPS)/bfcl
 export PATH         := $(PATH):$(DEPS)/bin
 
-.PHONY: demo test check build bench crash images browser changes clean env deps axe vet lint
+.PHONY: demo smollm2 test check build bench crash images browser changes clean env deps axe vet lint
 .DEFAULT_GOAL := build
 
 demo: build
 	bin/rcgrpo run experiments/drills.hcl
+
+# The documents of the tools are in the benchmark's data, which a site file names.
+smollm2: build
+	@$(PYTHON) build/fetch.py smollm2 $(DEPS)
+	@printf 'data {\n  bfcl = "%s/bfcl"\n}\n' '$(DEPS)' >$(DEPS)/site.hcl
+	bin/rcgrpo run experiments/smollm2_first.hcl --site $(DEPS)/site.hcl
 
 # Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps
