@@ -527,7 +527,17 @@ func readSafetensors(t *testing.T, path string) map[string][]float32 {
 func TestTokensOfAFileKeepTheirIDs(t *testing.T) {
 	f := must.Get(gguf.Open(store(t, small(t, "llama").write(t))))(t)
 	defer f.Close()
-	tok := must.Get(token.Parse(must.Get(f.Tokenizer())(t)))(t)
+	text := must.Get(f.Tokenizer())(t)
+	// Hugging Face's library numbers the added tokens that are not in the vocabulary after it.
+	if want := `"vocab":{"a":0,"ab":2,"b":1}`; !strings.Contains(string(text), want) {
+		t.Errorf("got %s, want only normal tokens in the vocabulary: %s", text, want)
+	}
+	first := must.Get(gguf.Open(fixtures.File(t, "hf/gguf/types.gguf")))(t)
+	defer first.Close()
+	if text := must.Get(first.Tokenizer())(t); !strings.Contains(string(text), `\u003c|end|\u003e":0`) {
+		t.Errorf("the control token before the normal ones is not in the vocabulary: %s", text)
+	}
+	tok := must.Get(token.Parse(text))(t)
 	ids := tok.EncodeAs("abba<|end|><think>", token.Everything)
 	if want := []int32{2, 1, 0, 3, 4}; !slices.Equal(ids, want) || tok.Size() != 5 {
 		t.Errorf("got %v of %d tokens, want %v of 5", ids, tok.Size(), want)

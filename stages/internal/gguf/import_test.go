@@ -96,7 +96,8 @@ func TestStageModelImportsAGGUFFile(t *testing.T) {
 		}
 	}
 	bad := store(t, []byte("GGUF"))
-	_, diags := enginetest.Load(t, lang.Registry{model.Kind()}, fmt.Sprintf("stage \"model\" \"m\" {\npath = file(%q)\n}\n", bad))
+	_, diags := enginetest.Load(t, lang.Registry{model.Kind()},
+		fmt.Sprintf("stage \"model\" \"m\" {\npath = file(%q)\n}\n", bad))
 	must.Match(t, diags, "Not a model that can be used", "a damaged file at plan")
 }
 
