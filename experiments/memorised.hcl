@@ -5,7 +5,7 @@
 # tasks per update, so that it samples about as many episodes; RC-GRPO; and RC-GRPO with a baseline for each token.
 # docs/training.md 6 says when RC-GRPO helps. The predictions for these cells are in LOG.md and were committed before
 # the first training of seeds 1 to 5; the recipes were chosen with seed 11 by the success before RL alone.
-# Cost: 60 processor-minutes with AVX-512 (five seeds, 40 RL trainings of 100 updates).
+# Cost: 52 minutes on two busy cores with AVX-512 (five seeds, 40 RL trainings of 100 updates).
 
 experiment {
   question = "Does RC-GRPO beat GRPO on memorised tasks, where low is uncertain (mild) and where it fails (wide)?"
