@@ -67,7 +67,7 @@ var ladder = map[string]string{
 		"stages/internal/token stages/internal/train",
 	"stages/internal/agent": "bfcl engine/artifact engine/lang stages/rl stages/rl/blocks stages/internal/chat " +
 		"stages/internal/environment stages/internal/serve stages/internal/token",
-	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
+	"stages/internal/chat": "bfcl stages/rl stages/internal/jinja stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/gguf " +
 		"stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",

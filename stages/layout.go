@@ -14,8 +14,8 @@ type Piece struct {
 }
 
 // Layout returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
-// them, under their reward token. Learned pieces are the mask of a training. A trajectory that the chat template refuses
-// is one piece, the error.
+// them, under their reward token. Learned pieces are the mask of a training. A trajectory that the chat template
+// refuses is one piece, the error.
 func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
 	if err != nil {

@@ -153,13 +153,11 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		}
 		return diags
 	}
-	for _, x := range []struct {
-		name  string
-		given bool
-	}{{"layout", s.Layout != ""}, {"template", s.Template != nil}, {"variables", s.Variables != nil}} {
-		bad(x.given, "No folder", s.At[x.name], "%s belongs to the chat template of a model folder; name the folder with path "+
-			"= dir(\"...\"), or leave %s out.", x.name, x.name)
-	}
+	const noFolder = "layout, template and variables belong to the chat template of a model folder; name the folder " +
+		"with path = dir(\"...\"), or leave them out."
+	bad(s.Layout != "", "No folder", s.At["layout"], noFolder)
+	bad(s.Template != nil, "No folder", s.At["template"], noFolder)
+	bad(s.Variables != nil, "No folder", s.At["variables"], noFolder)
 	if a == nil {
 		bad(true, "No weights", s.At[""], "A model is a folder, path = dir(\"...\"), or is described by a block "+
 			"architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.")

@@ -110,7 +110,8 @@ func TestPlanChecksModelFolders(t *testing.T) {
 	}
 	file := filepath.Join(dir, "mine.jinja")
 	must.OK(t, os.WriteFile(file, []byte(published), 0o600))
-	if got := load(t, path+fmt.Sprintf("template = file(%q)\nvariables = { enable_thinking = \"false\" }", file)); got != "" {
+	chosen := fmt.Sprintf("template = file(%q)\nvariables = { enable_thinking = \"false\" }", file)
+	if got := load(t, path+chosen); got != "" {
 		t.Error(got)
 	}
 	if got := load(t, path+fmt.Sprintf("layout = \"qwen2.5\"\ntemplate = file(%q)", file)); !strings.Contains(got,

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"rcgrpo/engine"
 	"rcgrpo/engine/artifact"
@@ -72,7 +71,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
 		cfg.Parameters(), folder.Tokenizer.Size())
 	job.Logf("chat template: %s calls", folder.Template.Format())
-	if strings.Contains(folder.Template.Source, "strftime_now") {
+	if folder.Template.Dated() {
 		job.Logf("the chat template writes today's date, which is always 26 Jul 2024 here, because a prompt that changes " +
 			"daily cannot be compared")
 	}

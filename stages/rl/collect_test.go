@@ -51,7 +51,7 @@ func (runes) Reply(calls []string) []int32 {
 func (runes) Parse(is []int32) Parsed {
 	s := string(is)
 	if body, ok := strings.CutSuffix(s, "!"); ok {
-		return Parsed{Text: body, Calls: replyWith(strings.Split(body, ";")...).Calls, Malformed: body == "?"}
+		return Parsed{Text: body, Calls: replyWith(strings.Split(body, ";")...).Calls}
 	}
 	return Parsed{Text: strings.TrimSuffix(s, ".")}
 }

@@ -180,8 +180,8 @@ func same(whole jinja.Text, pieces []jinja.Text, n int, ids func(jinja.Text) []i
 		parts = append(parts, ids(p)...)
 	}
 	if !slices.Equal(parts, ids(whole)) {
-		return fmt.Errorf("chat template: message %d has other tokens when it is encoded apart from the conversation: it does "+
-			"not start and end with an added token", n)
+		return fmt.Errorf("chat template: message %d has other tokens when it is encoded apart from the conversation: it "+
+			"does not start and end with an added token", n)
 	}
 	return nil
 }

@@ -290,12 +290,16 @@ func (t *Template) findFormat() error {
 		if err != nil {
 			return err
 		}
-		text, err := t.inside(m)
+		whole, err := t.render(nil, false, asked, m)
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(text.String(), call.Name) {
+		if !strings.Contains(whole.String(), call.Name) {
 			return fmt.Errorf("line 1: the template drops calls: %q of %s is not in its rendering", call.Name, call.Python())
+		}
+		text, err := t.inside(m)
+		if err != nil {
+			return err
 		}
 		for i := range formats {
 			if _, calls, _ := formats[i].read(text.String()); sameCalls(calls, []FunctionCall{call}) {
@@ -511,3 +515,6 @@ func (t *Template) inside(reply jinja.Dict) (jinja.Text, error) {
 
 // Format names the form of calls.
 func (t *Template) Format() string { return t.format.name }
+
+// Dated reports whether the template writes today's date, which is always the same here.
+func (t *Template) Dated() bool { return t.program.Dated() }

@@ -215,7 +215,8 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			if p := codec.Parse(call); !slices.Equal(p.Calls, []rl.Call{{Text: "ls(a=True)"}}) {
 				t.Errorf("%q is read back as %q", codec.Text(call), p.Calls)
 			}
-			must.Contain(t, codec.Text(must.Get(codec.Begin("", rl.ToolsNamed([]string{"ls"}), "", ""))(t)), `"name": "ls"`) // its document
+			begin := must.Get(codec.Begin("", rl.ToolsNamed([]string{"ls"}), "", ""))(t)
+			must.Contain(t, codec.Text(begin), `"name": "ls"`) // its document
 			_, err := again.CodecFor(false, "")
 			must.Match(t, err, "data { bfcl = ")
 		})

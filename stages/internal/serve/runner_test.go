@@ -356,8 +356,9 @@ func (a *arena) folder(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, v := range map[string]any{
-		"config.json":           map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
-		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": a.layout.Source},
+		"config.json": map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
+		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
+			"chat_template": a.layout.Source},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(v))(t), 0o600))
 	}
