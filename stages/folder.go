@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 )
@@ -30,9 +31,13 @@ const (
 	reportedRank    = 16
 )
 
-// CheckFolder reports the support for a Hugging Face folder, a GGUF file or a checkpoint. It reads no weights.
-func CheckFolder(dir string) FolderReport {
-	f := checkpoint.ReadFolder(dir)
+// LayoutNames returns the names of the chat layouts that replace the template of a model.
+func LayoutNames() []string { return chat.LayoutNames() }
+
+// CheckFolder reports the support for a Hugging Face folder, a GGUF file or a checkpoint. It reads no weights. layout
+// is the name of a chat layout to use in place of the template of the first two, or "".
+func CheckFolder(dir, layout string) FolderReport {
+	f := checkpoint.ReadFolder(dir, layout)
 	report := FolderReport{}
 	add := func(name, refusal, found string) {
 		p := FolderPart{Name: name, Found: found}
@@ -59,11 +64,11 @@ func CheckFolder(dir string) FolderReport {
 		tokenizer = fmt.Sprintf("byte-level BPE of %d tokens", f.Tokenizer.Size())
 	}
 	add("tokenizer", checkpoint.PartTokenizer, tokenizer)
-	layout := cmp.Or(f.Meta.Family, "unknown, because the family is not supported")
+	written := cmp.Or(f.Meta.Family, "unknown, because the family is not supported")
 	if f.Template != nil {
-		layout = "chat template, " + f.Template.Format() + " calls"
+		written = "chat template, " + f.Template.Format() + " calls"
 	}
-	add("chat layout", checkpoint.PartLayout, layout)
+	add("chat layout", checkpoint.PartLayout, written)
 	if f.Talk != nil {
 		call := f.Talk.Reply([]string{"weather(city='Bern')"})
 		add("call format", "", f.Talk.Text(call))

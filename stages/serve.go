@@ -15,6 +15,7 @@ type Serving struct {
 	Dir       string   // folder of the checkpoint or model, or GGUF file
 	Name      string   // of the model
 	Aliases   []string // further names
+	Layout    string   // name of a chat layout in place of the model's own template; "": none
 	Listen    string   // host:port; port 0 is any
 	Key       string   // API key; "": none
 	Token     string   // reward token: checkpoint, high, low or none

@@ -30,6 +30,8 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&s.Listen, "listen", "127.0.0.1:0", "listen on `HOST:PORT`; port 0 is any")
 	f.StringVar(&keyEnv, "key-env", "", "require the API key in the variable `NAME`; necessary beyond loopback")
 	f.StringVar(&s.Name, "name", "", "`NAME` of the model (default: CHECKPOINT, which remains valid too)")
+	f.StringVar(&s.Layout, "layout", "", "chat layout `NAME` in place of the template of a folder or GGUF file: "+
+		strings.Join(stages.LayoutNames(), ", "))
 	f.StringVar(&s.Token, "token", "checkpoint", "reward token of requests without one: checkpoint, high, low or none")
 	f.StringVar(&s.Device, "device", "cpu", "cpu or cuda")
 	f.StringVar(&s.Precision, "precision", "float32", "float32 or bf16")

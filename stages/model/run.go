@@ -84,7 +84,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 		if err := checkpoint.ImportGGUF(ctx, from, dir, job.Logf, progress); err != nil {
 			return err
 		}
-		return s.finish(folder, dir)
+		return folder.Write(dir, chosen)
 	}
 	names := append([]string{lm.ConfigFile, checkpoint.TokenizerFile}, checkpoint.Kept...)
 	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
@@ -106,18 +106,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 	}
-	return s.finish(folder, dir)
-}
-
-// finish writes the chat template of the settings and the Meta into the checkpoint.
-func (s *settings) finish(folder *checkpoint.Folder, dir string) error {
-	if s.Template != nil || s.Layout != "" && s.Layout != chat.Signatures {
-		path := filepath.Join(dir, chat.TemplateFile)
-		if err := os.WriteFile(path, []byte(folder.Template.Source), 0o600); err != nil {
-			return err
-		}
-	}
-	return folder.Meta.Write(dir)
+	return folder.Write(dir, chosen)
 }
 
 func copyFile(from, to string) error {

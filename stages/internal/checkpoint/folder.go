@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -47,18 +48,23 @@ func (f *Folder) Err() error {
 	return f.Refused[0].Err
 }
 
-// ReadFolder checks a checkpoint, or a Hugging Face folder or GGUF file by the rules of stage `model`.
-func ReadFolder(dir string) *Folder {
+// ReadFolder checks a checkpoint, or a Hugging Face folder or GGUF file by the rules of stage `model`. layout is the
+// name of a chat layout to use in place of the template of the latter two, or "".
+func ReadFolder(dir, layout string) *Folder {
 	meta, err := ReadMeta(dir)
 	if IsGGUF(dir) || errors.Is(err, fs.ErrNotExist) {
-		f := ReadModel(dir, chat.Settings{})
+		f := ReadModel(dir, chat.Settings{Layout: layout})
 		for i, r := range f.Refused {
 			if r.Part == PartLayout && strings.Contains(r.Err.Error(), "layout = ") {
-				f.Refused[i].Err = fmt.Errorf("%w (layout and template are settings of stage `model`, whose checkpoint can be "+
-					"served)", r.Err)
+				f.Refused[i].Err = fmt.Errorf("%w (layout and template are settings of stage `model`; on the command line, "+
+					"--layout NAME)", r.Err)
 			}
 		}
 		return f
+	}
+	if layout != "" {
+		return &Folder{Refused: []Refusal{{PartLayout, fmt.Errorf("%s is a checkpoint, which keeps its chat layout; leave "+
+			"--layout out", dir)}}}
 	}
 	return readFolder(dir, folderSource(dir), meta, func(lm.Config) (*chat.Template, error) {
 		if err != nil || meta.Family == Drill {
@@ -139,6 +145,18 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	return f
 }
 
+// Write makes dir, which has the other files of the model, the checkpoint that was checked with the settings of a
+// template: it writes the template, if it is not the folder's, and the Meta.
+func (f *Folder) Write(dir string, s chat.Settings) error {
+	if s.Source != "" || s.Layout != "" && s.Layout != chat.Signatures {
+		path := filepath.Join(dir, chat.TemplateFile)
+		if err := os.WriteFile(path, []byte(f.Template.Source), 0o600); err != nil {
+			return err
+		}
+	}
+	return f.Meta.Write(dir)
+}
+
 // missing replaces the error of a missing file by the files that a model folder needs.
 func missing(err error, dir, what string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +189,7 @@ func ReadTemplate(dir string, c lm.Config, s chat.Settings) (*chat.Template, err
 func readPolicy(dir string) (Meta, *token.Tokenizer, error) {
 	meta, err := ReadMeta(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		f := ReadFolder(dir)
+		f := ReadFolder(dir, "")
 		return f.Meta, f.Tokenizer, f.Err()
 	}
 	if err != nil {

@@ -101,45 +101,60 @@ func TestStageModelImportsAGGUFFile(t *testing.T) {
 	must.Match(t, diags, "Not a model that can be used", "a damaged file at plan")
 }
 
-// A served GGUF file answers a chat as the served Hugging Face folder does, and leaves no temporary folder.
+// A served GGUF file answers a chat as the served Hugging Face folder does, with its own template and with another
+// layout, and leaves no temporary folder.
 func TestAGGUFFileIsServed(t *testing.T) {
 	scratch := t.TempDir()
 	t.Setenv("TMPDIR", scratch)
 	path, folder := tiny(t)
-	chat := func(dir string) (string, int) {
-		out, in := io.Pipe()
-		s := &stages.Serving{Dir: dir, Name: "m", Listen: "127.0.0.1:0", Token: "checkpoint", Device: "cpu", Slots: 2,
-			Queue: 4, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
-		ctx, stop := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() {
-			ended <- s.Run(ctx)
-			in.Close()
-		}()
-		defer func() {
-			stop()
-			must.OK(t, <-ended)
-		}()
-		url := strings.TrimSpace(must.Get(bufio.NewReader(out).ReadString('\n'))(t))
-		r := must.Get(http.Post(url+"/chat/completions", "application/json", strings.NewReader(
-			`{"model": "m", "temperature": 0, "max_tokens": 24, "messages": [{"role": "user", "content": "Hi"}]}`)))(t)
-		defer r.Body.Close()
-		var reply struct {
-			Choices []struct{ Message struct{ Content string } }
-			Usage   struct {
-				Prompt int `json:"prompt_tokens"`
-			}
+	for _, layout := range []string{"", "signatures"} {
+		want, read := ask(t, folder, layout, "Hi")
+		if got, n := ask(t, path, layout, "Hi"); got != want || n != read || want == "" {
+			t.Errorf("layout %q: got %q after %d tokens, want %q after %d", layout, got, n, want, read)
 		}
-		if must.OK(t, json.NewDecoder(r.Body).Decode(&reply)); len(reply.Choices) != 1 {
-			t.Fatalf("got status %s and %v", r.Status, reply)
-		}
-		return reply.Choices[0].Message.Content, reply.Usage.Prompt
-	}
-	want, read := chat(folder)
-	if got, n := chat(path); got != want || n != read || want == "" {
-		t.Errorf("got %q after %d tokens, want %q after %d", got, n, want, read)
 	}
 	if left := must.Get(filepath.Glob(filepath.Join(scratch, "rcgrpo-*")))(t); len(left) > 0 {
 		t.Errorf("the server left %v", left)
 	}
+}
+
+// The published template of SmolLM2 drops calls, so it is served with the layout smollm2.
+func TestSmolLM2IsServed(t *testing.T) {
+	path := fixtures.SmolLM2(t)
+	must.Long(t)
+	if got, _ := ask(t, path, "smollm2", "What is the capital of France?"); !strings.Contains(got, "Paris") {
+		t.Errorf("got %q, want Paris", got)
+	}
+}
+
+// ask serves a model until it has answered a request, and returns the reply and the number of the request's tokens.
+func ask(t *testing.T, dir, layout, request string) (reply string, read int) {
+	t.Helper()
+	out, in := io.Pipe()
+	s := &stages.Serving{Dir: dir, Layout: layout, Name: "m", Listen: "127.0.0.1:0", Token: "checkpoint",
+		Device: "cpu", Slots: 2, Queue: 4, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Run(ctx)
+		in.Close()
+	}()
+	defer func() {
+		stop()
+		must.OK(t, <-ended)
+	}()
+	url := strings.TrimSpace(must.Get(bufio.NewReader(out).ReadString('\n'))(t))
+	r := must.Get(http.Post(url+"/chat/completions", "application/json", strings.NewReader(
+		`{"model": "m", "temperature": 0, "max_tokens": 24, "messages": [{"role": "user", "content": "`+request+`"}]}`)))(t)
+	defer r.Body.Close()
+	var got struct {
+		Choices []struct{ Message struct{ Content string } }
+		Usage   struct {
+			Prompt int `json:"prompt_tokens"`
+		}
+	}
+	if must.OK(t, json.NewDecoder(r.Body).Decode(&got)); len(got.Choices) != 1 {
+		t.Fatalf("got status %s and %v", r.Status, got)
+	}
+	return got.Choices[0].Message.Content, got.Usage.Prompt
 }
