@@ -65,7 +65,7 @@ func TestTemplatesThatCannotBeTrainedAreRefused(t *testing.T) {
 			`drops calls: "probe_files" of probe_files(a=True,text='x y',n=1.5) is not in its rendering`},
 		"calls of an unknown form": {qwen, `"arguments": `, `"args": `, "which is no known format"},
 		"tools are dropped":        {qwen, "{%- if tools %}", "{%- if false %}", "the template drops tools"},
-		"results are dropped":      {qwen, "{{- message.content }}\n        {{- '\\n</tool", "{{- '\\n</tool",
+		"results are dropped": {qwen, "{{- message.content }}\n        {{- '\\n</tool", "{{- '\\n</tool",
 			"the template drops message"},
 		"the system message is dropped": {qwen, "messages[0]['content'] + '<|im_end|>", "'Hi<|im_end|>",
 			"the template drops the system message"},

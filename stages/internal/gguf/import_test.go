@@ -132,7 +132,8 @@ func ask(t *testing.T, dir, layout, request string) (reply string, read int) {
 	t.Helper()
 	out, in := io.Pipe()
 	s := &stages.Serving{Dir: dir, Layout: layout, Name: "m", Listen: "127.0.0.1:0", Token: "checkpoint",
-		Device: "cpu", Slots: 2, Queue: 4, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second, Out: in, Log: t.Output()}
+		Device: "cpu", Slots: 2, Queue: 4, MaxBody: 1 << 20, Timeout: time.Minute, Drain: time.Second,
+		Out: in, Log: t.Output()}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
