@@ -29,6 +29,9 @@ var curveFigures = []curveFigure{
 	{id: "zero-variance", title: "Groups without variance", y: "share of groups", metrics: []string{"zero_variance"},
 		share: true,
 		note:  "Groups whose episodes all have the same reward carry no learning signal."},
+	{id: "zero-variance-split", title: "Groups without variance: all right, and all wrong", y: "share of groups",
+		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
+		note: "The two kinds of groups without variance. All right: the tasks are learned; all wrong: they are too hard."},
 	{id: "spread", title: "Advantage spread within groups", y: "spread", metrics: []string{"spread_within"},
 		note: "Largest minus smallest advantage of a group, mean over the groups of an update (0 for groups without " +
 			"variance)."},
@@ -50,9 +53,6 @@ var curveFigures = []curveFigure{
 		note: "Population variance of the rewards of a group, mean over groups, and the part of it that the token " +
 			"guarantees. The bound is unbiased: the sampling variance se² of the gap is subtracted from gap², so that " +
 			"single updates may be below 0."},
-	{id: "zero-variance-split", folded: true, title: "All right, and all wrong", y: "share of groups",
-		metrics: []string{"all_right", "all_wrong"}, names: []string{"all right", "all wrong"}, share: true,
-		note: "The two kinds of groups without variance."},
 	{id: "spread-batch", folded: true, title: "Advantage spread over the batch", y: "spread",
 		metrics: []string{"spread_batch", "spread_batch_ddof1"}, names: []string{"ddof 0", "ddof 1"},
 		note: "Largest minus smallest advantage among all episodes of an update."},
@@ -200,7 +200,8 @@ func (a *Arm) groupSize() int {
 func (s *Study) forecastTable() *page.Table {
 	t := &page.Table{
 		ID: "forecast", Title: "Groups without variance: forecast and first update",
-		Columns: page.Columns("<Arm", "Forecast", "Measured", "<Inside the 95 % band"),
+		Columns: page.Columns("<Arm", "Forecast", "all right, forecast", "all wrong, forecast", "Measured", "all right",
+			"all wrong", "<Inside the 95 % band"),
 		Notes: []string{"The forecast samples some tasks under each token before the first update and computes how " +
 			"often all members of a group succeed or all fail (Proposition 1). Mean over seeds, and below it the lowest and " +
 			"the highest seed. The band is for as many independent groups as an update has; the figure shows each band.",
@@ -222,9 +223,17 @@ func (s *Study) forecastTable() *page.Table {
 				inside++
 			}
 		}
+		before, after := "as logged before the first update, mean over seeds", "as logged at that update, mean over seeds"
+		kind := func(metric, by string) page.Cell {
+			if shares := a.forecasts(metric); len(shares) > 0 {
+				return meanShare(shares).From(a.logged(by, metric))
+			}
+			return page.Text("–")
+		}
 		t.Add(series.Arm, page.Text("%s", a.Label),
-			meanShare(forecast).From(a.logged("as logged before the first update, mean over seeds", "forecast_zero_variance")),
-			meanShare(measured).From(a.logged("as logged at that update, mean over seeds", "zero_variance")),
+			meanShare(forecast).From(a.logged(before, "forecast_zero_variance")),
+			kind("forecast_all_right", before), kind("forecast_all_wrong", before),
+			meanShare(measured).From(a.logged(after, "zero_variance")), kind("all_right", after), kind("all_wrong", after),
 			page.Text("%d of %d", inside, len(forecast)).
 				From(a.logged("measured within the band", "forecast_low", "forecast_high", "zero_variance")))
 		allInside, all = allInside+inside, all+len(forecast)
@@ -235,11 +244,27 @@ func (s *Study) forecastTable() *page.Table {
 		verdict = "fewer than 95 %"
 	}
 	t.Rows = append(t.Rows, page.Row{Arm: page.NoArm, Group: "Claim", Cells: []page.Cell{
-		page.Text("All trainings"), page.Text("–"), page.Text("–"),
+		page.Text("All trainings"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"), page.Text("–"),
+		page.Text("–"),
 		page.Text("%d of %d", allInside, all).With("%s · %s", verdict, page.PercentRange(*share.Interval)).
 			From(page.Source{From: sources.From, Rows: "forecast_low, forecast_high, zero_variance",
 				By: "measured within the band, of all trainings"})}})
 	return t
+}
+
+// forecasts returns a metric of the update with the forecast, for every run that logged both.
+func (a *Arm) forecasts(metric string) (values []float64) {
+	for _, run := range a.Runs {
+		for _, row := range run.Curve {
+			if _, ok := row.Values["forecast_zero_variance"]; ok {
+				if v, logged := row.Values[metric]; logged {
+					values = append(values, v)
+				}
+				break
+			}
+		}
+	}
+	return values
 }
 
 // forecastFigure draws Proposition 1's forecasts against the measured shares; nil without a forecast.

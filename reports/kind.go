@@ -130,9 +130,9 @@ type Chosen struct {
 	Title string   `json:"title" hcl:"title,label" doc:"heading"`
 	Show  []string `json:"show" hcl:"show" doc:"tables and figures in their order: map, main, reference, ablation,"`
 	_     struct{} `doc:"calls, seeds, fig-categories, pass-at-k, fig-pass-at-k, fig-outcomes, fig-effects, compare,"`
-	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-spread, fig-tokens-gap, fig-entropy,"`
-	_     struct{} `doc:"fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast, entropy, late, signal, forecast,"`
-	_     struct{} `doc:"fig-tokens-reward, fig-variance, fig-zero-variance-split, fig-spread-batch,"`
+	_     struct{} `doc:"gap, gap-training, fig-reward, fig-zero-variance, fig-zero-variance-split, fig-spread,"`
+	_     struct{} `doc:"fig-tokens-gap, fig-entropy, fig-kl, fig-grad-norm, fig-spread-reward, fig-forecast,"`
+	_     struct{} `doc:"entropy, late, signal, forecast, efficiency, fig-tokens-reward, fig-variance, fig-spread-batch,"`
 	_     struct{} `doc:"fig-kl-estimators, fig-clip, fig-log-ratio, fig-turns, fig-calls, fig-tool-errors,"`
 	_     struct{} `doc:"fig-stops, fig-length, fig-tuning, fig-successes, values, transcripts, data,"`
 	_     struct{} `doc:"certificate, statistics, mixtures, examples, versions, departures, settings, runs,"`

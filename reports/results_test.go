@@ -1,12 +1,14 @@
 package reports
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/engine/artifact"
 	"rcgrpo/reports/page"
 	"rcgrpo/stages/rl"
 )
@@ -47,15 +49,17 @@ func TestPassAtKByHand(t *testing.T) {
 func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	curve := func(forecast, low, high, measured float64) []rl.Metric {
 		return []rl.Metric{{Update: 1, Values: map[string]float64{"forecast_zero_variance": forecast, "forecast_low": low,
-			"forecast_high": high, "zero_variance": measured}},
+			"forecast_high": high, "zero_variance": measured, "forecast_all_right": forecast - 0.1,
+			"forecast_all_wrong": 0.1, "all_right": measured - 0.2, "all_wrong": 0.2}},
 			{Update: 2, Values: map[string]float64{"zero_variance": 1}}}
 	}
 	s := &Study{Arms: []Arm{{"x", []SeedRun{{Seed: seedOf(1), Curve: curve(0.5, 0.4, 0.6, 0.55), CurveFrom: "a"},
 		{Seed: seedOf(2), Curve: curve(0.5, 0.4, 0.6, 0.75), CurveFrom: "b"}}}, {Label: "none"}}}
 	table := s.forecastTable()
-	equalRows(t, table, "x | 50.0 % | 65.0 % | 1 of 2", "All trainings | – | – | 1 of 2")
+	equalRows(t, table, "x | 50.0 % | 40.0 % | 10.0 % | 65.0 % | 45.0 % | 20.0 % | 1 of 2",
+		"All trainings | – | – | – | – | – | – | 1 of 2")
 	// Wilson's interval of 1 of 2, z = 1.96: (0.5 + z²/4 ± z·√(0.125 + z²/16)) / (1 + z²/2), 0.095 to 0.905.
-	all, claim := table.Rows[1].Cells[3], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
+	all, claim := table.Rows[1].Cells[7], "1 of 2 (fewer than 95 % · 9.5 … 90.5)"
 	if strings.ReplaceAll(all.Line(), " %", " %") != claim || !slices.Equal(all.Source.From, []string{"a", "b"}) {
 		t.Errorf("got the claim %q from %q, want %q of both trainings", all.Line(), all.Source.From, claim)
 	}
@@ -67,6 +71,59 @@ func TestForecastIsComparedWithTheFirstUpdate(t *testing.T) {
 	s.Arms = s.Arms[1:]
 	if s.forecastFigure() != nil {
 		t.Error("a figure without any forecast")
+	}
+}
+
+// The gain over GRPO is shown beside the forecast only for the GRPO arm that starts from the same checkpoints.
+func TestForecastEfficiencyIsShownBesideTheMeasuredGain(t *testing.T) {
+	s := synthetic(2, 40, 20)
+	if table := s.efficiencyTable(); table != nil {
+		t.Errorf("a table without a forecast of an efficiency: %v", table.Rows)
+	}
+	s.Records = nil
+	starts := map[string]string{"SFT + GRPO": "sft", "SFT + RC-GRPO": "sft", "RCTP-FT + GRPO": "rctp",
+		"RCTP-FT + RC-GRPO": "rctp"}
+	for i, a := range s.Arms {
+		for j := range a.Runs {
+			kind := "grpo"
+			r := &s.Arms[i].Runs[j]
+			if strings.HasSuffix(a.Label, "RC-GRPO") {
+				kind = "rc-grpo"
+			}
+			if a.Label == "RCTP-FT + RC-GRPO" { // half widths 0.3 and 0.4: that of the mean is 0.5 / 2
+				x, half := float64(j), 0.3+0.1*float64(j)
+				for name, v := range map[string]float64{"efficiency_none": 0.5 + x, "efficiency_full": 1.5 + x,
+					"transfer": 0.25 + x/2} {
+					name = "forecast_" + name
+					r.Curve[0].Values[name], r.Curve[0].Values[name+"_low"], r.Curve[0].Values[name+"_high"] = v, v-half, v+half
+				}
+			}
+			r.CurveFrom = fmt.Sprintf("stage.%s.arm[%q]@%d.metrics", kind, a.Label, j+1)
+			s.Records = append(s.Records, Record{Address: strings.TrimSuffix(r.CurveFrom, ".metrics"), Kind: kind,
+				Manifest: &artifact.Manifest{Parts: map[string]string{"input.policy": fmt.Sprint(starts[a.Label], j)}}})
+		}
+	}
+	table := s.efficiencyTable()
+	if len(table.Rows) != 1 {
+		t.Fatalf("got %d rows, want one", len(table.Rows))
+	}
+	var got []string
+	for _, c := range table.Rows[0].Cells {
+		got = append(got, strings.ReplaceAll(c.Line(), "\u00a0", " "))
+	}
+	equal(t, "forecast and GRPO", got[:5], []string{"RCTP-FT + RC-GRPO", "1.00 (0.750 … 1.25)", "2.00 (1.75 … 2.25)",
+		"0.500 (0.250 … 0.750)", "RCTP-FT + GRPO"})
+	gain := s.compare(Comparison{}, []string{"RCTP-FT + GRPO", "RCTP-FT + RC-GRPO"}, "test")
+	if cell := table.Rows[0].Cells[5]; cell.Value == nil || *cell.Value != gain.Mean || cell.Source.By == "" {
+		t.Errorf("got the gain %+v, want %v with its source", cell, gain.Mean)
+	}
+	delete(s.Arms[3].Runs[1].Curve[0].Values, "forecast_transfer") // no transfer suffices in one seed
+	s.Records[slices.IndexFunc(s.Records, func(r Record) bool {
+		return strings.HasPrefix(r.Address, `stage.grpo.arm["RCTP-FT + GRPO"]`)
+	})].Manifest.Parts["input.policy"] = "another"
+	row := s.efficiencyTable().Rows[0]
+	if row.Cells[3].Text != "–" || row.Cells[4].Text != "–" || row.Cells[5].Text != "–" {
+		t.Errorf("got %v, want dashes for a transfer that a seed lacks, and for GRPO from another checkpoint", row.Cells[3:])
 	}
 }
 

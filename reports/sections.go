@@ -121,7 +121,8 @@ func items() []item {
 		}},
 		item{"late", "training", single((*Study).lateTable)},
 		item{"signal", "training", single((*Study).signalTable)},
-		item{"forecast", "training", single((*Study).forecastTable)})
+		item{"forecast", "training", single((*Study).forecastTable)},
+		item{"efficiency", "training", single((*Study).efficiencyTable)})
 	curves(true)
 	return append(all,
 		item{"fig-successes", "training", (*Study).successFigures},
