@@ -39,11 +39,17 @@ export CGO_LDFLAGS  := -L$(EMPTY) -L$(LIBTORCH)/lib -Wl,-rpath,$(LIBTORCH)/lib -
 export BFCL_DATA    ?= $(DEPS)/bfcl
 export PATH         := $(PATH):$(DEPS)/bin
 
-.PHONY: demo test check build bench crash images browser changes clean env deps axe vet lint
+.PHONY: demo smollm2 test check build bench crash images browser changes clean env deps axe vet lint
 .DEFAULT_GOAL := build
 
 demo: build
 	bin/rcgrpo run experiments/drills.hcl
+
+# The documents of the tools are in the benchmark's data, which a site file names.
+smollm2: build
+	@$(PYTHON) build/fetch.py smollm2 $(DEPS)
+	@printf 'data {\n  bfcl = "%s/bfcl"\n}\n' '$(DEPS)' >$(DEPS)/site.hcl
+	bin/rcgrpo run experiments/smollm2_first.hcl --site $(DEPS)/site.hcl
 
 # Both binaries contain the digest of their sources: the engine starts only a torch binary with the same digest.
 build: deps
@@ -72,7 +78,7 @@ RACED := ./bfcl ./cmd/rcgrpo/... ./engine ./engine/artifact ./engine/machine ./e
 FUZZED := stages/internal/serve:FuzzRequests stages/internal/provider:FuzzReplies \
 	stages/internal/environment:FuzzAnswers stages/internal/environment:FuzzServers \
 	engine/remote:FuzzRecords engine/artifact:FuzzManifests engine/lang:FuzzLoad \
-	stages/internal/jinja:FuzzParse
+	stages/internal/jinja:FuzzParse stages/internal/gguf:FuzzOpen
 FUZZ := $(foreach f,$(FUZZED),-- CGO_ENABLED=0 -tags=$(PURE) -run='^$$' -fuzz='^$(lastword $(subst :, ,$(f)))$$' \
 	-fuzztime=20s -fuzzminimizetime=10x ./$(firstword $(subst :, ,$(f))))
 

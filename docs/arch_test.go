@@ -67,12 +67,13 @@ var ladder = map[string]string{
 		"stages/internal/token stages/internal/train",
 	"stages/internal/agent": "bfcl engine/artifact engine/lang stages/rl stages/rl/blocks stages/internal/chat " +
 		"stages/internal/environment stages/internal/serve stages/internal/token",
-	"stages/internal/chat": "bfcl stages/rl stages/internal/token",
+	"stages/internal/chat": "bfcl stages/rl stages/internal/jinja stages/internal/token",
 	"stages/internal/checkpoint": "engine engine/artifact engine/runs bfcl stages/rl stages/rl/blocks " +
-		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/lm " +
-		"stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
+		"stages/internal/agent stages/internal/chat stages/internal/environment stages/internal/gguf " +
+		"stages/internal/lm stages/internal/ranks stages/internal/resume stages/internal/token stages/internal/torch",
 	"stages/internal/environment":        "bfcl engine/proc stages/rl stages/rl/blocks",
 	"stages/internal/environment/faults": "engine/proc",
+	"stages/internal/gguf":               "stages/internal/lm",
 	"stages/internal/lm":                 "stages/internal/ranks stages/internal/token stages/internal/torch stages/rl",
 	"stages/internal/provider": "engine engine/artifact engine/proc bfcl stages/rl stages/rl/blocks " +
 		"stages/internal/checkpoint",

@@ -55,7 +55,7 @@ var walks = []walk{
 		{"cmd/rcgrpo/run.go", `var o engine.Options`, `o := engine.Options{Executor: apart.Executor{}}`},
 	}},
 	{"family", []line{
-		{"stages/internal/chat/family.go", `{&qwen, &llama}`, "{&qwen, &llama, &toy}"},
+		{"stages/internal/chat/template.go", `{"smollm2", "llama"}`, `{"smollm2", "llama"}, {"toy", "toy"}`},
 		{"stages/internal/lm/config.go", `"llama":   {class: "LlamaForCausalLM"},`,
 			"\"llama\":   {class: \"LlamaForCausalLM\"},\n\t\"toy\":     {class: \"ToyForCausalLM\"},"},
 	}},

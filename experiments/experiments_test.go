@@ -43,7 +43,7 @@ func files(t *testing.T) []string {
 	return slices.DeleteFunc(found, func(name string) bool { return name == "site.hcl" })
 }
 
-// variables returns values for the variables of an experiment that have no default.
+// variables returns values for the variables of an experiment that name models, which may not be here.
 func variables(t *testing.T, path string) map[string]string {
 	t.Helper()
 	text, vars := read(t, path), map[string]string{}
@@ -52,6 +52,9 @@ func variables(t *testing.T, path string) map[string]string {
 	}
 	if strings.Contains(text, `variable "models"`) {
 		vars["models"] = fmt.Sprintf("{ qwen = %q, llama = %q }", folder(t, "qwen2"), folder(t, "llama"))
+	}
+	if strings.Contains(text, `variable "model"`) {
+		vars["model"] = folder(t, "llama")
 	}
 	return vars
 }

@@ -9,8 +9,8 @@
 
 experiment {
   question = "Does RC-GRPO beat GRPO on memorised tasks, where low is uncertain (mild) and where it fails (wide)?"
-  expect = join(" ", ["No: behind in the wide cell, where a baseline for each token is better than RC-GRPO's, and about",
-  "equal in the mild cell (forecast of docs/training.md 6)"])
+  expect = join(" ", ["No: behind in the wide cell, where a baseline for each token is better than RC-GRPO's, and",
+  "about equal in the mild cell (forecast of docs/training.md 6)"])
   seeds = var.seeds
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 )
@@ -30,9 +31,13 @@ const (
 	reportedRank    = 16
 )
 
-// CheckFolder reports the support for a Hugging Face folder or a checkpoint. It reads no weights.
-func CheckFolder(dir string) FolderReport {
-	f := checkpoint.ReadFolder(dir)
+// LayoutNames returns the names of the chat layouts that replace the template of a model.
+func LayoutNames() []string { return chat.LayoutNames() }
+
+// CheckFolder reports the support for a Hugging Face folder, a GGUF file or a checkpoint. It reads no weights. layout
+// is the name of a chat layout to use in place of the template of the first two, or "".
+func CheckFolder(dir, layout string) FolderReport {
+	f := checkpoint.ReadFolder(dir, layout)
 	report := FolderReport{}
 	add := func(name, refusal, found string) {
 		p := FolderPart{Name: name, Found: found}
@@ -44,18 +49,26 @@ func CheckFolder(dir string) FolderReport {
 		report.Parts = append(report.Parts, p)
 	}
 	c := f.Config
+	if len(f.Refused) > 0 && f.Refused[0].Part == checkpoint.PartFile {
+		add("file", checkpoint.PartFile, "")
+		return report
+	}
 	add("family", checkpoint.PartFamily, fmt.Sprintf("%s, %d layers of width %d, context %d", c.Family, c.Layers, c.Hidden,
 		c.MaxPosition))
 	if c.Layers > 0 {
 		add("parameters", "", parametersText(c.Parameters()))
-		add("weights", checkpoint.PartWeights, "safetensors of the expected shapes")
+		add("weights", checkpoint.PartWeights, cmp.Or(f.Weights, "safetensors of the expected shapes"))
 	}
 	tokenizer := ""
 	if f.Tokenizer != nil {
 		tokenizer = fmt.Sprintf("byte-level BPE of %d tokens", f.Tokenizer.Size())
 	}
 	add("tokenizer", checkpoint.PartTokenizer, tokenizer)
-	add("chat layout", checkpoint.PartLayout, cmp.Or(f.Meta.Family, "unknown, because the family is not supported"))
+	written := cmp.Or(f.Meta.Family, "unknown, because the family is not supported")
+	if f.Template != nil {
+		written = "chat template, " + f.Template.Format() + " calls"
+	}
+	add("chat layout", checkpoint.PartLayout, written)
 	if f.Talk != nil {
 		call := f.Talk.Reply([]string{"weather(city='Bern')"})
 		add("call format", "", f.Talk.Text(call))
@@ -100,3 +113,6 @@ func folderMemory(c lm.Config) (rows []FolderMemory) {
 	}
 	return rows
 }
+
+// IsModelFile reports whether a path names a GGUF file.
+func IsModelFile(path string) bool { return checkpoint.IsGGUF(path) }

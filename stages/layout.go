@@ -14,14 +14,18 @@ type Piece struct {
 }
 
 // Layout returns a function that divides trajectories into pieces as the policy of a checkpoint folder reads
-// them, under their reward token. Learned pieces are the mask of a training.
+// them, under their reward token. Learned pieces are the mask of a training. A trajectory that the chat template
+// refuses is one piece, the error.
 func Layout(dir, benchmark string) (func(*rl.Trajectory) []Piece, error) {
 	codec, err := checkpoint.OpenCodec(dir, benchmark)
 	if err != nil {
 		return nil, err
 	}
 	return func(t *rl.Trajectory) []Piece {
-		ids, mask := chat.Encode(codec, t, t.Token)
+		ids, mask, err := chat.Encode(codec, t, t.Token)
+		if err != nil {
+			return []Piece{{Text: err.Error()}}
+		}
 		var pieces []Piece
 		for from := 0; from < len(ids); {
 			to := from

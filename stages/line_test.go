@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -354,7 +355,7 @@ func (p played) checkConditions(t *testing.T) {
 			Rows: copied},
 	} {
 		got := must.Get(checkpoint.ReadMeta(p.ports[address+".checkpoint"]))(t)
-		if got != want {
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, want %+v", address, got, want)
 		}
 	}

@@ -42,7 +42,9 @@ func TestExpertTrajectoriesBeyondTheContextOfThePapersFiles(t *testing.T) {
 					continue
 				}
 				e := must.Get(rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}))(t)
-				if ids, _ := chat.Encode(codec, e, rl.TokenNone); len(ids) > 16384 {
+				ids, _, err := chat.Encode(codec, e, rl.TokenNone)
+				must.OK(t, err)
+				if len(ids) > 16384 {
 					long++
 				}
 			}

@@ -263,7 +263,8 @@ func tinyFolder(t *testing.T, data *bfcl.Data, benchmark, family string) string 
 			told := *e
 			told.Messages = slices.Clone(e.Messages)
 			told.Messages[0].Text += goal
-			ids, learn := chat.Encode(codec, &told, rl.TokenNone)
+			ids, learn, err := chat.Encode(codec, &told, rl.TokenNone)
+			must.OK(t, err)
 			variant = append(variant, lm.Sequence{IDs: ids, Learn: learn})
 		}
 		lessons = append(lessons, variant)

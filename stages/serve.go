@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// Serving is a checkpoint or Hugging Face folder behind an HTTP endpoint. In a binary with tensors it has a method
+// Serving is a checkpoint, Hugging Face folder or GGUF file behind an HTTP endpoint. In a binary with tensors it has a
+// method
 //
 //	Run(ctx context.Context) error
 //
 // that answers requests until ctx ends.
 type Serving struct {
-	Dir       string   // folder of the checkpoint or model
+	Dir       string   // folder of the checkpoint or model, or GGUF file
 	Name      string   // of the model
 	Aliases   []string // further names
+	Layout    string   // name of a chat layout in place of the model's own template; "": none
 	Listen    string   // host:port; port 0 is any
 	Key       string   // API key; "": none
 	Token     string   // reward token: checkpoint, high, low or none

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/serve"
@@ -31,8 +32,13 @@ func (s *Serving) Run(ctx context.Context) error {
 		return fmt.Errorf("listen on %s: other machines can reach this address, so an API key is required: --key-env NAME",
 			s.Listen)
 	}
+	dir, remove, err := s.folder(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
 	use := lm.Use{Slots: s.Slots, Precision: cmp.Or(lm.Precision(s.Precision), lm.Float32)}
-	policy, err := checkpoint.OpenFolder(s.Dir, s.Device, use)
+	policy, err := checkpoint.OpenFolder(dir, s.Device, use)
 	if err != nil {
 		return err
 	}
@@ -78,6 +84,51 @@ func (s *Serving) Run(ctx context.Context) error {
 		return err
 	}
 	return batcher.Release()
+}
+
+// folder returns the folder to serve. For a GGUF file, and for a model with another layout, it is a temporary one,
+// which remove removes.
+func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err error) {
+	if !checkpoint.IsGGUF(s.Dir) && s.Layout == "" {
+		return s.Dir, func() {}, nil
+	}
+	folder := checkpoint.ReadFolder(s.Dir, s.Layout)
+	if err := folder.Err(); err != nil {
+		return "", nil, err
+	}
+	if dir, err = os.MkdirTemp("", "rcgrpo-serve-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() { os.RemoveAll(dir) }
+	if checkpoint.IsGGUF(s.Dir) {
+		logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
+		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil)
+	} else {
+		err = linkFiles(s.Dir, dir)
+	}
+	if err == nil {
+		err = folder.Write(dir, chat.Settings{Layout: s.Layout})
+	}
+	if err != nil {
+		remove()
+		return "", nil, err
+	}
+	return dir, remove, nil
+}
+
+// linkFiles makes links in dir to the files of another folder, but not to its chat template, which is replaced.
+func linkFiles(from, dir string) error {
+	from, err := filepath.Abs(from)
+	if err != nil {
+		return err
+	}
+	files, err := os.ReadDir(from)
+	for _, f := range files {
+		if err == nil && f.Name() != chat.TemplateFile {
+			err = os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name()))
+		}
+	}
+	return err
 }
 
 // openLog opens the log of conversations, nil without a folder.

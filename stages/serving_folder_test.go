@@ -101,11 +101,11 @@ func TestFoldersThatCannotBeServedAreRefused(t *testing.T) {
 		"a GGUF file alone": {func(t *testing.T, dir string) {
 			remove("config.json", "model.safetensors")(t, dir)
 			must.OK(t, os.WriteFile(filepath.Join(dir, "tiny.gguf"), []byte("GGUF"), 0o600))
-		}, []string{"has no config.json, but tiny.gguf, which is not read"}},
+		}, []string{"has no config.json, but tiny.gguf: name that file instead of the folder"}},
 		"no weights": {remove("model.safetensors"), []string{"holds neither model.safetensors nor", "save_pretrained"}},
 		"another template": {func(t *testing.T, dir string) {
 			must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages }}"), 0o600))
-		}, []string{"not the published one", `write layout = "qwen2.5"`, "a setting of stage `model`"}},
+		}, []string{"the text of a list is not supported", `write layout = "qwen2.5"`, "settings of stage `model`"}},
 		"another architecture": {func(t *testing.T, dir string) {
 			path := filepath.Join(dir, "config.json")
 			text := string(must.Get(os.ReadFile(path))(t))

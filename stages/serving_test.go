@@ -260,7 +260,7 @@ func randomQwen(t *testing.T, data *bfcl.Data, dir string) {
 	defer p.Close()
 	must.OK(t, os.MkdirAll(dir, 0o700))
 	must.OK(t, p.Save(dir))
-	template := must.Get(chat.LayoutNamed("qwen2.5"))(t).Template
+	template := chat.LayoutTemplate("qwen2.5")
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), must.Get(json.Marshal(map[string]string{
 		"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template}))(t), 0o600))
 }

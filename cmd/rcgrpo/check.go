@@ -18,14 +18,16 @@ import (
 
 func checkCommand() *cobra.Command {
 	c := newExperimentCommand("check [EXP...]", "Find mistakes without running anything", cobra.ArbitraryArgs)
-	c.Long = "Find mistakes of experiments without running anything. EXP may also be the folder of a model without\n" +
-		".hcl files: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
+	c.Long = "Find mistakes of experiments without running anything. EXP may also be a GGUF file or the folder of a\n" +
+		"model: then its parts, its memory and what is not supported are printed. Exit code 1: something is invalid."
 	asJSON := c.Flags().Bool("json", false, "print JSON")
+	layout := c.Flags().String("layout", "", "chat layout `NAME` in place of a model's template: "+
+		strings.Join(stages.LayoutNames(), ", "))
 	c.overrideFlag()
-	return c.runs(func(args []string) error { return c.check(args, *asJSON) })
+	return c.runs(func(args []string) error { return c.check(args, *layout, *asJSON) })
 }
 
-func (c *command) check(paths []string, asJSON bool) error {
+func (c *command) check(paths []string, layout string, asJSON bool) error {
 	if len(paths) == 0 {
 		path, err := orOnlyExperiment("")
 		if err != nil {
@@ -36,8 +38,8 @@ func (c *command) check(paths []string, asJSON bool) error {
 	invalid := false
 	all := []lang.DiagnosticJSON{}
 	for _, path := range paths {
-		if isModelFolder(path) {
-			report := stages.CheckFolder(path)
+		if isModel(path) {
+			report := stages.CheckFolder(path, layout)
 			problems := modelDiagnostics(path, report)
 			invalid = invalid || len(problems) > 0
 			if all = append(all, problems...); asJSON {

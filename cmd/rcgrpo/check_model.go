@@ -11,8 +11,11 @@ import (
 	"rcgrpo/stages"
 )
 
-// isModelFolder reports whether a path is the folder of a model and not of an experiment.
-func isModelFolder(path string) bool {
+// isModel reports whether a path is a GGUF file, or the folder of a model and not of an experiment.
+func isModel(path string) bool {
+	if stages.IsModelFile(path) {
+		return true
+	}
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return false
 	}

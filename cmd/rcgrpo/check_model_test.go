@@ -18,7 +18,7 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	t.Chdir(filepath.Dir(path)) // the length of an absolute path would decide where lines break
 	dir := filepath.Base(path)
 	stdout := wantLine(t, exitDone, "", []string{"check", dir}, "qwen2, 3 layers of width 64, context 512",
-		"0.20 million", "BPE of 512 tokens", "qwen2.5", `<tool_call> {"name": "weather", "arguments": {"city": "Bern"}}`,
+		"0.20 million", "BPE of 512 tokens", "hermes calls", `<tool_call> {"name": "weather", "arguments": {"city": "Bern"}}`,
 		"29.5 MiB", "train all weights", "train an adapter of rank 16", "can be trained and served")
 	if strings.Contains(stdout, "not supported") {
 		t.Errorf("got a refusal:\n%s", stdout)
@@ -28,7 +28,7 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	must.OK(t, os.Remove(filepath.Join(dir, "tokenizer.json")))
 	must.OK(t, os.WriteFile(filepath.Join(dir, "chat_template.jinja"), []byte("{{ messages }}"), 0o600))
 	stdout = wantLine(t, exitFailed, "", []string{"check", dir}, "29.5 MiB", "has no tokenizer.json",
-		"the published one", "qwen2.5")
+		"the text of a list is not", "qwen2.5")
 	if strings.Contains(stdout, "can be trained") || strings.Contains(stdout, "call format") {
 		t.Errorf("a refused folder is reported as one that can be used:\n%s", stdout)
 	}
@@ -48,4 +48,17 @@ func TestCheckReportsTheSupportForAModelFolder(t *testing.T) {
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "x.hcl"), []byte("experiment {\n}\n"), 0o600))
 	wantLine(t, exitDone, "", []string{"check", dir}, "is valid")
+}
+
+// A GGUF file has the same report, with the number of tensors by type. A damaged one has one line.
+func TestCheckReportsTheSupportForAGGUFFile(t *testing.T) {
+	path := fixtures.File(t, "hf/gguf/types.gguf")
+	t.Chdir(filepath.Dir(path))
+	wantLine(t, exitFailed, "", []string{"check", "types.gguf"}, "llama, 2 layers of width 256, context 128", "F32 × 6",
+		"Q4_K × 2", "BPE of 63 tokens", "chat layout", "not supported")
+	must.OK(t, os.Truncate("types.gguf", 100000))
+	stdout := wantLine(t, exitFailed, "", []string{"check", "types.gguf"}, "the file is not complete")
+	if strings.Contains(stdout, "MiB") || strings.Contains(stdout, "family") {
+		t.Errorf("parts of a damaged file:\n%s", stdout)
+	}
 }

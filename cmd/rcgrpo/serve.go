@@ -18,18 +18,20 @@ import (
 
 func serveCommand() *cobra.Command {
 	c := newExperimentCommand("serve CHECKPOINT [EXP]", "Serve a policy to clients of OpenAI's API",
-		wantArgs(1, 2, "want the folder of a checkpoint or of a Hugging Face model, or its address with port, such as "+
-			"rc-grpo.arm[sft]@1.checkpoint, and optionally an experiment"))
+		wantArgs(1, 2, "want the folder of a checkpoint or of a Hugging Face model, a GGUF file, or an address with "+
+			"port, such as rc-grpo.arm[sft]@1.checkpoint, and optionally an experiment"))
 	c.Long = "Serve a policy to clients of OpenAI's API, and print the base URL. ^C or SIGTERM ends the server after\n" +
 		"the replies in progress. CHECKPOINT is the address of a stage with its port, such as " +
-		"rc-grpo.arm[sft]@1.checkpoint,\nor a folder: a checkpoint, or a Hugging Face model, which has no reward token. " +
-		"`rcgrpo check FOLDER`\nreports whether a model can be served."
+		"rc-grpo.arm[sft]@1.checkpoint,\nor a folder: a checkpoint, or a Hugging Face model, which has no reward token; or " +
+		"a GGUF file, which is\nimported into $TMPDIR. `rcgrpo check PATH` reports whether a model can be served."
 	s := &stages.Serving{}
 	keyEnv := ""
 	f := c.Flags()
 	f.StringVar(&s.Listen, "listen", "127.0.0.1:0", "listen on `HOST:PORT`; port 0 is any")
 	f.StringVar(&keyEnv, "key-env", "", "require the API key in the variable `NAME`; necessary beyond loopback")
 	f.StringVar(&s.Name, "name", "", "`NAME` of the model (default: CHECKPOINT, which remains valid too)")
+	f.StringVar(&s.Layout, "layout", "", "chat layout `NAME` in place of the template of a folder or GGUF file: "+
+		strings.Join(stages.LayoutNames(), ", "))
 	f.StringVar(&s.Token, "token", "checkpoint", "reward token of requests without one: checkpoint, high, low or none")
 	f.StringVar(&s.Device, "device", "cpu", "cpu or cuda")
 	f.StringVar(&s.Precision, "precision", "float32", "float32 or bf16")
@@ -78,14 +80,15 @@ func becomeTorchBinary(who string) error {
 	return syscall.Exec(path, append([]string{path}, os.Args[1:]...), os.Environ())
 }
 
-// checkpointFolder returns the folder of a checkpoint or model, given as a path or as the address of a port.
+// checkpointFolder returns the folder of a checkpoint or model, given as a path or as the address of a port, or the
+// path of a GGUF file.
 func (c *command) checkpointFolder(args []string) (string, error) {
 	info, err := os.Stat(args[0])
-	if err == nil && info.IsDir() {
+	if err == nil && (info.IsDir() || stages.IsModelFile(args[0])) {
 		return filepath.Clean(args[0]), nil
 	}
 	if err == nil {
-		return "", fmt.Errorf("%s is a file; serve reads the folder of a checkpoint or of a Hugging Face model", args[0])
+		return "", fmt.Errorf("%s is a file; serve reads the folder of a checkpoint or model, or a file *.gguf", args[0])
 	}
 	if strings.ContainsRune(args[0], filepath.Separator) && !strings.ContainsRune(args[0], '[') {
 		return "", fmt.Errorf("there is no folder %s", args[0])

@@ -61,11 +61,12 @@ type plain struct {
 	prompts  map[string][]int32
 }
 
-func (c plain) Begin(string, []rl.Tool) []int32            { return nil }
-func (c plain) User(text string, _ bool, _ string) []int32 { return c.prompts[text] }
-func (c plain) Header(string) []int32                      { return nil }
-func (c plain) Stop(int32) bool                            { return false }
-func (c plain) Parse([]int32) (string, []rl.Call)          { return "", nil }
+func (c plain) Begin(_ string, _ []rl.Tool, request, _ string) ([]int32, error) {
+	return c.prompts[request], nil
+}
+func (c plain) Header(string) []int32   { return nil }
+func (c plain) Stop(int32) bool         { return false }
+func (c plain) Parse([]int32) rl.Parsed { return rl.Parsed{} }
 
 // asking is the environment of one request.
 type asking struct{ text string }

@@ -1,18 +1,21 @@
 // Package model contains the stage kind `model`: the weights that an experiment starts from, either a folder in
-// Hugging Face's format or an architecture with random weights, whose tokenizer is trained on a corpus of
+// Hugging Face's format, a GGUF file, or an architecture with random weights, whose tokenizer is trained on a corpus of
 // trajectories.
 package model
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/hashicorp/hcl/v2"
 
 	"rcgrpo/engine/artifact"
 	"rcgrpo/engine/lang"
+	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl/blocks"
 )
 
@@ -20,8 +23,8 @@ import (
 func Kind() *lang.Kind {
 	return &lang.Kind{
 		Name: "model",
-		Summary: "Weights to start from: a Hugging Face folder, or an architecture with random weights and a tokenizer " +
-			"trained on a corpus.",
+		Summary: "Weights to start from: a Hugging Face folder or GGUF file, or an architecture with random weights and a " +
+			"tokenizer trained on a corpus.",
 		Version:    1,
 		New:        func() lang.Stage { return &settings{Vocab: 1408, CorpusSize: 6000} },
 		Outputs:    func(lang.Stage) map[string]string { return map[string]string{"checkpoint": "checkpoint"} },
@@ -30,11 +33,17 @@ func Kind() *lang.Kind {
 }
 
 type settings struct {
-	Path         *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
-	_            struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template"`
-	Layout       string         `hcl:"layout,optional" choices:"qwen2.5" doc:"chat layout to use and export instead"`
-	_            struct{}       `doc:"of the folder's chat template; required if that template is not a published"`
-	_            struct{}       `doc:"one"`
+	Path     *artifact.File `hcl:"path,optional" doc:"folder of an instruct model of the family Qwen2.5 or"`
+	_        struct{}       `doc:"Llama 3.1: config.json, safetensors, tokenizer, chat template; or file(\"x.gguf\")"`
+	Layout   string         `hcl:"layout,optional" choices:"qwen2.5|qwen3|smollm2|signatures" doc:"chat template"`
+	_        struct{}       `doc:"to use and export instead of the folder's; signatures: tools as signatures and"`
+	_        struct{}       `doc:"calls as Python text in any template, for small contexts"`
+	Template *artifact.File `hcl:"template,optional" doc:"chat template (Jinja) to use and export instead of the"`
+	_        struct{}       `doc:"folder's"`
+
+	Variables map[string]string `hcl:"variables,optional" doc:"further variables of the chat template, such as"`
+	_         struct{}          `doc:"enable_thinking; JSON booleans and numbers are such, the others strings"`
+
 	Architecture *architecture  `hcl:"architecture,block" doc:"shape of a model with random weights"`
 	Corpus       []artifact.Ref `hcl:"corpus,optional" port:"dataset" doc:"data sets that train the tokenizer"`
 	CorpusSize   int            `hcl:"corpus_size,optional" unit:"trajectories" doc:"trajectories taken from the"`
@@ -68,7 +77,7 @@ func Shape(stage lang.Stage) (c lm.Config, ok bool) {
 	case !ok || s.Path == nil && s.Architecture == nil:
 		return c, false
 	case s.Path != nil:
-		c, err := lm.ReadConfig(s.Path.Path)
+		c, err := checkpoint.ReadShape(s.Path.Path)
 		return c, err == nil
 	}
 	return s.Architecture.shape(s.Vocab), true
@@ -80,16 +89,37 @@ func (a *architecture) shape(vocab int) lm.Config {
 		TiedEmbeddings: true, MaxPosition: a.Context}
 }
 
-// checkFolder reports why a model folder is unusable, without loading weights.
+// checkFolder reports why a model folder or file is unusable, without loading weights.
 func (s *settings) checkFolder() error {
+	chosen, err := s.template()
+	if err != nil {
+		return err
+	}
+	if !s.Path.Dir {
+		return checkpoint.ReadModel(s.Path.Path, chosen).Err()
+	}
 	cfg, err := lm.ReadConfig(s.Path.Path)
 	if err != nil {
 		return err
 	}
-	if _, err = checkpoint.ChatLayout(s.Path.Path, cfg, s.Layout); errors.Is(err, fs.ErrNotExist) {
+	if _, err = checkpoint.ReadTemplate(s.Path.Path, cfg, chosen); errors.Is(err, fs.ErrNotExist) {
 		return nil // a folder without a tokenizer's files is refused when the stage runs
 	}
 	return err
+}
+
+// template returns the settings of the chat template.
+func (s *settings) template() (chat.Settings, error) {
+	chosen := chat.Settings{Layout: s.Layout, Variables: s.Variables}
+	if s.Template == nil {
+		return chosen, nil
+	}
+	source, err := token.ReadSmall(s.Template.Path)
+	if err == nil && len(source) == 0 {
+		err = fmt.Errorf("%s: the chat template is empty", s.Template.Path)
+	}
+	chosen.Source = string(source)
+	return chosen, err
 }
 
 // WithoutEffect returns the settings that have no effect in combination with the others.
@@ -112,16 +142,22 @@ func (s *settings) Check() (diags hcl.Diagnostics) {
 		case len(s.Corpus) > 0:
 			bad(true, "Two tokenizers", s.At["path"],
 				"A folder brings its tokenizer; a corpus trains that of an architecture with random weights.")
-		case !s.Path.Dir:
-			bad(true, "Not a folder", s.At["path"], "A model is a folder; name it with dir().")
+		case s.Template != nil && s.Layout != "" && s.Layout != chat.Signatures:
+			bad(true, "Two chat templates", s.At["template"],
+				"layout = %q names a template too; name one of them.", s.Layout)
+		case !s.Path.Dir && !checkpoint.IsGGUF(s.Path.Path):
+			bad(true, "Not a folder", s.At["path"], "A model is a folder, dir(\"...\"), or a GGUF file, file(\"x.gguf\").")
 		default:
 			err := s.checkFolder()
 			bad(err != nil, "Not a model that can be used", s.At["path"], "%v.", err)
 		}
 		return diags
 	}
-	bad(s.Layout != "", "No folder", s.At["layout"], "layout replaces the chat template of a model folder; name the "+
-		"folder with path = dir(\"...\"), or leave layout out.")
+	const noFolder = "layout, template and variables belong to the chat template of a model folder; name the folder " +
+		"with path = dir(\"...\"), or leave them out."
+	bad(s.Layout != "", "No folder", s.At["layout"], noFolder)
+	bad(s.Template != nil, "No folder", s.At["template"], noFolder)
+	bad(s.Variables != nil, "No folder", s.At["variables"], noFolder)
 	if a == nil {
 		bad(true, "No weights", s.At[""], "A model is a folder, path = dir(\"...\"), or is described by a block "+
 			"architecture { family, hidden, layers, heads, kv_heads, mlp, rope_base, context }.")

@@ -99,9 +99,23 @@ func TestPlanChecksModelFolders(t *testing.T) {
 	if got := load(t, `layout = "qwen2.5"`+"\n"+sound); !strings.Contains(got, "line 4: No folder") {
 		t.Error(got)
 	}
-	template(published + "{# edited #}")
+	template(strings.ReplaceAll(published, "You are Qwen", "You are edited"))
+	if got := load(t, path); got != "" {
+		t.Error(got)
+	}
+	template(strings.ReplaceAll(published, "tool_call.name", "'ls'"))
 	if got := load(t, path); !strings.Contains(got, "Not a model that can be used: ") ||
-		!strings.Contains(got, `write layout = "qwen2.5"`) {
+		!strings.Contains(got, "the template drops calls") || !strings.Contains(got, `write layout = "qwen2.5"`) {
+		t.Error(got)
+	}
+	file := filepath.Join(dir, "mine.jinja")
+	must.OK(t, os.WriteFile(file, []byte(published), 0o600))
+	chosen := fmt.Sprintf("template = file(%q)\nvariables = { enable_thinking = \"false\" }", file)
+	if got := load(t, path+chosen); got != "" {
+		t.Error(got)
+	}
+	if got := load(t, path+fmt.Sprintf("layout = \"qwen2.5\"\ntemplate = file(%q)", file)); !strings.Contains(got,
+		"line 6: Two chat templates") {
 		t.Error(got)
 	}
 	if got := load(t, path+`layout = "qwen2.5"`); got != "" {

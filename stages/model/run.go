@@ -54,20 +54,37 @@ func (s *settings) Run(ctx context.Context, job *engine.Job) error {
 	return nil
 }
 
-// copyFolder copies a model folder into the checkpoint after checking every file that later stages read. Rows of
+// copyFolder copies a model folder, or imports a GGUF file, into the checkpoint after checking everything that later
+// stages read. Rows of
 // reward tokens are added at their first use.
 func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 	from := s.Path.Path
-	folder := checkpoint.ReadModel(from, s.Layout)
+	chosen, err := s.template()
+	if err != nil {
+		return err
+	}
+	folder := checkpoint.ReadModel(from, chosen)
 	if err := folder.Err(); err != nil {
 		return err
 	}
 	cfg := folder.Config
 	job.Logf("%s: %d layers of width %d, %d parameters, %d tokens", cfg.Family, cfg.Layers, cfg.Hidden,
 		cfg.Parameters(), folder.Tokenizer.Size())
+	job.Logf("chat template: %s calls", folder.Template.Format())
+	if folder.Template.Dated() {
+		job.Logf("the chat template writes today's date, which is always 26 Jul 2024 here, because a prompt that changes " +
+			"daily cannot be compared")
+	}
 	dir, err := job.Create("checkpoint")
 	if err != nil {
 		return err
+	}
+	if !s.Path.Dir {
+		progress := func(done, all int) { job.Progress(done, all, "weights") }
+		if err := checkpoint.ImportGGUF(ctx, from, dir, job.Logf, progress); err != nil {
+			return err
+		}
+		return folder.Write(dir, chosen)
 	}
 	names := append([]string{lm.ConfigFile, checkpoint.TokenizerFile}, checkpoint.Kept...)
 	for _, pattern := range []string{"*.safetensors", "*.safetensors.index.json"} {
@@ -89,16 +106,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 			return err
 		}
 	}
-	if s.Layout != "" {
-		layout, err := chat.LayoutNamed(folder.Meta.Family)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, chat.TemplateFile), []byte(layout.Template), 0o600); err != nil {
-			return err
-		}
-	}
-	return folder.Meta.Write(dir)
+	return folder.Write(dir, chosen)
 }
 
 func copyFile(from, to string) error {

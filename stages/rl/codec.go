@@ -3,14 +3,14 @@ package rl
 // Codec converts messages to ids and back for one model family. Pieces are encoded separately and concatenated,
 // so sampled text is never tokenized again. Implementations: stages/internal/chat.
 type Codec interface {
-	// Begin returns the ids before the first message, given a system message, "" for the layout's own, and the offered
-	// tools.
-	Begin(system string, tools []Tool) []int32
-	// User encodes a user message. first is true for the first one of the episode, into which the position
-	// "first_user" writes the reward token.
-	User(text string, first bool, token string) []int32
+	// Begin returns the ids up to the end of the first request, given a system message, "" for the layout's own, and
+	// the offered tools. The position "first_user" writes the reward token into the request. An error is one of the
+	// model's chat template, which may refuse texts and documents.
+	Begin(system string, tools []Tool, request, token string) ([]int32, error)
+	// User encodes a later request.
+	User(text string) ([]int32, error)
 	// Tool encodes the results of one step's calls.
-	Tool(results []string) []int32
+	Tool(results []string) ([]int32, error)
 	// Header opens a reply of the policy, where the position "before_each_action" writes the reward token.
 	Header(token string) []int32
 	// Reply encodes a step of an expert: the ids that a policy would have sampled, including the end-of-step id.
@@ -20,8 +20,15 @@ type Codec interface {
 	Between() []int32
 	// Stop reports whether an id ends a reply.
 	Stop(id int32) bool
-	// Parse decodes a sampled reply into its text and calls. A reply without calls yields the turn.
-	Parse(ids []int32) (text string, calls []Call)
+	// Parse decodes a sampled reply. A reply without calls yields the turn.
+	Parse(ids []int32) Parsed
 	// Text decodes any ids for people, special tokens included.
 	Text(ids []int32) string
+}
+
+// Parsed is a decoded reply.
+type Parsed struct {
+	Text      string
+	Calls     []Call
+	Malformed bool // it has no calls, but the beginning of one
 }

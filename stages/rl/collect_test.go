@@ -31,27 +31,29 @@ func ids(s string) []int32 {
 
 func letter(token string) string { return map[string]string{TokenHigh: "H", TokenLow: "L"}[token] }
 
-func (runes) Begin(string, []Tool) []int32 { return ids("^") }
-func (runes) User(text string, _ bool, _ string) []int32 {
-	return ids("U" + text)
+func (runes) Begin(_ string, _ []Tool, request, _ string) ([]int32, error) {
+	return ids("^U" + request), nil
 }
-func (runes) Tool(results []string) []int32 { return ids("T" + strings.Join(results, ",")) }
-func (runes) Header(token string) []int32   { return ids("A" + letter(token)) }
-func (runes) Between() []int32              { return ids("-") }
-func (runes) Stop(id int32) bool            { return id == '!' || id == '.' }
-func (runes) Text(is []int32) string        { return string(is) }
+func (runes) User(text string) ([]int32, error) { return ids("U" + text), nil }
+func (runes) Tool(results []string) ([]int32, error) {
+	return ids("T" + strings.Join(results, ",")), nil
+}
+func (runes) Header(token string) []int32 { return ids("A" + letter(token)) }
+func (runes) Between() []int32            { return ids("-") }
+func (runes) Stop(id int32) bool          { return id == '!' || id == '.' }
+func (runes) Text(is []int32) string      { return string(is) }
 func (runes) Reply(calls []string) []int32 {
 	if len(calls) == 0 {
 		return ids(".")
 	}
 	return ids(strings.Join(calls, ";") + "!")
 }
-func (runes) Parse(is []int32) (string, []Call) {
+func (runes) Parse(is []int32) Parsed {
 	s := string(is)
 	if body, ok := strings.CutSuffix(s, "!"); ok {
-		return body, replyWith(strings.Split(body, ";")...).Calls
+		return Parsed{Text: body, Calls: replyWith(strings.Split(body, ";")...).Calls}
 	}
-	return strings.TrimSuffix(s, "."), nil
+	return Parsed{Text: strings.TrimSuffix(s, ".")}
 }
 
 // script is a sampler with a given reply to each prompt (all text up to the open reply), one character at a time.

@@ -28,7 +28,9 @@ type Dialogue interface {
 type Reply struct {
 	Text  string
 	Calls []Call // none: the policy yields the turn
-	Stop  string // "" if the policy ended its reply itself, else StopStep, StopLength or StopHandler
+	// Malformed reports a reply without calls that contains the beginning of one; always false from an API.
+	Malformed bool
+	Stop      string // "" if the policy ended its reply itself, else StopStep, StopLength or StopHandler
 
 	// Given lists the ids read before it: those after the last reply, those of each message, the header. It is nil
 	// from an API, and if the prompt does not continue the last reply.
@@ -83,7 +85,10 @@ func (d *dialogue) Close() { d.seat.Close() }
 
 // Reply implements Dialogue.
 func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Reply, error) {
-	given := d.encode(news, tools)
+	given, err := d.encode(news, tools)
+	if err != nil { // the chat template refuses the news
+		return Reply{Stop: StopHandler}, nil
+	}
 	ids := slices.Concat(append([][]int32{d.ids}, given...)...)
 	longest := min(d.Limits.Context, d.Batcher.MaxLen())
 	if len(ids) >= longest {
@@ -106,13 +111,14 @@ func (d *dialogue) Reply(ctx context.Context, news []Message, tools []Tool) (Rep
 	default:
 		r.Stop = StopLength
 	}
-	r.Text, r.Calls = d.Codec.Parse(r.IDs)
+	p := d.Codec.Parse(r.IDs)
+	r.Text, r.Calls, r.Malformed = p.Text, p.Calls, p.Malformed
 	d.ids = append(ids, r.IDs...)
 	return r, nil
 }
 
 // encode returns the ids between the last reply and the news, those of each message, and the header of a reply.
-func (d *dialogue) encode(news []Message, tools []Tool) [][]int32 {
+func (d *dialogue) encode(news []Message, tools []Tool) ([][]int32, error) {
 	given := make([][]int32, 1, len(news)+2)
 	first := len(d.ids) == 0
 	if !first {
@@ -124,15 +130,19 @@ func (d *dialogue) encode(news []Message, tools []Tool) [][]int32 {
 	}
 	for _, m := range news {
 		var ids []int32
-		if first {
-			ids = slices.Clone(d.Codec.Begin(system, tools))
+		var err error
+		switch {
+		case first:
+			ids, err = d.Codec.Begin(system, tools, m.Text, d.token)
+		case m.Role == RoleTool:
+			ids, err = d.Codec.Tool(m.Results())
+		default:
+			ids, err = d.Codec.User(m.Text)
 		}
-		if m.Role == RoleTool {
-			ids = append(ids, d.Codec.Tool(m.Results())...)
-		} else {
-			ids = append(ids, d.Codec.User(m.Text, first, d.token)...)
+		if err != nil {
+			return nil, err
 		}
 		given, first = append(given, ids), false
 	}
-	return append(given, d.Codec.Header(d.token))
+	return append(given, d.Codec.Header(d.token)), nil
 }

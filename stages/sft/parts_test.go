@@ -36,7 +36,9 @@ func experts(t *testing.T) (all []lm.Sequence) {
 			continue
 		}
 		e := must.Get(rl.Expert(task.Merged(), bfcl.Settings{Data: data, Today: bfcl.ReleaseDate}))(t)
-		if ids, learn := chat.Encode(codec, e, rl.TokenNone); len(ids) <= 16384 {
+		ids, learn, err := chat.Encode(codec, e, rl.TokenNone)
+		must.OK(t, err)
+		if len(ids) <= 16384 {
 			all = append(all, lm.Sequence{IDs: ids, Learn: learn})
 		}
 	}

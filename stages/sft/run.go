@@ -98,7 +98,10 @@ func (s *settings) examples(job *engine.Job, policy *checkpoint.Policy, conditio
 					return nil, err
 				}
 			}
-			ids, learn := chat.Encode(layouts[documented], &t, given)
+			ids, learn, err := chat.Encode(layouts[documented], &t, given)
+			if err != nil {
+				return nil, fmt.Errorf("task %s: %w", t.Task, err)
+			}
 			if s.Context > 0 && len(ids) > s.Context {
 				long++
 				continue

@@ -78,7 +78,8 @@ func TestAgentWithPythonsPackagesPlaysDrills(t *testing.T) {
 	layout := must.Get(chat.NewDrill(tok, ""))(t)
 	policy := &truth{slots: make([][]int32, 4)}
 	for _, e := range experts {
-		ids, _ := chat.Encode(layout, e, "")
+		ids, _, err := chat.Encode(layout, e, "")
+		must.OK(t, err)
 		policy.experts = append(policy.experts, ids)
 	}
 	local := &rl.Local{Batcher: rl.NewBatcher(policy), Codec: layout, Seed: 1, Temperature: 1,

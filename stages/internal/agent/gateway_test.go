@@ -324,7 +324,8 @@ func TestRequestsThatContinueAReplyJoinItsSequence(t *testing.T) {
 			t.Errorf("%s: %d messages, %d segments, reward %v (%s), stop %s; want %+v", e.Task, len(e.Messages),
 				len(e.Segments), e.Reward, e.Failure, e.Stop, want)
 		}
-		ids, mask := chat.Encode(layout, e, "")
+		ids, mask, err := chat.Encode(layout, e, "")
+		must.OK(t, err)
 		if len(e.IDs) > 0 && (!slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask)) {
 			t.Errorf("%s: the layout writes the messages as %v, want %v", e.Task, ids, e.IDs)
 		}

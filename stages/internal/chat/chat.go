@@ -1,11 +1,15 @@
-// Package chat converts conversations to token ids and back: one file per model family, each an [rl.Codec].
-// Pieces are encoded separately and concatenated, so sampled text is never tokenized again; [Encode] encodes a
-// whole trajectory under any reward token.
+// Package chat converts conversations to token ids and back. Pieces are encoded separately and concatenated, so
+// sampled text is never tokenized again; [Encode] encodes a whole trajectory under any reward token.
 //
-// [Drill] is the small layout of the generated tasks. [Layout] contains the published layouts of instruct models
-// as constants; a model folder with another chat template is refused ([Layout.CheckTemplate]). [FunctionsOf]
-// returns the documents of the tools. [Memory] stores the ids of replies for prompts that continue them.
-// Neighbours: token (ids of a text), rl (episodes).
+//	Drill      the small layout of the generated tasks, an rl.Codec
+//	Template   the chat template of an instruct model, interpreted and probed; start with ReadTemplate
+//	Chat       a Template with a tokenizer, an rl.Codec; start with Template.New
+//	Functions  the documents of the tools; start with FunctionsOf
+//	Memory     the ids of replies for prompts that continue them
+//
+// A piece is the difference of two renderings (template.go). Probes (probe.go) refuse a template whose pieces do not
+// make up its renderings, or that drops a content. calls.go reads and names the formats of calls. Neighbours: jinja
+// (renders templates), token (ids of a text), rl (episodes).
 package chat
 
 import (
@@ -21,25 +25,35 @@ const (
 	LowReward  = rl.LowReward
 )
 
+// rewardTokens are the tokens by name.
+var rewardTokens = map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward}
+
 // RewardTokens in the order in which they are added to a vocabulary.
 var RewardTokens = []string{HighReward, LowReward}
 
 // Encode returns the ids [T] of a trajectory under a reward token (rl.TokenNone for none), and a mask [T] that is
 // true on the policy's own tokens, including the end-of-reply id. Sampled replies keep their ids; the codec
 // encodes the replies of experts. Under the token of its sampling, a trajectory gives its own IDs and Mask. The
-// trajectory is not changed.
-func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool) {
+// trajectory is not changed. An error is one of the chat template.
+func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []bool, err error) {
 	given := func(piece []int32) { ids = append(ids, piece...) }
-	given(c.Begin(t.System, t.Offered()))
-	users := 0
+	begun := false
 	for i, m := range t.Messages {
-		switch m.Role {
-		case rl.RoleUser:
-			given(c.User(m.Text, users == 0, token))
-			users++
-		case rl.RoleTool:
-			given(c.Tool(m.Results()))
-		case rl.RoleAssistant:
+		var piece []int32
+		switch {
+		case m.Role == rl.RoleUser && !begun:
+			piece, err = c.Begin(t.System, t.Offered(), m.Text, token)
+			begun = true
+		case m.Role == rl.RoleUser:
+			piece, err = c.User(m.Text)
+		case m.Role == rl.RoleTool:
+			piece, err = c.Tool(m.Results())
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		given(piece)
+		if m.Role == rl.RoleAssistant {
 			given(c.Header(token))
 			mask = pad(mask, len(ids), false)
 			given(reply(c, t, m))
@@ -49,7 +63,7 @@ func Encode(c rl.Codec, t *rl.Trajectory, token string) (ids []int32, mask []boo
 			}
 		}
 	}
-	return ids, pad(mask, len(ids), false)
+	return ids, pad(mask, len(ids), false), nil
 }
 
 // reply returns the policy's own ids of a message.
@@ -84,7 +98,7 @@ func rewardIDs(tokens *token.Tokenizer, position string) (map[string]int32, erro
 			rl.BeforeEachAction)
 	}
 	ids := map[string]int32{}
-	for name, content := range map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward} {
+	for name, content := range rewardTokens {
 		id, ok := tokens.ID(content)
 		if !ok {
 			return nil, fmt.Errorf("token position %q needs %s in the vocabulary; add the reward tokens first", position,

@@ -64,11 +64,18 @@ func TestLayoutOfADrill(t *testing.T) {
 			"<|low_reward|>]<|assistant|>[ls()<|call|>]None<|assistant|>[<|end|>]<|user|>Bye.<|assistant|>[<|end|>]"},
 	} {
 		d := codec(t, c.where)
-		ids, mask := Encode(d, e, c.token)
+		ids, mask := encode(t, d, e, c.token)
 		if got := marked(d, ids, mask); got != c.want {
 			t.Errorf("position %q, token %q:\n got %s\nwant %s", c.where, c.token, got, c.want)
 		}
 	}
+}
+
+func encode(t testing.TB, c rl.Codec, e *rl.Trajectory, token string) ([]int32, []bool) {
+	t.Helper()
+	ids, mask, err := Encode(c, e, token)
+	must.OK(t, err)
+	return ids, mask
 }
 
 // marked is the text of ids with the masked ones in brackets.
@@ -105,8 +112,8 @@ func TestRewardTokensAreAtTheirPositionAndNotSampled(t *testing.T) {
 	e := &rl.Trajectory{Tools: []string{"mv", "ls"}, Messages: wholeEpisode}
 	for where, want := range map[string]int{"": 0, rl.FirstUser: 1, rl.BeforeEachAction: 6} {
 		for name, c := range codecs(t, where) {
-			high, mask := Encode(c, e, rl.TokenHigh)
-			low, maskLow := Encode(c, e, rl.TokenLow)
+			high, mask := encode(t, c, e, rl.TokenHigh)
+			low, maskLow := encode(t, c, e, rl.TokenLow)
 			if !slices.Equal(mask, maskLow) || len(high) != len(low) {
 				t.Fatalf("%s %q: the masks differ", name, where)
 			}
@@ -122,7 +129,7 @@ func TestRewardTokensAreAtTheirPositionAndNotSampled(t *testing.T) {
 					t.Errorf("%s: a reply continues after its end", name)
 				}
 			}
-			none, _ := Encode(c, e, rl.TokenNone)
+			none, _ := encode(t, c, e, rl.TokenNone)
 			if text := c.Text(none); got != want || strings.Contains(text, HighReward) || strings.Contains(text, LowReward) {
 				t.Errorf("%s %q: got %d reward tokens, want %d, and none in %q", name, where, got, want, text)
 			}
@@ -135,13 +142,13 @@ func TestContextsArePrefixesOfTheEpisode(t *testing.T) {
 		for name, c := range codecs(t, where) {
 			for _, reward := range []string{rl.TokenNone, rl.TokenHigh, rl.TokenLow} {
 				e := rl.Trajectory{Tools: []string{"ls"}, Messages: wholeEpisode}
-				whole, _ := Encode(c, &e, reward)
+				whole, _ := encode(t, c, &e, reward)
 				for n, m := range wholeEpisode {
 					if m.Role != rl.RoleAssistant {
 						continue
 					}
 					e.Messages = wholeEpisode[:n]
-					prompt, mask := Encode(c, &e, reward)
+					prompt, mask := encode(t, c, &e, reward)
 					prompt = append(prompt, c.Header(reward)...)
 					if len(mask) > len(prompt) || len(prompt) > len(whole) || !slices.Equal(prompt, whole[:len(prompt)]) {
 						t.Fatalf("%s %q %s: the prompt of message %d is no prefix of the episode", name, where, reward, n)
@@ -195,7 +202,7 @@ func TestWhereADrillDiffersFromItsText(t *testing.T) {
 			if tc.episode.IDs != nil {
 				tc.episode.Messages = tc.episode.Messages[:2]
 			}
-			ours, _ := Encode(d, tc.episode, rl.TokenNone)
+			ours, _ := encode(t, d, tc.episode, rl.TokenNone)
 			theirs := d.tokens.EncodeAs(DrillText(tc.episode), token.Everything)
 			i := 0
 			for i < min(len(ours), len(theirs)) && ours[i] == theirs[i] {
@@ -220,9 +227,9 @@ func TestParsedRepliesHaveTheirCalls(t *testing.T) {
 	d := codec(t, "")
 	for _, calls := range [][]string{nil, {"ls()"}, {"echo(content='it is <|end|> 🙂', file_name='a')"},
 		{"ls()", "pwd()"}} {
-		text, got := d.Parse(d.Reply(calls))
-		if !slices.Equal(textsOf(got), calls) || text != strings.Join(calls, "\n") {
-			t.Errorf("calls %q: got %q from %q", calls, got, text)
+		got := d.Parse(d.Reply(calls))
+		if !slices.Equal(textsOf(got.Calls), calls) || got.Text != strings.Join(calls, "\n") || got.Malformed {
+			t.Errorf("calls %q: got %+v", calls, got)
 		}
 	}
 	for name, ids := range map[string][]int32{
@@ -231,8 +238,8 @@ func TestParsedRepliesHaveTheirCalls(t *testing.T) {
 		"calls nothing":      {d.call},
 		"empty":              nil,
 	} {
-		if _, calls := d.Parse(ids); calls != nil {
-			t.Errorf("%s: got calls %q, want none", name, calls)
+		if got := d.Parse(ids); got.Calls != nil || got.Malformed != (name == "calls nothing") {
+			t.Errorf("%s: got %+v, want no calls", name, got)
 		}
 	}
 }

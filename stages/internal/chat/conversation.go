@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"rcgrpo/bfcl"
-	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -53,7 +52,7 @@ type Talk interface {
 	// that is of another layout, is unchanged.
 	Insert(prompt, token string) string
 
-	begin(system *string, tools []rl.Tool) []int32
+	start(system *string, tools []rl.Tool, request, reward string) ([]int32, error)
 	write(text string, calls []FunctionCall) ([]int32, error)
 }
 
@@ -66,130 +65,35 @@ func Prompt(c Talk, v Conversation, longest int, known func(before []int32, t Tu
 	if len(v.Turns) == 0 || v.Turns[0].Role != rl.RoleUser {
 		return nil, errors.New("the first message after a system message must be a user message")
 	}
-	ids := slices.Clone(c.begin(v.System, v.Tools))
-	for i := 0; i < len(v.Turns) && len(ids) <= longest; i++ {
+	begin, err := c.start(v.System, v.Tools, v.Turns[0].Text, v.Token)
+	if err != nil {
+		return nil, err
+	}
+	ids := slices.Clone(begin)
+	for i := 1; i < len(v.Turns) && len(ids) <= longest; i++ {
+		var piece []int32
 		switch t := v.Turns[i]; t.Role {
 		case rl.RoleUser:
-			ids = append(ids, c.User(t.Text, i == 0, v.Token)...)
+			piece, err = c.User(t.Text)
 		case rl.RoleTool:
 			results := []string{t.Text}
 			for ; i+1 < len(v.Turns) && v.Turns[i+1].Role == rl.RoleTool; i++ {
 				results = append(results, v.Turns[i+1].Text)
 			}
-			ids = append(ids, c.Tool(results)...)
+			piece, err = c.Tool(results)
 		default:
 			ids = append(ids, c.Header(v.Token)...)
-			reply := known(ids, t)
-			if reply == nil {
-				var err error
-				if reply, err = c.write(t.Text, t.Calls); err != nil {
-					return nil, fmt.Errorf("message %d after the system message: %w", i+1, err)
-				}
+			if piece = known(ids, t); piece == nil {
+				piece, err = c.write(t.Text, t.Calls)
 			}
-			ids = append(append(ids, reply...), c.Between()...)
+			piece = slices.Concat(piece, c.Between())
 		}
+		if err != nil {
+			return nil, fmt.Errorf("message %d after the system message: %w", i+1, err)
+		}
+		ids = append(ids, piece...)
 	}
 	return append(ids, c.Header(v.Token)...), nil
-}
-
-// written describes how a family writes calls.
-type written struct {
-	key         string // of the arguments
-	open, close string // around a call; "": the whole reply is calls, separated by semicolons
-	marks       bool   // text may precede calls
-}
-
-func (c *Chat) write(text string, calls []FunctionCall) ([]int32, error) {
-	parts := []token.Part{plainly(c.trim(text))}
-	if len(calls) > 0 && (text == "" || !c.written.marks) {
-		parts = nil
-	} else if len(calls) > 0 {
-		parts = []token.Part{plainly(text + "\n")}
-	}
-	for i, call := range calls {
-		arguments, err := parseJSON(call.Arguments)
-		if err != nil {
-			return nil, fmt.Errorf("the arguments of %s must be a JSON object: %w", call.Name, err)
-		}
-		if _, ok := arguments.(object); !ok {
-			return nil, fmt.Errorf("the arguments of %s must be a JSON object; got %.80q", call.Name, call.Arguments)
-		}
-		if i > 0 {
-			parts = append(parts, plainly(c.between))
-		}
-		parts = append(parts, c.call(call.Name, arguments)...)
-	}
-	return c.tokens.EncodeParts(append(parts, all(c.stops[0]))...), nil
-}
-
-// Answer implements Talk.
-func (c *Chat) Answer(ids []int32) (text string, calls []FunctionCall) {
-	if n := len(ids); n > 0 && c.Stop(ids[n-1]) {
-		ids = ids[:n-1]
-	}
-	text = c.tokens.Decode(ids, false)
-	w := c.written
-	if w.open == "" {
-		for _, pieces := range [][]string{{text}, strings.Split(text, ";")} {
-			if calls = readCalls(w.key, pieces); calls != nil {
-				return "", calls
-			}
-		}
-		return text, nil
-	}
-	var outside, pieces []string
-	for rest := text; ; {
-		before, after, ok := strings.Cut(rest, w.open)
-		call, next, closed := strings.Cut(after, w.close)
-		if !ok || !closed {
-			outside = append(outside, rest)
-			break
-		}
-		outside, pieces, rest = append(outside, before), append(pieces, call), next
-	}
-	if calls = readCalls(w.key, pieces); calls == nil {
-		return text, nil
-	}
-	return strings.TrimRightFunc(strings.Join(outside, ""), pySpace), calls
-}
-
-// readCalls reads a JSON object per piece, or returns nil.
-func readCalls(key string, pieces []string) (calls []FunctionCall) {
-	for _, piece := range pieces {
-		v, err := parseJSON([]byte(strings.ReplaceAll(piece, "<|python_tag|>", "")))
-		if err != nil {
-			return nil
-		}
-		o, _ := v.(object)
-		name, named := o.get("name").(string)
-		arguments := o.get(key)
-		if text, ok := arguments.(string); ok {
-			arguments, _ = parseJSON([]byte(text))
-		}
-		if _, ok := arguments.(object); !ok || !named {
-			return nil
-		}
-		calls = append(calls, FunctionCall{name, json.RawMessage(oneLine(arguments))})
-	}
-	return calls
-}
-
-// Visible implements Talk.
-func (c *Chat) Visible(text string) int {
-	if c.written.open == "" { // the first character decides
-		trimmed := strings.TrimLeftFunc(text, pySpace)
-		if trimmed == "" || trimmed[0] == '{' || strings.HasPrefix("<|python_tag|>", trimmed[:min(len(trimmed), 14)]) {
-			return 0
-		}
-		return len(text)
-	}
-	tag := strings.TrimSpace(c.written.open)
-	if at := strings.Index(text, tag); at >= 0 {
-		text = text[:at]
-	} else {
-		text = text[:len(text)-Partial(text, tag)]
-	}
-	return len(strings.TrimRightFunc(text, pySpace))
 }
 
 // Partial returns the length of the longest suffix of text that is a proper prefix of word.
@@ -202,13 +106,8 @@ func Partial(text, word string) int {
 	return 0
 }
 
-// Insert implements Talk.
-func (c *Chat) Insert(prompt, reward string) string {
-	return insert(prompt, reward, c.position, c.user, c.userEnd, c.header)
-}
-
 func insert(prompt, reward, position, user, userEnd, header string) string {
-	name := map[string]string{rl.TokenHigh: HighReward, rl.TokenLow: LowReward}[reward]
+	name := rewardTokens[reward]
 	if name == "" || strings.Contains(prompt, HighReward) || strings.Contains(prompt, LowReward) {
 		return prompt
 	}
@@ -225,7 +124,10 @@ func insert(prompt, reward, position, user, userEnd, header string) string {
 	return prompt
 }
 
-func (d *Drill) begin(*string, []rl.Tool) []int32 { return nil } // the layout has neither
+// start ignores system message and tools: the layout has neither.
+func (d *Drill) start(_ *string, _ []rl.Tool, request, reward string) ([]int32, error) {
+	return d.Begin("", nil, request, reward)
+}
 
 func (d *Drill) write(text string, calls []FunctionCall) ([]int32, error) {
 	if len(calls) == 0 {
@@ -244,8 +146,9 @@ func (d *Drill) write(text string, calls []FunctionCall) ([]int32, error) {
 
 // Answer implements Talk.
 func (d *Drill) Answer(ids []int32) (text string, calls []FunctionCall) {
-	text, parsed := d.Parse(ids)
-	for _, call := range parsed {
+	parsed := d.Parse(ids)
+	text = parsed.Text
+	for _, call := range parsed.Calls {
 		name, arguments, err := bfcl.CallJSON(call.Text)
 		if err != nil {
 			return text, nil

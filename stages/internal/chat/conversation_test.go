@@ -52,7 +52,7 @@ func (v vector) apiConversation(t *testing.T) (c Conversation, ok bool) {
 // the published templates by transformers.
 func TestPromptsRenderAsTheReference(t *testing.T) {
 	for f := range present(t) {
-		codec := must.Get(layouts[f].New(fixtureTokenizer(t, f), nil, ""))(t)
+		codec := must.Get(fixtureTemplate(t, f).New(fixtureTokenizer(t, f), nil, ""))(t)
 		compared, systems := 0, 0
 		for _, v := range vectors(t, families[f]) {
 			c, ok := v.apiConversation(t)
@@ -110,7 +110,7 @@ func TestCallsOfADrillGoToJSONAndBack(t *testing.T) {
 		string(calls[0].Arguments) != `{"source": "it's", "n": [1, 2.0, true, null]}` {
 		t.Fatalf("got %q and %s", text, calls)
 	}
-	_, again := d.Parse(must.Get(d.write("", calls))(t))
+	again := d.Parse(must.Get(d.write("", calls))(t)).Calls
 	if want := `mv(source="it's",n=[1, 2.0, True, None])`; len(again) != 1 || again[0].Text != want {
 		t.Errorf("got %q, want %q", again, want)
 	}

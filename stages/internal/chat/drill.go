@@ -56,22 +56,25 @@ func NewDrill(tokens *token.Tokenizer, where string) (*Drill, error) {
 	return d, nil
 }
 
-// Begin returns nothing: the layout has no text before the first message.
-func (d *Drill) Begin(string, []rl.Tool) []int32 { return nil }
+// Begin implements rl.Codec: the layout has no text before the first request.
+func (d *Drill) Begin(_ string, _ []rl.Tool, request, reward string) ([]int32, error) {
+	id, ok := d.reward[reward]
+	if !ok || d.position != rl.FirstUser {
+		return d.User(request)
+	}
+	ids := append([]int32{d.user}, d.tokens.Encode(request+rl.GoalBefore)...)
+	return append(append(ids, id), d.tokens.Encode(rl.GoalAfter)...), nil
+}
 
 // User implements rl.Codec.
-func (d *Drill) User(text string, first bool, token string) []int32 {
-	ids := []int32{d.user}
-	if id, ok := d.reward[token]; ok && first && d.position == rl.FirstUser {
-		ids = append(ids, d.tokens.Encode(text+rl.GoalBefore)...)
-		ids = append(ids, id)
-		return append(ids, d.tokens.Encode(rl.GoalAfter)...)
-	}
-	return append(ids, d.tokens.Encode(text)...)
+func (d *Drill) User(text string) ([]int32, error) {
+	return append([]int32{d.user}, d.tokens.Encode(text)...), nil
 }
 
 // Tool implements rl.Codec.
-func (d *Drill) Tool(results []string) []int32 { return d.tokens.Encode(strings.Join(results, "\n")) }
+func (d *Drill) Tool(results []string) ([]int32, error) {
+	return d.tokens.Encode(strings.Join(results, "\n")), nil
+}
 
 // Header implements rl.Codec.
 func (d *Drill) Header(token string) []int32 {
@@ -95,22 +98,24 @@ func (d *Drill) Between() []int32 { return nil }
 // Stop implements rl.Codec.
 func (d *Drill) Stop(id int32) bool { return id == d.call || id == d.end }
 
-// Parse implements rl.Codec. A reply without a final <|call|>, or with nothing before it, has no calls.
-func (d *Drill) Parse(ids []int32) (text string, calls []rl.Call) {
+// Parse implements rl.Codec. A reply without a final <|call|> has no calls, and one with nothing before it is
+// malformed.
+func (d *Drill) Parse(ids []int32) (p rl.Parsed) {
 	n := len(ids)
 	if n > 0 && d.Stop(ids[n-1]) {
 		n--
 	}
-	text = d.tokens.Decode(ids[:n], false)
+	p.Text = d.tokens.Decode(ids[:n], false)
 	if n == len(ids) || ids[n] != d.call {
-		return text, nil
+		return p
 	}
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(p.Text, "\n") {
 		if strings.TrimSpace(line) != "" {
-			calls = append(calls, rl.Call{Text: line})
+			p.Calls = append(p.Calls, rl.Call{Text: line})
 		}
 	}
-	return text, calls
+	p.Malformed = p.Calls == nil
+	return p
 }
 
 // Text implements rl.Codec.

@@ -56,7 +56,7 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 		p := &parrot{seq: map[int][]int32{}}
 		var rollouts []rl.Rollout
 		for i, task := range tasks {
-			ids, _ := Encode(codec, experts[i], rl.TokenHigh)
+			ids, _ := encode(t, codec, experts[i], rl.TokenHigh)
 			p.all = append(p.all, ids)
 			rollouts = append(rollouts, rl.Rollout{Task: task, Token: rl.TokenHigh})
 		}
@@ -73,7 +73,7 @@ func TestReplayedExpertsEarnTheirRewardTokenByToken(t *testing.T) {
 			if !slices.Equal(e.IDs, p.all[i]) {
 				t.Errorf("%s %s: other ids than the expert's", where, e.Task)
 			}
-			ids, mask := Encode(codec, e, rl.TokenHigh)
+			ids, mask := encode(t, codec, e, rl.TokenHigh)
 			if !slices.Equal(ids, e.IDs) || !slices.Equal(mask, e.Mask) {
 				t.Errorf("%s %s: what was sampled is laid out differently", where, e.Task)
 			}

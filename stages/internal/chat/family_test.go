@@ -10,6 +10,7 @@ import (
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/bfcl"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/jinja"
 	"rcgrpo/stages/rl"
 )
 
@@ -26,7 +27,7 @@ func fixtureChat(t testing.TB, family int, where string) *Chat {
 	t.Helper()
 	tok := fixtureTokenizer(t, family).Clone()
 	must.Get(tok.Add(RewardTokens...))(t)
-	return must.Get(layouts[family].New(tok, someFunctions, where))(t)
+	return must.Get(fixtureTemplate(t, family).New(tok, someFunctions, where))(t)
 }
 
 func step(calls ...string) rl.Message { return rl.Message{Role: rl.RoleAssistant, Calls: calls} }
@@ -67,7 +68,7 @@ func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 			e := &rl.Trajectory{IDs: reply, Mask: pad(nil, len(reply), true), Messages: []rl.Message{
 				ask("say x<|im_end|>x<|eot_id|>"), {Role: rl.RoleAssistant, To: len(reply)}, ask("bye"),
 			}}
-			ids, mask := Encode(c, e, rl.TokenNone)
+			ids, mask := encode(t, c, e, rl.TokenNone)
 			var sampled []int32
 			for i, id := range ids {
 				if mask[i] {
@@ -75,15 +76,15 @@ func TestSampledIDsAndForeignTextStayAsTheyAre(t *testing.T) {
 				}
 			}
 			if !slices.Equal(sampled, reply) {
-				t.Errorf("%s, %s: got %v, want %v", c.Name, name, sampled, reply)
+				t.Errorf("%s, %s: got %v, want %v", families[f], name, sampled, reply)
 			}
 			if got := strings.Count(c.Text(ids), "x<|im_end|>x<|eot_id|>"); got != 1 {
-				t.Errorf("%s, %s: the request occurs %d times", c.Name, name, got)
+				t.Errorf("%s, %s: the request occurs %d times", families[f], name, got)
 			}
-			first := c.User("x"+c.stops[0], true, rl.TokenNone)
-			for _, id := range first[:len(first)-len(c.tokens.EncodeParts(all(c.userEnd)))] {
+			first := must.Get(c.User("x" + c.end.String()))(t)
+			for _, id := range first[:len(first)-len(c.ids(jinja.Own(c.userEnd)))] {
 				if c.Stop(id) {
-					t.Errorf("%s: text of a user became an end token", c.Name)
+					t.Errorf("%s: text of a user became an end token", families[f])
 				}
 			}
 		}
@@ -95,17 +96,19 @@ func TestParsedRepliesOfInstructModelsHaveTheirCalls(t *testing.T) {
 		c := fixtureChat(t, f, "")
 		for _, calls := range [][]string{nil, {"pwd()"}, {"mv(source=\"it's\",destination='a \"b\" <tool_call> é')"},
 			{"f(n=-1,x=1.5,b=True,z=None,l=[1, 'a'],d={'k': 'v'})"}, {"ls(a=False)", "pwd()"}} {
-			if _, got := c.Parse(c.Reply(calls)); !slices.Equal(textsOf(got), calls) {
-				t.Errorf("%s: got %q, want %q", families[f], got, calls)
+			if got := c.Parse(c.Reply(calls)); !slices.Equal(textsOf(got.Calls), calls) || got.Malformed {
+				t.Errorf("%s: got %+v, want %q", families[f], got, calls)
 			}
 		}
 		for _, text := range []string{"", "Done.", "<tool_call>\n{\"name\"", "{", "[]", "é\x00"} {
-			if _, calls := c.Parse(append(c.tokens.Encode(text), c.stop[0])); calls != nil {
-				t.Errorf("%s: %q calls %q", families[f], text, calls)
+			malformed := f == 0 && strings.Contains(text, "<tool_call>") || f == 1 && strings.HasPrefix(text, "{")
+			got := c.Parse(append(c.tokens.Encode(text), c.stop[0]))
+			if got.Calls != nil || got.Malformed != malformed {
+				t.Errorf("%s: %q gives %+v, malformed is %t", families[f], text, got, malformed)
 			}
 		}
-		if text, calls := c.Parse(c.Reply([]string{"not a call"})); text != "not a call" || calls != nil {
-			t.Errorf("%s: a call without a JSON form gave %q, %q", families[f], text, calls)
+		if got := c.Parse(c.Reply([]string{"not a call"})); got.Text != "not a call" || got.Calls != nil {
+			t.Errorf("%s: a call without a JSON form gave %+v", families[f], got)
 		}
 	}
 }
@@ -130,7 +133,8 @@ func TestEveryGroundTruthCallSurvivesBothFamilies(t *testing.T) {
 				t.Errorf("%v", err)
 				continue
 			}
-			text, got := c.Parse(c.Reply([]string{call}))
+			p := c.Parse(c.Reply([]string{call}))
+			text, got := p.Text, p.Calls
 			if len(got) != 1 {
 				t.Errorf("%s: %s came back as %q", families[f], call, got)
 				continue
@@ -151,11 +155,13 @@ func TestATokenizerOfAnotherFamilyIsRefused(t *testing.T) {
 	for f := range present(t) {
 		tok := fixtureTokenizer(t, f)
 		for where, want := range map[string]string{rl.FirstUser: "add the reward tokens", "everywhere": "unknown"} {
-			_, err := layouts[f].New(tok, nil, where)
+			_, err := fixtureTemplate(t, f).New(tok, nil, where)
 			must.Match(t, err, want)
 		}
-		_, err := layouts[1-f].New(tok, nil, "")
-		must.Match(t, err, "another family")
+		if f == 1 || fixtures.Llama(t) {
+			_, err := fixtureTemplate(t, 1-f).New(tok, nil, "")
+			must.Match(t, err, "another family")
+		}
 	}
 }
 
@@ -186,10 +192,10 @@ func TestFunctionsOfTheBenchmarkAreThoseOfTheVectors(t *testing.T) {
 			if v.Tools == nil || string(v.Tools) == "null" {
 				continue
 			}
-			tools := must.Get(parseJSON(v.Tools))(t)
-			for _, tool := range tools.(array) {
-				name, _ := tool.(object).get("function").(object).get("name").(string)
-				want := oneLine(tool)
+			tools := must.Get(jinja.ParseJSON(v.Tools, jinja.Own))(t)
+			for _, tool := range tools.(jinja.List) {
+				name := plain(tool.(jinja.Dict).Get("function").(jinja.Dict).Get("name"))
+				want := jinja.JSON(tool).String()
 				if got, ok := functions[name]; ok {
 					seen[name] = true
 					if string(got) != want {

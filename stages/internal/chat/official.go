@@ -21,7 +21,7 @@ type Official struct {
 // NewOfficial returns the policy for a local one. data contains the documents of the tools.
 func NewOfficial(local *rl.Local, data *bfcl.Data) (*Official, error) {
 	c, ok := local.Codec.(*Chat)
-	if !ok || data == nil {
+	if !ok || data == nil || c.handler() == "" {
 		return nil, fmt.Errorf("layout = \"bfcl\" needs tasks of the benchmark and an instruct model of a family with an " +
 			"official handler: qwen2 or llama")
 	}
@@ -100,6 +100,8 @@ func (d *official) Reply(ctx context.Context, news []rl.Message, tools []rl.Tool
 	for _, call := range d.talk.Reply(r.Text) {
 		r.Calls = append(r.Calls, rl.Call{Text: call})
 	}
+	_, malformed := d.chat.format.calls(r.Text)
+	r.Malformed = malformed && r.Calls == nil
 	return r, nil
 }
 
@@ -112,7 +114,7 @@ func (d *official) begin(tools []rl.Tool) error {
 	if err != nil {
 		return fmt.Errorf("layout = \"bfcl\": %w", err)
 	}
-	d.talk, err = bfcl.NewHandlerChat(d.chat.handler, documents)
+	d.talk, err = bfcl.NewHandlerChat(d.chat.handler(), documents)
 	return err
 }
 

@@ -14,11 +14,12 @@ import (
 
 	"rcgrpo/bench/fixtures"
 	"rcgrpo/internal/must"
+	"rcgrpo/stages/internal/jinja"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
-// families are the names of the fixtures, in the order of layouts.
+// families are the names of the fixtures.
 var families = []string{"qwen2_5", "llama3_1"}
 
 // present yields the families whose fixtures are at hand. A subtest of the same name skips for each other one.
@@ -84,6 +85,23 @@ func fixtureTokenizer(t testing.TB, family int) *token.Tokenizer {
 	return read[family].tok
 }
 
+// fixtureTemplate returns the published template of a family, with the ids that end replies in its published
+// generation_config.json.
+func fixtureTemplate(t testing.TB, family int) *Template {
+	t.Helper()
+	name, variables, ends := families[family], map[string]any{}, []string{"<|im_end|>", "<|endoftext|>"}
+	if family == 1 {
+		variables["bos_token"] = jinja.Own("<|begin_of_text|>")
+		ends = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"}
+	}
+	template := must.Get(NewTemplate(string(fixtures.Read(t, "hf/chat/"+name+".jinja")), variables, false))(t)
+	for _, end := range ends {
+		id, _ := fixtureTokenizer(t, family).ID(end)
+		template.eos = append(template.eos, id)
+	}
+	return template
+}
+
 func sum(ids []int32) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
@@ -118,25 +136,14 @@ func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) 
 		case m.Role == "tool" && i > 0:
 			e.Messages = append(e.Messages, answer(*m.Content))
 		case m.Role == "assistant" && i > 0 && e.Messages[last].Role != rl.RoleAssistant:
-			parts := []token.Part{plainly(c.trim(*m.Content))}
-			if len(m.Calls) > 0 {
-				parts = nil
-			}
-			for n, call := range m.Calls {
-				if call.Function.Arguments == nil {
+			var calls []FunctionCall
+			for _, call := range m.Calls {
+				if raw := call.Function.Arguments; raw == nil || raw[0] != '{' {
 					return nil, false
 				}
-				arguments := must.Get(parseJSON(call.Function.Arguments))(t)
-				written := c.call(call.Function.Name, arguments)
-				if n > 0 {
-					parts = append(parts, plainly(c.between))
-				}
-				parts = append(parts, written...)
+				calls = append(calls, FunctionCall{call.Function.Name, call.Function.Arguments})
 			}
-			if c.Name == "qwen2.5" && len(m.Calls) > 0 && *m.Content != "" { // Qwen's template keeps text before calls
-				parts = append([]token.Part{plainly(*m.Content + "\n")}, parts...)
-			}
-			reply := append(c.tokens.EncodeParts(parts...), c.stop[0])
+			reply := must.Get(c.write(*m.Content, calls))(t)
 			from := len(e.IDs)
 			e.IDs = append(e.IDs, reply...)
 			e.Mask = pad(e.Mask, len(e.IDs), true)
@@ -148,12 +155,13 @@ func (v vector) conversation(t *testing.T, c *Chat) (e *rl.Trajectory, ok bool) 
 	return e, len(e.Messages) > 0
 }
 
-// TestLayoutsRenderAsTheReference compares the constants of each layout with renderings of its published template
-// by transformers.
+// TestLayoutsRenderAsTheReference compares the joined pieces of each published template with its renderings by
+// transformers.
 func TestLayoutsRenderAsTheReference(t *testing.T) {
 	for f := range present(t) {
 		t.Run(families[f], func(t *testing.T) {
 			compared, sameIDs := 0, 0
+			template := fixtureTemplate(t, f)
 			for _, v := range vectors(t, families[f]) {
 				var tools []json.RawMessage
 				if v.Tools != nil && json.Unmarshal(v.Tools, &tools) != nil {
@@ -165,13 +173,13 @@ func TestLayoutsRenderAsTheReference(t *testing.T) {
 					names = append(names, strconv.Itoa(i))
 					functions[names[i]] = tool
 				}
-				c := must.Get(layouts[f].New(fixtureTokenizer(t, f), functions, ""))(t)
+				c := must.Get(template.New(fixtureTokenizer(t, f), functions, ""))(t)
 				e, ok := v.conversation(t, c)
 				if !ok || string(v.Tools) == "[]" { // an empty list counts as tools in Llama's template
 					continue
 				}
 				e.Tools = names
-				ids, _ := Encode(c, e, rl.TokenNone)
+				ids, _ := encode(t, c, e, rl.TokenNone)
 				if e.Messages[len(e.Messages)-1].Role == rl.RoleAssistant {
 					ids = append(ids, c.Between()...)
 				}
@@ -193,7 +201,7 @@ func TestLayoutsRenderAsTheReference(t *testing.T) {
 	}
 }
 
-func TestAnotherTemplateIsRefused(t *testing.T) {
+func TestTemplatesThatCannotBeReadAreRefused(t *testing.T) {
 	folder := func(files map[string]string) string {
 		dir := t.TempDir()
 		for name, text := range files {
@@ -201,29 +209,29 @@ func TestAnotherTemplateIsRefused(t *testing.T) {
 		}
 		return dir
 	}
-	quoted := strconv.Quote(strings.TrimRight(qwenTemplate, "\n"))
-	raw := must.Get(json.Marshal(qwenTemplate))(t)
+	qwen := LayoutTemplate("qwen2.5")
+	quoted := strconv.Quote(strings.TrimRight(qwen, "\n"))
+	raw := must.Get(json.Marshal(qwen))(t)
 	for name, tc := range map[string]struct {
-		layout *Layout
-		files  map[string]string
-		want   string // in the error; "" for none
+		files map[string]string
+		want  string // in the error; "" for none
 	}{
-		"the published file":       {&qwen, map[string]string{TemplateFile: qwenTemplate}, ""},
-		"without the last newline": {&qwen, map[string]string{TemplateFile: strings.TrimRight(qwenTemplate, "\n")}, ""},
-		"in the config":            {&qwen, map[string]string{configFile: `{"chat_template": ` + string(raw) + `}`}, ""},
-		"edited": {&qwen, map[string]string{TemplateFile: qwenTemplate + "{# mine #}"},
-			`layout = "qwen2.5"`},
-		"edited, not ours": {&llama, map[string]string{TemplateFile: "{{ messages }}"},
-			"put the published chat_template.jinja"},
-		"of another family":    {&llama, map[string]string{TemplateFile: qwenTemplate}, "not the published one"},
-		"none":                 {&qwen, map[string]string{configFile: `{}`}, "no chat template"},
-		"no file":              {&qwen, nil, "tokenizer_config.json"},
-		"config is not JSON":   {&qwen, map[string]string{configFile: `{`}, "tokenizer_config.json"},
-		"template is a number": {&qwen, map[string]string{configFile: `{"chat_template": 3}`}, "tokenizer_config.json"},
-		"too large": {&qwen, map[string]string{TemplateFile: qwenTemplate + strings.Repeat(" ", 1<<20)},
+		"the published file":       {map[string]string{TemplateFile: qwen}, ""},
+		"without the last newline": {map[string]string{TemplateFile: strings.TrimRight(qwen, "\n")}, ""},
+		"in the config":            {map[string]string{configFile: `{"chat_template": ` + string(raw) + `}`}, ""},
+		"edited":                   {map[string]string{TemplateFile: strings.ReplaceAll(qwen, "You are Qwen", "Be")}, ""},
+		"without a reply's text":   {map[string]string{TemplateFile: "{{ messages | length }}"}, `write layout = "qwen2.5"`},
+		"Python's text of lists":   {map[string]string{TemplateFile: "{{ messages }}"}, "the text of a list is not"},
+		"with a macro":             {map[string]string{TemplateFile: "\n{% macro f() %}"}, "line 2: macro is not supported"},
+		"none":                     {map[string]string{configFile: `{}`}, "no chat template"},
+		"no file":                  {nil, "tokenizer_config.json"},
+		"config is not JSON":       {map[string]string{configFile: `{`}, "tokenizer_config.json"},
+		"template is a number":     {map[string]string{configFile: `{"chat_template": 3}`}, "tokenizer_config.json"},
+		"too large": {map[string]string{TemplateFile: qwen + strings.Repeat(" ", 1<<20)},
 			"at most 1 MiB"},
-		"quoted twice": {&qwen, map[string]string{TemplateFile: quoted}, "not the published one"},
+		"quoted twice": {map[string]string{TemplateFile: quoted}, "not supported outside strings"},
 	} {
-		must.Match(t, tc.layout.CheckTemplate(folder(tc.files)), tc.want, name)
+		_, err := ReadTemplate(folder(tc.files), Settings{Decoder: "qwen2"})
+		must.Match(t, err, tc.want, name)
 	}
 }

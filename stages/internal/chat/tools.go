@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"rcgrpo/bfcl"
+	"rcgrpo/stages/internal/jinja"
 )
 
 // Functions are tool documents in the format of chat APIs and templates, by tool name.
@@ -43,33 +44,33 @@ var jsonTypes = map[string]string{"dict": "object", "float": "number", "tuple": 
 // Function converts a tool document of the benchmark to OpenAI's format: types get their JSON schema names, and
 // the description of the response is dropped.
 func Function(doc json.RawMessage) (json.RawMessage, error) {
-	v, err := parseJSON(doc)
+	v, err := jinja.ParseJSON(doc, jinja.Own)
 	if err != nil {
 		return nil, err
 	}
-	o, ok := v.(object)
+	o, ok := v.(jinja.Dict)
 	if !ok {
 		return nil, fmt.Errorf("a tool document is an object, not %T", v)
 	}
-	o = slices.DeleteFunc(o, func(m member) bool { return m.key == "response" })
-	function := renameTypes("", o)
-	return json.RawMessage(oneLine(object{{"type", "function"}, {"function", function}})), nil
+	o = slices.DeleteFunc(o, func(m jinja.Member) bool { return m.Key.String() == "response" })
+	function := jinja.Dict{own("type", jinja.Own("function")), own("function", renameTypes("", o))}
+	return json.RawMessage(jinja.JSON(function).String()), nil
 }
 
 // renameTypes converts the value of a key recursively, in place.
 func renameTypes(key string, v any) any {
 	switch v := v.(type) {
-	case string:
-		if name, ok := jsonTypes[v]; ok && key == "type" {
-			return name
+	case jinja.Text:
+		if name, ok := jsonTypes[v.String()]; ok && key == "type" {
+			return jinja.Own(name)
 		}
-	case array:
+	case jinja.List:
 		for i, x := range v {
 			v[i] = renameTypes("", x)
 		}
-	case object:
+	case jinja.Dict:
 		for i, m := range v {
-			v[i].value = renameTypes(m.key, m.value)
+			v[i].Value = renameTypes(m.Key.String(), m.Value)
 		}
 	}
 	return v

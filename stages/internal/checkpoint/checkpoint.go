@@ -30,19 +30,24 @@ const MetaFile = "rcgrpo.json"
 // TokenizerFile is the file of a checkpoint that holds its tokenizer.
 const TokenizerFile = "tokenizer.json"
 
-// Drill is the chat layout of the generated tasks. Package chat names the layouts of instruct models.
-const Drill = "drill"
+// Chat layouts in a Meta. Every other name, such as those of older checkpoints, means FolderTemplate.
+const (
+	Drill          = "drill"    // of the generated tasks
+	FolderTemplate = "template" // the chat template in the folder; chat.Signatures: with tools and calls as texts
+)
 
 // Kept are the files of a model folder that every checkpoint copies unchanged.
 var Kept = []string{"tokenizer_config.json", "special_tokens_map.json", lm.GenerationFile, "chat_template.jinja"}
 
 // Meta describes the use of a checkpoint beyond weights and tokenizer.
 type Meta struct {
-	Family    string `json:"family"`              // chat layout, see stages/internal/chat
+	Family    string `json:"family"`              // chat layout, Drill, FolderTemplate or chat.Signatures
 	Position  string `json:"position,omitempty"`  // of the reward tokens; "" if they were never used
 	Condition string `json:"condition,omitempty"` // reward token to condition on at inference; "" for none
 	Trained   bool   `json:"trained"`             // the rows of the reward tokens have been trained
 	Rows      string `json:"rows,omitempty"`      // initialization of those rows: "copy:<|assistant|>"
+
+	Variables map[string]string `json:"variables,omitempty"` // of the chat template
 }
 
 // ReadMeta reads the Meta of the checkpoint in dir.

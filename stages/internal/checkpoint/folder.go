@@ -4,19 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"rcgrpo/stages/internal/chat"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/token"
 )
 
-// Folder is a model folder that was checked without reading weights: a Hugging Face folder, or a checkpoint, which
-// also has MetaFile. The fields of a refused part are zero.
+// Folder is a model folder or GGUF file that was checked without reading weights. The folder is a Hugging Face folder,
+// or a checkpoint, which also has MetaFile. The fields of a refused part are zero.
 type Folder struct {
 	Meta      Meta // of a Hugging Face folder: its layout without reward tokens
 	Config    lm.Config
+	Weights   string // of a GGUF file: the number of tensors by type
 	Tokenizer *token.Tokenizer
+	Template  *chat.Template // nil in the layout of the drills
 	Talk      chat.Talk
 	Refused   []Refusal // in the order of the parts
 }
@@ -29,6 +33,7 @@ type Refusal struct {
 
 // Parts of a model folder.
 const (
+	PartFile      = "file" // of GGUF; then there is no other refusal
 	PartFamily    = "family"
 	PartWeights   = "weights"
 	PartTokenizer = "tokenizer"
@@ -43,43 +48,63 @@ func (f *Folder) Err() error {
 	return f.Refused[0].Err
 }
 
-// ReadFolder checks a checkpoint, or a Hugging Face folder by the rules of stage `model`. An importer of another
-// format starts here.
-func ReadFolder(dir string) *Folder {
+// ReadFolder checks a checkpoint, or a Hugging Face folder or GGUF file by the rules of stage `model`. layout is the
+// name of a chat layout to use in place of the template of the latter two, or "".
+func ReadFolder(dir, layout string) *Folder {
 	meta, err := ReadMeta(dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return readFolder(dir, func(lm.Config) (Meta, error) {
-			if err != nil {
-				return meta, err
+	if IsGGUF(dir) || errors.Is(err, fs.ErrNotExist) {
+		f := ReadModel(dir, chat.Settings{Layout: layout})
+		for i, r := range f.Refused {
+			if r.Part == PartLayout && strings.Contains(r.Err.Error(), "layout = ") {
+				f.Refused[i].Err = fmt.Errorf("%w (layout and template are settings of stage `model`; on the command line, "+
+					"--layout NAME)", r.Err)
 			}
-			return meta, checkTemplate(meta, dir)
-		})
+		}
+		return f
 	}
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
-		layout, err := ChatLayout(dir, c, "")
-		if err == nil {
-			return Meta{Family: layout.Name}, nil
+	if layout != "" {
+		return &Folder{Refused: []Refusal{{PartLayout, fmt.Errorf("%s is a checkpoint, which keeps its chat layout; leave "+
+			"--layout out", dir)}}}
+	}
+	return readFolder(dir, folderSource(dir), meta, func(lm.Config) (*chat.Template, error) {
+		if err != nil || meta.Family == Drill {
+			return nil, err
 		}
-		if layout != nil && layout.Template != "" {
-			err = fmt.Errorf("%w (layout is a setting of stage `model`, whose checkpoint can be served)", err)
-		}
-		return Meta{}, err
+		return chat.ReadTemplate(dir, meta.settings())
 	})
 }
 
-// ReadModel checks a Hugging Face folder for stage `model`; layout is the name of the chat layout to use instead of
-// the folder's template, or "".
-func ReadModel(dir, layout string) *Folder {
-	return readFolder(dir, func(c lm.Config) (Meta, error) {
-		l, err := ChatLayout(dir, c, layout)
-		if err != nil {
-			return Meta{}, err
-		}
-		return Meta{Family: l.Name}, nil
+// ReadModel checks a Hugging Face folder or GGUF file for stage `model`, with the settings of that stage for the
+// template.
+func ReadModel(path string, s chat.Settings) *Folder {
+	if IsGGUF(path) {
+		return readGGUF(path, s)
+	}
+	return readFolder(path, folderSource(path), metaOf(s), func(c lm.Config) (*chat.Template, error) {
+		return ReadTemplate(path, c, s)
 	})
 }
 
-func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
+// source has the parts of a model.
+type source struct {
+	config    func() (lm.Config, error)
+	weights   func() error // reports why they are not those of the decoder
+	tokenizer func() (*token.Tokenizer, error)
+}
+
+func folderSource(dir string) source {
+	return source{
+		config: func() (lm.Config, error) { return lm.ReadConfig(dir) },
+		weights: func() error {
+			_, err := lm.CheckFolder(dir)
+			return err
+		},
+		tokenizer: func() (*token.Tokenizer, error) { return token.Load(filepath.Join(dir, TokenizerFile)) },
+	}
+}
+
+// readFolder checks the parts of a model. dir has the chat template, and errors name it.
+func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*chat.Template, error)) *Folder {
 	f := &Folder{}
 	refuse := func(part string, err error) bool {
 		if err != nil {
@@ -87,21 +112,20 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 		}
 		return err == nil
 	}
-	c, err := lm.ReadConfig(dir)
+	c, err := from.config()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("%w; docs/models.md lists the families and keys that are supported", err)
 	}
 	shaped := refuse(PartFamily, missing(err, dir, lm.ConfigFile))
 	if shaped {
 		f.Config = c
-		_, err = lm.CheckFolder(dir)
-		refuse(PartWeights, err)
-		m, err := meta(c)
+		refuse(PartWeights, from.weights())
+		t, err := template(c)
 		if refuse(PartLayout, missing(err, dir, "chat template")) {
-			f.Meta = m
+			f.Meta, f.Template = meta, t
 		}
 	}
-	t, err := token.Load(filepath.Join(dir, TokenizerFile))
+	t, err := from.tokenizer()
 	if err == nil && shaped && t.Size() > c.Vocab {
 		err = fmt.Errorf("%s: the tokenizer has %d entries and the model %d rows: the tokenizer belongs to another model; "+
 			"put the model's own %s into the folder", dir, t.Size(), c.Vocab, TokenizerFile)
@@ -111,10 +135,26 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 	}
 	f.Tokenizer = t
 	if f.Meta.Family != "" {
-		f.Talk, err = newTalk(f.Meta, t, nil)
+		if f.Template == nil {
+			f.Talk, err = chat.NewDrill(t, f.Meta.Position)
+		} else {
+			f.Talk, err = f.Template.New(t, nil, f.Meta.Position)
+		}
 		refuse(PartLayout, err)
 	}
 	return f
+}
+
+// Write makes dir, which has the other files of the model, the checkpoint that was checked with the settings of a
+// template: it writes the template, if it is not the folder's, and the Meta.
+func (f *Folder) Write(dir string, s chat.Settings) error {
+	if s.Source != "" || s.Layout != "" && s.Layout != chat.Signatures {
+		path := filepath.Join(dir, chat.TemplateFile)
+		if err := os.WriteFile(path, []byte(f.Template.Source), 0o600); err != nil {
+			return err
+		}
+	}
+	return f.Meta.Write(dir)
 }
 
 // missing replaces the error of a missing file by the files that a model folder needs.
@@ -123,9 +163,10 @@ func missing(err error, dir, what string) error {
 		return err
 	}
 	others := ""
-	for _, pattern := range []string{"*.gguf", "*.bin", "*.pt"} { // formats that are not read
-		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) > 0 {
-			others = fmt.Sprintf(", but %s, which is not read", filepath.Base(found[0]))
+	for _, other := range [][2]string{{"*.gguf", "name that file instead of the folder"}, {"*.bin", "which is not read"},
+		{"*.pt", "which is not read"}} {
+		if found, _ := filepath.Glob(filepath.Join(dir, other[0])); len(found) > 0 {
+			others = fmt.Sprintf(", but %s: %s", filepath.Base(found[0]), other[1])
 			break
 		}
 	}
@@ -134,32 +175,21 @@ func missing(err error, dir, what string) error {
 		TokenizerFile, chat.TemplateFile)
 }
 
-// ChatLayout returns the layout with a name, or that of the decoder family if the name is empty. In the latter case
-// the folder must contain the published template, otherwise the result is the layout and an error. It refuses a folder
-// with another generation of the family.
-func ChatLayout(dir string, c lm.Config, name string) (*chat.Layout, error) {
+// ReadTemplate reads and probes the chat template of a model folder. It refuses a folder with a generation_config.json
+// of another model.
+func ReadTemplate(dir string, c lm.Config, s chat.Settings) (*chat.Template, error) {
 	if err := lm.CheckGeneration(dir, c); err != nil {
 		return nil, err
 	}
-	layout, err := chat.LayoutOf(c.Family)
-	if err != nil {
-		return nil, err
-	}
-	switch name {
-	case layout.Name:
-		return layout, nil
-	case "":
-		return layout, layout.CheckTemplate(dir)
-	}
-	return nil, fmt.Errorf("layout %q belongs to another family than the decoder %q, whose layout is %q", name, c.Family,
-		layout.Name)
+	s.Decoder = c.Family
+	return chat.ReadTemplate(dir, s)
 }
 
 // readPolicy returns Meta and tokenizer of a checkpoint, or of a Hugging Face folder, which it checks.
 func readPolicy(dir string) (Meta, *token.Tokenizer, error) {
 	meta, err := ReadMeta(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		f := ReadFolder(dir)
+		f := ReadFolder(dir, "")
 		return f.Meta, f.Tokenizer, f.Err()
 	}
 	if err != nil {

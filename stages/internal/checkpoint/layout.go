@@ -38,34 +38,33 @@ func codecOf(m Meta, tokenizer *token.Tokenizer, dir, benchmark string) (rl.Code
 	return talkOf(m, tokenizer, dir, functions)
 }
 
-// talkOf opens the chat layout of a checkpoint for conversations whose tools are the functions or have documents.
+// talkOf opens the chat layout of a checkpoint for conversations whose tools are the functions or have documents. Every
+// layout but that of the drills is the template in the folder.
 func talkOf(m Meta, tokenizer *token.Tokenizer, dir string, functions chat.Functions) (chat.Talk, error) {
-	if err := checkTemplate(m, dir); err != nil {
-		return nil, err
-	}
-	return newTalk(m, tokenizer, functions)
-}
-
-// checkTemplate returns an error unless the folder's chat template is a published one of the checkpoint's layout.
-func checkTemplate(m Meta, dir string) error {
-	if m.Family == Drill {
-		return nil
-	}
-	layout, err := chat.LayoutNamed(m.Family)
-	if err != nil {
-		return err
-	}
-	return layout.CheckTemplate(dir)
-}
-
-// newTalk is talkOf for a folder whose template was checked.
-func newTalk(m Meta, tokenizer *token.Tokenizer, functions chat.Functions) (chat.Talk, error) {
 	if m.Family == Drill {
 		return chat.NewDrill(tokenizer, m.Position)
 	}
-	layout, err := chat.LayoutNamed(m.Family)
+	template, err := chat.ReadTemplate(dir, m.settings())
 	if err != nil {
 		return nil, err
 	}
-	return layout.New(tokenizer, functions, m.Position)
+	return template.New(tokenizer, functions, m.Position)
+}
+
+// settings returns those with which the folder's template is read again.
+func (m Meta) settings() chat.Settings {
+	s := chat.Settings{Variables: m.Variables}
+	if m.Family == chat.Signatures {
+		s.Layout = chat.Signatures
+	}
+	return s
+}
+
+// metaOf returns the Meta of a folder whose template was read with the settings.
+func metaOf(s chat.Settings) Meta {
+	m := Meta{Family: FolderTemplate, Variables: s.Variables}
+	if s.Layout == chat.Signatures {
+		m.Family = chat.Signatures
+	}
+	return m
 }

@@ -124,7 +124,7 @@ func TestCheckpointsRoundTrip(t *testing.T) {
 	job := must.Get(engine.NewJob(engine.JobSetup{Dir: t.TempDir(), Inputs: map[artifact.Ref]string{ref: dir}}))(t)
 	got := must.Get(Open(job, ref, lm.Use{Train: true}))(t)
 	defer got.Close()
-	if got.Meta != p.Meta || !reflect.DeepEqual(table(t, got), table(t, p)) {
+	if !reflect.DeepEqual(got.Meta, p.Meta) || !reflect.DeepEqual(table(t, got), table(t, p)) {
 		t.Errorf("got %+v, want %+v with the same rows", got.Meta, p.Meta)
 	}
 	again := t.TempDir()
@@ -208,14 +208,15 @@ func TestPoliciesFromModelFolders(t *testing.T) {
 			}
 			codec := must.Get(again.CodecFor(false, benchmark))(t)
 			high := id(t, again, chat.HighReward)
-			if ids := codec.User("Tell me.", true, rl.TokenHigh); !slices.Contains(ids, int32(high)) {
+			if ids := must.Get(codec.Begin("", nil, "Tell me.", rl.TokenHigh))(t); !slices.Contains(ids, int32(high)) {
 				t.Errorf("the first request does not hold the reward token %d: %v", high, ids)
 			}
 			call := codec.Reply([]string{"ls(a=True)"})
-			if _, calls := codec.Parse(call); !slices.Equal(calls, []rl.Call{{Text: "ls(a=True)"}}) {
-				t.Errorf("%q is read back as %q", codec.Text(call), calls)
+			if p := codec.Parse(call); !slices.Equal(p.Calls, []rl.Call{{Text: "ls(a=True)"}}) {
+				t.Errorf("%q is read back as %q", codec.Text(call), p.Calls)
 			}
-			must.Contain(t, codec.Text(codec.Begin("", rl.ToolsNamed([]string{"ls"}))), `"name": "ls"`) // its document
+			begin := must.Get(codec.Begin("", rl.ToolsNamed([]string{"ls"}), "", ""))(t)
+			must.Contain(t, codec.Text(begin), `"name": "ls"`) // its document
 			_, err := again.CodecFor(false, "")
 			must.Match(t, err, "data { bfcl = ")
 		})

@@ -98,11 +98,8 @@ func (r *rendering) item(of, at any) any {
 	}
 	if i, ok := whole(at); ok {
 		var list []any
-		if t, ok := of.(Text); ok {
-			r.spend(len(t.s))
-			list, _ = elements(t)
-		} else if isList(of) {
-			list, _ = elements(of)
+		if _, isText := of.(Text); isText || isList(of) {
+			list, _ = r.elements(of)
 		}
 		if i < 0 {
 			i += int64(len(list))
@@ -157,12 +154,11 @@ type slice struct {
 
 func (e slice) eval(r *rendering, s *scope) any {
 	of := e.of.eval(r, s)
-	list, ok := elements(of)
-	if t, isText := of.(Text); isText {
-		r.spend(len(t.s))
-	} else if _, isRange := of.(numbers); !isList(of) || isRange || !ok {
+	_, isText := of.(Text)
+	if _, isRange := of.(numbers); !isText && !isList(of) || isRange {
 		return r.fail("a slice of %s is not supported", typeName(of))
 	}
+	list, _ := r.elements(of)
 	var at [3]*int64
 	for i, x := range e.at {
 		if x == nil {
@@ -577,7 +573,7 @@ func (r *rendering) in(a, b any) bool {
 		}
 		return false
 	}
-	list, ok := elements(b)
+	list, ok := r.elements(b)
 	if !ok {
 		r.fail("nothing is in %s", typeName(b))
 	}
@@ -669,11 +665,6 @@ func (r *rendering) integers(operator string, n, m int64) any {
 		z.Sub(x, y)
 	case "*":
 		z.Mul(x, y)
-	case "**":
-		if m < 0 || m > 64 {
-			return r.fail("the exponent %d is not supported; at least 0 and at most 64 are", m)
-		}
-		z.Exp(x, y, nil)
 	default:
 		if m == 0 {
 			return r.fail("division by zero")

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
 // functions are the global names of a template.
@@ -76,26 +75,10 @@ var functions = map[string]any{
 		}
 		return r.made(Own(b.String()))
 	}},
-	"dict": unsupported("dict"), "lipsum": unsupported("lipsum"), "cycler": unsupported("cycler"),
-	"joiner": unsupported("joiner"),
 }
 
-func unsupported(name string) function {
-	return function{name, func(r *rendering, _ args) any { return r.fail("the function %s is not supported", name) }}
-}
-
-// Methods and attributes of Python that are defined but not supported.
-var (
-	textMethods = strings.Fields("capitalize casefold center count encode expandtabs format format_map index isalnum " +
-		"isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join " +
-		"ljust maketrans partition rfind rindex rjust rpartition rsplit splitlines swapcase title translate zfill")
-	listMethods = []string{"copy", "count", "index"}
-	dictMethods = []string{"copy", "fromkeys"}
-	realMethods = strings.Fields("real imag numerator denominator conjugate bit_length bit_count to_bytes from_bytes " +
-		"as_integer_ratio is_integer hex fromhex")
-)
-
-// method returns the attribute of a value in Python: a method, or a value of loop or a namespace.
+// method returns the attribute of a value in Python: a method, or a value of loop or a namespace. An unknown one of a
+// value that is no dict is refused, because Python may define it.
 func (r *rendering) method(of any, name string) (v any, ok bool) {
 	if u, is := of.(undefined); is {
 		return r.fail("%s has no attribute %s", typeName(u), name), true
@@ -112,7 +95,6 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 		}
 		return r.fail("the attribute %s is not supported", name), true
 	}
-	var known []string
 	switch of := of.(type) {
 	case *loop:
 		return of.attribute(r, name)
@@ -120,23 +102,17 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 		if f := methodsOfText[name]; f != nil {
 			return function{name, func(r *rendering, a args) any { return f(r, of, a) }}, true
 		}
-		known = textMethods
 	case Dict:
 		if f := methodsOfDict[name]; f != nil {
 			return function{name, func(r *rendering, a args) any { return f(r, of, a) }}, true
 		}
-		known = dictMethods
-	case List, tuple, numbers:
-		known = listMethods
-	case bool, int64, float64, interface{ Int64() (int64, error) }:
-		known = realMethods
-	case safe, view, *stream, function:
-		return r.fail("attributes of %s are not supported", typeName(of)), true
+		if name != "copy" && name != "fromkeys" {
+			return nil, false
+		}
+	case nil:
+		return nil, false
 	}
-	if slices.Contains(known, name) {
-		return unsupported(name), true
-	}
-	return nil, false
+	return r.fail("the attribute %s of %s is not supported", name, typeName(of)), true
 }
 
 func (l *loop) attribute(r *rendering, name string) (any, bool) {
@@ -146,20 +122,12 @@ func (l *loop) attribute(r *rendering, name string) (any, bool) {
 		return int64(l.index + 1), true
 	case "index0":
 		return int64(l.index), true
-	case "revindex":
-		return int64(n - l.index), true
-	case "revindex0":
-		return int64(n - l.index - 1), true
 	case "first":
 		return l.index == 0, true
 	case "last":
 		return l.index == n-1, true
 	case "length":
 		return int64(n), true
-	case "depth":
-		return int64(l.deep + 1), true
-	case "depth0":
-		return int64(l.deep), true
 	case "previtem":
 		if l.index > 0 {
 			return l.items[l.index-1], true
@@ -170,10 +138,8 @@ func (l *loop) attribute(r *rendering, name string) (any, bool) {
 			return l.items[l.index+1], true
 		}
 		return undefined{"nextitem"}, true
-	case "cycle", "changed":
-		return unsupported("loop." + name), true
 	}
-	return undefined{name}, true
+	return r.fail("loop.%s is not supported", name), true
 }
 
 var methodsOfDict = map[string]func(*rendering, Dict, args) any{
@@ -195,8 +161,7 @@ var methodsOfDict = map[string]func(*rendering, Dict, args) any{
 	},
 	"keys": func(r *rendering, d Dict, a args) any {
 		a.bind(r, "keys", 0)
-		keys, _ := elements(d)
-		r.spend(len(keys))
+		keys, _ := r.elements(d)
 		return view(keys)
 	},
 	"values": func(r *rendering, d Dict, a args) any {
@@ -386,21 +351,6 @@ var methodsOfText = map[string]func(*rendering, Text, args) any{
 		v := a.bind(r, "split", 0, "sep", "maxsplit")
 		return r.split(t, v[0], r.count(v[1]))
 	},
-	"find": func(r *rendering, t Text, a args) any {
-		i := strings.Index(t.s, r.textOf("find", a.bind(r, "find", 1, "/sub")[0]).s)
-		if i > 0 {
-			i = utf8.RuneCountInString(t.s[:i])
-		}
-		return int64(i)
-	},
-	"removeprefix": func(r *rendering, t Text, a args) any {
-		x := r.textOf("removeprefix", a.bind(r, "removeprefix", 1, "/prefix")[0]).s
-		return t.Cut(len(t.s)-len(strings.TrimPrefix(t.s, x)), len(t.s))
-	},
-	"removesuffix": func(r *rendering, t Text, a args) any {
-		x := r.textOf("removesuffix", a.bind(r, "removesuffix", 1, "/suffix")[0]).s
-		return t.Cut(0, len(strings.TrimSuffix(t.s, x)))
-	},
 }
 
 var (
@@ -415,8 +365,8 @@ func init() {
 		"trim": func(r *rendering, v any, a args) any {
 			return r.trim(r.str(v), a.bind(r, "trim", 0, "chars")[0], true, true)
 		},
-		"length": length, "count": length,
-		"join": join,
+		"length": length,
+		"join":   join,
 		"items": func(r *rendering, v any, a args) any {
 			a.bind(r, "items", 0)
 			switch v := v.(type) {
@@ -434,7 +384,7 @@ func init() {
 				s.items = s.items[1:]
 				return x
 			}
-			if list := r.elements(v); len(list) > 0 {
+			if list := r.list(v); len(list) > 0 {
 				return list[0]
 			}
 			return undefined{"first"}
@@ -444,15 +394,15 @@ func init() {
 			if _, ok := v.(*stream); ok {
 				return r.fail("the last of a generator is not supported; use list first")
 			}
-			if list := r.elements(v); len(list) > 0 {
+			if list := r.list(v); len(list) > 0 {
 				return list[len(list)-1]
 			}
 			return undefined{"last"}
 		},
-		"default": fallback, "d": fallback,
+		"default": fallback,
 		"list": func(r *rendering, v any, a args) any {
 			a.bind(r, "list", 0)
-			return List(slices.Clip(r.elements(v)))
+			return List(slices.Clip(r.list(v)))
 		},
 		"string": func(r *rendering, v any, a args) any {
 			a.bind(r, "string", 0)
@@ -474,7 +424,6 @@ func init() {
 			return r.replace(r.str(v), r.str(x[0]), r.str(x[1]), r.count(x[2]))
 		},
 		"map":        mapped,
-		"select":     chosen(true, false),
 		"reject":     chosen(false, false),
 		"selectattr": chosen(true, true),
 		"rejectattr": chosen(false, true),
@@ -536,18 +485,18 @@ func isInteger(v any) bool {
 	return ok || big
 }
 
-func (r *rendering) elements(v any) []any {
-	list, ok := elements(v)
+// list returns the elements of a value.
+func (r *rendering) list(v any) []any {
+	list, ok := r.elements(v)
 	if !ok {
 		r.fail("%s cannot be iterated over", typeName(v))
 	}
-	r.spend(len(list))
 	return list
 }
 
 func length(r *rendering, v any, a args) any {
 	a.bind(r, "length", 0)
-	n, ok := size(v)
+	n, ok := r.length(v)
 	if !ok {
 		return r.fail("%s has no length", typeName(v))
 	}
@@ -573,7 +522,7 @@ func join(r *rendering, v any, a args) any {
 		between = r.str(x[0])
 	}
 	var b builder
-	for i, item := range r.elements(v) {
+	for i, item := range r.list(v) {
 		if i > 0 {
 			b.add(between)
 		}
@@ -602,7 +551,7 @@ func tojson(r *rendering, v any, a args) any {
 		d.indent, d.item = int(n), ","
 	}
 	if x[2] != (absent{}) && x[2] != nil {
-		pair, _ := elements(x[2])
+		pair, _ := r.elements(x[2])
 		if len(pair) != 2 {
 			return r.fail("tojson takes two separators")
 		}
@@ -664,7 +613,7 @@ func mapped(r *rendering, v any, a args) any {
 		f = func(item any) any { return filter(r, item, a) }
 	}
 	out := &stream{}
-	for _, item := range r.elements(v) {
+	for _, item := range r.list(v) {
 		if out.items = append(out.items, f(item)); !r.spend(1) {
 			break
 		}
@@ -697,7 +646,7 @@ func chosen(keep, byAttribute bool) func(*rendering, any, args) any {
 		} else if len(a.names) > 0 {
 			return r.fail("select has no argument %s", a.names[0])
 		}
-		for _, item := range r.elements(v) {
+		for _, item := range r.list(v) {
 			if truth(test(r, get(item), a)) == keep {
 				out.items = append(out.items, item)
 			}

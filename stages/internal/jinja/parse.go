@@ -356,8 +356,13 @@ func (p *parser) concatenation() expr {
 	return c
 }
 
-func (p *parser) product() expr { return p.binary(p.power, "*", "/", "//", "%") }
-func (p *parser) power() expr   { return p.binary(func() expr { return p.unary(true) }, "**") }
+func (p *parser) product() expr {
+	e := p.binary(func() expr { return p.unary(true) }, "*", "/", "//", "%")
+	if p.peek().is(operator, "**") {
+		p.fail("** is not supported")
+	}
+	return e
+}
 
 func (p *parser) unary(filters bool) expr {
 	defer p.enter()()

@@ -177,18 +177,17 @@ type forLoop struct {
 
 // loop is the variable of that name.
 type loop struct {
-	items       []any
-	index, deep int
+	items []any
+	index int
 }
 
 func (n *forLoop) run(r *rendering, s *scope) jump {
 	r.line = n.line
-	all, ok := elements(n.over.eval(r, s))
+	all, ok := r.elements(n.over.eval(r, s))
 	if !ok {
 		r.fail("the value after in cannot be iterated over")
-		return ""
 	}
-	if !r.spend(len(all)) {
+	if r.err != nil {
 		return ""
 	}
 	kept := all
@@ -210,9 +209,6 @@ func (n *forLoop) run(r *rendering, s *scope) jump {
 		return ""
 	}
 	l := &loop{items: kept}
-	if outer, ok := s.get("loop").(*loop); ok {
-		l.deep = outer.deep + 1
-	}
 	for i, v := range kept {
 		l.index = i
 		if !r.spend(stepsOfPass) {
@@ -239,7 +235,7 @@ func (t target) assign(r *rendering, s *scope, v any) {
 	values := []any{v}
 	if t.several {
 		var ok bool
-		if values, ok = elements(v); !ok || len(values) != len(t.names) {
+		if values, ok = r.elements(v); !ok || len(values) != len(t.names) {
 			r.fail("%s cannot be unpacked into %d names", typeName(v), len(t.names))
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"rcgrpo/stages/internal/token"
 )
@@ -343,13 +344,20 @@ func truth(v any) bool {
 	return !sized || n > 0
 }
 
-// size returns len(v) of Python. ok is false for a value without one.
+// length returns len(v) of Python, and spends the steps of counting characters.
+func (r *rendering) length(v any) (n int, ok bool) {
+	if t, isText := v.(Text); isText {
+		r.spend(len(t.s) / stepText)
+		return utf8.RuneCountInString(t.s), true
+	}
+	return size(v)
+}
+
+// size returns len(v) of Python except for texts. ok is false for a value without one.
 func size(v any) (n int, ok bool) {
 	switch v := v.(type) {
 	case undefined:
 		return 0, true
-	case Text:
-		return len([]rune(v.s)), true
 	case List:
 		return len(v), true
 	case tuple:
@@ -366,8 +374,16 @@ func size(v any) (n int, ok bool) {
 	return 0, false
 }
 
-// elements returns the items that iterating over v gives. It exhausts a generator.
-func elements(v any) (items []any, ok bool) {
+// elements returns the items that iterating over v gives. It exhausts a generator. The steps are spent before a list is
+// made.
+func (r *rendering) elements(v any) (items []any, ok bool) {
+	n, _ := size(v)
+	if t, isText := v.(Text); isText {
+		n = len(t.s)
+	}
+	if !r.spend(n) {
+		return nil, true
+	}
 	switch v := v.(type) {
 	case undefined:
 		return nil, true

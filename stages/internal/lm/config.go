@@ -137,6 +137,17 @@ func (c Config) frequencies() []float32 {
 	return f
 }
 
+// RopeDivisors returns what RopeScaling divides the rotary frequencies by, one number per pair of a head's halves.
+func (c Config) RopeDivisors() []float32 {
+	scaled := c.frequencies()
+	c.RopeScaling = RopeScaling{}
+	plain := c.frequencies()
+	for i := range plain {
+		plain[i] /= scaled[i]
+	}
+	return plain
+}
+
 func (r RopeScaling) scale(f float32) float32 {
 	if r.Factor == 0 {
 		return f

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -248,4 +249,37 @@ func (r *configReader) architecture(c Config) {
 
 func (c Config) class() string {
 	return families[c.Family].class
+}
+
+// write writes the file with the shape of c into dir. A file from a folder keeps its other keys; weights are
+// written in float32.
+func (f configFile) write(dir string, c Config) error {
+	out := map[string]any{}
+	if f == nil {
+		out = map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
+			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
+			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
+			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
+			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings}
+		if c.NoRope != 0 {
+			out["no_rope_layer_interval"] = c.NoRope
+		}
+		if s := c.RopeScaling; s.Factor != 0 {
+			out["rope_scaling"] = map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
+				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}
+		}
+	}
+	for key, v := range f {
+		out[key] = v
+	}
+	dtype := "torch_dtype"
+	if _, newer := f["dtype"]; newer {
+		dtype = "dtype"
+	}
+	out[dtype], out["vocab_size"] = "float32", c.Vocab
+	text, err := json.MarshalIndent(out, "", "  ") // sorts the keys
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, ConfigFile), append(text, '\n'), 0o600)
 }

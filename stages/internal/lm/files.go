@@ -4,11 +4,9 @@ package lm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"rcgrpo/stages/internal/torch"
 )
@@ -47,16 +45,6 @@ func (m *Model) load(s *torch.Scope, dir string, check func(w weight, from int, 
 		return fmt.Errorf("load weights: %w", err)
 	}
 	return nil
-}
-
-// refuseNonFinite refuses NaN and infinite weights, which would make every result NaN.
-func refuseNonFinite(w weight, from int, values []float32) error {
-	i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 })
-	if i < 0 {
-		return nil
-	}
-	return fmt.Errorf("tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes "+
-		"from a training that diverged", w.name, values[i], from+i, w.len())
 }
 
 // Restore replaces the weights by those that Save wrote into dir for a model of this shape. Trainers of the model
@@ -136,37 +124,4 @@ func inPieces(s *torch.Scope, w weight, part func(s *torch.Scope, from, n int) (
 			return err
 		})
 	}}
-}
-
-// write writes the file with the shape of c into dir. A file from a folder keeps its other keys; weights are
-// written in float32.
-func (f configFile) write(dir string, c Config) error {
-	out := map[string]any{}
-	if f == nil {
-		out = map[string]any{"architectures": []string{c.class()}, "head_dim": c.HeadDim,
-			"hidden_act": "silu", "hidden_size": c.Hidden, "intermediate_size": c.MLP,
-			"max_position_embeddings": c.MaxPosition, "model_type": c.Family, "num_attention_heads": c.Heads,
-			"num_hidden_layers": c.Layers, "num_key_value_heads": c.KVHeads, "rms_norm_eps": c.NormEps,
-			"rope_theta": c.RopeBase, "tie_word_embeddings": c.TiedEmbeddings}
-		if c.NoRope != 0 {
-			out["no_rope_layer_interval"] = c.NoRope
-		}
-		if s := c.RopeScaling; s.Factor != 0 {
-			out["rope_scaling"] = map[string]any{"rope_type": "llama3", "factor": s.Factor, "low_freq_factor": s.Low,
-				"high_freq_factor": s.High, "original_max_position_embeddings": s.Original}
-		}
-	}
-	for key, v := range f {
-		out[key] = v
-	}
-	dtype := "torch_dtype"
-	if _, newer := f["dtype"]; newer {
-		dtype = "dtype"
-	}
-	out[dtype], out["vocab_size"] = "float32", c.Vocab
-	text, err := json.MarshalIndent(out, "", "  ") // sorts the keys
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, ConfigFile), append(text, '\n'), 0o600)
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Files of weights: one, or several with an index of tensors.
@@ -94,4 +96,53 @@ func shardsOf(dir string) (map[string]string, error) {
 		}
 	}
 	return index.Where, nil
+}
+
+// refuseNonFinite refuses NaN and infinite weights, which would make every result NaN.
+func refuseNonFinite(w weight, from int, values []float32) error {
+	i := slices.IndexFunc(values, func(x float32) bool { return x-x != 0 })
+	if i < 0 {
+		return nil
+	}
+	return fmt.Errorf("tensor %q holds %v at index %d of %d: weights must be finite, so the file is damaged or comes "+
+		"from a training that diverged", w.name, values[i], from+i, w.len())
+}
+
+// WriteConfig writes config.json of a decoder into dir.
+func WriteConfig(dir string, c Config) error { return configFile(nil).write(dir, c) }
+
+// WeightShapes lists the names and shapes of the weights of a decoder, as its files have them.
+func WeightShapes(c Config) iter.Seq2[string, []int] {
+	return func(yield func(string, []int) bool) {
+		weights, _ := layout(c)
+		for _, w := range weights {
+			if !yield(w.name, w.shape) {
+				return
+			}
+		}
+	}
+}
+
+// WriteWeights writes the weights of a decoder in float32 into model.safetensors in dir. read reads whole rows of a
+// weight from a row on, as many as into holds; a vector is one row. Weights that are not finite are refused.
+func WriteWeights(dir string, c Config, read func(name string, from int, into []float32) error) error {
+	weights, _ := layout(c)
+	tensors := map[string]writtenTensor{}
+	for _, w := range weights {
+		row := w.shape[len(w.shape)-1]
+		tensors[w.name] = writtenTensor{w.shape, func(write func(int, []float32) error) error {
+			buffer := make([]float32, min(w.len(), max(1, pieceLen/row)*row))
+			return eachPiece(w.len(), row, func(at, n int) error {
+				into := buffer[:n]
+				if err := read(w.name, at/row, into); err != nil {
+					return err
+				}
+				if err := refuseNonFinite(w, at, into); err != nil {
+					return err
+				}
+				return write(at, into)
+			})
+		}}
+	}
+	return writeSafetensors(nil, filepath.Join(dir, weightsFile), tensors, map[string]string{"format": "pt"})
 }

@@ -235,6 +235,9 @@ func logitsAfter(t *testing.T, m *Model, ids []int32) []float64 {
 	return logits
 }
 
+// LogitsAfter is logitsAfter for tests outside the package.
+var LogitsAfter = logitsAfter
+
 func nearAll(t *testing.T, what string, got, want []float64, tolerance float64) {
 	t.Helper()
 	if len(got) != len(want) {

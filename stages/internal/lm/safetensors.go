@@ -242,7 +242,7 @@ func (r *weightsReader) read(name string, shape []int, from int, into []float32)
 			if t.DType == "BF16" {
 				into[i] = math.Float32frombits(uint32(bits) << 16)
 			} else {
-				into[i] = halfToFloat(bits)
+				into[i] = HalfToFloat(bits)
 			}
 		}
 		from, into = from+n, into[n:]
@@ -274,7 +274,8 @@ func (f fileTensor) check(bytes int) error {
 	return nil
 }
 
-func halfToFloat(h uint16) float32 {
+// HalfToFloat widens the bits of a float16.
+func HalfToFloat(h uint16) float32 {
 	sign, rest := uint32(h>>15)<<31, uint32(h&0x7fff)<<13
 	if h>>10&31 == 31 { // infinite or NaN
 		return math.Float32frombits(sign | 0xff<<23 | rest)

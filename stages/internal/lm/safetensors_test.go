@@ -110,7 +110,7 @@ func TestSafetensorsRoundTrip(t *testing.T) {
 func TestFloat16ToFloat32(t *testing.T) {
 	for bits, want := range map[uint16]float32{0x3c00: 1, 0xc000: -2, 0x0001: 1.0 / (1 << 24), 0x7bff: 65504,
 		0x8000: float32(math.Copysign(0, -1)), 0x7c00: float32(math.Inf(1))} {
-		if got := halfToFloat(bits); got != want || math.Signbit(float64(got)) != math.Signbit(float64(want)) {
+		if got := HalfToFloat(bits); got != want || math.Signbit(float64(got)) != math.Signbit(float64(want)) {
 			t.Errorf("%#04x: got %v, want %v", bits, got, want)
 		}
 	}

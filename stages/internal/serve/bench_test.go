@@ -21,7 +21,7 @@ import (
 // 2,000 tokens in Qwen's vocabulary, on a sampler that costs nothing.
 func BenchmarkChat(b *testing.B) {
 	tok := must.Get(token.Parse(fixtures.Read(b, "hf/tokenizers/qwen2_5.tokenizer.json")))(b)
-	family := must.Get(chat.LayoutNamed("qwen2.5"))(b)
+	family := must.Get(chat.NewTemplate(chat.LayoutTemplate("qwen2.5"), nil, false))(b)
 	s := &sampler{tok: tok, stop: "<|im_end|>", script: func(string) string { return "<|im_end|>" },
 		slots: make([][]int32, 64), reply: make([][]int32, 64)}
 	server := New(Config{Name: "tiny", Batcher: rl.NewBatcher(s), Layout: must.Get(family.New(tok, nil, ""))(b),

@@ -225,8 +225,8 @@ func (s *Server) record(c *choice) {
 		r.Err = c.err
 	}
 	if c.tools && c.err == nil {
-		if text, calls := s.Layout.Parse(ids(c.draws)); calls != nil {
-			r.Text, r.Calls = text, calls
+		if p := s.Layout.Parse(ids(c.draws)); p.Calls != nil {
+			r.Text, r.Calls = p.Text, p.Calls
 		}
 	}
 	s.Sampling.Sampled(r)

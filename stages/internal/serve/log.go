@@ -104,8 +104,7 @@ func (e *logged) append(c *choice) {
 	}
 	m := rl.Message{Role: rl.RoleAssistant, Text: token.Text(c.text), From: len(c.prompt), To: len(e.IDs)}
 	if c.tools {
-		_, calls := c.s.Layout.Parse(ids(c.draws))
-		for _, call := range calls {
+		for _, call := range c.s.Layout.Parse(ids(c.draws)).Calls {
 			m.Calls = append(m.Calls, call.Text)
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"rcgrpo/bfcl"
 	"rcgrpo/internal/must"
 	"rcgrpo/stages/internal/chat"
+	"rcgrpo/stages/internal/jinja"
 	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 	"rcgrpo/stages/rl/blocks"
@@ -30,15 +31,15 @@ import (
 
 // family is a model family with an official handler.
 type family struct {
-	layout, decoder, handler, opens, closes, key, end string
-	context                                           int // in which some tasks of long context do not fit
-	special                                           []string
+	decoder, handler, opens, closes, key, end string
+	context                                   int // in which some tasks of long context do not fit
+	special                                   []string
 }
 
 var families = []family{
-	{"qwen2.5", "qwen2", bfcl.QwenHandler, "<|im_start|>", "\n", "arguments", "<|im_end|>", 16000,
+	{"qwen2", bfcl.QwenHandler, "<|im_start|>", "\n", "arguments", "<|im_end|>", 16000,
 		[]string{"<|im_start|>", "<|im_end|>", "<|endoftext|>"}},
-	{"llama3.1", "llama", bfcl.LlamaHandler, "<|start_header_id|>", "<|end_header_id|>\n\n", "parameters", "<|eot_id|>",
+	{"llama", bfcl.LlamaHandler, "<|start_header_id|>", "<|end_header_id|>\n\n", "parameters", "<|eot_id|>",
 		28000, []string{"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>",
 			"<|end_of_text|>", "<|python_tag|>"}},
 }
@@ -221,7 +222,15 @@ func newArena(t *testing.T, f family, data *bfcl.Data, tasks []*bfcl.Task) *aren
 		}
 	}
 	tok := must.Get(token.Train(texts, 3000, slices.Concat(f.special, chat.RewardTokens)))(t)
-	layout := must.Get(chat.LayoutNamed(f.layout))(t)
+	source, variables := chat.LayoutTemplate("qwen2.5"), map[string]any{}
+	if f.decoder == "llama" {
+		if !fixtures.Llama(t) {
+			t.Skip(fixtures.NoLlama)
+		}
+		source = string(fixtures.Read(t, "hf/chat/llama3_1.jinja"))
+		variables["bos_token"] = jinja.Own("<|begin_of_text|>")
+	}
+	layout := must.Get(chat.NewTemplate(source, variables, false))(t)
 	a := &arena{family: f, data: data, tasks: tasks, tok: tok,
 		layout: must.Get(layout.New(tok, must.Get(chat.FunctionsOf(data))(t), rl.FirstUser))(t),
 		script: newScript(t, f, data, tasks), limits: blocks.Limits{Steps: 20, Reply: 4096, Context: f.context}}
@@ -342,18 +351,14 @@ func TestRequestsOfTheOfficialHandlersHaveTheVerdictsOfTheLayoutBFCL(t *testing.
 	}
 }
 
-// folder writes what the official runner reads of a model: its configuration and its tokenizer. It returns "" if the
-// template of the family may not be distributed and $FIXTURES has none.
+// folder writes what the official runner reads of a model: its configuration and its tokenizer.
 func (a *arena) folder(t *testing.T) string {
 	t.Helper()
-	template := a.layout.Template
-	if template == "" {
-		template = string(fixtures.Read(t, "hf/chat/llama3_1.jinja"))
-	}
 	dir := t.TempDir()
 	for name, v := range map[string]any{
-		"config.json":           map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
-		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template},
+		"config.json": map[string]any{"model_type": a.decoder, "max_position_embeddings": a.limits.Context},
+		"tokenizer_config.json": map[string]any{"tokenizer_class": "PreTrainedTokenizerFast",
+			"chat_template": a.layout.Source},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), must.Get(json.Marshal(v))(t), 0o600))
 	}

@@ -105,7 +105,7 @@ func newLab(t testing.TB, layout string, slots int, script func(string) string, 
 	if layout == "drill" {
 		talk = must.Get(chat.NewDrill(tok, rl.BeforeEachAction))(t)
 	} else {
-		family := must.Get(chat.LayoutNamed("qwen2.5"))(t)
+		family := must.Get(chat.NewTemplate(chat.LayoutTemplate("qwen2.5"), nil, false))(t)
 		talk = must.Get(family.New(tok, nil, rl.FirstUser))(t)
 		stop = "<|im_end|>"
 	}

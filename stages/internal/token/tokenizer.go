@@ -64,6 +64,12 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 	return t.bytes[id]
 }
 
+// IsAdded reports whether an id is that of an added token.
+func (t *Tokenizer) IsAdded(id int32) bool {
+	added, ok := t.byName[string(t.Bytes(id))]
+	return ok && added == id
+}
+
 // Add appends special tokens and returns their ids in order. An existing added token keeps its id.
 func (t *Tokenizer) Add(contents ...string) ([]int32, error) {
 	ids := make([]int32, len(contents))
