@@ -119,6 +119,7 @@ bench: build
 	bench/bfcl.sh
 	bench/own_drills.sh
 	bench/transformers.sh
+	bench/update_torch.sh
 	bench/hf_fixtures.sh
 	bench/engine.sh
 	bench/lm.sh
