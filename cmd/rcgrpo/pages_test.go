@@ -99,8 +99,9 @@ func shellCommands(page string) []string {
 
 // notInASession are the commands of README.md that the test cannot run.
 var notInASession = map[string]string{
-	"make demo": "fetches libtorch and trains for ten minutes; its steps are run here and in the tutorial",
-	"make test": "runs this test",
+	"make demo":    "fetches libtorch and trains for ten minutes; its steps are run here and in the tutorial",
+	"make smollm2": "trains a real model for ten minutes; experiments checks its file, stages/internal/gguf the model",
+	"make test":    "runs this test",
 }
 
 // TestReadme runs the commands of README.md on a smaller version of its example. A stand-in replaces the demo.
