@@ -111,8 +111,10 @@ func readFolder(dir string, meta func(lm.Config) (Meta, error)) *Folder {
 	}
 	f.Tokenizer = t
 	if f.Meta.Family != "" {
-		f.Talk, err = newTalk(f.Meta, t, nil)
-		refuse(PartLayout, err)
+		talk, err := newTalk(f.Meta, t, nil)
+		if refuse(PartLayout, err) {
+			f.Talk = talk
+		}
 	}
 	return f
 }
