@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/serve"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -104,7 +107,7 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 		logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
 		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil)
 	} else {
-		err = linkFiles(s.Dir, dir)
+		err = copyFiles(s.Dir, dir)
 	}
 	if err == nil {
 		err = folder.Write(dir, chat.Settings{Layout: s.Layout})
@@ -116,19 +119,39 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 	return dir, remove, nil
 }
 
-// linkFiles makes links in dir to the files of another folder, but not to its chat template, which is replaced.
-func linkFiles(from, dir string) error {
-	from, err := filepath.Abs(from)
+// copyFiles copies the files of a model folder into dir, but not its chat template, which is replaced. A file of the same
+// file system becomes a second name.
+func copyFiles(from, dir string) error {
+	files, err := os.ReadDir(from)
 	if err != nil {
 		return err
 	}
-	files, err := os.ReadDir(from)
 	for _, f := range files {
-		if err == nil && f.Name() != chat.TemplateFile {
-			err = os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name()))
+		if f.IsDir() || f.Name() == chat.TemplateFile {
+			continue
+		}
+		in, err := token.Open(filepath.Join(from, f.Name()), math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, f.Name())
+		if err = os.Link(in.Name(), to); err != nil {
+			err = copyFile(in, to)
+		}
+		if err = errors.Join(err, in.Close()); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
+}
+
+func copyFile(in io.Reader, to string) error {
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // openLog opens the log of conversations, nil without a folder.

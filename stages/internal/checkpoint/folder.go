@@ -135,12 +135,15 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	}
 	f.Tokenizer = t
 	if f.Meta.Family != "" {
+		var talk chat.Talk
 		if f.Template == nil {
-			f.Talk, err = chat.NewDrill(t, f.Meta.Position)
+			talk, err = chat.NewDrill(t, f.Meta.Position)
 		} else {
-			f.Talk, err = f.Template.New(t, nil, f.Meta.Position)
+			talk, err = f.Template.New(t, nil, f.Meta.Position)
 		}
-		refuse(PartLayout, err)
+		if refuse(PartLayout, err) {
+			f.Talk = talk
+		}
 	}
 	return f
 }
