@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,7 +16,6 @@ import (
 	"rcgrpo/stages/internal/checkpoint"
 	"rcgrpo/stages/internal/lm"
 	"rcgrpo/stages/internal/serve"
-	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -107,7 +104,7 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 		logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
 		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil)
 	} else {
-		err = copyFiles(s.Dir, dir)
+		err = checkpoint.CopyFiles(s.Dir, dir)
 	}
 	if err == nil {
 		err = folder.Write(dir, chat.Settings{Layout: s.Layout})
@@ -117,41 +114,6 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 		return "", nil, err
 	}
 	return dir, remove, nil
-}
-
-// copyFiles copies the files of a model folder into dir, but not its chat template, which is replaced. A file of the same
-// file system becomes a second name.
-func copyFiles(from, dir string) error {
-	files, err := os.ReadDir(from)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if f.IsDir() || f.Name() == chat.TemplateFile {
-			continue
-		}
-		in, err := token.Open(filepath.Join(from, f.Name()), math.MaxInt64)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, f.Name())
-		if err = os.Link(in.Name(), to); err != nil {
-			err = copyFile(in, to)
-		}
-		if err = errors.Join(err, in.Close()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func copyFile(in io.Reader, to string) error {
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // openLog opens the log of conversations, nil without a folder.

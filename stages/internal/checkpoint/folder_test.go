@@ -15,8 +15,8 @@ import (
 	"rcgrpo/internal/must"
 )
 
-// Folders of strangers are refused with a reason, soon, and without much memory: each of these blocked, panicked or took
-// gigabytes. A link to a file outside would put that file into checkpoints.
+// Folders of strangers are refused with a reason, soon, and without much memory: each of these blocked, panicked or
+// took gigabytes. A link to a file outside would put that file into checkpoints.
 func TestHostileModelFoldersAreRefused(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "secret")
 	must.OK(t, os.WriteFile(outside, []byte("{}"), 0o600))

@@ -166,7 +166,8 @@ func (r *weightsReader) parse() error {
 	}
 	size := binary.LittleEndian.Uint64(length[:])
 	if size > maxHeader || size > uint64(info.Size()-8) {
-		return fmt.Errorf("its header of %d bytes is above %d, or does not fit into the file of %d", size, maxHeader, info.Size())
+		return fmt.Errorf("its header of %d bytes is above %d, or does not fit into the file of %d", size, maxHeader,
+			info.Size())
 	}
 	header := make([]byte, size)
 	if _, err := r.file.ReadAt(header, 8); err != nil {

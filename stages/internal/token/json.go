@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a tokenizer.json, several times those of any supported one that is published. A table of ids grows up to the
-// highest one.
+// Limits of a tokenizer.json, several times those of any supported one that is published. A table of ids grows up to
+// the highest one.
 const (
 	maxFile  = 64 << 20
 	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
