@@ -104,7 +104,7 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 		logf := func(format string, args ...any) { fmt.Fprintf(s.Log, format+"\n", args...) }
 		err = checkpoint.ImportGGUF(ctx, s.Dir, dir, logf, nil)
 	} else {
-		err = linkFiles(s.Dir, dir)
+		err = checkpoint.CopyFiles(s.Dir, dir)
 	}
 	if err == nil {
 		err = folder.Write(dir, chat.Settings{Layout: s.Layout})
@@ -114,21 +114,6 @@ func (s *Serving) folder(ctx context.Context) (dir string, remove func(), err er
 		return "", nil, err
 	}
 	return dir, remove, nil
-}
-
-// linkFiles makes links in dir to the files of another folder, but not to its chat template, which is replaced.
-func linkFiles(from, dir string) error {
-	from, err := filepath.Abs(from)
-	if err != nil {
-		return err
-	}
-	files, err := os.ReadDir(from)
-	for _, f := range files {
-		if err == nil && f.Name() != chat.TemplateFile {
-			err = os.Symlink(filepath.Join(from, f.Name()), filepath.Join(dir, f.Name()))
-		}
-	}
-	return err
 }
 
 // openLog opens the log of conversations, nil without a folder.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,7 +111,7 @@ func (s *settings) copyFolder(ctx context.Context, job *engine.Job) error {
 }
 
 func copyFile(from, to string) error {
-	in, err := os.Open(from)
+	in, err := token.Open(from, math.MaxInt64)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ import (
 	"slices"
 
 	"rcgrpo/stages/internal/lm"
+	"rcgrpo/stages/internal/token"
 	"rcgrpo/stages/rl"
 )
 
@@ -54,7 +55,7 @@ type Meta struct {
 func ReadMeta(dir string) (Meta, error) {
 	var m Meta
 	path := filepath.Join(dir, MetaFile)
-	raw, err := os.ReadFile(path)
+	raw, err := token.ReadSmall(path)
 	if err != nil {
 		return m, fmt.Errorf("not a checkpoint of rcgrpo: %w", err)
 	}

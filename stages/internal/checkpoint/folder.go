@@ -3,7 +3,9 @@ package checkpoint
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,12 +137,15 @@ func readFolder(dir string, from source, meta Meta, template func(lm.Config) (*c
 	}
 	f.Tokenizer = t
 	if f.Meta.Family != "" {
+		var talk chat.Talk
 		if f.Template == nil {
-			f.Talk, err = chat.NewDrill(t, f.Meta.Position)
+			talk, err = chat.NewDrill(t, f.Meta.Position)
 		} else {
-			f.Talk, err = f.Template.New(t, nil, f.Meta.Position)
+			talk, err = f.Template.New(t, nil, f.Meta.Position)
 		}
-		refuse(PartLayout, err)
+		if refuse(PartLayout, err) {
+			f.Talk = talk
+		}
 	}
 	return f
 }
@@ -155,6 +160,41 @@ func (f *Folder) Write(dir string, s chat.Settings) error {
 		}
 	}
 	return f.Meta.Write(dir)
+}
+
+// CopyFiles copies the files of a model folder into dir, but not its chat template, which is replaced. A file on the
+// same file system gets a second name instead.
+func CopyFiles(from, dir string) error {
+	files, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if f.IsDir() || f.Name() == chat.TemplateFile {
+			continue
+		}
+		in, err := token.Open(filepath.Join(from, f.Name()), math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, f.Name())
+		if err = os.Link(in.Name(), to); err != nil {
+			err = copyFile(in, to)
+		}
+		if err = errors.Join(err, in.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFile(in io.Reader, to string) error {
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // missing replaces the error of a missing file by the files that a model folder needs.

@@ -68,7 +68,7 @@ func OpenFolder(dir, deviceName string, u lm.Use) (*Policy, error) {
 	p := &Policy{Meta: meta, Model: model, Tokenizer: tokenizer, kept: map[string][]byte{}, dir: dir, slots: u.Slots,
 		tokens: u.Tokens}
 	for _, name := range Kept {
-		text, err := os.ReadFile(filepath.Join(dir, name))
+		text, err := token.ReadSmall(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

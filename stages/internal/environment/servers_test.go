@@ -264,7 +264,7 @@ func TestFaultsOfServersAtEveryMethod(t *testing.T) {
 
 func TestServersThatCannotBeUsedAreRefused(t *testing.T) {
 	t.Parallel()
-	for fault, want := range map[string]string{"initialize-silence": "no answer to initialize within 12s",
+	for fault, want := range map[string]string{"initialize-silence": "no answer to initialize within 20s",
 		"initialize-death":   "exited with code 3; the last lines of its standard error:\n  the shelf broke",
 		"tools/list-garbage": "in initialize", "tools/list-error": "sold out", "tools/list-flood": "in initialize",
 		"initialize-error": "sold out"} {

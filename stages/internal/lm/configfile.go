@@ -51,7 +51,7 @@ func readConfig(dir string) (Config, configFile, error) {
 		r.err = c.Check()
 	}
 	if r.err != nil {
-		return Config{}, nil, fmt.Errorf("%s: %w", path, r.err)
+		return Config{}, nil, fmt.Errorf("%s: %.1000v", path, r.err)
 	}
 	return c, f, nil
 }

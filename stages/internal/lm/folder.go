@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"rcgrpo/stages/internal/token"
 )
 
 // Files of weights: one, or several with an index of tensors.
@@ -32,7 +34,7 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 	if err != nil {
 		return err
 	}
-	open := map[string]*weightsReader{}
+	open, headers := map[string]*weightsReader{}, int64(0)
 	defer func() {
 		for _, r := range open {
 			r.close()
@@ -42,6 +44,8 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 	known := map[string]bool{headName: cfg.TiedEmbeddings} // some writers also store the tied head
 	for _, w := range weights {
 		known[w.name] = true
+	}
+	for _, w := range weights {
 		file := weightsFile
 		if where != nil {
 			if file = where[w.name]; file == "" {
@@ -54,16 +58,17 @@ func eachWeight(dir string, cfg Config, f func(*weightsReader, weight) error) er
 				return err
 			}
 			open[file] = r
+			if headers += r.body; headers > maxHeader {
+				return fmt.Errorf("%s: the headers of its files have more than %d bytes together", dir, maxHeader)
+			}
+			for name := range r.tensors {
+				if !known[name] {
+					return fmt.Errorf("%s: tensor %.200q belongs to no part of a %s decoder", r.path, name, cfg.Family)
+				}
+			}
 		}
 		if err := f(open[file], w); err != nil {
 			return fmt.Errorf("%s: %w", open[file].path, err)
-		}
-	}
-	for _, r := range open {
-		for name := range r.tensors {
-			if !known[name] {
-				return fmt.Errorf("%s: tensor %q belongs to no part of a %s decoder", r.path, name, cfg.Family)
-			}
 		}
 	}
 	return nil
@@ -75,7 +80,7 @@ func shardsOf(dir string) (map[string]string, error) {
 		return nil, nil
 	}
 	path := filepath.Join(dir, indexFile)
-	text, err := os.ReadFile(path)
+	text, err := token.ReadSmall(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s holds neither %s nor %s; a pickle (*.bin, *.pt) can run any program when it is opened: "+

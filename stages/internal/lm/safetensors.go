@@ -14,6 +14,7 @@ import (
 	"unsafe"
 
 	"rcgrpo/stages/internal/ranks"
+	"rcgrpo/stages/internal/token"
 )
 
 // A safetensors file consists of the length of a JSON header (8 bytes, little-endian), the header, and the
@@ -51,8 +52,9 @@ func eachPiece(n, row int, f func(at, n int) error) error {
 	return nil
 }
 
-// maxHeader is the format's limit of a header's length.
-const maxHeader = 100_000_000
+// maxHeader limits the headers of a folder's files together, several times those of any published model. The format
+// allows 100 MB in each file, whose entries would take 1.4 GB.
+const maxHeader = 16 << 20
 
 const metadataName = "__metadata__"
 
@@ -139,14 +141,14 @@ type weightsReader struct {
 // openWeights opens a file and checks its header: every tensor's type, shape and range, and that the ranges cover
 // the file.
 func openWeights(path string) (*weightsReader, error) {
-	file, err := os.Open(path)
+	file, err := token.Open(path, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
 	r := &weightsReader{path: path, file: file, tensors: map[string]fileTensor{}}
 	if err := r.parse(); err != nil {
 		r.close()
-		return nil, fmt.Errorf("%s is no valid safetensors file: %w", path, err)
+		return nil, fmt.Errorf("%s is no valid safetensors file: %.1000v", path, err)
 	}
 	return r, nil
 }
@@ -164,7 +166,8 @@ func (r *weightsReader) parse() error {
 	}
 	size := binary.LittleEndian.Uint64(length[:])
 	if size > maxHeader || size > uint64(info.Size()-8) {
-		return fmt.Errorf("its header of %d bytes does not fit into the file of %d", size, info.Size())
+		return fmt.Errorf("its header of %d bytes is above %d, or does not fit into the file of %d", size, maxHeader,
+			info.Size())
 	}
 	header := make([]byte, size)
 	if _, err := r.file.ReadAt(header, 8); err != nil {

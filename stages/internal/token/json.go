@@ -3,17 +3,25 @@ package token
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 )
 
-// maxFile is the size of the largest tokenizer.json that is read, several times that of any published one.
-const maxFile = 256 << 20
+// Limits of a tokenizer.json, several times those of any supported one that is published. A table of ids grows up to
+// the highest one.
+const (
+	maxFile  = 64 << 20
+	maxAdded = 1 << 14 // added tokens, and the distance of their ids from the vocabulary
+)
 
-// Load reads a tokenizer.json of at most 256 MiB.
+// Load reads a tokenizer.json of at most 64 MiB.
 func Load(path string) (*Tokenizer, error) {
 	raw, err := readFile(path, maxFile)
 	if err != nil {
@@ -21,7 +29,7 @@ func Load(path string) (*Tokenizer, error) {
 	}
 	t, err := Parse(raw)
 	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", path, err)
+		return nil, fmt.Errorf("load %s: %.1000v", path, err)
 	}
 	return t, nil
 }
@@ -168,11 +176,11 @@ func (t *Tokenizer) parseVocabulary(f *file) error {
 	if err := json.Unmarshal(f.Model["vocab"], &vocab); err != nil {
 		return fmt.Errorf("model: vocab: %w", err)
 	}
-	size := int32(0)
+	size := 0
 	for _, id := range vocab {
-		size = max(size, id+1)
+		size = max(size, int(id)+1)
 	}
-	if int(size) > 2*len(vocab)+1024 {
+	if size > 2*len(vocab)+1024 {
 		return fmt.Errorf("model: vocab: the highest id is %d, but there are only %d tokens", size-1, len(vocab))
 	}
 	t.bytes = make([][]byte, size)
@@ -232,9 +240,13 @@ func (t *Tokenizer) parseMerges(f *file) error {
 }
 
 func (t *Tokenizer) parseAdded(f *file) error {
+	if len(f.Added) > maxAdded {
+		return fmt.Errorf("%d added tokens; at most %d are supported", len(f.Added), maxAdded)
+	}
 	slices.SortStableFunc(f.Added, func(a, b Added) int { return int(a.ID) - int(b.ID) })
+	end := len(t.bytes) + maxAdded
 	for _, a := range f.Added {
-		if a.Content == "" || a.ID < 0 || int(a.ID) > len(t.bytes)+1<<16 {
+		if a.Content == "" || a.ID < 0 || int(a.ID) >= end {
 			return fmt.Errorf("added token %q with id %d: it needs a text, and an id that follows the vocabulary",
 				a.Content, a.ID)
 		}
@@ -333,19 +345,45 @@ func Quote(s string) string {
 	return string(append(b, '"'))
 }
 
-// ReadSmall reads a regular file of a model folder of at most 1 MiB.
+// ReadSmall reads a file of a model folder of at most 1 MiB, as Open does.
 func ReadSmall(path string) ([]byte, error) { return readFile(path, 1<<20) }
 
-// readFile reads a regular file of at most this many bytes, which are whole MiB. Model folders are untrusted: a FIFO
-// would block.
+// readFile reads a file of a model folder of at most this many bytes, as Open does.
 func readFile(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
+	file, err := Open(path, most)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, fmt.Errorf("%s must be a plain file of at most %d MiB, got %v of %d bytes", path, most>>20,
-			info.Mode(), info.Size())
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, most))
+}
+
+// Open opens a regular file of a model folder, of at most this many bytes. Model folders are untrusted: a FIFO would
+// block, and a link to another folder would put a private file into checkpoints, which are shared. The links of the
+// Hugging Face cache are followed: snapshots/REVISION/NAME is one to ../../blobs/HASH.
+func Open(path string, most int64) (*os.File, error) {
+	at, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
 	}
-	return os.ReadFile(path)
+	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(at, dir+"/") && filepath.Dir(at) != filepath.Join(dir, "../../blobs") {
+		return nil, fmt.Errorf("%s is a link to %s, outside of its folder: use that folder, or copy the file", path, at)
+	}
+	file, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Size() > most) {
+		err = fmt.Errorf("%s must be a plain file of at most %d MiB, got %v of %d bytes", path, most>>20, info.Mode(),
+			info.Size())
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }

@@ -379,9 +379,9 @@ func TestOnlyPlainTokenizerFilesOfBoundedSizeAreRead(t *testing.T) {
 	must.OK(t, os.WriteFile(path, nil, 0o600))
 	must.OK(t, os.Truncate(path, maxFile+1)) // a sparse file takes no disk
 	_, err := Load(path)
-	must.Match(t, err, "a plain file of at most 256 MiB")
+	must.Match(t, err, "a plain file of at most 64 MiB")
 	_, err = Load(t.TempDir())
-	must.Match(t, err, "a plain file of at most 256 MiB")
+	must.Match(t, err, "a plain file of at most 64 MiB")
 }
 
 func TestPartsAreOneTextExceptForTheirAddedTokens(t *testing.T) {

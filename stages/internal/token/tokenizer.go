@@ -106,6 +106,11 @@ func (t *Tokenizer) index() {
 			t.raw.add(a)
 		}
 	}
+	for _, f := range []*finder{&t.raw, &t.late} {
+		for _, list := range f.byFirst {
+			slices.SortStableFunc(list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
+		}
+	}
 }
 
 // finder finds the leftmost and then longest of a set of added tokens.
@@ -116,7 +121,6 @@ type finder struct {
 func (f *finder) add(a Added) {
 	list := &f.byFirst[a.Content[0]]
 	*list = append(*list, a)
-	slices.SortStableFunc(*list, func(a, b Added) int { return len(b.Content) - len(a.Content) })
 }
 
 func (f *finder) find(text string) (from int, found Added) {
