@@ -247,9 +247,9 @@ func (s *scripted) number(name string) (v float64) {
 	return v
 }
 
-// tasks reads the tasks of the stage, each with the port it comes from.
-func (s *scripted) tasks(job *engine.Job) (tasks []*bfcl.Task, ports []string, err error) {
-	for _, ref := range s.inputs("tasks") {
+// tasks reads the tasks of a setting, each with the port it comes from.
+func (s *scripted) tasks(job *engine.Job, setting string) (tasks []*bfcl.Task, ports []string, err error) {
+	for _, ref := range s.inputs(setting) {
 		a, err := job.Open(ref)
 		if err != nil {
 			return nil, nil, err
@@ -293,7 +293,7 @@ func (p policy) chance(task *bfcl.Task, token string) float64 {
 
 // sample writes the episodes of a rollout or an evaluation, and their scores.
 func (s *scripted) sample(job *engine.Job, r *rand.Rand, p policy) error {
-	tasks, ports, err := s.tasks(job)
+	tasks, ports, err := s.tasks(job, "tasks")
 	if err != nil {
 		return err
 	}
@@ -398,7 +398,7 @@ func (s *scripted) fineTune(job *engine.Job, r *rand.Rand) error {
 
 // reinforce writes the curve of a training whose policy goes from before to after.
 func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy) error {
-	tasks, _, err := s.tasks(job)
+	tasks, _, err := s.tasks(job, "tasks")
 	if err != nil {
 		return err
 	}
@@ -406,6 +406,11 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 	advantage := objective.PaperObjective().Advantage
 	advantage.Scale, advantage.Eps = "group_std", 1e-6
 	var rows []rl.Metric
+	heldOut, _, err := s.tasks(job, "evaluate.tasks")
+	if err != nil {
+		return err
+	}
+	best, most, every := policy{}, -1.0, int(s.number("evaluate.every"))
 	for u := 1; u <= updates; u++ {
 		t := float64(u) / float64(updates)
 		now := policy{Skill: before.Skill + t*(after.Skill-before.Skill)/heat, Gap: before.Gap * (1 - 0.7*t),
@@ -431,9 +436,28 @@ func (s *scripted) reinforce(job *engine.Job, r *rand.Rand, before, after policy
 		if samples := int(s.number("forecast.samples")); samples > 0 && u == 1 {
 			s.forecast(v, r, now, tasks, samples, group)
 		}
+		if every > 0 && u%every == 0 {
+			solved := 0
+			for _, task := range heldOut {
+				if r.Float64() < now.chance(task, now.Token) {
+					solved++
+				}
+			}
+			v["eval_reward"] = float64(solved) / float64(len(heldOut))
+			v["eval_official"] = v["eval_reward"]
+			if v["eval_reward"] > most {
+				best, most = now, v["eval_reward"]
+			}
+		}
 		rows = append(rows, rl.Metric{Update: u, Values: v})
 	}
-	return errors.Join(writeRows(job, "trajectories", rl.TrajectoriesFile, []rl.Trajectory(nil)), writeMetrics(job, rows))
+	err = errors.Join(writeRows(job, "trajectories", rl.TrajectoriesFile, []rl.Trajectory(nil)), writeMetrics(job, rows))
+	if every == 0 {
+		return err
+	}
+	best.Of = s.node.Address
+	text, encodeErr := json.Marshal(best)
+	return errors.Join(err, encodeErr, write(job, "best", policyFile, text))
 }
 
 // tokens returns the reward token of each member of a group.
