@@ -57,8 +57,8 @@ func (e pairs) eval(r *rendering, s *scope) any {
 		if !ok {
 			return r.fail("a key of a dict that is no string is not supported")
 		}
+		r.spend(1 + len(d)*(1+weight(key)))
 		d = d.with(key, p.value.eval(r, s))
-		r.spend(1 + len(d))
 	}
 	return d
 }
@@ -76,8 +76,7 @@ func (r *rendering) attribute(of any, name string) any {
 		return v
 	}
 	if d, ok := of.(Dict); ok {
-		r.spend(len(d))
-		if v, ok := d.find(name); ok {
+		if v, ok := r.find(d, name); ok {
 			return v
 		}
 	}
@@ -89,7 +88,7 @@ type item struct{ of, at expr }
 func (e item) eval(r *rendering, s *scope) any { return r.item(e.of.eval(r, s), e.at.eval(r, s)) }
 
 func (r *rendering) item(of, at any) any {
-	r.spend(1)
+	r.spend(1 + weight(at))
 	switch of := of.(type) {
 	case undefined:
 		return r.fail("%s has no item", typeName(of))
@@ -114,8 +113,7 @@ func (r *rendering) item(of, at any) any {
 		return undefined{"item"}
 	}
 	if d, ok := of.(Dict); ok {
-		r.spend(len(d))
-		if v, ok := d.find(key.s); ok {
+		if v, ok := r.find(d, key.s); ok {
 			return v
 		}
 	}
@@ -304,7 +302,7 @@ type callArgumentsField struct{ arguments callArguments }
 
 func (e filtered) eval(r *rendering, s *scope) any {
 	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
-	if !r.spend(1) {
+	if !r.spend(1 + weight(v)) {
 		return undefined{}
 	}
 	return filters[e.name](r, v, a)
@@ -318,7 +316,7 @@ type tested struct {
 
 func (e tested) eval(r *rendering, s *scope) any {
 	v, a := e.value.eval(r, s), e.arguments.eval(r, s)
-	if !r.spend(1) {
+	if !r.spend(1 + weight(v)) {
 		return undefined{}
 	}
 	return tests[e.name](r, v, a)
@@ -449,7 +447,10 @@ func real(v any) (x *big.Float, ok bool) {
 			return big.NewFloat(v), true
 		}
 	case json.Number:
-		if i, ok := new(big.Int).SetString(string(v), 10); ok && len(v) < 1000 {
+		if len(v) >= 1000 {
+			return nil, false
+		}
+		if i, ok := new(big.Int).SetString(string(v), 10); ok {
 			return new(big.Float).SetInt(i), true
 		}
 	}
@@ -460,7 +461,7 @@ func (r *rendering) equal(a, b any, depth int) bool {
 	if depth > maxDepth {
 		r.stop(errDeep)
 	}
-	if !r.spend(1) {
+	if !r.spend(1 + weight(a) + weight(b)) {
 		return false
 	}
 	if x, ok := real(a); ok {
@@ -477,7 +478,6 @@ func (r *rendering) equal(a, b any, depth int) bool {
 		return a == b
 	case Text:
 		b, ok := b.(Text)
-		r.spend(len(a.s) / stepText)
 		return ok && a.s == b.s
 	case List:
 		b, ok := b.(List)
@@ -494,8 +494,7 @@ func (r *rendering) equal(a, b any, depth int) bool {
 			return false
 		}
 		for _, m := range a {
-			r.spend(len(b))
-			if v, ok := b.find(m.Key.s); !ok || !r.equal(m.Value, v, depth+1) {
+			if v, ok := r.find(b, m.Key.s); !ok || !r.equal(m.Value, v, depth+1) {
 				return false
 			}
 		}
@@ -525,9 +524,9 @@ func (r *rendering) equalLists(a, b []any, depth int) bool {
 
 // order compares numbers or strings. ok is false for NaN, which is below and above nothing, and after an error.
 func (r *rendering) order(a, b any) (c int, ok bool) {
+	r.spend(weight(a) + weight(b))
 	if x, isText := a.(Text); isText {
 		if y, isText := b.(Text); isText {
-			r.spend(len(x.s) / stepText)
 			return strings.Compare(x.s, y.s), true
 		}
 	}
@@ -565,8 +564,7 @@ func (r *rendering) in(a, b any) bool {
 	case Dict:
 		switch x := a.(type) {
 		case Text:
-			r.spend(len(b))
-			_, ok := b.find(x.s)
+			_, ok := r.find(b, x.s)
 			return ok
 		case List, Dict:
 			r.fail("%s is no key", typeName(a))

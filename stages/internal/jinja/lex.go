@@ -8,6 +8,9 @@ import (
 	"unicode/utf8"
 )
 
+// maxName bounds the bytes of a name, which each use reads.
+const maxName = 256
+
 type kind int
 
 const (
@@ -198,6 +201,9 @@ func (l *lexer) tag(block bool) error {
 			n := 1
 			for l.at+n < len(l.source) && (l.source[l.at+n] == '_' || letter(l.source[l.at+n]) || digit(l.source[l.at+n])) {
 				n++
+			}
+			if n > maxName {
+				return mistake(l.line, "the name %.40s… has %d bytes; at most %d are supported", l.source[l.at:], n, maxName)
 			}
 			l.add(name, l.skip(n))
 		case c == '\'' || c == '"':

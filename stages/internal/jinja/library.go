@@ -52,7 +52,7 @@ var functions = map[string]any{
 	}},
 	"raise_exception": function{"raise_exception", func(r *rendering, a args) any {
 		v := a.bind(r, "raise_exception", 1, "message")
-		return r.fail("the template refuses: %s", r.str(v[0]).s)
+		return r.fail("the template refuses: %.1000s", r.str(v[0]).s)
 	}},
 	"strftime_now": function{"strftime_now", func(r *rendering, a args) any {
 		f, ok := a.bind(r, "strftime_now", 1, "format")[0].(Text)
@@ -69,7 +69,7 @@ var functions = map[string]any{
 			}
 			i++
 			if i == len(f.s) || date[f.s[i]] == "" {
-				return r.fail("strftime_now(%q) is not supported; known are %%d %%m %%Y %%y %%b %%B %%A %%a %%H %%M %%S", f.s)
+				return r.fail("strftime_now(%.80q) is not supported; known are %%d %%m %%Y %%y %%b %%B %%A %%a %%H %%M %%S", f.s)
 			}
 			b.WriteString(date[f.s[i]])
 		}
@@ -89,7 +89,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 	}
 	if strings.HasPrefix(name, "_") {
 		if d, is := of.(Dict); is {
-			if _, ok := d.find(name); ok {
+			if _, ok := r.find(d, name); ok {
 				return nil, false
 			}
 		}
@@ -100,6 +100,7 @@ func (r *rendering) method(of any, name string) (v any, ok bool) {
 		return of.attribute(r, name)
 	case Text:
 		if f := methodsOfText[name]; f != nil {
+			r.spend(weight(of))
 			return function{name, func(r *rendering, a args) any { return f(r, of, a) }}, true
 		}
 	case Dict:
@@ -145,9 +146,8 @@ func (l *loop) attribute(r *rendering, name string) (any, bool) {
 var methodsOfDict = map[string]func(*rendering, Dict, args) any{
 	"get": func(r *rendering, d Dict, a args) any {
 		v := a.bind(r, "get", 1, "/key", "/default")
-		r.spend(len(d))
 		key, ok := v[0].(Text)
-		if x, found := d.find(key.s); ok && found {
+		if x, found := r.find(d, key.s); ok && found {
 			return x
 		}
 		switch v[0].(type) {
@@ -206,6 +206,7 @@ func (r *rendering) trim(t Text, chars any, left, right bool) any {
 	in := Space
 	if chars != nil && chars != (absent{}) {
 		set := r.textOf("strip", chars).s
+		r.spend(weight(t) * weight(chars))
 		in = func(c rune) bool { return strings.ContainsRune(set, c) }
 	}
 	from, to := 0, len(t.s)
@@ -226,7 +227,7 @@ func affix(has func(s, x string) bool) func(*rendering, Text, args) any {
 			choices = several
 		}
 		for _, x := range choices {
-			if has(t.s, r.textOf("startswith", x).s) {
+			if r.spend(weight(x)) && has(t.s, r.textOf("startswith", x).s) {
 				return true
 			}
 		}
@@ -614,7 +615,7 @@ func mapped(r *rendering, v any, a args) any {
 	}
 	out := &stream{}
 	for _, item := range r.list(v) {
-		if out.items = append(out.items, f(item)); !r.spend(1) {
+		if out.items = append(out.items, f(item)); !r.spend(1 + weight(item)) {
 			break
 		}
 	}
@@ -647,10 +648,11 @@ func chosen(keep, byAttribute bool) func(*rendering, any, args) any {
 			return r.fail("select has no argument %s", a.names[0])
 		}
 		for _, item := range r.list(v) {
-			if truth(test(r, get(item), a)) == keep {
+			v := get(item)
+			if truth(test(r, v, a)) == keep {
 				out.items = append(out.items, item)
 			}
-			if !r.spend(1) {
+			if !r.spend(1 + weight(v)) {
 				break
 			}
 		}

@@ -317,7 +317,7 @@ func typeName(v any) string {
 	case safe:
 		return "a string marked safe"
 	case undefined:
-		return fmt.Sprintf("the undefined value %q", v.name)
+		return fmt.Sprintf("the undefined value %.80q", v.name)
 	case *namespace:
 		return "a namespace"
 	case *loop:
