@@ -83,7 +83,8 @@ func (f folder) Create(ctx context.Context, name string, body *io.SectionReader)
 	return err
 }
 
-// write writes a temporary file with the mode and time of a store's objects, flushes it and gives it its name with place.
+// write writes a temporary file, flushes it and gives it its name with place. A file of an object gets the mode and the
+// time that it has in a store.
 func (f folder) write(ctx context.Context, name string, body io.Reader, place func(from, to string) error) error {
 	if _, err := os.Stat(f.dir); err != nil {
 		return f.translate(err)

@@ -93,8 +93,8 @@ func (r *Remote) push(ctx context.Context, m *artifact.Manifest) error {
 	return err
 }
 
-// pushObject writes the files of an object that are absent or have another size; with again all of them. A push that was
-// cut continues so.
+// pushObject writes the files of an object that are absent or have another size; with again all of them. So a push that
+// was cut continues.
 func (r *Remote) pushObject(ctx context.Context, o artifact.Output, again bool) error {
 	there := map[string]int64{}
 	if !again {
