@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
+	"github.com/mitchellh/go-wordwrap"
 	"github.com/zclconf/go-cty/cty"
 
 	"rcgrpo/stages"
@@ -18,11 +19,10 @@ import (
 // modelValues are the values of templates/model.tmpl.
 type modelValues struct {
 	stages.ModelStart
-	Name, Path    string   // quoted file name; expression of the path
-	Why           []string // lines of a comment
-	Reply, Alpha  int
-	Context       int // limit of an episode
-	SmollmMinutes int // measured time of the file with SmolLM2-135M
+	Name, Path   string   // quoted file name; expression of the path
+	Why          []string // lines of a comment
+	Reply, Alpha int
+	Context      int // limit of an episode
 }
 
 // Limits of an episode: JSON documents of the tools of a class have up to 3,300 tokens, signatures up to 230.
@@ -57,13 +57,13 @@ func modelExperiment(start stages.ModelStart, model, dir string) ([]byte, error)
 	from := model
 	if !filepath.IsAbs(model) {
 		to, err := filepath.Abs(dir)
+		if err == nil {
+			from, err = filepath.Abs(model)
+		}
+		if err == nil {
+			from, err = filepath.Rel(to, from)
+		}
 		if err != nil {
-			return nil, err
-		}
-		if from, err = filepath.Abs(model); err != nil {
-			return nil, err
-		}
-		if from, err = filepath.Rel(to, from); err != nil {
 			return nil, err
 		}
 	}
@@ -72,17 +72,16 @@ func modelExperiment(start stages.ModelStart, model, dir string) ([]byte, error)
 		function = "file"
 	}
 	v := modelValues{ModelStart: start, Name: fmt.Sprintf("%q", filepath.Base(from)), Alpha: 2 * start.Rank,
-		Path:          function + "(" + string(hclwrite.TokensForValue(cty.StringVal(from)).Bytes()) + ")",
-		Reply:         120,
-		Context:       min(documentsEpisode, start.Context),
-		SmollmMinutes: 12}
-	switch {
-	case start.Layout == stages.SignaturesLayout:
+		Path:  function + "(" + string(hclwrite.TokensForValue(cty.StringVal(from)).Bytes()) + ")",
+		Reply: 120, Context: min(documentsEpisode, start.Context)}
+	if start.Layout == stages.SignaturesLayout {
 		v.Reply, v.Context = 60, min(signatureEpisode, start.Context)
-		fallthrough
-	case start.Why != nil:
-		v.Why = commentLines(layoutReason(start))
 	}
+	why := fmt.Sprintf("The model reads %d tokens, and JSON documents of tools are long.", start.Context)
+	if start.Why != nil {
+		why = fmt.Sprintf("The model's own chat template is not used. %v", start.Why)
+	}
+	v.Why = commentLines(why)
 	source, err := templateFiles.ReadFile("templates/model.tmpl")
 	if err != nil {
 		return nil, err
@@ -98,28 +97,13 @@ func modelExperiment(start stages.ModelStart, model, dir string) ([]byte, error)
 	return hclwrite.Format(text.Bytes()), nil
 }
 
-func layoutReason(start stages.ModelStart) string {
-	if start.Why == nil {
-		return fmt.Sprintf("The model reads %d tokens, and JSON documents of tools are long; signatures are short.",
-			start.Context)
-	}
-	return fmt.Sprintf("The model's own chat template is not used. %v", start.Why)
-}
-
 // commentLines breaks a text of strangers into lines of a comment inside a block.
-func commentLines(text string) (lines []string) {
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+len(word) > 110 {
-			lines, line = append(lines, line), ""
+func commentLines(text string) []string {
+	printed := strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return ' '
 		}
-		word = strings.Map(func(r rune) rune {
-			if unicode.IsPrint(r) {
-				return r
-			}
-			return unicode.ReplacementChar
-		}, word)
-		line = strings.TrimPrefix(line+" "+word, " ")
-	}
-	return append(lines, line)
+		return r
+	}, text)
+	return strings.Split(wordwrap.WrapString(printed, 110), "\n")
 }

@@ -1,8 +1,8 @@
 package jinja
 
 import (
+	"encoding/json"
 	"fmt"
-	"maps"
 )
 
 // Limits of a rendering.
@@ -28,8 +28,8 @@ type rendering struct {
 // Undefined names are as in Jinja. Errors start with the line.
 func (p *Program) Render(variables map[string]any) (Text, error) {
 	r := &rendering{out: &builder{}}
-	globals := &scope{values: maps.Clone(functions)}
-	maps.Copy(globals.values, variables)
+	globals := &scope{values: variables, outer: &scope{values: functions()}}
+	globals = &scope{outer: globals} // variables are the caller's
 	r.block(p.body, globals)
 	if r.err != nil {
 		return Text{}, r.err
@@ -194,7 +194,7 @@ func (n *forLoop) run(r *rendering, s *scope) jump {
 	if n.filter != nil {
 		kept = nil
 		for _, v := range all {
-			inner := &scope{outer: s}
+			inner := &scope{outer: s, values: map[string]any{"loop": undefined{"loop"}}} // the passes are not known yet
 			n.target.assign(r, inner, v)
 			if truth(n.filter.eval(r, inner)) {
 				kept = append(kept, v)
@@ -292,8 +292,6 @@ func (r *rendering) str(v any) Text {
 	switch v := v.(type) {
 	case Text:
 		return v
-	case safe:
-		return v.text
 	case undefined:
 		return Text{}
 	case nil:
@@ -305,7 +303,7 @@ func (r *rendering) str(v any) Text {
 		return Own("False")
 	case float64:
 		return Own(pyFloat(v))
-	case int64, interface{ Int64() (int64, error) }:
+	case int64, json.Number:
 		return Own(fmt.Sprint(v))
 	}
 	r.fail("the text of %s is not supported, because it is Python's; use tojson or join", typeName(v))
