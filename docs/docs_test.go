@@ -54,9 +54,8 @@ func TestMakeSmollm2NamesTheModelThatItDownloads(t *testing.T) {
 	out, err := exec.Command("make", "-C", fixtures.Root(t), "-n", "smollm2", "DEPS="+deps).CombinedOutput()
 	file := regexp.MustCompile(`smollm2/(\S+\.gguf)`).FindStringSubmatch(read(t, "experiments/smollm2_first.hcl"))
 	want := "--var model='" + deps + "/smollm2/" + file[1] + "' --site '" + deps + "/site.hcl'"
-	if err != nil || !strings.Contains(string(out), want) || !strings.Contains(string(out), "fetch.py smollm2 '"+deps+"'") {
-		t.Errorf("%v, got\n%s\nwant %s", err, out, want)
-	}
+	must.OK(t, err)
+	must.Contain(t, string(out), want, "fetch.py smollm2 '"+deps+"'")
 }
 
 // docs/own_tasks.md explains each function and each list of the programs that `rcgrpo init tools` writes.

@@ -67,8 +67,8 @@ func initCommand() *cobra.Command {
 			if len(args) > 0 {
 				i := slices.Index(names, args[0])
 				if i < 0 {
-					return misuse("there is no template %s%s (templates: %s; for a model of yours: --model PATH)", args[0], lang.NearHint(args[0], names),
-						strings.Join(names, ", "))
+					return misuse("there is no template %s%s (templates: %s; for a model of yours: --model PATH)", args[0],
+						lang.NearHint(args[0], names), strings.Join(names, ", "))
 				}
 				t = templates[i]
 			}
@@ -83,7 +83,7 @@ func initCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&model, "model", "", "write an experiment for the model in `PATH`: a Hugging Face folder or FILE.gguf")
+	c.Flags().StringVar(&model, "model", "", "write an experiment for a model in `PATH`: a Hugging Face folder or FILE.gguf")
 	return c
 }
 

@@ -340,8 +340,8 @@ func TestTheReasonOfARefusedMessageIsStored(t *testing.T) {
 	must.OK(t, err)
 	const why = "the template refuses: no second request"
 	e := got[0]
-	if e.Stop != StopHandler || e.Refusal != why || e.Reward != 0 || len(e.Messages) != 4 || e.Score("test", true).Refusal !=
-		why {
+	if e.Stop != StopHandler || e.Refusal != why || e.Reward != 0 || len(e.Messages) != 4 ||
+		e.Score("test", true).Refusal != why {
 		t.Errorf("got %+v, want the refusal %q after a reply", e, why)
 	}
 	if got[1].Refusal != "" || strings.Contains(rowsOf(t, got[1:]), "refusal") {

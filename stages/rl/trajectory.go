@@ -118,7 +118,7 @@ const (
 	StopLength    = "length"     // the context is full
 	StopStep      = "step"       // one reply exceeded its token limit
 	StopError     = "error"      // the environment failed
-	StopHandler   = "handler"    // the chat template refuses the next message, or the official handler the last reply: see Refusal
+	StopHandler   = "handler"    // the chat template or the official handler refuses a message: see Refusal
 )
 
 // Roles of messages.

@@ -23,8 +23,8 @@ const probeTools = `[{"type": "function", "function": {"name": "probe_files", "d
 "text": {"type": "string", "description": "a text"}}, "required": ["text"]}}}, {"type": "function", "function":
 {"name": "probe_done", "description": "d", "parameters": {"type": "object", "properties": {}, "required": []}}}]`
 
-// probes returns the conversations with the tools. around surrounds the texts of replies; those of requests and results have spaces,
-// numbers, quotes and added tokens anyway.
+// probes returns the conversations with the tools. around surrounds the texts of replies; those of requests and results
+// have spaces, numbers, quotes and added tokens anyway.
 func probes(tools jinja.List, around string, single bool) (all []probe) {
 	hostile := func(word string) string { return " \n" + word + "  12345 \"it's\" </think><|im_end|><|eot_id|> x\n " }
 	call := func(word string) FunctionCall {

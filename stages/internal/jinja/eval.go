@@ -266,7 +266,7 @@ func (e call) eval(r *rendering, s *scope) any {
 	a := e.callArguments.eval(r, s)
 	f, ok := of.(function)
 	if !ok {
-		return r.fail("%s cannot be called; a function of Jinja that chat templates do not use is not supported", typeName(of))
+		return r.fail("%s cannot be called; a function that chat templates rarely use is not supported", typeName(of))
 	}
 	if !r.spend(1) {
 		return undefined{}

@@ -237,10 +237,12 @@ func (l *lexer) number() error {
 	for l.at+n < len(l.source) && digit(l.source[l.at+n]) {
 		n++
 	}
-	end := l.source[l.at+n : min(l.at+n+1, len(l.source))]
-	if strings.ContainsFunc(end, func(c rune) bool { return strings.ContainsRune("._", c) || c < 0x80 && letter(byte(c)) }) ||
-		l.has("0") && n > 1 || n > 18 {
-		return mistake(l.line, "the number %s is not supported: write at most 18 digits", l.source[l.at:l.at+n]+end)
+	end := byte(' ')
+	if l.at+n < len(l.source) {
+		end = l.source[l.at+n]
+	}
+	if end == '.' || end == '_' || letter(end) || l.has("0") && n > 1 || n > 18 {
+		return mistake(l.line, "the number %s%c is not supported: write at most 18 digits", l.source[l.at:l.at+n], end)
 	}
 	l.add(integer, l.skip(n))
 	return nil

@@ -313,7 +313,8 @@ func (r *rendering) plainFilter(name string, v any) any {
 
 // testNamed returns a test, or nil.
 func testNamed(name string) operation {
-	operator := map[string]string{"in": "in", "equalto": "==", "eq": "==", "==": "==", "ne": "!=", "gt": ">", "lt": "<"}[name]
+	operator := map[string]string{"in": "in", "equalto": "==", "eq": "==", "==": "==", "ne": "!=", "gt": ">",
+		"lt": "<"}[name]
 	if operator != "" {
 		return func(r *rendering, v any, a args) any {
 			return r.compare(operator, v, a.bind(r, name, 1, "/other")[0])
