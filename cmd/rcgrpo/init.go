@@ -83,7 +83,7 @@ func initCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&model, "model", "", "write an experiment for a model in `PATH`: a Hugging Face folder or FILE.gguf")
+	c.Flags().StringVar(&model, "model", "", "experiment for the model in `PATH`, a Hugging Face folder or FILE.gguf")
 	return c
 }
 
